@@ -1,0 +1,2 @@
+//! The one binary: `whimbrel cp`, `whimbrel dtn` and the rest.
+fn main() {}

@@ -1,0 +1,1 @@
+//! Storage behind one trait: POSIX and memory, with the contract suite every connector runs.

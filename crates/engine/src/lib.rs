@@ -1,0 +1,1 @@
+//! Sans-IO transfer logic: faults, plans, schedules, retry, progress.

@@ -1,0 +1,1 @@
+//! Sans-IO wire protocols: the GridFTP control machines, replies, listings, MODE E framing, markers, URLs.

@@ -1,0 +1,1 @@
+//! The managed transfer service: REST API, task store, scheduler, web page.

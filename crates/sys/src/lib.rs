@@ -1,0 +1,1 @@
+//! The only unsafe code: positional I/O, sendfile, socket options, TCP_INFO.

@@ -1,0 +1,1 @@
+//! Test laboratory: wide-area links, real peers, fault wrappers, data sets.
