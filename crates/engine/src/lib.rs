@@ -1,1 +1,10 @@
-//! Sans-IO transfer logic: faults, plans, schedules, retry, progress.
+//! Sans-IO transfer logic: what to move, in which order, what failed and what to do about it.
+//!
+//! Nothing here performs I/O, reads a clock or knows a wire protocol: time and observations are
+//! arguments, decisions are return values.
+
+pub mod fault;
+pub mod ranges;
+
+pub use fault::{Fault, FaultCode, Retry, Side};
+pub use ranges::RangeSet;

@@ -1,0 +1,151 @@
+//! Sets of byte ranges: what has arrived, what is durable, what is still needed.
+
+use std::fmt;
+use std::ops::Range;
+
+use serde::{Deserialize, Serialize};
+
+/// A set of bytes of one file, kept as sorted, disjoint, non-touching, non-empty ranges.
+///
+/// Offsets are bytes from the start of the file; range ends are exclusive.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RangeSet {
+    ranges: Vec<Range<u64>>,
+}
+
+impl RangeSet {
+    /// The empty set.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds `range`, merging with what it overlaps or touches; an empty range adds nothing.
+    pub fn insert(&mut self, range: Range<u64>) {
+        if range.start >= range.end {
+            return;
+        }
+        let first = self.ranges.partition_point(|r| r.end < range.start);
+        let last = self.ranges.partition_point(|r| r.start <= range.end);
+        if first == last {
+            self.ranges.insert(first, range);
+            return;
+        }
+        let start = range.start.min(self.ranges[first].start);
+        let end = range.end.max(self.ranges[last - 1].end);
+        self.ranges[first] = start..end;
+        self.ranges.drain(first + 1..last);
+    }
+
+    /// Adds every range of `other`.
+    pub fn union_with(&mut self, other: &RangeSet) {
+        for range in &other.ranges {
+            self.insert(range.clone());
+        }
+    }
+
+    /// What of `within` is not in the set, in order.
+    pub fn missing(&self, within: Range<u64>) -> RangeSet {
+        let mut missing = RangeSet::new();
+        let mut at = within.start;
+        for range in &self.ranges {
+            if range.end <= at {
+                continue;
+            }
+            if range.start >= within.end {
+                break;
+            }
+            missing.insert(at..range.start.max(at));
+            at = range.end;
+        }
+        missing.insert(at..within.end);
+        missing
+    }
+
+    /// Whether every byte of `range` is in the set.
+    pub fn covers(&self, range: Range<u64>) -> bool {
+        self.missing(range).is_empty()
+    }
+
+    /// Number of bytes in the set.
+    pub fn len(&self) -> u64 {
+        self.ranges.iter().map(|r| r.end - r.start).sum()
+    }
+
+    /// Whether no byte is in the set.
+    pub fn is_empty(&self) -> bool {
+        self.ranges.is_empty()
+    }
+
+    /// The ranges, sorted, disjoint and not touching.
+    pub fn as_slice(&self) -> &[Range<u64>] {
+        &self.ranges
+    }
+
+    /// The end of the last range, 0 when empty.
+    pub fn end(&self) -> u64 {
+        self.ranges.last().map_or(0, |r| r.end)
+    }
+}
+
+impl FromIterator<Range<u64>> for RangeSet {
+    fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
+        let mut set = Self::new();
+        for range in ranges {
+            set.insert(range);
+        }
+        set
+    }
+}
+
+impl fmt::Display for RangeSet {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (i, range) in self.ranges.iter().enumerate() {
+            let comma = if i == 0 { "" } else { "," };
+            write!(f, "{comma}{}-{}", range.start, range.end)?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn touching_and_overlapping_ranges_become_one() {
+        let set: RangeSet = [10..20, 30..40, 20..25, 24..31].into_iter().collect();
+        assert_eq!(set.as_slice(), [10..40]);
+        assert_eq!(set.len(), 30);
+    }
+
+    #[test]
+    fn missing_is_the_complement_inside_the_window() {
+        let set: RangeSet = [10..20, 30..40].into_iter().collect();
+        assert_eq!(set.missing(0..50).as_slice(), [0..10, 20..30, 40..50]);
+        assert_eq!(set.missing(12..35).as_slice(), [20..30]);
+        assert!(set.missing(31..39).is_empty());
+    }
+
+    #[test]
+    fn agrees_with_a_bitmap_on_pseudo_random_inserts() {
+        let mut state = 7u64;
+        let mut next = |n: u64| {
+            state = state
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        let mut set = RangeSet::new();
+        let mut bitmap = [false; 200];
+        for _ in 0..500 {
+            let start = next(200);
+            let end = (start + next(12)).min(200);
+            set.insert(start..end);
+            bitmap[start as usize..end as usize].fill(true);
+            for (at, &expected) in bitmap.iter().enumerate() {
+                assert_eq!(set.covers(at as u64..at as u64 + 1), expected, "byte {at}");
+            }
+            assert!(set.as_slice().windows(2).all(|w| w[0].end < w[1].start));
+        }
+    }
+}
