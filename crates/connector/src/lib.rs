@@ -1,1 +1,171 @@
-//! Storage behind one trait: POSIX and memory, with the contract suite every connector runs.
+//! Storage behind one trait.
+//!
+//! A [`Connector`] adapts one kind of storage. Calls block: file systems have no asynchronous I/O,
+//! and a connector to a remote store runs its own runtime inside. Every implementation runs the
+//! same contract suite ([`contract`]).
+
+pub mod contract;
+pub mod memory;
+pub mod meta;
+pub mod path;
+pub mod posix;
+pub mod session;
+
+pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
+pub use path::StoragePath;
+pub use session::{Attributes, Disposition, Receipt, WriteIntent, WriteSession};
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use whimbrel_engine::{Fault, RangeSet};
+
+/// What a connector can do, as far as callers must know before they plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Capabilities {
+    /// In which order ranges may be written.
+    pub write_order: WriteOrder,
+    /// Whether existing files can be changed in place.
+    pub update_in_place: bool,
+    /// Whether modes, owners and times are kept.
+    pub posix_attributes: bool,
+    /// Whether symbolic links exist.
+    pub symlinks: bool,
+    /// Whether holes stay holes.
+    pub sparse: bool,
+}
+
+/// In which order the ranges of one file may be written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WriteOrder {
+    /// Any offset at any time, from many writers.
+    Any,
+    /// From the first byte to the last, one writer.
+    Sequential,
+}
+
+/// Whether the last component of a path is followed when it is a symbolic link.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Follow {
+    /// Describe what the link points to.
+    Yes,
+    /// Describe the link itself.
+    No,
+}
+
+/// Entries of one directory, in the storage's order; `.` and `..` are not among them.
+pub type Listing = Box<dyn Iterator<Item = Result<Entry, Fault>> + Send>;
+
+/// One kind of storage.
+///
+/// Paths are absolute inside the collection. No call can reach outside the collection's root.
+pub trait Connector: Send + Sync {
+    /// What this storage can do.
+    fn capabilities(&self) -> Capabilities;
+
+    /// Describes one object.
+    fn stat(&self, path: &StoragePath, follow: Follow) -> Result<Meta, Fault>;
+
+    /// Lists a directory as a stream; memory does not grow with its size.
+    ///
+    /// Entries describe links themselves (`Follow::No`).
+    fn list(&self, path: &StoragePath) -> Result<Listing, Fault>;
+
+    /// Opens a file for reading at any offset.
+    ///
+    /// With `expect`, fails with `SourceChanged` when the file is no longer that version.
+    fn open_read(
+        &self,
+        path: &StoragePath,
+        expect: Option<&Version>,
+    ) -> Result<Arc<dyn ReadAt>, Fault>;
+
+    /// Starts writing a file; the answer can be carried to any host that reaches this storage.
+    ///
+    /// Nothing is visible under the final name before [`Connector::commit`], unless the session's
+    /// [`Disposition`] is in place.
+    fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault>;
+
+    /// Joins a session started here or elsewhere, to write some of its ranges.
+    fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault>;
+
+    /// Gives the file its final name and attributes, once, from the receipts of all writers.
+    ///
+    /// The only act that makes new data visible. Repeating a commit that succeeded is harmless.
+    fn commit(
+        &self,
+        session: &WriteSession,
+        receipts: &[Receipt],
+        attributes: &Attributes,
+    ) -> Result<Meta, Fault>;
+
+    /// Throws the unfinished data of a session away; unknown sessions are not an error.
+    fn abandon(&self, session: &WriteSession) -> Result<(), Fault>;
+
+    /// Creates a directory; its parent must exist.
+    fn make_dir(&self, path: &StoragePath) -> Result<(), Fault>;
+
+    /// Removes an empty directory.
+    fn remove_dir(&self, path: &StoragePath) -> Result<(), Fault>;
+
+    /// Removes a file or a link (never what the link points to).
+    fn remove_file(&self, path: &StoragePath) -> Result<(), Fault>;
+
+    /// Removes a directory and everything below it, never following links.
+    fn remove_tree(&self, path: &StoragePath) -> Result<(), Fault>;
+
+    /// Renames, replacing a file that has the new name.
+    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault>;
+
+    /// Creates the link `link` with the text `target`.
+    fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault>;
+
+    /// Changes mode, group or times of what exists; `None` fields stay.
+    fn set_attributes(
+        &self,
+        path: &StoragePath,
+        attributes: &Attributes,
+        follow: Follow,
+    ) -> Result<(), Fault>;
+
+    /// Cuts or extends a file to `size` bytes.
+    fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault>;
+
+    /// User and group names for listings; numbers as text where there are none.
+    fn owner_names(&self, uid: u32, gid: u32) -> (String, String);
+}
+
+/// An open file to read from, by many threads at once.
+pub trait ReadAt: Send + Sync {
+    /// Reads at `offset` into `buffer`; fewer bytes than asked only at the end, 0 at and beyond it.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// Size and version now, from the open file (not from its name).
+    fn meta(&self) -> Result<Meta, Fault>;
+
+    /// Parts of `0..size` that hold data; the rest is holes and reads as zeros.
+    fn data_ranges(&self) -> Result<RangeSet, Fault>;
+
+    /// A descriptor the kernel can send from, when the bytes need not be seen.
+    fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// One writer's hold on a session, used by many threads at once.
+pub trait WriteAt: Send + Sync {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+
+    /// Makes what was written so far through this writer survive a crash.
+    fn sync(&self) -> Result<(), Fault>;
+
+    /// What a restart may trust: everything written before the last successful [`WriteAt::sync`].
+    fn durable(&self) -> Result<RangeSet, Fault>;
+
+    /// Reads back what was written, for verification; same rules as [`ReadAt::read_at`].
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// Ends this writer's part.
+    fn finish(&self) -> Result<Receipt, Fault>;
+}

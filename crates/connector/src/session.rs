@@ -1,0 +1,69 @@
+//! The values a write session is made of; all of them can travel to another host.
+
+use serde::{Deserialize, Serialize};
+use whimbrel_engine::RangeSet;
+
+use crate::meta::Timestamp;
+use crate::path::StoragePath;
+
+/// What should become of what is there already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Disposition {
+    /// A new file, invisible until committed; replaces an existing one then.
+    ///
+    /// Leftovers of an earlier attempt at the same name are thrown away.
+    Replace,
+    /// Goes on with the unfinished file of an earlier attempt; where there is none but the final
+    /// name exists, that file is changed in place; where there is neither, like `Replace`.
+    Resume,
+    /// The existing file is changed in place (created when missing): bytes outside what is written stay.
+    Update,
+}
+
+/// What a writer intends, so that storage can prepare.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteIntent {
+    /// What becomes of what is there.
+    pub disposition: Disposition,
+    /// Size of the whole file when it is known, bytes; lets storage reserve and refuse early.
+    pub size: Option<u64>,
+}
+
+/// A file being written; serialisable, valid on every host that reaches the storage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WriteSession {
+    /// Final name.
+    pub path: StoragePath,
+    /// Where the bytes are meanwhile: the final name itself for devices and in-place changes.
+    pub staging: StoragePath,
+    /// Whether commit has to rename `staging` to `path`.
+    pub rename: bool,
+    /// Opaque part of the connector: an upload id, say.
+    pub token: Vec<u8>,
+    /// Size known at begin, bytes.
+    pub size: Option<u64>,
+}
+
+/// What one writer wrote.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Receipt {
+    /// Ranges written by this writer.
+    pub written: RangeSet,
+    /// Opaque part of the connector: part numbers and tags, say.
+    pub token: Vec<u8>,
+}
+
+/// Attributes to set; `None` leaves what is there (or the storage's default for a new file).
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Permission bits, `0o7777` at most.
+    pub mode: Option<u32>,
+    /// Group, by name or number.
+    pub group: Option<String>,
+    /// Modification time.
+    pub modified: Option<Timestamp>,
+    /// Commit only: exact final size, bytes; a longer file is cut, a shorter one gets a hole.
+    pub size: Option<u64>,
+    /// Commit only: data and name must survive a crash of the host.
+    pub durable: bool,
+}
