@@ -1,0 +1,396 @@
+//! What the server's control machine asks the data side to do, and what comes back.
+//!
+//! These values cross the boundary between the part that owns a control connection and the part
+//! that touches data (the mover protocol), so all of them serialise. Paths are absolute but not
+//! normalised (`..` may occur): the data side resolves and confines them.
+
+use std::net::SocketAddr;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Names one operation on one control connection; grows, never repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct OpId(pub u64);
+
+/// One operation; exactly one [`Outcome`] answers it, any number of [`Notice`]s come before.
+///
+/// Operations of one control connection are carried out in order, one at a time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Op {
+    /// Listen for data connections (PASV, EPSV, SPAS); answers [`Outcome::Listening`].
+    Passive {
+        /// One address per data node instead of one in all.
+        striped: bool,
+        /// Address family to listen on; `None`: that of the control connection.
+        family: Option<Family>,
+        /// Frozen for the life of the data handle.
+        params: DataParams,
+    },
+    /// Remember where to connect (PORT, EPRT, SPOR).
+    Active {
+        /// One target per receiving stripe.
+        targets: Vec<SocketAddr>,
+        /// Frozen for the life of the data handle.
+        params: DataParams,
+    },
+    /// Close the data handle with its listener and connections.
+    CloseData,
+    /// Send a file over the data handle (RETR, ERET, GET).
+    Send(SendSpec),
+    /// Receive a file over the data handle (STOR, ESTO, APPE, STOU, PUT).
+    Receive(ReceiveSpec),
+    /// Send a listing over the data handle (LIST, NLST, MLSD, MLSR).
+    SendListing(ListSpec),
+    /// Return a listing as [`Notice::Lines`] (MLSC, STAT path).
+    Listing(ListSpec),
+    /// Describe one object as an MLST line (RFC 3659 §7.2); answers [`Outcome::Line`].
+    Facts {
+        /// What to describe.
+        path: Vec<u8>,
+        /// Names of the wanted facts; `None`: the default set.
+        facts: Option<Vec<String>>,
+    },
+    /// Size in bytes (RFC 3659 §4); answers [`Outcome::Size`].
+    Size(Vec<u8>),
+    /// Modification time (RFC 3659 §3); answers [`Outcome::Modified`].
+    Modified(Vec<u8>),
+    /// Check that a path is a directory one may enter (CWD); answers [`Outcome::Directory`].
+    EnterDirectory(Vec<u8>),
+    /// Check that a path exists (RNFR).
+    Exists(Vec<u8>),
+    /// Checksum of a part of a file (CKSM); answers [`Outcome::Checksum`].
+    Checksum {
+        /// Algorithm name, upper case.
+        algorithm: String,
+        /// First byte.
+        offset: u64,
+        /// Bytes; `None`: to the end.
+        length: Option<u64>,
+        /// File.
+        path: Vec<u8>,
+        /// Interval of [`Notice::Hashed`].
+        marker_interval: Option<Duration>,
+    },
+    /// Create a directory; answers [`Outcome::Directory`].
+    MakeDirectory(Vec<u8>),
+    /// Remove an empty directory.
+    RemoveDirectory(Vec<u8>),
+    /// Remove a file.
+    Delete(Vec<u8>),
+    /// Remove a directory with its contents (SITE RDEL).
+    DeleteTree(Vec<u8>),
+    /// Rename (RNFR, RNTO).
+    Rename {
+        /// Old name.
+        from: Vec<u8>,
+        /// New name.
+        to: Vec<u8>,
+    },
+    /// Set the modification time (MFMT, SITE UTIME).
+    SetModified {
+        /// File or directory.
+        path: Vec<u8>,
+        /// Seconds since 1970-01-01 UTC.
+        seconds: i64,
+        /// Nanoseconds.
+        nanoseconds: u32,
+    },
+    /// Set permission bits (SITE CHMOD).
+    SetMode {
+        /// File or directory.
+        path: Vec<u8>,
+        /// `0o7777` at most.
+        mode: u32,
+    },
+    /// Set the group, by name or number (SITE CHGRP).
+    SetGroup {
+        /// File or directory.
+        path: Vec<u8>,
+        /// Group.
+        group: String,
+    },
+    /// Create a symbolic link (SITE SYMLINK, SITE SYMLINKFROM and SYMLINKTO).
+    Symlink {
+        /// Text of the link, as given.
+        target: Vec<u8>,
+        /// The link.
+        link: Vec<u8>,
+    },
+    /// Cut or extend a file (SITE TRNC).
+    Truncate {
+        /// File.
+        path: Vec<u8>,
+        /// New size, bytes.
+        size: u64,
+    },
+}
+
+/// Address family of a data connection (RFC 2428 §2).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Family {
+    /// IPv4.
+    V4,
+    /// IPv6.
+    V6,
+}
+
+/// Parameters that a data handle copies when it is made (PASV, PORT).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct DataParams {
+    /// Framing on the data connection.
+    pub mode: Mode,
+    /// Convert line ends (TYPE A, RFC 959 §3.1.1.1).
+    pub ascii: bool,
+    /// Data connections that the connecting side opens to each address.
+    pub parallelism: u16,
+    /// How a sender spreads a file over several addresses.
+    pub layout: Layout,
+    /// Socket send buffer, bytes; `None`: the kernel tunes it.
+    pub send_buffer: Option<u32>,
+    /// Socket receive buffer, bytes; `None`: the kernel tunes it.
+    pub receive_buffer: Option<u32>,
+    /// Secret that connections of this handle must present (sender: presents).
+    pub nonce: Option<[u8; 16]>,
+}
+
+impl Default for DataParams {
+    fn default() -> Self {
+        Self {
+            mode: Mode::Stream,
+            ascii: false,
+            parallelism: 1,
+            layout: Layout::default(),
+            send_buffer: None,
+            receive_buffer: None,
+            nonce: None,
+        }
+    }
+}
+
+/// Transfer mode (RFC 959 §3.4, GFD.20 §3).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Mode {
+    /// Plain bytes, end of file is close.
+    Stream,
+    /// Extended blocks with offsets.
+    Extended,
+}
+
+/// How a file is spread over stripes (GFD.20 OPTS RETR StripeLayout).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Layout {
+    /// Round robin of blocks of this many bytes.
+    Blocked {
+        /// Block size, bytes.
+        block_size: u64,
+    },
+    /// One contiguous piece for each stripe.
+    Partitioned,
+}
+
+impl Default for Layout {
+    fn default() -> Self {
+        Self::Blocked { block_size: 1 << 20 }
+    }
+}
+
+/// What to send.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SendSpec {
+    /// File.
+    pub path: Vec<u8>,
+    /// First byte of the part (ERET P); block offsets and `done` count from here.
+    pub offset: u64,
+    /// Length of the part, bytes; `None`: to the end.
+    pub length: Option<u64>,
+    /// Ranges of the part that the receiver has (REST).
+    pub done: Vec<Range<u64>>,
+    /// Interval of [`Notice::Performance`]; `None`: none are wanted.
+    pub performance_interval: Option<Duration>,
+}
+
+/// What to receive.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReceiveSpec {
+    /// File.
+    pub path: Vec<u8>,
+    /// What becomes of what is there.
+    pub write: WriteKind,
+    /// Size announced by ALLO, bytes.
+    pub expected_size: Option<u64>,
+    /// Checksum the received file must have (SCKS, SITE STORATTR): algorithm and hexadecimal digest.
+    pub expected_checksum: Option<(String, String)>,
+    /// Modification time to set afterwards: seconds and nanoseconds.
+    pub modified: Option<(i64, u32)>,
+    /// Interval of [`Notice::Performance`]; `None`: none are wanted.
+    pub performance_interval: Option<Duration>,
+    /// Interval of [`Notice::Ranges`]; `None`: none are wanted.
+    pub range_interval: Option<Duration>,
+}
+
+/// What a receive does to an existing file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WriteKind {
+    /// STOR without REST: the new file replaces the old one when complete.
+    Replace,
+    /// STOR after REST: these ranges are there already.
+    Restart {
+        /// Ranges present, ends exclusive; a stream starts at the end of the first one.
+        done: Vec<Range<u64>>,
+    },
+    /// ESTO A: added to every block offset; the rest of the file stays.
+    Adjusted {
+        /// Bytes.
+        offset: u64,
+    },
+    /// APPE: at the present end.
+    Append,
+    /// STOU: under a new name near the given one; [`Notice::Opened`] tells it.
+    Unique,
+}
+
+/// Which listing.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ListSpec {
+    /// Directory or file; may end in a pattern for `Long` and `Names`.
+    pub path: Vec<u8>,
+    /// Form of each line.
+    pub form: ListForm,
+    /// Names of the wanted facts for machine listings; `None`: the default set.
+    pub facts: Option<Vec<String>>,
+    /// `ls` flags were given: `a`, `l`, `R` ... in the order given; unknown ones are ignored.
+    pub flags: Vec<u8>,
+    /// Go on after an unreadable directory, with an `Error` fact (OPTS MLSR).
+    pub continue_on_error: bool,
+    /// Walk into directories behind links (OPTS MLSR).
+    pub follow_links: bool,
+}
+
+/// Form of listing lines.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ListForm {
+    /// `ls -l` (LIST).
+    Long,
+    /// Names only (NLST).
+    Names,
+    /// Facts and name (MLSD, MLSC).
+    Facts,
+    /// Facts and relative path of a whole tree (MLSR).
+    FactsRecursive,
+}
+
+/// News of an operation in progress.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Notice {
+    /// Storage is open and data may flow: 150, or 125 when connections are reused.
+    Opened {
+        /// Connections of an earlier transfer are used again.
+        reused: bool,
+        /// Name chosen by STOU.
+        unique_name: Option<Vec<u8>>,
+    },
+    /// Bytes moved so far on one stripe (112, GFD.20 §4).
+    Performance {
+        /// Stripe, from 0.
+        stripe: u16,
+        /// Stripes in all.
+        stripes: u16,
+        /// Bytes since the start of the transfer.
+        bytes: u64,
+        /// Milliseconds since 1970-01-01 UTC.
+        at_ms: u64,
+    },
+    /// Ranges that arrived (and are flushed, when the server promises that) since the last notice (111).
+    Ranges(Vec<Range<u64>>),
+    /// Bytes hashed so far (113).
+    Hashed {
+        /// Bytes.
+        bytes: u64,
+        /// Milliseconds since 1970-01-01 UTC.
+        at_ms: u64,
+    },
+    /// Listing lines, each ended by CRLF, for the control connection.
+    Lines(Vec<u8>),
+}
+
+/// How an operation ended.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Outcome {
+    /// Done; nothing to tell.
+    Done,
+    /// Addresses that listen, one per stripe.
+    Listening(Vec<SocketAddr>),
+    /// A transfer is complete.
+    Transferred {
+        /// Bytes moved in this transfer.
+        bytes: u64,
+    },
+    /// One formatted line without line end.
+    Line(Vec<u8>),
+    /// Size, bytes.
+    Size(u64),
+    /// Modification time, seconds since 1970-01-01 UTC and nanoseconds.
+    Modified(i64, u32),
+    /// Normalised absolute path of a directory.
+    Directory(Vec<u8>),
+    /// Lower-case hexadecimal digest.
+    Checksum(String),
+    /// It failed.
+    Failed(Failure),
+}
+
+/// Why an operation failed, in the terms of replies.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Failure {
+    /// Class, which decides the reply code.
+    pub kind: FailureKind,
+    /// One sentence for people; more lines are allowed.
+    pub text: String,
+    /// For a checksum mismatch: what was computed and what was expected.
+    pub checksums: Option<(String, String)>,
+}
+
+/// Failure classes that clients tell apart (the `c=` names of the structured replies).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FailureKind {
+    /// No such file or directory.
+    NotFound,
+    /// Not allowed.
+    PermissionDenied,
+    /// A path component is no directory.
+    NotADirectory,
+    /// A file was expected.
+    IsADirectory,
+    /// Already there.
+    Exists,
+    /// Not empty.
+    NotEmpty,
+    /// Path leaves the root or cannot be used.
+    BadPath,
+    /// Storage full.
+    NoSpace,
+    /// Quota used up.
+    Quota,
+    /// Bad checksum.
+    Checksum,
+    /// Data connection could not be made (425).
+    CannotConnect,
+    /// Data connection broke (426).
+    ConnectionBroken,
+    /// The peer broke the rules of the data channel.
+    BadData,
+    /// No data handle, or one that does not fit (no PASV or PORT before).
+    NoDataHandle,
+    /// Unknown algorithm or a function this storage lacks.
+    NotSupported,
+    /// A value out of range.
+    BadArgument,
+    /// Busy or out of resources; may pass.
+    Busy,
+    /// Aborted by the client.
+    Aborted,
+    /// Anything else.
+    Other,
+}
