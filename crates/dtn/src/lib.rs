@@ -1,1 +1,9 @@
-//! What runs on a data transfer node: GridFTP server, client, data movers, orchestrator.
+//! What runs on a data transfer node.
+//!
+//! [`front`] owns control connections and never touches files; [`mover`] touches data and never
+//! parses a control line; the two meet in the mover protocol ([`mover::message`]), the same over a
+//! socket pair to a local data process as over TCP to a data node. [`client`] drives servers.
+
+pub mod client;
+pub mod front;
+pub mod mover;

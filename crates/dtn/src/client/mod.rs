@@ -1,0 +1,1 @@
+//! Drives servers: control sessions, transfers, trees.

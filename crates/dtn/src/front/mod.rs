@@ -1,0 +1,1 @@
+//! The server's control side: listeners, logins and control connections.

@@ -1,0 +1,195 @@
+//! The mover protocol: identity and operations in, notices and outcomes out.
+//!
+//! Frames on a byte stream: a length (u32, big-endian, bytes of body, at most [`MAX_FRAME`]) and a
+//! body in postcard form. One stream carries all movers of one front and one data process; the
+//! stream's loss ends every mover on it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
+
+/// Version of these messages; both sides must agree.
+pub const VERSION: u32 = 1;
+
+/// Largest body, bytes.
+pub const MAX_FRAME: usize = 1 << 20;
+
+/// Names one mover on one stream; chosen by the front, never reused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct MoverId(pub u64);
+
+/// From the front to the data side.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ToMover {
+    /// First message on the stream.
+    Hello {
+        /// [`VERSION`] of the front.
+        version: u32,
+        /// What every mover on this stream obeys.
+        settings: Box<DataSettings>,
+    },
+    /// A control connection logged in: make its mover.
+    Attach {
+        /// The new mover.
+        mover: MoverId,
+        /// On whose behalf.
+        identity: Box<Identity>,
+    },
+    /// Carry out one operation; operations of one mover run in order.
+    Run {
+        /// The mover.
+        mover: MoverId,
+        /// Echoed in notices and the outcome.
+        id: OpId,
+        /// What to do.
+        op: Box<Op>,
+        /// This node's share of a striped operation.
+        stripe: Stripe,
+    },
+    /// Abort this operation as soon as possible; its outcome still comes.
+    Abort {
+        /// The mover.
+        mover: MoverId,
+        /// The operation.
+        id: OpId,
+    },
+    /// Values for logs and the transfer log.
+    Label {
+        /// The mover.
+        mover: MoverId,
+        /// `TASKID` of the transfer log.
+        task: Option<String>,
+        /// SITE CLIENTINFO text.
+        client: Option<String>,
+    },
+    /// The control connection is gone: abort, close data channels, forget the mover.
+    Detach {
+        /// The mover.
+        mover: MoverId,
+    },
+    /// Finish what runs and exit when the last mover is detached.
+    Drain,
+}
+
+/// From the data side to the front.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum FromMover {
+    /// Answer to `Hello`.
+    Hello {
+        /// [`VERSION`] of the data side.
+        version: u32,
+        /// Free processors for transfers, for the front's choice of node.
+        processors: u32,
+    },
+    /// News of a running operation.
+    Notice {
+        /// The mover.
+        mover: MoverId,
+        /// The operation.
+        id: OpId,
+        /// The news.
+        notice: Notice,
+    },
+    /// The end of an operation.
+    Outcome {
+        /// The mover.
+        mover: MoverId,
+        /// The operation.
+        id: OpId,
+        /// How it ended.
+        outcome: Outcome,
+    },
+    /// Counters since the last report, at most twice a second, for metrics.
+    Load(Load),
+}
+
+/// A node's part in an operation that several nodes carry out together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stripe {
+    /// This node, from 0.
+    pub index: u16,
+    /// Nodes engaged; 1 without striping.
+    pub count: u16,
+}
+
+impl Stripe {
+    /// The whole operation on one node.
+    pub const WHOLE: Stripe = Stripe { index: 0, count: 1 };
+}
+
+/// What every mover of a data process obeys; the administrator's configuration.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DataSettings {
+    /// Directory that appears as `/`, raw bytes.
+    pub root: Vec<u8>,
+    /// Refuse every change.
+    pub read_only: bool,
+    /// Ports for data listeners, both ends included; `None`: any.
+    pub data_ports: Option<(u16, u16)>,
+    /// Local address that data listeners bind and data connections leave from; `None`: that of the
+    /// control connection.
+    pub data_interface: Option<IpAddr>,
+    /// Address told to peers instead of the bound one, for hosts behind address translation.
+    pub data_address: Option<IpAddr>,
+    /// Buffers in use at most, bytes, for sending and for receiving each.
+    pub pool_bytes: u64,
+    /// Flush data before a range marker and before a transfer is reported complete.
+    pub sync_writes: bool,
+    /// A transfer that moves nothing for this long has stalled.
+    pub stall_timeout: Duration,
+    /// How long a data connection may take to be made.
+    pub connect_timeout: Duration,
+    /// Congestion control for data channels; `None`: the system's default.
+    pub congestion: Option<String>,
+    /// File for transfer log lines in the classic form, raw bytes; `None`: none.
+    pub transfer_log: Option<Vec<u8>>,
+    /// File for transfer log lines as JSON, raw bytes; `None`: none.
+    pub transfer_log_json: Option<Vec<u8>>,
+}
+
+/// On whose behalf a mover acts.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Name for logs.
+    pub user: String,
+    /// Where the control client is, as the server sees it.
+    pub control_peer: Option<SocketAddr>,
+    /// Local address of the control connection: the default data address.
+    pub control_local: Option<SocketAddr>,
+    /// Who may be the other end of a data connection without a nonce.
+    pub data_peers: DataPeers,
+}
+
+/// Who may be the other end of a data connection.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum DataPeers {
+    /// The control client's own address only.
+    ControlPeer,
+    /// Any address: third-party copies without a nonce work, and so do bounce and port theft.
+    Anyone,
+}
+
+/// What a data process did since its last report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Load {
+    /// Bytes received and stored.
+    pub bytes_received: u64,
+    /// Bytes read and sent.
+    pub bytes_sent: u64,
+    /// Transfers that ended well.
+    pub transfers_done: u64,
+    /// Transfers that failed.
+    pub transfers_failed: u64,
+    /// TCP segments sent again by data channels.
+    pub retransmits: u64,
+    /// Transfers running now (a level, not a count).
+    pub transfers_running: u32,
+    /// Data channels open now (a level).
+    pub channels_open: u32,
+    /// Smoothed round-trip time of the channel that reported last, microseconds (a level; 0: unknown).
+    pub rtt_us: u32,
+    /// Pool bytes in use now (a level).
+    pub pool_bytes: u64,
+}

@@ -1,0 +1,3 @@
+//! The data side: movers, their data channels and storage.
+
+pub mod message;
