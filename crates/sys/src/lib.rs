@@ -1,1 +1,4 @@
 //! The only unsafe code: positional I/O, sendfile, socket options, TCP_INFO.
+
+pub mod netns;
+pub mod tun;
