@@ -3,12 +3,23 @@
 //! Frames on a byte stream: a length (u32, big-endian, bytes of body, at most [`MAX_FRAME`]) and a
 //! body in postcard form. One stream carries all movers of one front and one data process; the
 //! stream's loss ends every mover on it.
+//!
+//! A receive over several nodes (`stripe.count > 1`) goes like this:
+//!
+//! 1. the front runs `Op::Receive` on one node with `session: None`; that node begins the write and
+//!    answers [`FromMover::Session`], then receives its share;
+//! 2. the front runs the same operation on the other nodes with `session: Some(..)`; each joins;
+//! 3. every node sends its own `Opened` and ends with [`FromMover::Received`] (or a failed outcome);
+//! 4. when all have, the front sends [`ToMover::Commit`] with all receipts to any one of the nodes;
+//!    its [`FromMover::Outcome`] ends the operation. Without a commit the unfinished file stays for
+//!    a restart.
 
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
-use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
+use whimbrel_connector::{Receipt, WriteSession};
+use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 
 /// Version of these messages; both sides must agree.
 pub const VERSION: u32 = 1;
@@ -47,6 +58,24 @@ pub enum ToMover {
         op: Box<Op>,
         /// This node's share of a striped operation.
         stripe: Stripe,
+        /// A receive that another node began: join it instead of beginning one.
+        session: Option<Box<WriteSession>>,
+    },
+    /// Complete a receive that several nodes carried out, from the receipts of all of them; runs in
+    /// order like an operation and is answered by an [`FromMover::Outcome`].
+    Commit {
+        /// The mover.
+        mover: MoverId,
+        /// Echoed in the outcome; may be the id of the receive itself.
+        id: OpId,
+        /// The receive, for checksum and attributes.
+        spec: Box<ReceiveSpec>,
+        /// From [`FromMover::Session`].
+        session: Box<WriteSession>,
+        /// From every [`FromMover::Received`].
+        receipts: Vec<Receipt>,
+        /// Sum of the bytes of every [`FromMover::Received`].
+        bytes: u64,
     },
     /// Abort this operation as soon as possible; its outcome still comes.
     Abort {
@@ -100,6 +129,27 @@ pub enum FromMover {
         id: OpId,
         /// How it ended.
         outcome: Outcome,
+    },
+    /// A striped receive began here: what the other nodes need to join it.
+    Session {
+        /// The mover.
+        mover: MoverId,
+        /// The operation.
+        id: OpId,
+        /// For [`ToMover::Run`] on the other nodes and for [`ToMover::Commit`].
+        session: Box<WriteSession>,
+    },
+    /// This node's share of a striped receive is stored; ends the operation here, in place of an
+    /// outcome.
+    Received {
+        /// The mover.
+        mover: MoverId,
+        /// The operation.
+        id: OpId,
+        /// Bytes this node stored.
+        bytes: u64,
+        /// For [`ToMover::Commit`].
+        receipt: Box<Receipt>,
     },
     /// Counters since the last report, at most twice a second, for metrics.
     Load(Load),
