@@ -1,0 +1,108 @@
+//! What the administrator decides about a control connection.
+
+use std::time::Duration;
+
+/// One checksum the data side can compute, as FEAT lists it after login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChecksumAlgorithm {
+    /// Upper-case name, e.g. `SHA256`.
+    pub name: String,
+    /// Preference announced to clients; lower is preferred.
+    pub preference: u16,
+}
+
+impl ChecksumAlgorithm {
+    /// An algorithm with its preference.
+    pub fn new(name: &str, preference: u16) -> Self {
+        Self {
+            name: name.to_ascii_uppercase(),
+            preference,
+        }
+    }
+}
+
+/// Settings of one [`ServerControl`](super::ServerControl); the defaults are those of the reference server.
+#[derive(Debug, Clone)]
+pub struct ServerConfig {
+    /// Host name in the greeting.
+    pub host: String,
+    /// Software name and version, in the greeting and in SITE VERSION.
+    pub software: String,
+    /// Lines shown before the greeting's last line; `None`: a one-line greeting.
+    pub banner: Option<String>,
+    /// Time allowed until a login succeeds; default 120 s.
+    pub login_timeout: Duration,
+    /// Time without a command after which a logged-in client is dropped; default 600 s. A running operation is not idle.
+    pub idle_timeout: Duration,
+    /// Failed logins after which the connection is closed; default 5.
+    pub max_login_failures: u32,
+    /// Commands that may wait while another runs; default 1000. One more closes the connection.
+    pub pipeline_limit: usize,
+    /// Bytes of waiting commands; default 1 MiB. More closes the connection.
+    pub pipeline_bytes: usize,
+    /// Longest command line, bytes without line end; default 256 KiB (a REST list or a credential may be long).
+    pub max_line: usize,
+    /// Longest command line before login; default 16 KiB.
+    pub max_line_before_login: usize,
+    /// Replies kept until the peer reads them, bytes; commands wait beyond it. Default 64 KiB.
+    pub max_unsent: usize,
+    /// The anonymous user may log in; shapes the text of 331 only.
+    pub anonymous: bool,
+    /// Refuse everything that changes storage (550).
+    pub read_only: bool,
+    /// Checksums of CKSM, SCKS and SITE STORATTR.
+    pub checksums: Vec<ChecksumAlgorithm>,
+    /// Announce REVERSE and let either side of MODE E listen; default true.
+    pub reverse: bool,
+    /// Announce DCNONCE and accept SITE DCNONCE; default true.
+    pub data_nonce: bool,
+    /// Further FEAT lines, without the leading space.
+    pub extra_features: Vec<String>,
+    /// Interval of 112 markers while a file arrives in MODE E; default 5 s.
+    pub performance_interval: Duration,
+    /// Interval of 111 markers while a file arrives in MODE E; default 5 s.
+    pub range_interval: Duration,
+    /// Most data connections a client may ask for; more are cut to it. Default 128.
+    pub max_parallelism: u16,
+}
+
+impl Default for ServerConfig {
+    fn default() -> Self {
+        Self {
+            host: "localhost".into(),
+            software: concat!("Whimbrel ", env!("CARGO_PKG_VERSION")).into(),
+            banner: None,
+            login_timeout: Duration::from_secs(120),
+            idle_timeout: Duration::from_secs(600),
+            max_login_failures: 5,
+            pipeline_limit: 1000,
+            pipeline_bytes: 1 << 20,
+            max_line: 256 << 10,
+            max_line_before_login: 16 << 10,
+            max_unsent: 64 << 10,
+            anonymous: false,
+            read_only: false,
+            checksums: default_checksums(),
+            reverse: true,
+            data_nonce: true,
+            extra_features: Vec::new(),
+            performance_interval: Duration::from_secs(5),
+            range_interval: Duration::from_secs(5),
+            max_parallelism: 128,
+        }
+    }
+}
+
+/// The reference server's list with its preferences.
+fn default_checksums() -> Vec<ChecksumAlgorithm> {
+    [
+        ("MD5", 10),
+        ("ADLER32", 10),
+        ("SHA1", 10),
+        ("SHA256", 11),
+        ("SHA512", 12),
+    ]
+    .into_iter()
+    .map(|(name, preference)| ChecksumAlgorithm::new(name, preference))
+    .collect()
+}

@@ -1,0 +1,98 @@
+//! What the machine tells its driver, and what it is told about logins.
+
+use std::fmt;
+
+use crate::op::{Op, OpId};
+
+/// Bytes that must not reach a log; `Debug` hides them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(pub Vec<u8>);
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret(..)")
+    }
+}
+
+/// Something for the driver to do or to record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ServerEvent {
+    /// Check these credentials, then call [`ServerControl::login`](super::ServerControl::login).
+    Login {
+        /// User name as sent.
+        user: Vec<u8>,
+        /// Password as sent.
+        password: Secret,
+    },
+    /// Carry out an operation; answer with notices and one outcome. At most one is outstanding.
+    Run {
+        /// Its name, for notices and outcome.
+        id: OpId,
+        /// What to do.
+        op: Op,
+    },
+    /// Stop an operation early; its outcome is still expected, unless [`ServerEvent::Closed`] follows.
+    Abort {
+        /// The operation.
+        id: OpId,
+    },
+    /// The client named itself or its task.
+    Label(Label),
+    /// A command got its final reply; for logs.
+    Answered {
+        /// The verb in upper case, without arguments; empty if the line had none.
+        verb: String,
+        /// The last operation the command ran.
+        op: Option<OpId>,
+        /// Reply code.
+        code: u16,
+    },
+    /// Nothing more will be sent: close the stream and let go of the data side. Comes last.
+    Closed(CloseReason),
+}
+
+/// A label for log lines, as sent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Label {
+    /// SITE CLIENTINFO: `key=value;` pairs.
+    ClientInfo(Vec<u8>),
+    /// SITE TASKID.
+    TaskId(Vec<u8>),
+}
+
+/// Why a control connection ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CloseReason {
+    /// QUIT.
+    Quit,
+    /// The client closed.
+    Eof,
+    /// No login in time.
+    LoginTimeout,
+    /// No command in time.
+    IdleTimeout,
+    /// Too many failed logins.
+    LoginFailures,
+    /// Too many waiting commands.
+    PipelineFull,
+    /// The server is shutting down.
+    Drained,
+    /// The driver could not serve the login.
+    Unavailable,
+}
+
+/// What the driver found about a login.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LoginOutcome {
+    /// Let in.
+    Accepted {
+        /// Local name, shown in 230 and by SITE WHOAMI.
+        user: String,
+        /// Absolute home directory as the client sees it: the first working directory and `~`.
+        home: Vec<u8>,
+    },
+    /// Wrong name or password (530).
+    Denied,
+    /// Nobody can log in now (421); the connection closes.
+    Unavailable(String),
+}

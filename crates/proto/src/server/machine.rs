@@ -1,0 +1,372 @@
+//! The machine itself: input, the queue, the running command, time limits and output.
+
+use std::collections::VecDeque;
+use std::time::Instant;
+
+use bytes::{Bytes, BytesMut};
+
+use super::answer::Answer;
+use super::config::ServerConfig;
+use super::dispatch;
+use super::event::{CloseReason, LoginOutcome, ServerEvent};
+use super::inbox::{Inbox, Line};
+use super::login;
+use super::session::Session;
+use super::step::{Step, Task};
+use crate::op::{Notice, OpId, Outcome};
+
+/// The server's side of one control connection.
+///
+/// Commands are carried out one after the other and answered in order; ABOR, and STAT when nothing else waits, act at
+/// once while an operation runs (RFC 959 §4.1.3).
+#[derive(Debug)]
+pub struct ServerControl {
+    config: ServerConfig,
+    session: Session,
+    inbox: Inbox,
+    running: Option<Running>,
+    out: BytesMut,
+    events: VecDeque<ServerEvent>,
+    next_op: u64,
+    draining: bool,
+    closing: Option<CloseReason>,
+    closed: bool,
+    /// End of the login or idle time.
+    deadline: Instant,
+}
+
+/// The command that has no final reply yet.
+#[derive(Debug)]
+struct Running {
+    verb: String,
+    /// The last operation it ran.
+    op: Option<OpId>,
+    wait: Wait,
+}
+
+/// What the running command waits for.
+#[derive(Debug)]
+enum Wait {
+    /// The driver's verdict on a login.
+    Login,
+    /// The outcome of the operation.
+    Op { task: Task, aborted: bool },
+}
+
+impl ServerControl {
+    /// A fresh connection; the greeting is ready to be sent.
+    pub fn new(now: Instant, config: ServerConfig) -> Self {
+        let mut machine = Self {
+            session: Session::new(&config),
+            inbox: Inbox::default(),
+            running: None,
+            out: BytesMut::new(),
+            events: VecDeque::new(),
+            next_op: 1,
+            draining: false,
+            closing: None,
+            closed: false,
+            deadline: now + config.login_timeout,
+            config,
+        };
+        login::greeting(&machine.config).write(&mut machine.out);
+        machine
+    }
+
+    /// Bytes from the client.
+    ///
+    /// A line above the limit gets 500 and the connection goes on; too many waiting commands end it.
+    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
+        while !bytes.is_empty() && self.closing.is_none() {
+            let (line, used) = self.inbox.feed(bytes, self.max_line());
+            bytes = &bytes[used..];
+            if let Some(line) = line {
+                self.take_line(now, line);
+            }
+        }
+    }
+
+    /// The client closed its side: the same as ABOR and QUIT (RFC 959 §4.1.1), unless QUIT already waits.
+    pub fn handle_eof(&mut self, _now: Instant) {
+        if self.closing.is_some() || (self.running.is_some() && self.inbox.holds("QUIT")) {
+            return;
+        }
+        self.close(CloseReason::Eof);
+    }
+
+    /// A deadline passed; calling early does no harm.
+    pub fn handle_timeout(&mut self, now: Instant) {
+        if self.poll_timeout().is_none_or(|deadline| now < deadline) {
+            return;
+        }
+        // A login that the driver still checks counts as late too: its verdict is ignored.
+        Answer::line(421, "Idle Timeout: closing control connection.").write(&mut self.out);
+        let reason = if self.session.is_logged_in() {
+            CloseReason::IdleTimeout
+        } else {
+            CloseReason::LoginTimeout
+        };
+        self.close(reason);
+    }
+
+    /// When [`Self::handle_timeout`] is due; `None` while an operation runs and after the end.
+    pub fn poll_timeout(&self) -> Option<Instant> {
+        let runs_op = matches!(
+            &self.running,
+            Some(Running {
+                wait: Wait::Op { .. },
+                ..
+            })
+        );
+        (!runs_op && self.closing.is_none()).then_some(self.deadline)
+    }
+
+    /// Bytes for the client; commands that waited for room are carried out now.
+    pub fn poll_transmit(&mut self) -> Option<Bytes> {
+        if self.out.is_empty() {
+            return None;
+        }
+        let bytes = self.out.split().freeze();
+        self.work();
+        Some(bytes)
+    }
+
+    /// Bytes that [`Self::poll_transmit`] would give; a driver whose client does not read should hold back notices.
+    pub fn unsent(&self) -> usize {
+        self.out.len()
+    }
+
+    /// The next thing to do; [`ServerEvent::Closed`] comes last, when all output was taken.
+    pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        if let Some(event) = self.events.pop_front() {
+            return Some(event);
+        }
+        let reason = self
+            .closing
+            .filter(|_| !self.closed && self.out.is_empty())?;
+        self.closed = true;
+        Some(ServerEvent::Closed(reason))
+    }
+
+    /// True once the connection is over and all output was taken.
+    pub fn is_closed(&self) -> bool {
+        self.closing.is_some() && self.out.is_empty()
+    }
+
+    /// The operation whose outcome is awaited.
+    pub fn running_op(&self) -> Option<OpId> {
+        match &self.running {
+            Some(Running {
+                op,
+                wait: Wait::Op { .. },
+                ..
+            }) => *op,
+            _ => None,
+        }
+    }
+
+    /// The verdict on [`ServerEvent::Login`]; ignored when none is awaited.
+    pub fn login(&mut self, now: Instant, outcome: LoginOutcome) {
+        if self.closing.is_some()
+            || !matches!(
+                &self.running,
+                Some(Running {
+                    wait: Wait::Login,
+                    ..
+                })
+            )
+        {
+            return;
+        }
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        let accepted = matches!(outcome, LoginOutcome::Accepted { .. });
+        let step = login::verdict(&mut self.session, &self.config, outcome);
+        self.perform(running.verb, None, step);
+        if accepted {
+            self.deadline = now + self.config.idle_timeout;
+        }
+        self.work();
+    }
+
+    /// News of the running operation; ignored for any other.
+    pub fn notice(&mut self, _now: Instant, id: OpId, notice: Notice) {
+        if self.closing.is_some() {
+            return;
+        }
+        if let Some(Running {
+            op: Some(op),
+            wait: Wait::Op { task, .. },
+            ..
+        }) = &mut self.running
+            && *op == id
+        {
+            task.notice(notice, &mut self.out);
+        }
+    }
+
+    /// The end of the running operation; ignored for any other.
+    pub fn outcome(&mut self, now: Instant, id: OpId, outcome: Outcome) {
+        if self.closing.is_some() || self.running_op() != Some(id) {
+            return;
+        }
+        if let Some(Running {
+            verb,
+            op,
+            wait: Wait::Op { task, aborted },
+        }) = self.running.take()
+        {
+            let step = task.finish(&mut self.session, &self.config, outcome, aborted);
+            self.perform(verb, op, step);
+        }
+        self.deadline = now + self.config.idle_timeout;
+        self.work();
+    }
+
+    /// Shuts down: 421 at once when nothing runs, otherwise after the running command's reply.
+    pub fn begin_drain(&mut self, _now: Instant) {
+        self.draining = true;
+        self.work();
+    }
+
+    fn max_line(&self) -> usize {
+        if self.session.is_logged_in() {
+            self.config.max_line
+        } else {
+            self.config.max_line_before_login
+        }
+    }
+
+    /// Queues one line and goes on; ABOR and STAT may act at once.
+    fn take_line(&mut self, now: Instant, line: Line) {
+        if self.session.is_logged_in() {
+            self.deadline = now + self.config.idle_timeout;
+        }
+        if self.running.is_some() {
+            match line.verb().as_str() {
+                "ABOR" => self.abort(),
+                "STAT" if self.answer_status(&line) => return,
+                _ => {}
+            }
+        }
+        if !self.inbox.queue(line, &self.config) {
+            Answer::line(500, "Pipeline queue full.").write(&mut self.out);
+            self.close(CloseReason::PipelineFull);
+            return;
+        }
+        self.work();
+    }
+
+    /// ABOR while a command runs: stops its operation and cancels the transfers that wait (RFC 959 §4.1.3).
+    fn abort(&mut self) {
+        self.inbox.cancel(dispatch::is_transfer);
+        if let Some(Running {
+            op: Some(id),
+            wait: Wait::Op { aborted, .. },
+            ..
+        }) = &mut self.running
+            && !std::mem::replace(aborted, true)
+        {
+            self.events.push_back(ServerEvent::Abort { id: *id });
+        }
+    }
+
+    /// STAT while an operation runs and nothing waits before it: answered at once (RFC 959 §4.1.3).
+    fn answer_status(&mut self, line: &Line) -> bool {
+        let Some(Running {
+            verb,
+            op: Some(_),
+            wait: Wait::Op { task, .. },
+            ..
+        }) = &self.running
+        else {
+            return false;
+        };
+        if !self.inbox.is_empty() || !line.is_bare() {
+            return false;
+        }
+        let answer = login::status(
+            &self.session,
+            &self.config,
+            Some((verb, task.bytes_moved())),
+        );
+        self.answer("STAT".into(), None, &answer);
+        true
+    }
+
+    /// Carries out waiting commands until one has to wait or the output is full.
+    fn work(&mut self) {
+        while self.running.is_none() && self.closing.is_none() {
+            if self.draining {
+                Answer::line(421, "Service shutting down, closing control connection.")
+                    .write(&mut self.out);
+                return self.close(CloseReason::Drained);
+            }
+            if self.out.len() >= self.config.max_unsent {
+                return;
+            }
+            let Some(line) = self.inbox.pop() else { return };
+            let verb = line.verb();
+            let step = dispatch::dispatch(&mut self.session, &self.config, line);
+            self.perform(verb, None, step);
+        }
+    }
+
+    fn perform(&mut self, verb: String, op: Option<OpId>, step: Step) {
+        match step {
+            Step::Answer(answer) => self.answer(verb, op, &answer),
+            Step::Label(label, answer) => {
+                self.events.push_back(ServerEvent::Label(label));
+                self.answer(verb, op, &answer);
+            }
+            Step::Login { user, password } => {
+                self.events.push_back(ServerEvent::Login { user, password });
+                self.running = Some(Running {
+                    verb,
+                    op,
+                    wait: Wait::Login,
+                });
+            }
+            Step::Run { before, op, task } => {
+                if let Some(before) = before {
+                    before.write(&mut self.out);
+                }
+                let id = OpId(self.next_op);
+                self.next_op += 1;
+                self.events.push_back(ServerEvent::Run { id, op });
+                self.running = Some(Running {
+                    verb,
+                    op: Some(id),
+                    wait: Wait::Op {
+                        task: *task,
+                        aborted: false,
+                    },
+                });
+            }
+            Step::Close(answer, reason) => {
+                self.answer(verb, op, &answer);
+                self.close(reason);
+            }
+        }
+    }
+
+    fn answer(&mut self, verb: String, op: Option<OpId>, answer: &Answer) {
+        answer.write(&mut self.out);
+        self.events.push_back(ServerEvent::Answered {
+            verb,
+            op,
+            code: answer.code(),
+        });
+    }
+
+    /// Ends the connection: what waits is dropped, what runs is aborted.
+    fn close(&mut self, reason: CloseReason) {
+        if let Some(id) = self.running_op() {
+            self.events.push_back(ServerEvent::Abort { id });
+        }
+        self.running = None;
+        self.inbox.clear();
+        self.closing = Some(reason);
+    }
+}

@@ -1,0 +1,21 @@
+//! The server's side of a control connection as a machine: bytes and time in; bytes, events and a deadline out.
+//!
+//! A driver owns the stream and the clock. It feeds [`ServerControl::handle_bytes`], [`ServerControl::handle_eof`] and
+//! [`ServerControl::handle_timeout`], and after every call drains [`ServerControl::poll_transmit`] and
+//! [`ServerControl::poll_event`] and arms a timer for [`ServerControl::poll_timeout`]. Operations go to the data side
+//! as [`ServerEvent::Run`] and come back through [`ServerControl::notice`] and [`ServerControl::outcome`].
+
+mod answer;
+mod config;
+mod dispatch;
+mod event;
+mod failure;
+mod inbox;
+mod login;
+mod machine;
+mod session;
+mod step;
+
+pub use config::{ChecksumAlgorithm, ServerConfig};
+pub use event::{CloseReason, Label, LoginOutcome, Secret, ServerEvent};
+pub use machine::ServerControl;
