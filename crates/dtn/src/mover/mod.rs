@@ -1,3 +1,4 @@
 //! The data side: movers, their data channels and storage.
 
+pub mod codec;
 pub mod message;
