@@ -1,4 +1,8 @@
 //! The only unsafe code: positional I/O, sendfile, socket options, TCP_INFO.
 
 pub mod netns;
+pub mod pages;
+pub mod poll;
+pub mod socket;
+pub mod tcp_info;
 pub mod tun;

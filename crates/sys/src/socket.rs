@@ -1,0 +1,249 @@
+//! Socket options and the calls that move bytes through sockets.
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::size_of;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::time::Duration;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, recvmsg, send,
+    sendmsg, sockopt,
+};
+
+/// Sends small segments at once instead of waiting for acknowledgements (`TCP_NODELAY`).
+pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_nodelay(fd, on)?)
+}
+
+/// Asks for a send buffer of `bytes`, which turns the kernel's auto-tuning off.
+///
+/// The kernel doubles the value for its own overhead and caps it at `net.core.wmem_max`.
+pub fn set_send_buffer(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_send_buffer_size(fd, bytes)?)
+}
+
+/// Asks for a receive buffer of `bytes`; see [`set_send_buffer`]. Set it before connect or listen,
+/// because the window scale is fixed by the handshake.
+pub fn set_recv_buffer(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    Ok(sockopt::set_socket_recv_buffer_size(fd, bytes)?)
+}
+
+/// The send buffer in force, in bytes, as the kernel counts it.
+pub fn send_buffer(fd: impl AsFd) -> io::Result<usize> {
+    Ok(sockopt::socket_send_buffer_size(fd)?)
+}
+
+/// The receive buffer in force, in bytes, as the kernel counts it.
+pub fn recv_buffer(fd: impl AsFd) -> io::Result<usize> {
+    Ok(sockopt::socket_recv_buffer_size(fd)?)
+}
+
+/// Selects a congestion control by name (`cubic`, `bbr`); fails when the kernel does not allow it.
+pub fn set_congestion(fd: impl AsFd, name: &str) -> io::Result<()> {
+    Ok(sockopt::set_tcp_congestion(fd, name)?)
+}
+
+/// The name of the congestion control in force.
+pub fn congestion(fd: impl AsFd) -> io::Result<String> {
+    Ok(sockopt::tcp_congestion(fd)?)
+}
+
+/// Probes an idle connection after `idle`, then every tenth of it, and gives up after 5 probes.
+pub fn set_keepalive(fd: impl AsFd, idle: Duration) -> io::Result<()> {
+    let fd = fd.as_fd();
+    sockopt::set_socket_keepalive(fd, true)?;
+    sockopt::set_tcp_keepidle(fd, idle.max(Duration::from_secs(1)))?;
+    sockopt::set_tcp_keepintvl(fd, (idle / 10).max(Duration::from_secs(1)))?;
+    Ok(sockopt::set_tcp_keepcnt(fd, 5)?)
+}
+
+/// Gives the connection up when sent bytes stay unacknowledged for `limit` (`TCP_USER_TIMEOUT`).
+pub fn set_user_timeout(fd: impl AsFd, limit: Duration) -> io::Result<()> {
+    let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
+    Ok(sockopt::set_tcp_user_timeout(fd, millis)?)
+}
+
+/// Acknowledges at once until the kernel decides otherwise (`TCP_QUICKACK`); not permanent.
+pub fn set_quickack(fd: impl AsFd, on: bool) -> io::Result<()> {
+    Ok(sockopt::set_tcp_quickack(fd, on)?)
+}
+
+/// Reports the socket readable only with `bytes` waiting, or at end of file (`SO_RCVLOWAT`).
+///
+/// Saves wake-ups on bulk data. Danger: never ask for more than the peer is sure to send.
+pub fn set_recv_low_water(fd: impl AsFd, bytes: usize) -> io::Result<()> {
+    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the pointer and the length describe one live `c_int`, which the call only reads.
+    let result = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::SOL_SOCKET,
+            libc::SO_RCVLOWAT,
+            (&raw const value).cast(),
+            size_of::<libc::c_int>() as libc::socklen_t,
+        )
+    };
+    if result == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
+}
+
+/// Sends from several pieces in one call, never raising `SIGPIPE`.
+///
+/// `more` tells the kernel that the next bytes follow at once (`MSG_MORE`): it then fills segments.
+/// Returns how many bytes were taken, possibly fewer than offered.
+pub fn send_vectored(fd: impl AsFd, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+    let fd = fd.as_fd();
+    let flags = send_flags(more);
+    loop {
+        let sent = match pieces {
+            [piece] => send(fd, piece, flags),
+            _ => sendmsg(fd, pieces, &mut SendAncillaryBuffer::default(), flags),
+        };
+        match sent {
+            Err(Errno::INTR) => {}
+            sent => return Ok(sent?),
+        }
+    }
+}
+
+fn send_flags(more: bool) -> SendFlags {
+    if more {
+        SendFlags::NOSIGNAL | SendFlags::MORE
+    } else {
+        SendFlags::NOSIGNAL
+    }
+}
+
+/// Receives into several pieces in order; 0 means that the peer has closed its side.
+pub fn recv_vectored(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+    let fd = fd.as_fd();
+    loop {
+        let received = match pieces {
+            [piece] => recv(fd, &mut **piece, RecvFlags::empty()).map(|(read, _)| read),
+            _ => recvmsg(
+                fd,
+                pieces,
+                &mut RecvAncillaryBuffer::default(),
+                RecvFlags::empty(),
+            )
+            .map(|message| message.bytes),
+        };
+        match received {
+            Err(Errno::INTR) => {}
+            received => return Ok(received?),
+        }
+    }
+}
+
+/// Lets the kernel send `len` bytes of `file` from `offset`; 0 means that the file ends there.
+///
+/// `SIGPIPE` must be ignored by the process (as every Rust program does).
+pub fn sendfile(
+    socket: impl AsFd,
+    file: BorrowedFd<'_>,
+    offset: u64,
+    len: usize,
+) -> io::Result<usize> {
+    let socket = socket.as_fd();
+    let mut at = offset;
+    loop {
+        match rustix::fs::sendfile(socket, file, Some(&mut at), len) {
+            Err(Errno::INTR) => {}
+            sent => return Ok(sent?),
+        }
+    }
+}
+
+/// Ends the sending side: the peer reads end of file after what is under way.
+pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
+    Ok(rustix::net::shutdown(fd, Shutdown::Write)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::Write;
+    use std::net::{TcpListener, TcpStream};
+
+    fn pair() -> (TcpStream, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        (client, listener.accept().expect("accept").0)
+    }
+
+    #[test]
+    fn options_take_effect() {
+        let (client, _server) = pair();
+        set_nodelay(&client, true).expect("nodelay");
+        assert!(client.nodelay().expect("nodelay"));
+        set_send_buffer(&client, 100_000).expect("sndbuf");
+        assert!(send_buffer(&client).expect("sndbuf") >= 100_000);
+        set_recv_buffer(&client, 100_000).expect("rcvbuf");
+        assert!(recv_buffer(&client).expect("rcvbuf") >= 100_000);
+        let name = congestion(&client).expect("congestion");
+        set_congestion(&client, &name).expect("the one in force is allowed");
+        assert!(set_congestion(&client, "no-such-control").is_err());
+        set_keepalive(&client, Duration::from_secs(30)).expect("keepalive");
+        assert!(sockopt::socket_keepalive(&client).expect("keepalive"));
+        set_user_timeout(&client, Duration::from_secs(2)).expect("user timeout");
+        assert_eq!(sockopt::tcp_user_timeout(&client).expect("timeout"), 2000);
+        set_quickack(&client, true).expect("quickack");
+    }
+
+    #[test]
+    fn pieces_arrive_in_order_and_scatter_in_order() {
+        let (client, server) = pair();
+        let pieces = [IoSlice::new(b"head"), IoSlice::new(b"payload")];
+        assert_eq!(send_vectored(&client, &pieces, true).expect("send"), 11);
+        shutdown_write(&client).expect("shutdown");
+        let (mut first, mut second) = ([0u8; 6], [0u8; 16]);
+        let mut into = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
+        assert_eq!(recv_vectored(&server, &mut into).expect("recv"), 11);
+        assert_eq!((&first[..], &second[..5]), (&b"headpa"[..], &b"yload"[..]));
+        assert_eq!(
+            recv_vectored(&server, &mut [IoSliceMut::new(&mut first)]).expect("recv"),
+            0
+        );
+    }
+
+    #[test]
+    fn a_low_water_mark_hides_fewer_bytes() {
+        use crate::poll::{PollFd, PollFlags, wait};
+        let (mut client, server) = pair();
+        set_recv_low_water(&server, 10).expect("low water");
+        client.write_all(b"12345").expect("write");
+        let mut fds = [PollFd::new(&server, PollFlags::IN)];
+        let brief = Some(Duration::from_millis(20));
+        assert_eq!(wait(&mut fds, brief).expect("poll"), 0);
+        client.write_all(b"67890").expect("write");
+        let long = Some(Duration::from_secs(10));
+        assert_eq!(wait(&mut fds, long).expect("poll"), 1);
+    }
+
+    #[test]
+    fn sendfile_sends_from_an_offset_and_says_where_the_file_ends() {
+        let (client, server) = pair();
+        let path = std::env::temp_dir().join(format!("whimbrel-sendfile-{}", std::process::id()));
+        std::fs::write(&path, b"0123456789").expect("write");
+        let file = std::fs::File::open(&path).expect("open");
+        std::fs::remove_file(&path).expect("remove");
+        assert_eq!(sendfile(&client, file.as_fd(), 4, 100).expect("send"), 6);
+        assert_eq!(sendfile(&client, file.as_fd(), 10, 100).expect("send"), 0);
+        let mut got = [0u8; 16];
+        let read = recv_vectored(&server, &mut [IoSliceMut::new(&mut got)]).expect("recv");
+        assert_eq!(&got[..read], b"456789");
+    }
+
+    #[test]
+    fn sending_to_a_closed_peer_is_an_error_not_a_signal() {
+        let (client, server) = pair();
+        drop(server);
+        let piece = [IoSlice::new(&[0u8; 65536])];
+        let failed = (0..1000).find_map(|_| send_vectored(&client, &piece, false).err());
+        assert!(failed.is_some());
+    }
+}
