@@ -4,8 +4,10 @@
 //! retry can help ([`Retry`]), during which operation and to which subject. Its `Display` never
 //! includes its source; printers walk the chain.
 
+mod catalogue;
 mod code;
 
+pub use catalogue::catalogue_markdown;
 pub use code::{Explanation, FaultCode};
 
 use std::error::Error;
@@ -127,6 +129,21 @@ impl Fault {
     /// Whether another attempt may help.
     pub fn is_temporary(&self) -> bool {
         matches!(self.retry, Retry::Temporary { .. })
+    }
+}
+
+/// A copy for reports and plans; the lower-level error stays behind (its text is in `detail`).
+impl Clone for Fault {
+    fn clone(&self) -> Self {
+        Self {
+            code: self.code,
+            side: self.side,
+            retry: self.retry,
+            op: self.op.clone(),
+            subject: self.subject.clone(),
+            detail: self.detail.clone(),
+            source: None,
+        }
     }
 }
 

@@ -3,8 +3,17 @@
 //! Nothing here performs I/O, reads a clock or knows a wire protocol: time and observations are
 //! arguments, decisions are return values.
 
+pub mod events;
 pub mod fault;
+pub mod listing;
+pub mod plan;
+pub mod progress;
 pub mod ranges;
+pub mod retry;
+pub mod summary;
+pub mod transfer;
+pub mod tune;
+pub mod units;
 
 pub use fault::{Fault, FaultCode, Retry, Side};
 pub use ranges::RangeSet;

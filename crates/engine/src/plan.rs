@@ -1,0 +1,310 @@
+//! The plan of a copy: a value, so that a preview cannot write.
+//!
+//! A [`Planner`] is fed with what listings say and yields [`Action`]s one by one; a task of ten
+//! million files never exists as a whole. Directories come before what is in them; the
+//! [`Action::SetAttributes`] of a directory comes after everything in it, and once for each
+//! directory, because it also ends the directory's bookkeeping.
+
+use std::fmt;
+use std::ops::Range;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use crate::fault::Fault;
+use crate::listing::{Object, Timestamp, path_text};
+
+mod compare;
+mod planner;
+mod print;
+#[cfg(test)]
+mod tests;
+
+pub use planner::{PlanInput, Planner, Query, QueryId};
+pub use print::{PlanTotals, quote_path};
+
+/// One item of a run; unique within it, in the order of the plan.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct ItemId(pub u64);
+
+/// One directory of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct DirectoryId(pub u64);
+
+/// One source argument with its destination; tells the executor which pair of endpoints to use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct RootId(pub u64);
+
+/// When a file that exists at the destination is copied again.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SyncLevel {
+    /// Always; the destination is not even listed.
+    #[default]
+    None,
+    /// Never: copied only when absent.
+    Exists,
+    /// When the sizes differ.
+    Size,
+    /// When the sizes differ or the source is newer.
+    Mtime,
+    /// When the sizes or the checksums differ.
+    Checksum,
+}
+
+/// What becomes of a symbolic link at the source.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Links {
+    /// What it points to is copied.
+    #[default]
+    Follow,
+    /// The link itself is made at the destination.
+    Copy,
+    /// Skipped with a reason.
+    Skip,
+}
+
+/// What of a source object is set on its copy.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Preserve {
+    /// Modification times.
+    pub times: bool,
+    /// Permission bits.
+    pub modes: bool,
+}
+
+/// What the user asked for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanOptions {
+    /// When an existing file is copied again; default none (always).
+    pub sync: SyncLevel,
+    /// Whether directories are copied; without it they are refused; default false.
+    pub recursive: bool,
+    /// What becomes of symbolic links; default follow.
+    pub links: Links,
+    /// What is set on the copies; default nothing.
+    pub preserve: Preserve,
+    /// Whether devices, pipes and sockets met in a directory are skipped with a reason (default) instead of refused.
+    pub skip_unsupported: bool,
+    /// Modification times nearer than this count as equal; default 1 s, because most servers tell whole seconds.
+    pub mtime_tolerance: Duration,
+    /// Deepest directory level planned; default 512. Ends loops of links where the server tells no identities.
+    pub max_depth: u32,
+}
+
+impl Default for PlanOptions {
+    fn default() -> Self {
+        Self {
+            sync: SyncLevel::None,
+            recursive: false,
+            links: Links::Follow,
+            preserve: Preserve::default(),
+            skip_unsupported: true,
+            mtime_tolerance: Duration::from_secs(1),
+            max_depth: 512,
+        }
+    }
+}
+
+/// One source argument and where its copy goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Root {
+    /// Path at the source.
+    pub source: Vec<u8>,
+    /// Path of the copy itself, not of the directory that will hold it.
+    pub destination: Vec<u8>,
+    /// Only these bytes of a file, placed at the same offsets; the end `u64::MAX` means to the end of the file.
+    pub range: Option<Range<u64>>,
+    /// What is known about the source; `None` makes the planner ask with [`Query::Stat`].
+    pub object: Option<Object>,
+    /// What is known about the destination.
+    pub existing: Existing,
+}
+
+impl Root {
+    /// A root about which nothing is known yet.
+    pub fn new(source: impl Into<Vec<u8>>, destination: impl Into<Vec<u8>>) -> Self {
+        Self {
+            source: source.into(),
+            destination: destination.into(),
+            range: None,
+            object: None,
+            existing: Existing::Unknown,
+        }
+    }
+
+    /// Says what the source is, which saves the question.
+    pub fn object(mut self, object: Object) -> Self {
+        self.object = Some(object);
+        self
+    }
+
+    /// Says what is at the destination, which saves the question.
+    pub fn existing(mut self, existing: Existing) -> Self {
+        self.existing = existing;
+        self
+    }
+}
+
+/// What is known about the destination of a root.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Existing {
+    /// Nothing; asked for when the sync level needs it.
+    Unknown,
+    /// There is nothing.
+    Absent,
+    /// This is there.
+    Present(Object),
+}
+
+/// What to set on a copy; empty when nothing is preserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Attributes {
+    /// Modification time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Timestamp>,
+    /// Permission bits.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<u32>,
+}
+
+impl Attributes {
+    /// Whether there is nothing to set.
+    pub fn is_empty(&self) -> bool {
+        self.modified.is_none() && self.mode.is_none()
+    }
+}
+
+/// What an action is about.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Item {
+    /// Its number.
+    pub id: ItemId,
+    /// The source argument it belongs to.
+    pub root: RootId,
+    /// The directory it lies in; `None` for the root itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub parent: Option<DirectoryId>,
+    /// Full path at the source.
+    #[serde(with = "path_text")]
+    pub source: Vec<u8>,
+    /// Full path at the destination.
+    #[serde(with = "path_text")]
+    pub destination: Vec<u8>,
+    /// Bytes to move: of `range` when there is one; `None` when the source does not tell; 0 for what is not a file.
+    pub size: Option<u64>,
+    /// Modification time of the source as listed: a change while it is read is a fault.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub modified: Option<Timestamp>,
+    /// Only these bytes of the file.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub range: Option<Range<u64>>,
+    /// What to set on the copy afterwards.
+    #[serde(default, skip_serializing_if = "Attributes::is_empty")]
+    pub attributes: Attributes,
+}
+
+/// Why an item needs no work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SkipReason {
+    /// Something is at the destination, and the sync level asks for no more.
+    Exists,
+    /// Same size.
+    SameSize,
+    /// Same size, and the source is not newer.
+    SameSizeAndNotNewer,
+    /// Same size and same checksum.
+    SameChecksum,
+    /// A symbolic link with the same target.
+    SameLink,
+    /// A symbolic link, and the user asked to skip them.
+    Link,
+    /// A device, pipe or socket.
+    Unsupported,
+}
+
+impl fmt::Display for SkipReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exists => "exists at the destination",
+            Self::SameSize => "same size",
+            Self::SameSizeAndNotNewer => "same size and not newer",
+            Self::SameChecksum => "same checksum",
+            Self::SameLink => "same link",
+            Self::Link => "symbolic link",
+            Self::Unsupported => "device, pipe or socket",
+        })
+    }
+}
+
+/// One step of a plan.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[serde(tag = "action", rename_all = "snake_case")]
+pub enum Action {
+    /// Make the directory; that it exists already counts as made.
+    MakeDirectory {
+        /// What to make.
+        item: Item,
+        /// The directory that waits for it.
+        directory: DirectoryId,
+    },
+    /// Copy a file.
+    Copy {
+        /// What to copy.
+        item: Item,
+    },
+    /// Compare the checksums of both sides; copy when they differ.
+    CompareChecksum {
+        /// What to compare.
+        item: Item,
+    },
+    /// Make a symbolic link.
+    Symlink {
+        /// Where to make it.
+        item: Item,
+        /// What it says.
+        #[serde(with = "path_text")]
+        target: Vec<u8>,
+    },
+    /// Set times and modes of a directory after everything in it is done; with no attributes it only ends the directory.
+    SetAttributes {
+        /// The directory's paths and attributes.
+        item: Item,
+        /// The directory that ends with it.
+        directory: DirectoryId,
+    },
+    /// Nothing to do.
+    Skip {
+        /// What is left as it is.
+        item: Item,
+        /// Why.
+        reason: SkipReason,
+    },
+    /// Cannot be done; counts as failed.
+    Refuse {
+        /// What is refused.
+        item: Item,
+        /// Why.
+        fault: Fault,
+    },
+}
+
+impl Action {
+    /// What the action is about.
+    pub fn item(&self) -> &Item {
+        match self {
+            Self::MakeDirectory { item, .. }
+            | Self::Copy { item }
+            | Self::CompareChecksum { item }
+            | Self::Symlink { item, .. }
+            | Self::SetAttributes { item, .. }
+            | Self::Skip { item, .. }
+            | Self::Refuse { item, .. } => item,
+        }
+    }
+}

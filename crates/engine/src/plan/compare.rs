@@ -1,0 +1,1 @@
+//! Whether a file at the destination still needs its copy.
