@@ -5,11 +5,13 @@
 //! same contract suite ([`contract`]).
 
 pub mod contract;
+//pub mod faults;
 pub mod memory;
 pub mod meta;
 pub mod path;
 pub mod posix;
 pub mod session;
+mod staging;
 
 pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
 pub use path::StoragePath;
@@ -101,6 +103,14 @@ pub trait Connector: Send + Sync {
 
     /// Throws the unfinished data of a session away; unknown sessions are not an error.
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault>;
+
+    /// Describes the unfinished file that `Disposition::Resume` would go on with; `None` without one.
+    ///
+    /// Its size tells a client where to restart.
+    fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
+        let _ = path;
+        Ok(None)
+    }
 
     /// Creates a directory; its parent must exist.
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault>;

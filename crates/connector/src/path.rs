@@ -7,8 +7,24 @@ use serde::{Deserialize, Serialize};
 /// An absolute path inside a collection, as raw bytes (names need not be UTF-8).
 ///
 /// Always starts with `/`; has no empty, `.` or `..` component and no NUL byte; the root is `/`.
+///
+/// Deserializing checks all of this, so a path from another host is as trustworthy as a local one.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "Vec<u8>")]
 pub struct StoragePath(Vec<u8>);
+
+impl TryFrom<Vec<u8>> for StoragePath {
+    type Error = PathError;
+
+    fn try_from(bytes: Vec<u8>) -> Result<Self, PathError> {
+        let path = Self::resolve(&Self::root(), &bytes)?;
+        if path.0 == bytes {
+            Ok(path)
+        } else {
+            Err(PathError::NotNormal)
+        }
+    }
+}
 
 /// Why bytes are not a path.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -16,7 +32,10 @@ pub enum PathError {
     /// Holds a NUL byte.
     #[error("the path holds a NUL byte")]
     Nul,
-    /// A component is longer than 255 bytes or the whole longer than 4096.
+    /// Not absolute, or holds an empty, `.` or `..` component (deserializing only).
+    #[error("the path is not in normal form")]
+    NotNormal,
+    /// A component is longer than 255 bytes or the whole longer than 4095.
     #[error("the path is too long")]
     TooLong,
 }
@@ -55,7 +74,7 @@ impl StoragePath {
         if bytes.is_empty() {
             bytes.push(b'/');
         }
-        if bytes.len() > 4096 {
+        if bytes.len() > 4095 {
             Err(PathError::TooLong)
         } else {
             Ok(Self(bytes))
@@ -144,6 +163,28 @@ mod tests {
             StoragePath::root()
         );
         assert_eq!(StoragePath::root().parent(), None);
+    }
+
+    #[test]
+    fn a_path_from_another_host_must_be_in_normal_form() {
+        let decode = |bytes: &[u8]| {
+            let wire = postcard::to_stdvec(&bytes.to_vec()).unwrap();
+            postcard::from_bytes::<StoragePath>(&wire)
+        };
+        assert_eq!(decode(b"/a/b\xff").unwrap().as_bytes(), b"/a/b\xff");
+        assert_eq!(decode(b"/").unwrap(), StoragePath::root());
+        for bad in [
+            &b"/a/../b"[..],
+            b"/..",
+            b"a",
+            b"",
+            b"/a/",
+            b"//a",
+            b"/a/./b",
+            b"/a\0",
+        ] {
+            assert!(decode(bad).is_err(), "{bad:?}");
+        }
     }
 
     #[test]

@@ -26,6 +26,8 @@ pub struct WriteIntent {
     /// What becomes of what is there.
     pub disposition: Disposition,
     /// Size of the whole file when it is known, bytes; lets storage reserve and refuse early.
+    ///
+    /// `None` for a sparse file: its size says nothing about the space it needs.
     pub size: Option<u64>,
 }
 

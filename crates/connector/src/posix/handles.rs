@@ -1,0 +1,181 @@
+//! Descriptors kept from begin to join and commit, so that a small file is opened only once.
+
+use std::collections::HashMap;
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+
+use super::resolve::Dir;
+use super::token::Identity;
+use crate::meta::Kind;
+use crate::path::StoragePath;
+
+/// Most sessions whose descriptors are kept before anybody joined them.
+const FRESH_MAX: usize = 64;
+
+/// The open file of a session.
+pub(super) struct Handle {
+    pub file: OwnedFd,
+    /// The directory it is in.
+    pub dir: Dir,
+    pub kind: Kind,
+    pub identity: Identity,
+}
+
+/// Handles by the path of their bytes.
+///
+/// Held strongly from begin until the first join, at most [`FRESH_MAX`]; weakly from then on, so
+/// that a session its writers forgot keeps neither a descriptor nor disk space. A commit while a
+/// writer is alive finds the handle, a later one opens the file again.
+#[derive(Default)]
+pub(super) struct Handles {
+    table: Mutex<Table>,
+}
+
+#[derive(Default)]
+struct Table {
+    slots: HashMap<StoragePath, Slot>,
+    begun: u64,
+    prune_at: usize,
+}
+
+struct Slot {
+    fresh: Option<Arc<Handle>>,
+    shared: Weak<Handle>,
+    begun: u64,
+}
+
+impl Handles {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Keeps a handle until the first join.
+    pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
+        let mut table = self.table();
+        table.begun += 1;
+        let slot = Slot {
+            shared: Arc::downgrade(&handle),
+            fresh: Some(handle),
+            begun: table.begun,
+        };
+        table.slots.insert(staging.clone(), slot);
+        if table.slots.len() > table.prune_at.max(FRESH_MAX) {
+            table.prune();
+        }
+    }
+
+    /// Remembers a handle that its users keep alive.
+    pub fn share(&self, staging: &StoragePath, handle: &Arc<Handle>) {
+        let slot = Slot {
+            shared: Arc::downgrade(handle),
+            fresh: None,
+            begun: 0,
+        };
+        self.table().slots.entry(staging.clone()).or_insert(slot);
+    }
+
+    /// The handle of a session, if it is open here.
+    pub fn join(&self, staging: &StoragePath, identity: &Identity) -> Option<Arc<Handle>> {
+        let mut table = self.table();
+        let slot = table.slots.get_mut(staging)?;
+        let handle = slot.fresh.take().or_else(|| slot.shared.upgrade())?;
+        (handle.identity == *identity).then_some(handle)
+    }
+
+    /// Like [`Handles::join`], and forgets it.
+    pub fn take(&self, staging: &StoragePath, identity: &Identity) -> Option<Arc<Handle>> {
+        let mut table = self.table();
+        let slot = table.slots.get(staging)?;
+        let handle = slot.shared.upgrade()?;
+        if handle.identity != *identity {
+            return None;
+        }
+        table.slots.remove(staging);
+        Some(handle)
+    }
+
+    #[cfg(test)]
+    fn len(&self) -> usize {
+        self.table().slots.len()
+    }
+}
+
+impl Table {
+    /// Forgets the dead, then lets go of the oldest that nobody joined.
+    fn prune(&mut self) {
+        self.slots.retain(|_, slot| slot.shared.strong_count() > 0);
+        let mut fresh: Vec<u64> = self
+            .slots
+            .values()
+            .filter(|slot| slot.fresh.is_some())
+            .map(|slot| slot.begun)
+            .collect();
+        fresh.sort_unstable();
+        if let Some(excess) = fresh.len().checked_sub(FRESH_MAX).filter(|&n| n > 0) {
+            let newest_dropped = fresh[excess - 1];
+            self.slots
+                .retain(|_, slot| slot.fresh.is_none() || slot.begun > newest_dropped);
+        }
+        // Live ones are many: look again only after as many more.
+        self.prune_at = self.slots.len() * 2;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::posix::resolve::Root;
+
+    fn handle(root: &Root) -> Arc<Handle> {
+        let path = StoragePath::resolve(&StoragePath::root(), b"x").unwrap();
+        let (dir, _) = root.entry(&path, "test").unwrap();
+        let file = std::fs::File::open("/dev/null").unwrap().into();
+        let identity = Identity::default();
+        let kind = Kind::File;
+        Arc::new(Handle {
+            file,
+            dir,
+            kind,
+            identity,
+        })
+    }
+
+    fn staging(n: usize) -> StoragePath {
+        StoragePath::resolve(&StoragePath::root(), format!("{n}").as_bytes()).unwrap()
+    }
+
+    #[test]
+    fn sessions_never_joined_hold_a_bounded_number_of_descriptors() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), false).unwrap();
+        let handles = Handles::default();
+        let kept: Vec<_> = (0..1000)
+            .map(|n| {
+                let handle = handle(&root);
+                handles.keep(&staging(n), handle.clone());
+                Arc::downgrade(&handle)
+            })
+            .collect();
+        let alive = kept.iter().filter(|weak| weak.strong_count() > 0).count();
+        assert!(alive <= 2 * FRESH_MAX, "{alive}");
+        assert!(handles.join(&staging(999), &Identity::default()).is_some());
+    }
+
+    #[test]
+    fn a_joined_handle_lives_only_as_long_as_its_writers() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), false).unwrap();
+        let handles = Handles::default();
+        handles.keep(&staging(1), handle(&root));
+        let first = handles.join(&staging(1), &Identity::default()).unwrap();
+        let second = handles.join(&staging(1), &Identity::default()).unwrap();
+        assert!(Arc::ptr_eq(&first, &second));
+        drop((first, second));
+        assert!(handles.join(&staging(1), &Identity::default()).is_none());
+        (2..2000).for_each(|n| {
+            handles.keep(&staging(n), handle(&root));
+            handles.join(&staging(n), &Identity::default());
+        });
+        assert!(handles.len() <= 2 * FRESH_MAX);
+    }
+}

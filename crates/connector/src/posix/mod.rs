@@ -1,0 +1,306 @@
+//! A directory tree of the host.
+//!
+//! Everything happens beneath one root directory, as after `chroot`: `..` stops there, absolute
+//! links start there, and no call can reach outside, whatever is renamed meanwhile. The kernel
+//! resolves paths (`openat2`, Linux 5.6); without it, and where the resolved name is needed, this
+//! module does, component by component.
+//!
+//! **Unfinished files** are named `.NAME.whimbrel-part` in the directory of the final name, so
+//! that the rename at commit is atomic and the space is the destination's. Listings show them, as
+//! an administrator must see what fills the disk. Replacing a file keeps its permission bits unless
+//! others are given, needs write permission on it, breaks hard links to it, and replaces what a
+//! link points to, not the link.
+//!
+//! **Two writers of one name**: the last `begin(Replace)` throws the earlier unfinished file away;
+//! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit
+//! wins. Writers that `Resume` or `Update` the same file share it.
+//!
+//! **Devices and pipes**, known by type and not by name, are opened where they are: no hidden
+//! name, no size, no attributes. Opening a pipe that nobody reads fails with `StorageBusy` instead
+//! of waiting. Their bytes pass in order, unless the device has positions.
+//!
+//! **Speed**: keep a session's writer until commit; then begin, join, commit open the file once.
+//!
+//! Sizes of unfinished files are not reserved: holes stay holes. A known size of 1 MiB or more that
+//! exceeds the free space is refused at begin.
+
+pub(crate) mod attributes;
+mod error;
+mod handles;
+mod inorder;
+mod list;
+mod meta;
+mod read;
+mod remove;
+mod resolve;
+mod session;
+mod token;
+mod walk;
+mod write;
+
+pub(crate) use error::root_stays;
+pub(crate) use read::expect_version;
+pub(crate) use write::end_of;
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat, renameat};
+use rustix::fs::{symlinkat, unlinkat};
+use rustix::io::Errno;
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_sys::names;
+
+use crate::path::StoragePath;
+use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
+use crate::{Capabilities, Connector, Follow, Listing, ReadAt, WriteAt, WriteOrder};
+use crate::{Meta, Version};
+use error::{OrFault, fault};
+use handles::Handles;
+use meta::{Caller, is_link, kind_of, link_text, statx_fd};
+use resolve::{Root, retry};
+use token::Token;
+
+/// How a directory tree is served.
+#[derive(Debug, Clone, Default)]
+pub struct PosixOptions {
+    /// Refuse every change with `ReadOnly`. Default: false.
+    pub read_only: bool,
+    /// Resolve paths without `openat2` even where the kernel has it. Default: false, for tests.
+    pub without_openat2: bool,
+}
+
+/// A directory tree of the host; see the module's description for its rules.
+///
+/// Acts with the identity the process has when this is opened: do not change users afterwards.
+pub struct Posix {
+    root: Root,
+    caller: Caller,
+    handles: Handles,
+    read_only: bool,
+    users: Names,
+    groups: Names,
+}
+
+impl Posix {
+    /// Serves the tree below `root`, which must be a directory.
+    pub fn open(root: &Path, options: PosixOptions) -> Result<Self, Fault> {
+        Ok(Self {
+            root: Root::open(root, options.without_openat2)?,
+            caller: Caller::current(options.read_only),
+            handles: Handles::default(),
+            read_only: options.read_only,
+            users: Names::default(),
+            groups: Names::default(),
+        })
+    }
+
+    fn writable(&self, op: &str, path: &StoragePath) -> Result<(), Fault> {
+        if !self.read_only {
+            return Ok(());
+        }
+        Err(Fault::new(FaultCode::ReadOnly, op)
+            .on_path(path.as_bytes())
+            .detail("the collection is served read-only"))
+    }
+}
+
+impl Connector for Posix {
+    fn capabilities(&self) -> Capabilities {
+        Capabilities {
+            write_order: WriteOrder::Any,
+            update_in_place: true,
+            posix_attributes: true,
+            symlinks: true,
+            sparse: true,
+        }
+    }
+
+    fn stat(&self, path: &StoragePath, follow: Follow) -> Result<Meta, Fault> {
+        let op = "stat";
+        let nofollow = match follow {
+            Follow::Yes => OFlags::empty(),
+            Follow::No => OFlags::NOFOLLOW,
+        };
+        let fd = self
+            .root
+            .open_at(path, OFlags::PATH | nofollow)
+            .or_fault(op, path)?;
+        let stat = statx_fd(&fd).or_fault(op, path)?;
+        let target = is_link(&stat).then(|| link_text(&fd, b""));
+        let target = target.transpose().or_fault(op, path)?;
+        Ok(self.caller.meta(&stat, target))
+    }
+
+    fn list(&self, path: &StoragePath) -> Result<Listing, Fault> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
+        let fd = self.root.open_at(path, flags).or_fault("list", path)?;
+        Ok(Box::new(list::Stream {
+            entries: RawStream::new(fd).or_fault("list", path)?,
+            caller: self.caller.clone(),
+            path: path.clone(),
+            failed: false,
+        }))
+    }
+
+    fn open_read(
+        &self,
+        path: &StoragePath,
+        expect: Option<&Version>,
+    ) -> Result<Arc<dyn ReadAt>, Fault> {
+        let reader = read::open(&self.root, &self.caller, path, expect)?;
+        Ok(Arc::new(reader))
+    }
+
+    fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
+        self.writable("write", path)?;
+        self.begin_session(path, intent)
+    }
+
+    fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault> {
+        self.writable("write", &session.path)?;
+        let token = Token::of(session)?;
+        let handle = self.handle_of(session, &token)?;
+        Ok(Arc::new(write::Writer::new(handle, session.path.clone())))
+    }
+
+    fn commit(
+        &self,
+        session: &WriteSession,
+        _receipts: &[Receipt],
+        attributes: &Attributes,
+    ) -> Result<Meta, Fault> {
+        self.writable("commit", &session.path)?;
+        self.commit_session(session, attributes)
+    }
+
+    fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
+        self.writable("abandon", &session.path)?;
+        self.abandon_session(session)
+    }
+
+    fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
+        self.find_unfinished(path)
+    }
+
+    fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {
+        let op = "make directory";
+        self.writable(op, path)?;
+        match self.root.parent(path).or_fault(op, path)? {
+            Some((dir, name)) => mkdirat(&dir, name, Mode::from_raw_mode(0o777)).or_fault(op, path),
+            None => Err(fault(Errno::EXIST, op, path)),
+        }
+    }
+
+    fn remove_dir(&self, path: &StoragePath) -> Result<(), Fault> {
+        let op = "remove directory";
+        self.writable(op, path)?;
+        let (dir, name) = self.root.entry(path, op)?;
+        retry(|| unlinkat(&dir, name, AtFlags::REMOVEDIR)).or_fault(op, path)
+    }
+
+    fn remove_file(&self, path: &StoragePath) -> Result<(), Fault> {
+        let op = "remove file";
+        self.writable(op, path)?;
+        match self.root.parent(path).or_fault(op, path)? {
+            Some((dir, name)) => {
+                retry(|| unlinkat(&dir, name, AtFlags::empty())).or_fault(op, path)
+            }
+            None => Err(fault(Errno::ISDIR, op, path)),
+        }
+    }
+
+    fn remove_tree(&self, path: &StoragePath) -> Result<(), Fault> {
+        self.writable("remove", path)?;
+        let (dir, name) = self.root.entry(path, "remove")?;
+        remove::remove_tree(&dir, name, path)
+    }
+
+    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault> {
+        let op = "rename";
+        self.writable(op, from)?;
+        let (old_dir, old) = self.root.entry(from, op)?;
+        let (new_dir, new) = self.root.entry(to, op)?;
+        retry(|| renameat(&old_dir, old, &new_dir, new))
+            .or_fault(op, from)
+            .map_err(|fault| fault.detail_to(to))
+    }
+
+    fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault> {
+        let op = "make link";
+        self.writable(op, link)?;
+        match self.root.parent(link).or_fault(op, link)? {
+            Some((dir, name)) => symlinkat(target, &dir, name).or_fault(op, link),
+            None => Err(fault(Errno::EXIST, op, link)),
+        }
+    }
+
+    fn set_attributes(
+        &self,
+        path: &StoragePath,
+        attributes: &Attributes,
+        follow: Follow,
+    ) -> Result<(), Fault> {
+        self.writable("set attributes", path)?;
+        attributes::set(&self.root, path, attributes, follow)
+    }
+
+    fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {
+        let op = "truncate";
+        self.writable(op, path)?;
+        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.root.open_at(path, flags).or_fault(op, path)?;
+        let stat = statx_fd(&fd).or_fault(op, path)?;
+        attributes::can_be_cut(kind_of(&stat), path)?;
+        retry(|| ftruncate(&fd, size)).or_fault(op, path)
+    }
+
+    fn owner_names(&self, uid: u32, gid: u32) -> (String, String) {
+        let user = self.users.get(uid, names::user_name);
+        let group = self.groups.get(gid, names::group_name);
+        (user, group)
+    }
+}
+
+trait DetailTo {
+    fn detail_to(self, to: &StoragePath) -> Self;
+}
+
+impl DetailTo for Fault {
+    fn detail_to(self, to: &StoragePath) -> Self {
+        let detail = format!("to {to}: {}", self.detail);
+        self.detail(detail)
+    }
+}
+
+/// Names found so far: a lookup may ask a server, a listing has millions.
+#[derive(Default)]
+struct Names(Mutex<HashMap<u32, String>>);
+
+/// Most names remembered.
+const NAMES_MAX: usize = 10_000;
+
+impl Names {
+    fn get(&self, id: u32, look_up: fn(u32) -> std::io::Result<Option<Vec<u8>>>) -> String {
+        let known = |names: &HashMap<u32, String>| names.get(&id).cloned();
+        if let Some(name) = known(&self.0.lock().unwrap_or_else(PoisonError::into_inner)) {
+            return name;
+        }
+        // Asked without the lock: it may take seconds. A failing name service is not remembered.
+        let found = match look_up(id) {
+            Ok(found) => found,
+            Err(_) => return id.to_string(),
+        };
+        let name = found.map_or_else(
+            || id.to_string(),
+            |name| String::from_utf8_lossy(&name).into_owned(),
+        );
+        let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if names.len() >= NAMES_MAX {
+            names.clear();
+        }
+        names.insert(id, name.clone());
+        name
+    }
+}

@@ -1,0 +1,183 @@
+//! An open file to read from.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
+use rustix::io::{Errno, pread, read};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
+
+use super::error::OrFault;
+use super::inorder::InOrder;
+use super::meta::{Caller, kind_of, size_of, statx_fd};
+use super::resolve::{Root, retry};
+use crate::ReadAt;
+use crate::meta::{Kind, Meta, Version};
+use crate::path::StoragePath;
+
+/// A file, device or pipe being read.
+pub(super) struct Reader {
+    fd: OwnedFd,
+    path: StoragePath,
+    kind: Kind,
+    /// Size when it was opened: a short read that reaches it needs no second call.
+    size: u64,
+    caller: Caller,
+    in_order: InOrder,
+}
+
+/// How anything is opened to be read: a pipe without a writer or a dead line must not block.
+const READ: OFlags = OFlags::RDONLY.union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
+
+/// Opens `path`, following links inside the root.
+pub(super) fn open(
+    root: &Root,
+    caller: &Caller,
+    path: &StoragePath,
+    expect: Option<&Version>,
+) -> Result<Reader, Fault> {
+    let op = "open for reading";
+    let fd = root.open_at(path, READ).or_fault(op, path)?;
+    let stat = statx_fd(&fd).or_fault(op, path)?;
+    let kind = kind_of(&stat);
+    match kind {
+        Kind::Directory => {
+            return Err(Fault::new(FaultCode::IsADirectory, op).on_path(path.as_bytes()));
+        }
+        Kind::File => {}
+        _ => clear_nonblock(&fd).or_fault(op, path)?,
+    }
+    let reader = Reader {
+        size: stat.stx_size,
+        caller: caller.clone(),
+        path: path.clone(),
+        in_order: InOrder::new(kind == Kind::Pipe),
+        kind,
+        fd,
+    };
+    if let Some(expected) = expect {
+        expect_version(expected, &caller.meta(&stat, None).version(), path)?;
+    }
+    Ok(reader)
+}
+
+/// Refuses a file that is no longer the version that was planned with.
+pub(crate) fn expect_version(
+    expected: &Version,
+    found: &Version,
+    path: &StoragePath,
+) -> Result<(), Fault> {
+    if expected == found {
+        return Ok(());
+    }
+    let detail = format!(
+        "expected {} bytes modified at {}, found {} bytes modified at {}",
+        expected.size, expected.modified.seconds, found.size, found.modified.seconds
+    );
+    Err(Fault::new(FaultCode::SourceChanged, "open for reading")
+        .on_path(path.as_bytes())
+        .detail(detail))
+}
+
+/// Makes reads and writes wait again after an opening that did not.
+pub(super) fn clear_nonblock(fd: impl AsFd) -> Result<(), Errno> {
+    let flags = fcntl_getfl(&fd)?;
+    fcntl_setfl(&fd, flags.difference(OFlags::NONBLOCK))
+}
+
+/// Reads until `buffer` is full or the end; `known_end` spares the call that would return 0.
+pub(super) fn read_fully(
+    fd: BorrowedFd<'_>,
+    offset: u64,
+    buffer: &mut [u8],
+    known_end: u64,
+) -> Result<usize, Errno> {
+    let mut done = 0;
+    while done < buffer.len() {
+        let at = offset + done as u64;
+        match retry(|| pread(fd, &mut buffer[done..], at))? {
+            0 => break,
+            n => done += n,
+        }
+        if offset + done as u64 == known_end {
+            break;
+        }
+    }
+    Ok(done)
+}
+
+impl Reader {
+    fn read_in_order(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let op = "read";
+        let mut turn = self.in_order.turn(offset, op, &self.path)?;
+        let mut done = 0;
+        while done < buffer.len() {
+            match retry(|| read(&self.fd, &mut buffer[done..])).or_fault(op, &self.path)? {
+                0 => break,
+                n => done += n,
+            }
+            *turn = offset + done as u64;
+        }
+        Ok(done)
+    }
+}
+
+impl ReadAt for Reader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        if self.in_order.needed() {
+            return self.read_in_order(offset, buffer);
+        }
+        // Past what the kernel can address there is nothing to read.
+        if offset > i64::MAX as u64 - buffer.len() as u64 {
+            return Ok(0);
+        }
+        match read_fully(self.fd.as_fd(), offset, buffer, self.size) {
+            Err(Errno::SPIPE) => {
+                self.in_order.need();
+                self.read_in_order(offset, buffer)
+            }
+            other => other.or_fault("read", &self.path),
+        }
+    }
+
+    fn meta(&self) -> Result<Meta, Fault> {
+        let stat = statx_fd(&self.fd).or_fault("describe", &self.path)?;
+        let mut meta = self.caller.meta(&stat, None);
+        meta.size = size_of(&stat, &self.fd);
+        Ok(meta)
+    }
+
+    fn data_ranges(&self) -> Result<RangeSet, Fault> {
+        let size = self.meta()?.size;
+        if self.kind != Kind::File {
+            return Ok(std::iter::once(0..size).collect());
+        }
+        data_ranges(self.fd.as_fd(), size).or_fault("find holes", &self.path)
+    }
+
+    fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
+        (self.kind == Kind::File).then(|| self.fd.as_fd())
+    }
+}
+
+/// Walks data and holes; moves the descriptor's offset, which nothing here relies on.
+fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<RangeSet, Errno> {
+    let mut found = RangeSet::new();
+    let mut at = 0;
+    while at < size {
+        let start = match seek(fd, SeekFrom::Data(at)) {
+            Ok(start) => start,
+            // Only a hole is left.
+            Err(Errno::NXIO) => break,
+            // The file system cannot tell: all of it may be data.
+            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
+                found.insert(at..size);
+                break;
+            }
+            Err(errno) => return Err(errno),
+        };
+        let end = seek(fd, SeekFrom::Hole(start))?.min(size);
+        found.insert(start..end);
+        at = end.max(start + 1);
+    }
+    Ok(found)
+}

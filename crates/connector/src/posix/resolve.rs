@@ -1,0 +1,192 @@
+//! Opening paths beneath the root, so that neither `..` nor links lead outside.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, open, openat, openat2};
+use rustix::io::Errno;
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::error::{OrFault, fault, root_stays};
+use super::meta::{is_link, statx_at};
+use super::walk::{DIRECTORY, Walked, walk};
+use crate::path::StoragePath;
+
+/// `openat2` gives up with EAGAIN when something is renamed while it resolves `..`.
+const ATTEMPTS: usize = 64;
+
+/// The directory that everything is beneath.
+pub(super) struct Root {
+    fd: Arc<OwnedFd>,
+    openat2: bool,
+}
+
+/// An open directory.
+#[derive(Clone)]
+pub(super) struct Dir(Arc<OwnedFd>);
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+/// A place where a file is or can be, the links on the way to it resolved.
+pub(super) struct Place {
+    /// The directory.
+    pub dir: Dir,
+    /// Its path without links; the last component is the name in `dir`.
+    pub path: StoragePath,
+    /// What is there.
+    pub found: Option<Statx>,
+}
+
+impl Root {
+    /// Opens the root; links in `path` itself are followed, the administrator wrote them.
+    pub fn open(path: &Path, without_openat2: bool) -> Result<Self, Fault> {
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let fd = open(path, flags, Mode::empty()).map_err(|errno| {
+            Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy())
+        })?;
+        let mut root = Self {
+            fd: Arc::new(fd),
+            openat2: !without_openat2,
+        };
+        // Old kernels answer ENOSYS, some containers' filters EPERM.
+        root.openat2 &= root
+            .open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+            .is_ok();
+        Ok(root)
+    }
+
+    fn open_in_root(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
+        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        for _ in 0..ATTEMPTS {
+            match openat2(&*self.fd, path, flags, mode, resolve) {
+                Err(Errno::AGAIN | Errno::INTR) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    /// Opens what is at `path`; a link in the last place is followed unless `flags` has NOFOLLOW.
+    pub fn open_at(&self, path: &StoragePath, flags: OFlags) -> Result<OwnedFd, Errno> {
+        let flags = flags | OFlags::CLOEXEC;
+        if self.openat2 {
+            return self.open_in_root(path.as_bytes(), flags, Mode::empty());
+        }
+        let follow = !flags.contains(OFlags::NOFOLLOW);
+        let walked = walk(self.fd.as_fd(), path.as_bytes(), follow)?;
+        let leaf = walked.leaf.as_deref().unwrap_or(b".");
+        let dir = self.dir_of(walked.dir);
+        retry(|| openat(&dir, leaf, flags | OFlags::NOFOLLOW, Mode::empty()))
+    }
+
+    fn dir_of(&self, dir: Option<OwnedFd>) -> Dir {
+        Dir(dir.map_or_else(|| self.fd.clone(), Arc::new))
+    }
+
+    /// Opens the directory that holds `path`, and gives the name in it; `None` for the root.
+    pub fn parent<'path>(
+        &self,
+        path: &'path StoragePath,
+    ) -> Result<Option<(Dir, &'path [u8])>, Errno> {
+        let Some(name) = path.name() else {
+            return Ok(None);
+        };
+        let above = &path.as_bytes()[..path.as_bytes().len() - name.len()];
+        if above == b"/" {
+            return Ok(Some((Dir(self.fd.clone()), name)));
+        }
+        let dir = if self.openat2 {
+            let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
+            Some(self.open_in_root(above, flags, Mode::empty())?)
+        } else {
+            self.walk_to_dir(above)?
+        };
+        Ok(Some((self.dir_of(dir), name)))
+    }
+
+    fn walk_to_dir(&self, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {
+        let walked = walk(self.fd.as_fd(), path, true)?;
+        let Some(leaf) = &walked.leaf else {
+            return Ok(walked.dir);
+        };
+        let dir = walked.dir.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+        openat(dir, &leaf[..], DIRECTORY, Mode::empty()).map(Some)
+    }
+
+    /// Like [`Root::parent`], for operations that the root itself must refuse.
+    pub fn entry<'path>(
+        &self,
+        path: &'path StoragePath,
+        op: &str,
+    ) -> Result<(Dir, &'path [u8]), Fault> {
+        self.parent(path)
+            .or_fault(op, path)?
+            .ok_or_else(|| root_stays(op))
+    }
+
+    /// Where writing to `path` really goes: links are followed, the last name may be new.
+    pub fn place(&self, path: &StoragePath) -> Result<Place, Fault> {
+        let op = "open for writing";
+        let directory = || Fault::new(FaultCode::IsADirectory, op).on_path(path.as_bytes());
+        let (dir, name) = self
+            .parent(path)
+            .or_fault(op, path)?
+            .ok_or_else(directory)?;
+        let found = look(&dir, name).or_fault(op, path)?;
+        if !found.as_ref().is_some_and(is_link) {
+            return Ok(Place {
+                dir,
+                path: path.clone(),
+                found,
+            });
+        }
+        let walked = walk(self.fd.as_fd(), path.as_bytes(), true).or_fault(op, path)?;
+        let Some(leaf) = walked.leaf.clone() else {
+            return Err(directory());
+        };
+        let real = real_path(&walked, &leaf).ok_or_else(|| fault(Errno::NAMETOOLONG, op, path))?;
+        let dir = self.dir_of(walked.dir);
+        let found = look(&dir, &leaf).or_fault(op, path)?;
+        if found.as_ref().is_some_and(is_link) {
+            return Err(fault(Errno::LOOP, op, path));
+        }
+        Ok(Place {
+            dir,
+            path: real,
+            found,
+        })
+    }
+}
+
+fn real_path(walked: &Walked, leaf: &[u8]) -> Option<StoragePath> {
+    let mut bytes = Vec::new();
+    for name in walked.parents.iter().map(Vec::as_slice).chain([leaf]) {
+        bytes.push(b'/');
+        bytes.extend_from_slice(name);
+    }
+    StoragePath::try_from(bytes).ok()
+}
+
+/// Describes the name itself, `None` when there is nothing.
+pub(super) fn look(dir: impl AsFd, name: &[u8]) -> Result<Option<Statx>, Errno> {
+    match statx_at(dir, name) {
+        Ok(stat) => Ok(Some(stat)),
+        Err(Errno::NOENT) => Ok(None),
+        Err(errno) => Err(errno),
+    }
+}
+
+/// Repeats a call that a signal interrupted.
+pub(super) fn retry<T>(mut call: impl FnMut() -> Result<T, Errno>) -> Result<T, Errno> {
+    loop {
+        match call() {
+            Err(Errno::INTR) => {}
+            other => return other,
+        }
+    }
+}

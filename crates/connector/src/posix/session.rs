@@ -1,0 +1,519 @@
+//! Write sessions: begin, join, commit, abandon.
+//!
+//! Two attempts at the same final name never mix their bytes: a new `Replace` removes the hidden
+//! file of the other and creates its own, and the other finds out at its commit, which compares
+//! inodes. A commit holds the hidden file's lock from that comparison to the rename, and a
+//! takeover holds it while it removes the file, so a file half written never gets the final name.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{
+    Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, fdatasync, flock, fstatvfs,
+    fsync, openat, renameat, unlinkat,
+};
+use rustix::io::Errno;
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::Posix;
+use super::attributes;
+use super::error::{OrFault, fault};
+use super::handles::Handle;
+use super::meta::{kind_of, mode_of, size_of, statx_at, statx_fd};
+use super::read::clear_nonblock;
+use super::resolve::{Dir, Place, look, retry};
+use super::token::{Identity, Manner, Token};
+use crate::meta::{Kind, Meta};
+use crate::path::StoragePath;
+use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
+use crate::staging::staging_path;
+
+/// Below this the file system's free space is not asked for: the write itself tells as soon.
+const ASK_FOR_SPACE: u64 = 1 << 20;
+/// Attempts to create the hidden file while others do the same.
+const ATTEMPTS: usize = 16;
+
+/// How an existing file is opened to be written; a name replaced by a link is not followed.
+const EXISTING: OFlags = OFlags::RDWR
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+const NEW: OFlags = EXISTING.union(OFlags::CREATE).union(OFlags::EXCL);
+
+const OPEN: &str = "open for writing";
+
+/// An open file on its way to a session.
+struct Begun {
+    manner: Manner,
+    file: OwnedFd,
+    stat: Statx,
+    staging: StoragePath,
+}
+
+impl Posix {
+    pub(super) fn begin_session(
+        &self,
+        path: &StoragePath,
+        intent: &WriteIntent,
+    ) -> Result<WriteSession, Fault> {
+        let place = self.root.place(path)?;
+        let begun = self.begin_at(&place, intent)?;
+        let replaced = place.found.as_ref().map(mode_of);
+        let token = Token {
+            manner: begun.manner,
+            identity: Identity::of(&begun.stat),
+            keep_mode: replaced.filter(|_| begun.manner == Manner::Staged),
+        };
+        let session = WriteSession {
+            path: place.path,
+            staging: begun.staging,
+            rename: begun.manner == Manner::Staged,
+            token: token.encode(),
+            size: intent.size,
+        };
+        let handle = Handle {
+            file: begun.file,
+            dir: place.dir,
+            kind: kind_of(&begun.stat),
+            identity: token.identity,
+        };
+        self.handles.keep(&session.staging, Arc::new(handle));
+        Ok(session)
+    }
+
+    fn begin_at(&self, place: &Place, intent: &WriteIntent) -> Result<Begun, Fault> {
+        let begun = match (place.found.as_ref().map(kind_of), intent.disposition) {
+            (Some(Kind::Directory), _) => return Err(fault(Errno::ISDIR, OPEN, &place.path)),
+            (Some(Kind::File), Disposition::Update) => in_place(place, Manner::InPlace)?,
+            (None | Some(Kind::File), Disposition::Resume) => match self.resume(place)? {
+                Some(begun) => begun,
+                None => return self.create(place, intent, create_staged),
+            },
+            (None | Some(Kind::File), Disposition::Replace) => {
+                return self.create(place, intent, create_staged);
+            }
+            (None, Disposition::Update) => return self.create(place, intent, create_in_place),
+            (Some(_), _) => return in_place(place, Manner::Special),
+        };
+        self.check_space(
+            begun.file.as_fd(),
+            begun.stat.stx_blocks,
+            intent,
+            &place.path,
+        )?;
+        Ok(begun)
+    }
+
+    /// Asks for space before there is a file that would have to be removed again.
+    fn create(
+        &self,
+        place: &Place,
+        intent: &WriteIntent,
+        create: fn(&Place) -> Result<Begun, Fault>,
+    ) -> Result<Begun, Fault> {
+        self.check_space(place.dir.as_fd(), 0, intent, &place.path)?;
+        create(place)
+    }
+
+    /// What can be gone on with: the unfinished file, else the finished one.
+    fn resume(&self, place: &Place) -> Result<Option<Begun>, Fault> {
+        let staging = staging_path(&place.path)?;
+        let found = self
+            .unfinished_at(&place.dir, &staging)
+            .or_fault(OPEN, &staging)?;
+        let file = found.map(|_| open_existing(&place.dir, staging.name().unwrap_or_default()));
+        match file {
+            Some(Ok(file)) => Begun::of(file, Manner::Staged, staging).map(Some),
+            Some(Err(errno)) if errno != Errno::NOENT => Err(fault(errno, OPEN, &staging)),
+            _ if place.found.is_some() => in_place(place, Manner::InPlace).map(Some),
+            _ => Ok(None),
+        }
+    }
+
+    /// The unfinished file, if it is one that this user may trust: a regular file of their own
+    /// under one name only, not something planted in a directory shared with others.
+    fn unfinished_at(&self, dir: &Dir, staging: &StoragePath) -> Result<Option<Statx>, Errno> {
+        let found = look(dir, staging.name().unwrap_or_default())?;
+        Ok(found.filter(|stat| {
+            kind_of(stat) == Kind::File && stat.stx_nlink == 1 && self.caller.owns(stat.stx_uid)
+        }))
+    }
+
+    pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
+        let op = "look for an unfinished file";
+        if path.is_root() {
+            return Ok(None);
+        }
+        let place = match self.root.place(path) {
+            Err(fault) if fault.code == FaultCode::NotFound => return Ok(None),
+            other => other?,
+        };
+        let staging = staging_path(&place.path)?;
+        let found = self
+            .unfinished_at(&place.dir, &staging)
+            .or_fault(op, path)?;
+        Ok(found.map(|stat| self.caller.meta(&stat, None)))
+    }
+
+    /// Refuses what cannot fit; the blocks the file has already count as free.
+    fn check_space(
+        &self,
+        fd: BorrowedFd<'_>,
+        blocks_had: u64,
+        intent: &WriteIntent,
+        path: &StoragePath,
+    ) -> Result<(), Fault> {
+        let Some(size) = intent.size.filter(|&size| size >= ASK_FOR_SPACE) else {
+            return Ok(());
+        };
+        let space = fstatvfs(fd).or_fault(OPEN, path)?;
+        let blocks = if self.caller.is_root() {
+            space.f_bfree
+        } else {
+            space.f_bavail
+        };
+        let free = blocks.saturating_mul(space.f_frsize);
+        let needed = size.saturating_sub(blocks_had.saturating_mul(512));
+        // File systems without a size of their own (many network ones) report zero blocks.
+        if space.f_blocks == 0 || needed <= free {
+            return Ok(());
+        }
+        Err(Fault::new(FaultCode::NoSpace, OPEN)
+            .on_path(path.as_bytes())
+            .detail(format!("{needed} bytes needed, {free} free")))
+    }
+
+    /// The session's open file, from here or opened again.
+    pub(super) fn handle_of(
+        &self,
+        session: &WriteSession,
+        token: &Token,
+    ) -> Result<Arc<Handle>, Fault> {
+        if let Some(handle) = self.handles.join(&session.staging, &token.identity) {
+            return Ok(handle);
+        }
+        let handle = self.reopen(session, token)?;
+        self.handles.share(&session.staging, &handle);
+        Ok(handle)
+    }
+
+    fn reopen(&self, session: &WriteSession, token: &Token) -> Result<Arc<Handle>, Fault> {
+        let (dir, name) = self.root.entry(&session.staging, OPEN)?;
+        let file = open_existing(&dir, name).or_fault(OPEN, &session.path)?;
+        let stat = statx_fd(&file).or_fault(OPEN, &session.path)?;
+        if Identity::of(&stat) != token.identity {
+            return Err(taken(session));
+        }
+        Ok(Arc::new(Handle {
+            file,
+            dir,
+            kind: kind_of(&stat),
+            identity: token.identity,
+        }))
+    }
+
+    pub(super) fn commit_session(
+        &self,
+        session: &WriteSession,
+        attributes: &Attributes,
+    ) -> Result<Meta, Fault> {
+        attributes::check(attributes, &session.path)?;
+        let token = Token::of(session)?;
+        let handle = match self.handles.take(&session.staging, &token.identity) {
+            Some(handle) => handle,
+            None => match self.reopen(session, &token) {
+                Err(fault) if token.manner == Manner::Staged => {
+                    return self.committed_before(session, &token, attributes, fault);
+                }
+                other => other?,
+            },
+        };
+        match token.manner {
+            Manner::Special => self.describe(&handle, &session.path),
+            Manner::InPlace => {
+                let stat = statx_fd(&handle.file).or_fault("commit", &session.path)?;
+                let changed = finalize(&handle, &stat, attributes, None, &session.path)?;
+                self.described(&handle, stat, changed, &session.path)
+            }
+            Manner::Staged => self.rename_staged(session, &token, &handle, attributes),
+        }
+    }
+
+    fn rename_staged(
+        &self,
+        session: &WriteSession,
+        token: &Token,
+        handle: &Handle,
+        attributes: &Attributes,
+    ) -> Result<Meta, Fault> {
+        let path = &session.path;
+        let (from, to) = names(session)?;
+        let locked = Locked::new(&handle.file);
+        let stat = match look(&handle.dir, from).or_fault("commit", path)? {
+            Some(stat) if Identity::of(&stat) == token.identity => stat,
+            Some(_) => return self.committed_before(session, token, attributes, taken(session)),
+            None => {
+                let fault = fault(Errno::NOENT, "commit", path);
+                return self.committed_before(session, token, attributes, fault);
+            }
+        };
+        let changed = finalize(handle, &stat, attributes, token.keep_mode, path)?;
+        retry(|| renameat(&handle.dir, from, &handle.dir, to)).or_fault("commit", path)?;
+        locked.release_with_file();
+        if attributes.durable {
+            sync_dir(&handle.dir).or_fault("sync directory", path)?;
+        }
+        self.described(handle, stat, changed, path)
+    }
+
+    /// The hidden file is gone: harmless if it bears the final name already, else `fault`.
+    fn committed_before(
+        &self,
+        session: &WriteSession,
+        token: &Token,
+        attributes: &Attributes,
+        fault: Fault,
+    ) -> Result<Meta, Fault> {
+        let path = &session.path;
+        let Ok((dir, name)) = self.root.entry(path, "commit") else {
+            return Err(fault);
+        };
+        match look(&dir, name) {
+            Ok(Some(stat)) if Identity::of(&stat) == token.identity => {
+                if attributes.durable {
+                    sync_dir(&dir).or_fault("sync directory", path)?;
+                }
+                Ok(self.caller.meta(&stat, None))
+            }
+            _ => Err(fault),
+        }
+    }
+
+    /// The description after a commit; asks the kernel again only when it changed something.
+    fn described(
+        &self,
+        handle: &Handle,
+        stat: Statx,
+        changed: bool,
+        path: &StoragePath,
+    ) -> Result<Meta, Fault> {
+        if changed {
+            self.describe(handle, path)
+        } else {
+            Ok(self.caller.meta(&stat, None))
+        }
+    }
+
+    fn describe(&self, handle: &Handle, path: &StoragePath) -> Result<Meta, Fault> {
+        let stat = statx_fd(&handle.file).or_fault("describe", path)?;
+        let mut meta = self.caller.meta(&stat, None);
+        meta.size = size_of(&stat, &handle.file);
+        Ok(meta)
+    }
+
+    pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
+        let token = Token::of(session)?;
+        let open_here = self.handles.take(&session.staging, &token.identity);
+        if token.manner != Manner::Staged {
+            return Ok(());
+        }
+        let handle = match open_here.map_or_else(|| self.reopen(session, &token), Ok) {
+            Ok(handle) => handle,
+            // Committed, abandoned or taken over: nothing of this session is left.
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {
+                return Ok(());
+            }
+            Err(fault) => return Err(fault),
+        };
+        let (name, _) = names(session)?;
+        let _locked = Locked::new(&handle.file);
+        match look(&handle.dir, name).or_fault("abandon", &session.path)? {
+            Some(stat) if Identity::of(&stat) == token.identity => {
+                unlinkat(&handle.dir, name, AtFlags::empty()).or_fault("abandon", &session.path)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Begun {
+    fn of(file: OwnedFd, manner: Manner, staging: StoragePath) -> Result<Self, Fault> {
+        let stat = statx_fd(&file).or_fault(OPEN, &staging)?;
+        Ok(Self {
+            manner,
+            file,
+            stat,
+            staging,
+        })
+    }
+}
+
+/// Opens what is there where it is; `place` has no links.
+fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
+    let name = place.path.name().unwrap_or_default();
+    let file = open_existing(&place.dir, name).or_fault(OPEN, &place.path)?;
+    let begun = Begun::of(file, manner, place.path.clone())?;
+    let is_file = kind_of(&begun.stat) == Kind::File;
+    if is_file == (manner == Manner::InPlace) {
+        return Ok(begun);
+    }
+    Err(Fault::new(FaultCode::StorageBusy, OPEN)
+        .on_path(place.path.as_bytes())
+        .detail("it became something else while it was opened"))
+}
+
+fn create_in_place(place: &Place) -> Result<Begun, Fault> {
+    let name = place.path.name().unwrap_or_default();
+    let flags = EXISTING | OFlags::CREATE;
+    let file = retry(|| openat(&place.dir, name, flags, Mode::from_raw_mode(0o666)))
+        .or_fault(OPEN, &place.path)?;
+    Begun::of(file, Manner::InPlace, place.path.clone())
+}
+
+/// Opens for reading and writing, or for writing only where that is all that is allowed.
+///
+/// Does not wait: a pipe that nobody reads is an error (ENXIO).
+fn open_existing(dir: &Dir, name: &[u8]) -> Result<OwnedFd, Errno> {
+    // Opened for both, a pipe would be its own reader and never report that it has none.
+    let is_pipe = kind_of(&statx_at(dir, name)?) == Kind::Pipe;
+    let write_only = EXISTING.difference(OFlags::RDWR) | OFlags::WRONLY;
+    let both = match is_pipe {
+        true => Err(Errno::ACCESS),
+        false => retry(|| openat(dir, name, EXISTING, Mode::empty())),
+    };
+    let file = match both {
+        Err(Errno::ACCESS) => retry(|| openat(dir, name, write_only, Mode::empty()))?,
+        other => other?,
+    };
+    clear_nonblock(&file)?;
+    Ok(file)
+}
+
+/// Creates the hidden file; throws away one that is there.
+fn create_staged(place: &Place) -> Result<Begun, Fault> {
+    // Renaming over a file needs no permission on it: ask, or write protection would mean nothing.
+    if let (Some(_), Some(name)) = (&place.found, place.path.name()) {
+        accessat(&place.dir, name, Access::WRITE_OK, AtFlags::empty())
+            .or_fault(OPEN, &place.path)?;
+    }
+    // Other hosts must be able to open it again, whatever the final mode is.
+    let mode = place
+        .found
+        .as_ref()
+        .map_or(0o666, |stat| mode_of(stat) & 0o777 | 0o600);
+    let staging = staging_path(&place.path)?;
+    let name = staging.name().unwrap_or_default();
+    for _ in 0..ATTEMPTS {
+        match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))) {
+            Ok(file) => return Begun::of(file, Manner::Staged, staging),
+            Err(Errno::EXIST) => take_over(&place.dir, name).or_fault(OPEN, &staging)?,
+            Err(errno) => return Err(fault(errno, OPEN, &place.path)),
+        }
+    }
+    Err(Fault::new(FaultCode::StorageBusy, OPEN)
+        .on_path(place.path.as_bytes())
+        .detail("others keep creating the same file"))
+}
+
+/// Removes a hidden file of an earlier or concurrent attempt, unless it is just being committed.
+fn take_over(dir: &Dir, name: &[u8]) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let result = match retry(|| openat(dir, name, flags, Mode::empty())) {
+        Ok(file) => {
+            let _locked = Locked::new(&file);
+            let mine = Identity::of(&statx_fd(&file)?);
+            match look(dir, name)? {
+                Some(stat) if Identity::of(&stat) == mine => {
+                    retry(|| unlinkat(dir, name, AtFlags::empty()))
+                }
+                // Committed or replaced meanwhile.
+                _ => Ok(()),
+            }
+        }
+        // A link, or a file that cannot be read: nobody here is committing it.
+        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => {
+            retry(|| unlinkat(dir, name, AtFlags::empty()))
+        }
+        Err(errno) => Err(errno),
+    };
+    match result {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Applies size and attributes, and makes them durable when asked.
+fn finalize(
+    handle: &Handle,
+    stat: &Statx,
+    attributes: &Attributes,
+    keep_mode: Option<u32>,
+    path: &StoragePath,
+) -> Result<bool, Fault> {
+    let file = handle.file.as_fd();
+    let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
+    if attributes.durable {
+        // Times and modes are not needed to find the data again: only `fsync` writes them.
+        let sync = || {
+            if changed {
+                fsync(file)
+            } else {
+                fdatasync(file)
+            }
+        };
+        retry(sync).or_fault("sync", path)?;
+    }
+    Ok(changed)
+}
+
+/// A path descriptor cannot be synced; its directory is opened for real.
+fn sync_dir(dir: &Dir) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let real = retry(|| openat(dir, c".", flags, Mode::empty()))?;
+    retry(|| fsync(&real))
+}
+
+fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {
+    session
+        .staging
+        .name()
+        .zip(session.path.name())
+        .ok_or_else(|| fault(Errno::INVAL, "commit", &session.path))
+}
+
+fn taken(session: &WriteSession) -> Fault {
+    Fault::new(FaultCode::StorageBusy, "write")
+        .on_path(session.path.as_bytes())
+        .detail("another writer started the same file anew")
+}
+
+/// The lock that makes comparing and renaming, or comparing and removing, one step.
+///
+/// File systems without locks do without: the comparison alone narrows the race to microseconds.
+struct Locked<'file> {
+    file: Option<&'file OwnedFd>,
+}
+
+impl<'file> Locked<'file> {
+    fn new(file: &'file OwnedFd) -> Self {
+        let locked = retry(|| flock(file, FlockOperation::LockExclusive)).is_ok();
+        Self {
+            file: locked.then_some(file),
+        }
+    }
+
+    /// Leaves the lock to the closing of the file: under its final name nobody asks for it.
+    fn release_with_file(mut self) {
+        self.file = None;
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        if let Some(file) = self.file {
+            // Fails only for locks that were never had.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
+}

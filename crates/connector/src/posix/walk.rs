@@ -1,0 +1,143 @@
+//! Resolving a path one component at a time beneath a root, expanding links itself.
+//!
+//! Used where the kernel lacks `openat2`, and where the resolved *name* is needed. No descriptor
+//! is ever opened through a link, so a directory renamed or replaced meanwhile cannot lead outside.
+
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+use rustix::fs::{Mode, OFlags, openat, readlinkat};
+use rustix::io::Errno;
+
+/// Most links expanded in one resolution (the kernel's `MAXSYMLINKS`).
+const LINKS_MAX: usize = 40;
+/// Most components visited in one resolution; hostile links could ask for millions.
+const STEPS_MAX: usize = 20_000;
+
+/// How every directory on the way is opened.
+pub(super) const DIRECTORY: OFlags = OFlags::PATH
+    .union(OFlags::DIRECTORY)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::CLOEXEC);
+
+/// Where a path leads: a directory and a name in it that is no link (and may not exist).
+pub(super) struct Walked {
+    /// The directory; `None` is the root itself.
+    pub dir: Option<OwnedFd>,
+    /// Names of the directories from the root to `dir`.
+    pub parents: Vec<Vec<u8>>,
+    /// The name in `dir`; `None` when the path leads to `dir` itself.
+    pub leaf: Option<Vec<u8>>,
+}
+
+/// Resolves `path` beneath `root`; a link in the last place is followed when `follow` says so.
+pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], follow: bool) -> Result<Walked, Errno> {
+    let mut walker = Walker {
+        root,
+        dir: None,
+        names: Vec::new(),
+        pending: Vec::new(),
+        links: 0,
+    };
+    walker.push(path);
+    for _ in 0..STEPS_MAX {
+        let Some(name) = walker.pending.pop() else {
+            return Ok(walker.done(None));
+        };
+        if let Some(leaf) = walker.step(name, follow)? {
+            return Ok(walker.done(Some(leaf)));
+        }
+    }
+    Err(Errno::LOOP)
+}
+
+struct Walker<'root> {
+    root: BorrowedFd<'root>,
+    dir: Option<OwnedFd>,
+    names: Vec<Vec<u8>>,
+    /// What is still to be resolved, next one last.
+    pending: Vec<Vec<u8>>,
+    links: usize,
+}
+
+impl Walker<'_> {
+    fn push(&mut self, path: &[u8]) {
+        let parts = path.split(|&b| b == b'/').rev();
+        self.pending.extend(
+            parts
+                .filter(|part| !matches!(*part, b"" | b"."))
+                .map(<[u8]>::to_vec),
+        );
+    }
+
+    fn here(&self) -> BorrowedFd<'_> {
+        self.dir.as_ref().map_or(self.root, AsFd::as_fd)
+    }
+
+    /// Takes one component; returns it when the resolution ends with it.
+    fn step(&mut self, name: Vec<u8>, follow: bool) -> Result<Option<Vec<u8>>, Errno> {
+        if name == b".." {
+            self.climb();
+            return Ok(None);
+        }
+        if self.pending.is_empty() {
+            if !follow {
+                return Ok(Some(name));
+            }
+            return match readlinkat(self.here(), &name[..], Vec::new()) {
+                Ok(text) => self.expand(text.as_bytes()).map(|()| None),
+                Err(Errno::INVAL | Errno::NOENT) => Ok(Some(name)),
+                Err(errno) => Err(errno),
+            };
+        }
+        match openat(self.here(), &name[..], DIRECTORY, Mode::empty()) {
+            Ok(dir) => {
+                self.dir = Some(dir);
+                self.names.push(name);
+                Ok(None)
+            }
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
+                match readlinkat(self.here(), &name[..], Vec::new()) {
+                    Ok(text) => self.expand(text.as_bytes()).map(|()| None),
+                    Err(Errno::INVAL) => Err(Errno::NOTDIR),
+                    Err(_) => Err(errno),
+                }
+            }
+            Err(errno) => Err(errno),
+        }
+    }
+
+    fn expand(&mut self, text: &[u8]) -> Result<(), Errno> {
+        self.links += 1;
+        if self.links > LINKS_MAX {
+            return Err(Errno::LOOP);
+        }
+        if text.first() == Some(&b'/') {
+            self.dir = None;
+            self.names.clear();
+        }
+        self.push(text);
+        Ok(())
+    }
+
+    /// Goes up as many levels as `..` follow each other, by walking down again from the root:
+    /// opening `..` would lead outside if the directory had been moved there meanwhile.
+    fn climb(&mut self) {
+        self.names.pop();
+        while self.pending.last().is_some_and(|next| next == b"..") {
+            self.pending.pop();
+            self.names.pop();
+        }
+        self.dir = None;
+        self.pending.extend(self.names.drain(..).rev());
+        // An empty component list would make the last directory a leaf that is looked at as a link;
+        // it is a directory, so that is right.
+    }
+
+    fn done(self, leaf: Option<Vec<u8>>) -> Walked {
+        Walked {
+            dir: self.dir,
+            parents: self.names,
+            leaf,
+        }
+    }
+}

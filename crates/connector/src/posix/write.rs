@@ -1,0 +1,137 @@
+//! One writer's hold on a session.
+
+use std::os::fd::AsFd;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::fdatasync;
+use rustix::io::{Errno, pwrite, write};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
+
+use super::error::OrFault;
+use super::handles::Handle;
+use super::inorder::InOrder;
+use super::read::read_fully;
+use super::resolve::retry;
+use crate::WriteAt;
+use crate::meta::Kind;
+use crate::path::StoragePath;
+use crate::session::Receipt;
+
+/// Writes through a descriptor that other writers of the session may share.
+pub(super) struct Writer {
+    handle: Arc<Handle>,
+    path: StoragePath,
+    in_order: InOrder,
+    ranges: Mutex<Ranges>,
+}
+
+#[derive(Default)]
+struct Ranges {
+    written: RangeSet,
+    durable: RangeSet,
+}
+
+impl Writer {
+    pub fn new(handle: Arc<Handle>, path: StoragePath) -> Self {
+        Self {
+            in_order: InOrder::new(handle.kind == Kind::Pipe),
+            handle,
+            path,
+            ranges: Mutex::default(),
+        }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn put(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
+        let mut done = 0;
+        while done < data.len() {
+            let at = offset + done as u64;
+            done += retry(|| pwrite(&self.handle.file, &data[done..], at))?;
+        }
+        Ok(())
+    }
+
+    fn put_in_order(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let mut turn = self.in_order.turn(offset, "write", &self.path)?;
+        let mut done = 0;
+        while done < data.len() {
+            done +=
+                retry(|| write(&self.handle.file, &data[done..])).or_fault("write", &self.path)?;
+            *turn = offset + done as u64;
+        }
+        Ok(())
+    }
+}
+
+impl WriteAt for Writer {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let Some(end) = end_of(offset, data.len()) else {
+            return Err(Fault::new(FaultCode::FileTooLarge, "write").on_path(self.path.as_bytes()));
+        };
+        if self.in_order.needed() {
+            self.put_in_order(offset, data)?;
+        } else {
+            match self.put(offset, data) {
+                Err(Errno::SPIPE) => {
+                    self.in_order.need();
+                    self.put_in_order(offset, data)?;
+                }
+                other => other.or_fault("write", &self.path)?,
+            }
+        }
+        self.ranges().written.insert(offset..end);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        // Taken before the call: what is written during it may or may not be covered.
+        let covered = self.ranges().written.clone();
+        match retry(|| fdatasync(&self.handle.file)) {
+            // Devices and pipes have nothing to make durable.
+            Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
+            other => other.or_fault("sync", &self.path)?,
+        }
+        self.ranges().durable.union_with(&covered);
+        Ok(())
+    }
+
+    fn durable(&self) -> Result<RangeSet, Fault> {
+        Ok(self.ranges().durable.clone())
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        if end_of(offset, buffer.len()).is_none() {
+            return Ok(0);
+        }
+        let unreadable = || {
+            Fault::new(FaultCode::NotSupported, "read back")
+                .on_path(self.path.as_bytes())
+                .detail("this can be written only")
+        };
+        if self.in_order.needed() {
+            return Err(unreadable());
+        }
+        // The end is not known here: it moves while others write.
+        match read_fully(self.handle.file.as_fd(), offset, buffer, u64::MAX) {
+            Err(Errno::SPIPE | Errno::BADF) => Err(unreadable()),
+            other => other.or_fault("read back", &self.path),
+        }
+    }
+
+    fn finish(&self) -> Result<Receipt, Fault> {
+        Ok(Receipt {
+            written: self.ranges().written.clone(),
+            token: Vec::new(),
+        })
+    }
+}
+
+/// `offset + len`, when the kernel can address it.
+pub(crate) fn end_of(offset: u64, len: usize) -> Option<u64> {
+    offset
+        .checked_add(len as u64)
+        .filter(|&end| end <= i64::MAX as u64)
+}

@@ -1,0 +1,81 @@
+//! The hidden name a file bears until it is committed.
+
+use whimbrel_engine::{Fault, FaultCode};
+
+use crate::path::StoragePath;
+
+/// How the name of every unfinished file ends.
+const SUFFIX: &[u8] = b".whimbrel-part";
+/// Longest name, bytes (`NAME_MAX` of every common file system).
+const NAME_MAX: usize = 255;
+/// How much of a long name is kept in front of its hash.
+const KEPT: usize = 200;
+
+/// Where the bytes of `path` are until commit: `.NAME.whimbrel-part` in the same directory.
+///
+/// The same for every attempt at the same name, on every host, so that a later attempt finds it.
+/// Long names are cut and told apart by a hash.
+pub(crate) fn staging_path(path: &StoragePath) -> Result<StoragePath, Fault> {
+    let too_long = |error: crate::path::PathError| {
+        Fault::new(FaultCode::InvalidPath, "name the unfinished file")
+            .on_path(path.as_bytes())
+            .detail(error.to_string())
+    };
+    let (Some(name), Some(parent)) = (path.name(), path.parent()) else {
+        return Err(Fault::new(FaultCode::IsADirectory, "write").on_path(path.as_bytes()));
+    };
+    parent.join(&staging_name(name)).map_err(too_long)
+}
+
+fn staging_name(name: &[u8]) -> Vec<u8> {
+    let mut hidden = Vec::with_capacity(NAME_MAX);
+    hidden.push(b'.');
+    if 1 + name.len() + SUFFIX.len() <= NAME_MAX {
+        hidden.extend_from_slice(name);
+    } else {
+        hidden.extend_from_slice(&name[..KEPT]);
+        hidden.extend_from_slice(format!("-{:016x}", fnv1a(name)).as_bytes());
+    }
+    hidden.extend_from_slice(SUFFIX);
+    hidden
+}
+
+/// FNV-1a: fixed for all time, unlike the standard library's hasher.
+fn fnv1a(bytes: &[u8]) -> u64 {
+    bytes.iter().fold(0xcbf2_9ce4_8422_2325, |hash, &byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn path(bytes: &[u8]) -> StoragePath {
+        StoragePath::resolve(&StoragePath::root(), bytes).unwrap()
+    }
+
+    #[test]
+    fn the_hidden_name_is_beside_the_final_one() {
+        let staging = staging_path(&path(b"/d/a.txt")).unwrap();
+        assert_eq!(staging.as_bytes(), b"/d/.a.txt.whimbrel-part");
+    }
+
+    #[test]
+    fn long_names_stay_apart_and_within_the_limit() {
+        let long = vec![b'x'; 255];
+        let mut other = long.clone();
+        other[254] = b'y';
+        let (a, b) = (staging_name(&long), staging_name(&other));
+        assert!(a.len() <= NAME_MAX && b.len() <= NAME_MAX);
+        assert_ne!(a, b);
+        assert_eq!(staging_name(&[b'x'; 240]).len(), NAME_MAX);
+        assert!(staging_name(&[b'x'; 241]).len() <= NAME_MAX);
+    }
+
+    #[test]
+    fn the_root_has_no_hidden_name() {
+        let fault = staging_path(&StoragePath::root()).unwrap_err();
+        assert_eq!(fault.code, FaultCode::IsADirectory);
+    }
+}
