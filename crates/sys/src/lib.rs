@@ -1,5 +1,6 @@
 //! The only unsafe code: positional I/O, sendfile, socket options, TCP_INFO.
 
+pub mod accounts;
 pub mod names;
 pub mod netns;
 pub mod pages;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use whimbrel_engine::{Fault, FaultCode};
 
-use crate::mover::message::DataSettings;
+use crate::mover::message::{DataSettings, NodeOverrides};
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -100,6 +100,16 @@ impl DtnConfig {
         })
     }
 
+    /// What a data node decides for itself, whatever its front says.
+    pub fn node_overrides(&self) -> Result<NodeOverrides, Fault> {
+        Ok(NodeOverrides {
+            root: self.root.as_deref().map(path_bytes),
+            data_ports: self.port_range()?,
+            data_interface: self.data_interface,
+            data_address: self.data_address,
+        })
+    }
+
     /// How long a control connection may be idle.
     pub fn idle_timeout(&self) -> Duration {
         seconds(self.idle_timeout, 600)
@@ -115,7 +125,9 @@ impl DtnConfig {
         let Some(text) = self.data_ports.as_deref().or(environment.as_deref()) else {
             return Ok(None);
         };
-        parse_ports(text).map(Some).ok_or_else(|| bad("data ports", format!("`{text}` is not MIN-MAX with 1 <= MIN <= MAX <= 65535")))
+        parse_ports(text)
+            .map(Some)
+            .ok_or_else(|| bad("data ports", format!("`{text}` is not MIN-MAX with 1 <= MIN <= MAX <= 65535")))
     }
 }
 

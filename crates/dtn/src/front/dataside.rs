@@ -92,11 +92,15 @@ impl DataSide {
 
 /// Looks an account up by name.
 pub fn account(name: &str) -> Result<Account, Fault> {
-    let (uid, gid) = whimbrel_sys::names::user_ids(name)
+    let (uid, gid) = whimbrel_sys::accounts::user_ids(name)
         .map_err(|error| Fault::from_io(error, "look up account").subject(name))?
-        .ok_or_else(|| Fault::new(FaultCode::InvalidArgument, "look up account").subject(name).detail("no such account"))?;
+        .ok_or_else(|| {
+            Fault::new(FaultCode::InvalidArgument, "look up account").subject(name).detail("no such account")
+        })?;
     if uid == 0 {
-        return Err(Fault::new(FaultCode::InvalidArgument, "look up account").subject(name).detail("data is never handled as root"));
+        return Err(Fault::new(FaultCode::InvalidArgument, "look up account")
+            .subject(name)
+            .detail("data is never handled as root"));
     }
     Ok(Account { name: name.to_owned(), uid, gid })
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use crate::mover::codec::{self, Decoder};
+use crate::mover::codec::{self, CodecError, Decoder};
 use crate::mover::message::{DataSettings, FromMover, Identity, Load, MoverId, ToMover, VERSION};
 
 /// How long a data process may take to say hello.
@@ -204,7 +204,9 @@ async fn route_messages<S: AsyncRead>(
 }
 
 fn route(shared: &Shared, message: FromMover) {
-    let Some(mover) = mover_of(&message) else { return };
+    let Some(mover) = mover_of(&message) else {
+        return;
+    };
     if let Some(route) = shared.routes().as_ref().and_then(|routes| routes.get(&mover)) {
         // The control connection may just have ended; its news are nobody's.
         let _ = route.events.send((route.tag, MoverEvent::Message(message)));
@@ -237,7 +239,10 @@ fn add_load(total: &mut Load, news: Load) {
     };
 }
 
-async fn next_message<S: AsyncRead>(reader: &mut ReadHalf<S>, decoder: &mut Decoder<FromMover>) -> Result<FromMover, Fault> {
+async fn next_message<S: AsyncRead>(
+    reader: &mut ReadHalf<S>,
+    decoder: &mut Decoder<FromMover>,
+) -> Result<FromMover, Fault> {
     let mut buffer = [0; 16 * 1024];
     loop {
         if let Some(message) = decoder.next()? {
@@ -259,4 +264,12 @@ fn lost(error: io::Error) -> Fault {
 
 fn node_lost(detail: &str) -> Fault {
     Fault::new(FaultCode::NodeLost, "talk to the data process").side(Side::Us).detail(detail)
+}
+
+impl From<CodecError> for Fault {
+    fn from(error: CodecError) -> Self {
+        let mut fault = node_lost(&error.to_string());
+        fault.source = Some(Box::new(error));
+        fault
+    }
 }

@@ -1,1 +1,22 @@
 //! The server's control side: listeners, logins and control connections.
+//!
+//! Nothing here opens a file of a user or moves a byte of data: that is the data side's work, and
+//! the only way to it is the mover protocol ([`link`]).
+
+pub mod config;
+pub mod connection;
+pub mod dataside;
+pub mod dial;
+pub mod link;
+pub mod listener;
+pub mod metrics;
+pub mod nodes;
+pub mod plane;
+pub mod server;
+pub mod stdio;
+pub mod users;
+
+pub use config::DtnConfig;
+pub use dataside::DataSide;
+pub use listener::Listeners;
+pub use server::Server;

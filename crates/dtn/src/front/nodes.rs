@@ -71,16 +71,27 @@ impl NodeRegistry {
 pub async fn admit(listener: TcpListener, secret: NodeSecret, settings: DataSettings, data_side: Arc<super::DataSide>) {
     loop {
         match listener.accept().await {
-            Ok((stream, peer)) => drop(tokio::spawn(admit_one(stream, peer, secret.clone(), settings.clone(), data_side.clone()))),
+            Ok((stream, peer)) => {
+                drop(tokio::spawn(admit_one(stream, peer, secret.clone(), settings.clone(), data_side.clone())))
+            }
             Err(error) => super::listener::pause_after_accept_error(&error).await,
         }
     }
 }
 
-async fn admit_one(mut stream: TcpStream, peer: SocketAddr, secret: NodeSecret, settings: DataSettings, data_side: Arc<super::DataSide>) {
+async fn admit_one(
+    mut stream: TcpStream,
+    peer: SocketAddr,
+    secret: NodeSecret,
+    settings: DataSettings,
+    data_side: Arc<super::DataSide>,
+) {
     let joined = async {
         stream.set_nodelay(true).map_err(|error| Fault::from_io(error, "admit data node"))?;
-        whimbrel_sys::socket::set_keepalive(&stream, Duration::from_secs(15))
+        let keepalive =
+            socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
+        socket2::SockRef::from(&stream)
+            .set_tcp_keepalive(&keepalive)
             .map_err(|error| Fault::from_io(error, "admit data node"))?;
         challenge_node(&mut stream, &secret).await?;
         MoverLink::open(stream, settings).await
@@ -114,7 +125,10 @@ async fn challenge_node<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, secre
 }
 
 /// The node's side of the handshake.
-pub async fn prove_to_front<S: AsyncRead + AsyncWrite + Unpin>(stream: &mut S, secret: &NodeSecret) -> Result<(), Fault> {
+pub async fn prove_to_front<S: AsyncRead + AsyncWrite + Unpin>(
+    stream: &mut S,
+    secret: &NodeSecret,
+) -> Result<(), Fault> {
     within(async {
         let own = fresh_challenge();
         stream.write_all(MAGIC).await?;

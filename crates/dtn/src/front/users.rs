@@ -5,9 +5,9 @@
 
 use std::path::{Path, PathBuf};
 
+use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
-use argon2::Argon2;
 use whimbrel_engine::{Fault, FaultCode};
 
 /// A user who proved a password.
@@ -56,14 +56,15 @@ impl UsersFile {
     }
 
     fn malformed(&self, what: &str) -> Fault {
-        Fault::new(FaultCode::InvalidArgument, "read users file")
-            .subject(self.path.display().to_string())
-            .detail(format!("{what}: expected NAME:HASH or NAME:HASH:ACCOUNT; make a line with `whimbrel dtn --hash-password`"))
+        Fault::new(FaultCode::InvalidArgument, "read users file").subject(self.path.display().to_string()).detail(
+            format!("{what}: expected NAME:HASH or NAME:HASH:ACCOUNT; make a line with `whimbrel dtn --hash-password`"),
+        )
     }
 }
 
 /// A valid hash of a password that nobody has, verified for unknown names.
-const DUMMY_HASH: &str = "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$Zl3BYxwnBuBvKOcn2UkQZ1uLVhkhzEJrBYq+fY9wbDo";
+const DUMMY_HASH: &str =
+    "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$Zl3BYxwnBuBvKOcn2UkQZ1uLVhkhzEJrBYq+fY9wbDo";
 
 struct Line {
     name: String,

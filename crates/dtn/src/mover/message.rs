@@ -199,6 +199,30 @@ pub struct DataSettings {
     pub transfer_log_json: Option<Vec<u8>>,
 }
 
+/// What a data node decides for itself; `None` leaves what its front says.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct NodeOverrides {
+    /// As in [`DataSettings`].
+    pub root: Option<Vec<u8>>,
+    /// As in [`DataSettings`].
+    pub data_ports: Option<(u16, u16)>,
+    /// As in [`DataSettings`].
+    pub data_interface: Option<IpAddr>,
+    /// As in [`DataSettings`].
+    pub data_address: Option<IpAddr>,
+}
+
+impl DataSettings {
+    /// Puts a data node's own decisions in force.
+    pub fn overridden(mut self, own: NodeOverrides) -> Self {
+        self.root = own.root.unwrap_or(self.root);
+        self.data_ports = own.data_ports.or(self.data_ports);
+        self.data_interface = own.data_interface.or(self.data_interface);
+        self.data_address = own.data_address.or(self.data_address);
+        self
+    }
+}
+
 /// On whose behalf a mover acts.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Identity {

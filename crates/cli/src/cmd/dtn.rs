@@ -1,0 +1,236 @@
+//! `whimbrel dtn`: serve data from this host.
+
+use std::io::{Read as _, Write as _};
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use whimbrel_dtn::front::{DtnConfig, Listeners, Server, dial, users};
+use whimbrel_engine::Fault;
+
+/// Serve files of this host to GridFTP and FTP programs (a data transfer node)
+///
+/// Prints one line `listening on URL` for each address when it is ready. SIGTERM or Ctrl-C ends it
+/// gently: no new connections are taken, running transfers are finished.
+#[derive(Debug, Args)]
+#[command(after_help = "EXAMPLES\n  \
+    Serve /data to the local network without passwords, reading only:\n    \
+    whimbrel dtn --root /data --anonymous --read-only\n\n  \
+    Serve with passwords, data connections on ports 50000 to 51000:\n    \
+    whimbrel dtn --root /data --users /etc/whimbrel/users --data-ports 50000-51000\n\n  \
+    A front end and one of its data nodes:\n    \
+    whimbrel dtn --root /data --anonymous --node-listen 10.0.0.1:2812 --node-secret secret\n    \
+    whimbrel dtn --data-node-of 10.0.0.1:2812 --node-secret secret")]
+pub struct DtnArgs {
+    /// Read settings from a TOML file; flags win over it
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Address for control connections, may be repeated; port 0 takes a free port [default: [::]:2811]
+    #[arg(long, value_name = "ADDR:PORT")]
+    listen: Vec<String>,
+    /// Serve one control connection on standard input and output instead of listening
+    #[arg(long)]
+    stdio: bool,
+    /// Directory that clients see as / [default: /]
+    #[arg(long, value_name = "DIR")]
+    root: Option<PathBuf>,
+    /// Let anybody in without a password, and accept data connections from any address
+    #[arg(long)]
+    anonymous: bool,
+    /// Account that handles anonymous data when started by root [default: nobody]
+    #[arg(long, value_name = "NAME")]
+    anonymous_user: Option<String>,
+    /// File of users: lines NAME:HASH or NAME:HASH:ACCOUNT
+    #[arg(long, value_name = "FILE")]
+    users: Option<PathBuf>,
+    /// Read a password from standard input, print its hash for the users file, and exit
+    #[arg(long)]
+    hash_password: bool,
+    /// Refuse everything that changes files
+    #[arg(long)]
+    read_only: bool,
+    /// Ports for data connections; GLOBUS_TCP_PORT_RANGE does the same
+    #[arg(long, value_name = "A-B")]
+    data_ports: Option<String>,
+    /// Address told to others for data connections, for hosts behind address translation
+    #[arg(long, value_name = "IP")]
+    data_address: Option<IpAddr>,
+    /// Local address for data connections, where it is not that of the control connection
+    #[arg(long, value_name = "IP")]
+    data_interface: Option<IpAddr>,
+    /// Let data nodes join at this address: one file is then moved by many hosts at once
+    #[arg(long, value_name = "ADDR:PORT")]
+    node_listen: Option<String>,
+    /// Serve as a data node of the front end at this address
+    #[arg(long, value_name = "FRONT:PORT", conflicts_with_all = ["listen", "node_listen", "stdio"])]
+    data_node_of: Option<String>,
+    /// File with the secret that a front end and its data nodes share (16 bytes or more)
+    #[arg(long, value_name = "FILE")]
+    node_secret: Option<PathBuf>,
+    /// Serve Prometheus metrics at this address
+    #[arg(long, value_name = "ADDR:PORT")]
+    metrics: Option<String>,
+    /// Write one line for each transfer in the classic key=value form
+    #[arg(long, value_name = "FILE")]
+    transfer_log: Option<PathBuf>,
+    /// Write one JSON object for each transfer
+    #[arg(long, value_name = "FILE")]
+    transfer_log_json: Option<PathBuf>,
+    /// Flush data to storage before reporting it as received
+    #[arg(long)]
+    sync_writes: bool,
+    /// Memory for transfer buffers in each direction, MiB [default: 64]
+    #[arg(long, value_name = "MIB")]
+    buffer_mib: Option<u64>,
+    /// Congestion control of data connections, such as bbr or cubic [default: the system's]
+    #[arg(long, value_name = "NAME")]
+    congestion: Option<String>,
+    /// Control connections at once [default: 1000]
+    #[arg(long, value_name = "N")]
+    max_connections: Option<usize>,
+    /// Longest wait for running transfers after SIGTERM, seconds [default: no limit]
+    #[arg(long, value_name = "SECONDS")]
+    drain_timeout: Option<u64>,
+}
+
+/// Runs the command.
+pub fn run(args: DtnArgs) -> ExitCode {
+    let result = if args.hash_password { hash_password() } else { serve(args) };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("whimbrel dtn: {fault}");
+            eprintln!("  cure: {}", fault.code.explain().cure);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn hash_password() -> Result<(), Fault> {
+    let failed = |error| Fault::from_io(error, "read password");
+    let mut password = Vec::new();
+    std::io::stdin().lock().read_to_end(&mut password).map_err(failed)?;
+    let hash = users::hash_password(password.trim_ascii_end())?;
+    writeln!(std::io::stdout(), "{hash}").map_err(|error| Fault::from_io(error, "print hash"))
+}
+
+fn serve(args: DtnArgs) -> Result<(), Fault> {
+    let stdio = args.stdio;
+    let config = args.into_config()?;
+    let program = std::env::current_exe().map_err(|error| Fault::from_io(error, "find this program"))?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fault::from_io(error, "start the runtime"))?;
+    let result = runtime.block_on(async {
+        let drain = drain_on_signal()?;
+        if config.data_node_of.is_some() {
+            return dial::serve_front(&config, &program, drain).await;
+        }
+        let server = Arc::new(Server::new(config, program)?);
+        warn_about_openness(server.config());
+        if stdio {
+            whimbrel_dtn::front::stdio::serve(server, drain).await;
+            return Ok(());
+        }
+        let listeners = Listeners::bind(&server).await?;
+        announce(&listeners)?;
+        listeners.serve(server, drain).await
+    });
+    runtime.shutdown_background();
+    result
+}
+
+/// What scripts wait for.
+fn announce(listeners: &Listeners) -> Result<(), Fault> {
+    let mut out = std::io::stdout().lock();
+    let mut lines = String::new();
+    for address in listeners.control_addresses() {
+        lines += &format!("listening on ftp://{address}/\n");
+    }
+    if let Some(address) = listeners.node_address() {
+        lines += &format!("data nodes join at {address}\n");
+    }
+    if let Some(address) = listeners.metrics_address() {
+        lines += &format!("metrics at http://{address}/metrics\n");
+    }
+    out.write_all(lines.as_bytes()).and_then(|()| out.flush()).map_err(|error| Fault::from_io(error, "announce"))
+}
+
+fn warn_about_openness(config: &DtnConfig) {
+    if config.anonymous {
+        tracing::warn!(
+            read_only = config.read_only,
+            "anonymous access is on: anybody who reaches this server can use it, also as the other end of third-party copies"
+        );
+    }
+}
+
+/// A switch that turns true on SIGTERM or SIGINT.
+fn drain_on_signal() -> Result<watch::Receiver<bool>, Fault> {
+    let failed = |error| Fault::from_io(error, "watch for signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    let (sender, receiver) = watch::channel(false);
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("draining: running transfers are finished, nothing new is taken");
+        sender.send_replace(true);
+    });
+    Ok(receiver)
+}
+
+impl DtnArgs {
+    fn into_config(self) -> Result<DtnConfig, Fault> {
+        let file = self.config.as_deref().map(DtnConfig::read).transpose()?.unwrap_or_default();
+        Ok(DtnConfig {
+            listen: if self.listen.is_empty() { file.listen } else { self.listen },
+            root: self.root.or(file.root),
+            anonymous: self.anonymous || file.anonymous,
+            anonymous_user: self.anonymous_user.or(file.anonymous_user),
+            users: self.users.or(file.users),
+            read_only: self.read_only || file.read_only,
+            data_ports: self.data_ports.or(file.data_ports),
+            data_address: self.data_address.or(file.data_address),
+            data_interface: self.data_interface.or(file.data_interface),
+            node_listen: self.node_listen.or(file.node_listen),
+            data_node_of: self.data_node_of.or(file.data_node_of),
+            node_secret: self.node_secret.or(file.node_secret),
+            metrics: self.metrics.or(file.metrics),
+            transfer_log: self.transfer_log.or(file.transfer_log),
+            transfer_log_json: self.transfer_log_json.or(file.transfer_log_json),
+            sync_writes: self.sync_writes || file.sync_writes,
+            buffer_mib: self.buffer_mib.or(file.buffer_mib),
+            congestion: self.congestion.or(file.congestion),
+            max_connections: self.max_connections.or(file.max_connections),
+            drain_timeout: self.drain_timeout.or(file.drain_timeout),
+            ..file
+        })
+    }
+}
+
+/// The hidden `data-process` command: serves movers on the socket that is its standard input.
+#[derive(Debug, Args)]
+pub struct DataProcessArgs {
+    /// Settings of this host that win over the front's, as JSON
+    #[arg(long, value_name = "JSON")]
+    overrides: Option<String>,
+}
+
+/// Runs `data-process`.
+pub fn run_data_process(args: DataProcessArgs) -> ExitCode {
+    match whimbrel_dtn::mover::process::serve_standard_input(args.overrides.as_deref()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            tracing::error!(%fault, "data process ends");
+            ExitCode::FAILURE
+        }
+    }
+}

@@ -1,0 +1,203 @@
+//! Drives one control connection: a byte stream, the control machine and the login's data side.
+
+use std::future::Future;
+use std::net::SocketAddr;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::sync::watch;
+use whimbrel_engine::Fault;
+use whimbrel_proto::server::{Label, LoginOutcome, Secret, ServerControl, ServerEvent};
+
+use super::plane::{Plane, PlaneEvent};
+use super::server::Server;
+
+/// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
+const MAX_UNSENT: usize = 64 << 10;
+
+/// Where a control connection comes from.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Ends {
+    /// The client; `None` on standard input.
+    pub peer: Option<SocketAddr>,
+    /// This side.
+    pub local: Option<SocketAddr>,
+}
+
+type Login = Pin<Box<dyn Future<Output = (LoginOutcome, Option<Plane>)> + Send>>;
+
+/// Serves a control connection over any byte stream until it ends.
+pub async fn serve<S>(stream: S, ends: Ends, server: Arc<Server>, mut drain: watch::Receiver<bool>)
+where
+    S: AsyncRead + AsyncWrite + Send,
+{
+    let (mut reader, mut writer) = tokio::io::split(stream);
+    let mut connection = Connection::new(ends, server);
+    let mut input = BytesMut::with_capacity(16 << 10);
+    let mut drained = false;
+    loop {
+        connection.pump().await;
+        if connection.over && connection.output.is_empty() {
+            break;
+        }
+        let deadline = connection.control.poll_timeout();
+        let room = connection.output.len() < MAX_UNSENT;
+        tokio::select! {
+            read = reader.read_buf(&mut input), if !connection.eof && !connection.over && room => {
+                connection.received(read, &mut input);
+            }
+            written = writer.write(&connection.output), if !connection.output.is_empty() => match written {
+                Ok(count) if count > 0 => connection.output.advance(count),
+                _ => break, // the client is gone; what runs for it is aborted by dropping its mover
+            },
+            (outcome, plane) = async { connection.login.as_mut().expect("guarded").await }, if connection.login.is_some() => {
+                connection.login = None;
+                connection.plane = plane;
+                connection.control.login(Instant::now(), outcome);
+            }
+            event = async { connection.plane.as_mut().expect("guarded").next().await }, if connection.plane.is_some() && room => {
+                connection.absorb(event);
+            }
+            () = async { tokio::time::sleep_until(deadline.expect("guarded").into()).await }, if deadline.is_some() => {
+                connection.control.handle_timeout(Instant::now());
+            }
+            _ = drain.changed(), if !drained => {
+                drained = true;
+                connection.control.begin_drain(Instant::now());
+            }
+        }
+    }
+    // A client that has already gone needs no farewell.
+    let _ = writer.shutdown().await;
+}
+
+struct Connection {
+    ends: Ends,
+    server: Arc<Server>,
+    control: ServerControl,
+    output: BytesMut,
+    login: Option<Login>,
+    plane: Option<Plane>,
+    eof: bool,
+    over: bool,
+}
+
+impl Connection {
+    fn new(ends: Ends, server: Arc<Server>) -> Self {
+        let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
+        Self { ends, server, control, output: BytesMut::new(), login: None, plane: None, eof: false, over: false }
+    }
+
+    fn received(&mut self, read: std::io::Result<usize>, input: &mut BytesMut) {
+        match read {
+            Ok(count) if count > 0 => {
+                self.control.handle_bytes(Instant::now(), input);
+                input.clear();
+            }
+            // A reset is an end like any other: a client may leave without QUIT.
+            _ => {
+                self.eof = true;
+                self.control.handle_eof(Instant::now());
+            }
+        }
+    }
+
+    /// Moves everything that can move without waiting.
+    async fn pump(&mut self) {
+        loop {
+            let mut moved = false;
+            while self.output.len() < MAX_UNSENT
+                && let Some(event) = self.plane.as_mut().and_then(Plane::try_next)
+            {
+                self.absorb(event);
+                moved = true;
+            }
+            if self.output.len() < MAX_UNSENT
+                && let Some(bytes) = self.control.poll_transmit()
+            {
+                self.output.extend_from_slice(&bytes);
+                moved = true;
+            }
+            while let Some(event) = self.control.poll_event() {
+                self.handle(event).await;
+                moved = true;
+            }
+            if !moved {
+                return;
+            }
+        }
+    }
+
+    fn absorb(&mut self, event: PlaneEvent) {
+        match event {
+            PlaneEvent::Notice(id, notice) => self.control.notice(Instant::now(), id, notice),
+            PlaneEvent::Outcome(id, outcome) => self.control.outcome(Instant::now(), id, outcome),
+        }
+    }
+
+    async fn handle(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Login { user, password } => self.login = Some(Box::pin(self.check_login(user, password))),
+            ServerEvent::Run { id, op } => match &mut self.plane {
+                Some(plane) => plane.run(id, op).await,
+                None => tracing::error!("the control machine ran an operation before login"),
+            },
+            ServerEvent::Abort { id } => {
+                if let Some(plane) = &mut self.plane {
+                    plane.abort(id);
+                }
+            }
+            ServerEvent::Label(label) => self.label(label),
+            ServerEvent::Answered { verb, code, .. } => {
+                self.server.metrics.count_reply(code);
+                tracing::debug!(peer = ?self.ends.peer, verb, code, "answered");
+            }
+            ServerEvent::Closed(reason) => {
+                self.over = true;
+                tracing::info!(peer = ?self.ends.peer, ?reason, "control connection closed");
+            }
+        }
+    }
+
+    fn check_login(
+        &self,
+        user: Vec<u8>,
+        password: Secret,
+    ) -> impl Future<Output = (LoginOutcome, Option<Plane>)> + use<> {
+        let server = self.server.clone();
+        let ends = self.ends;
+        async move {
+            let name = String::from_utf8_lossy(&user).into_owned();
+            let result = server.log_in(&name, password, ends).await;
+            server.metrics.count_login(matches!(&result, Ok(Some(_))));
+            match result {
+                Ok(Some((user, plane))) => {
+                    tracing::info!(peer = ?ends.peer, user, "logged in");
+                    (LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(plane))
+                }
+                Ok(None) => {
+                    tracing::warn!(peer = ?ends.peer, user = name, "login refused");
+                    (LoginOutcome::Denied, None)
+                }
+                Err(fault) => (unavailable(&fault), None),
+            }
+        }
+    }
+
+    fn label(&mut self, label: Label) {
+        let text = |bytes: Vec<u8>| Some(String::from_utf8_lossy(&bytes).into_owned());
+        let Some(plane) = &mut self.plane else { return };
+        match label {
+            Label::TaskId(id) => plane.label(text(id), None),
+            Label::ClientInfo(info) => plane.label(None, text(info)),
+        }
+    }
+}
+
+fn unavailable(fault: &Fault) -> LoginOutcome {
+    tracing::error!(%fault, "login cannot be served");
+    LoginOutcome::Unavailable("Service not available, try again later.".to_owned())
+}

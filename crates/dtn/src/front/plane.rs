@@ -1,0 +1,266 @@
+//! One control connection's data side: which nodes carry out an operation, and their answers as one.
+//!
+//! Without striping there is one node and messages pass through. With data nodes, a striped PASV
+//! opens a listener on each, and transfers run on every node whose address the peers know.
+
+mod striped;
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+use whimbrel_engine::Fault;
+use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
+
+use self::striped::{Progress, Running};
+use super::dataside::{Account, DataSide};
+use super::link::{EventSender, MoverEvent, MoverHandle};
+use crate::mover::message::{FromMover, Identity, Stripe, ToMover};
+
+/// What the data side tells the control machine.
+#[derive(Debug, PartialEq)]
+pub enum PlaneEvent {
+    /// News of the running operation.
+    Notice(OpId, Notice),
+    /// Its end.
+    Outcome(OpId, Outcome),
+}
+
+/// The data side of one login.
+pub struct Plane {
+    data_side: Arc<DataSide>,
+    account: Option<Account>,
+    identity: Identity,
+    labels: (Option<String>, Option<String>),
+    nodes: HashMap<usize, MoverHandle>,
+    next_tag: usize,
+    events: mpsc::UnboundedReceiver<(usize, MoverEvent)>,
+    sender: EventSender,
+    /// Nodes that hold the data handle, in stripe order.
+    engaged: Vec<usize>,
+    running: Option<Running>,
+    ready: std::collections::VecDeque<PlaneEvent>,
+}
+
+impl Plane {
+    /// Attaches a login to the data side.
+    pub async fn attach(data_side: Arc<DataSide>, account: Option<Account>, identity: Identity) -> Result<Self, Fault> {
+        let (sender, events) = mpsc::unbounded_channel();
+        let mut plane = Self {
+            data_side,
+            account,
+            identity,
+            labels: (None, None),
+            nodes: HashMap::new(),
+            next_tag: 0,
+            events,
+            sender,
+            engaged: Vec::new(),
+            running: None,
+            ready: Default::default(),
+        };
+        plane.refresh().await?;
+        Ok(plane)
+    }
+
+    /// Attaches to nodes that joined since, and to a fresh data process if the last one died.
+    async fn refresh(&mut self) -> Result<(), Fault> {
+        let links = self.data_side.links(self.account.as_ref()).await?;
+        for link in links {
+            if self.nodes.values().any(|node| Arc::ptr_eq(node.link(), &link)) {
+                continue;
+            }
+            let tag = self.next_tag;
+            self.next_tag += 1;
+            let handle = link.attach(self.identity.clone(), tag, self.sender.clone())?;
+            self.send_labels(&handle);
+            self.nodes.insert(tag, handle);
+        }
+        Ok(())
+    }
+
+    /// Labels the movers' log lines.
+    pub fn label(&mut self, task: Option<String>, client: Option<String>) {
+        self.labels = (task.or(self.labels.0.take()), client.or(self.labels.1.take()));
+        self.nodes.values().for_each(|node| self.send_labels(node));
+    }
+
+    fn send_labels(&self, node: &MoverHandle) {
+        let (task, client) = self.labels.clone();
+        if task.is_some() || client.is_some() {
+            // A node that is gone says so by its own event.
+            let _ = node.send(ToMover::Label { mover: node.id, task, client });
+        }
+    }
+
+    /// Starts an operation; exactly one outcome will follow.
+    pub async fn run(&mut self, id: OpId, op: Op) {
+        debug_assert!(self.running.is_none(), "the control machine runs one operation at a time");
+        if self.needs_fresh_nodes(&op)
+            && let Err(fault) = self.refresh().await
+        {
+            return self.fail(id, FailureKind::Busy, &fault.to_string());
+        }
+        let nodes = self.nodes_for(&op);
+        if nodes.is_empty() {
+            let text = "No data node holds this data connection any more; set it up again.";
+            return self.fail(id, FailureKind::NoDataHandle, text);
+        }
+        let running = Running::new(id, &op, &nodes);
+        for tag in running.first_nodes() {
+            self.send_op(tag, id, op.clone(), running.stripe_of(tag), None);
+        }
+        self.running = Some(running);
+    }
+
+    /// Aborts the running operation; its outcome still comes.
+    pub fn abort(&mut self, id: OpId) {
+        let Some(running) = self.running.as_ref().filter(|running| running.id == id) else {
+            return;
+        };
+        for tag in running.waiting() {
+            if let Some(node) = self.nodes.get(&tag) {
+                // A node that is gone says so by its own event.
+                let _ = node.send(ToMover::Abort { mover: node.id, id });
+            }
+        }
+    }
+
+    /// The next thing to tell the control machine; never resolves while there is nothing.
+    ///
+    /// Cancel safe.
+    pub async fn next(&mut self) -> PlaneEvent {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return event;
+            }
+            let (tag, event) = self.events.recv().await.expect("the plane holds a sender itself");
+            self.absorb(tag, event);
+        }
+    }
+
+    /// What has already arrived, without waiting.
+    pub fn try_next(&mut self) -> Option<PlaneEvent> {
+        while self.ready.is_empty() {
+            let (tag, event) = self.events.try_recv().ok()?;
+            self.absorb(tag, event);
+        }
+        self.ready.pop_front()
+    }
+
+    fn needs_fresh_nodes(&self, op: &Op) -> bool {
+        self.nodes.is_empty() || matches!(op, Op::Passive { .. } | Op::Active { .. })
+    }
+
+    /// Which nodes carry out `op`, in stripe order.
+    fn nodes_for(&mut self, op: &Op) -> Vec<usize> {
+        let mut all: Vec<usize> = self.nodes.keys().copied().collect();
+        all.sort_unstable();
+        match op {
+            Op::Passive { striped: true, .. } => self.engaged = all,
+            Op::Passive { striped: false, .. } => self.engaged = self.least_loaded(all),
+            Op::Active { targets, .. } if targets.len() == 1 => self.engaged = self.least_loaded(all),
+            Op::Active { targets, .. } => {
+                all.truncate(targets.len());
+                self.engaged = all;
+            }
+            Op::CloseData | Op::Send(_) | Op::Receive(_) => {
+                self.engaged.retain(|tag| self.nodes.contains_key(tag));
+            }
+            Op::SendListing(_) => {
+                self.engaged.retain(|tag| self.nodes.contains_key(tag));
+                return self.engaged.first().copied().into_iter().collect();
+            }
+            _ => return all.into_iter().take(1).collect(),
+        }
+        if self.engaged.is_empty() && matches!(op, Op::CloseData | Op::Send(_) | Op::Receive(_)) {
+            // Without a data handle any node can say so in the right words.
+            return self.nodes.keys().copied().take(1).collect();
+        }
+        self.engaged.clone()
+    }
+
+    fn least_loaded(&self, tags: Vec<usize>) -> Vec<usize> {
+        let load = |tag: &usize| self.nodes.get(tag).map_or(usize::MAX, |node| node.link().movers());
+        tags.into_iter().min_by_key(load).into_iter().collect()
+    }
+
+    fn send_op(
+        &mut self,
+        tag: usize,
+        id: OpId,
+        op: Op,
+        stripe: Stripe,
+        session: Option<Box<whimbrel_connector::WriteSession>>,
+    ) {
+        let sent = self.nodes.get(&tag).is_some_and(|node| {
+            node.send(ToMover::Run { mover: node.id, id, op: Box::new(op), stripe, session }).is_ok()
+        });
+        if !sent {
+            // Its loss is news of its own; a repeated one is ignored.
+            let _ = self.sender.send((tag, MoverEvent::Lost));
+        }
+    }
+
+    fn absorb(&mut self, tag: usize, event: MoverEvent) {
+        let progress = match (&mut self.running, event) {
+            (running, MoverEvent::Lost) => {
+                self.nodes.remove(&tag);
+                running.as_mut().map_or(Vec::new(), |running| running.node_lost(tag))
+            }
+            (Some(running), MoverEvent::Message(message)) if id_of(&message) == Some(running.id) => {
+                running.absorb(tag, message)
+            }
+            (_, MoverEvent::Message(message)) => {
+                tracing::debug!(?message, "news of an operation that is over");
+                Vec::new()
+            }
+        };
+        for step in progress {
+            self.act(step);
+        }
+    }
+
+    fn act(&mut self, step: Progress) {
+        let Some(running) = &self.running else { return };
+        let id = running.id;
+        match step {
+            Progress::Notice(notice) => self.ready.push_back(PlaneEvent::Notice(id, notice)),
+            Progress::Outcome(outcome) => {
+                self.running = None;
+                self.ready.push_back(PlaneEvent::Outcome(id, outcome));
+            }
+            Progress::Join { nodes, op, session } => {
+                let stripes: Vec<_> = nodes.iter().map(|&tag| (tag, running.stripe_of(tag))).collect();
+                for (tag, stripe) in stripes {
+                    self.send_op(tag, id, op.clone(), stripe, Some(session.clone()));
+                }
+            }
+            Progress::Commit { node, spec, session, receipts, bytes } => {
+                let sent = self.nodes.get(&node).is_some_and(|node| {
+                    let mover = node.id;
+                    node.send(ToMover::Commit { mover, id, spec, session, receipts, bytes }).is_ok()
+                });
+                if !sent {
+                    let _ = self.sender.send((node, MoverEvent::Lost));
+                }
+            }
+            Progress::AbortOthers => self.abort(id),
+        }
+    }
+
+    fn fail(&mut self, id: OpId, kind: FailureKind, text: &str) {
+        let failure = Failure { kind, text: text.to_owned(), checksums: None };
+        self.ready.push_back(PlaneEvent::Outcome(id, Outcome::Failed(failure)));
+    }
+}
+
+fn id_of(message: &FromMover) -> Option<OpId> {
+    match message {
+        FromMover::Notice { id, .. }
+        | FromMover::Outcome { id, .. }
+        | FromMover::Session { id, .. }
+        | FromMover::Received { id, .. } => Some(*id),
+        FromMover::Hello { .. } | FromMover::Load(_) => None,
+    }
+}
