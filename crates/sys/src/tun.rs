@@ -116,7 +116,10 @@ mod tests {
         // Opening the device needs a privilege, so an unprivileged run can only see that error.
         for name in ["", "sixteen-bytes-xx", "nul\0"] {
             let error = Tun::create(name, Offload::Checksum).expect_err("must be refused");
-            assert!(matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound));
+            assert!(matches!(
+                error.kind(),
+                io::ErrorKind::InvalidInput | io::ErrorKind::PermissionDenied | io::ErrorKind::NotFound
+            ));
         }
     }
 
