@@ -1,2 +1,48 @@
-//! The one entry point for people and CI.
-fn main() {}
+//! The one entry point for people and CI: `cargo xtask COMMAND`.
+//!
+//! Depends on nothing but the standard library, so that it builds in seconds on a fresh machine.
+
+mod bench;
+mod command;
+mod demo;
+mod docs;
+mod fuzz;
+mod hygiene;
+mod setup;
+mod test;
+
+use std::process::ExitCode;
+
+const HELP: &str = "\
+cargo xtask COMMAND
+
+  demo [--keep]   set up, build, start two data transfer nodes, move a data set between them, verify it
+  test [STAGE]    set up and run every test, or one stage: setup hygiene unit demo
+  bench [ARG...]  compare with the peers, side by side, and write docs/reference/performance.md
+  nightly         everything that is too long for `test`; results go to docs/reference/nightly.md
+  fuzz [MINUTES]  run every fuzz target for so long (needs a nightly compiler and cargo-fuzz)
+  docs            write the generated parts of docs/reference anew
+  setup           install the system packages that demo, test and bench need";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let result = match words[..] {
+        ["demo", ref rest @ ..] => demo::run_demo(rest.contains(&"--keep")),
+        ["test"] => test::run_stages(None),
+        ["test", stage] => test::run_stages(Some(stage)),
+        ["bench", ref rest @ ..] => bench::run_comparison(rest),
+        ["nightly"] => bench::nightly(),
+        ["fuzz", ref rest @ ..] => fuzz::run_targets(rest.first().copied()),
+        ["docs"] => docs::write(),
+        ["setup"] => setup::run_command(),
+        _ => Err(HELP.to_owned()),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(message) => {
+            eprintln!("{message}");
+            ExitCode::FAILURE
+        }
+    }
+}

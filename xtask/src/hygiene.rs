@@ -1,0 +1,143 @@
+//! Checks of the source itself: format, lints, purity, sizes, words.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use crate::command::{Result, cargo, output, root, run};
+use crate::docs;
+
+/// Longest source file, lines (tests in sibling files do not count apart).
+const LONGEST_FILE: usize = 800;
+
+/// Crates that must stay free of input, output, clocks and runtimes.
+const PURE: &[&str] = &["whimbrel-proto", "whimbrel-engine"];
+
+/// What a pure crate may depend on, directly or not.
+const PURE_MAY_USE: &[&str] = &[
+    "bytes",
+    "serde",
+    "serde_core",
+    "serde_derive",
+    "thiserror",
+    "thiserror-impl",
+    "proc-macro2",
+    "quote",
+    "syn",
+    "unicode-ident",
+];
+
+/// Names whose use makes a crate impure.
+const IMPURE_WORDS: &[&str] = &[
+    "std::net::Tcp",
+    "std::net::Udp",
+    "std::net::ToSocketAddrs",
+    "std::fs",
+    "std::process",
+    "std::thread",
+    "Instant::now",
+    "SystemTime::now",
+    "tokio::",
+    "async fn",
+    "unsafe ",
+];
+
+/// Every check.
+pub fn run_checks() -> Result {
+    lints()?;
+    purity()?;
+    sizes()?;
+    docs::check()?;
+    licences()
+}
+
+fn lints() -> Result {
+    for (component, args) in [
+        ("fmt", &["fmt", "--all", "--check"][..]),
+        ("clippy", &["clippy", "--workspace", "--all-targets", "--locked", "--", "-D", "warnings"][..]),
+    ] {
+        if output(&mut cargo(&[component, "--version"])).is_ok() {
+            run(&mut cargo(args))?;
+        } else if env::var_os("CI").is_some() {
+            return Err(format!("cargo {component} is not installed: rustup component add rustfmt clippy"));
+        } else {
+            println!("skipped: cargo {component} is not installed (rustup component add rustfmt clippy)");
+        }
+    }
+    Ok(())
+}
+
+/// `proto` and `engine` depend on nothing impure, do not know each other, and use nothing impure.
+fn purity() -> Result {
+    for package in PURE {
+        let tree = output(&mut cargo(&[
+            "tree", "--locked", "-p", package, "-e", "normal", "--prefix", "none", "-f", "{lib}",
+        ]))?;
+        for name in tree.lines().map(|line| line.trim().replace('_', "-")).filter(|name| !name.is_empty()) {
+            let known = name == *package || PURE_MAY_USE.iter().any(|allowed| allowed.replace('_', "-") == name);
+            if !known {
+                return Err(format!("{package} must stay pure but depends on {name}"));
+            }
+        }
+        let folder = root().join("crates").join(package.trim_start_matches("whimbrel-")).join("src");
+        for file in rust_files(&folder) {
+            pure_file(&file)?;
+        }
+    }
+    Ok(())
+}
+
+fn pure_file(file: &Path) -> Result {
+    let text = read(file)?;
+    // Tests may do what they like.
+    let code = text.split("#[cfg(test)]").next().unwrap_or_default();
+    let tests_only = file.file_stem().is_some_and(|stem| stem == "tests")
+        || file.components().any(|part| part.as_os_str() == "tests");
+    if tests_only {
+        return Ok(());
+    }
+    for (number, line) in code.lines().enumerate().filter(|(_, line)| !line.trim_start().starts_with("//")) {
+        if let Some(word) = IMPURE_WORDS.iter().find(|word| line.contains(*word)) {
+            return Err(format!("{}:{}: `{word}` in a pure crate", file.display(), number + 1));
+        }
+    }
+    Ok(())
+}
+
+fn sizes() -> Result {
+    let mut long = Vec::new();
+    for folder in ["crates", "xtask", "fuzz"] {
+        for file in rust_files(&root().join(folder)) {
+            let lines = read(&file)?.lines().count();
+            if lines > LONGEST_FILE {
+                long.push(format!("{} has {lines} lines (at most {LONGEST_FILE})", file.display()));
+            }
+        }
+    }
+    if long.is_empty() { Ok(()) } else { Err(long.join("\n")) }
+}
+
+fn licences() -> Result {
+    if output(&mut cargo(&["deny", "--version"])).is_ok() {
+        return run(&mut cargo(&["deny", "--locked", "check", "bans", "licenses", "sources"]));
+    }
+    // The advisory and licence tool is optional; what it would notice changes only with Cargo.lock.
+    println!("skipped: cargo deny is not installed");
+    Ok(())
+}
+
+fn rust_files(folder: &Path) -> Vec<PathBuf> {
+    let mut files = Vec::new();
+    let Ok(entries) = fs::read_dir(folder) else { return files };
+    for path in entries.flatten().map(|entry| entry.path()) {
+        if path.is_dir() && path.file_name().is_some_and(|name| name != "target") {
+            files.extend(rust_files(&path));
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+    files
+}
+
+fn read(file: &Path) -> Result<String> {
+    fs::read_to_string(file).map_err(|error| format!("{}: {error}", file.display()))
+}

@@ -1,0 +1,70 @@
+//! System packages: installed by name when that is allowed here, named exactly when it is not.
+
+use crate::command::{Result, exists, output, program, run};
+
+/// A program that tests or benchmarks call, and the Debian package that brings it.
+const PROGRAMS: &[(&str, &str)] = &[
+    ("cc", "build-essential"),
+    ("globus-gridftp-server", "globus-gridftp-server-progs"),
+    ("globus-url-copy", "globus-gass-copy-progs"),
+    ("lftp", "lftp"),
+    ("curl", "curl"),
+    ("python3", "python3"),
+    ("ip", "iproute2"),
+    ("iperf3", "iperf3"),
+    ("strace", "strace"),
+];
+
+/// Packages without a program of their own, and a file that shows they are there.
+const LIBRARIES: &[(&str, &str)] = &[
+    ("gfal2-plugin-gridftp", "/usr/lib/x86_64-linux-gnu/gfal2-plugins/libgfal_plugin_gridftp.so"),
+    ("gfal2-plugin-file", "/usr/lib/x86_64-linux-gnu/gfal2-plugins/libgfal_plugin_file.so"),
+    ("python3-gfal2", "/usr/lib/python3/dist-packages/gfal2.cpython-311-x86_64-linux-gnu.so"),
+];
+
+/// Installs what is missing.
+pub fn run_for(packages: &[&str]) -> Result {
+    if packages.is_empty() {
+        return Ok(());
+    }
+    let list = packages.join(" ");
+    if !exists("apt-get") {
+        return Err(format!("These Debian packages (or what stands for them here) are missing: {list}"));
+    }
+    if output(&mut program("id", &["-u"]))?.trim() != "0" {
+        return Err(format!("Missing system packages. As root: apt-get install {list}"));
+    }
+    run(&mut program("apt-get", &["update", "-qq"]))?;
+    let mut install = program("apt-get", &["install", "-y", "-qq", "--no-install-recommends"]);
+    run(install.args(packages).env("DEBIAN_FRONTEND", "noninteractive"))
+}
+
+/// Everything that tests and benchmarks need.
+pub fn run_all() -> Result {
+    run_for(&missing())
+}
+
+/// What only building and the demo need.
+pub fn run_for_building() -> Result {
+    let missing: Vec<_> = PROGRAMS[..1].iter().filter(|(name, _)| !exists(name)).map(|(_, package)| *package).collect();
+    run_for(&missing)
+}
+
+/// `cargo xtask setup`.
+pub fn run_command() -> Result {
+    run_all()?;
+    println!("Every system package is there.");
+    Ok(())
+}
+
+fn missing() -> Vec<&'static str> {
+    let programs = PROGRAMS.iter().filter(|(name, _)| !exists(name)).map(|(_, package)| *package);
+    let installed = |package: &str, file: &str| {
+        // The module's file name carries the interpreter's version: ask the packager when it differs.
+        std::path::Path::new(file).exists()
+            || output(&mut program("dpkg-query", &["-W", "-f", "${db:Status-Abbrev}", package]))
+                .is_ok_and(|status| status.starts_with("ii"))
+    };
+    let libraries = LIBRARIES.iter().filter(|(package, file)| !installed(package, file)).map(|(package, _)| *package);
+    programs.chain(libraries).collect()
+}
