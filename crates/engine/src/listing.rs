@@ -61,10 +61,7 @@ pub struct Object {
 impl Object {
     /// A file of `size` bytes without times or modes.
     pub fn file(path: impl Into<Vec<u8>>, size: u64) -> Self {
-        Self {
-            size: Some(size),
-            ..Self::bare(path, ObjectKind::File)
-        }
+        Self { size: Some(size), ..Self::bare(path, ObjectKind::File) }
     }
 
     /// A directory without times or modes.
@@ -80,14 +77,7 @@ impl Object {
 
     /// An object of `kind` about which nothing else is known.
     pub fn bare(path: impl Into<Vec<u8>>, kind: ObjectKind) -> Self {
-        Self {
-            path: path.into(),
-            kind,
-            size: None,
-            modified: None,
-            mode: None,
-            unique: None,
-        }
+        Self { path: path.into(), kind, size: None, modified: None, mode: None, unique: None }
     }
 
     /// Sets the modification time.
@@ -133,11 +123,7 @@ mod tests {
         for path in [&b"plain"[..], b"\xff\x00\xfe", "ü".as_bytes(), b"[1,2]"] {
             let object = Object::symlink(path, &b"to\xff"[..]).mode(0o644);
             let text = serde_json::to_string(&object).unwrap();
-            assert_eq!(
-                serde_json::from_str::<Object>(&text).unwrap(),
-                object,
-                "{text}"
-            );
+            assert_eq!(serde_json::from_str::<Object>(&text).unwrap(), object, "{text}");
         }
     }
 }

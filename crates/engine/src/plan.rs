@@ -17,11 +17,13 @@ use crate::listing::{Object, Timestamp, path_text};
 mod compare;
 mod planner;
 mod print;
+mod question;
 #[cfg(test)]
 mod tests;
 
-pub use planner::{PlanInput, Planner, Query, QueryId};
+pub use planner::Planner;
 pub use print::{PlanTotals, quote_path};
+pub use question::{PlanInput, Query, QueryId};
 
 /// One item of a run; unique within it, in the order of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -90,10 +92,13 @@ pub struct PlanOptions {
     pub preserve: Preserve,
     /// Whether devices, pipes and sockets met in a directory are skipped with a reason (default) instead of refused.
     pub skip_unsupported: bool,
-    /// Modification times nearer than this count as equal; default 1 s, because most servers tell whole seconds.
+    /// A source newer by no more than this counts as not newer; default 0. Where one side tells whole
+    /// seconds only, whole seconds are compared anyway.
     pub mtime_tolerance: Duration,
     /// Deepest directory level planned; default 512. Ends loops of links where the server tells no identities.
     pub max_depth: u32,
+    /// Questions open at the same time; default 1, at least 1.
+    pub queries_at_once: usize,
 }
 
 impl Default for PlanOptions {
@@ -104,8 +109,9 @@ impl Default for PlanOptions {
             links: Links::Follow,
             preserve: Preserve::default(),
             skip_unsupported: true,
-            mtime_tolerance: Duration::from_secs(1),
+            mtime_tolerance: Duration::ZERO,
             max_depth: 512,
+            queries_at_once: 1,
         }
     }
 }

@@ -130,9 +130,7 @@ mod tests {
     fn agrees_with_a_bitmap_on_pseudo_random_inserts() {
         let mut state = 7u64;
         let mut next = |n: u64| {
-            state = state
-                .wrapping_mul(6364136223846793005)
-                .wrapping_add(1442695040888963407);
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) % n
         };
         let mut set = RangeSet::new();

@@ -93,10 +93,7 @@ pub fn exit_code_for(fault: &Fault) -> u8 {
     match (fault.code, fault.side) {
         (FaultCode::Cancelled, _) => exit::CANCELLED,
         (
-            FaultCode::LoginFailed
-            | FaultCode::CredentialExpired
-            | FaultCode::NotLoggedIn
-            | FaultCode::TooManyAttempts,
+            FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn | FaultCode::TooManyAttempts,
             _,
         ) => exit::CREDENTIALS,
         (_, Some(Side::Source)) => exit::SOURCE,

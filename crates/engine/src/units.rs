@@ -8,9 +8,7 @@ use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
 /// A number of bytes; shown in decimal units (`1.5 GB`), read as decimal or binary ones.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ByteCount(pub u64);
 
@@ -51,11 +49,7 @@ impl fmt::Display for ByteCount {
 impl fmt::Display for ByteRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // A rate that is not a finite positive number is shown as nothing, never as `NaN`.
-        let rate = if self.0.is_finite() {
-            self.0.max(0.0)
-        } else {
-            0.0
-        };
+        let rate = if self.0.is_finite() { self.0.max(0.0) } else { 0.0 };
         if rate < 999.5 {
             return write!(f, "{rate:.0} B/s");
         }
@@ -88,24 +82,15 @@ impl FromStr for ByteCount {
     /// 256 MiB, as socket buffers and block sizes are meant), `KB` is 1000 and `KiB` 1024 bytes.
     fn from_str(text: &str) -> Result<Self, SizeError> {
         let text = text.trim();
-        let end = text
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(text.len());
+        let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
         let factor = unit_factor(unit.trim_start())?;
         if let Ok(whole) = number.parse::<u64>() {
-            return whole
-                .checked_mul(factor)
-                .map(Self)
-                .ok_or(SizeError::TooLarge);
+            return whole.checked_mul(factor).map(Self).ok_or(SizeError::TooLarge);
         }
         let number = number.parse::<f64>().map_err(|_| SizeError::NoNumber)?;
         let bytes = number * factor as f64;
-        if bytes < u64::MAX as f64 {
-            Ok(Self(bytes.round() as u64))
-        } else {
-            Err(SizeError::TooLarge)
-        }
+        if bytes < u64::MAX as f64 { Ok(Self(bytes.round() as u64)) } else { Err(SizeError::TooLarge) }
     }
 }
 
@@ -182,18 +167,10 @@ mod tests {
         }
         assert_eq!(cases[6].0.parse::<ByteCount>(), Err(SizeError::TooLarge));
         for text in ["", "M", "-1", "1.2.3"] {
-            assert_eq!(
-                text.parse::<ByteCount>(),
-                Err(SizeError::NoNumber),
-                "{text}"
-            );
+            assert_eq!(text.parse::<ByteCount>(), Err(SizeError::NoNumber), "{text}");
         }
         for text in ["1Q", "1MBB", "1 é", "1kk"] {
-            assert_eq!(
-                text.parse::<ByteCount>(),
-                Err(SizeError::UnknownUnit),
-                "{text}"
-            );
+            assert_eq!(text.parse::<ByteCount>(), Err(SizeError::UnknownUnit), "{text}");
         }
     }
 
@@ -217,10 +194,7 @@ mod tests {
             (273_600.0, "3 d 4 h"),
         ];
         for (secs, text) in cases {
-            assert_eq!(
-                HumanDuration(Duration::from_secs_f64(secs)).to_string(),
-                text
-            );
+            assert_eq!(HumanDuration(Duration::from_secs_f64(secs)).to_string(), text);
         }
     }
 

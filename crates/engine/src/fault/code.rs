@@ -230,16 +230,8 @@ mod tests {
     #[test]
     fn every_code_has_meaning_cause_and_cure() {
         for code in FaultCode::ALL {
-            let Explanation {
-                meaning,
-                cause,
-                cure,
-            } = code.explain();
-            assert!(
-                !meaning.is_empty() && !cause.is_empty() && !cure.is_empty(),
-                "{}",
-                code.name()
-            );
+            let Explanation { meaning, cause, cure } = code.explain();
+            assert!(!meaning.is_empty() && !cause.is_empty() && !cure.is_empty(), "{}", code.name());
         }
     }
 
