@@ -1,1 +1,41 @@
 //! Test laboratory: wide-area links, real peers, fault wrappers, data sets.
+//!
+//! | module | gives a test |
+//! | --- | --- |
+//! | [`lab`] | hosts in network namespaces, joined by links with delay, rate, queue, loss and jitter |
+//! | [`peers`] | the real programs of the field as opponents, started, awaited and stopped |
+//! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
+//! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
+//! | [`tmpfs`] | a private memory file system |
+//! | [`cpu`] | processor time and memory of a process tree |
+//! | [`leftovers`] | what makes a killed test run disappear at the next one |
+//!
+//! Whatever a value here starts or mounts ends with that value, after a panic too. This crate is never a dependency of
+//! shipped code; its functions panic where a test could do nothing but fail.
+
+pub mod cpu;
+pub mod dataset;
+mod error;
+pub mod faults;
+pub mod lab;
+pub mod leftovers;
+pub mod peers;
+pub mod rng;
+pub mod tmpfs;
+
+pub use error::{Error, Result};
+
+/// Whether a missing program or privilege must fail the test: true when `CI` or `WHIMBREL_REQUIRE_PEERS` is set.
+pub fn must_not_skip() -> bool {
+    std::env::var_os("CI").is_some() || std::env::var_os("WHIMBREL_REQUIRE_PEERS").is_some()
+}
+
+/// Whether this process is root; if not, prints that the calling test is skipped, or panics when it must not be.
+pub fn require_root() -> bool {
+    if rustix::process::geteuid().is_root() {
+        return true;
+    }
+    assert!(!must_not_skip(), "this test needs root, and skipping is not allowed here");
+    println!("skipped: needs root");
+    false
+}

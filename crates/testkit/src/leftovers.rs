@@ -1,0 +1,126 @@
+//! Ends what a killed test run left behind: its processes and its mounts.
+//!
+//! Every process started through this crate carries its owner, a process id with its start time, in its environment,
+//! and every mount in its directory's name. Whatever names an owner that no longer lives is ended; nothing else is.
+
+use std::ffi::OsString;
+use std::fs;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::Once;
+
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+
+use crate::cpu;
+
+/// The environment variable that names the owner of a process.
+pub const OWNER_VARIABLE: &str = "WHIMBREL_TESTKIT_OWNER";
+/// How the directories of this crate's mounts begin, before the owner.
+pub(crate) const MOUNT_PREFIX: &str = "whimbrel-tmpfs-";
+
+/// Marks what `command` will start, and all its descendants, as this process's.
+pub fn mark(command: &mut Command) {
+    command.env(OWNER_VARIABLE, owner());
+}
+
+/// This process as an owner: its id and its start time, which together are never used twice while a machine runs.
+pub(crate) fn owner() -> String {
+    let id = std::process::id();
+    format!("{id}.{}", cpu::start_time(id).unwrap_or(0))
+}
+
+/// Ends the leftovers of dead owners; does its work once per process.
+pub fn sweep() {
+    static SWEPT: Once = Once::new();
+    SWEPT.call_once(sweep_now);
+}
+
+fn sweep_now() {
+    for id in cpu::all_processes() {
+        end_if_orphan(id);
+    }
+    for mount in mounts().into_iter().filter(|mount| owner_of_mount(mount).is_some_and(|owner| !lives(&owner))) {
+        unmount(&mount);
+    }
+}
+
+/// Detaches a file system and removes the directory under it.
+pub(crate) fn unmount(at: &Path) {
+    // Failure leaves a mount that the next sweep tries again.
+    let _ = Command::new("umount").arg("--lazy").arg(at).output();
+    let _ = fs::remove_dir(at);
+}
+
+fn end_if_orphan(id: u32) {
+    if owner_of_process(id).is_none_or(|owner| lives(&owner)) {
+        return;
+    }
+    let Some(pid) = i32::try_from(id).ok().and_then(Pid::from_raw) else { return };
+    let Ok(process) = pidfd_open(pid, PidfdFlags::empty()) else { return };
+    // The descriptor pins the process; only what is still an orphan behind it may be ended.
+    if owner_of_process(id).is_some_and(|owner| !lives(&owner)) {
+        let _ = pidfd_send_signal(&process, Signal::KILL);
+    }
+}
+
+fn owner_of_process(id: u32) -> Option<String> {
+    let environment = fs::read(format!("/proc/{id}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| variable.strip_prefix(OWNER_VARIABLE.as_bytes())?.strip_prefix(b"="))?;
+    String::from_utf8(value.to_vec()).ok()
+}
+
+fn owner_of_mount(mount: &Path) -> Option<String> {
+    let name = mount.file_name()?.to_str()?.strip_prefix(MOUNT_PREFIX)?;
+    Some(name.split('-').next()?.into())
+}
+
+/// Anything that does not read as an owner counts as alive: it is not ours to end.
+fn lives(owner: &str) -> bool {
+    let parsed = owner.split_once('.').and_then(|(id, start)| Some((id.parse().ok()?, start.parse::<u64>().ok()?)));
+    parsed.is_none_or(|(id, start)| cpu::start_time(id) == Some(start))
+}
+
+fn mounts() -> Vec<PathBuf> {
+    let table = fs::read("/proc/self/mountinfo").unwrap_or_default();
+    let points = table.split(|byte| *byte == b'\n').filter_map(|line| line.split(|byte| *byte == b' ').nth(4));
+    points.map(|point| PathBuf::from(OsString::from_vec(point.to_vec()))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::process::ExitStatusExt;
+    use std::process::Stdio;
+
+    /// The id is this process's, but with another start time it is another, dead process.
+    fn dead_owner() -> String {
+        format!("{}.{}", std::process::id(), 1)
+    }
+
+    fn sleeper(owner: &str) -> std::process::Child {
+        // `cat` waits for its standard input to close, which it never does here.
+        Command::new("cat").env(OWNER_VARIABLE, owner).stdin(Stdio::piped()).spawn().expect("cat")
+    }
+
+    #[test]
+    fn an_orphan_is_ended_and_a_living_owners_process_is_not() {
+        let (mut orphan, mut ours) = (sleeper(&dead_owner()), sleeper(&owner()));
+        end_if_orphan(orphan.id());
+        end_if_orphan(ours.id());
+        assert_eq!(orphan.wait().expect("ended").signal(), Some(9));
+        assert!(ours.try_wait().expect("state").is_none(), "a process of this run was ended");
+        drop(ours.stdin.take());
+        assert!(ours.wait().expect("ended").success());
+    }
+
+    #[test]
+    fn only_a_well_formed_dead_owner_counts_as_dead() {
+        assert!(lives(&owner()));
+        assert!(!lives(&dead_owner()));
+        assert!(lives("not an owner"));
+        assert_eq!(owner_of_mount(Path::new("/tmp/whimbrel-tmpfs-12.34-0")), Some("12.34".into()));
+        assert_eq!(owner_of_mount(Path::new("/tmp/other")), None);
+    }
+}
