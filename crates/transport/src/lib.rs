@@ -1,1 +1,24 @@
 //! Data channels: tuned TCP, MODE E and MODE S loops, buffer pool, rate limits, checksums.
+//!
+//! Threads and blocking calls, no async: a transfer runs on its caller's thread, joined by more
+//! when it is large. Every wait obeys its [`Cancel`] token.
+
+pub mod block;
+pub mod cancel;
+pub mod channel;
+pub mod digest;
+pub mod flow;
+pub mod mode_e;
+pub mod mode_s;
+pub mod pool;
+pub mod progress;
+pub mod rate;
+pub mod tcp;
+
+pub use block::{BlockSink, BlockSource};
+pub use cancel::Cancel;
+pub use channel::{ChannelStats, DataChannel};
+pub use flow::{Flow, StallPolicy};
+pub use pool::{Pool, PoolLimits};
+pub use progress::Progress;
+pub use rate::RateLimit;

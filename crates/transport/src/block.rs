@@ -1,0 +1,39 @@
+//! What a transfer reads from and writes to, as the network side sees it.
+
+use std::os::fd::BorrowedFd;
+
+use whimbrel_engine::Fault;
+
+/// Bytes to send, readable at any offset by many threads at once.
+pub trait BlockSource: Sync {
+    /// Reads at `offset` into `buffer`; fewer bytes than asked only at the end, 0 at and beyond it.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// A regular file the kernel may send from directly, when nobody needs to see the bytes.
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
+}
+
+/// Where received bytes go, writable at any offset by many threads at once.
+pub trait BlockSink: Sync {
+    /// Writes all of `data` at `offset`.
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault>;
+}
+
+/// Bytes in memory: listings and tests.
+impl BlockSource for [u8] {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX).min(self.len());
+        let len = buffer.len().min(self.len() - start);
+        buffer[..len].copy_from_slice(&self[start..start + len]);
+        Ok(len)
+    }
+}
+
+/// See the slice implementation.
+impl BlockSource for Vec<u8> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.as_slice().read_at(offset, buffer)
+    }
+}

@@ -1,0 +1,89 @@
+//! `DataChannel`: one data connection, whatever carries it.
+
+use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+use std::time::Duration;
+
+use whimbrel_sys::poll::PollFlags;
+
+/// One open data connection, non-blocking.
+///
+/// Calls that cannot go on return [`ErrorKind::WouldBlock`]; the caller then polls
+/// [`DataChannel::as_fd`] for what it wants. Every implementation runs [`crate::contract`].
+pub trait DataChannel: Send {
+    /// Sends from several pieces in order; returns how many bytes were taken (more than 0).
+    ///
+    /// `more` promises that further bytes follow at once.
+    fn send_vectored(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
+
+    /// Receives into several pieces in order; 0 means that the peer has ended its side.
+    fn recv_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize>;
+
+    /// Receives into one piece.
+    fn recv(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        self.recv_vectored(&mut [IoSliceMut::new(buffer)])
+    }
+
+    /// Whether [`DataChannel::sendfile`] works on this channel (it does not where bytes must be
+    /// transformed on the way).
+    fn can_sendfile(&self) -> bool {
+        false
+    }
+
+    /// Sends `len` bytes of `file` from `offset` inside the kernel; 0 means that the file ends.
+    fn sendfile(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+        let _ = (file, offset, len);
+        Err(ErrorKind::Unsupported.into())
+    }
+
+    /// The descriptor to poll.
+    fn as_fd(&self) -> BorrowedFd<'_>;
+
+    /// What to poll for when the caller wants `interest`; an encrypted channel may need the
+    /// opposite direction first.
+    fn poll_flags(&self, interest: PollFlags) -> PollFlags {
+        interest
+    }
+
+    /// Whether received bytes wait inside the channel, where poll does not see them.
+    fn has_buffered(&self) -> bool {
+        false
+    }
+
+    /// Wakes the receiver only with `bytes` waiting, or at the end; a hint.
+    ///
+    /// Danger: ask only for what the peer has promised to send.
+    fn set_recv_low_water(&mut self, bytes: usize) {
+        let _ = bytes;
+    }
+
+    /// Ends the sending side; the peer reads end of file after what is under way.
+    fn shutdown(&mut self) -> io::Result<()>;
+
+    /// Address of the other end; `None` for channels inside one process.
+    fn peer_addr(&self) -> Option<SocketAddr>;
+
+    /// Address of this end; `None` for channels inside one process.
+    fn local_addr(&self) -> Option<SocketAddr> {
+        None
+    }
+
+    /// Counters as of now.
+    fn stats(&self) -> ChannelStats;
+}
+
+/// Counters of one data channel since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct ChannelStats {
+    /// Bytes sent, headers included.
+    pub bytes_sent: u64,
+    /// Bytes received, headers included.
+    pub bytes_received: u64,
+    /// Segments sent again; 0 where the carrier does not say.
+    pub retransmits: u64,
+    /// Smoothed round-trip time; zero where the carrier does not say.
+    pub rtt: Duration,
+    /// Congestion window in bytes; 0 where the carrier does not say.
+    pub window: u64,
+}

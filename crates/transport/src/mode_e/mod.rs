@@ -1,0 +1,15 @@
+//! MODE E: one file over many data channels, in blocks that carry their offsets (GFD.20 §3.4).
+//!
+//! [`send`] and [`receive`] drive the channels of one transfer to its end and leave them open for
+//! the next. The framing itself is `whimbrel_proto::eblock`.
+
+mod connection;
+mod receive;
+mod send;
+
+pub use connection::{Connection, NONCE_BLOCKS_LEN, Nonce};
+pub use receive::{Admission, ReceiveJob, ReceiveReport, receive};
+pub use send::{Amount, Eof, SendJob, SendReport, send};
+
+/// Transfers up to this many bytes run on the caller's thread alone.
+pub const INLINE_LIMIT: u64 = 16 << 20;

@@ -1,0 +1,158 @@
+//! The listening side of TCP data channels.
+
+use std::fmt;
+use std::io::{self, ErrorKind};
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
+
+use socket2::{Domain, Protocol, Socket, Type};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::poll::PollFlags;
+
+use super::{ChannelOptions, PortRange, TcpChannel, canonical};
+use crate::cancel::{Cancel, timed_out};
+
+/// Decides by address whether a connection may become a data channel.
+pub type PeerFilter = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
+
+/// Connections waiting to be accepted: a striped, parallel peer opens many at once.
+const BACKLOG: i32 = 1024;
+const OP: &str = "listen for data channels";
+
+/// A socket that data channels arrive at.
+pub struct Listener {
+    socket: TcpListener,
+    local: SocketAddr,
+    filter: Option<PeerFilter>,
+    rejected: AtomicU64,
+}
+
+/// Listens at `addr`; with port 0 at a free port, of `range` if given.
+///
+/// `[::]` takes IPv4 connections too. Fails with `PortRangeExhausted` when no port of the range is
+/// free, or as the system says.
+pub fn listen(addr: SocketAddr, range: Option<PortRange>, options: &ChannelOptions) -> Result<Listener, Fault> {
+    let bound = |port| {
+        let mut addr = addr;
+        addr.set_port(port);
+        bind(addr, options)
+    };
+    match range {
+        Some(range) if addr.port() == 0 => range
+            .shuffled()
+            .find_map(|port| match bound(port) {
+                Err(error) if error.kind() == ErrorKind::AddrInUse => None,
+                result => Some(result),
+            })
+            .ok_or_else(|| range.exhausted(OP))?,
+        _ => bound(addr.port()),
+    }
+    .map_err(|error| bind_fault(error, addr))
+}
+
+fn bind_fault(error: io::Error, addr: SocketAddr) -> Fault {
+    let code = match error.kind() {
+        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => FaultCode::InvalidArgument,
+        _ => FaultCode::from_io(&error),
+    };
+    let mut fault = Fault::from_io(error, OP).side(Side::Us).subject(addr.to_string());
+    fault.code = code;
+    fault.retry = code.default_retry();
+    fault
+}
+
+fn bind(addr: SocketAddr, options: &ChannelOptions) -> io::Result<Listener> {
+    let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
+    if addr.is_ipv6() {
+        socket.set_only_v6(!addr.ip().is_unspecified())?;
+    }
+    // A port whose last connection is in TIME_WAIT is free; one somebody listens at is not.
+    socket.set_reuse_address(true)?;
+    options.apply(&socket)?;
+    socket.set_nonblocking(true)?;
+    socket.bind(&addr.into())?;
+    socket.listen(BACKLOG)?;
+    let socket = TcpListener::from(socket);
+    Ok(Listener { local: socket.local_addr()?, socket, filter: None, rejected: AtomicU64::new(0) })
+}
+
+impl Listener {
+    /// Turns away connections that `filter` refuses.
+    pub fn set_filter(&mut self, filter: PeerFilter) {
+        self.filter = Some(filter);
+    }
+
+    /// Address and port listened at.
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// Connections the filter has turned away so far.
+    pub fn rejected(&self) -> u64 {
+        self.rejected.load(Ordering::Relaxed)
+    }
+
+    /// Takes a connection if one is waiting.
+    pub fn try_accept(&self) -> Result<Option<TcpChannel>, Fault> {
+        loop {
+            match self.socket.accept() {
+                Ok((stream, peer)) if self.admits(canonical(peer)) => {
+                    // A peer that is gone already is no reason to stop listening.
+                    if let Ok(channel) = TcpChannel::new(stream) {
+                        return Ok(Some(channel));
+                    }
+                }
+                Ok((_, peer)) => {
+                    self.rejected.fetch_add(1, Ordering::Relaxed);
+                    tracing::warn!(%peer, local = %self.local, "data connection refused by address");
+                }
+                Err(error) => match error.kind() {
+                    ErrorKind::WouldBlock => return Ok(None),
+                    // The kernel hands on what happened to the new connection (accept(2)).
+                    ErrorKind::Interrupted
+                    | ErrorKind::ConnectionAborted
+                    | ErrorKind::HostUnreachable
+                    | ErrorKind::NetworkUnreachable
+                    | ErrorKind::NetworkDown => {}
+                    _ => return Err(Fault::from_io(error, "accept data channel").side(Side::Us)),
+                },
+            }
+        }
+    }
+
+    /// Takes the next connection, waiting up to `timeout`; `TimedOut` or `Cancelled` otherwise.
+    pub fn accept(&self, timeout: Duration, cancel: &Cancel) -> Result<TcpChannel, Fault> {
+        const OP: &str = "wait for data channel";
+        let deadline = Instant::now() + timeout;
+        loop {
+            cancel.check(OP)?;
+            if let Some(channel) = self.try_accept()? {
+                return Ok(channel);
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return Err(timed_out(OP, timeout).subject(self.local.to_string()));
+            }
+            cancel.wait_for(self.as_fd(), PollFlags::IN, Some(left), OP)?;
+        }
+    }
+
+    fn admits(&self, peer: SocketAddr) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter(peer))
+    }
+}
+
+impl AsFd for Listener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl fmt::Debug for Listener {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listener").field("local", &self.local).field("filtered", &self.filter.is_some()).finish()
+    }
+}

@@ -1,0 +1,171 @@
+//! Data channels over TCP: listening, connecting, tuning.
+
+mod connect;
+mod listen;
+mod ports;
+
+pub use connect::{ConnectOptions, connect};
+pub use listen::{Listener, PeerFilter, listen};
+pub use ports::PortRange;
+
+use std::io::{self, IoSlice, IoSliceMut};
+use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
+
+use whimbrel_engine::Fault;
+use whimbrel_sys::socket;
+use whimbrel_sys::tcp_info::{TcpInfo, tcp_info};
+
+use crate::channel::{ChannelStats, DataChannel};
+
+/// How TCP data channels are tuned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ChannelOptions {
+    /// Send buffer in bytes; `None` (default) leaves it to the kernel's auto-tuning.
+    pub send_buffer: Option<usize>,
+    /// Receive buffer in bytes; `None` (default) leaves it to the kernel's auto-tuning.
+    pub recv_buffer: Option<usize>,
+    /// Congestion control by name; `None` (default) is the system's.
+    pub congestion: Option<String>,
+    /// Send small segments at once; default true: the last block of a file must not wait.
+    pub nodelay: bool,
+    /// Probe idle connections after this long; default 60 s.
+    pub keepalive: Option<Duration>,
+    /// Give up when sent bytes stay unacknowledged this long; default `None`: the system's.
+    pub user_timeout: Option<Duration>,
+}
+
+impl Default for ChannelOptions {
+    fn default() -> Self {
+        Self {
+            send_buffer: None,
+            recv_buffer: None,
+            congestion: None,
+            nodelay: true,
+            keepalive: Some(Duration::from_secs(60)),
+            user_timeout: None,
+        }
+    }
+}
+
+impl ChannelOptions {
+    /// Sets the options before connect or listen, when the window scale can still follow.
+    fn apply(&self, fd: impl AsFd) -> io::Result<()> {
+        let fd = fd.as_fd();
+        if let Some(bytes) = self.send_buffer {
+            socket::set_send_buffer(fd, bytes)?;
+        }
+        if let Some(bytes) = self.recv_buffer {
+            socket::set_recv_buffer(fd, bytes)?;
+        }
+        if let Some(name) = &self.congestion {
+            socket::set_congestion(fd, name)?;
+        }
+        if self.nodelay {
+            socket::set_nodelay(fd, true)?;
+        }
+        if let Some(idle) = self.keepalive {
+            socket::set_keepalive(fd, idle)?;
+        }
+        if let Some(limit) = self.user_timeout {
+            socket::set_user_timeout(fd, limit)?;
+        }
+        Ok(())
+    }
+}
+
+/// One TCP connection as a data channel.
+#[derive(Debug)]
+pub struct TcpChannel {
+    stream: TcpStream,
+    peer: SocketAddr,
+    local: SocketAddr,
+    sent: u64,
+    received: u64,
+    low_water: usize,
+}
+
+impl TcpChannel {
+    /// Takes over a connected stream and makes it non-blocking.
+    pub fn new(stream: TcpStream) -> Result<Self, Fault> {
+        let prepare = || -> io::Result<(SocketAddr, SocketAddr)> {
+            stream.set_nonblocking(true)?;
+            Ok((canonical(stream.peer_addr()?), canonical(stream.local_addr()?)))
+        };
+        let (peer, local) = prepare().map_err(|error| Fault::from_io(error, "open data channel"))?;
+        Ok(Self { stream, peer, local, sent: 0, received: 0, low_water: 1 })
+    }
+
+    /// What the kernel knows about the connection; zeros when it cannot say.
+    pub fn tcp_info(&self) -> TcpInfo {
+        tcp_info(&self.stream).unwrap_or_default()
+    }
+}
+
+/// An IPv4 peer of a dual-stack socket, in its own form.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    SocketAddr::new(addr.ip().to_canonical(), addr.port())
+}
+
+impl DataChannel for TcpChannel {
+    fn send_vectored(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
+        let sent = socket::send_vectored(&self.stream, pieces, more)?;
+        self.sent += sent as u64;
+        Ok(sent)
+    }
+
+    fn recv_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
+        let received = socket::recv_vectored(&self.stream, pieces)?;
+        self.received += received as u64;
+        Ok(received)
+    }
+
+    fn can_sendfile(&self) -> bool {
+        true
+    }
+
+    fn sendfile(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
+        let sent = socket::sendfile(&self.stream, file, offset, len)?;
+        self.sent += sent as u64;
+        Ok(sent)
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
+    fn set_recv_low_water(&mut self, bytes: usize) {
+        let bytes = bytes.max(1);
+        // Only a hint: where it cannot be set, the receiver just wakes more often.
+        if bytes != self.low_water && socket::set_recv_low_water(&self.stream, bytes).is_ok() {
+            self.low_water = bytes;
+        }
+    }
+
+    fn shutdown(&mut self) -> io::Result<()> {
+        socket::shutdown_write(&self.stream)
+    }
+
+    fn peer_addr(&self) -> Option<SocketAddr> {
+        Some(self.peer)
+    }
+
+    fn local_addr(&self) -> Option<SocketAddr> {
+        Some(self.local)
+    }
+
+    fn stats(&self) -> ChannelStats {
+        let info = self.tcp_info();
+        ChannelStats {
+            bytes_sent: self.sent,
+            bytes_received: self.received,
+            retransmits: u64::from(info.retransmits),
+            rtt: info.rtt,
+            window: u64::from(info.cwnd) * u64::from(info.send_mss),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

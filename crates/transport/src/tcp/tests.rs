@@ -1,0 +1,124 @@
+use super::*;
+use crate::cancel::Cancel;
+use std::sync::Arc;
+use whimbrel_engine::FaultCode;
+
+fn cancel() -> Cancel {
+    Cancel::new().expect("cancel")
+}
+
+fn local() -> Listener {
+    listen("127.0.0.1:0".parse().expect("address"), None, &ChannelOptions::default()).expect("listen")
+}
+
+/// A range whose only port is taken by the returned listener.
+fn taken_range() -> (Listener, PortRange) {
+    let taken = local();
+    let port = taken.local_addr().port();
+    (taken, PortRange::new(port, port).expect("range"))
+}
+
+const SECOND: Duration = Duration::from_secs(10);
+
+#[test]
+fn a_channel_carries_bytes_and_knows_both_ends() {
+    let listener = local();
+    let options = ConnectOptions::default();
+    let mut client = connect(listener.local_addr(), &options, &cancel()).expect("connect");
+    let server = listener.accept(SECOND, &cancel()).expect("accept");
+    assert_eq!(client.peer_addr(), Some(listener.local_addr()));
+    assert_eq!(server.peer_addr(), client.local_addr());
+    assert_eq!(client.send_vectored(&[IoSlice::new(b"hello")], false).expect("send"), 5);
+    assert_eq!(client.stats().bytes_sent, 5);
+}
+
+#[test]
+fn a_dual_stack_listener_shows_ipv4_peers_as_ipv4() {
+    let options = ChannelOptions::default();
+    let listener = listen("[::]:0".parse().expect("address"), None, &options).expect("listen");
+    let port = listener.local_addr().port();
+    for host in ["127.0.0.1", "::1"] {
+        let addr = SocketAddr::new(host.parse().expect("host"), port);
+        let _client = connect(addr, &ConnectOptions::default(), &cancel()).expect("connect");
+        let server = listener.accept(SECOND, &cancel()).expect("accept");
+        assert_eq!(server.peer_addr().expect("peer").ip(), addr.ip());
+    }
+}
+
+#[test]
+fn a_full_listening_range_is_reported_as_such() {
+    let (_taken, range) = taken_range();
+    let fault =
+        listen("127.0.0.1:0".parse().expect("address"), Some(range), &ChannelOptions::default()).expect_err("taken");
+    assert_eq!(fault.code, FaultCode::PortRangeExhausted);
+}
+
+#[test]
+fn a_full_source_range_is_reported_as_such() {
+    let (_taken, range) = taken_range();
+    let options = ConnectOptions {
+        source_address: Some("127.0.0.1".parse().expect("address")),
+        source_ports: Some(range),
+        ..ConnectOptions::default()
+    };
+    let fault = connect(local().local_addr(), &options, &cancel()).expect_err("taken");
+    assert_eq!(fault.code, FaultCode::PortRangeExhausted);
+}
+
+#[test]
+fn connections_come_from_the_source_range() {
+    let (taken, range) = taken_range();
+    drop(taken);
+    let listener = local();
+    let options = ConnectOptions { source_ports: Some(range), ..ConnectOptions::default() };
+    let client = connect(listener.local_addr(), &options, &cancel()).expect("connect");
+    assert_eq!(client.local_addr().expect("local").port(), range.min());
+}
+
+#[test]
+fn refused_and_silent_are_told_apart() {
+    let addr = local().local_addr();
+    let fault = connect(addr, &ConnectOptions::default(), &cancel()).expect_err("closed");
+    assert_eq!(fault.code, FaultCode::ConnectionRefused);
+    let quiet = local();
+    let brief = Duration::from_millis(10);
+    let fault = quiet.accept(brief, &cancel()).expect_err("nobody");
+    assert_eq!(fault.code, FaultCode::TimedOut);
+}
+
+#[test]
+fn a_waiting_accept_obeys_cancellation() {
+    let (listener, token) = (local(), cancel());
+    let other = token.clone();
+    let waiter = std::thread::spawn(move || listener.accept(SECOND * 360, &other).map(drop));
+    token.cancel();
+    let fault = waiter.join().expect("no panic").expect_err("cancelled");
+    assert_eq!(fault.code, FaultCode::Cancelled);
+}
+
+#[test]
+fn a_refused_address_is_dropped_and_the_next_is_served() {
+    let mut listener = local();
+    let first = connect(listener.local_addr(), &ConnectOptions::default(), &cancel()).expect("connect");
+    let second = connect(listener.local_addr(), &ConnectOptions::default(), &cancel()).expect("connect");
+    let stranger = first.local_addr();
+    listener.set_filter(Arc::new(move |peer| Some(peer) != stranger));
+    let served = listener.accept(SECOND, &cancel()).expect("accept");
+    assert_eq!(served.peer_addr(), second.local_addr());
+    assert_eq!(listener.rejected(), 1);
+}
+
+#[test]
+fn options_reach_both_ends() {
+    let options = ChannelOptions { send_buffer: Some(65_536), recv_buffer: Some(65_536), ..ChannelOptions::default() };
+    let addr = "127.0.0.1:0".parse().expect("address");
+    let listener = listen(addr, None, &options).expect("listen");
+    let connect_options = ConnectOptions { channel: options, ..ConnectOptions::default() };
+    let client = connect(listener.local_addr(), &connect_options, &cancel()).expect("connect");
+    let server = listener.accept(SECOND, &cancel()).expect("accept");
+    for stream in [&client.stream, &server.stream] {
+        assert!(stream.nodelay().expect("nodelay"));
+        let bytes = socket::recv_buffer(stream).expect("buffer");
+        assert!((65_536..=262_144).contains(&bytes), "{bytes}");
+    }
+}
