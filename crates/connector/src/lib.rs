@@ -5,11 +5,12 @@
 //! same contract suite ([`contract`]).
 
 pub mod contract;
-//pub mod faults;
+pub mod faults;
 pub mod memory;
 pub mod meta;
 pub mod path;
 pub mod posix;
+mod rules;
 pub mod session;
 mod staging;
 
@@ -76,11 +77,7 @@ pub trait Connector: Send + Sync {
     /// Opens a file for reading at any offset.
     ///
     /// With `expect`, fails with `SourceChanged` when the file is no longer that version.
-    fn open_read(
-        &self,
-        path: &StoragePath,
-        expect: Option<&Version>,
-    ) -> Result<Arc<dyn ReadAt>, Fault>;
+    fn open_read(&self, path: &StoragePath, expect: Option<&Version>) -> Result<Arc<dyn ReadAt>, Fault>;
 
     /// Starts writing a file; the answer can be carried to any host that reaches this storage.
     ///
@@ -94,12 +91,7 @@ pub trait Connector: Send + Sync {
     /// Gives the file its final name and attributes, once, from the receipts of all writers.
     ///
     /// The only act that makes new data visible. Repeating a commit that succeeded is harmless.
-    fn commit(
-        &self,
-        session: &WriteSession,
-        receipts: &[Receipt],
-        attributes: &Attributes,
-    ) -> Result<Meta, Fault>;
+    fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault>;
 
     /// Throws the unfinished data of a session away; unknown sessions are not an error.
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault>;
@@ -131,12 +123,7 @@ pub trait Connector: Send + Sync {
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault>;
 
     /// Changes mode, group or times of what exists; `None` fields stay.
-    fn set_attributes(
-        &self,
-        path: &StoragePath,
-        attributes: &Attributes,
-        follow: Follow,
-    ) -> Result<(), Fault>;
+    fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault>;
 
     /// Cuts or extends a file to `size` bytes.
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault>;

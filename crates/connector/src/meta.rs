@@ -80,11 +80,7 @@ pub struct Meta {
 impl Meta {
     /// The version this description stands for.
     pub fn version(&self) -> Version {
-        Version {
-            size: self.size,
-            modified: self.modified,
-            tag: None,
-        }
+        Version { size: self.size, modified: self.modified, tag: None }
     }
 }
 

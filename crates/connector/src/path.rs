@@ -18,11 +18,7 @@ impl TryFrom<Vec<u8>> for StoragePath {
 
     fn try_from(bytes: Vec<u8>) -> Result<Self, PathError> {
         let path = Self::resolve(&Self::root(), &bytes)?;
-        if path.0 == bytes {
-            Ok(path)
-        } else {
-            Err(PathError::NotNormal)
-        }
+        if path.0 == bytes { Ok(path) } else { Err(PathError::NotNormal) }
     }
 }
 
@@ -49,15 +45,8 @@ impl StoragePath {
     /// Resolves `path` textually against `base`: `..` is collapsed and stops at the root.
     pub fn resolve(base: &StoragePath, path: &[u8]) -> Result<Self, PathError> {
         let mut parts: Vec<&[u8]> = Vec::new();
-        let from_base: &[u8] = if path.first() == Some(&b'/') {
-            b""
-        } else {
-            &base.0
-        };
-        for part in from_base
-            .split(|&b| b == b'/')
-            .chain(path.split(|&b| b == b'/'))
-        {
+        let from_base: &[u8] = if path.first() == Some(&b'/') { b"" } else { &base.0 };
+        for part in from_base.split(|&b| b == b'/').chain(path.split(|&b| b == b'/')) {
             match part {
                 b"" | b"." => {}
                 b".." => drop(parts.pop()),
@@ -74,11 +63,7 @@ impl StoragePath {
         if bytes.is_empty() {
             bytes.push(b'/');
         }
-        if bytes.len() > 4095 {
-            Err(PathError::TooLong)
-        } else {
-            Ok(Self(bytes))
-        }
+        if bytes.len() > 4095 { Err(PathError::TooLong) } else { Ok(Self(bytes)) }
     }
 
     /// The raw bytes, starting with `/`.
@@ -93,10 +78,7 @@ impl StoragePath {
 
     /// The last component; `None` for the root.
     pub fn name(&self) -> Option<&[u8]> {
-        self.0
-            .rsplit(|&b| b == b'/')
-            .next()
-            .filter(|name| !name.is_empty())
+        self.0.rsplit(|&b| b == b'/').next().filter(|name| !name.is_empty())
     }
 
     /// The directory this is in; `None` for the root.
@@ -135,10 +117,7 @@ mod tests {
 
     fn resolve(base: &[u8], path: &[u8]) -> Vec<u8> {
         let base = StoragePath::resolve(&StoragePath::root(), base).unwrap();
-        StoragePath::resolve(&base, path)
-            .unwrap()
-            .as_bytes()
-            .to_vec()
+        StoragePath::resolve(&base, path).unwrap().as_bytes().to_vec()
     }
 
     #[test]
@@ -158,10 +137,7 @@ mod tests {
         let path = StoragePath::resolve(&StoragePath::root(), b"/a/b").unwrap();
         assert_eq!(path.name(), Some(&b"b"[..]));
         assert_eq!(path.parent().unwrap().as_bytes(), b"/a");
-        assert_eq!(
-            path.parent().unwrap().parent().unwrap(),
-            StoragePath::root()
-        );
+        assert_eq!(path.parent().unwrap().parent().unwrap(), StoragePath::root());
         assert_eq!(StoragePath::root().parent(), None);
     }
 
@@ -173,25 +149,13 @@ mod tests {
         };
         assert_eq!(decode(b"/a/b\xff").unwrap().as_bytes(), b"/a/b\xff");
         assert_eq!(decode(b"/").unwrap(), StoragePath::root());
-        for bad in [
-            &b"/a/../b"[..],
-            b"/..",
-            b"a",
-            b"",
-            b"/a/",
-            b"//a",
-            b"/a/./b",
-            b"/a\0",
-        ] {
+        for bad in [&b"/a/../b"[..], b"/..", b"a", b"", b"/a/", b"//a", b"/a/./b", b"/a\0"] {
             assert!(decode(bad).is_err(), "{bad:?}");
         }
     }
 
     #[test]
     fn nul_is_refused() {
-        assert_eq!(
-            StoragePath::resolve(&StoragePath::root(), b"a\0b"),
-            Err(PathError::Nul)
-        );
+        assert_eq!(StoragePath::resolve(&StoragePath::root(), b"a\0b"), Err(PathError::Nul));
     }
 }

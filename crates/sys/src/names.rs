@@ -41,9 +41,7 @@ pub fn group_id(name: &str) -> io::Result<Option<u32>> {
     let name = CString::new(name)?;
     lookup(
         // SAFETY: all pointers are valid for the call, the buffer for `len` bytes.
-        |entry, buffer, len, found| unsafe {
-            libc::getgrnam_r(name.as_ptr(), entry, buffer, len, found)
-        },
+        |entry, buffer, len, found| unsafe { libc::getgrnam_r(name.as_ptr(), entry, buffer, len, found) },
         |entry: &libc::group| entry.gr_gid,
     )
 }
@@ -57,12 +55,7 @@ fn lookup<E, T>(
     loop {
         let mut entry = MaybeUninit::<E>::uninit();
         let mut found = ptr::null_mut();
-        let error = call(
-            entry.as_mut_ptr(),
-            buffer.as_mut_ptr(),
-            buffer.len(),
-            &mut found,
-        );
+        let error = call(entry.as_mut_ptr(), buffer.as_mut_ptr(), buffer.len(), &mut found);
         match error {
             libc::ERANGE if buffer.len() < BUFFER_MAX => buffer.resize(buffer.len() * 4, 0),
             libc::EINTR => {}

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 
 use rustix::fs::{
-    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, chownat, fchmod,
-    fchown, ftruncate, futimens, utimensat,
+    AtFlags, CWD, Gid, Mode, OFlags, Timespec, Timestamps, UTIME_OMIT, chmodat, chownat, fchmod, fchown, ftruncate,
+    futimens, utimensat,
 };
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
@@ -13,18 +13,16 @@ use whimbrel_sys::names;
 use super::error::OrFault;
 use super::meta::{is_link, mode_of, statx_fd};
 use super::resolve::{Root, retry};
+use crate::Follow;
 use crate::meta::Timestamp;
 use crate::path::StoragePath;
+use crate::rules::{check_commit_only, link_has_no_mode};
 use crate::session::Attributes;
-use crate::{Follow, meta};
 
 /// The group of that name, or of that number.
 fn group_id(group: &str, path: &StoragePath) -> Result<u32, Fault> {
-    let unknown = |detail: String| {
-        Fault::new(FaultCode::InvalidArgument, "change group")
-            .on_path(path.as_bytes())
-            .detail(detail)
-    };
+    let unknown =
+        |detail: String| Fault::new(FaultCode::InvalidArgument, "change group").on_path(path.as_bytes()).detail(detail);
     if let Ok(gid) = group.parse() {
         return Ok(gid);
     }
@@ -35,44 +33,9 @@ fn group_id(group: &str, path: &StoragePath) -> Result<u32, Fault> {
 
 fn times(modified: Timestamp) -> Timestamps {
     Timestamps {
-        last_access: Timespec {
-            tv_sec: 0,
-            tv_nsec: UTIME_OMIT,
-        },
-        last_modification: Timespec {
-            tv_sec: modified.seconds,
-            tv_nsec: i64::from(modified.nanoseconds),
-        },
+        last_access: Timespec { tv_sec: 0, tv_nsec: UTIME_OMIT },
+        last_modification: Timespec { tv_sec: modified.seconds, tv_nsec: i64::from(modified.nanoseconds) },
     }
-}
-
-/// Refuses values that no file can have; before anything is changed.
-pub(crate) fn check(attributes: &Attributes, path: &StoragePath) -> Result<(), Fault> {
-    let bad = |detail: &str| {
-        Err(Fault::new(FaultCode::InvalidArgument, "set attributes")
-            .on_path(path.as_bytes())
-            .detail(detail))
-    };
-    if attributes.mode.is_some_and(|mode| mode > 0o7777) {
-        return bad("a mode has at most twelve bits");
-    }
-    if attributes
-        .modified
-        .is_some_and(|time| time.nanoseconds >= 1_000_000_000)
-    {
-        return bad("a time has less than 1,000,000,000 nanoseconds");
-    }
-    Ok(())
-}
-
-/// Refuses the fields that only a commit understands.
-pub(crate) fn check_commit_only(attributes: &Attributes, path: &StoragePath) -> Result<(), Fault> {
-    if attributes.size.is_none() {
-        return check(attributes, path);
-    }
-    Err(Fault::new(FaultCode::InvalidArgument, "set attributes")
-        .on_path(path.as_bytes())
-        .detail("a size is set by commit or truncate"))
 }
 
 /// Gives an open regular file its final attributes; says whether anything changed.
@@ -109,21 +72,14 @@ pub(super) fn apply(
 }
 
 /// Changes what exists, of any kind, without opening it.
-pub(super) fn set(
-    root: &Root,
-    path: &StoragePath,
-    attributes: &Attributes,
-    follow: Follow,
-) -> Result<(), Fault> {
+pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
     check_commit_only(attributes, path)?;
     let op = "set attributes";
     let nofollow = match follow {
         Follow::Yes => OFlags::empty(),
         Follow::No => OFlags::NOFOLLOW,
     };
-    let fd = root
-        .open_at(path, OFlags::PATH | nofollow)
-        .or_fault(op, path)?;
+    let fd = root.open_at(path, OFlags::PATH | nofollow).or_fault(op, path)?;
     if let Some(group) = &attributes.group {
         let gid = Gid::from_raw(group_id(group, path)?);
         chownat(&fd, c"", None, Some(gid), AtFlags::EMPTY_PATH).or_fault("change group", path)?;
@@ -141,25 +97,9 @@ pub(super) fn set(
     Ok(())
 }
 
-pub(crate) fn link_has_no_mode(path: &StoragePath) -> Fault {
-    Fault::new(FaultCode::NotSupported, "change mode")
-        .on_path(path.as_bytes())
-        .detail("a symbolic link has no mode of its own")
-}
-
 /// `fchmod` refuses a path descriptor and opening for real needs permissions that chmod does not,
 /// so this goes through the descriptor's name in `/proc`, which leads to exactly this object.
 fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
     chmodat(CWD, name, Mode::from_raw_mode(mode), AtFlags::empty())
-}
-
-/// Used by both kinds of storage: a kind that can be cut.
-pub(crate) fn can_be_cut(kind: meta::Kind, path: &StoragePath) -> Result<(), Fault> {
-    let code = match kind {
-        meta::Kind::File => return Ok(()),
-        meta::Kind::Directory => FaultCode::IsADirectory,
-        _ => FaultCode::InvalidArgument,
-    };
-    Err(Fault::new(code, "truncate").on_path(path.as_bytes()))
 }

@@ -26,10 +26,3 @@ pub(super) fn fault(errno: Errno, op: &str, path: &StoragePath) -> Fault {
     }
     fault
 }
-
-/// Refuses to remove, rename or replace the collection's root.
-pub(crate) fn root_stays(op: &str) -> Fault {
-    Fault::new(FaultCode::InvalidPath, op)
-        .subject("/")
-        .detail("the root of the collection stays")
-}

@@ -53,11 +53,7 @@ impl Handles {
     pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
         let mut table = self.table();
         table.begun += 1;
-        let slot = Slot {
-            shared: Arc::downgrade(&handle),
-            fresh: Some(handle),
-            begun: table.begun,
-        };
+        let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: table.begun };
         table.slots.insert(staging.clone(), slot);
         if table.slots.len() > table.prune_at.max(FRESH_MAX) {
             table.prune();
@@ -66,11 +62,7 @@ impl Handles {
 
     /// Remembers a handle that its users keep alive.
     pub fn share(&self, staging: &StoragePath, handle: &Arc<Handle>) {
-        let slot = Slot {
-            shared: Arc::downgrade(handle),
-            fresh: None,
-            begun: 0,
-        };
+        let slot = Slot { shared: Arc::downgrade(handle), fresh: None, begun: 0 };
         self.table().slots.entry(staging.clone()).or_insert(slot);
     }
 
@@ -104,17 +96,12 @@ impl Table {
     /// Forgets the dead, then lets go of the oldest that nobody joined.
     fn prune(&mut self) {
         self.slots.retain(|_, slot| slot.shared.strong_count() > 0);
-        let mut fresh: Vec<u64> = self
-            .slots
-            .values()
-            .filter(|slot| slot.fresh.is_some())
-            .map(|slot| slot.begun)
-            .collect();
+        let mut fresh: Vec<u64> =
+            self.slots.values().filter(|slot| slot.fresh.is_some()).map(|slot| slot.begun).collect();
         fresh.sort_unstable();
         if let Some(excess) = fresh.len().checked_sub(FRESH_MAX).filter(|&n| n > 0) {
             let newest_dropped = fresh[excess - 1];
-            self.slots
-                .retain(|_, slot| slot.fresh.is_none() || slot.begun > newest_dropped);
+            self.slots.retain(|_, slot| slot.fresh.is_none() || slot.begun > newest_dropped);
         }
         // Live ones are many: look again only after as many more.
         self.prune_at = self.slots.len() * 2;
@@ -132,12 +119,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap().into();
         let identity = Identity::default();
         let kind = Kind::File;
-        Arc::new(Handle {
-            file,
-            dir,
-            kind,
-            identity,
-        })
+        Arc::new(Handle { file, dir, kind, identity })
     }
 
     fn staging(n: usize) -> StoragePath {

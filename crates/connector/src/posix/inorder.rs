@@ -15,10 +15,7 @@ pub(super) struct InOrder {
 
 impl InOrder {
     pub fn new(needed: bool) -> Self {
-        Self {
-            needed: AtomicBool::new(needed),
-            next: Mutex::new(0),
-        }
+        Self { needed: AtomicBool::new(needed), next: Mutex::new(0) }
     }
 
     pub fn needed(&self) -> bool {
@@ -31,21 +28,13 @@ impl InOrder {
     }
 
     /// Waits for the others' calls; holds the next offset, which must be `offset`.
-    pub fn turn(
-        &self,
-        offset: u64,
-        op: &str,
-        path: &StoragePath,
-    ) -> Result<MutexGuard<'_, u64>, Fault> {
+    pub fn turn(&self, offset: u64, op: &str, path: &StoragePath) -> Result<MutexGuard<'_, u64>, Fault> {
         let next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
         if *next == offset {
             return Ok(next);
         }
         Err(Fault::new(FaultCode::InvalidArgument, op)
             .on_path(path.as_bytes())
-            .detail(format!(
-                "bytes pass through in order: offset {offset} asked for, {} is next",
-                *next
-            )))
+            .detail(format!("bytes pass through in order: offset {offset} asked for, {} is next", *next)))
     }
 }

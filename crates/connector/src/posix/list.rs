@@ -32,10 +32,7 @@ impl Stream {
             Some(Err(Errno::NOENT | Errno::INVAL)) => return Ok(None),
             other => other.transpose()?,
         };
-        Ok(Some(Entry {
-            name: name.to_vec(),
-            meta: self.caller.meta(&stat, target),
-        }))
+        Ok(Some(Entry { name: name.to_vec(), meta: self.caller.meta(&stat, target) }))
     }
 }
 

@@ -2,9 +2,7 @@
 
 use std::os::fd::AsFd;
 
-use rustix::fs::{
-    AtFlags, FileType, SeekFrom, Statx, StatxFlags, makedev, readlinkat, seek, statx,
-};
+use rustix::fs::{AtFlags, FileType, SeekFrom, Statx, StatxFlags, makedev, readlinkat, seek, statx};
 use rustix::io::Errno;
 use rustix::process::{getegid, geteuid, getgroups};
 
@@ -71,17 +69,9 @@ pub(super) struct Caller {
 impl Caller {
     /// The identity this process has now.
     pub fn current(read_only: bool) -> Self {
-        let mut groups: Vec<u32> = getgroups()
-            .unwrap_or_default()
-            .iter()
-            .map(|gid| gid.as_raw())
-            .collect();
+        let mut groups: Vec<u32> = getgroups().unwrap_or_default().iter().map(|gid| gid.as_raw()).collect();
         groups.push(getegid().as_raw());
-        Self {
-            uid: geteuid().as_raw(),
-            groups,
-            read_only,
-        }
+        Self { uid: geteuid().as_raw(), groups, read_only }
     }
 
     /// Whether this is the superuser.
@@ -107,11 +97,7 @@ impl Caller {
         } else {
             mode
         };
-        Access {
-            read: bits & 4 != 0,
-            write: bits & 2 != 0 && !self.read_only,
-            execute: bits & 1 != 0,
-        }
+        Access { read: bits & 4 != 0, write: bits & 2 != 0 && !self.read_only, execute: bits & 1 != 0 }
     }
 
     /// The description `stat` stands for.
@@ -119,18 +105,12 @@ impl Caller {
         Meta {
             kind: kind_of(stat),
             size: stat.stx_size,
-            modified: Timestamp {
-                seconds: stat.stx_mtime.tv_sec,
-                nanoseconds: stat.stx_mtime.tv_nsec,
-            },
+            modified: Timestamp { seconds: stat.stx_mtime.tv_sec, nanoseconds: stat.stx_mtime.tv_nsec },
             mode: mode_of(stat),
             uid: stat.stx_uid,
             gid: stat.stx_gid,
             links: u64::from(stat.stx_nlink),
-            unique: (
-                makedev(stat.stx_dev_major, stat.stx_dev_minor),
-                stat.stx_ino,
-            ),
+            unique: (makedev(stat.stx_dev_major, stat.stx_dev_minor), stat.stx_ino),
             link_target,
             access: self.access(stat),
         }

@@ -24,7 +24,7 @@
 //! Sizes of unfinished files are not reserved: holes stay holes. A known size of 1 MiB or more that
 //! exceeds the free space is refused at begin.
 
-pub(crate) mod attributes;
+mod attributes;
 mod error;
 mod handles;
 mod inorder;
@@ -38,10 +38,6 @@ mod token;
 mod walk;
 mod write;
 
-pub(crate) use error::root_stays;
-pub(crate) use read::expect_version;
-pub(crate) use write::end_of;
-
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -53,6 +49,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_sys::names;
 
 use crate::path::StoragePath;
+use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, Follow, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
@@ -100,9 +97,7 @@ impl Posix {
         if !self.read_only {
             return Ok(());
         }
-        Err(Fault::new(FaultCode::ReadOnly, op)
-            .on_path(path.as_bytes())
-            .detail("the collection is served read-only"))
+        Err(Fault::new(FaultCode::ReadOnly, op).on_path(path.as_bytes()).detail("the collection is served read-only"))
     }
 }
 
@@ -123,10 +118,7 @@ impl Connector for Posix {
             Follow::Yes => OFlags::empty(),
             Follow::No => OFlags::NOFOLLOW,
         };
-        let fd = self
-            .root
-            .open_at(path, OFlags::PATH | nofollow)
-            .or_fault(op, path)?;
+        let fd = self.root.open_at(path, OFlags::PATH | nofollow).or_fault(op, path)?;
         let stat = statx_fd(&fd).or_fault(op, path)?;
         let target = is_link(&stat).then(|| link_text(&fd, b""));
         let target = target.transpose().or_fault(op, path)?;
@@ -144,11 +136,7 @@ impl Connector for Posix {
         }))
     }
 
-    fn open_read(
-        &self,
-        path: &StoragePath,
-        expect: Option<&Version>,
-    ) -> Result<Arc<dyn ReadAt>, Fault> {
+    fn open_read(&self, path: &StoragePath, expect: Option<&Version>) -> Result<Arc<dyn ReadAt>, Fault> {
         let reader = read::open(&self.root, &self.caller, path, expect)?;
         Ok(Arc::new(reader))
     }
@@ -165,12 +153,7 @@ impl Connector for Posix {
         Ok(Arc::new(write::Writer::new(handle, session.path.clone())))
     }
 
-    fn commit(
-        &self,
-        session: &WriteSession,
-        _receipts: &[Receipt],
-        attributes: &Attributes,
-    ) -> Result<Meta, Fault> {
+    fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
         self.writable("commit", &session.path)?;
         self.commit_session(session, attributes)
     }
@@ -204,9 +187,7 @@ impl Connector for Posix {
         let op = "remove file";
         self.writable(op, path)?;
         match self.root.parent(path).or_fault(op, path)? {
-            Some((dir, name)) => {
-                retry(|| unlinkat(&dir, name, AtFlags::empty())).or_fault(op, path)
-            }
+            Some((dir, name)) => retry(|| unlinkat(&dir, name, AtFlags::empty())).or_fault(op, path),
             None => Err(fault(Errno::ISDIR, op, path)),
         }
     }
@@ -222,9 +203,7 @@ impl Connector for Posix {
         self.writable(op, from)?;
         let (old_dir, old) = self.root.entry(from, op)?;
         let (new_dir, new) = self.root.entry(to, op)?;
-        retry(|| renameat(&old_dir, old, &new_dir, new))
-            .or_fault(op, from)
-            .map_err(|fault| fault.detail_to(to))
+        retry(|| renameat(&old_dir, old, &new_dir, new)).or_fault(op, from).map_err(|fault| fault.detail_to(to))
     }
 
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault> {
@@ -236,12 +215,7 @@ impl Connector for Posix {
         }
     }
 
-    fn set_attributes(
-        &self,
-        path: &StoragePath,
-        attributes: &Attributes,
-        follow: Follow,
-    ) -> Result<(), Fault> {
+    fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
         self.writable("set attributes", path)?;
         attributes::set(&self.root, path, attributes, follow)
     }
@@ -252,7 +226,7 @@ impl Connector for Posix {
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
         let fd = self.root.open_at(path, flags).or_fault(op, path)?;
         let stat = statx_fd(&fd).or_fault(op, path)?;
-        attributes::can_be_cut(kind_of(&stat), path)?;
+        can_be_cut(kind_of(&stat), path)?;
         retry(|| ftruncate(&fd, size)).or_fault(op, path)
     }
 
@@ -292,10 +266,7 @@ impl Names {
             Ok(found) => found,
             Err(_) => return id.to_string(),
         };
-        let name = found.map_or_else(
-            || id.to_string(),
-            |name| String::from_utf8_lossy(&name).into_owned(),
-        );
+        let name = found.map_or_else(|| id.to_string(), |name| String::from_utf8_lossy(&name).into_owned());
         let mut names = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if names.len() >= NAMES_MAX {
             names.clear();

@@ -13,6 +13,7 @@ use super::resolve::{Root, retry};
 use crate::ReadAt;
 use crate::meta::{Kind, Meta, Version};
 use crate::path::StoragePath;
+use crate::rules::expect_version;
 
 /// A file, device or pipe being read.
 pub(super) struct Reader {
@@ -60,24 +61,6 @@ pub(super) fn open(
     Ok(reader)
 }
 
-/// Refuses a file that is no longer the version that was planned with.
-pub(crate) fn expect_version(
-    expected: &Version,
-    found: &Version,
-    path: &StoragePath,
-) -> Result<(), Fault> {
-    if expected == found {
-        return Ok(());
-    }
-    let detail = format!(
-        "expected {} bytes modified at {}, found {} bytes modified at {}",
-        expected.size, expected.modified.seconds, found.size, found.modified.seconds
-    );
-    Err(Fault::new(FaultCode::SourceChanged, "open for reading")
-        .on_path(path.as_bytes())
-        .detail(detail))
-}
-
 /// Makes reads and writes wait again after an opening that did not.
 pub(super) fn clear_nonblock(fd: impl AsFd) -> Result<(), Errno> {
     let flags = fcntl_getfl(&fd)?;
@@ -85,12 +68,7 @@ pub(super) fn clear_nonblock(fd: impl AsFd) -> Result<(), Errno> {
 }
 
 /// Reads until `buffer` is full or the end; `known_end` spares the call that would return 0.
-pub(super) fn read_fully(
-    fd: BorrowedFd<'_>,
-    offset: u64,
-    buffer: &mut [u8],
-    known_end: u64,
-) -> Result<usize, Errno> {
+pub(super) fn read_fully(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8], known_end: u64) -> Result<usize, Errno> {
     let mut done = 0;
     while done < buffer.len() {
         let at = offset + done as u64;

@@ -48,13 +48,7 @@ pub(super) fn remove_tree(dir: &Dir, name: &[u8], path: &StoragePath) -> Result<
         other => other.map_err(|errno| fault(errno, "remove", path))?,
     };
     let top = Level::new(name, &here).map_err(|errno| fault(errno, "remove", path))?;
-    let mut removal = Removal {
-        path,
-        levels: vec![top],
-        here,
-        faults: 0,
-        first: None,
-    };
+    let mut removal = Removal { path, levels: vec![top], here, faults: 0, first: None };
     removal.run()?;
     match removal.first {
         Some(fault) => Err(fault),
@@ -71,20 +65,12 @@ fn open_dir(dir: impl AsFd, name: &[u8]) -> Result<OwnedFd, Errno> {
 
 /// Somebody else was faster: what should be gone is gone.
 fn gone(errno: Errno) -> Result<(), Errno> {
-    if errno == Errno::NOENT {
-        Ok(())
-    } else {
-        Err(errno)
-    }
+    if errno == Errno::NOENT { Ok(()) } else { Err(errno) }
 }
 
 impl Level {
     fn new(name: &[u8], fd: &OwnedFd) -> Result<Self, Errno> {
-        Ok(Self {
-            name: name.to_vec(),
-            identity: Identity::of(&statx_fd(fd)?),
-            failed: HashSet::new(),
-        })
+        Ok(Self { name: name.to_vec(), identity: Identity::of(&statx_fd(fd)?), failed: HashSet::new() })
     }
 }
 

@@ -8,10 +8,11 @@ use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, open, openat, openat2};
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
 
-use super::error::{OrFault, fault, root_stays};
+use super::error::{OrFault, fault};
 use super::meta::{is_link, statx_at};
 use super::walk::{DIRECTORY, Walked, walk};
 use crate::path::StoragePath;
+use crate::rules::root_stays;
 
 /// `openat2` gives up with EAGAIN when something is renamed while it resolves `..`.
 const ATTEMPTS: usize = 64;
@@ -46,17 +47,11 @@ impl Root {
     /// Opens the root; links in `path` itself are followed, the administrator wrote them.
     pub fn open(path: &Path, without_openat2: bool) -> Result<Self, Fault> {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-        let fd = open(path, flags, Mode::empty()).map_err(|errno| {
-            Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy())
-        })?;
-        let mut root = Self {
-            fd: Arc::new(fd),
-            openat2: !without_openat2,
-        };
+        let fd = open(path, flags, Mode::empty())
+            .map_err(|errno| Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy()))?;
+        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2 };
         // Old kernels answer ENOSYS, some containers' filters EPERM.
-        root.openat2 &= root
-            .open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-            .is_ok();
+        root.openat2 &= root.open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok();
         Ok(root)
     }
 
@@ -89,10 +84,7 @@ impl Root {
     }
 
     /// Opens the directory that holds `path`, and gives the name in it; `None` for the root.
-    pub fn parent<'path>(
-        &self,
-        path: &'path StoragePath,
-    ) -> Result<Option<(Dir, &'path [u8])>, Errno> {
+    pub fn parent<'path>(&self, path: &'path StoragePath) -> Result<Option<(Dir, &'path [u8])>, Errno> {
         let Some(name) = path.name() else {
             return Ok(None);
         };
@@ -119,31 +111,18 @@ impl Root {
     }
 
     /// Like [`Root::parent`], for operations that the root itself must refuse.
-    pub fn entry<'path>(
-        &self,
-        path: &'path StoragePath,
-        op: &str,
-    ) -> Result<(Dir, &'path [u8]), Fault> {
-        self.parent(path)
-            .or_fault(op, path)?
-            .ok_or_else(|| root_stays(op))
+    pub fn entry<'path>(&self, path: &'path StoragePath, op: &str) -> Result<(Dir, &'path [u8]), Fault> {
+        self.parent(path).or_fault(op, path)?.ok_or_else(|| root_stays(op))
     }
 
     /// Where writing to `path` really goes: links are followed, the last name may be new.
     pub fn place(&self, path: &StoragePath) -> Result<Place, Fault> {
         let op = "open for writing";
         let directory = || Fault::new(FaultCode::IsADirectory, op).on_path(path.as_bytes());
-        let (dir, name) = self
-            .parent(path)
-            .or_fault(op, path)?
-            .ok_or_else(directory)?;
+        let (dir, name) = self.parent(path).or_fault(op, path)?.ok_or_else(directory)?;
         let found = look(&dir, name).or_fault(op, path)?;
         if !found.as_ref().is_some_and(is_link) {
-            return Ok(Place {
-                dir,
-                path: path.clone(),
-                found,
-            });
+            return Ok(Place { dir, path: path.clone(), found });
         }
         let walked = walk(self.fd.as_fd(), path.as_bytes(), true).or_fault(op, path)?;
         let Some(leaf) = walked.leaf.clone() else {
@@ -155,11 +134,7 @@ impl Root {
         if found.as_ref().is_some_and(is_link) {
             return Err(fault(Errno::LOOP, op, path));
         }
-        Ok(Place {
-            dir,
-            path: real,
-            found,
-        })
+        Ok(Place { dir, path: real, found })
     }
 }
 

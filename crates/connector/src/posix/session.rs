@@ -9,8 +9,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use rustix::fs::{
-    Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, fdatasync, flock, fstatvfs,
-    fsync, openat, renameat, unlinkat,
+    Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, fdatasync, flock, fstatvfs, fsync, openat,
+    renameat, unlinkat,
 };
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
@@ -25,6 +25,7 @@ use super::resolve::{Dir, Place, look, retry};
 use super::token::{Identity, Manner, Token};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
+use crate::rules::check;
 use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
 use crate::staging::staging_path;
 
@@ -34,11 +35,8 @@ const ASK_FOR_SPACE: u64 = 1 << 20;
 const ATTEMPTS: usize = 16;
 
 /// How an existing file is opened to be written; a name replaced by a link is not followed.
-const EXISTING: OFlags = OFlags::RDWR
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::NONBLOCK)
-    .union(OFlags::NOCTTY)
-    .union(OFlags::CLOEXEC);
+const EXISTING: OFlags =
+    OFlags::RDWR.union(OFlags::NOFOLLOW).union(OFlags::NONBLOCK).union(OFlags::NOCTTY).union(OFlags::CLOEXEC);
 const NEW: OFlags = EXISTING.union(OFlags::CREATE).union(OFlags::EXCL);
 
 const OPEN: &str = "open for writing";
@@ -52,11 +50,7 @@ struct Begun {
 }
 
 impl Posix {
-    pub(super) fn begin_session(
-        &self,
-        path: &StoragePath,
-        intent: &WriteIntent,
-    ) -> Result<WriteSession, Fault> {
+    pub(super) fn begin_session(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         let place = self.root.place(path)?;
         let begun = self.begin_at(&place, intent)?;
         let replaced = place.found.as_ref().map(mode_of);
@@ -72,12 +66,7 @@ impl Posix {
             token: token.encode(),
             size: intent.size,
         };
-        let handle = Handle {
-            file: begun.file,
-            dir: place.dir,
-            kind: kind_of(&begun.stat),
-            identity: token.identity,
-        };
+        let handle = Handle { file: begun.file, dir: place.dir, kind: kind_of(&begun.stat), identity: token.identity };
         self.handles.keep(&session.staging, Arc::new(handle));
         Ok(session)
     }
@@ -96,12 +85,7 @@ impl Posix {
             (None, Disposition::Update) => return self.create(place, intent, create_in_place),
             (Some(_), _) => return in_place(place, Manner::Special),
         };
-        self.check_space(
-            begun.file.as_fd(),
-            begun.stat.stx_blocks,
-            intent,
-            &place.path,
-        )?;
+        self.check_space(begun.file.as_fd(), begun.stat.stx_blocks, intent, &place.path)?;
         Ok(begun)
     }
 
@@ -119,9 +103,7 @@ impl Posix {
     /// What can be gone on with: the unfinished file, else the finished one.
     fn resume(&self, place: &Place) -> Result<Option<Begun>, Fault> {
         let staging = staging_path(&place.path)?;
-        let found = self
-            .unfinished_at(&place.dir, &staging)
-            .or_fault(OPEN, &staging)?;
+        let found = self.unfinished_at(&place.dir, &staging).or_fault(OPEN, &staging)?;
         let file = found.map(|_| open_existing(&place.dir, staging.name().unwrap_or_default()));
         match file {
             Some(Ok(file)) => Begun::of(file, Manner::Staged, staging).map(Some),
@@ -135,9 +117,7 @@ impl Posix {
     /// under one name only, not something planted in a directory shared with others.
     fn unfinished_at(&self, dir: &Dir, staging: &StoragePath) -> Result<Option<Statx>, Errno> {
         let found = look(dir, staging.name().unwrap_or_default())?;
-        Ok(found.filter(|stat| {
-            kind_of(stat) == Kind::File && stat.stx_nlink == 1 && self.caller.owns(stat.stx_uid)
-        }))
+        Ok(found.filter(|stat| kind_of(stat) == Kind::File && stat.stx_nlink == 1 && self.caller.owns(stat.stx_uid)))
     }
 
     pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
@@ -150,9 +130,7 @@ impl Posix {
             other => other?,
         };
         let staging = staging_path(&place.path)?;
-        let found = self
-            .unfinished_at(&place.dir, &staging)
-            .or_fault(op, path)?;
+        let found = self.unfinished_at(&place.dir, &staging).or_fault(op, path)?;
         Ok(found.map(|stat| self.caller.meta(&stat, None)))
     }
 
@@ -168,11 +146,7 @@ impl Posix {
             return Ok(());
         };
         let space = fstatvfs(fd).or_fault(OPEN, path)?;
-        let blocks = if self.caller.is_root() {
-            space.f_bfree
-        } else {
-            space.f_bavail
-        };
+        let blocks = if self.caller.is_root() { space.f_bfree } else { space.f_bavail };
         let free = blocks.saturating_mul(space.f_frsize);
         let needed = size.saturating_sub(blocks_had.saturating_mul(512));
         // File systems without a size of their own (many network ones) report zero blocks.
@@ -185,11 +159,7 @@ impl Posix {
     }
 
     /// The session's open file, from here or opened again.
-    pub(super) fn handle_of(
-        &self,
-        session: &WriteSession,
-        token: &Token,
-    ) -> Result<Arc<Handle>, Fault> {
+    pub(super) fn handle_of(&self, session: &WriteSession, token: &Token) -> Result<Arc<Handle>, Fault> {
         if let Some(handle) = self.handles.join(&session.staging, &token.identity) {
             return Ok(handle);
         }
@@ -205,20 +175,11 @@ impl Posix {
         if Identity::of(&stat) != token.identity {
             return Err(taken(session));
         }
-        Ok(Arc::new(Handle {
-            file,
-            dir,
-            kind: kind_of(&stat),
-            identity: token.identity,
-        }))
+        Ok(Arc::new(Handle { file, dir, kind: kind_of(&stat), identity: token.identity }))
     }
 
-    pub(super) fn commit_session(
-        &self,
-        session: &WriteSession,
-        attributes: &Attributes,
-    ) -> Result<Meta, Fault> {
-        attributes::check(attributes, &session.path)?;
+    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<Meta, Fault> {
+        check(attributes, &session.path)?;
         let token = Token::of(session)?;
         let handle = match self.handles.take(&session.staging, &token.identity) {
             Some(handle) => handle,
@@ -291,18 +252,8 @@ impl Posix {
     }
 
     /// The description after a commit; asks the kernel again only when it changed something.
-    fn described(
-        &self,
-        handle: &Handle,
-        stat: Statx,
-        changed: bool,
-        path: &StoragePath,
-    ) -> Result<Meta, Fault> {
-        if changed {
-            self.describe(handle, path)
-        } else {
-            Ok(self.caller.meta(&stat, None))
-        }
+    fn described(&self, handle: &Handle, stat: Statx, changed: bool, path: &StoragePath) -> Result<Meta, Fault> {
+        if changed { self.describe(handle, path) } else { Ok(self.caller.meta(&stat, None)) }
     }
 
     fn describe(&self, handle: &Handle, path: &StoragePath) -> Result<Meta, Fault> {
@@ -340,12 +291,7 @@ impl Posix {
 impl Begun {
     fn of(file: OwnedFd, manner: Manner, staging: StoragePath) -> Result<Self, Fault> {
         let stat = statx_fd(&file).or_fault(OPEN, &staging)?;
-        Ok(Self {
-            manner,
-            file,
-            stat,
-            staging,
-        })
+        Ok(Self { manner, file, stat, staging })
     }
 }
 
@@ -366,8 +312,7 @@ fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
 fn create_in_place(place: &Place) -> Result<Begun, Fault> {
     let name = place.path.name().unwrap_or_default();
     let flags = EXISTING | OFlags::CREATE;
-    let file = retry(|| openat(&place.dir, name, flags, Mode::from_raw_mode(0o666)))
-        .or_fault(OPEN, &place.path)?;
+    let file = retry(|| openat(&place.dir, name, flags, Mode::from_raw_mode(0o666))).or_fault(OPEN, &place.path)?;
     Begun::of(file, Manner::InPlace, place.path.clone())
 }
 
@@ -394,14 +339,10 @@ fn open_existing(dir: &Dir, name: &[u8]) -> Result<OwnedFd, Errno> {
 fn create_staged(place: &Place) -> Result<Begun, Fault> {
     // Renaming over a file needs no permission on it: ask, or write protection would mean nothing.
     if let (Some(_), Some(name)) = (&place.found, place.path.name()) {
-        accessat(&place.dir, name, Access::WRITE_OK, AtFlags::empty())
-            .or_fault(OPEN, &place.path)?;
+        accessat(&place.dir, name, Access::WRITE_OK, AtFlags::empty()).or_fault(OPEN, &place.path)?;
     }
     // Other hosts must be able to open it again, whatever the final mode is.
-    let mode = place
-        .found
-        .as_ref()
-        .map_or(0o666, |stat| mode_of(stat) & 0o777 | 0o600);
+    let mode = place.found.as_ref().map_or(0o666, |stat| mode_of(stat) & 0o777 | 0o600);
     let staging = staging_path(&place.path)?;
     let name = staging.name().unwrap_or_default();
     for _ in 0..ATTEMPTS {
@@ -424,17 +365,13 @@ fn take_over(dir: &Dir, name: &[u8]) -> Result<(), Errno> {
             let _locked = Locked::new(&file);
             let mine = Identity::of(&statx_fd(&file)?);
             match look(dir, name)? {
-                Some(stat) if Identity::of(&stat) == mine => {
-                    retry(|| unlinkat(dir, name, AtFlags::empty()))
-                }
+                Some(stat) if Identity::of(&stat) == mine => retry(|| unlinkat(dir, name, AtFlags::empty())),
                 // Committed or replaced meanwhile.
                 _ => Ok(()),
             }
         }
         // A link, or a file that cannot be read: nobody here is committing it.
-        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => {
-            retry(|| unlinkat(dir, name, AtFlags::empty()))
-        }
+        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => retry(|| unlinkat(dir, name, AtFlags::empty())),
         Err(errno) => Err(errno),
     };
     match result {
@@ -456,11 +393,7 @@ fn finalize(
     if attributes.durable {
         // Times and modes are not needed to find the data again: only `fsync` writes them.
         let sync = || {
-            if changed {
-                fsync(file)
-            } else {
-                fdatasync(file)
-            }
+            if changed { fsync(file) } else { fdatasync(file) }
         };
         retry(sync).or_fault("sync", path)?;
     }
@@ -475,11 +408,7 @@ fn sync_dir(dir: &Dir) -> Result<(), Errno> {
 }
 
 fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {
-    session
-        .staging
-        .name()
-        .zip(session.path.name())
-        .ok_or_else(|| fault(Errno::INVAL, "commit", &session.path))
+    session.staging.name().zip(session.path.name()).ok_or_else(|| fault(Errno::INVAL, "commit", &session.path))
 }
 
 fn taken(session: &WriteSession) -> Fault {
@@ -498,9 +427,7 @@ struct Locked<'file> {
 impl<'file> Locked<'file> {
     fn new(file: &'file OwnedFd) -> Self {
         let locked = retry(|| flock(file, FlockOperation::LockExclusive)).is_ok();
-        Self {
-            file: locked.then_some(file),
-        }
+        Self { file: locked.then_some(file) }
     }
 
     /// Leaves the lock to the closing of the file: under its final name nobody asks for it.

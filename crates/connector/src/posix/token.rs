@@ -18,11 +18,7 @@ pub(super) struct Identity {
 
 impl Identity {
     pub fn of(stat: &Statx) -> Self {
-        Self {
-            inode: stat.stx_ino,
-            born: stat.stx_btime.tv_sec,
-            born_ns: stat.stx_btime.tv_nsec,
-        }
+        Self { inode: stat.stx_ino, born: stat.stx_btime.tv_sec, born_ns: stat.stx_btime.tv_nsec }
     }
 }
 
@@ -73,9 +69,7 @@ impl Token {
             beside
                 && match token.manner {
                     Manner::Staged => session.rename && session.staging != session.path,
-                    Manner::InPlace | Manner::Special => {
-                        !session.rename && session.staging == session.path
-                    }
+                    Manner::InPlace | Manner::Special => !session.rename && session.staging == session.path,
                 }
         });
         token.ok_or_else(|| {
@@ -114,16 +108,8 @@ mod tests {
     fn tokens_survive_the_journey() {
         for manner in [Manner::Staged, Manner::InPlace, Manner::Special] {
             for keep_mode in [None, Some(0o640)] {
-                let identity = Identity {
-                    inode: u64::MAX - 1,
-                    born: -5,
-                    born_ns: 999_999_999,
-                };
-                let token = Token {
-                    manner,
-                    identity,
-                    keep_mode,
-                };
+                let identity = Identity { inode: u64::MAX - 1, born: -5, born_ns: 999_999_999 };
+                let token = Token { manner, identity, keep_mode };
                 assert_eq!(Token::decode(&token.encode()), Some(token));
             }
         }
@@ -131,11 +117,7 @@ mod tests {
 
     #[test]
     fn foreign_tokens_are_refused() {
-        let good = Token {
-            manner: Manner::Staged,
-            identity: Identity::default(),
-            keep_mode: None,
-        };
+        let good = Token { manner: Manner::Staged, identity: Identity::default(), keep_mode: None };
         let mut other_version = good.encode();
         other_version[0] = 9;
         let mut other_manner = good.encode();

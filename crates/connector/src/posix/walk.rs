@@ -14,10 +14,8 @@ const LINKS_MAX: usize = 40;
 const STEPS_MAX: usize = 20_000;
 
 /// How every directory on the way is opened.
-pub(super) const DIRECTORY: OFlags = OFlags::PATH
-    .union(OFlags::DIRECTORY)
-    .union(OFlags::NOFOLLOW)
-    .union(OFlags::CLOEXEC);
+pub(super) const DIRECTORY: OFlags =
+    OFlags::PATH.union(OFlags::DIRECTORY).union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 /// Where a path leads: a directory and a name in it that is no link (and may not exist).
 pub(super) struct Walked {
@@ -31,13 +29,7 @@ pub(super) struct Walked {
 
 /// Resolves `path` beneath `root`; a link in the last place is followed when `follow` says so.
 pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], follow: bool) -> Result<Walked, Errno> {
-    let mut walker = Walker {
-        root,
-        dir: None,
-        names: Vec::new(),
-        pending: Vec::new(),
-        links: 0,
-    };
+    let mut walker = Walker { root, dir: None, names: Vec::new(), pending: Vec::new(), links: 0 };
     walker.push(path);
     for _ in 0..STEPS_MAX {
         let Some(name) = walker.pending.pop() else {
@@ -62,11 +54,7 @@ struct Walker<'root> {
 impl Walker<'_> {
     fn push(&mut self, path: &[u8]) {
         let parts = path.split(|&b| b == b'/').rev();
-        self.pending.extend(
-            parts
-                .filter(|part| !matches!(*part, b"" | b"."))
-                .map(<[u8]>::to_vec),
-        );
+        self.pending.extend(parts.filter(|part| !matches!(*part, b"" | b".")).map(<[u8]>::to_vec));
     }
 
     fn here(&self) -> BorrowedFd<'_> {
@@ -95,13 +83,11 @@ impl Walker<'_> {
                 self.names.push(name);
                 Ok(None)
             }
-            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => {
-                match readlinkat(self.here(), &name[..], Vec::new()) {
-                    Ok(text) => self.expand(text.as_bytes()).map(|()| None),
-                    Err(Errno::INVAL) => Err(Errno::NOTDIR),
-                    Err(_) => Err(errno),
-                }
-            }
+            Err(errno @ (Errno::NOTDIR | Errno::LOOP)) => match readlinkat(self.here(), &name[..], Vec::new()) {
+                Ok(text) => self.expand(text.as_bytes()).map(|()| None),
+                Err(Errno::INVAL) => Err(Errno::NOTDIR),
+                Err(_) => Err(errno),
+            },
             Err(errno) => Err(errno),
         }
     }
@@ -134,10 +120,6 @@ impl Walker<'_> {
     }
 
     fn done(self, leaf: Option<Vec<u8>>) -> Walked {
-        Walked {
-            dir: self.dir,
-            parents: self.names,
-            leaf,
-        }
+        Walked { dir: self.dir, parents: self.names, leaf }
     }
 }

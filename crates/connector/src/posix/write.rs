@@ -15,6 +15,7 @@ use super::resolve::retry;
 use crate::WriteAt;
 use crate::meta::Kind;
 use crate::path::StoragePath;
+use crate::rules::end_of;
 use crate::session::Receipt;
 
 /// Writes through a descriptor that other writers of the session may share.
@@ -33,12 +34,7 @@ struct Ranges {
 
 impl Writer {
     pub fn new(handle: Arc<Handle>, path: StoragePath) -> Self {
-        Self {
-            in_order: InOrder::new(handle.kind == Kind::Pipe),
-            handle,
-            path,
-            ranges: Mutex::default(),
-        }
+        Self { in_order: InOrder::new(handle.kind == Kind::Pipe), handle, path, ranges: Mutex::default() }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -58,8 +54,7 @@ impl Writer {
         let mut turn = self.in_order.turn(offset, "write", &self.path)?;
         let mut done = 0;
         while done < data.len() {
-            done +=
-                retry(|| write(&self.handle.file, &data[done..])).or_fault("write", &self.path)?;
+            done += retry(|| write(&self.handle.file, &data[done..])).or_fault("write", &self.path)?;
             *turn = offset + done as u64;
         }
         Ok(())
@@ -122,16 +117,6 @@ impl WriteAt for Writer {
     }
 
     fn finish(&self) -> Result<Receipt, Fault> {
-        Ok(Receipt {
-            written: self.ranges().written.clone(),
-            token: Vec::new(),
-        })
+        Ok(Receipt { written: self.ranges().written.clone(), token: Vec::new() })
     }
-}
-
-/// `offset + len`, when the kernel can address it.
-pub(crate) fn end_of(offset: u64, len: usize) -> Option<u64> {
-    offset
-        .checked_add(len as u64)
-        .filter(|&end| end <= i64::MAX as u64)
 }

@@ -1,0 +1,187 @@
+//! Modes, times, links.
+
+use whimbrel_engine::FaultCode;
+
+use super::help::*;
+use crate::session::Attributes;
+use crate::{Connector, Follow, Kind, Timestamp};
+
+const THEN: Timestamp = Timestamp { seconds: 981_173_106, nanoseconds: 123_456_789 };
+
+fn attributes(mode: Option<u32>, modified: Option<Timestamp>) -> Attributes {
+    Attributes { mode, modified, ..Attributes::default() }
+}
+
+pub fn attributes_are_kept(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    put(a, &session, 0, b"bytes");
+    let wanted = Attributes { size: Some(9), durable: true, ..attributes(Some(0o2741), Some(THEN)) };
+    let told = ok(a.commit(&session, &[], &wanted));
+    let seen = ok(b.stat(&path("file"), Follow::No));
+    assert_eq!(told, seen);
+    assert_eq!((seen.mode, seen.modified, seen.size), (0o2741, THEN, 9));
+    let reader = ok(b.open_read(&path("file"), None));
+    assert_eq!(ok(reader.meta()), seen);
+}
+
+pub fn replacing_keeps_the_mode_of_the_old_file(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("file"), b"secret");
+    ok(a.set_attributes(&path("file"), &attributes(Some(0o600), None), Follow::Yes));
+    assert_eq!(store(a, &path("file"), b"new secret").mode, 0o600);
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    let wanted = attributes(Some(0o666), None);
+    assert_eq!(ok(a.commit(&session, &[], &wanted)).mode, 0o666);
+}
+
+pub fn attributes_of_what_exists_can_be_changed(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("file"), b"bytes");
+    ok(a.make_dir(&path("dir")));
+    let before_epoch = Timestamp { seconds: -1, nanoseconds: 999_999_999 };
+    for name in ["file", "dir", "/"] {
+        let wanted = attributes(Some(0o750), Some(before_epoch));
+        ok(a.set_attributes(&path(name), &wanted, Follow::Yes));
+        let seen = ok(a.stat(&path(name), Follow::No));
+        assert_eq!((seen.mode, seen.modified), (0o750, before_epoch), "{name}");
+        ok(a.set_attributes(&path(name), &attributes(None, Some(THEN)), Follow::No));
+        let seen = ok(a.stat(&path(name), Follow::No));
+        assert_eq!((seen.mode, seen.modified), (0o750, THEN), "{name}");
+    }
+}
+
+pub fn links_keep_their_text(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().symlinks {
+        return;
+    }
+    store(a, &path("file"), b"bytes");
+    for (name, text) in [("l1", &b"file"[..]), ("l2", b"/no/where\xff"), ("l3", b"../..")] {
+        ok(a.symlink(text, &path(name)));
+        let meta = ok(a.stat(&path(name), Follow::No));
+        assert_eq!(meta.kind, Kind::Symlink);
+        assert_eq!(meta.link_target.as_deref(), Some(text));
+    }
+    let followed = ok(a.stat(&path("l1"), Follow::Yes));
+    assert_eq!((followed.kind, followed.size), (Kind::File, 5));
+    assert_eq!(followed.link_target, None);
+    refused(a.stat(&path("l2"), Follow::Yes), FaultCode::NotFound);
+    assert_eq!(ok(a.stat(&path("l3"), Follow::Yes)).kind, Kind::Directory);
+    // The link's own time, and its target's.
+    let set = |follow| ok(a.set_attributes(&path("l1"), &attributes(None, Some(THEN)), follow));
+    set(Follow::No);
+    assert_ne!(ok(a.stat(&path("file"), Follow::No)).modified, THEN);
+    assert_eq!(ok(a.stat(&path("l1"), Follow::No)).modified, THEN);
+    set(Follow::Yes);
+    assert_eq!(ok(a.stat(&path("file"), Follow::No)).modified, THEN);
+    let mode = a.set_attributes(&path("l1"), &attributes(Some(0o600), None), Follow::No);
+    refused(mode, FaultCode::NotSupported);
+}
+
+pub fn removing_a_link_keeps_its_target(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().symlinks {
+        return;
+    }
+    store(a, &path("file"), b"bytes");
+    ok(a.make_dir(&path("dir")));
+    ok(a.symlink(b"file", &path("to-file")));
+    ok(a.symlink(b"dir", &path("to-dir")));
+    refused(a.remove_dir(&path("to-dir")), FaultCode::NotADirectory);
+    refused(a.remove_tree(&path("to-dir")), FaultCode::NotADirectory);
+    ok(a.remove_file(&path("to-dir")));
+    ok(a.remove_file(&path("to-file")));
+    assert_eq!(load(a, &path("file")), b"bytes");
+    assert_eq!(kind(a, &path("dir")), Kind::Directory);
+}
+
+pub fn writing_through_a_link_changes_its_target(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().symlinks {
+        return;
+    }
+    ok(a.make_dir(&path("dir")));
+    store(a, &path("dir/file"), b"old");
+    ok(a.symlink(b"dir/file", &path("link")));
+    ok(a.symlink(b"/dir/later", &path("dangling")));
+    store(a, &path("link"), b"new");
+    store(b, &path("dangling"), b"created");
+    assert_eq!(load(a, &path("dir/file")), b"new");
+    assert_eq!(load(a, &path("dir/later")), b"created");
+    assert_eq!(kind(a, &path("link")), Kind::Symlink);
+    assert_eq!(names(a, &path("/")), [&b"dangling"[..], b"dir", b"link"]);
+    let session = ok(a.begin(&path("link"), &UPDATE));
+    put(b, &session, 0, b"N");
+    commit(a, &session);
+    assert_eq!(load(a, &path("link")), b"New");
+}
+
+pub fn links_in_the_way_are_followed_inside_the_root(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().symlinks {
+        return;
+    }
+    ok(a.make_dir(&path("real")));
+    ok(a.make_dir(&path("real/sub")));
+    ok(a.symlink(b"/../../real", &path("up")));
+    ok(a.symlink(b"../../up/sub/..", &path("real/sub/back")));
+    store(a, &path("up/file"), b"bytes");
+    assert_eq!(load(a, &path("real/file")), b"bytes");
+    assert_eq!(load(a, &path("real/sub/back/file")), b"bytes");
+    let listed = names(a, &path("real/sub/back"));
+    assert_eq!(listed, [&b"file"[..], b"sub"]);
+    ok(a.make_dir(&path("up/made")));
+    assert_eq!(kind(a, &path("real/made")), Kind::Directory);
+    ok(a.rename(&path("up/file"), &path("real/sub/back/moved")));
+    assert_eq!(load(a, &path("real/moved")), b"bytes");
+}
+
+pub fn circular_links_are_refused(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().symlinks {
+        return;
+    }
+    ok(a.symlink(b"two", &path("one")));
+    ok(a.symlink(b"one", &path("two")));
+    let code = FaultCode::InvalidPath;
+    refused(a.stat(&path("one"), Follow::Yes), code);
+    refused(a.stat(&path("one/x"), Follow::No), code);
+    refused(a.open_read(&path("two"), None), code);
+    refused(a.begin(&path("two"), &REPLACE), code);
+    refused(a.begin(&path("two/x"), &REPLACE), code);
+    refused(a.list(&path("one")), code);
+    assert_eq!(kind(a, &path("one")), Kind::Symlink);
+}
+
+pub fn truncate_cuts_and_extends(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().update_in_place {
+        return;
+    }
+    store(a, &path("file"), b"0123456789");
+    ok(a.truncate(&path("file"), 4));
+    assert_eq!(load(a, &path("file")), b"0123");
+    ok(a.truncate(&path("file"), 6));
+    assert_eq!(load(a, &path("file")), b"0123\0\0");
+}
+
+pub fn invalid_attributes_are_refused(a: &dyn Connector, _: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("file"), b"bytes");
+    let late = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
+    let unknown_group = Attributes { group: Some("no such group".into()), ..Attributes::default() };
+    for bad in [attributes(Some(0o10000), None), attributes(None, Some(late)), unknown_group] {
+        let code = FaultCode::InvalidArgument;
+        refused(a.set_attributes(&path("file"), &bad, Follow::Yes), code);
+        let session = ok(a.begin(&path("new"), &REPLACE));
+        refused(a.commit(&session, &[], &bad), code);
+        missing(a, &path("new"));
+    }
+    let size = Attributes { size: Some(1), ..Attributes::default() };
+    let result = a.set_attributes(&path("file"), &size, Follow::Yes);
+    refused(result, FaultCode::InvalidArgument);
+    assert_eq!(load(a, &path("file")), b"bytes");
+}

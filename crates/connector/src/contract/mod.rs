@@ -1,0 +1,141 @@
+//! What every connector promises, as cases that any implementation can run.
+//!
+//! Each case is one behaviour; it gets an empty collection, as two instances of the connector that
+//! share it (as two hosts would), and panics when the promise is broken. Cases that need what the
+//! capabilities do not offer pass without doing anything.
+//!
+//! ```
+//! whimbrel_connector::contract_tests!(memory, || {
+//!     let storage = whimbrel_connector::memory::Memory::new();
+//!     (storage.clone(), storage, ())
+//! });
+//! ```
+
+// The name of a case says what it promises.
+#[allow(missing_docs)]
+mod attributes;
+#[allow(missing_docs)]
+mod content;
+#[allow(missing_docs)]
+mod errors;
+mod help;
+#[allow(missing_docs)]
+mod names;
+#[allow(missing_docs)]
+mod sessions;
+
+use crate::Connector;
+
+pub use attributes::*;
+pub use content::*;
+pub use errors::*;
+pub use names::*;
+pub use sessions::*;
+
+/// One promise, tried on two instances that share an empty collection.
+pub type Case = fn(&dyn Connector, &dyn Connector);
+
+/// Calls the macro `$then` with its arguments in brackets and then the name of every case.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! contract_cases {
+    ([$($then:tt)+] $(, $argument:tt)*) => {
+        $($then)+! {
+            [$($argument)*]
+            a_file_reads_back_as_written
+            an_empty_file_can_be_written_and_read
+            reads_end_at_the_end_of_the_file
+            blocks_may_arrive_in_any_order
+            many_writers_fill_one_file
+            holes_stay_holes
+            an_open_file_outlives_its_name
+            written_data_can_be_read_back_before_commit
+            only_synced_data_is_durable
+            a_changed_source_is_refused
+            nothing_has_the_final_name_before_commit
+            commit_replaces_in_one_step
+            committing_twice_is_harmless
+            abandoning_leaves_nothing
+            abandoning_after_commit_keeps_the_file
+            resume_goes_on_with_the_unfinished_file
+            resume_changes_a_finished_file_in_place
+            resume_without_anything_starts_anew
+            update_keeps_the_bytes_outside
+            update_creates_what_is_missing
+            replace_throws_leftovers_away
+            a_writer_that_was_taken_over_cannot_commit
+            commit_cuts_and_extends_to_the_size_asked_for
+            sessions_survive_the_journey_to_another_host
+            foreign_sessions_are_refused
+            attributes_are_kept
+            replacing_keeps_the_mode_of_the_old_file
+            attributes_of_what_exists_can_be_changed
+            links_keep_their_text
+            removing_a_link_keeps_its_target
+            writing_through_a_link_changes_its_target
+            links_in_the_way_are_followed_inside_the_root
+            circular_links_are_refused
+            truncate_cuts_and_extends
+            directories_come_and_go
+            a_long_listing_streams
+            listings_describe_links_themselves
+            names_need_not_be_utf8
+            the_longest_names_can_be_written
+            rename_replaces_a_file
+            rename_moves_between_directories
+            a_directory_cannot_move_into_itself
+            remove_tree_spares_what_links_point_to
+            a_deep_tree_can_be_removed
+            what_is_missing_is_not_found
+            what_exists_is_not_created_again
+            directories_are_no_files
+            files_are_no_directories
+            full_directories_stay
+            the_root_stays
+            offsets_beyond_the_largest_file_are_refused
+            invalid_attributes_are_refused
+        }
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! contract_table {
+    ([] $($case:ident)*) => {
+        &[$((stringify!($case), $crate::contract::$case as $crate::contract::Case)),*]
+    };
+}
+
+#[doc(hidden)]
+#[macro_export]
+macro_rules! contract_test_functions {
+    ([$module:ident $factory:tt] $($case:ident)*) => {
+        #[cfg(test)]
+        mod $module {
+            use super::*;
+            $(
+                #[test]
+                fn $case() {
+                    let (first, second, _guard) = $factory();
+                    $crate::contract::$case(&first, &second);
+                }
+            )*
+        }
+    };
+}
+
+/// Makes one test of every case, in a module of that name.
+///
+/// The second argument is called for every case and gives two instances that share an empty
+/// collection, and anything that has to live as long as the test.
+#[macro_export]
+macro_rules! contract_tests {
+    ($module:ident, $factory:expr) => {
+        $crate::contract_cases!([$crate::contract_test_functions], $module, ($factory));
+    };
+}
+
+/// Every case with its name.
+pub fn all() -> &'static [(&'static str, Case)] {
+    crate::contract_cases!([crate::contract_table])
+}

@@ -1,0 +1,63 @@
+//! Open files that fail when told to.
+
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use whimbrel_engine::{Fault, RangeSet};
+
+use super::{Operation, Script};
+use crate::session::Receipt;
+use crate::{Meta, ReadAt, WriteAt};
+
+pub(super) struct FaultyReader {
+    pub inner: Arc<dyn ReadAt>,
+    pub script: Script,
+}
+
+impl ReadAt for FaultyReader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let read = |buffer: &mut [u8]| self.inner.read_at(offset, buffer);
+        self.script.run_read(Operation::ReadAt, offset, buffer, read)
+    }
+
+    fn meta(&self) -> Result<Meta, Fault> {
+        self.script.run(Operation::ReadMeta, || self.inner.meta())
+    }
+
+    fn data_ranges(&self) -> Result<RangeSet, Fault> {
+        self.script.run(Operation::DataRanges, || self.inner.data_ranges())
+    }
+
+    /// Withheld while reads are tampered with: the kernel would send the sound bytes.
+    fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
+        if self.script.touches_reads() { None } else { self.inner.sendfile_source() }
+    }
+}
+
+pub(super) struct FaultyWriter {
+    pub inner: Arc<dyn WriteAt>,
+    pub script: Script,
+}
+
+impl WriteAt for FaultyWriter {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.script.run(Operation::WriteAt, || self.inner.write_at(offset, data))
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        self.script.run(Operation::Sync, || self.inner.sync())
+    }
+
+    fn durable(&self) -> Result<RangeSet, Fault> {
+        self.script.run(Operation::Durable, || self.inner.durable())
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let read = |buffer: &mut [u8]| self.inner.read_back(offset, buffer);
+        self.script.run_read(Operation::ReadBack, offset, buffer, read)
+    }
+
+    fn finish(&self) -> Result<Receipt, Fault> {
+        self.script.run(Operation::Finish, || self.inner.finish())
+    }
+}

@@ -1,0 +1,111 @@
+//! Open files of the memory.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
+
+use super::Clock;
+use super::tree::{Body, Node};
+use crate::meta::Meta;
+use crate::path::StoragePath;
+use crate::rules::end_of;
+use crate::session::Receipt;
+use crate::{ReadAt, WriteAt};
+
+fn read_node(node: &Node, offset: u64, buffer: &mut [u8]) -> usize {
+    match &node.body {
+        Body::File(data) => {
+            let data = data.read().unwrap_or_else(PoisonError::into_inner);
+            data.read(offset, buffer)
+        }
+        Body::Zero => {
+            buffer.fill(0);
+            buffer.len()
+        }
+        _ => 0,
+    }
+}
+
+/// A file open for reading; stays readable after its name is gone.
+pub(super) struct Reader {
+    pub node: Arc<Node>,
+}
+
+impl ReadAt for Reader {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        Ok(read_node(&self.node, offset, buffer))
+    }
+
+    fn meta(&self) -> Result<Meta, Fault> {
+        Ok(self.node.meta())
+    }
+
+    fn data_ranges(&self) -> Result<RangeSet, Fault> {
+        Ok(match &self.node.body {
+            Body::File(data) => {
+                let data = data.read().unwrap_or_else(PoisonError::into_inner);
+                data.data_ranges()
+            }
+            _ => RangeSet::new(),
+        })
+    }
+}
+
+/// One writer's hold on a session.
+pub(super) struct Writer {
+    node: Arc<Node>,
+    path: StoragePath,
+    clock: Clock,
+    ranges: Mutex<Ranges>,
+}
+
+#[derive(Default)]
+struct Ranges {
+    written: RangeSet,
+    durable: RangeSet,
+}
+
+impl Writer {
+    pub fn new(node: Arc<Node>, path: StoragePath, clock: Clock) -> Self {
+        Self { node, path, clock, ranges: Mutex::default() }
+    }
+
+    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+        self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl WriteAt for Writer {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        let Some(end) = end_of(offset, data.len()) else {
+            return Err(Fault::new(FaultCode::FileTooLarge, "write").on_path(self.path.as_bytes()));
+        };
+        if let Body::File(content) = &self.node.body {
+            let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            content.write(offset, data);
+            if !data.is_empty() {
+                self.node.facts().modified = (self.clock)();
+            }
+        }
+        self.ranges().written.insert(offset..end);
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<(), Fault> {
+        let mut ranges = self.ranges();
+        ranges.durable = ranges.written.clone();
+        Ok(())
+    }
+
+    fn durable(&self) -> Result<RangeSet, Fault> {
+        Ok(self.ranges().durable.clone())
+    }
+
+    fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        Ok(read_node(&self.node, offset, buffer))
+    }
+
+    fn finish(&self) -> Result<Receipt, Fault> {
+        Ok(Receipt { written: self.ranges().written.clone(), token: Vec::new() })
+    }
+}

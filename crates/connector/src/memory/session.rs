@@ -1,0 +1,157 @@
+//! Write sessions in memory: the same rules as for POSIX, hidden names included.
+
+use std::sync::{Arc, PoisonError};
+
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::tree::{Body, Node, OnPath, Spot, resolve};
+use super::{Memory, set_facts};
+use crate::meta::{Kind, Meta};
+use crate::path::StoragePath;
+use crate::rules::check;
+use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
+use crate::staging::staging_path;
+
+const OPEN: &str = "open for writing";
+
+impl Memory {
+    pub(super) fn begin_session(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
+        let _names = self.lock();
+        let spot = resolve(&self.root, path, true).on(OPEN, path)?;
+        let Some(spot) = spot else {
+            return Err(FaultCode::IsADirectory).on(OPEN, path);
+        };
+        let staging = staging_path(&spot.path)?;
+        let unfinished = spot.dir.child(staging.name().unwrap_or_default());
+        let unfinished = unfinished.on(OPEN, path)?.filter(|node| node.kind() == Kind::File);
+        let kind = spot.found.as_ref().map(|node| node.kind());
+        let (node, rename) = match (kind, intent.disposition, &spot.found) {
+            (Some(Kind::Directory), ..) => return Err(FaultCode::IsADirectory).on(OPEN, path),
+            (None, Disposition::Update, _) => (self.create(&spot, &spot.path)?, false),
+            (None | Some(Kind::File), Disposition::Replace, _) => (self.create(&spot, &staging)?, true),
+            (None | Some(Kind::File), Disposition::Resume, found) => match (unfinished, found) {
+                (Some(node), _) => (node, true),
+                (None, Some(node)) => (node.clone(), false),
+                (None, None) => (self.create(&spot, &staging)?, true),
+            },
+            (Some(_), _, found) => (found.clone().expect("its kind is known"), false),
+        };
+        Ok(WriteSession {
+            staging: if rename { staging } else { spot.path.clone() },
+            path: spot.path,
+            rename,
+            token: token(&node, kind.and(spot.found).filter(|_| rename)),
+            size: intent.size,
+        })
+    }
+
+    /// Puts a new empty file where `path` says, which is in the directory of `spot`.
+    fn create(&self, spot: &Spot, path: &StoragePath) -> Result<Arc<Node>, Fault> {
+        let node = self.new_node(Body::File(Default::default()), 0o644);
+        let mut names = spot.dir.names().on(OPEN, path)?;
+        let name = path.name().unwrap_or_default().to_vec();
+        if names.get(&name).is_some_and(|old| old.kind() == Kind::Directory) {
+            return Err(FaultCode::IsADirectory).on(OPEN, path);
+        }
+        names.insert(name, node.clone());
+        spot.dir.facts().modified = (self.clock)();
+        Ok(node)
+    }
+
+    pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
+        let op = "look for an unfinished file";
+        let spot = match resolve(&self.root, path, true) {
+            Ok(Some(spot)) => spot,
+            Ok(None) | Err(FaultCode::NotFound) => return Ok(None),
+            Err(code) => return Err(code).on(op, path),
+        };
+        let staging = staging_path(&spot.path)?;
+        let found = spot.dir.child(staging.name().unwrap_or_default());
+        let found = found.on(op, path)?.filter(|n| n.kind() == Kind::File);
+        Ok(found.map(|node| node.meta()))
+    }
+
+    /// What bears the session's hidden name, if it is still the session's.
+    pub(super) fn node_of(&self, session: &WriteSession) -> Result<Arc<Node>, Fault> {
+        let (id, _) = decode(session)?;
+        let spot = resolve(&self.root, &session.staging, false).on(OPEN, &session.path)?;
+        match spot.and_then(|spot| spot.found) {
+            Some(node) if node.id == id => Ok(node),
+            Some(_) => Err(Fault::new(FaultCode::StorageBusy, "write")
+                .on_path(session.path.as_bytes())
+                .detail("another writer started the same file anew")),
+            None => Err(FaultCode::NotFound).on(OPEN, &session.path),
+        }
+    }
+
+    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<Meta, Fault> {
+        check(attributes, &session.path)?;
+        let _names = self.lock();
+        let (id, keep_mode) = decode(session)?;
+        let node = match self.node_of(session) {
+            Ok(node) => node,
+            Err(fault) if session.rename => {
+                let spot = resolve(&self.root, &session.path, false).ok().flatten();
+                let done = spot.and_then(|spot| spot.found).filter(|n| n.id == id);
+                return done.map(|node| node.meta()).ok_or(fault);
+            }
+            Err(fault) => return Err(fault),
+        };
+        let Body::File(data) = &node.body else {
+            return Ok(node.meta());
+        };
+        if let Some(size) = attributes.size {
+            let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
+            if data.size() != size {
+                data.set_size(size);
+                node.facts().modified = (self.clock)();
+            }
+        }
+        let mut wanted = attributes.clone();
+        wanted.mode = wanted.mode.or(keep_mode);
+        set_facts(&node, &wanted, &session.path)?;
+        if session.rename {
+            self.move_name(&session.staging, &session.path)?;
+        }
+        Ok(node.meta())
+    }
+
+    pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
+        let _names = self.lock();
+        let (id, _) = decode(session)?;
+        if !session.rename {
+            return Ok(());
+        }
+        let Ok(Some(spot)) = resolve(&self.root, &session.staging, false) else {
+            return Ok(());
+        };
+        if spot.found.as_ref().is_some_and(|node| node.id == id) {
+            let mut names = spot.dir.names().on("abandon", &session.path)?;
+            names.remove(spot.name());
+            spot.dir.facts().modified = (self.clock)();
+        }
+        Ok(())
+    }
+}
+
+fn token(node: &Node, replaced: Option<Arc<Node>>) -> Vec<u8> {
+    let mode = replaced.map_or(u32::MAX, |node| node.facts().mode);
+    [&node.id.to_le_bytes()[..], &mode.to_le_bytes()[..]].concat()
+}
+
+/// The file's number, and the mode of the file it replaces.
+fn decode(session: &WriteSession) -> Result<(u64, Option<u32>), Fault> {
+    let split = session.token.split_first_chunk::<8>();
+    let parts = split.and_then(|(id, rest)| Some((id, rest.try_into().ok()?)));
+    let fits = session.rename == (session.staging != session.path);
+    match parts {
+        Some((id, mode)) if fits => {
+            let mode = u32::from_le_bytes(mode);
+            let id = u64::from_le_bytes(*id);
+            Ok((id, (mode <= 0o7777).then_some(mode)))
+        }
+        _ => Err(Fault::new(FaultCode::InvalidArgument, "join session")
+            .on_path(session.path.as_bytes())
+            .detail("not a session of this kind of storage")),
+    }
+}

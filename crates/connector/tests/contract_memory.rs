@@ -1,0 +1,9 @@
+//! Memory keeps every promise.
+#![allow(missing_docs)]
+
+use whimbrel_connector::memory::Memory;
+
+whimbrel_connector::contract_tests!(memory, || {
+    let storage = Memory::new();
+    (storage.clone(), storage, ())
+});
