@@ -71,6 +71,8 @@ pub struct Snapshot {
     pub files_done: u64,
     /// Files found to copy or compare so far, skipped ones not included.
     pub files_total: u64,
+    /// Files of `files_total` that failed or were left undone.
+    pub files_failed: u64,
     /// Items (files, links, directories) left as they were.
     pub skipped: u64,
     /// Items failed, cancelled ones not included.
@@ -192,6 +194,7 @@ impl Progress {
             elapsed: now.saturating_duration_since(self.start).as_secs_f64(),
             files_done: counts.files_done,
             files_total: counts.files_total,
+            files_failed: counts.files_failed,
             skipped: counts.skipped,
             failed: counts.failed,
             cancelled: counts.cancelled,

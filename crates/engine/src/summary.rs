@@ -1,10 +1,15 @@
 //! The end of a run: totals, failures, exit code.
+//!
+//! The exit code is 0 when nothing failed, 130 when the run was cancelled. When something failed and
+//! nothing succeeded and all failures have the same code (that of their side, or 6 for credentials),
+//! it is that code; otherwise 1. Made directories do not count as success, files left as they were do.
 
 use serde::{Deserialize, Serialize};
 
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::path_text;
-use crate::plan::ItemId;
+use crate::plan::{Item, ItemId};
+use crate::progress::Snapshot;
 
 /// One failed item, with what a person needs to act.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -23,6 +28,47 @@ pub struct Failure {
     pub cause: String,
     /// What to do.
     pub cure: String,
+}
+
+impl Failure {
+    /// A failure of `item` with the explanation of its code.
+    pub fn new(item: &Item, fault: Fault) -> Self {
+        let explained = fault.code.explain();
+        Self {
+            item: item.id,
+            source: item.source.clone(),
+            destination: item.destination.clone(),
+            cause: explained.cause.into(),
+            cure: explained.cure.into(),
+            fault,
+        }
+    }
+}
+
+/// The failures of a run: the first ones in full, the others counted.
+#[derive(Debug, Clone, Default)]
+pub struct Failures {
+    listed: Vec<Failure>,
+    count: u64,
+    exit: Option<u8>,
+}
+
+impl Failures {
+    /// Most failures kept in full.
+    pub const LISTED: usize = 1000;
+
+    /// Adds one.
+    pub fn add(&mut self, failure: &Failure) {
+        let exit = exit_code_for(&failure.fault);
+        self.exit = match self.exit {
+            Some(other) if other != exit => Some(exit::SOME_FAILED),
+            _ => Some(exit),
+        };
+        self.count += 1;
+        if self.listed.len() < Self::LISTED {
+            self.listed.push(failure.clone());
+        }
+    }
 }
 
 /// What a run came to.
@@ -44,6 +90,8 @@ pub struct Summary {
     pub skipped: u64,
     /// Items failed.
     pub failed: u64,
+    /// Items that the cancellation left undone, of those listed until then.
+    pub not_done: u64,
     /// Files proven.
     pub verified: u64,
     /// Files that could not be proven.
@@ -62,6 +110,40 @@ pub struct Summary {
     pub failures_not_listed: u64,
     /// The exit code of the command.
     pub exit_code: u8,
+}
+
+impl Summary {
+    /// The summary of a run from its last numbers.
+    pub fn new(last: Snapshot, failures: &Failures, cancelled: bool) -> Self {
+        let succeeded = last.files_done + last.symlinks_done + last.skipped > 0;
+        let exit_code = match failures.exit {
+            _ if cancelled => exit::CANCELLED,
+            None => exit::OK,
+            Some(_) if succeeded => exit::SOME_FAILED,
+            Some(code) => code,
+        };
+        let rate = last.bytes_done as f64 / last.elapsed;
+        Self {
+            elapsed: last.elapsed,
+            files: last.files_done,
+            bytes: last.bytes_done,
+            rate: if rate.is_finite() { rate } else { 0.0 },
+            directories: last.directories_done,
+            symlinks: last.symlinks_done,
+            skipped: last.skipped,
+            failed: last.failed,
+            not_done: last.cancelled,
+            verified: last.verified,
+            unverified: last.unverified,
+            faults: last.faults,
+            retries: last.retries,
+            bytes_wasted: last.bytes_wasted,
+            cancelled,
+            failures: failures.listed.clone(),
+            failures_not_listed: failures.count - failures.listed.len() as u64,
+            exit_code,
+        }
+    }
 }
 
 /// The exit codes of every command; stable, below 126 so that shells keep them apart from signals.
@@ -90,16 +172,92 @@ pub mod exit {
 
 /// The exit code for one fault that ended everything.
 pub fn exit_code_for(fault: &Fault) -> u8 {
-    match (fault.code, fault.side) {
-        (FaultCode::Cancelled, _) => exit::CANCELLED,
-        (
-            FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn | FaultCode::TooManyAttempts,
-            _,
-        ) => exit::CREDENTIALS,
-        (_, Some(Side::Source)) => exit::SOURCE,
-        (_, Some(Side::Destination)) => exit::DESTINATION,
-        (_, Some(Side::Network | Side::Peer)) => exit::NETWORK_OR_PEER,
-        (_, Some(Side::Service)) => exit::SERVICE,
-        (_, Some(Side::Us) | None) => exit::SOME_FAILED,
+    match fault.code {
+        FaultCode::Cancelled => return exit::CANCELLED,
+        FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn => {
+            return exit::CREDENTIALS;
+        }
+        FaultCode::TooManyAttempts => return exit::LIMIT,
+        _ => {}
+    }
+    match fault.side {
+        Some(Side::Source) => exit::SOURCE,
+        Some(Side::Destination) => exit::DESTINATION,
+        Some(Side::Network | Side::Peer) => exit::NETWORK_OR_PEER,
+        Some(Side::Service) => exit::SERVICE,
+        Some(Side::Us) | None => exit::SOME_FAILED,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::{Attributes, RootId};
+    use crate::progress::{Progress, Verification};
+    use std::time::Instant;
+
+    fn item() -> Item {
+        Item {
+            id: ItemId(1),
+            root: RootId(0),
+            parent: None,
+            source: b"/s".to_vec(),
+            destination: b"/d".to_vec(),
+            size: Some(1),
+            modified: None,
+            range: None,
+            attributes: Attributes::default(),
+        }
+    }
+
+    fn exit_code(sides: &[Side], files_done: u64, cancelled: bool) -> u8 {
+        let now = Instant::now();
+        let mut progress = Progress::new(now);
+        for _ in 0..files_done {
+            progress.file_found(Some(1));
+            progress.file_done(now, &item(), &Verification::NotAsked);
+        }
+        let mut failures = Failures::default();
+        for side in sides {
+            let fault = Fault::new(FaultCode::StorageIo, "write").side(*side);
+            failures.add(&Failure::new(&item(), fault));
+        }
+        Summary::new(progress.snapshot(now), &failures, cancelled).exit_code
+    }
+
+    #[test]
+    fn a_shared_side_decides_the_exit_code_only_when_nothing_succeeded() {
+        use Side::*;
+        assert_eq!(exit_code(&[], 1, false), exit::OK);
+        assert_eq!(exit_code(&[], 0, false), exit::OK);
+        assert_eq!(exit_code(&[Source], 0, false), exit::SOURCE);
+        assert_eq!(exit_code(&[Destination, Destination], 0, false), exit::DESTINATION);
+        assert_eq!(exit_code(&[Network, Peer], 0, false), exit::NETWORK_OR_PEER);
+        assert_eq!(exit_code(&[Service], 0, false), exit::SERVICE);
+        assert_eq!(exit_code(&[Source, Destination, Source], 0, false), exit::SOME_FAILED);
+        assert_eq!(exit_code(&[Source], 1, false), exit::SOME_FAILED);
+        assert_eq!(exit_code(&[Source], 1, true), exit::CANCELLED);
+    }
+
+    #[test]
+    fn credentials_and_limits_have_codes_of_their_own_on_any_side() {
+        let code = |code| exit_code_for(&Fault::new(code, "log in").side(Side::Destination));
+        assert_eq!(code(FaultCode::LoginFailed), exit::CREDENTIALS);
+        assert_eq!(code(FaultCode::CredentialExpired), exit::CREDENTIALS);
+        assert_eq!(code(FaultCode::TooManyAttempts), exit::LIMIT);
+        assert_eq!(code(FaultCode::Cancelled), exit::CANCELLED);
+    }
+
+    #[test]
+    fn failures_beyond_the_first_thousand_are_counted_not_kept() {
+        let mut failures = Failures::default();
+        for _ in 0..1003 {
+            let fault = Fault::new(FaultCode::NotFound, "open").side(Side::Source);
+            failures.add(&Failure::new(&item(), fault));
+        }
+        let now = Instant::now();
+        let summary = Summary::new(Progress::new(now).snapshot(now), &failures, false);
+        assert_eq!((summary.failures.len(), summary.failures_not_listed), (1000, 3));
+        assert!(!summary.failures[0].cure.is_empty());
     }
 }

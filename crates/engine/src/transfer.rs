@@ -6,253 +6,174 @@
 //! item handed to it ends exactly once (done, skipped or failed), one item's failure never stops
 //! another, at most `concurrency` sessions are open, and it always comes to an end.
 
-use std::time::{Duration, Instant};
-
-use serde::{Deserialize, Serialize};
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::time::Instant;
 
 use crate::events::Event;
 use crate::fault::Fault;
-use crate::plan::{Action, Item, ItemId};
-use crate::progress::{Progress, Verification};
+use crate::plan::{DirectoryId, Item, ItemId};
+use crate::progress::Progress;
 use crate::ranges::RangeSet;
-use crate::retry::RetryPolicy;
-use crate::summary::Summary;
-use crate::tune::Setting;
+use crate::summary::{Failures, Summary};
 
-/// One of the sessions that work at the same time: 0 to `concurrency` - 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(transparent)]
-pub struct Slot(pub u32);
+mod directories;
+mod dispatch;
+mod endings;
+mod inputs;
+mod messages;
+mod options;
+mod queue;
+mod sessions;
+#[cfg(test)]
+mod simulation;
+mod slot;
+#[cfg(test)]
+mod tests;
 
-/// One attempt at one item; every report about it carries it, so that late reports are told from current ones.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct Attempt {
-    /// The item.
-    pub item: ItemId,
-    /// 1 for the first start; a start on another session counts on.
-    pub number: u32,
-}
+pub use messages::{Attempt, Command, Input, Job, Phase, Slot, Work};
+pub use options::{StallPolicy, TransferOptions};
 
-/// What to do for an item.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Work {
-    /// Make the directory; an existing one counts as made.
-    MakeDirectory,
-    /// Copy what is missing, set the attributes, verify.
-    Copy,
-    /// Compare checksums; answer with [`Input::ItemCompared`].
-    Compare,
-    /// Make a link with this target.
-    Symlink {
-        /// What it says.
-        target: Vec<u8>,
-    },
-    /// Set the item's attributes.
-    SetAttributes,
-}
-
-/// One order to a session.
-#[derive(Debug, Clone)]
-pub struct Job {
-    /// Which attempt this is.
-    pub attempt: Attempt,
-    /// What to do.
-    pub work: Work,
-    /// To what.
-    pub item: Item,
-    /// What has arrived in earlier attempts, offsets in the file; empty means from the start.
-    pub received: RangeSet,
-}
-
-/// What an attempt is busy with.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Phase {
-    /// Moving bytes.
-    Moving,
-    /// Computing or comparing checksums.
-    Verifying,
-}
-
-/// What happened.
-#[derive(Debug)]
-pub enum Input {
-    /// The planner's next action; accepted at any time before `ListingDone`.
-    Planned(Action),
-    /// No further action will come.
-    ListingDone,
-    /// The session is logged in and idle.
-    SessionReady {
-        /// Which.
-        slot: Slot,
-    },
-    /// The session could not be opened, or broke; whatever ran on it is over.
-    SessionLost {
-        /// Which.
-        slot: Slot,
-        /// Why.
-        fault: Fault,
-    },
-    /// The attempt's turn has come in the session's pipeline: data are being opened or moved.
-    ItemStarted {
-        /// Which.
-        attempt: Attempt,
-    },
-    /// The attempt has moved bytes, or is alive in another way.
-    ItemProgress {
-        /// Which.
-        attempt: Attempt,
-        /// Payload bytes moved by this attempt so far; never decreases.
-        moved: u64,
-        /// What a restart may trust, when the peer has just said so (restart markers); adds to what is known.
-        durable: Option<RangeSet>,
-    },
-    /// The attempt entered another phase.
-    ItemPhase {
-        /// Which.
-        attempt: Attempt,
-        /// The phase.
-        phase: Phase,
-    },
-    /// The attempt is complete.
-    ItemDone {
-        /// Which.
-        attempt: Attempt,
-        /// Payload bytes moved by this attempt.
-        bytes: u64,
-        /// Whether the copy was verified.
-        verified: Verification,
-    },
-    /// The checksums of both sides were compared.
-    ItemCompared {
-        /// Which.
-        attempt: Attempt,
-        /// Whether they are equal; if not, the copy follows.
-        equal: bool,
-    },
-    /// The attempt failed; the session lives on.
-    ItemFailed {
-        /// Which.
-        attempt: Attempt,
-        /// Why.
-        fault: Fault,
-        /// What has arrived and may be trusted, earlier attempts included or not.
-        received: RangeSet,
-    },
-    /// The user or the administrator wants it to end.
-    Cancel,
-    /// Time has passed.
-    Tick,
-}
-
-/// What to do.
-#[derive(Debug)]
-pub enum Command {
-    /// Open a session: connect and log in both ends; answer with `SessionReady` or `SessionLost`.
-    OpenSession {
-        /// Which.
-        slot: Slot,
-    },
-    /// Start a job on a ready session, behind those it was given before.
-    Start {
-        /// Which.
-        slot: Slot,
-        /// What to do.
-        job: Box<Job>,
-    },
-    /// Close the session, orderly when it is idle, at once when `fault` is given (stall, cancel): what
-    /// runs on it is over, and the machine knows; answer with nothing.
-    CloseSession {
-        /// Which.
-        slot: Slot,
-        /// Why, unless it is simply no longer needed.
-        fault: Option<Fault>,
-    },
-    /// Tell the user.
-    Report(Event),
-}
-
-/// When a session makes too little progress.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StallPolicy {
-    /// Length of the window; default 60 s.
-    pub window: Duration,
-    /// Fewest bytes a moving session must move in a window; default 4096.
-    pub min_bytes: u64,
-    /// Longest silence while verifying, comparing or working without data; default 10 min.
-    pub quiet: Duration,
-    /// Longest time for opening a session; default 2 min.
-    pub open: Duration,
-}
-
-/// How the machine works.
-#[derive(Debug, Clone)]
-pub struct TransferOptions {
-    /// Sessions at once; at least 1.
-    pub concurrency: u32,
-    /// Small items in flight for each session; automatic means by item size and round-trip time.
-    pub pipeline: Setting<u32>,
-    /// Round-trip time between the two ends of the control connection that is farther away, when measured.
-    pub rtt: Option<Duration>,
-    /// Items up to this many bytes are pipelined, larger ones run one at a time; default 16 MiB.
-    pub small_limit: u64,
-    /// Items waiting above which [`TransferMachine::wants_more`] says no; default 4096.
-    pub queue_limit: usize,
-    /// When failed attempts are repeated.
-    pub retry: RetryPolicy,
-    /// When a session is given up as stalled.
-    pub stall: StallPolicy,
-    /// Seed of the jitter; the same seed gives the same waits.
-    pub seed: u64,
-}
+use directories::Directories;
+use queue::{Class, Queue};
+use slot::{SlotData, SlotState};
 
 /// The machine.
 #[derive(Debug)]
 pub struct TransferMachine {
-    _options: TransferOptions,
+    options: TransferOptions,
+    progress: Progress,
+    failures: Failures,
+    /// Items handed to the machine that have not ended.
+    entries: HashMap<ItemId, Entry>,
+    queue: Queue,
+    delayed: BTreeSet<(Instant, ItemId)>,
+    directories: Directories,
+    slots: Vec<SlotData>,
+    commands: VecDeque<Command>,
+    /// Consequences still to be drawn; a list, because a failed directory can end a deep tree.
+    endings: VecDeque<Ending>,
+    listing_done: bool,
+    cancelled: bool,
+    /// Why no session can be opened any more.
+    dead: Option<Fault>,
+}
+
+/// One item until it ends.
+#[derive(Debug)]
+struct Entry {
+    item: Item,
+    work: Work,
+    /// The directory that `MakeDirectory` makes or `SetAttributes` ends.
+    directory: Option<DirectoryId>,
+    received: RangeSet,
+    /// How much of it there was when progress was last acknowledged.
+    gain_base: u64,
+    /// Starts so far.
+    number: u32,
+    /// Failures in a row that brought no progress.
+    failures: u32,
+    /// Failures in all that proved the data wrong.
+    integrity_failures: u32,
+    place: EntryPlace,
+    begun: Option<Instant>,
+    /// Whether its turn in the pipeline has come.
+    at_work: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum EntryPlace {
+    /// Waits for its directory, or for what is in it.
+    Blocked,
+    Queued,
+    Delayed,
+    Running(Slot),
+}
+
+/// A consequence of something that ended.
+#[derive(Debug)]
+enum Ending {
+    Release(ItemId),
+    Fail(ItemId, Fault),
 }
 
 impl TransferMachine {
     /// A machine without items; `now` is the start of the run.
     pub fn new(options: TransferOptions, now: Instant) -> Self {
-        let _ = now;
-        Self { _options: options }
+        let slots = (0..options.concurrency.max(1)).map(|_| SlotData::new(now));
+        Self {
+            slots: slots.collect(),
+            options,
+            progress: Progress::new(now),
+            failures: Failures::default(),
+            entries: HashMap::new(),
+            queue: Queue::default(),
+            delayed: BTreeSet::new(),
+            directories: Directories::default(),
+            commands: VecDeque::new(),
+            endings: VecDeque::new(),
+            listing_done: false,
+            cancelled: false,
+            dead: None,
+        }
     }
 
     /// Takes one input.
     pub fn handle(&mut self, now: Instant, input: Input) {
-        let _ = (now, input);
-        todo!()
+        self.take(now, input);
+        self.settle(now);
     }
 
     /// The next thing to do.
     pub fn poll_command(&mut self) -> Option<Command> {
-        todo!()
+        self.commands.pop_front()
     }
 
     /// When to call [`Input::Tick`] at the latest; `None` while only inputs matter.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        todo!()
+        let slots = self.slots.iter().filter_map(|slot| slot.deadline(&self.options.stall));
+        slots.chain(self.delayed.first().map(|(at, _)| *at)).min()
     }
 
     /// Whether the planner may go on: false while enough items wait.
     pub fn wants_more(&self) -> bool {
-        todo!()
+        self.entries.len() < self.options.queue_limit.max(1)
     }
 
-    /// Whether every item has ended, the listing is complete and no session is open.
+    /// Whether every item has ended, the listing is complete, no session is open and every command was taken.
     pub fn is_finished(&self) -> bool {
-        todo!()
+        self.is_over() && self.commands.is_empty() && !self.slots.iter().any(SlotData::is_open)
     }
 
     /// Every number shown.
     pub fn progress(&self) -> &Progress {
-        todo!()
+        &self.progress
     }
 
     /// The end-of-run summary; meaningful once finished.
     pub fn summary(&self, now: Instant) -> Summary {
-        let _ = now;
-        todo!()
+        Summary::new(self.progress.snapshot(now), &self.failures, self.cancelled)
+    }
+
+    /// Whether nothing is left to do.
+    fn is_over(&self) -> bool {
+        self.entries.is_empty() && (self.listing_done || self.cancelled)
+    }
+
+    fn report(&mut self, event: Event) {
+        self.commands.push_back(Command::Report(event));
+    }
+
+    fn slot(&mut self, slot: Slot) -> Option<&mut SlotData> {
+        self.slots.get_mut(slot.0 as usize)
+    }
+
+    fn class(&self, entry: &Entry) -> Class {
+        match (&entry.work, entry.item.size) {
+            (Work::Copy | Work::Compare, Some(size)) if size <= self.options.small_limit => Class::Small(size),
+            (Work::Copy | Work::Compare, Some(size)) => Class::Large(size),
+            // A device may give any number of bytes.
+            (Work::Copy | Work::Compare, None) => Class::Large(self.options.small_limit),
+            _ => Class::Control,
+        }
     }
 }

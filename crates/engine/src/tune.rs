@@ -1,4 +1,9 @@
 //! First choices for concurrency, parallelism, pipelining and buffers, each with its reason.
+//!
+//! GridCopy's paper sets each channel's buffer to `BDP / max(1, streams / loss_factor)` with
+//! 1 Gbit/s and a loss factor of 2 assumed. A buffer set by hand switches the kernel's auto-tuning
+//! off and is capped by the system's limit, so that value is only recorded in the reason here; the
+//! kernel keeps the choice unless the user takes it.
 
 use std::time::Duration;
 
@@ -73,4 +78,187 @@ pub struct Tuning {
     pub pipeline: Choice<u32>,
     /// Socket buffer of each data channel, bytes; `None` leaves it to the kernel.
     pub buffer: Choice<Option<u64>>,
+}
+
+impl<T> Choice<T> {
+    fn new(value: T, reason: impl Into<String>) -> Self {
+        Self { value, reason: reason.into() }
+    }
+
+    fn by_user(value: T) -> Self {
+        Self::new(value, "set by the user")
+    }
+}
+
+/// Bytes per second assumed where nothing was measured: 1 Gbit/s (GridCopy §5).
+const ASSUMED_RATE: f64 = 125e6;
+/// Files below this are bound by commands, not by bytes.
+const SMALL: u64 = 1 << 20;
+/// Files below this do not live long enough for several channels to pay.
+const SINGLE_CHANNEL: u64 = 8 << 20;
+
+/// Chooses before the first byte moves.
+pub fn choose(input: &TuneInput) -> Tuning {
+    let parallelism = parallelism(input);
+    Tuning {
+        concurrency: concurrency(input),
+        pipeline: pipeline(input),
+        buffer: buffer(input, parallelism.value),
+        parallelism,
+    }
+}
+
+fn mean_size(input: &TuneInput) -> u64 {
+    input.bytes / input.files.max(1)
+}
+
+fn concurrency(input: &TuneInput) -> Choice<u32> {
+    if let Setting::Fixed(value) = input.fixed.concurrency {
+        return Choice::by_user(value.max(1));
+    }
+    if input.files <= 1 && !input.more_to_come {
+        return Choice::new(1, "one file");
+    }
+    let far = input.rtt.is_some_and(|rtt| rtt >= Duration::from_millis(20));
+    let (wanted, why) = if mean_size(input) < SMALL {
+        (8, "small files: the time goes into commands and file systems")
+    } else if far {
+        (8, "a distant peer: several files fill the path while others begin and end")
+    } else {
+        (4, "some files at once hide the beginnings and ends of others")
+    };
+    let mut choice = Choice::new(wanted, why);
+    if !input.more_to_come && input.files < u64::from(wanted) {
+        choice = Choice::new(input.files as u32, "one session for each file");
+    }
+    if let Some(limit) = input.max_sessions.filter(|limit| *limit < choice.value) {
+        choice = Choice::new(limit.max(1), "the most that the ends accept");
+    }
+    choice
+}
+
+fn parallelism(input: &TuneInput) -> Choice<u32> {
+    if let Setting::Fixed(value) = input.fixed.parallelism {
+        return Choice::by_user(value.max(1));
+    }
+    let known = input.files > 0;
+    let choice = match input.rtt {
+        _ if known && mean_size(input) < SINGLE_CHANNEL => Choice::new(1, "files too small for more than one channel"),
+        None => Choice::new(4, "distance unknown: four channels, as GridCopy begins"),
+        Some(rtt) if rtt < Duration::from_millis(2) => Choice::new(1, "a near peer: one channel costs the least CPU"),
+        Some(rtt) if rtt < Duration::from_millis(20) => {
+            Choice::new(2, "a short path: two channels start faster and survive a loss")
+        }
+        Some(rtt) if rtt < Duration::from_millis(150) => {
+            Choice::new(4, "a long path: four channels start faster and lose an eighth, not half, by a loss")
+        }
+        Some(_) => Choice::new(8, "a very long path: eight channels recover from losses in time"),
+    };
+    match input.max_parallelism.filter(|limit| *limit < choice.value) {
+        Some(limit) => Choice::new(limit.max(1), "the most that the peers can"),
+        None => choice,
+    }
+}
+
+fn pipeline(input: &TuneInput) -> Choice<u32> {
+    if let Setting::Fixed(value) = input.fixed.pipeline {
+        return Choice::by_user(value.max(1));
+    }
+    if !input.can_pipeline {
+        return Choice::new(1, "a peer wants commands one by one");
+    }
+    let depth = pipeline_depth(input.control_rtt, mean_size(input));
+    let why = match input.control_rtt {
+        None => "distance unknown",
+        Some(_) => "enough small files in flight to fill a round trip",
+    };
+    Choice::new(depth, why)
+}
+
+fn buffer(input: &TuneInput, streams: u32) -> Choice<Option<u64>> {
+    if let Setting::Fixed(value) = input.fixed.buffer {
+        return Choice::by_user(Some(value));
+    }
+    match input.rtt {
+        None => Choice::new(None, "left to the kernel"),
+        Some(rtt) => {
+            let bytes = crate::units::ByteCount(gridcopy_buffer(rtt, streams));
+            let reason = format!("left to the kernel, which grows it as needed (GridCopy would set {bytes})");
+            Choice::new(None, reason)
+        }
+    }
+}
+
+/// GridCopy's buffer of one channel, bytes: `BDP / max(1, streams / 2)` at 1 Gbit/s (GridCopy §5).
+pub fn gridcopy_buffer(rtt: Duration, streams: u32) -> u64 {
+    let bdp = ASSUMED_RATE * rtt.as_secs_f64();
+    (bdp / (f64::from(streams) / 2.0).max(1.0)) as u64
+}
+
+/// How many files of `mean_size` bytes must be in flight on one session to hide a round trip: 2 to 64.
+pub fn pipeline_depth(rtt: Option<Duration>, mean_size: u64) -> u32 {
+    let Some(rtt) = rtt else {
+        return 8;
+    };
+    // 1 ms for opening, closing and renaming one file.
+    let seconds = mean_size as f64 / ASSUMED_RATE + 0.001;
+    let depth = (rtt.as_secs_f64() / seconds).ceil() as u32 + 1;
+    depth.clamp(if mean_size < SMALL { 4 } else { 2 }, 64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn input(files: u64, size: u64, rtt_ms: Option<u64>) -> TuneInput {
+        let rtt = rtt_ms.map(Duration::from_millis);
+        TuneInput { files, bytes: files * size, rtt, control_rtt: rtt, can_pipeline: true, ..TuneInput::default() }
+    }
+
+    #[test]
+    fn the_buffer_formula_gives_the_papers_example() {
+        let rtt = Duration::from_millis(50);
+        assert_eq!(gridcopy_buffer(rtt, 1), 6_250_000);
+        assert_eq!(gridcopy_buffer(rtt, 4), 3_125_000);
+    }
+
+    #[test]
+    fn distance_asks_for_channels_and_small_files_for_sessions_and_depth() {
+        let near = choose(&input(1, 1 << 32, Some(0)));
+        assert_eq!((near.concurrency.value, near.parallelism.value), (1, 1));
+        let far = choose(&input(1, 1 << 32, Some(75)));
+        assert_eq!((far.concurrency.value, far.parallelism.value), (1, 4));
+        let many = choose(&input(10_000, 10_240, Some(75)));
+        assert_eq!((many.concurrency.value, many.parallelism.value), (8, 1));
+        assert_eq!(many.pipeline.value, 64);
+        assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 4);
+    }
+
+    #[test]
+    fn limits_bind_what_we_choose_and_the_user_overrides_both() {
+        let mut limited = input(100, 1 << 30, Some(200));
+        limited.max_sessions = Some(2);
+        limited.max_parallelism = Some(1);
+        limited.can_pipeline = false;
+        let tuning = choose(&limited);
+        let values = |t: &Tuning| (t.concurrency.value, t.parallelism.value, t.pipeline.value, t.buffer.value);
+        assert_eq!(values(&tuning), (2, 1, 1, None));
+        limited.fixed = Fixed {
+            concurrency: Setting::Fixed(7),
+            parallelism: Setting::Fixed(9),
+            pipeline: Setting::Fixed(3),
+            buffer: Setting::Fixed(1 << 20),
+        };
+        let tuning = choose(&limited);
+        assert_eq!(values(&tuning), (7, 9, 3, Some(1 << 20)));
+        assert_eq!(tuning.buffer.reason, "set by the user");
+    }
+
+    #[test]
+    fn no_more_sessions_than_files_once_all_are_known() {
+        let mut three = input(3, 1 << 30, Some(0));
+        assert_eq!(choose(&three).concurrency.value, 3);
+        three.more_to_come = true;
+        assert_eq!(choose(&three).concurrency.value, 4);
+    }
 }

@@ -84,6 +84,9 @@ impl FromStr for ByteCount {
         let text = text.trim();
         let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
         let (number, unit) = text.split_at(end);
+        if number.is_empty() {
+            return Err(SizeError::NoNumber);
+        }
         let factor = unit_factor(unit.trim_start())?;
         if let Ok(whole) = number.parse::<u64>() {
             return whole.checked_mul(factor).map(Self).ok_or(SizeError::TooLarge);

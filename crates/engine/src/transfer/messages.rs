@@ -1,0 +1,162 @@
+//! What goes into the machine and what comes out.
+
+use serde::{Deserialize, Serialize};
+
+use crate::events::Event;
+use crate::fault::Fault;
+use crate::plan::{Action, Item, ItemId};
+use crate::progress::Verification;
+use crate::ranges::RangeSet;
+
+/// One of the sessions that work at the same time: 0 to `concurrency` - 1.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Slot(pub u32);
+
+/// One attempt at one item; every report about it carries it, so that late reports are told from current ones.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The item.
+    pub item: ItemId,
+    /// 1 for the first start; a start on another session counts on.
+    pub number: u32,
+}
+
+/// What to do for an item.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Work {
+    /// Make the directory; an existing one counts as made.
+    MakeDirectory,
+    /// Copy what is missing, set the attributes, verify.
+    Copy,
+    /// Compare checksums; answer with [`Input::ItemCompared`].
+    Compare,
+    /// Make a link with this target.
+    Symlink {
+        /// What it says.
+        target: Vec<u8>,
+    },
+    /// Set the item's attributes.
+    SetAttributes,
+}
+
+/// One order to a session.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// Which attempt this is.
+    pub attempt: Attempt,
+    /// What to do.
+    pub work: Work,
+    /// To what.
+    pub item: Item,
+    /// What has arrived in earlier attempts, offsets in the file; empty means from the start.
+    pub received: RangeSet,
+}
+
+/// What an attempt is busy with.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Phase {
+    /// Moving bytes.
+    Moving,
+    /// Computing or comparing checksums.
+    Verifying,
+}
+
+/// What happened.
+#[derive(Debug)]
+pub enum Input {
+    /// The planner's next action; accepted at any time before `ListingDone`.
+    Planned(Action),
+    /// No further action will come.
+    ListingDone,
+    /// The session is logged in and idle.
+    SessionReady {
+        /// Which.
+        slot: Slot,
+    },
+    /// The session could not be opened, or broke; whatever ran on it is over.
+    SessionLost {
+        /// Which.
+        slot: Slot,
+        /// Why.
+        fault: Fault,
+    },
+    /// The attempt's turn has come in the session's pipeline: data are being opened or moved.
+    ItemStarted {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// The attempt has moved bytes, or is alive in another way.
+    ItemProgress {
+        /// Which.
+        attempt: Attempt,
+        /// Payload bytes moved by this attempt so far; never decreases.
+        moved: u64,
+        /// What a restart may trust, when the peer has just said so (restart markers); adds to what is known.
+        durable: Option<RangeSet>,
+    },
+    /// The attempt entered another phase.
+    ItemPhase {
+        /// Which.
+        attempt: Attempt,
+        /// The phase.
+        phase: Phase,
+    },
+    /// The attempt is complete.
+    ItemDone {
+        /// Which.
+        attempt: Attempt,
+        /// Payload bytes moved by this attempt.
+        bytes: u64,
+        /// Whether the copy was verified.
+        verified: Verification,
+    },
+    /// The checksums of both sides were compared.
+    ItemCompared {
+        /// Which.
+        attempt: Attempt,
+        /// Whether they are equal; if not, the copy follows.
+        equal: bool,
+    },
+    /// The attempt failed; the session lives on.
+    ItemFailed {
+        /// Which.
+        attempt: Attempt,
+        /// Why.
+        fault: Fault,
+        /// What has arrived and may be trusted, earlier attempts included or not.
+        received: RangeSet,
+    },
+    /// The user or the administrator wants it to end.
+    Cancel,
+    /// Time has passed.
+    Tick,
+}
+
+/// What to do.
+#[derive(Debug)]
+pub enum Command {
+    /// Open a session: connect and log in both ends; answer with `SessionReady` or `SessionLost`.
+    OpenSession {
+        /// Which.
+        slot: Slot,
+    },
+    /// Start a job on a ready session, behind those it was given before.
+    Start {
+        /// Which.
+        slot: Slot,
+        /// What to do.
+        job: Box<Job>,
+    },
+    /// Close the session, orderly when it is idle, at once when `fault` is given (stall, cancel): what
+    /// runs on it is over, and the machine knows; answer with nothing.
+    CloseSession {
+        /// Which.
+        slot: Slot,
+        /// Why, unless it is simply no longer needed.
+        fault: Option<Fault>,
+    },
+    /// Tell the user.
+    Report(Event),
+}

@@ -1,0 +1,385 @@
+use std::time::{Duration, Instant};
+
+use super::*;
+use crate::fault::{FaultCode, Retry, Side};
+use crate::plan::{Action, Attributes, RootId, SkipReason};
+use crate::progress::Verification;
+use crate::summary::exit;
+use crate::tune::Setting;
+
+pub(super) fn item(id: u64, size: u64) -> Item {
+    Item {
+        id: ItemId(id),
+        root: RootId(0),
+        parent: None,
+        source: format!("/s/{id}").into_bytes(),
+        destination: format!("/d/{id}").into_bytes(),
+        size: Some(size),
+        modified: None,
+        range: None,
+        attributes: Attributes::default(),
+    }
+}
+
+/// A machine and its clock; sessions open at once unless told otherwise.
+struct Bench {
+    machine: TransferMachine,
+    now: Instant,
+    jobs: Vec<(Slot, Job)>,
+    events: Vec<Event>,
+    closed: Vec<(Slot, Option<Fault>)>,
+    opens: Vec<Slot>,
+}
+
+impl Bench {
+    fn new(options: TransferOptions) -> Self {
+        let now = Instant::now();
+        Self {
+            machine: TransferMachine::new(options, now),
+            now,
+            jobs: Vec::new(),
+            events: Vec::new(),
+            closed: Vec::new(),
+            opens: Vec::new(),
+        }
+    }
+
+    fn put(&mut self, input: Input) {
+        self.machine.handle(self.now, input);
+        while let Some(command) = self.machine.poll_command() {
+            match command {
+                Command::OpenSession { slot } => self.opens.push(slot),
+                Command::Start { slot, job } => self.jobs.push((slot, *job)),
+                Command::CloseSession { slot, fault } => self.closed.push((slot, fault)),
+                Command::Report(event) => self.events.push(event),
+            }
+        }
+    }
+
+    fn copy(&mut self, id: u64, size: u64) {
+        self.put(Input::Planned(Action::Copy { item: item(id, size) }));
+    }
+
+    fn open_all(&mut self) {
+        for slot in std::mem::take(&mut self.opens) {
+            self.put(Input::SessionReady { slot });
+        }
+    }
+
+    fn tick_to_timeout(&mut self) {
+        self.now = self.machine.poll_timeout().expect("something is awaited");
+        self.put(Input::Tick);
+    }
+
+    fn job(&self, item: u64) -> (Slot, &Job) {
+        let found = self.jobs.iter().rev().find(|(_, job)| job.item.id == ItemId(item));
+        let (slot, job) = found.expect("the item was started");
+        (*slot, job)
+    }
+
+    fn done(&mut self, item: u64) {
+        let attempt = self.job(item).1.attempt;
+        let bytes = self.job(item).1.item.size.unwrap_or(0) - self.job(item).1.received.len();
+        self.put(Input::ItemDone { attempt, bytes, verified: Verification::NotAsked });
+    }
+
+    fn fail(&mut self, item: u64, code: FaultCode, received: RangeSet) {
+        let attempt = self.job(item).1.attempt;
+        let fault = Fault::new(code, "test").side(Side::Source);
+        self.put(Input::ItemFailed { attempt, fault, received });
+    }
+
+    fn started(&self) -> Vec<u64> {
+        self.jobs.iter().map(|(_, job)| job.item.id.0).collect()
+    }
+
+    fn summary(&self) -> Summary {
+        self.machine.summary(self.now)
+    }
+}
+
+fn options(concurrency: u32, pipeline: u32) -> TransferOptions {
+    TransferOptions { concurrency, pipeline: Setting::Fixed(pipeline), ..TransferOptions::default() }
+}
+
+const LARGE: u64 = 1 << 30;
+
+#[test]
+fn one_file_opens_one_session_and_ends_with_everything_closed() {
+    let mut bench = Bench::new(options(4, 4));
+    bench.copy(0, 10);
+    assert_eq!(bench.opens, [Slot(0)]);
+    bench.open_all();
+    bench.put(Input::ListingDone);
+    bench.done(0);
+    assert!(bench.machine.is_finished());
+    assert!(matches!(bench.closed[..], [(Slot(0), None)]));
+    assert_eq!((bench.summary().files, bench.summary().bytes, bench.summary().exit_code), (1, 10, exit::OK));
+}
+
+#[test]
+fn small_files_are_spread_then_pipelined_and_never_deeper_than_told() {
+    let mut bench = Bench::new(options(2, 3));
+    (0..10).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    assert_eq!(bench.jobs.len(), 6);
+    let on = |slot| bench.jobs.iter().filter(|(s, _)| *s == Slot(slot)).count();
+    assert_eq!((on(0), on(1)), (3, 3));
+}
+
+#[test]
+fn a_large_file_shares_no_session_and_small_ones_keep_theirs() {
+    let mut bench = Bench::new(options(2, 8));
+    (0..3).for_each(|id| bench.copy(id, LARGE));
+    (3..9).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    let large: Vec<_> = bench.started().into_iter().filter(|id| *id < 3).collect();
+    assert_eq!(large.len(), 1, "{:?}", bench.started());
+    let (slot, _) = bench.job(large[0]);
+    let sharing = bench.jobs.iter().filter(|(s, _)| *s == slot).count();
+    assert_eq!(sharing, 1);
+    (3..9).for_each(|id| bench.done(id));
+    assert_eq!(bench.started().iter().filter(|id| **id < 3).count(), 2, "the free session takes a large one");
+}
+
+#[test]
+fn a_restart_carries_the_ranges_of_all_attempts_and_a_wrong_checksum_drops_them() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 100);
+    bench.open_all();
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([0..40]));
+    bench.tick_to_timeout();
+    assert_eq!(bench.job(0).1.received.as_slice(), [0..40]);
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([60..500]));
+    bench.tick_to_timeout();
+    assert_eq!(bench.job(0).1.received.as_slice(), [0..40, 60..100]);
+    assert_eq!(bench.job(0).1.attempt.number, 3);
+    bench.fail(0, FaultCode::ChecksumMismatch, RangeSet::from_iter([0..100]));
+    bench.tick_to_timeout();
+    assert!(bench.job(0).1.received.is_empty());
+}
+
+#[test]
+fn a_permanent_fault_ends_its_item_at_once_and_no_other() {
+    let mut bench = Bench::new(options(1, 2));
+    bench.copy(0, 10);
+    bench.copy(1, 10);
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    bench.fail(0, FaultCode::NotFound, RangeSet::new());
+    assert_eq!(bench.summary().failed, 1);
+    bench.done(1);
+    assert!(bench.machine.is_finished());
+    assert_eq!(bench.summary().exit_code, exit::SOME_FAILED);
+}
+
+#[test]
+fn attempts_without_progress_are_exhausted_but_progress_renews_the_budget() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 1000);
+    bench.open_all();
+    for end in 1..20 {
+        bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([0..end * 50]));
+        bench.tick_to_timeout();
+    }
+    assert_eq!(bench.summary().failed, 0);
+    for _ in 0..4 {
+        bench.fail(0, FaultCode::ConnectionLost, RangeSet::new());
+        if bench.machine.poll_timeout().is_some() {
+            bench.tick_to_timeout();
+        }
+    }
+    assert_eq!(bench.summary().failures[0].fault.retry, Retry::Exhausted);
+}
+
+#[test]
+fn a_lost_session_charges_only_the_item_at_work_and_the_others_go_elsewhere() {
+    let mut bench = Bench::new(options(1, 3));
+    (0..3).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt });
+    let fault = Fault::new(FaultCode::ConnectionLost, "test");
+    bench.put(Input::SessionLost { slot: Slot(0), fault });
+    let retries = bench.events.iter().filter(|e| matches!(e, Event::Retry { .. })).count();
+    assert_eq!(retries, 1);
+    bench.jobs.clear();
+    while bench.jobs.len() < 3 {
+        bench.tick_to_timeout();
+        bench.open_all();
+    }
+    let mut again = bench.started();
+    again.sort_unstable();
+    assert_eq!(again, [0, 1, 2]);
+}
+
+#[test]
+fn reports_of_an_attempt_that_is_over_change_nothing() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 10);
+    bench.open_all();
+    let old = bench.job(0).1.attempt;
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::new());
+    bench.put(Input::ItemDone { attempt: old, bytes: 10, verified: Verification::NotAsked });
+    assert_eq!(bench.summary().files, 0);
+    bench.tick_to_timeout();
+    bench.put(Input::ItemDone { attempt: old, bytes: 10, verified: Verification::NotAsked });
+    assert_eq!(bench.summary().files, 0);
+    bench.done(0);
+    assert_eq!((bench.summary().files, bench.summary().bytes), (1, 10));
+}
+
+#[test]
+fn a_trickle_is_a_stall_and_a_steady_flow_is_not() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, LARGE);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt });
+    let mut moved = 0;
+    for _ in 0..30 {
+        moved += 10_000;
+        bench.put(Input::ItemProgress { attempt, moved, durable: None });
+        bench.now += Duration::from_secs(10);
+        bench.put(Input::Tick);
+    }
+    assert!(bench.closed.is_empty());
+    for _ in 0..13 {
+        moved += 1;
+        bench.put(Input::ItemProgress { attempt, moved, durable: None });
+        bench.now += Duration::from_secs(10);
+        bench.put(Input::Tick);
+    }
+    let (_, fault) = &bench.closed[0];
+    assert_eq!(fault.as_ref().map(|f| f.code), Some(FaultCode::Stalled));
+}
+
+#[test]
+fn verifying_for_long_is_no_stall_but_silence_ends() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, LARGE);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemProgress { attempt, moved: LARGE, durable: None });
+    bench.put(Input::ItemPhase { attempt, phase: Phase::Verifying });
+    bench.now += Duration::from_secs(599);
+    bench.put(Input::Tick);
+    assert!(bench.closed.is_empty());
+    bench.now += Duration::from_secs(1);
+    bench.put(Input::Tick);
+    assert_eq!(bench.closed.len(), 1);
+}
+
+#[test]
+fn refused_logins_fail_everything_including_what_is_planned_later() {
+    let mut bench = Bench::new(options(2, 1));
+    bench.copy(0, 10);
+    bench.copy(1, 10);
+    for slot in std::mem::take(&mut bench.opens) {
+        let fault = Fault::new(FaultCode::LoginFailed, "log in").side(Side::Destination);
+        bench.put(Input::SessionLost { slot, fault });
+    }
+    bench.copy(2, 10);
+    bench.put(Input::ListingDone);
+    assert!(bench.machine.is_finished());
+    assert_eq!((bench.summary().failed, bench.summary().exit_code), (3, exit::CREDENTIALS));
+}
+
+#[test]
+fn a_session_that_cannot_be_opened_leaves_the_work_to_the_others() {
+    let mut bench = Bench::new(options(2, 1));
+    bench.copy(0, 10);
+    bench.copy(1, 10);
+    bench.put(Input::ListingDone);
+    bench.put(Input::SessionLost { slot: Slot(1), fault: Fault::new(FaultCode::PeerRefused, "log in") });
+    bench.put(Input::SessionReady { slot: Slot(0) });
+    bench.done(0);
+    bench.done(1);
+    assert!(bench.machine.is_finished());
+    assert_eq!(bench.summary().files, 2);
+}
+
+fn make(id: u64, directory: u64, parent: Option<u64>) -> Action {
+    let mut item = item(id, 0);
+    item.parent = parent.map(DirectoryId);
+    Action::MakeDirectory { item, directory: DirectoryId(directory) }
+}
+
+fn set(id: u64, directory: u64, parent: Option<u64>) -> Action {
+    let mut item = item(id, 0);
+    item.parent = parent.map(DirectoryId);
+    item.attributes.mode = Some(0o555);
+    Action::SetAttributes { item, directory: DirectoryId(directory) }
+}
+
+fn copy_in(id: u64, parent: u64) -> Action {
+    let mut item = item(id, 10);
+    item.parent = Some(DirectoryId(parent));
+    Action::Copy { item }
+}
+
+#[test]
+fn directories_come_before_their_files_and_their_attributes_after() {
+    let mut bench = Bench::new(options(2, 4));
+    for action in [make(0, 0, None), make(1, 1, Some(0)), copy_in(2, 1), set(3, 1, Some(0)), set(4, 0, None)] {
+        bench.put(Input::Planned(action));
+    }
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    for id in 0..5 {
+        assert_eq!(bench.started(), (0..=id).collect::<Vec<_>>());
+        bench.done(id);
+        bench.open_all();
+    }
+    assert!(bench.machine.is_finished());
+    assert!(bench.machine.directories.is_empty());
+}
+
+#[test]
+fn what_lies_in_a_directory_that_cannot_be_made_fails_with_it_and_once() {
+    let mut bench = Bench::new(options(1, 1));
+    for action in [make(0, 0, None), make(1, 1, Some(0)), copy_in(2, 1)] {
+        bench.put(Input::Planned(action));
+    }
+    bench.open_all();
+    bench.fail(0, FaultCode::PermissionDenied, RangeSet::new());
+    for action in [copy_in(5, 1), set(3, 1, Some(0)), copy_in(6, 0), set(4, 0, None)] {
+        bench.put(Input::Planned(action));
+    }
+    bench.put(Input::ListingDone);
+    assert!(bench.machine.is_finished());
+    assert_eq!(bench.summary().failed, 5, "two directories and three files");
+    assert!(bench.summary().failures.iter().all(|f| f.fault.code == FaultCode::PermissionDenied));
+    assert!(bench.machine.directories.is_empty());
+}
+
+#[test]
+fn equal_checksums_skip_and_different_ones_copy() {
+    let mut bench = Bench::new(options(1, 2));
+    for id in 0..2 {
+        bench.put(Input::Planned(Action::CompareChecksum { item: item(id, 10) }));
+    }
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    let attempts = [bench.job(0).1.attempt, bench.job(1).1.attempt];
+    bench.put(Input::ItemCompared { attempt: attempts[0], equal: true });
+    bench.put(Input::ItemCompared { attempt: attempts[1], equal: false });
+    assert_eq!(bench.job(1).1.work, Work::Copy);
+    bench.done(1);
+    assert!(bench.machine.is_finished());
+    let skipped = |e: &Event| matches!(e, Event::ItemSkipped { reason: SkipReason::SameChecksum, .. });
+    assert!(bench.events.iter().any(skipped));
+    assert_eq!((bench.summary().files, bench.summary().skipped), (1, 1));
+}
+
+#[test]
+fn cancelling_closes_everything_and_takes_no_more() {
+    let mut bench = Bench::new(options(1, 1));
+    (0..3).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    bench.put(Input::Cancel);
+    bench.copy(3, 10);
+    assert!(bench.machine.is_finished());
+    let summary = bench.summary();
+    assert_eq!((summary.exit_code, summary.not_done, summary.failed), (exit::CANCELLED, 4, 0));
+}
