@@ -75,14 +75,17 @@ pub struct Shape {
     pub directories: u32,
     /// Files in each directory.
     pub files: u32,
-    /// Size of the largest files. Each file has this size divided by a power of two, most of them are small.
+    /// Size of the largest files. Each file has this size divided by a power of two: most are small, some empty.
     pub largest_bytes: u64,
 }
 
 impl Shape {
-    /// A simulation campaign's tree, as the petascale transfers of the field move, scaled down to 30 MB: 1,093
-    /// directories on 6 levels and 2,186 files from a few bytes to megabytes.
-    pub const CAMPAIGN: Shape = Shape { depth: 6, directories: 3, files: 2, largest_bytes: 4 << 20 };
+    /// The tree of the Petascale DTN project (a HACC run: 211 directories, 19,260 files, 0 bytes to 11.3 GB, 4.4 TB)
+    /// with its 211 directories, a tenth of its files, and sizes from 0 bytes to 256 KiB: 1,899 files, about 20 MB.
+    pub const PETASCALE: Shape = Shape { depth: 2, directories: 14, files: 9, largest_bytes: 256 << 10 };
+
+    /// A narrow tree of 41 levels, for what recurses and for what builds long paths.
+    pub const DEEP: Shape = Shape { depth: 40, directories: 1, files: 2, largest_bytes: 4096 };
 }
 
 /// Makes a tree of that shape below `root`; returns its number of files and bytes.
@@ -95,7 +98,7 @@ pub fn deep_tree(root: &Path, shape: Shape, seed: u64) -> Result<(u64, u64)> {
 fn fill_level(directory: &Path, shape: Shape, rng: &mut Rng, totals: &mut (u64, u64)) -> Result<()> {
     for number in 0..shape.files {
         // The number of leading zeros of a random word halves the size each time: few large files, many small ones.
-        let halvings = (rng.next_u64().leading_zeros() + rng.below(16) as u32).min(20);
+        let halvings = (rng.next_u64().leading_zeros() + rng.below(24) as u32).min(63);
         let bytes = shape.largest_bytes >> halvings;
         random_file(&directory.join(format!("step-{number:04}.dat")), bytes, rng.next_u64())?;
         *totals = (totals.0 + 1, totals.1 + bytes);
@@ -255,11 +258,16 @@ mod tests {
     #[test]
     fn a_deep_tree_has_the_promised_numbers_and_a_spread_of_sizes() {
         let directory = tempdir().expect("directory");
-        let shape = Shape { depth: 3, directories: 3, files: 4, largest_bytes: 1 << 16 };
-        let (files, bytes) = deep_tree(directory.path(), shape, 1).expect("made");
-        assert_eq!(files, 4 * (1 + 3 + 9 + 27));
-        assert!(bytes > 0 && bytes < files << 16);
-        assert!(directory.path().join("run-02/run-02/run-02/step-0003.dat").exists());
+        let (files, bytes) = deep_tree(directory.path(), Shape::PETASCALE, 1).expect("made");
+        assert_eq!(files, 9 * 211);
+        assert!((15_000_000..30_000_000).contains(&bytes), "{bytes}");
+        let size = |name: &str| fs::metadata(directory.path().join(name)).expect("a file").len();
+        let sizes: Vec<u64> = (0..9).map(|number| size(&format!("run-13/run-13/step-{number:04}.dat"))).collect();
+        assert!(sizes.iter().collect::<HashSet<_>>().len() > 3, "{sizes:?}");
+        let below = directory.path().join("below");
+        assert!(deep_tree(&below, Shape::DEEP, 1).is_err(), "the root must exist");
+        fs::create_dir(&below).expect("directory");
+        assert_eq!(deep_tree(&below, Shape::DEEP, 1).expect("made").0, 2 * 41);
     }
 
     #[test]

@@ -1,0 +1,108 @@
+//! The real programs start, work together and stop: what interoperability tests stand on.
+
+use std::fs;
+use std::net::TcpStream;
+use std::time::Duration;
+
+use whimbrel_testkit::dataset::{self, Compare};
+use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::peers::{self, GridftpServer, file_url, public_dir};
+use whimbrel_testkit::require_root;
+
+#[test]
+fn the_server_serves_its_clients_and_is_gone_afterwards() {
+    let (Some(server), Some(copy), Some(curl)) = (GridftpServer::builder(), peers::url_copy(), peers::curl()) else {
+        return;
+    };
+    let server = server.start().expect("started");
+    let directory = public_dir().expect("directory");
+    let (from, to) = (directory.path().join("from file"), directory.path().join("to file"));
+    dataset::random_file(&from, 3 << 20, 1).expect("made");
+    copy.arg("-fast").arg(server.url(&from)).arg(file_url(&to)).run_ok();
+    Compare::contents().assert_same(&from, &to);
+    // A path without a second slash is relative to the login directory (RFC 1738 §3.2.2).
+    let small = directory.path().join("small file");
+    fs::write(&small, b"through curl").expect("made");
+    let run = curl.arg(server.url(format!("/{}", small.display()))).run_ok();
+    assert_eq!(run.stdout_text(), "through curl");
+    let address = server.addr();
+    drop(server);
+    assert!(TcpStream::connect(address).is_err(), "it still listens");
+}
+
+#[test]
+fn a_failing_client_says_why() {
+    let (Some(server), Some(copy)) = (GridftpServer::builder(), peers::url_copy()) else { return };
+    let server = server.start().expect("started");
+    let run = copy.arg(server.url("/no/such/file")).arg("file:///dev/null").run_failing();
+    assert!(run.stderr_text().contains("No such file"), "{run}");
+}
+
+#[test]
+fn third_party_copies_cross_the_laboratory_between_three_hosts() {
+    if !require_root() {
+        return;
+    }
+    let (Some(server), Some(copy)) = (GridftpServer::builder(), peers::url_copy()) else { return };
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(4)).rate_mbit(1000)).expect("laboratory");
+    let directory = public_dir().expect("directory");
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    dataset::random_file(&from, 8 << 20, 2).expect("made");
+    let source = server.clone().on(lab.host("src")).start().expect("started");
+    let sink = server.on(lab.host("dst")).start().expect("started");
+    copy.on(lab.host("client")).args(["-fast", "-p", "4"]).arg(source.url(&from)).arg(sink.url(&to)).run_ok();
+    Compare::contents().assert_same(&from, &to);
+    assert!(lab.direction("src", "dst").counters().delivered_bytes > 8 << 20);
+    assert!(lab.link("client", "dst").counters().bytes < 1 << 20, "data took the client's path");
+}
+
+#[test]
+fn each_data_node_of_a_striped_server_moves_its_share() {
+    if !require_root() {
+        return;
+    }
+    let (Some(server), Some(copy)) = (GridftpServer::builder(), peers::url_copy()) else { return };
+    let wire = Link::new().rtt(Duration::from_millis(2));
+    let lab = Lab::builder().host("client").host_with_addrs("src", 3).host("dst").host("node1").host("node2");
+    let lab = lab.mesh(wire).build().expect("laboratory");
+    let directory = public_dir().expect("directory");
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    dataset::random_file(&from, 16 << 20, 3).expect("made");
+    // The source has its data nodes on two more addresses of one host, the destination on two more hosts.
+    let (src, node1, node2) = (lab.host("src"), lab.host("node1"), lab.host("node2"));
+    let source = server.clone().on(src).data_node(src.addrs()[1]).data_node(src.addrs()[2]).start().expect("started");
+    let sink = server.on(lab.host("dst")).data_node_on(node1, node1.addr()).data_node_on(node2, node2.addr());
+    let sink = sink.start().expect("started");
+    assert_eq!((sink.nodes().len(), sink.ids().len()), (2, 3));
+    copy.on(lab.host("client")).arg("-stripe").arg(source.url(&from)).arg(sink.url(&to)).run_ok();
+    Compare::contents().assert_same(&from, &to);
+    for node in ["node1", "node2"] {
+        let bytes = lab.direction("src", node).counters().delivered_bytes;
+        assert!(bytes > 4 << 20, "{node} took {bytes} bytes of 16 MiB");
+    }
+}
+
+#[test]
+fn everyday_clients_run_from_here() {
+    let Some(server) = GridftpServer::builder() else { return };
+    let server = server.start().expect("started");
+    let directory = public_dir().expect("directory");
+    fs::write(directory.path().join("file"), b"whimbrel").expect("made");
+    let (port, path) = (server.addr().port(), directory.path().display());
+    if let Some(lftp) = peers::lftp(&format!("open -p {port} 127.0.0.1; cat {path}/file")) {
+        assert_eq!(lftp.run_ok().stdout_text(), "whimbrel");
+    }
+    let script = format!(
+        "import ftplib\nftp = ftplib.FTP()\nftp.connect('127.0.0.1', {port})\nftp.login()\n\
+         ftp.retrbinary('RETR {path}/file', lambda block: print(block.decode(), end=''))\nftp.quit()\n"
+    );
+    if let Some(python) = peers::python(&script) {
+        assert_eq!(python.run_ok().stdout_text(), "whimbrel");
+    }
+    let url = server.url(directory.path().join("file")).replacen("ftp://", "gsiftp://", 1);
+    let script =
+        format!("import gfal2\nprint(gfal2.creat_context().stat('file://{path}/file').st_size, '{url}'[:9])\n");
+    if let Some(gfal2) = peers::gfal2(&script) {
+        assert_eq!(gfal2.run_ok().stdout_text(), "8 gsiftp://\n");
+    }
+}
