@@ -1,3 +1,12 @@
 //! Sans-IO wire protocols: the GridFTP control machines, replies, listings, MODE E framing, markers, URLs.
+//!
+//! Nothing here reads a socket, a file or a clock: bytes and times are arguments, bytes and events are results.
+
+pub mod command;
+pub mod hostport;
+pub mod line;
 pub mod op;
+pub mod ranges;
+pub mod reply;
 pub mod server;
+pub mod timeval;

@@ -192,9 +192,7 @@ pub enum Layout {
 
 impl Default for Layout {
     fn default() -> Self {
-        Self::Blocked {
-            block_size: 1 << 20,
-        }
+        Self::Blocked { block_size: 1 << 20 }
     }
 }
 

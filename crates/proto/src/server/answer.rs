@@ -16,32 +16,17 @@ pub(super) struct Answer {
 impl Answer {
     /// `NNN text`.
     pub(super) fn line(code: u16, text: impl AsRef<[u8]>) -> Self {
-        Self {
-            code,
-            lines: Vec::new(),
-            prefix_all: false,
-            last: text.as_ref().to_vec(),
-        }
+        Self { code, lines: Vec::new(), prefix_all: false, last: text.as_ref().to_vec() }
     }
 
     /// `NNN-first`, middle lines with a leading space, `NNN last`.
     pub(super) fn listing(code: u16, first: impl AsRef<[u8]>, last: impl AsRef<[u8]>) -> Self {
-        Self {
-            code,
-            lines: vec![first.as_ref().to_vec()],
-            prefix_all: false,
-            last: last.as_ref().to_vec(),
-        }
+        Self { code, lines: vec![first.as_ref().to_vec()], prefix_all: false, last: last.as_ref().to_vec() }
     }
 
     /// `NNN-line` for every line, `NNN last`: the form of error texts (GCT practice).
     pub(super) fn coded(code: u16, lines: Vec<Vec<u8>>, last: impl AsRef<[u8]>) -> Self {
-        Self {
-            code,
-            lines,
-            prefix_all: true,
-            last: last.as_ref().to_vec(),
-        }
+        Self { code, lines, prefix_all: true, last: last.as_ref().to_vec() }
     }
 
     /// Adds a middle line.
@@ -80,13 +65,7 @@ impl Answer {
 
 /// Appends text and CRLF with the guard described at [`Answer::write`].
 pub(super) fn put_line(text: &[u8], out: &mut BytesMut) {
-    out.extend(text.iter().map(|&b| {
-        if matches!(b, b'\r' | b'\n' | 0) {
-            b'?'
-        } else {
-            b
-        }
-    }));
+    out.extend(text.iter().map(|&b| if matches!(b, b'\r' | b'\n' | 0) { b'?' } else { b }));
     out.put_slice(b"\r\n");
 }
 
@@ -104,19 +83,13 @@ mod tests {
     fn shapes_are_those_of_rfc_959() {
         assert_eq!(text(&Answer::line(200, "OK.")), "200 OK.\r\n");
         let listing = Answer::listing(211, "Extensions supported", "End.").with("SIZE");
-        assert_eq!(
-            text(&listing),
-            "211-Extensions supported\r\n SIZE\r\n211 End.\r\n"
-        );
+        assert_eq!(text(&listing), "211-Extensions supported\r\n SIZE\r\n211 End.\r\n");
         let coded = Answer::coded(550, vec![b"a".to_vec(), b"b".to_vec()], "End.");
         assert_eq!(text(&coded), "550-a\r\n550-b\r\n550 End.\r\n");
     }
 
     #[test]
     fn line_ends_inside_a_text_never_reach_the_wire() {
-        assert_eq!(
-            text(&Answer::line(257, "\"/a\r\n226 x\0\"")),
-            "257 \"/a??226 x?\"\r\n"
-        );
+        assert_eq!(text(&Answer::line(257, "\"/a\r\n226 x\0\"")), "257 \"/a??226 x?\"\r\n");
     }
 }

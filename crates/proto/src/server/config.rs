@@ -1,5 +1,6 @@
 //! What the administrator decides about a control connection.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 /// One checksum the data side can compute, as FEAT lists it after login.
@@ -14,10 +15,7 @@ pub struct ChecksumAlgorithm {
 impl ChecksumAlgorithm {
     /// An algorithm with its preference.
     pub fn new(name: &str, preference: u16) -> Self {
-        Self {
-            name: name.to_ascii_uppercase(),
-            preference,
-        }
+        Self { name: name.to_ascii_uppercase(), preference }
     }
 }
 
@@ -28,6 +26,9 @@ pub struct ServerConfig {
     pub host: String,
     /// Software name and version, in the greeting and in SITE VERSION.
     pub software: String,
+    /// Address at which clients reach the control connection; EPSV names a listener's address only when it differs
+    /// (a data node on another host). `None`: never.
+    pub control_address: Option<IpAddr>,
     /// Lines shown before the greeting's last line; `None`: a one-line greeting.
     pub banner: Option<String>,
     /// Time allowed until a login succeeds; default 120 s.
@@ -71,6 +72,7 @@ impl Default for ServerConfig {
         Self {
             host: "localhost".into(),
             software: concat!("Whimbrel ", env!("CARGO_PKG_VERSION")).into(),
+            control_address: None,
             banner: None,
             login_timeout: Duration::from_secs(120),
             idle_timeout: Duration::from_secs(600),
@@ -95,14 +97,8 @@ impl Default for ServerConfig {
 
 /// The reference server's list with its preferences.
 fn default_checksums() -> Vec<ChecksumAlgorithm> {
-    [
-        ("MD5", 10),
-        ("ADLER32", 10),
-        ("SHA1", 10),
-        ("SHA256", 11),
-        ("SHA512", 12),
-    ]
-    .into_iter()
-    .map(|(name, preference)| ChecksumAlgorithm::new(name, preference))
-    .collect()
+    [("MD5", 10), ("ADLER32", 10), ("SHA1", 10), ("SHA256", 11), ("SHA512", 12)]
+        .into_iter()
+        .map(|(name, preference)| ChecksumAlgorithm::new(name, preference))
+        .collect()
 }

@@ -1,18 +1,7 @@
 //! What the machine tells its driver, and what it is told about logins.
 
-use std::fmt;
-
+pub use crate::command::Secret;
 use crate::op::{Op, OpId};
-
-/// Bytes that must not reach a log; `Debug` hides them.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Secret(pub Vec<u8>);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Secret(..)")
-    }
-}
 
 /// Something for the driver to do or to record.
 #[derive(Debug, Clone, PartialEq, Eq)]

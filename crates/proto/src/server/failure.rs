@@ -1,7 +1,7 @@
 //! Failures of the data side as replies.
 
 use super::answer::Answer;
-use crate::op::{Failure, FailureKind};
+use crate::op::{Failure, FailureKind, Outcome};
 
 /// How clients are told about one class of failure.
 struct Shape {
@@ -11,17 +11,11 @@ struct Shape {
 }
 
 const fn structured(code: u16, name: &'static str, errno: i32, text: &'static str) -> Shape {
-    Shape {
-        code,
-        structured: Some((name, errno, text)),
-    }
+    Shape { code, structured: Some((name, errno, text)) }
 }
 
 const fn plain(code: u16) -> Shape {
-    Shape {
-        code,
-        structured: None,
-    }
+    Shape { code, structured: None }
 }
 
 const DATA_CHANNEL: &str = "DATA_CHANNEL_COMMUNICATION_FAILURE";
@@ -31,9 +25,7 @@ const DATA_CHANNEL: &str = "DATA_CHANNEL_COMMUNICATION_FAILURE";
 const fn shape(kind: FailureKind) -> Shape {
     match kind {
         FailureKind::NotFound => structured(550, "PATH_NOT_FOUND", 2, "No such file or directory"),
-        FailureKind::PermissionDenied => {
-            structured(550, "PERMISSION_DENIED", 13, "Permission denied")
-        }
+        FailureKind::PermissionDenied => structured(550, "PERMISSION_DENIED", 13, "Permission denied"),
         FailureKind::NotADirectory => structured(550, "NOT_A_DIRECTORY", 20, "Not a directory"),
         FailureKind::IsADirectory => structured(550, "IS_A_DIRECTORY", 21, "Is a directory"),
         FailureKind::Exists => structured(553, "PATH_EXISTS", 17, "File exists"),
@@ -43,9 +35,7 @@ const fn shape(kind: FailureKind) -> Shape {
         FailureKind::Quota => structured(552, "QUOTA_EXCEEDED", 122, "Disk quota exceeded"),
         FailureKind::Checksum => structured(550, "INCORRECT_CHECKSUM", 0, "Bad checksum"),
         FailureKind::CannotConnect => structured(425, DATA_CHANNEL, 111, "Connection refused"),
-        FailureKind::ConnectionBroken => {
-            structured(426, DATA_CHANNEL, 104, "Connection reset by peer")
-        }
+        FailureKind::ConnectionBroken => structured(426, DATA_CHANNEL, 104, "Connection reset by peer"),
         FailureKind::BadData => structured(426, DATA_CHANNEL, 71, "Protocol error"),
         FailureKind::Busy => structured(450, "INTERNAL_ERROR", 16, "Device or resource busy"),
         FailureKind::Other => structured(451, "INTERNAL_ERROR", 5, "Input/output error"),
@@ -69,18 +59,9 @@ pub(super) fn answer(failure: &Failure) -> Answer {
     } else if errno != 0 {
         lines.push(format!("GridFTP-Errno: {errno}"));
     }
-    lines.extend(
-        failure
-            .text
-            .lines()
-            .map(|line| format!("GridFTP-Reason: {line}")),
-    );
+    lines.extend(failure.text.lines().map(|line| format!("GridFTP-Reason: {line}")));
     lines.push(format!("GridFTP-Error-String: {text}"));
-    Answer::coded(
-        code,
-        lines.into_iter().map(String::into_bytes).collect(),
-        "End.",
-    )
+    Answer::coded(code, lines.into_iter().map(String::into_bytes).collect(), "End.")
 }
 
 fn text_only(code: u16, text: &str) -> Answer {
@@ -90,4 +71,22 @@ fn text_only(code: u16, text: &str) -> Answer {
         1 => Answer::line(code, lines.remove(0)),
         _ => Answer::coded(code, lines, "End."),
     }
+}
+
+/// As [`answer`]; an outcome that does not fit its operation is an internal error.
+pub(super) fn unexpected(outcome: Outcome) -> Answer {
+    match outcome {
+        Outcome::Failed(failure) => answer(&failure),
+        _ => Answer::line(451, "Internal error: the outcome does not fit the command."),
+    }
+}
+
+/// PASV and its kin failed: 425, whatever the reason (RFC 959 §5.4).
+pub(super) fn no_data_connection(failure: &Failure) -> Answer {
+    text_only(425, &failure.text)
+}
+
+/// A change was asked of a read-only server.
+pub(super) fn read_only() -> Answer {
+    answer(&Failure { kind: FailureKind::PermissionDenied, text: "This server is read-only.".into(), checksums: None })
 }

@@ -46,11 +46,7 @@ impl Line {
 
 /// The verb of a line: its first word in upper case, at most 8 letters of it, so that logs stay short and clean.
 pub(super) fn verb(line: &[u8]) -> String {
-    line.iter()
-        .take_while(|b| b.is_ascii_alphabetic())
-        .take(8)
-        .map(|b| char::from(b.to_ascii_uppercase()))
-        .collect()
+    line.iter().take_while(|b| b.is_ascii_alphabetic()).take(8).map(|b| char::from(b.to_ascii_uppercase())).collect()
 }
 
 /// Bytes in, lines out.
@@ -110,6 +106,12 @@ impl Inbox {
         let line = self.waiting.pop_front()?;
         self.waiting_bytes -= line.len();
         Some(line)
+    }
+
+    /// Bytes held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.partial.capacity() + self.waiting_bytes
     }
 
     /// True if no line waits.
@@ -207,36 +209,20 @@ mod tests {
     #[test]
     fn telnet_interrupts_before_a_verb_are_dropped() {
         let mut inbox = Inbox::default();
-        assert_eq!(
-            inbox.feed(b"\xff\xf4\xff\xf2ABOR\r\n", 100).0,
-            Some(whole("ABOR"))
-        );
-        assert_eq!(
-            inbox.feed(b"\xff\xf4\xf2ABOR\r\n", 100).0,
-            Some(whole("ABOR"))
-        );
-        assert_eq!(
-            inbox.feed(b"\xff\xfb\x01NOOP\r\n", 100).0,
-            Some(whole("NOOP"))
-        );
+        assert_eq!(inbox.feed(b"\xff\xf4\xff\xf2ABOR\r\n", 100).0, Some(whole("ABOR")));
+        assert_eq!(inbox.feed(b"\xff\xf4\xf2ABOR\r\n", 100).0, Some(whole("ABOR")));
+        assert_eq!(inbox.feed(b"\xff\xfb\x01NOOP\r\n", 100).0, Some(whole("NOOP")));
         assert_eq!(inbox.feed(b"\xff\xfb\r\n", 100).0, Some(whole("")));
     }
 
     #[test]
     fn doubled_iac_is_one_byte() {
-        assert_eq!(
-            unescape_telnet(b"a\xff\xffb\xffc\xff\xff\xff\xff"),
-            b"a\xffb\xffc\xff\xff"
-        );
+        assert_eq!(unescape_telnet(b"a\xff\xffb\xffc\xff\xff\xff\xff"), b"a\xffb\xffc\xff\xff");
     }
 
     #[test]
     fn the_queue_refuses_too_many_lines_and_too_many_bytes() {
-        let config = ServerConfig {
-            pipeline_limit: 2,
-            pipeline_bytes: 10,
-            ..ServerConfig::default()
-        };
+        let config = ServerConfig { pipeline_limit: 2, pipeline_bytes: 10, ..ServerConfig::default() };
         let mut inbox = Inbox::default();
         assert!(inbox.queue(whole("NOOP"), &config));
         assert!(inbox.queue(whole("NOOP"), &config));

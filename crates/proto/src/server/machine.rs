@@ -31,8 +31,8 @@ pub struct ServerControl {
     draining: bool,
     closing: Option<CloseReason>,
     closed: bool,
-    /// End of the login or idle time.
-    deadline: Instant,
+    /// When the present wait began: for a login, or for the next command.
+    since: Instant,
 }
 
 /// The command that has no final reply yet.
@@ -66,7 +66,7 @@ impl ServerControl {
             draining: false,
             closing: None,
             closed: false,
-            deadline: now + config.login_timeout,
+            since: now,
             config,
         };
         login::greeting(&machine.config).write(&mut machine.out);
@@ -88,7 +88,7 @@ impl ServerControl {
 
     /// The client closed its side: the same as ABOR and QUIT (RFC 959 §4.1.1), unless QUIT already waits.
     pub fn handle_eof(&mut self, _now: Instant) {
-        if self.closing.is_some() || (self.running.is_some() && self.inbox.holds("QUIT")) {
+        if self.closing.is_some() || self.inbox.holds("QUIT") {
             return;
         }
         self.close(CloseReason::Eof);
@@ -101,24 +101,15 @@ impl ServerControl {
         }
         // A login that the driver still checks counts as late too: its verdict is ignored.
         Answer::line(421, "Idle Timeout: closing control connection.").write(&mut self.out);
-        let reason = if self.session.is_logged_in() {
-            CloseReason::IdleTimeout
-        } else {
-            CloseReason::LoginTimeout
-        };
+        let reason = if self.session.is_logged_in() { CloseReason::IdleTimeout } else { CloseReason::LoginTimeout };
         self.close(reason);
     }
 
     /// When [`Self::handle_timeout`] is due; `None` while an operation runs and after the end.
     pub fn poll_timeout(&self) -> Option<Instant> {
-        let runs_op = matches!(
-            &self.running,
-            Some(Running {
-                wait: Wait::Op { .. },
-                ..
-            })
-        );
-        (!runs_op && self.closing.is_none()).then_some(self.deadline)
+        let runs_op = matches!(&self.running, Some(Running { wait: Wait::Op { .. }, .. }));
+        let limit = if self.session.is_logged_in() { self.config.idle_timeout } else { self.config.login_timeout };
+        (!runs_op && self.closing.is_none()).then(|| self.since + limit)
     }
 
     /// Bytes for the client; commands that waited for room are carried out now.
@@ -141,9 +132,7 @@ impl ServerControl {
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
-        let reason = self
-            .closing
-            .filter(|_| !self.closed && self.out.is_empty())?;
+        let reason = self.closing.filter(|_| !self.closed && self.out.is_empty())?;
         self.closed = true;
         Some(ServerEvent::Closed(reason))
     }
@@ -156,26 +145,14 @@ impl ServerControl {
     /// The operation whose outcome is awaited.
     pub fn running_op(&self) -> Option<OpId> {
         match &self.running {
-            Some(Running {
-                op,
-                wait: Wait::Op { .. },
-                ..
-            }) => *op,
+            Some(Running { op, wait: Wait::Op { .. }, .. }) => *op,
             _ => None,
         }
     }
 
     /// The verdict on [`ServerEvent::Login`]; ignored when none is awaited.
     pub fn login(&mut self, now: Instant, outcome: LoginOutcome) {
-        if self.closing.is_some()
-            || !matches!(
-                &self.running,
-                Some(Running {
-                    wait: Wait::Login,
-                    ..
-                })
-            )
-        {
+        if self.closing.is_some() || !matches!(&self.running, Some(Running { wait: Wait::Login, .. })) {
             return;
         }
         let Some(running) = self.running.take() else {
@@ -185,7 +162,7 @@ impl ServerControl {
         let step = login::verdict(&mut self.session, &self.config, outcome);
         self.perform(running.verb, None, step);
         if accepted {
-            self.deadline = now + self.config.idle_timeout;
+            self.since = now;
         }
         self.work();
     }
@@ -195,11 +172,7 @@ impl ServerControl {
         if self.closing.is_some() {
             return;
         }
-        if let Some(Running {
-            op: Some(op),
-            wait: Wait::Op { task, .. },
-            ..
-        }) = &mut self.running
+        if let Some(Running { op: Some(op), wait: Wait::Op { task, .. }, .. }) = &mut self.running
             && *op == id
         {
             task.notice(notice, &mut self.out);
@@ -211,16 +184,11 @@ impl ServerControl {
         if self.closing.is_some() || self.running_op() != Some(id) {
             return;
         }
-        if let Some(Running {
-            verb,
-            op,
-            wait: Wait::Op { task, aborted },
-        }) = self.running.take()
-        {
-            let step = task.finish(&mut self.session, &self.config, outcome, aborted);
+        if let Some(Running { verb, op, wait: Wait::Op { task, aborted } }) = self.running.take() {
+            let step = task.finish(&mut self.session, &self.config, outcome, aborted, &mut self.out);
             self.perform(verb, op, step);
         }
-        self.deadline = now + self.config.idle_timeout;
+        self.since = now;
         self.work();
     }
 
@@ -230,18 +198,20 @@ impl ServerControl {
         self.work();
     }
 
+    /// Bytes of input and output held.
+    #[cfg(test)]
+    pub(super) fn held(&self) -> usize {
+        self.inbox.held() + self.out.len()
+    }
+
     fn max_line(&self) -> usize {
-        if self.session.is_logged_in() {
-            self.config.max_line
-        } else {
-            self.config.max_line_before_login
-        }
+        if self.session.is_logged_in() { self.config.max_line } else { self.config.max_line_before_login }
     }
 
     /// Queues one line and goes on; ABOR and STAT may act at once.
     fn take_line(&mut self, now: Instant, line: Line) {
         if self.session.is_logged_in() {
-            self.deadline = now + self.config.idle_timeout;
+            self.since = now;
         }
         if self.running.is_some() {
             match line.verb().as_str() {
@@ -261,11 +231,7 @@ impl ServerControl {
     /// ABOR while a command runs: stops its operation and cancels the transfers that wait (RFC 959 §4.1.3).
     fn abort(&mut self) {
         self.inbox.cancel(dispatch::is_transfer);
-        if let Some(Running {
-            op: Some(id),
-            wait: Wait::Op { aborted, .. },
-            ..
-        }) = &mut self.running
+        if let Some(Running { op: Some(id), wait: Wait::Op { aborted, .. }, .. }) = &mut self.running
             && !std::mem::replace(aborted, true)
         {
             self.events.push_back(ServerEvent::Abort { id: *id });
@@ -274,23 +240,13 @@ impl ServerControl {
 
     /// STAT while an operation runs and nothing waits before it: answered at once (RFC 959 §4.1.3).
     fn answer_status(&mut self, line: &Line) -> bool {
-        let Some(Running {
-            verb,
-            op: Some(_),
-            wait: Wait::Op { task, .. },
-            ..
-        }) = &self.running
-        else {
+        let Some(Running { verb, op: Some(_), wait: Wait::Op { task, .. }, .. }) = &self.running else {
             return false;
         };
         if !self.inbox.is_empty() || !line.is_bare() {
             return false;
         }
-        let answer = login::status(
-            &self.session,
-            &self.config,
-            Some((verb, task.bytes_moved())),
-        );
+        let answer = login::status(&self.session, &self.config, Some((verb, task.bytes_moved())));
         self.answer("STAT".into(), None, &answer);
         true
     }
@@ -299,8 +255,7 @@ impl ServerControl {
     fn work(&mut self) {
         while self.running.is_none() && self.closing.is_none() {
             if self.draining {
-                Answer::line(421, "Service shutting down, closing control connection.")
-                    .write(&mut self.out);
+                Answer::line(421, "Service shutting down, closing control connection.").write(&mut self.out);
                 return self.close(CloseReason::Drained);
             }
             if self.out.len() >= self.config.max_unsent {
@@ -322,11 +277,7 @@ impl ServerControl {
             }
             Step::Login { user, password } => {
                 self.events.push_back(ServerEvent::Login { user, password });
-                self.running = Some(Running {
-                    verb,
-                    op,
-                    wait: Wait::Login,
-                });
+                self.running = Some(Running { verb, op, wait: Wait::Login });
             }
             Step::Run { before, op, task } => {
                 if let Some(before) = before {
@@ -335,14 +286,7 @@ impl ServerControl {
                 let id = OpId(self.next_op);
                 self.next_op += 1;
                 self.events.push_back(ServerEvent::Run { id, op });
-                self.running = Some(Running {
-                    verb,
-                    op: Some(id),
-                    wait: Wait::Op {
-                        task: *task,
-                        aborted: false,
-                    },
-                });
+                self.running = Some(Running { verb, op: Some(id), wait: Wait::Op { task: *task, aborted: false } });
             }
             Step::Close(answer, reason) => {
                 self.answer(verb, op, &answer);
@@ -353,11 +297,7 @@ impl ServerControl {
 
     fn answer(&mut self, verb: String, op: Option<OpId>, answer: &Answer) {
         answer.write(&mut self.out);
-        self.events.push_back(ServerEvent::Answered {
-            verb,
-            op,
-            code: answer.code(),
-        });
+        self.events.push_back(ServerEvent::Answered { verb, op, code: answer.code() });
     }
 
     /// Ends the connection: what waits is dropped, what runs is aborted.

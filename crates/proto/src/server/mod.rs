@@ -6,15 +6,28 @@
 //! as [`ServerEvent::Run`] and come back through [`ServerControl::notice`] and [`ServerControl::outcome`].
 
 mod answer;
+mod checksum;
 mod config;
+mod data;
 mod dispatch;
 mod event;
 mod failure;
+mod feat;
+mod files;
+mod help;
 mod inbox;
+mod listing;
 mod login;
 mod machine;
+mod options;
+mod security;
 mod session;
+mod site;
 mod step;
+mod transfer;
+
+#[cfg(test)]
+mod tests;
 
 pub use config::{ChecksumAlgorithm, ServerConfig};
 pub use event::{CloseReason, Label, LoginOutcome, Secret, ServerEvent};

@@ -1,6 +1,11 @@
 //! What a connection remembers between commands.
 
+use std::ops::Range;
+use std::time::Duration;
+
 use super::config::ServerConfig;
+use crate::command::LayoutKind;
+use crate::op::{DataParams, Mode, Op};
 
 /// State of one login; REIN makes a fresh one.
 #[derive(Debug)]
@@ -11,6 +16,32 @@ pub(super) struct Session {
     pub(super) failures: u32,
     /// Working directory, absolute.
     pub(super) cwd: Vec<u8>,
+    /// What the next PASV or PORT freezes.
+    pub(super) params: DataParams,
+    /// Stripe layout, and the block size to use when it is Blocked.
+    pub(super) layout: LayoutKind,
+    /// Stripe block size, bytes.
+    pub(super) block_size: u64,
+    /// The data handle.
+    pub(super) data: DataHandle,
+    /// PASV and its kin wait for the transfer command (OPTS PASV AllowDelayed).
+    pub(super) allow_delayed: bool,
+    /// EPSV ALL was given (RFC 2428 §4).
+    pub(super) epsv_only: bool,
+    /// Marker intervals.
+    pub(super) markers: Markers,
+    /// Settings for the next transfer only.
+    pub(super) once: Once,
+    /// Facts of machine listings; `None`: the default set.
+    pub(super) facts: Option<Vec<String>>,
+    /// OPTS MLSR.
+    pub(super) recursion: Recursion,
+    /// Source of a rename under way.
+    pub(super) rename_from: Option<Vec<u8>>,
+    /// Target of a symbolic link under way.
+    pub(super) symlink_target: Option<Vec<u8>>,
+    /// The client doubles IAC in its arguments (RFC 854); GridFTP clients do not.
+    pub(super) telnet: bool,
 }
 
 /// Where the login stands.
@@ -33,17 +64,176 @@ pub(super) struct Account {
     pub(super) home: Vec<u8>,
 }
 
+/// What the next transfer uses.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum DataHandle {
+    /// Nothing: PASV or PORT is needed first.
+    None,
+    /// A delayed passive handle: this operation runs when the transfer command comes.
+    Delayed(PassiveKind, Op),
+    /// Listener or targets exist on the data side.
+    Ready {
+        /// Frozen mode.
+        mode: Mode,
+        /// Set by the first transfer in MODE E; later ones reuse the connections and must agree.
+        direction: Option<Direction>,
+    },
+}
+
+/// Which command asked for a passive handle; decides the shape of the reply.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum PassiveKind {
+    /// PASV.
+    Plain,
+    /// EPSV.
+    Extended,
+    /// SPAS, `true` with an address family: the long address form.
+    Striped(bool),
+    /// `pasv` of GET and PUT (GFD.47 §3.2).
+    V2,
+}
+
+/// Which way the bytes go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Direction {
+    /// To the client or its other server.
+    Sending,
+    /// From there.
+    Receiving,
+}
+
+/// Marker intervals; `None`: no markers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Markers {
+    /// 112 while receiving (TREV PERF).
+    pub(super) performance: Option<Duration>,
+    /// 111 while receiving (TREV RESTART).
+    pub(super) ranges: Option<Duration>,
+    /// 112 while sending (OPTS RETR Markers).
+    pub(super) sending: Option<Duration>,
+    /// 113 while hashing (OPTS CKSM Markers).
+    pub(super) hashing: Option<Duration>,
+}
+
+/// Settings that the next transfer consumes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Once {
+    /// Ranges the receiver has (REST).
+    pub(super) restart: Option<Vec<Range<u64>>>,
+    /// Announced size, bytes (ALLO).
+    pub(super) size: Option<u64>,
+    /// Algorithm and digest (SCKS, SITE STORATTR).
+    pub(super) checksum: Option<(String, String)>,
+    /// Modification time (SITE STORATTR).
+    pub(super) modified: Option<(i64, u32)>,
+}
+
+/// How MLSR walks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Recursion {
+    pub(super) continue_on_error: bool,
+    pub(super) follow_links: bool,
+}
+
 impl Session {
-    pub(super) fn new(_config: &ServerConfig) -> Self {
+    /// A connection before its login.
+    pub(super) fn new(config: &ServerConfig) -> Self {
         Self {
             phase: Phase::Fresh,
             failures: 0,
             cwd: b"/".to_vec(),
+            // TYPE A, MODE S: RFC 959 §5.1.
+            params: DataParams { ascii: true, ..DataParams::default() },
+            layout: LayoutKind::Blocked,
+            block_size: 1 << 20,
+            data: DataHandle::None,
+            allow_delayed: false,
+            epsv_only: false,
+            markers: Markers {
+                performance: Some(config.performance_interval),
+                ranges: Some(config.range_interval),
+                sending: None,
+                hashing: None,
+            },
+            once: Once::default(),
+            facts: None,
+            recursion: Recursion { continue_on_error: true, follow_links: false },
+            rename_from: None,
+            symlink_target: None,
+            telnet: true,
         }
     }
 
     /// True after a successful login.
     pub(super) fn is_logged_in(&self) -> bool {
-        matches!(self.phase, Phase::In(_))
+        self.account().is_some()
+    }
+
+    /// Who is logged in.
+    pub(super) fn account(&self) -> Option<&Account> {
+        match &self.phase {
+            Phase::In(account) => Some(account),
+            Phase::Fresh | Phase::Named(_) => None,
+        }
+    }
+
+    /// Mode that the next transfer will have, as frozen in its handle.
+    pub(super) fn handle_mode(&self) -> Mode {
+        match &self.data {
+            DataHandle::Ready { mode, .. } => *mode,
+            DataHandle::Delayed(_, Op::Passive { params, .. }) => params.mode,
+            DataHandle::Delayed(..) | DataHandle::None => self.params.mode,
+        }
+    }
+
+    /// The absolute form of a path as a client gives it: `~` is the home directory, the rest counts from the working
+    /// directory. `..` stays: the data side resolves and confines.
+    pub(super) fn resolve(&self, path: &[u8]) -> Vec<u8> {
+        let home = self.account().map_or(b"/".as_slice(), |account| &account.home);
+        match path {
+            [] => self.cwd.clone(),
+            [b'/', ..] => path.to_vec(),
+            [b'~'] => home.to_vec(),
+            [b'~', b'/', rest @ ..] => join(home, rest),
+            _ => join(&self.cwd, path),
+        }
+    }
+
+    /// As [`Self::resolve`]; the working directory if no path is given.
+    pub(super) fn resolve_or_cwd(&self, path: Option<&[u8]>) -> Vec<u8> {
+        self.resolve(path.unwrap_or_default())
+    }
+}
+
+fn join(base: &[u8], rest: &[u8]) -> Vec<u8> {
+    let mut path = base.to_vec();
+    if path.last() != Some(&b'/') {
+        path.push(b'/');
+    }
+    path.extend_from_slice(rest);
+    path
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn paths_count_from_the_working_directory_or_home() {
+        let mut session = Session::new(&ServerConfig::default());
+        assert_eq!(session.resolve(b"a b"), b"/a b");
+        session.phase = Phase::In(Account { user: "u".into(), home: b"/home/u".to_vec() });
+        session.cwd = b"/data".to_vec();
+        for (given, absolute) in [
+            (&b"x/../y"[..], &b"/data/x/../y"[..]),
+            (b"/x", b"/x"),
+            (b"~", b"/home/u"),
+            (b"~/z", b"/home/u/z"),
+            (b"~z", b"/data/~z"),
+            (b"", b"/data"),
+            (b"\xff", b"/data/\xff"),
+        ] {
+            assert_eq!(session.resolve(given), absolute);
+        }
     }
 }

@@ -1,0 +1,93 @@
+//! FEAT (RFC 2389 §3).
+
+use super::answer::Answer;
+use super::config::ServerConfig;
+
+/// Facts that MLSx can give, in the form of RFC 3659 §7.8: those with `*` are in the default set.
+const FACTS: [(&str, bool); 13] = [
+    ("Type", true),
+    ("Size", true),
+    ("Modify", true),
+    ("Perm", true),
+    ("Charset", false),
+    ("UNIX.mode", true),
+    ("UNIX.owner", true),
+    ("UNIX.uid", true),
+    ("UNIX.group", true),
+    ("UNIX.gid", true),
+    ("Unique", true),
+    ("UNIX.slink", true),
+    ("X.count", false),
+];
+
+/// Features that are always there: GridFTP's labels as the reference server writes them, then those it implements
+/// without saying so, then what everyday clients look for.
+const ALWAYS: [&str; 29] = [
+    "STORATTR",
+    "MFMT",
+    "WHOAMI",
+    "MLSR",
+    "MLSC",
+    "UTF8",
+    "LANG EN",
+    "PARALLEL",
+    "SIZE",
+    "ERET",
+    "ESTO",
+    "SPAS",
+    "SPOR",
+    "REST STREAM",
+    "MDTM",
+    "PASV AllowDelayed;",
+    "GETPUT",
+    "SBUF",
+    "ABUF",
+    "SCKS",
+    "MLSD",
+    "EPSV",
+    "EPRT",
+    "TVFS",
+    "CLNT",
+    "SITE CHMOD",
+    "SITE UTIME",
+    "SITE SYMLINK",
+    "TREV",
+];
+
+/// The reply to FEAT; the CKSM line appears only after login, as on the reference server.
+pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_in: bool) -> Answer {
+    let mut answer = Answer::listing(211, "Extensions supported", "End.");
+    if logged_in && !config.checksums.is_empty() {
+        let list = config.checksums.iter().map(|sum| format!("{}:{};", sum.name, sum.preference));
+        answer.push(format!("CKSM {}", list.collect::<String>()));
+    }
+    answer.push(format!("MLST {}", fact_list(facts)));
+    ALWAYS.iter().for_each(|feature| answer.push(feature));
+    if config.data_nonce {
+        answer.push("DCNONCE");
+    }
+    if config.reverse {
+        answer.push("REVERSE");
+    }
+    config.extra_features.iter().for_each(|feature| answer.push(feature));
+    answer
+}
+
+/// `Type*;Size*;…`: every fact, a star behind those in force (RFC 3659 §7.8).
+fn fact_list(chosen: Option<&[String]>) -> String {
+    let in_force = |name: &str, default: bool| chosen.map_or(default, |chosen| chosen.iter().any(|fact| fact == name));
+    FACTS.iter().map(|&(name, default)| format!("{name}{};", if in_force(name, default) { "*" } else { "" })).collect()
+}
+
+/// The known facts among those named, in our spelling; unknown ones are ignored (RFC 3659 §7.9).
+pub(super) fn known_facts<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut known: Vec<String> = Vec::new();
+    for name in names {
+        if let Some((fact, _)) = FACTS.iter().find(|(fact, _)| fact.eq_ignore_ascii_case(name.trim()))
+            && !known.iter().any(|k| k == fact)
+        {
+            known.push((*fact).to_owned());
+        }
+    }
+    known
+}

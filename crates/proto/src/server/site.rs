@@ -1,0 +1,140 @@
+//! SITE (RFC 959 §4.1.3): the words of GridFTP servers and of everyday clients.
+
+use super::answer::Answer;
+use super::config::ServerConfig;
+use super::event::Label;
+use super::session::Session;
+use super::step::Step;
+use super::{checksum, files, help, options};
+use crate::command::{BufferVerb, Secret, Site, quote_pairs};
+use crate::op::Op;
+use crate::timeval::Timestamp;
+
+/// One SITE command; all of GCT practice unless a handler says otherwise.
+pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> Step {
+    match site {
+        Site::Help(topic) => Step::Answer(help::site_help(topic.as_deref())),
+        Site::WhoAmI => who_am_i(session),
+        Site::Version => Step::Answer(Answer::line(200, &config.software)),
+        Site::ClientInfo(pairs) => client_info(session, &pairs),
+        Site::TaskId(id) => Step::Label(Label::TaskId(id), ok()),
+        Site::StorAttr(pairs) => attributes(session, config, &pairs),
+        Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
+        Site::DcNonce(secret) => nonce(session, config, &secret),
+        Site::SymlinkFrom(target) => {
+            session.symlink_target = Some(target);
+            Step::Answer(Answer::line(350, "OK. Send SITE SYMLINKTO with symlink name."))
+        }
+        Site::SymlinkTo(link) => match session.symlink_target.take() {
+            Some(target) => files::change(config, Op::Symlink { target, link: session.resolve(&link) }),
+            None => Step::Answer(Answer::line(503, "Send SITE SYMLINKFROM first.")),
+        },
+        Site::SetNetStack(stack) => stack_answer("network", &stack, &["default", "tcp"]),
+        Site::SetDiskStack(stack) => stack_answer("file", &stack, &["default", "file"]),
+        other => on_names(session, config, other),
+    }
+}
+
+/// The words that change a file or directory, and those that do not exist.
+fn on_names(session: &Session, config: &ServerConfig, site: Site) -> Step {
+    let op = match site {
+        Site::Chmod { mode, path } => Op::SetMode { path: session.resolve(&path), mode },
+        Site::Chgrp { group, path } => match String::from_utf8(group) {
+            Ok(group) => Op::SetGroup { path: session.resolve(&path), group },
+            Err(_) => return Step::Answer(Answer::line(501, "A group is a name or a number.")),
+        },
+        Site::Symlink { target, link } => Op::Symlink { target, link: session.resolve(&link) },
+        Site::Utime { modify, path } => {
+            Op::SetModified { path: session.resolve(&path), seconds: modify.secs, nanoseconds: modify.nanos }
+        }
+        Site::Rdel(path) => Op::DeleteTree(session.resolve(&path)),
+        Site::Trnc { length, path } => Op::Truncate { path: session.resolve(&path), size: length },
+        Site::Unknown { verb, .. } => return Step::Answer(not_there(500, &verb)),
+        other => return Step::Answer(not_there(502, word(&other))),
+    };
+    files::change(config, op)
+}
+
+/// Known words of the reference server that this one does without.
+fn word(site: &Site) -> &'static [u8] {
+    match site {
+        Site::Dsi(_) => b"DSI",
+        Site::Upas(_) => b"UPAS",
+        Site::Uprt(_) => b"UPRT",
+        Site::Http(_) => b"HTTP",
+        Site::Sharing(_) => b"SHARING",
+        Site::Restrict(_) => b"RESTRICT",
+        Site::Chroot(_) => b"CHROOT",
+        Site::AuthzAssert(_) => b"AUTHZ_ASSERT",
+        Site::Fault(_) => b"FAULT",
+        _ => b"command",
+    }
+}
+
+fn not_there(code: u16, word: &[u8]) -> Answer {
+    Answer::line(code, [b"SITE ", word, b" is not implemented."].concat())
+}
+
+fn ok() -> Answer {
+    Answer::line(250, "OK.")
+}
+
+/// WHOAMI, SITE WHOAMI: the local user.
+pub(super) fn who_am_i(session: &Session) -> Step {
+    let user = session.account().map_or("", |account| account.user.as_str());
+    Step::Answer(Answer::line(200, user))
+}
+
+/// A client that names itself so is a GridFTP client, and those do not speak Telnet.
+fn client_info(session: &mut Session, pairs: &[(String, Vec<u8>)]) -> Step {
+    session.telnet = false;
+    Step::Label(Label::ClientInfo(quote_pairs(pairs)), ok())
+}
+
+fn buffer_size(session: &mut Session, verb: BufferVerb, bytes: u64) -> Step {
+    options::buffer(session, verb.side(), bytes, "Site Command Successful.")
+}
+
+/// SITE DCNONCE (our own): what data connections of the next handle present, 16 bytes.
+fn nonce(session: &mut Session, config: &ServerConfig, secret: &Secret) -> Step {
+    match <[u8; 16]>::try_from(secret.0.as_slice()) {
+        Ok(nonce) if config.data_nonce => {
+            session.params.nonce = Some(nonce);
+            Step::Answer(ok())
+        }
+        Ok(_) => Step::Answer(not_there(502, b"DCNONCE")),
+        Err(_) => Step::Answer(Answer::line(501, "DCNONCE is 32 hexadecimal digits.")),
+    }
+}
+
+/// SITE STORATTR: attributes of the next received file; all are checked before any is kept, unknown ones are ignored.
+fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Vec<u8>)]) -> Step {
+    let (mut modified, mut checksum) = (None, None);
+    for (key, value) in pairs {
+        let key = key.to_ascii_lowercase();
+        if key == "modify" {
+            match Timestamp::parse(value) {
+                Ok(time) => modified = Some((time.secs, time.nanos)),
+                Err(_) => return Step::Answer(Answer::line(501, "modify is YYYYMMDDHHMMSS.")),
+            }
+        } else if let Some(algorithm) = key.strip_prefix("checksum.") {
+            match checksum::expect(config, algorithm, &String::from_utf8_lossy(value)) {
+                Ok(expected) => checksum = Some(expected),
+                Err(refusal) => return Step::Answer(refusal),
+            }
+        }
+    }
+    session.once.modified = modified.or(session.once.modified);
+    session.once.checksum = checksum.or_else(|| session.once.checksum.take());
+    Step::Answer(ok())
+}
+
+/// SITE SETNETSTACK, SITE SETDISKSTACK: only the stack that is there anyway.
+fn stack_answer(kind: &str, stack: &[u8], known: &[&str]) -> Step {
+    let plain = stack.trim_ascii().to_ascii_lowercase();
+    if known.iter().any(|name| name.as_bytes() == plain) {
+        return Step::Answer(ok());
+    }
+    let text = [format!("This {kind} driver stack is not available: ").as_bytes(), stack].concat();
+    Step::Answer(Answer::line(504, text))
+}

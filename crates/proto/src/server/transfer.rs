@@ -1,0 +1,224 @@
+//! RETR, STOR and their kin: from the one-shot settings to an operation, from its notices to replies.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Duration;
+
+use bytes::BytesMut;
+
+use super::answer::Answer;
+use super::config::ServerConfig;
+use super::data;
+use super::failure;
+use super::session::{Direction, Once, Session};
+use super::step::Step;
+use crate::op::{ListSpec, Mode, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use crate::ranges;
+
+/// A transfer that waits for its data handle.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Transfer {
+    /// Which way.
+    pub(super) direction: Direction,
+    what: What,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum What {
+    Send(SendSpec),
+    Receive(Box<ReceiveSpec>),
+    List(ListSpec),
+}
+
+impl Transfer {
+    /// A listing over the data handle.
+    pub(super) fn listing(spec: ListSpec) -> Self {
+        Self { direction: Direction::Sending, what: What::List(spec) }
+    }
+
+    /// The operation on a handle of this mode: markers exist in MODE E only, and in MODE S the offsets of ESTO A and
+    /// REST add up to where the stream begins.
+    pub(super) fn into_op(self, mode: Mode) -> Op {
+        match self.what {
+            What::Send(spec) => Op::Send(spec),
+            What::List(spec) => Op::SendListing(spec),
+            What::Receive(mut spec) => {
+                if mode == Mode::Stream {
+                    spec.performance_interval = None;
+                    spec.range_interval = None;
+                }
+                Op::Receive(*spec)
+            }
+        }
+    }
+}
+
+/// RETR (RFC 959 §4.1.3), ERET P (GFD.20 §3.4): `REST` counts inside the part.
+pub(super) fn send(session: &mut Session, path: &[u8], part: Part) -> Transfer {
+    let once = std::mem::take(&mut session.once);
+    Transfer {
+        direction: Direction::Sending,
+        what: What::Send(SendSpec {
+            path: session.resolve(path),
+            offset: part.offset,
+            length: part.length,
+            done: once.restart.unwrap_or_default(),
+            performance_interval: session.markers.sending,
+        }),
+    }
+}
+
+/// A part of a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Part {
+    /// First byte.
+    pub(super) offset: u64,
+    /// Bytes; `None`: to the end.
+    pub(super) length: Option<u64>,
+}
+
+impl Part {
+    /// All of it.
+    pub(super) const WHOLE: Self = Self { offset: 0, length: None };
+}
+
+/// How a receive was asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Store {
+    /// STOR, PUT.
+    Plain,
+    /// ESTO A with its offset.
+    Adjusted(u64),
+    /// APPE.
+    Append,
+    /// STOU.
+    Unique,
+}
+
+/// STOR, APPE, STOU (RFC 959 §4.1.3), ESTO A (GFD.20 §3.4), PUT (GFD.47 §3.2); `Err` is the refusal.
+pub(super) fn receive(
+    session: &mut Session,
+    config: &ServerConfig,
+    path: &[u8],
+    store: Store,
+) -> Result<Transfer, Answer> {
+    if config.read_only {
+        session.once = Once::default();
+        return Err(failure::read_only());
+    }
+    let stream = session.handle_mode() == Mode::Stream;
+    let once = std::mem::take(&mut session.once);
+    let write = write_kind(store, once.restart, stream).ok_or_else(|| Answer::line(501, "Offset out of range."))?;
+    let spec = ReceiveSpec {
+        path: session.resolve(path),
+        write,
+        expected_size: once.size,
+        expected_checksum: once.checksum,
+        modified: once.modified,
+        performance_interval: session.markers.performance,
+        range_interval: session.markers.ranges,
+    };
+    Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
+}
+
+/// `REST 0` is no restart: clients send it to withdraw an earlier one (RFC 3659 §5.3).
+fn write_kind(store: Store, restart: Option<Vec<Range<u64>>>, stream: bool) -> Option<WriteKind> {
+    Some(match (store, restart) {
+        (Store::Plain, None) => WriteKind::Replace,
+        (Store::Plain, Some(done)) => WriteKind::Restart { done },
+        (Store::Adjusted(offset), None) => WriteKind::Adjusted { offset },
+        (Store::Adjusted(offset), Some(done)) => {
+            let skipped = done.first().filter(|_| stream).map_or(0, |range| range.end);
+            WriteKind::Adjusted { offset: offset.checked_add(skipped)? }
+        }
+        (Store::Append, _) => WriteKind::Append,
+        (Store::Unique, _) => WriteKind::Unique,
+    })
+}
+
+/// What a running transfer has told so far.
+#[derive(Debug)]
+pub(super) struct Progress {
+    /// Which way.
+    pub(super) direction: Direction,
+    /// 150 or 125 went out.
+    pub(super) opened: bool,
+    /// Bytes by stripe, from the 112 markers.
+    moved: BTreeMap<u16, u64>,
+}
+
+impl Progress {
+    /// Nothing has happened.
+    pub(super) fn new(direction: Direction) -> Self {
+        Self { direction, opened: false, moved: BTreeMap::new() }
+    }
+
+    /// Bytes moved, if markers told.
+    pub(super) fn bytes_moved(&self) -> Option<u64> {
+        (!self.moved.is_empty()).then(|| self.moved.values().fold(0, |sum: u64, &n| sum.saturating_add(n)))
+    }
+
+    /// 150 or 125 (RFC 959 §5.4), 112 (GFD.20 §4.2), 111 (GFD.20 §3.2.5).
+    pub(super) fn notice(&mut self, notice: Notice, out: &mut BytesMut) {
+        match notice {
+            Notice::Opened { reused, unique_name } if !self.opened => {
+                self.opened = true;
+                opened_answer(reused, unique_name.as_deref()).write(out);
+            }
+            Notice::Performance { stripe, stripes, bytes, at_ms } => {
+                // A bound for a data side gone wrong: real servers have a few hundred stripes at most.
+                if self.moved.len() < 4096 {
+                    self.moved.insert(stripe, bytes);
+                }
+                performance_marker(stripe, stripes, bytes, at_ms).write(out);
+            }
+            Notice::Ranges(new) if !new.is_empty() => {
+                Answer::line(111, format!("Range Marker {}", ranges::format(&new))).write(out);
+            }
+            Notice::Opened { .. } | Notice::Ranges(_) | Notice::Hashed { .. } | Notice::Lines(_) => {}
+        }
+    }
+
+    /// 226, or why not; a 1xx always comes before a 226, because clients start their data on it.
+    pub(super) fn finish(mut self, session: &mut Session, outcome: Outcome, aborted: bool, out: &mut BytesMut) -> Step {
+        let succeeded = !matches!(outcome, Outcome::Failed(_));
+        if succeeded && !self.opened {
+            self.notice(Notice::Opened { reused: false, unique_name: None }, out);
+        }
+        data::settle(session, &self, succeeded);
+        Step::Answer(match outcome {
+            Outcome::Failed(_) if aborted => Answer::line(426, "Transfer aborted."),
+            Outcome::Failed(failure) => failure::answer(&failure),
+            _ => Answer::line(226, "Transfer Complete."),
+        })
+    }
+}
+
+/// RFC 1123 §4.1.2.9 gives the form that tells the name STOU chose.
+fn opened_answer(reused: bool, unique_name: Option<&[u8]>) -> Answer {
+    let code = if reused { 125 } else { 150 };
+    match unique_name {
+        Some(name) => Answer::line(code, [b"FILE: ", name].concat()),
+        None if reused => Answer::line(125, "Beginning transfer; reusing existing data connection."),
+        None => Answer::line(150, "Beginning transfer."),
+    }
+}
+
+/// 112 (GFD.20 §4.2).
+fn performance_marker(stripe: u16, stripes: u16, bytes: u64, at_ms: u64) -> Answer {
+    Answer::listing(112, "Perf Marker", "End.")
+        .with(format!("Timestamp: {}", timestamp(at_ms)))
+        .with(format!("Stripe Index: {stripe}"))
+        .with(format!("Stripe Bytes Transferred: {bytes}"))
+        .with(format!("Total Stripe Count: {stripes}"))
+}
+
+/// Seconds with one decimal, as in 112 and 113.
+pub(super) fn timestamp(at_ms: u64) -> String {
+    format!("{}.{}", at_ms / 1000, at_ms % 1000 / 100)
+}
+
+/// OPTS RETR Markers, OPTS CKSM Markers, TREV: 0 means none.
+pub(super) fn interval(seconds: u64) -> Option<Duration> {
+    (seconds > 0).then(|| Duration::from_secs(seconds))
+}
