@@ -1,5 +1,5 @@
 //! Memory keeps every promise.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use whimbrel_connector::memory::Memory;
 

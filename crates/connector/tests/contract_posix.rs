@@ -1,5 +1,5 @@
 //! POSIX keeps every promise, with the kernel's path resolution and with our own.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use tempfile::TempDir;
 use whimbrel_connector::contract_tests;

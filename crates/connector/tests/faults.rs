@@ -1,5 +1,5 @@
 //! The fault wrapper is transparent until told otherwise, and reaches every method.
-#![allow(missing_docs)]
+#![allow(missing_docs, clippy::unwrap_used)]
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -108,7 +108,7 @@ fn a_failure_can_last_until_healed() {
     let script = Script::new();
     let (storage, session) = storage(&script);
     script.fail(Operation::WriteAt, Calls::From(2), FaultCode::NoSpace, When::Before);
-    let mut write = || call(&storage, &session, Operation::WriteAt);
+    let write = || call(&storage, &session, Operation::WriteAt);
     write().unwrap();
     assert!(write().is_err() && write().is_err());
     script.heal();

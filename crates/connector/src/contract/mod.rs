@@ -64,6 +64,7 @@ macro_rules! contract_cases {
             update_creates_what_is_missing
             replace_throws_leftovers_away
             a_writer_that_was_taken_over_cannot_commit
+            an_update_of_a_file_replaced_meanwhile_cannot_commit
             commit_cuts_and_extends_to_the_size_asked_for
             sessions_survive_the_journey_to_another_host
             foreign_sessions_are_refused

@@ -172,6 +172,19 @@ pub fn a_writer_that_was_taken_over_cannot_commit(a: &dyn Connector, b: &dyn Con
     assert_eq!(load(a, &path("file")), b"SECOND");
 }
 
+pub fn an_update_of_a_file_replaced_meanwhile_cannot_commit(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().update_in_place {
+        return;
+    }
+    store(a, &path("file"), b"old");
+    let update = ok(a.begin(&path("file"), &UPDATE));
+    put(a, &update, 0, b"lost");
+    store(b, &path("file"), b"new");
+    let late = a.commit(&update, &[], &Attributes::default());
+    refused(late, FaultCode::StorageBusy);
+    assert_eq!(load(a, &path("file")), b"new");
+}
+
 pub fn commit_cuts_and_extends_to_the_size_asked_for(a: &dyn Connector, _: &dyn Connector) {
     for (size, expected) in [(4, &b"0123"[..]), (12, b"0123456789\0\0"), (0, b"")] {
         let session = ok(a.begin(&path("file"), &REPLACE));

@@ -65,6 +65,9 @@ impl Memory {
             Ok(None) | Err(FaultCode::NotFound) => return Ok(None),
             Err(code) => return Err(code).on(op, path),
         };
+        if spot.found.as_ref().map(|node| node.kind()) == Some(Kind::Directory) {
+            return Ok(None);
+        }
         let staging = staging_path(&spot.path)?;
         let found = spot.dir.child(staging.name().unwrap_or_default());
         let found = found.on(op, path)?.filter(|n| n.kind() == Kind::File);
@@ -79,7 +82,7 @@ impl Memory {
             Some(node) if node.id == id => Ok(node),
             Some(_) => Err(Fault::new(FaultCode::StorageBusy, "write")
                 .on_path(session.path.as_bytes())
-                .detail("another writer started the same file anew")),
+                .detail("another writer replaced it")),
             None => Err(FaultCode::NotFound).on(OPEN, &session.path),
         }
     }

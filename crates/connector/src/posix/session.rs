@@ -126,9 +126,14 @@ impl Posix {
             return Ok(None);
         }
         let place = match self.root.place(path) {
-            Err(fault) if fault.code == FaultCode::NotFound => return Ok(None),
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::IsADirectory) => {
+                return Ok(None);
+            }
             other => other?,
         };
+        if place.found.as_ref().map(kind_of) == Some(Kind::Directory) {
+            return Ok(None);
+        }
         let staging = staging_path(&place.path)?;
         let found = self.unfinished_at(&place.dir, &staging).or_fault(op, path)?;
         Ok(found.map(|stat| self.caller.meta(&stat, None)))
@@ -170,7 +175,11 @@ impl Posix {
 
     fn reopen(&self, session: &WriteSession, token: &Token) -> Result<Arc<Handle>, Fault> {
         let (dir, name) = self.root.entry(&session.staging, OPEN)?;
-        let file = open_existing(&dir, name).or_fault(OPEN, &session.path)?;
+        let file = match open_existing(&dir, name) {
+            // Something else has the name now.
+            Err(Errno::LOOP | Errno::ISDIR) => return Err(taken(session)),
+            other => other.or_fault(OPEN, &session.path)?,
+        };
         let stat = statx_fd(&file).or_fault(OPEN, &session.path)?;
         if Identity::of(&stat) != token.identity {
             return Err(taken(session));
@@ -193,11 +202,20 @@ impl Posix {
         match token.manner {
             Manner::Special => self.describe(&handle, &session.path),
             Manner::InPlace => {
-                let stat = statx_fd(&handle.file).or_fault("commit", &session.path)?;
+                let stat = self.still_named(session, &token, &handle)?;
                 let changed = finalize(&handle, &stat, attributes, None, &session.path)?;
                 self.described(&handle, stat, changed, &session.path)
             }
             Manner::Staged => self.rename_staged(session, &token, &handle, attributes),
+        }
+    }
+
+    /// The file of an in-place session, if it still has its name: else its bytes are lost.
+    fn still_named(&self, session: &WriteSession, token: &Token, handle: &Handle) -> Result<Statx, Fault> {
+        let name = session.path.name().unwrap_or_default();
+        match statx_at(&handle.dir, name).or_fault("commit", &session.path)? {
+            stat if Identity::of(&stat) == token.identity => Ok(stat),
+            _ => Err(taken(session)),
         }
     }
 
@@ -412,9 +430,7 @@ fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {
 }
 
 fn taken(session: &WriteSession) -> Fault {
-    Fault::new(FaultCode::StorageBusy, "write")
-        .on_path(session.path.as_bytes())
-        .detail("another writer started the same file anew")
+    Fault::new(FaultCode::StorageBusy, "write").on_path(session.path.as_bytes()).detail("another writer replaced it")
 }
 
 /// The lock that makes comparing and renaming, or comparing and removing, one step.

@@ -1,0 +1,447 @@
+//! What only a real file system can show: escapes, devices, pipes, permissions, hidden names.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::fs;
+use std::io::{Read, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use tempfile::TempDir;
+use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, StoragePath, WriteIntent, WriteSession};
+use whimbrel_engine::{Fault, FaultCode};
+
+struct Lab {
+    dir: TempDir,
+}
+
+impl Lab {
+    /// A root `root` and a secret outside of it.
+    fn new() -> Self {
+        let dir = tempfile::tempdir().unwrap();
+        fs::create_dir(dir.path().join("root")).unwrap();
+        fs::create_dir(dir.path().join("outside")).unwrap();
+        fs::write(dir.path().join("outside/secret"), "secret").unwrap();
+        Self { dir }
+    }
+
+    fn host(&self, name: &str) -> std::path::PathBuf {
+        self.dir.path().join("root").join(name)
+    }
+
+    fn secret(&self) -> String {
+        fs::read_to_string(self.dir.path().join("outside/secret")).unwrap()
+    }
+
+    fn open(&self, options: PosixOptions) -> Posix {
+        Posix::open(&self.host(""), options).unwrap()
+    }
+
+    /// The storage with the kernel's path resolution and with our own.
+    fn both(&self) -> [Posix; 2] {
+        [false, true].map(|without_openat2| self.open(PosixOptions { without_openat2, ..PosixOptions::default() }))
+    }
+}
+
+fn path(bytes: impl AsRef<[u8]>) -> StoragePath {
+    StoragePath::resolve(&StoragePath::root(), bytes.as_ref()).unwrap()
+}
+
+fn intent(disposition: Disposition) -> WriteIntent {
+    WriteIntent { disposition, size: None }
+}
+
+fn begin(storage: &Posix, name: &str) -> Result<WriteSession, Fault> {
+    storage.begin(&path(name), &intent(Disposition::Replace))
+}
+
+fn store(storage: &Posix, name: &str, data: &[u8]) -> Result<(), Fault> {
+    let session = begin(storage, name)?;
+    storage.join(&session)?.write_at(0, data)?;
+    storage.commit(&session, &[], &Attributes::default())?;
+    Ok(())
+}
+
+fn code<T>(result: Result<T, Fault>) -> FaultCode {
+    match result {
+        Ok(_) => panic!("should have been refused"),
+        Err(fault) => fault.code,
+    }
+}
+
+#[test]
+fn links_cannot_lead_outside_the_root() {
+    let lab = Lab::new();
+    let outside = lab.dir.path().join("outside");
+    symlink(&outside, lab.host("absolute")).unwrap();
+    symlink("../outside", lab.host("relative")).unwrap();
+    symlink("../outside/secret", lab.host("file")).unwrap();
+    symlink("../../../../../../../../etc", lab.host("up")).unwrap();
+    symlink("/proc/self/root", lab.host("magic")).unwrap();
+    for storage in lab.both() {
+        for name in ["absolute/secret", "relative/secret", "file", "up/passwd", "magic/etc"] {
+            assert_eq!(code(storage.open_read(&path(name), None)), FaultCode::NotFound, "{name}");
+            assert_eq!(code(storage.stat(&path(name), Follow::Yes)), FaultCode::NotFound);
+            assert_eq!(code(begin(&storage, name)), FaultCode::NotFound, "{name}");
+            assert_eq!(code(storage.truncate(&path(name), 0)), FaultCode::NotFound);
+        }
+        for name in ["absolute", "relative", "up"] {
+            assert_eq!(code(storage.list(&path(name))), FaultCode::NotFound);
+            let below = path(format!("{name}/new"));
+            assert_eq!(code(storage.make_dir(&below)), FaultCode::NotFound);
+            assert_eq!(code(storage.symlink(b"x", &below)), FaultCode::NotFound);
+            assert_eq!(code(storage.remove_file(&below)), FaultCode::NotFound);
+            assert_eq!(code(storage.rename(&path("file"), &below)), FaultCode::NotFound);
+        }
+    }
+    assert_eq!(lab.secret(), "secret");
+    assert_eq!(fs::read_dir(outside).unwrap().count(), 1);
+}
+
+#[test]
+fn magic_links_of_proc_are_refused_even_inside_a_served_proc() {
+    for without_openat2 in [false, true] {
+        let options = PosixOptions { without_openat2, ..PosixOptions::default() };
+        let storage = Posix::open("/proc".as_ref(), options).unwrap();
+        let inside = format!("{}/root/etc/passwd", std::process::id());
+        assert!(storage.open_read(&path(&inside), None).is_err());
+        let fd = format!("{}/exe", std::process::id());
+        assert!(storage.open_read(&path(fd), None).is_err());
+    }
+}
+
+#[test]
+fn a_directory_swapped_with_a_link_never_leads_outside() {
+    let lab = Lab::new();
+    fs::create_dir(lab.host("dir")).unwrap();
+    fs::write(lab.host("dir/secret"), "harmless").unwrap();
+    symlink("../outside", lab.host("link")).unwrap();
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            let (dir, link, spare) = (lab.host("dir"), lab.host("link"), lab.host("spare"));
+            while !done.load(Ordering::Relaxed) {
+                fs::rename(&dir, &spare).unwrap();
+                fs::rename(&link, &dir).unwrap();
+                fs::rename(&dir, &link).unwrap();
+                fs::rename(&spare, &dir).unwrap();
+            }
+        });
+        for storage in lab.both() {
+            for round in 0..2000 {
+                if let Ok(reader) = storage.open_read(&path("dir/secret"), None) {
+                    let mut buffer = [0; 8];
+                    let count = reader.read_at(0, &mut buffer).unwrap();
+                    assert_eq!(&buffer[..count], b"harmless");
+                }
+                let _ = store(&storage, &format!("dir/new{}", round % 3), b"x");
+            }
+        }
+        done.store(true, Ordering::Relaxed);
+    });
+    let outside = fs::read_dir(lab.dir.path().join("outside")).unwrap();
+    assert_eq!(outside.count(), 1);
+    assert_eq!(lab.secret(), "secret");
+}
+
+#[test]
+fn removing_a_tree_under_attack_spares_what_is_outside() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    for _ in 0..30 {
+        fs::create_dir_all(lab.host("tree/sub")).unwrap();
+        (0..50).for_each(|i| fs::write(lab.host(&format!("tree/sub/{i}")), "x").unwrap());
+        symlink("../../outside", lab.host("link")).unwrap();
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                let _ = fs::rename(lab.host("tree/sub"), lab.host("moved"));
+                let _ = fs::rename(lab.host("link"), lab.host("tree/sub"));
+            });
+            let _ = storage.remove_tree(&path("tree"));
+        });
+        assert_eq!(lab.secret(), "secret");
+        for left in ["tree", "moved"] {
+            let _ = fs::remove_dir_all(lab.host(left));
+        }
+        let _ = fs::remove_file(lab.host("link"));
+    }
+}
+
+#[test]
+fn a_directory_of_thousands_of_directories_is_removed_whole() {
+    let lab = Lab::new();
+    for i in 0..3000 {
+        fs::create_dir_all(lab.host(&format!("tree/{i}/x"))).unwrap();
+        fs::write(lab.host(&format!("tree/{i}/f")), "x").unwrap();
+    }
+    let storage = lab.open(PosixOptions::default());
+    storage.remove_tree(&path("tree")).unwrap();
+    assert!(!lab.host("tree").exists());
+}
+
+#[test]
+fn device_nodes_are_opened_in_place() {
+    let storage = Posix::open("/dev".as_ref(), PosixOptions::default()).unwrap();
+    let before = fs::metadata("/dev/null").unwrap();
+    let wanted = Attributes { mode: Some(0o600), size: Some(5), durable: true, ..Attributes::default() };
+    for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Update] {
+        let session = storage.begin(&path("null"), &intent(disposition)).unwrap();
+        assert!(!session.rename);
+        let writer = storage.join(&session).unwrap();
+        writer.write_at(1 << 40, b"anything").unwrap();
+        writer.write_at(0, b"anything").unwrap();
+        writer.sync().unwrap();
+        let receipt = writer.finish().unwrap();
+        let meta = storage.commit(&session, &[receipt], &wanted).unwrap();
+        assert_eq!((meta.kind, meta.size), (Kind::CharacterDevice, 0));
+        storage.abandon(&session).unwrap();
+    }
+    let after = fs::metadata("/dev/null").unwrap();
+    assert_eq!((before.ino(), before.mode()), (after.ino(), after.mode()));
+    assert!(!std::path::Path::new("/dev/.null.whimbrel-part").exists());
+    let full = begin(&storage, "full").unwrap();
+    let result = storage.join(&full).unwrap().write_at(0, b"x");
+    assert_eq!(code(result), FaultCode::NoSpace);
+}
+
+#[test]
+fn zeros_never_end() {
+    let storage = Posix::open("/dev".as_ref(), PosixOptions::default()).unwrap();
+    let reader = storage.open_read(&path("zero"), None).unwrap();
+    let mut buffer = vec![7; 1 << 20];
+    for offset in [0, 5 << 40] {
+        buffer.fill(7);
+        assert_eq!(reader.read_at(offset, &mut buffer).unwrap(), 1 << 20);
+        assert!(buffer.iter().all(|&b| b == 0));
+    }
+    let meta = reader.meta().unwrap();
+    assert_eq!((meta.kind, meta.size), (Kind::CharacterDevice, 0));
+    assert!(reader.sendfile_source().is_none());
+    assert!(reader.data_ranges().unwrap().is_empty());
+}
+
+fn make_pipe(lab: &Lab) {
+    let mode = rustix::fs::Mode::from_raw_mode(0o600);
+    rustix::fs::mkfifoat(rustix::fs::CWD, lab.host("pipe"), mode).unwrap();
+}
+
+#[test]
+fn a_pipe_without_a_reader_is_busy_and_does_not_block() {
+    let lab = Lab::new();
+    make_pipe(&lab);
+    let storage = lab.open(PosixOptions::default());
+    assert_eq!(code(begin(&storage, "pipe")), FaultCode::StorageBusy);
+    // Nobody writes: the end is there at once.
+    let reader = storage.open_read(&path("pipe"), None).unwrap();
+    assert_eq!(reader.read_at(0, &mut [0; 4]).unwrap(), 0);
+    assert_eq!(code(storage.truncate(&path("pipe"), 0)), FaultCode::InvalidArgument);
+}
+
+#[test]
+fn pipes_pass_bytes_in_order() {
+    let lab = Lab::new();
+    make_pipe(&lab);
+    let storage = lab.open(PosixOptions::default());
+    let data: Vec<u8> = (0..300_000).map(|i| (i % 253) as u8).collect();
+    let reader = storage.open_read(&path("pipe"), None).unwrap();
+    let session = begin(&storage, "pipe").unwrap();
+    assert!(!session.rename);
+    let writer = storage.join(&session).unwrap();
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            writer.write_at(0, &data[..100_000]).unwrap();
+            assert_eq!(code(writer.write_at(5, b"x")), FaultCode::InvalidArgument);
+            writer.write_at(100_000, &data[100_000..]).unwrap();
+        });
+        let mut seen = vec![0; data.len()];
+        assert_eq!(reader.read_at(0, &mut seen[..7]).unwrap(), 7);
+        assert_eq!(code(reader.read_at(0, &mut [0; 4])), FaultCode::InvalidArgument);
+        assert_eq!(reader.read_at(7, &mut seen[7..]).unwrap(), data.len() - 7);
+        assert!(seen == data);
+    });
+    assert_eq!(code(writer.read_back(0, &mut [0; 4])), FaultCode::NotSupported);
+    storage.commit(&session, &[], &Attributes::default()).unwrap();
+    assert_eq!(storage.stat(&path("pipe"), Follow::No).unwrap().kind, Kind::Pipe);
+}
+
+#[test]
+fn sockets_and_their_like_are_refused() {
+    let lab = Lab::new();
+    let _listener = std::os::unix::net::UnixListener::bind(lab.host("socket")).unwrap();
+    for storage in lab.both() {
+        assert!(storage.open_read(&path("socket"), None).is_err());
+        assert!(begin(&storage, "socket").is_err());
+        assert_eq!(storage.stat(&path("socket"), Follow::No).unwrap().kind, Kind::Other);
+    }
+}
+
+#[test]
+fn a_read_only_collection_refuses_every_change() {
+    let lab = Lab::new();
+    let writable = lab.open(PosixOptions::default());
+    let session = begin(&writable, "new").unwrap();
+    store(&writable, "file", b"bytes").unwrap();
+    let storage = lab.open(PosixOptions { read_only: true, ..PosixOptions::default() });
+    let file = path("file");
+    let none = Attributes::default();
+    let refused = [
+        code(begin(&storage, "file")),
+        code(storage.join(&session)),
+        code(storage.commit(&session, &[], &none)),
+        code(storage.abandon(&session)),
+        code(storage.make_dir(&path("dir"))),
+        code(storage.remove_dir(&file)),
+        code(storage.remove_file(&file)),
+        code(storage.remove_tree(&file)),
+        code(storage.rename(&file, &path("other"))),
+        code(storage.symlink(b"x", &path("link"))),
+        code(storage.set_attributes(&file, &none, Follow::Yes)),
+        code(storage.truncate(&file, 0)),
+    ];
+    assert!(refused.iter().all(|&code| code == FaultCode::ReadOnly), "{refused:?}");
+    let meta = storage.stat(&file, Follow::No).unwrap();
+    assert!(meta.access.read && !meta.access.write);
+    storage.open_read(&file, None).unwrap();
+}
+
+#[test]
+fn unfinished_files_are_listed_under_their_hidden_name() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let session = begin(&storage, "file").unwrap();
+    let names: Vec<_> = storage.list(&path("/")).unwrap().map(|entry| entry.unwrap().name).collect();
+    assert_eq!(names, [b".file.whimbrel-part"]);
+    assert_eq!(session.staging, path(".file.whimbrel-part"));
+}
+
+#[test]
+fn planted_hidden_files_are_not_trusted() {
+    let lab = Lab::new();
+    let hidden = lab.host(".file.whimbrel-part");
+    let victim = lab.dir.path().join("outside/secret");
+    for disposition in [Disposition::Replace, Disposition::Resume] {
+        for plant in [0, 1] {
+            match plant {
+                0 => symlink(&victim, &hidden).unwrap(),
+                _ => fs::hard_link(&victim, &hidden).unwrap(),
+            }
+            let storage = lab.open(PosixOptions::default());
+            let session = storage.begin(&path("file"), &intent(disposition)).unwrap();
+            storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+            storage.commit(&session, &[], &Attributes::default()).unwrap();
+            assert_eq!(lab.secret(), "secret");
+            assert_eq!(fs::read(lab.host("file")).unwrap(), b"data");
+            fs::remove_file(lab.host("file")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn racing_writers_never_publish_a_mixed_or_short_file() {
+    let lab = Lab::new();
+    let storages = Arc::new([lab.both(), lab.both()].into_iter().flatten().collect::<Vec<_>>());
+    thread::scope(|scope| {
+        for (who, storage) in storages.iter().enumerate() {
+            scope.spawn(move || {
+                let data = vec![b'a' + who as u8; 20_000];
+                for _ in 0..200 {
+                    let attempt = store(storage, "file", &data);
+                    let lost = |fault: &Fault| matches!(fault.code, FaultCode::StorageBusy | FaultCode::NotFound);
+                    assert!(attempt.as_ref().err().is_none_or(lost), "{attempt:?}");
+                }
+            });
+        }
+        let file = lab.host("file");
+        for _ in 0..2000 {
+            if let Ok(seen) = fs::read(&file) {
+                assert_eq!(seen.len(), 20_000);
+                assert!(seen.iter().all(|&b| b == seen[0]));
+            }
+        }
+    });
+}
+
+#[test]
+fn what_cannot_fit_is_refused_before_anything_is_created() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Update] {
+        let huge = WriteIntent { disposition, size: Some(1 << 60) };
+        let fault = storage.begin(&path("file"), &huge).unwrap_err();
+        assert_eq!(fault.code, FaultCode::NoSpace);
+    }
+    assert_eq!(fs::read_dir(lab.host("")).unwrap().count(), 0);
+}
+
+#[test]
+fn sendfile_gets_the_descriptor_of_a_regular_file() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    store(&storage, "file", b"0123456789").unwrap();
+    let reader = storage.open_read(&path("file"), None).unwrap();
+    let fd = reader.sendfile_source().unwrap();
+    let mut file = fs::File::from(fd.try_clone_to_owned().unwrap());
+    let mut text = String::new();
+    file.read_to_string(&mut text).unwrap();
+    assert_eq!(text, "0123456789");
+}
+
+#[test]
+fn a_group_can_be_named_or_numbered() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    store(&storage, "file", b"x").unwrap();
+    let gid = fs::metadata(lab.host("file")).unwrap().gid();
+    let (_, name) = storage.owner_names(0, gid);
+    for group in [name, gid.to_string()] {
+        let wanted = Attributes { group: Some(group), ..Attributes::default() };
+        storage.set_attributes(&path("file"), &wanted, Follow::Yes).unwrap();
+        let session = begin(&storage, "file").unwrap();
+        assert_eq!(storage.commit(&session, &[], &wanted).unwrap().gid, gid);
+    }
+    assert_eq!(storage.owner_names(0, 0).0, "root");
+    assert_eq!(storage.owner_names(4_294_967_000, 0).0, "4294967000");
+}
+
+#[test]
+fn names_on_disk_are_the_bytes_of_the_path() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let session = storage.begin(&path(b"\xc3\x28\xff"), &intent(Disposition::Replace)).unwrap();
+    storage.commit(&session, &[], &Attributes::default()).unwrap();
+    let names: Vec<_> = fs::read_dir(lab.host("")).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 1);
+    assert_eq!(names[0].as_bytes(), b"\xc3\x28\xff");
+}
+
+#[test]
+fn a_session_outlives_the_process_that_began_it() {
+    let lab = Lab::new();
+    let session = begin(&lab.open(PosixOptions::default()), "file").unwrap();
+    let wire = postcard::to_stdvec(&session).unwrap();
+    let session: WriteSession = postcard::from_bytes(&wire).unwrap();
+    let storage = lab.open(PosixOptions::default());
+    let writer = storage.join(&session).unwrap();
+    writer.write_at(0, b"bytes").unwrap();
+    // The writer is gone before the commit, which has to open the file again.
+    drop(writer);
+    storage.commit(&session, &[], &Attributes::default()).unwrap();
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"bytes");
+}
+
+#[test]
+fn a_write_only_file_can_be_updated() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    fs::File::create(lab.host("file")).unwrap().write_all(b"0123").unwrap();
+    fs::set_permissions(lab.host("file"), fs::Permissions::from_mode(0o200)).unwrap();
+    let session = storage.begin(&path("file"), &intent(Disposition::Update)).unwrap();
+    storage.join(&session).unwrap().write_at(1, b"X").unwrap();
+    storage.commit(&session, &[], &Attributes::default()).unwrap();
+    assert_eq!(fs::metadata(lab.host("file")).unwrap().mode() & 0o777, 0o200);
+    fs::set_permissions(lab.host("file"), fs::Permissions::from_mode(0o600)).unwrap();
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"0X23");
+}
