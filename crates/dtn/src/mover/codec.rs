@@ -44,11 +44,7 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecE
     result
 }
 
-fn encode_body<T: Serialize>(
-    message: &T,
-    out: &mut Vec<u8>,
-    start: usize,
-) -> Result<(), CodecError> {
+fn encode_body<T: Serialize>(message: &T, out: &mut Vec<u8>, start: usize) -> Result<(), CodecError> {
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     postcard::to_io(message, &mut *out).map_err(CodecError::Malformed)?;
     let body = out.len() - start - LENGTH_BYTES;
@@ -73,11 +69,7 @@ pub struct Decoder<T> {
 
 impl<T> Default for Decoder<T> {
     fn default() -> Self {
-        Self {
-            buffer: Vec::new(),
-            at: 0,
-            message: PhantomData,
-        }
+        Self { buffer: Vec::new(), at: 0, message: PhantomData }
     }
 }
 
@@ -107,12 +99,9 @@ impl<T: DeserializeOwned> Decoder<T> {
         if rest.len() < length {
             return Ok(None);
         }
-        let (message, left) =
-            postcard::take_from_bytes(&rest[..length]).map_err(CodecError::Malformed)?;
+        let (message, left) = postcard::take_from_bytes(&rest[..length]).map_err(CodecError::Malformed)?;
         if !left.is_empty() {
-            return Err(CodecError::Malformed(
-                postcard::Error::DeserializeUnexpectedEnd,
-            ));
+            return Err(CodecError::Malformed(postcard::Error::DeserializeUnexpectedEnd));
         }
         self.at += LENGTH_BYTES + length;
         Ok(Some(message))
@@ -166,10 +155,7 @@ pub struct FrameReader<R, T> {
 impl<R: Read, T: DeserializeOwned> FrameReader<R, T> {
     /// Reads frames from `source`.
     pub fn new(source: R) -> Self {
-        Self {
-            source,
-            decoder: Decoder::new(),
-        }
+        Self { source, decoder: Decoder::new() }
     }
 
     /// Waits for the next message; `None` when the stream ended between two.
@@ -231,11 +217,7 @@ impl FrameWriter {
     pub fn send(&self, frames: &[u8]) {
         let mut state = self.lock();
         while state.pending.len() > OUTBOX_LIMIT && !state.broken {
-            state = self
-                .shared
-                .room
-                .wait(state)
-                .unwrap_or_else(PoisonError::into_inner);
+            state = self.shared.room.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         if state.broken {
             return;
@@ -257,18 +239,11 @@ impl FrameWriter {
 
     fn lock(&self) -> MutexGuard<'_, Outbox> {
         // A panic elsewhere leaves the buffer consistent: it is only ever appended to or swapped.
-        self.shared
-            .state
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn write_pending<'a>(&'a self, mut state: MutexGuard<'a, Outbox>) {
-        let mut sink = self
-            .shared
-            .sink
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
+        let mut sink = self.shared.sink.lock().unwrap_or_else(PoisonError::into_inner);
         while !state.pending.is_empty() {
             let spare = std::mem::take(&mut state.spare);
             let mut batch = std::mem::replace(&mut state.pending, spare);
@@ -298,10 +273,7 @@ mod tests {
     use super::*;
 
     fn abort(n: u64) -> ToMover {
-        ToMover::Abort {
-            mover: MoverId(n),
-            id: OpId(n * 7),
-        }
+        ToMover::Abort { mover: MoverId(n), id: OpId(n * 7) }
     }
 
     #[test]
@@ -335,15 +307,9 @@ mod tests {
     fn an_oversized_message_is_not_encoded() {
         let mut out = vec![1, 2, 3];
         let lines = vec![b'x'; MAX_FRAME];
-        let message = FromMover::Notice {
-            mover: MoverId(1),
-            id: OpId(1),
-            notice: whimbrel_proto::op::Notice::Lines(lines),
-        };
-        assert!(matches!(
-            encode(&message, &mut out),
-            Err(CodecError::TooLong(_))
-        ));
+        let message =
+            FromMover::Notice { mover: MoverId(1), id: OpId(1), notice: whimbrel_proto::op::Notice::Lines(lines) };
+        assert!(matches!(encode(&message, &mut out), Err(CodecError::TooLong(_))));
         assert_eq!(out, [1, 2, 3]);
     }
 
@@ -408,9 +374,7 @@ mod tests {
         drop(far);
         let writer = FrameWriter::new(near);
         for _ in 0..100 {
-            writer
-                .send_message(&FromMover::Load(Load::default()))
-                .unwrap();
+            writer.send_message(&FromMover::Load(Load::default())).unwrap();
             writer.send(&vec![0; OUTBOX_LIMIT]);
         }
     }

@@ -1,4 +1,30 @@
 //! The data side: movers, their data channels and storage.
+//!
+//! A data process serves one front over a stream of [`message`]s ([`process::serve`]): the calling
+//! thread reads, every mover has a thread of its own, and all share a buffer pool, a connector and
+//! a ticker. The front's identity decides who may be the other end of a data connection.
 
 pub mod codec;
 pub mod message;
+pub mod process;
+
+mod checksum;
+mod command;
+mod context;
+mod dial;
+mod facts;
+mod failure;
+mod glob;
+mod listing;
+mod log;
+mod node;
+mod receive;
+mod report;
+mod send;
+mod session;
+mod stats;
+mod ticker;
+mod transfer;
+mod worker;
+
+pub use process::{ServeError, serve, spawn_in_process};

@@ -1,0 +1,53 @@
+//! CKSM: the checksum of a part of a file.
+
+use std::sync::Arc;
+
+use whimbrel_connector::{Kind, ReadAt};
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{Notice, Op, Outcome};
+use whimbrel_transport::{BlockSource, Progress, digest};
+
+use super::command::resolve;
+use super::report::{self, Periodic};
+use super::worker::Task;
+
+struct Source<'a>(&'a dyn ReadAt);
+
+impl BlockSource for Source<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.0.read_at(offset, buffer)
+    }
+}
+
+/// Hashes a range; what lies beyond the end is cut off, as the stock server does.
+pub fn run(task: &mut Task<'_>, op: &Op) -> Result<Outcome, Fault> {
+    let Op::Checksum { algorithm, offset, length, path, marker_interval } = op else {
+        return Err(Fault::new(FaultCode::Internal, "checksum"));
+    };
+    let algorithm: digest::Algorithm = algorithm.parse()?;
+    let reader = task.node.connector.open_read(&resolve(path)?, None)?;
+    let before = reader.meta()?;
+    if before.kind != Kind::File {
+        return Err(Fault::new(FaultCode::NotSupported, "checksum").on_path(path));
+    }
+    let start = (*offset).min(before.size);
+    let end = length.map_or(before.size, |length| start.saturating_add(length).min(before.size));
+    let progress = Arc::new(Progress::new());
+    let markers = marker_interval.map(|interval| {
+        let progress = progress.clone();
+        let periodic = Periodic::new(task.reporter, move || {
+            vec![Notice::Hashed { bytes: progress.bytes(), at_ms: report::now_ms() }]
+        });
+        let ticking = task.node.ticker.every(interval, periodic.clone());
+        (ticking, periodic)
+    });
+    let source = Source(reader.as_ref());
+    let digest = digest::hash_source(algorithm, &source, Some(start..end), &task.node.pool, &progress, task.cancel);
+    if let Some((_, periodic)) = markers {
+        drop(periodic.close());
+    }
+    if reader.meta()?.version() != before.version() {
+        return Err(Fault::new(FaultCode::SourceChanged, "checksum").on_path(path));
+    }
+    digest.map(Outcome::Checksum)
+}

@@ -1,0 +1,212 @@
+//! Opening data connections in either direction.
+
+use std::io::{ErrorKind, IoSlice};
+use std::net::SocketAddr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::DataParams;
+use whimbrel_sys::poll::PollFlags;
+use whimbrel_transport::mode_e::{Connection, Nonce};
+use whimbrel_transport::tcp::{self, ConnectOptions, Listener, TcpChannel};
+use whimbrel_transport::{Cancel, DataChannel};
+
+use super::process::STACK;
+use super::session::{Handle, Rendezvous, connect_options, parallelism};
+use super::worker::Task;
+
+/// Connections opened at the same time; more come after them.
+const AT_ONCE: usize = 32;
+
+/// How long the second and later connections of a peer that opens several may be behind the first.
+const LATER: Duration = Duration::from_millis(50);
+
+/// How long a stranger who says nothing may keep others waiting.
+const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// A nonce on the wire: two blocks without payload whose offsets are its halves.
+fn nonce_blocks(nonce: &Nonce) -> [u8; 34] {
+    let mut blocks = [0; 34];
+    blocks[9..17].copy_from_slice(&nonce[..8]);
+    blocks[26..].copy_from_slice(&nonce[8..]);
+    blocks
+}
+
+/// Opens the connections of the given lanes that have none yet, all at once.
+///
+/// With `present`, each proves itself with the handle's nonce: a listening sender has no other
+/// proof of who connects.
+pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], present: bool) -> Result<(), Fault> {
+    let options = connect_options(task.node, &handle.params);
+    let each = parallelism(&handle.params);
+    let mut wanted: Vec<(usize, SocketAddr)> = Vec::new();
+    for &lane in lanes {
+        if let (Some(target), true) = (handle.lanes[lane].target, handle.lanes[lane].connections.is_empty()) {
+            wanted.extend(std::iter::repeat_n((lane, target), each));
+        }
+    }
+    for group in wanted.chunks(AT_ONCE) {
+        for (lane, mut channel) in connect_all(group, &options, task.cancel)? {
+            if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
+                present_nonce(&mut channel, nonce, options.timeout, task.cancel)?;
+            }
+            handle.lanes[lane].connections.push(Connection::new(Box::new(channel)));
+        }
+    }
+    Ok(())
+}
+
+fn connect_all(
+    group: &[(usize, SocketAddr)],
+    options: &ConnectOptions,
+    cancel: &Cancel,
+) -> Result<Vec<(usize, TcpChannel)>, Fault> {
+    let dial =
+        |&(lane, target): &(usize, SocketAddr)| tcp::connect(target, options, cancel).map(|channel| (lane, channel));
+    let Some((first, rest)) = group.split_first() else {
+        return Ok(Vec::new());
+    };
+    thread::scope(|scope| {
+        let mut others = Vec::with_capacity(rest.len());
+        for one in rest {
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || dial(one));
+            others.push(thread.map_err(|error| Fault::from_io(error, "connect data channel"))?);
+        }
+        let mut channels = vec![dial(first)?];
+        for thread in others {
+            let bug = |_| Fault::new(FaultCode::Internal, "connect data channel").side(Side::Us);
+            channels.push(thread.join().map_err(bug)??);
+        }
+        Ok(channels)
+    })
+}
+
+/// Does `work` for every part at the same time, the first on the calling thread; the first fault in
+/// the order of the parts is the result.
+pub fn in_parallel<P: Send>(parts: &mut [P], work: impl Fn(&mut P) -> Result<(), Fault> + Sync) -> Result<(), Fault> {
+    const OP: &str = "serve a stripe";
+    let Some((first, rest)) = parts.split_first_mut() else {
+        return Ok(());
+    };
+    if rest.is_empty() {
+        return work(first);
+    }
+    thread::scope(|scope| {
+        let work = &work;
+        let mut threads = Vec::with_capacity(rest.len());
+        for part in rest {
+            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(part));
+            threads.push(thread.map_err(|error| Fault::from_io(error, OP))?);
+        }
+        let mut result = work(first);
+        for thread in threads {
+            let bug = |_| Fault::new(FaultCode::Internal, OP).side(Side::Us);
+            result = result.and(thread.join().map_err(bug).and_then(|result| result));
+        }
+        result
+    })
+}
+
+/// One stream connection, whoever connects.
+pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<TcpChannel, Fault> {
+    match &handle.rendezvous {
+        Rendezvous::Listen(listener) => listener.accept(task.node.settings.connect_timeout, task.cancel),
+        Rendezvous::Connect => {
+            let target = handle.lanes.first().and_then(|lane| lane.target);
+            let target = target.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, "connect data channel"))?;
+            tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)
+        }
+    }
+}
+
+/// A sender that listens: takes the peer's connections when none is open yet.
+///
+/// Waits for the first as long as configured, for the others of the announced number only briefly:
+/// the peer opens all at once, and a late one serves the next transfer.
+pub fn accept_as_sender(task: &Task<'_>, handle: &mut Handle) -> Result<(), Fault> {
+    let Handle { params, rendezvous: Rendezvous::Listen(listener), lanes, .. } = handle else {
+        return Ok(());
+    };
+    let lane = &mut lanes[0];
+    let mut deadline = Instant::now() + task.node.settings.connect_timeout;
+    while lane.connections.len() < parallelism(params) {
+        let first = lane.connections.is_empty();
+        let left = deadline.saturating_duration_since(Instant::now());
+        match admit(listener, params, left, task.cancel) {
+            Ok(channel) => lane.connections.push(Connection::new(Box::new(channel))),
+            Err(fault) if fault.code == FaultCode::TimedOut && !first => break,
+            Err(fault) => return Err(fault),
+        }
+        if first {
+            let rtt = lane.connections[0].channel().stats().rtt;
+            deadline = Instant::now() + LATER.max(rtt * 2);
+        }
+    }
+    Ok(())
+}
+
+/// The next connection that proves itself, if proof is asked for.
+fn admit(listener: &Listener, params: &DataParams, timeout: Duration, cancel: &Cancel) -> Result<TcpChannel, Fault> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut channel = listener.accept(left, cancel)?;
+        let Some(nonce) = &params.nonce else {
+            return Ok(channel);
+        };
+        let left = deadline.saturating_duration_since(Instant::now()).min(PROOF_TIMEOUT);
+        match check_nonce(&mut channel, nonce, left, cancel) {
+            Ok(true) => return Ok(channel),
+            Ok(false) => {
+                tracing::warn!(peer = ?channel.peer_addr(), "data connection without the right nonce dropped");
+            }
+            Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
+            // One stranger's broken connection is no reason to stop listening.
+            Err(fault) => tracing::warn!(%fault, "data connection dropped"),
+        }
+    }
+}
+
+fn present_nonce(channel: &mut TcpChannel, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
+    const OP: &str = "present nonce";
+    let blocks = nonce_blocks(nonce);
+    let mut sent = 0;
+    while sent < blocks.len() {
+        match channel.send_vectored(&[IoSlice::new(&blocks[sent..])], false) {
+            Ok(n) => sent += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(channel, PollFlags::OUT, timeout, cancel, OP)?;
+            }
+            Err(error) => return Err(Fault::from_io(error, OP).side(Side::Network)),
+        }
+    }
+    Ok(())
+}
+
+fn check_nonce(channel: &mut TcpChannel, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<bool, Fault> {
+    const OP: &str = "check nonce";
+    let mut got = [0; 34];
+    let mut filled = 0;
+    while filled < got.len() {
+        match channel.recv(&mut got[filled..]) {
+            Ok(0) => return Ok(false),
+            Ok(n) => filled += n,
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {
+                wait(channel, PollFlags::IN, timeout, cancel, OP)?;
+            }
+            Err(error) => return Err(Fault::from_io(error, OP).side(Side::Network)),
+        }
+    }
+    let expected = nonce_blocks(nonce);
+    // Every byte is looked at, whichever differ: timing tells nothing about a guess.
+    let difference = got.iter().zip(&expected).fold(0, |all, (a, b)| all | (a ^ b));
+    Ok(difference == 0)
+}
+
+fn wait(channel: &TcpChannel, flags: PollFlags, timeout: Duration, cancel: &Cancel, op: &str) -> Result<(), Fault> {
+    if cancel.wait_for(channel.as_fd(), flags, Some(timeout), op)? {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::TimedOut, op).side(Side::Network))
+}

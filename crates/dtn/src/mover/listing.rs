@@ -1,0 +1,447 @@
+//! Listings: LIST, NLST, MLSD, MLSR, MLSC, STAT and MLST.
+//!
+//! Directories of up to [`SORTED`] entries are sorted by name, after `.` and `..`; larger ones are
+//! streamed in the storage's order, without `X.count`, in bounded memory. A recursive listing keeps
+//! the directories it has yet to enter. Machine listings follow links (the link itself is told in
+//! `UNIX.slink`) and show one that points nowhere as `slink`, which stock clients skip. Names that
+//! would break a line cannot be told to a client: they are left out, with a line in the log.
+
+use std::collections::VecDeque;
+use std::iter;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use whimbrel_connector::{Connector, Entry, Follow, Kind, Listing, Meta, StoragePath};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{ListForm, ListSpec, Notice, Outcome};
+use whimbrel_transport::BlockSource;
+
+use super::command::resolve;
+use super::facts::{self, Subject, Wanted};
+use super::glob;
+use super::report;
+use super::worker::Task;
+
+/// Most entries of one directory that are kept to be sorted.
+pub const SORTED: usize = 50_000;
+
+/// Bytes of one [`Notice::Lines`].
+const NOTICE_BYTES: usize = 64 << 10;
+
+type Line = Result<Vec<u8>, Fault>;
+
+/// A listing that is produced as it is sent.
+pub struct Lines(Mutex<State>);
+
+struct State {
+    lines: Box<dyn Iterator<Item = Line> + Send>,
+    /// Offset of the first pending byte.
+    at: u64,
+    pending: VecDeque<u8>,
+}
+
+impl Lines {
+    /// Prepares a listing; a missing or unreadable directory fails here.
+    pub fn open(connector: Arc<dyn Connector>, spec: &ListSpec) -> Result<Self, Fault> {
+        Ok(Self(Mutex::new(State { lines: lines(connector, spec)?, at: 0, pending: VecDeque::new() })))
+    }
+}
+
+impl BlockSource for Lines {
+    /// Only in order: what was read is gone.
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if offset != state.at {
+            let fault = Fault::new(FaultCode::Internal, "list").side(Side::Us);
+            return Err(fault.detail("a listing was read out of order"));
+        }
+        while state.pending.len() < buffer.len() {
+            match state.lines.next() {
+                Some(line) => state.pending.extend(line?),
+                None => break,
+            }
+        }
+        let count = buffer.len().min(state.pending.len());
+        for (to, from) in buffer.iter_mut().zip(state.pending.drain(..count)) {
+            *to = from;
+        }
+        state.at += count as u64;
+        Ok(count)
+    }
+}
+
+/// MLSC and STAT: the lines go to the control connection.
+pub fn on_control(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Fault> {
+    let mut collected = Vec::new();
+    for line in lines(task.node.connector.clone(), spec)? {
+        task.cancel.check("list")?;
+        collected.extend(line?);
+        if collected.len() >= NOTICE_BYTES {
+            task.reporter.notice(Notice::Lines(std::mem::take(&mut collected)));
+            task.reporter.flush();
+        }
+    }
+    if !collected.is_empty() {
+        task.reporter.notice(Notice::Lines(collected));
+    }
+    Ok(Outcome::Done)
+}
+
+/// MLST: one object; the number of entries of a directory only when asked for by name.
+pub fn facts(connector: &dyn Connector, path: &[u8], names: Option<&[String]>) -> Result<Outcome, Fault> {
+    let path = resolve(path)?;
+    let wanted = Wanted::of(names);
+    let object = Object::of(connector, &path, connector.stat(&path, Follow::No)?, true);
+    let mut count = None;
+    if names.is_some() && wanted.count() && object.meta.kind == Kind::Directory {
+        count = Some(connector.list(&path)?.count() as u64 + 2);
+    }
+    let mut line = Vec::new();
+    object.facts(connector, &mut line, &Style { count, ..Style::of(wanted) }, path.as_bytes());
+    if object.meta.kind == Kind::Symlink {
+        // Links are followed, and this one leads nowhere.
+        return Err(Fault::new(FaultCode::NotFound, "describe").on_path(path.as_bytes()));
+    }
+    Ok(Outcome::Line(line))
+}
+
+/// The lines of a listing, each with CRLF.
+fn lines(connector: Arc<dyn Connector>, spec: &ListSpec) -> Result<Box<dyn Iterator<Item = Line> + Send>, Fault> {
+    let path = resolve(&spec.path)?;
+    let human = matches!(spec.form, ListForm::Long | ListForm::Names);
+    let named = connector.stat(&path, Follow::Yes);
+    if human && glob::is_pattern(path.name().unwrap_or_default()) && named.is_err() {
+        return matching(connector, spec, &path);
+    }
+    let meta = named?;
+    match (spec.form, meta.kind) {
+        (ListForm::FactsRecursive, Kind::Directory) => Ok(Box::new(Tree::open(connector, spec, path, meta)?)),
+        (_, Kind::Directory) => directory(connector, spec, path, meta),
+        (ListForm::Facts | ListForm::FactsRecursive, _) => {
+            Err(Fault::new(FaultCode::NotADirectory, "list").on_path(path.as_bytes()))
+        }
+        _ => {
+            let name = path.name().unwrap_or_default().to_vec();
+            let entry = Entry { name, meta: connector.stat(&path, Follow::No)? };
+            let parent = path.parent().unwrap_or_else(StoragePath::root);
+            let writer = Writer::new(connector, spec, parent);
+            Ok(Box::new(iter::once(Ok(entry)).filter_map(move |entry| writer.entry(entry))))
+        }
+    }
+}
+
+/// One directory: `.` and `..` where they belong, then the entries.
+fn directory(
+    connector: Arc<dyn Connector>,
+    spec: &ListSpec,
+    path: StoragePath,
+    meta: Meta,
+) -> Result<Box<dyn Iterator<Item = Line> + Send>, Fault> {
+    let (entries, count) = sorted(connector.list(&path)?)?;
+    let writer = Writer::new(connector, spec, path);
+    let mut dots = Vec::new();
+    if spec.form != ListForm::Names || spec.flags.contains(&b'a') {
+        dots.push(writer.dot(&meta, count));
+        dots.push(writer.dot_dot());
+    }
+    let dots = dots.into_iter().map(Ok);
+    Ok(Box::new(dots.chain(entries.filter_map(move |entry| writer.entry(entry)))))
+}
+
+/// Entries whose name matches the last component; none is an error, as in a shell.
+fn matching(
+    connector: Arc<dyn Connector>,
+    spec: &ListSpec,
+    path: &StoragePath,
+) -> Result<Box<dyn Iterator<Item = Line> + Send>, Fault> {
+    let missing = || Fault::new(FaultCode::NotFound, "list").on_path(path.as_bytes());
+    let (parent, pattern) = path.parent().zip(path.name()).ok_or_else(missing)?;
+    let pattern = pattern.to_vec();
+    let found = connector.list(&parent)?;
+    let matching = found.filter(move |entry| match entry {
+        Ok(entry) => glob::matches(&pattern, &entry.name),
+        Err(_) => true,
+    });
+    let (entries, count) = sorted(Box::new(matching))?;
+    if count == Some(2) {
+        return Err(missing());
+    }
+    let writer = Writer::new(connector, spec, parent);
+    Ok(Box::new(entries.filter_map(move |entry| writer.entry(entry))))
+}
+
+/// Sorts up to [`SORTED`] entries; with more of them all go on in the storage's order, uncounted.
+fn sorted(mut entries: Listing) -> Result<(Listing, Option<u64>), Fault> {
+    let mut first = entries.by_ref().take(SORTED + 1).collect::<Result<Vec<_>, _>>()?;
+    if first.len() > SORTED {
+        return Ok((Box::new(first.into_iter().map(Ok).chain(entries)), None));
+    }
+    first.sort_by(|a, b| a.name.cmp(&b.name));
+    let count = first.len() as u64 + 2;
+    Ok((Box::new(first.into_iter().map(Ok)), Some(count)))
+}
+
+/// How facts are written.
+#[derive(Clone, Copy)]
+struct Style {
+    wanted: Wanted,
+    role: Option<&'static str>,
+    count: Option<u64>,
+    error: Option<&'static str>,
+}
+
+impl Style {
+    fn of(wanted: Wanted) -> Self {
+        Self { wanted, role: None, count: None, error: None }
+    }
+}
+
+/// An object as machine listings tell it.
+struct Object {
+    meta: Meta,
+    link: Option<StoragePath>,
+}
+
+impl Object {
+    /// Describes the link's target instead of a link where there is one, if links are followed.
+    fn of(connector: &dyn Connector, path: &StoragePath, own: Meta, follow: bool) -> Self {
+        if own.kind != Kind::Symlink {
+            return Self { meta: own, link: None };
+        }
+        let parent = path.parent().unwrap_or_else(StoragePath::root);
+        let text = own.link_target.as_deref().unwrap_or_default();
+        let link = StoragePath::resolve(&parent, text).ok();
+        let target = if follow { connector.stat(path, Follow::Yes).ok() } else { None };
+        Self { meta: target.unwrap_or(own), link }
+    }
+
+    fn facts(&self, connector: &dyn Connector, out: &mut Vec<u8>, style: &Style, name: &[u8]) {
+        let owner = connector.owner_names(self.meta.uid, self.meta.gid);
+        let subject = Subject {
+            meta: &self.meta,
+            role: style.role,
+            link: self.link.as_ref(),
+            count: style.count,
+            owner: &owner,
+            error: style.error,
+        };
+        facts::line(out, style.wanted, &subject, name);
+    }
+}
+
+/// Writes lines about the entries of one directory.
+struct Writer {
+    connector: Arc<dyn Connector>,
+    form: ListForm,
+    style: Style,
+    directory: StoragePath,
+    now: i64,
+}
+
+impl Writer {
+    fn new(connector: Arc<dyn Connector>, spec: &ListSpec, directory: StoragePath) -> Self {
+        Self {
+            connector,
+            form: spec.form,
+            style: Style::of(Wanted::of(spec.facts.as_deref())),
+            directory,
+            now: (report::now_ms() / 1000) as i64,
+        }
+    }
+
+    fn entry(&self, entry: Result<Entry, Fault>) -> Option<Line> {
+        let entry = match entry {
+            Ok(entry) => entry,
+            Err(fault) => return Some(Err(fault)),
+        };
+        if !can_be_told(&entry.name, &self.directory) {
+            return None;
+        }
+        let follow = matches!(self.form, ListForm::Facts);
+        let object = match self.directory.join(&entry.name) {
+            Ok(path) if follow => Object::of(self.connector.as_ref(), &path, entry.meta, true),
+            _ => Object { meta: entry.meta, link: None },
+        };
+        Some(Ok(self.line(&object, &self.style, &entry.name)))
+    }
+
+    fn line(&self, object: &Object, style: &Style, name: &[u8]) -> Vec<u8> {
+        let mut out = Vec::with_capacity(128 + name.len());
+        match self.form {
+            ListForm::Names => out.extend_from_slice(name),
+            ListForm::Facts | ListForm::FactsRecursive => {
+                object.facts(self.connector.as_ref(), &mut out, style, name);
+            }
+            ListForm::Long => {
+                let owner = self.connector.owner_names(object.meta.uid, object.meta.gid);
+                facts::long(&mut out, &object.meta, &owner, name, self.now);
+            }
+        }
+        out.extend_from_slice(b"\r\n");
+        out
+    }
+
+    fn dot(&self, meta: &Meta, count: Option<u64>) -> Vec<u8> {
+        let object = Object { meta: meta.clone(), link: None };
+        self.line(&object, &Style { role: Some("cdir"), count, ..self.style }, b".")
+    }
+
+    /// The parent, or the root itself; an unreadable one is shown as the root's stand-in would be.
+    fn dot_dot(&self) -> Vec<u8> {
+        let parent = self.directory.parent().unwrap_or_else(StoragePath::root);
+        let own = || self.connector.stat(&self.directory, Follow::Yes);
+        match self.connector.stat(&parent, Follow::Yes).or_else(|_| own()) {
+            Ok(meta) => {
+                let object = Object { meta, link: None };
+                self.line(&object, &Style { role: Some("pdir"), ..self.style }, b"..")
+            }
+            // Gone since it was opened: the listing itself will tell.
+            Err(_) => Vec::new(),
+        }
+    }
+}
+
+fn can_be_told(name: &[u8], directory: &StoragePath) -> bool {
+    let breaks = facts::breaks_line(name);
+    if breaks {
+        tracing::warn!(%directory, name = ?String::from_utf8_lossy(name), "name left out: it would break the listing");
+    }
+    !breaks
+}
+
+/// A walk through a tree, depth first, a directory's own line before its entries.
+struct Tree {
+    writer: Writer,
+    continue_on_error: bool,
+    follow: bool,
+    to_enter: Vec<Branch>,
+    current: Option<(Listing, Arc<Branch>)>,
+    failed: bool,
+}
+
+/// A directory of the walk.
+struct Branch {
+    path: StoragePath,
+    /// Relative to the start; empty for the start itself.
+    shown: Vec<u8>,
+    object: Object,
+    /// The directory this was found in: its chain tells a cycle.
+    parent: Option<Arc<Branch>>,
+}
+
+impl Branch {
+    fn is_below(&self, unique: (u64, u64)) -> bool {
+        let mut at = Some(self);
+        while let Some(branch) = at {
+            if branch.object.meta.unique == unique {
+                return true;
+            }
+            at = branch.parent.as_deref();
+        }
+        false
+    }
+}
+
+impl Drop for Branch {
+    fn drop(&mut self) {
+        // Not by recursion: a chain is as long as the tree is deep.
+        let mut next = self.parent.take();
+        while let Some(mut branch) = next.and_then(Arc::into_inner) {
+            next = branch.parent.take();
+        }
+    }
+}
+
+impl Tree {
+    fn open(connector: Arc<dyn Connector>, spec: &ListSpec, path: StoragePath, meta: Meta) -> Result<Self, Fault> {
+        // The start must be readable, whatever becomes of what is below.
+        drop(connector.list(&path)?);
+        let object = Object { meta, link: None };
+        Ok(Self {
+            writer: Writer::new(connector, spec, path.clone()),
+            continue_on_error: spec.continue_on_error,
+            follow: spec.follow_links,
+            to_enter: vec![Branch { path, shown: Vec::new(), object, parent: None }],
+            current: None,
+            failed: false,
+        })
+    }
+
+    /// Enters the next directory: its own line, with the error if it cannot be read.
+    fn enter(&mut self) -> Option<Line> {
+        let branch = self.to_enter.pop()?;
+        let role = branch.shown.is_empty().then_some("cdir");
+        let mut style = Style { role, ..self.writer.style };
+        let listing = match self.writer.connector.list(&branch.path) {
+            Ok(listing) => Some(listing),
+            Err(_) if self.continue_on_error => {
+                style.error = Some("OpenFailed");
+                None
+            }
+            Err(fault) => {
+                self.failed = true;
+                return Some(Err(fault));
+            }
+        };
+        let name = if branch.shown.is_empty() { b".".as_slice() } else { &branch.shown };
+        let line = self.writer.line(&branch.object, &style, name);
+        self.current = listing.map(|listing| (listing, Arc::new(branch)));
+        Some(Ok(line))
+    }
+
+    /// The line of an entry; directories are kept for later instead.
+    fn visit(&mut self, entry: Entry, parent: &Arc<Branch>) -> Option<Line> {
+        if !can_be_told(&entry.name, &parent.path) {
+            return None;
+        }
+        let path = parent.path.join(&entry.name).ok()?;
+        let mut shown = parent.shown.clone();
+        if !shown.is_empty() {
+            shown.push(b'/');
+        }
+        shown.extend_from_slice(&entry.name);
+        let is_link = entry.meta.kind == Kind::Symlink;
+        let object = Object::of(self.writer.connector.as_ref(), &path, entry.meta, self.follow);
+        if object.meta.kind != Kind::Directory {
+            let dangling = is_link && self.follow && object.meta.kind == Kind::Symlink;
+            let error = dangling.then_some("InvalidLink");
+            return Some(Ok(self.writer.line(&object, &Style { error, ..self.writer.style }, &shown)));
+        }
+        if is_link && parent.is_below(object.meta.unique) {
+            let style = Style { error: Some("Cycle"), ..self.writer.style };
+            return Some(Ok(self.writer.line(&object, &style, &shown)));
+        }
+        self.to_enter.push(Branch { path, shown, object, parent: Some(parent.clone()) });
+        None
+    }
+}
+
+impl Iterator for Tree {
+    type Item = Line;
+
+    fn next(&mut self) -> Option<Line> {
+        while !self.failed {
+            let Some((listing, branch)) = &mut self.current else {
+                return self.enter();
+            };
+            let branch = branch.clone();
+            match listing.next() {
+                Some(Ok(entry)) => {
+                    if let Some(line) = self.visit(entry, &branch) {
+                        return Some(line);
+                    }
+                }
+                Some(Err(fault)) if !self.continue_on_error => {
+                    self.failed = true;
+                    return Some(Err(fault));
+                }
+                // A directory that fails in its middle is cut short, as one that cannot be opened.
+                Some(Err(fault)) => {
+                    tracing::warn!(%fault, "directory listed in part");
+                    self.current = None;
+                }
+                None => self.current = None,
+            }
+        }
+        None
+    }
+}

@@ -1,0 +1,235 @@
+//! The data process: one stream to a front, one thread for each mover.
+
+use std::collections::HashMap;
+use std::io::{self, Read, Write};
+use std::net::{IpAddr, Shutdown, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+
+use whimbrel_connector::Connector;
+use whimbrel_engine::Fault;
+
+use super::codec::{CodecError, FrameReader, FrameWriter};
+use super::message::{DataSettings, FromMover, MoverId, ToMover, VERSION};
+use super::node::Node;
+use super::worker::{Job, Worker};
+
+/// Stack of a mover's thread; buffers live on the heap.
+pub(crate) const STACK: usize = 256 << 10;
+
+/// Why a data process ended other than by the end of its stream or by draining.
+#[derive(Debug, thiserror::Error)]
+pub enum ServeError {
+    /// The front sent something that is no message, or the stream failed.
+    #[error(transparent)]
+    Stream(#[from] CodecError),
+    /// The first message was no `Hello`, or a later one was.
+    #[error("the front broke the mover protocol: {0}")]
+    Protocol(&'static str),
+    /// The front speaks another version.
+    #[error("the front speaks version {0} of the mover protocol, this is version {VERSION}")]
+    Version(u32),
+    /// Storage or another resource could not be prepared.
+    #[error(transparent)]
+    Setup(Fault),
+}
+
+/// A stream that can be read by one thread while others write.
+pub trait Link: Send + 'static {
+    /// This host's address on the way to the front, when the front is on another host.
+    fn local_ip(&self) -> Option<IpAddr>;
+
+    /// The two directions; dropping both closes the stream.
+    fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)>;
+}
+
+impl Link for UnixStream {
+    fn local_ip(&self) -> Option<IpAddr> {
+        None
+    }
+
+    fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
+        let writer = self.try_clone()?;
+        Ok((Box::new(self), Box::new(writer)))
+    }
+}
+
+impl Link for TcpStream {
+    fn local_ip(&self) -> Option<IpAddr> {
+        self.local_addr().ok().map(|addr| addr.ip().to_canonical())
+    }
+
+    fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
+        self.set_nodelay(true)?;
+        let writer = self.try_clone()?;
+        Ok((Box::new(self), Box::new(writer)))
+    }
+}
+
+/// Serves one front until the stream ends or everything is drained; the caller's thread reads.
+///
+/// `connect` makes the process's one connector from the front's settings. Everything of every
+/// mover is gone when this returns.
+pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
+where
+    C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
+{
+    let link_ip = link.local_ip();
+    let (source, sink) = link.halves().map_err(CodecError::Io)?;
+    let mut reader = FrameReader::new(source);
+    let writer = FrameWriter::new(sink);
+    let Some(settings) = greeting(&mut reader, &writer)? else {
+        return Ok(());
+    };
+    let node = match connect(&settings).and_then(|c| Node::new(*settings, c, writer.clone(), link_ip)) {
+        Ok(node) => Arc::new(node),
+        Err(fault) => return Err(ServeError::Setup(fault)),
+    };
+    writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
+    let mut process = Process::new(node);
+    let result = process.run(&mut reader);
+    process.end();
+    result
+}
+
+/// Starts a data process inside this one; the caller speaks the mover protocol on the returned
+/// stream and ends the process by closing it (or with `Drain`).
+pub fn spawn_in_process<C>(connect: C) -> io::Result<(UnixStream, JoinHandle<Result<(), ServeError>>)>
+where
+    C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault> + Send + 'static,
+{
+    let (near, far) = UnixStream::pair()?;
+    let thread = thread::Builder::new().name("data-process".to_owned()).stack_size(STACK).spawn(move || {
+        // Copies of the descriptor elsewhere must not keep the stream open after the end.
+        let closer = far.try_clone();
+        let result = serve(far, connect);
+        if let Ok(stream) = closer {
+            // The other side may have closed it already.
+            let _ = stream.shutdown(Shutdown::Both);
+        }
+        result
+    })?;
+    Ok((near, thread))
+}
+
+fn processors() -> u32 {
+    thread::available_parallelism().map_or(1, |n| n.get() as u32)
+}
+
+type Reader = FrameReader<Box<dyn Read + Send>, ToMover>;
+
+/// The settings of the front; `None` when it went away without a word.
+fn greeting(reader: &mut Reader, writer: &FrameWriter) -> Result<Option<Box<DataSettings>>, ServeError> {
+    match reader.read()? {
+        None => Ok(None),
+        Some(ToMover::Hello { version, settings }) if version == VERSION => Ok(Some(settings)),
+        Some(ToMover::Hello { version, .. }) => {
+            // The front finds the difference in our greeting and drops the stream.
+            let ours = FromMover::Hello { version: VERSION, processors: processors() };
+            writer.send_message(&ours)?;
+            Err(ServeError::Version(version))
+        }
+        Some(_) => Err(ServeError::Protocol("the first message is no greeting")),
+    }
+}
+
+struct Process {
+    node: Arc<Node>,
+    movers: HashMap<MoverId, Handle>,
+    leaving: Vec<JoinHandle<()>>,
+    draining: bool,
+}
+
+/// The reader's hold on a mover.
+struct Handle {
+    queue: std::sync::mpsc::Sender<Job>,
+    control: Arc<super::worker::Control>,
+    thread: JoinHandle<()>,
+}
+
+impl Process {
+    fn new(node: Arc<Node>) -> Self {
+        Self { node, movers: HashMap::new(), leaving: Vec::new(), draining: false }
+    }
+
+    fn run(&mut self, reader: &mut Reader) -> Result<(), ServeError> {
+        while let Some(message) = reader.read()? {
+            self.handle(message)?;
+            if self.draining && self.movers.is_empty() {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    fn handle(&mut self, message: ToMover) -> Result<(), ServeError> {
+        match message {
+            ToMover::Hello { .. } => return Err(ServeError::Protocol("a second greeting")),
+            ToMover::Attach { mover, identity } => self.attach(mover, *identity)?,
+            ToMover::Abort { mover, id } => {
+                if let Some(handle) = self.movers.get(&mover) {
+                    handle.control.abort(id);
+                }
+            }
+            ToMover::Detach { mover } => self.detach(mover),
+            ToMover::Drain => self.draining = true,
+            ToMover::Run { mover, .. } | ToMover::Commit { mover, .. } | ToMover::Label { mover, .. } => {
+                self.queue(mover, message)?
+            }
+        }
+        Ok(())
+    }
+
+    fn attach(&mut self, mover: MoverId, identity: super::message::Identity) -> Result<(), ServeError> {
+        if self.movers.contains_key(&mover) {
+            return Err(ServeError::Protocol("a mover is attached twice"));
+        }
+        let (queue, jobs) = std::sync::mpsc::channel();
+        let worker = Worker::new(self.node.clone(), mover, identity);
+        let control = worker.control();
+        let thread = thread::Builder::new()
+            .name(format!("mover-{}", mover.0))
+            .stack_size(STACK)
+            .spawn(move || worker.run(&jobs))
+            .map_err(|error| ServeError::Setup(Fault::from_io(error, "start mover")))?;
+        let handle = Handle { queue, control, thread };
+        self.movers.insert(mover, handle);
+        Ok(())
+    }
+
+    fn queue(&mut self, mover: MoverId, message: ToMover) -> Result<(), ServeError> {
+        let Some(handle) = self.movers.get(&mover) else {
+            return Err(ServeError::Protocol("an operation for no mover"));
+        };
+        let job = Job::from_message(message).expect("the caller passes jobs only");
+        // A mover's thread lives as long as its handle; panics of operations are caught in it.
+        let _ = handle.queue.send(job);
+        Ok(())
+    }
+
+    fn detach(&mut self, mover: MoverId) {
+        if let Some(handle) = self.movers.remove(&mover) {
+            self.leaving.push(handle.leave());
+        }
+        self.leaving.retain(|thread| !thread.is_finished());
+    }
+
+    /// Stops every mover and waits for all threads.
+    fn end(&mut self) {
+        let last = self.movers.drain().map(|(_, handle)| handle.leave());
+        self.leaving.extend(last);
+        for thread in self.leaving.drain(..) {
+            if thread.join().is_err() {
+                tracing::error!("a mover's thread panicked outside an operation");
+            }
+        }
+    }
+}
+
+impl Handle {
+    fn leave(self) -> JoinHandle<()> {
+        self.control.detach();
+        self.thread
+    }
+}

@@ -1,0 +1,379 @@
+//! Receiving files over the data handle (STOR, ESTO, APPE, STOU, PUT).
+//!
+//! begin, join, write, finish, commit: only the commit gives the file its name. What a failed
+//! receive has stored stays for a restart, unless it stored nothing or its checksum is wrong.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Receipt, StoragePath};
+use whimbrel_connector::{WriteAt, WriteIntent, WriteSession};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
+use whimbrel_proto::op::{Mode, Notice, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_transport::mode_e::{self, Admission, ReceiveJob};
+use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
+use whimbrel_transport::{BlockSink, BlockSource, Cancel, DataChannel, Progress, digest};
+
+use super::command::{resolve, timestamp};
+use super::dial::{self, in_parallel};
+use super::failure::Problem;
+use super::message::FromMover;
+use super::node::Node;
+use super::session::{Handle, Rendezvous};
+use super::stats::Way;
+use super::transfer::{Markers, Transfer};
+use super::worker::Task;
+
+/// Largest file offset the systems here can address.
+const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Names tried for STOU.
+const UNIQUE_ATTEMPTS: u32 = 10_000;
+
+/// Storage as the network side writes it.
+struct Sink<'a>(&'a dyn WriteAt);
+
+impl BlockSink for Sink<'_> {
+    fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
+        self.0.write_at(offset, data)
+    }
+}
+
+/// Storage as it was written, for checksums.
+struct ReadBack<'a>(&'a dyn WriteAt);
+
+impl BlockSource for ReadBack<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.0.read_back(offset, buffer)
+    }
+}
+
+/// Receives a file; with `joined` another node has begun it. `None`: the answer is sent already.
+pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession>) -> Result<Option<Outcome>, Problem> {
+    task.session.acquire(Way::In)?;
+    let striped = task.stripe.count > 1;
+    if striped && spec.write == WriteKind::Append {
+        let fault = Fault::new(FaultCode::NotSupported, "append over several nodes");
+        return Err(fault.into());
+    }
+    if let Some((seconds, nanoseconds)) = spec.modified {
+        // Refused before anything is moved.
+        timestamp(seconds, nanoseconds)?;
+    }
+    let mut file = match joined {
+        Some(session) => File::join(task.node, spec, session)?,
+        None => File::begin(task.node, spec)?,
+    };
+    if striped && joined.is_none() {
+        let (mover, id) = task.reporter.about();
+        let session = Box::new(file.session.clone());
+        task.reporter.message(&FromMover::Session { mover, id, session });
+    }
+    let bytes = file.fill(task, spec)?;
+    let receipt = file.writer.finish()?;
+    if striped {
+        let (mover, id) = task.reporter.about();
+        let receipt = Box::new(receipt);
+        task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
+        return Ok(None);
+    }
+    let node = task.node.clone();
+    complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
+    Ok(Some(Outcome::Transferred { bytes }))
+}
+
+/// Completes a receive that several nodes carried out.
+pub fn commit(
+    node: &Node,
+    spec: &ReceiveSpec,
+    session: &WriteSession,
+    receipts: &[Receipt],
+    bytes: u64,
+    cancel: &Cancel,
+) -> Result<Outcome, Problem> {
+    complete(node, spec, session, None, receipts, cancel)?;
+    Ok(Outcome::Transferred { bytes })
+}
+
+/// Verifies, sets attributes, gives the file its name.
+fn complete(
+    node: &Node,
+    spec: &ReceiveSpec,
+    session: &WriteSession,
+    writer: Option<&dyn WriteAt>,
+    receipts: &[Receipt],
+    cancel: &Cancel,
+) -> Result<(), Problem> {
+    if let Some(expected) = &spec.expected_checksum {
+        let joined = match writer {
+            Some(_) => None,
+            None => Some(node.connector.join(session)?),
+        };
+        let writer = writer.or(joined.as_deref()).expect("joined when none was given");
+        verify(node, session, writer, expected, cancel)?;
+    }
+    let modified = spec.modified.map(|(s, n)| timestamp(s, n)).transpose()?;
+    let attributes = Attributes {
+        modified,
+        size: final_size(spec, session, receipts),
+        durable: node.settings.sync_writes,
+        ..Attributes::default()
+    };
+    node.connector.commit(session, receipts, &attributes)?;
+    Ok(())
+}
+
+/// Where a restarted file ends: an unfinished one may have a longer tail from an earlier attempt.
+///
+/// A file changed in place keeps its tail: restart is never destructive.
+fn final_size(spec: &ReceiveSpec, session: &WriteSession, receipts: &[Receipt]) -> Option<u64> {
+    let WriteKind::Restart { done } = &spec.write else {
+        return None;
+    };
+    let written = receipts.iter().map(|receipt| receipt.written.end()).max().unwrap_or(0);
+    let kept = done.iter().map(|range| range.end).max().unwrap_or(0);
+    // A client may claim more than it sent: nothing is made up beyond what it can know.
+    session.rename.then_some(written.max(kept)).filter(|&size| size <= MAX_OFFSET)
+}
+
+/// Compares with the announced checksum; a wrong file is thrown away.
+fn verify(
+    node: &Node,
+    session: &WriteSession,
+    writer: &dyn WriteAt,
+    (algorithm, expected): &(String, String),
+    cancel: &Cancel,
+) -> Result<(), Problem> {
+    let algorithm: digest::Algorithm = algorithm.parse()?;
+    let progress = Progress::new();
+    let source = ReadBack(writer);
+    let computed = digest::hash_source(algorithm, &source, None, &node.pool, &progress, cancel)?;
+    if computed.eq_ignore_ascii_case(expected.trim()) {
+        return Ok(());
+    }
+    node.connector.abandon(session)?;
+    Err(Problem::Checksum { computed, expected: expected.clone() })
+}
+
+/// A file being received.
+struct File {
+    session: WriteSession,
+    writer: Arc<dyn WriteAt>,
+    /// Added to wire offsets.
+    origin: u64,
+    /// Where a stream starts.
+    start: u64,
+    unique_name: Option<Vec<u8>>,
+}
+
+impl File {
+    fn begin(node: &Node, spec: &ReceiveSpec) -> Result<Self, Fault> {
+        let connector = node.connector.as_ref();
+        let mut path = resolve(&spec.path)?;
+        if spec.write == WriteKind::Unique {
+            path = unique(connector, &path)?;
+        }
+        let (disposition, size) = match &spec.write {
+            WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
+            WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
+            WriteKind::Adjusted { .. } | WriteKind::Append => (Disposition::Update, None),
+        };
+        if let WriteKind::Adjusted { offset } = spec.write {
+            check_offset(offset)?;
+        }
+        let session = connector.begin(&path, &WriteIntent { disposition, size })?;
+        let mut file = Self::join(node, spec, &session)?;
+        if spec.write == WriteKind::Append {
+            let meta = connector.stat(&session.path, Follow::Yes)?;
+            file.origin = if meta.kind == Kind::File { meta.size } else { 0 };
+            file.start = file.origin;
+        }
+        if spec.write == WriteKind::Unique {
+            file.unique_name = Some(file.session.path.as_bytes().to_vec());
+        }
+        Ok(file)
+    }
+
+    fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
+        let (origin, start) = match &spec.write {
+            WriteKind::Adjusted { offset } => (check_offset(*offset)?, *offset),
+            WriteKind::Restart { done } => (0, done.first().map_or(Ok(0), |range| check_offset(range.end))?),
+            WriteKind::Replace | WriteKind::Unique | WriteKind::Append => (0, 0),
+        };
+        Ok(Self { writer: node.connector.join(session)?, session: session.clone(), origin, start, unique_name: None })
+    }
+
+    /// Receives the data, with all that belongs to a transfer; bytes received.
+    fn fill(&mut self, task: &mut Task<'_>, spec: &ReceiveSpec) -> Result<u64, Problem> {
+        let kind = match spec.write {
+            WriteKind::Adjusted { .. } => "ESTO",
+            WriteKind::Append => "APPE",
+            _ => "STOR",
+        };
+        let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes());
+        let result = self.fill_over_handle(task, spec, &mut transfer);
+        let bytes = transfer.progress.bytes();
+        task.session.release(Way::In, result.is_ok(), bytes);
+        transfer.end(task, if result.is_ok() { 226 } else { 500 });
+        if result.is_err() && bytes == 0 && task.stripe.count == 1 && self.is_new(spec) {
+            // Nothing that a restart could use.
+            task.node.connector.abandon(&self.session)?;
+        }
+        result.map(|()| bytes)
+    }
+
+    fn is_new(&self, spec: &ReceiveSpec) -> bool {
+        matches!(spec.write, WriteKind::Replace | WriteKind::Unique)
+    }
+
+    fn fill_over_handle(
+        &mut self,
+        task: &mut Task<'_>,
+        spec: &ReceiveSpec,
+        transfer: &mut Transfer,
+    ) -> Result<(), Problem> {
+        let mut handle = task.session.take()?;
+        let unique_name = self.unique_name.take();
+        task.reporter.notice(Notice::Opened { reused: handle.reused(), unique_name });
+        let performance = Markers::performance(task, spec.performance_interval, &transfer.progress);
+        // The peer may wait for this before it sends anything.
+        task.reporter.flush();
+        let interval = spec.range_interval.filter(|_| handle.params.mode == Mode::Extended);
+        let ranges = Markers::ranges(task, interval, self.news(task.node, &transfer.progress));
+        let received = match handle.params.mode {
+            Mode::Stream => self.stream(task, &handle, spec, transfer),
+            Mode::Extended => self.extended(task, &mut handle, transfer),
+        };
+        task.session.put_back(handle);
+        performance.end(task);
+        ranges.end(task);
+        Ok(received?)
+    }
+
+    /// What a range notice may tell at any time: what is new since the last, in wire offsets.
+    fn news(&self, node: &Node, progress: &Arc<Progress>) -> impl FnMut() -> RangeSet + Send + 'static {
+        let (progress, writer, origin) = (progress.clone(), self.writer.clone(), self.origin);
+        let sync = node.settings.sync_writes;
+        let told = Mutex::new(RangeSet::new());
+        move || {
+            let new = match sync {
+                false => progress.take_new(),
+                true => durable_news(writer.as_ref(), &mut told.lock().unwrap_or_else(PoisonError::into_inner)),
+            };
+            let shifted = new.as_slice().iter().map(|r| r.start.saturating_sub(origin)..r.end.saturating_sub(origin));
+            shifted.collect()
+        }
+    }
+
+    fn stream(
+        &self,
+        task: &Task<'_>,
+        handle: &Handle,
+        spec: &ReceiveSpec,
+        transfer: &mut Transfer,
+    ) -> Result<(), Fault> {
+        let representation = match handle.params.ascii {
+            true => Representation::Ascii,
+            false => Representation::Image,
+        };
+        let listening = matches!(handle.rendezvous, Rendezvous::Listen(_));
+        loop {
+            let mut channel = dial::stream(task, handle)?;
+            transfer.met(channel.peer_addr());
+            let job = StreamReceive {
+                sink: &Sink(self.writer.as_ref()),
+                offset: self.start,
+                limit: Some(MAX_OFFSET - self.start),
+                representation,
+                flow: transfer.flow(task),
+            };
+            let bytes = mode_s::receive(&job, &mut channel)?;
+            // A port scan opens and closes: where bytes are announced, that is no empty file.
+            if bytes > 0 || !listening || spec.expected_size.is_none_or(|size| size == 0) {
+                return Ok(());
+            }
+            tracing::warn!(peer = ?channel.peer_addr(), "data connection without data ignored");
+        }
+    }
+
+    fn extended(&self, task: &Task<'_>, handle: &mut Handle, transfer: &mut Transfer) -> Result<(), Fault> {
+        let lanes: Vec<usize> = match handle.rendezvous {
+            Rendezvous::Connect => handle.share(task.stripe).lanes.iter().map(|&(lane, _)| lane).collect(),
+            Rendezvous::Listen(_) => vec![0],
+        };
+        if matches!(handle.rendezvous, Rendezvous::Connect) {
+            dial::connect_lanes(task, handle, &lanes, true)?;
+        }
+        transfer.used(handle);
+        let Handle { params, rendezvous, lanes: all, .. } = handle;
+        let sink = Sink(self.writer.as_ref());
+        let timeout = task.node.settings.connect_timeout;
+        let admission = match rendezvous {
+            Rendezvous::Listen(listener) => {
+                Admission { listener: Some(listener), nonce: params.nonce, timeout, ..Admission::default() }
+            }
+            Rendezvous::Connect => Admission { timeout, ..Admission::default() },
+        };
+        // Each address is a sender with an end of file of its own.
+        let mut parts: Vec<_> = all.iter_mut().enumerate().filter(|(lane, _)| lanes.contains(lane)).collect();
+        let flow = transfer.flow(task);
+        in_parallel(&mut parts, |(_, lane)| {
+            let bound = 0..MAX_OFFSET - self.origin;
+            let job = ReceiveJob { sink: &sink, bound, origin: self.origin, admission, flow };
+            mode_e::receive(&job, &mut lane.connections).map(drop)
+        })?;
+        transfer.used(handle);
+        Ok(())
+    }
+}
+
+/// What became durable since the last call.
+fn durable_news(writer: &dyn WriteAt, told: &mut RangeSet) -> RangeSet {
+    let durable = writer.sync().and_then(|()| writer.durable());
+    let durable = match durable {
+        Ok(durable) => durable,
+        Err(fault) => {
+            // Nothing is promised; the end of the transfer will fail for the same reason.
+            tracing::warn!(%fault, "ranges cannot be made durable");
+            return RangeSet::new();
+        }
+    };
+    let mut news = RangeSet::new();
+    for range in durable.as_slice() {
+        news.union_with(&told.missing(range.clone()));
+    }
+    *told = durable;
+    news
+}
+
+fn check_offset(offset: u64) -> Result<u64, Fault> {
+    if offset > MAX_OFFSET {
+        let fault = Fault::new(FaultCode::InvalidArgument, "receive");
+        return Err(fault.detail(format!("offset {offset} is beyond the largest file")));
+    }
+    Ok(offset)
+}
+
+/// A name near `path` that does not exist (RFC 959 §4.1.3, STOU).
+fn unique(connector: &dyn Connector, path: &StoragePath) -> Result<StoragePath, Fault> {
+    let bad = |error| super::failure::bad_path(&error, path.as_bytes());
+    let base = match connector.stat(path, Follow::Yes) {
+        Ok(meta) if meta.kind == Kind::Directory => path.join(b"file").map_err(bad)?,
+        _ => path.clone(),
+    };
+    let (Some(directory), Some(name)) = (base.parent(), base.name()) else {
+        return Err(Fault::new(FaultCode::IsADirectory, "find a unique name"));
+    };
+    for number in 0..UNIQUE_ATTEMPTS {
+        let mut candidate = name.to_vec();
+        if number > 0 {
+            candidate.extend_from_slice(format!(".{number}").as_bytes());
+        }
+        let candidate = directory.join(&candidate).map_err(bad)?;
+        match connector.stat(&candidate, Follow::No) {
+            Err(fault) if fault.code == FaultCode::NotFound => return Ok(candidate),
+            Err(fault) => return Err(fault),
+            Ok(_) => {}
+        }
+    }
+    Err(Fault::new(FaultCode::AlreadyExists, "find a unique name").on_path(base.as_bytes()))
+}

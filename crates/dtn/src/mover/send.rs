@@ -1,0 +1,352 @@
+//! Sending files and listings over the data handle (RETR, ERET, LIST, MLSD, ...).
+
+use std::ops::Range;
+use std::os::fd::BorrowedFd;
+use std::sync::Arc;
+
+use socket2::SockRef;
+use whimbrel_connector::{Kind, Meta, ReadAt};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
+use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob};
+use whimbrel_transport::mode_s::{self, Representation, StreamSend};
+use whimbrel_transport::{BlockSource, DataChannel, Flow};
+
+use super::command::resolve;
+use super::dial::{self, in_parallel};
+use super::failure::Problem;
+use super::listing::Lines;
+use super::session::{Handle, Rendezvous, Share};
+use super::stats::Way;
+use super::transfer::{AT_ONE_STROKE, Markers, Transfer};
+use super::worker::Task;
+
+/// Payload of one MODE E block; the stock server's size, which every receiver takes.
+const BLOCK_SIZE: usize = 256 << 10;
+
+/// Storage as the network side reads it.
+struct Source<'a>(&'a dyn ReadAt);
+
+impl BlockSource for Source<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.0.read_at(offset, buffer)
+    }
+
+    fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.0.sendfile_source()
+    }
+}
+
+/// Sends a file or a part of one.
+pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
+    task.session.acquire(Way::Out)?;
+    let path = resolve(&spec.path)?;
+    let reader = task.node.connector.open_read(&path, None)?;
+    let before = reader.meta()?;
+    let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: true };
+    let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
+    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());
+    transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))
+}
+
+/// Sends a listing.
+pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem> {
+    task.session.acquire(Way::Out)?;
+    let path = resolve(&spec.path)?;
+    let lines = Lines::open(task.node.connector.clone(), spec)?;
+    let work = Work { source: &lines, what: What::Stream { offset: 0 }, ascii: false };
+    let kind = match spec.form {
+        ListForm::Long => "LIST",
+        ListForm::Names => "NLST",
+        ListForm::Facts => "MLSD",
+        ListForm::FactsRecursive => "MLSR",
+    };
+    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());
+    transmit(task, &work, transfer, None, |_| Ok(()))
+}
+
+/// A file that was changed while it was read is no copy of anything.
+fn unchanged(reader: &Arc<dyn ReadAt>, before: &Meta) -> Result<(), Fault> {
+    if before.kind != Kind::File || reader.meta()?.version() == before.version() {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::SourceChanged, "send").side(Side::Source))
+}
+
+/// What to send, in offsets of the source.
+#[derive(Debug, PartialEq, Eq)]
+enum What {
+    /// A part of known size; `missing` of it is to be sent.
+    Part { origin: u64, length: u64, missing: RangeSet },
+    /// To wherever the source ends.
+    Stream { offset: u64 },
+}
+
+impl What {
+    fn of(spec: &SendSpec, meta: &Meta) -> Self {
+        let origin = match meta.kind {
+            Kind::File => spec.offset.min(meta.size),
+            _ => spec.offset,
+        };
+        let there = (meta.kind == Kind::File).then(|| meta.size - origin);
+        let Some(length) = [there, spec.length].into_iter().flatten().min() else {
+            let done = spec.done.first().filter(|range| range.start == 0).map_or(0, |range| range.end);
+            return Self::Stream { offset: origin.saturating_add(done) };
+        };
+        let length = length.min(u64::MAX - origin);
+        let done: RangeSet = spec.done.iter().cloned().collect();
+        let missing = done.missing(0..length);
+        let shifted = missing.as_slice().iter().map(|r| r.start + origin..r.end + origin);
+        Self::Part { origin, length, missing: shifted.collect() }
+    }
+
+    /// Bytes to send, when known.
+    fn bytes(&self) -> Option<u64> {
+        match self {
+            Self::Part { missing, .. } => Some(missing.len()),
+            Self::Stream { .. } => None,
+        }
+    }
+
+    fn origin(&self) -> u64 {
+        match *self {
+            Self::Part { origin, .. } => origin,
+            Self::Stream { offset } => offset,
+        }
+    }
+}
+
+struct Work<'a> {
+    source: &'a dyn BlockSource,
+    what: What,
+    /// Whether TYPE A converts line ends; listings have theirs already.
+    ascii: bool,
+}
+
+/// Sends `work` over the data handle, with all that belongs to a transfer.
+fn transmit(
+    task: &mut Task<'_>,
+    work: &Work<'_>,
+    mut transfer: Transfer,
+    interval: Option<std::time::Duration>,
+    check: impl FnOnce(&Transfer) -> Result<(), Fault>,
+) -> Result<Outcome, Problem> {
+    let reused = task.session.acquire(Way::Out)?.reused();
+    task.reporter.notice(Notice::Opened { reused, unique_name: None });
+    let markers = Markers::performance(task, interval, &transfer.progress);
+    if !reused || work.what.bytes().is_none_or(|bytes| bytes > AT_ONE_STROKE) {
+        task.reporter.flush();
+    }
+    let sent = over_handle(task, work, &mut transfer);
+    markers.end(task);
+    let bytes = transfer.progress.bytes();
+    task.session.release(Way::Out, sent.is_ok(), bytes);
+    let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
+    transfer.end(task, if result.is_ok() { 226 } else { 500 });
+    result.map(|()| Outcome::Transferred { bytes })
+}
+
+fn over_handle(task: &mut Task<'_>, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
+    // Taken out of the session for the time of the transfer: the task is used beside it.
+    let mut handle = task.session.take()?;
+    let result = match handle.params.mode {
+        Mode::Stream => stream(task, &handle, work, transfer),
+        Mode::Extended => extended(task, &mut handle, work, transfer),
+    };
+    task.session.put_back(handle);
+    Ok(result?)
+}
+
+/// MODE S: a connection of its own, whose close is the end of the file.
+fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Fault> {
+    let mut channel = dial::stream(task, handle)?;
+    transfer.met(channel.peer_addr());
+    let (offset, length) = match &work.what {
+        What::Stream { offset } => (*offset, None),
+        // A stream has no gaps: it goes on from the first missing byte to the end.
+        What::Part { origin, length, missing } => {
+            let end = origin + length;
+            let from = missing.as_slice().first().map_or(end, |range| range.start);
+            (from, Some(end - from))
+        }
+    };
+    let ascii = work.ascii && handle.params.ascii;
+    let job = StreamSend {
+        source: work.source,
+        offset,
+        length,
+        representation: if ascii { Representation::Ascii } else { Representation::Image },
+        sendfile: !ascii,
+        flow: transfer.flow(task),
+    };
+    let result = mode_s::send(&job, &mut channel);
+    if result.is_err() {
+        // A plain close would look like a complete file: reset instead.
+        let _ = SockRef::from(&channel.as_fd()).set_linger(Some(std::time::Duration::ZERO));
+    }
+    result.map(drop)
+}
+
+/// MODE E: every lane gets its share over connections that stay open.
+fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Fault> {
+    let share = handle.share(task.stripe);
+    let lanes: Vec<usize> = share.lanes.iter().map(|&(lane, _)| lane).collect();
+    match handle.rendezvous {
+        Rendezvous::Listen(_) => dial::accept_as_sender(task, handle)?,
+        Rendezvous::Connect => dial::connect_lanes(task, handle, &lanes, false)?,
+    }
+    transfer.used(handle);
+    // A listening sender has checked the nonce; a connecting one has to show it.
+    let nonce = match handle.rendezvous {
+        Rendezvous::Listen(_) => None,
+        Rendezvous::Connect => handle.params.nonce,
+    };
+    let jobs = lane_jobs(&work.what, &share, handle.params.layout);
+    let flow = transfer.flow(task);
+    let shared = Shared { work, nonce, flow };
+    let mut parts: Vec<(&LaneJob, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
+    for (index, lane) in handle.lanes.iter_mut().enumerate() {
+        if let Some((_, job)) = jobs.iter().find(|(lane, _)| *lane == index) {
+            parts.push((job, &mut lane.connections));
+        }
+    }
+    in_parallel(&mut parts, |(job, connections)| shared.send(job, connections))
+}
+
+struct Shared<'a> {
+    work: &'a Work<'a>,
+    nonce: Option<Nonce>,
+    flow: Flow<'a>,
+}
+
+impl Shared<'_> {
+    fn send(&self, lane: &LaneJob, connections: &mut Vec<Connection>) -> Result<(), Fault> {
+        let amount = match lane {
+            LaneJob::Ranges(ranges) => Amount::Ranges(ranges),
+            LaneJob::ToEnd(offset) => Amount::ToEnd(*offset),
+        };
+        let job = SendJob {
+            source: self.work.source,
+            amount,
+            origin: self.work.what.origin(),
+            block_size: BLOCK_SIZE,
+            nonce: self.nonce,
+            eof: Eof::Own,
+            sendfile: true,
+            flow: self.flow,
+        };
+        mode_e::send(&job, connections).map(drop)
+    }
+}
+
+/// What one address is sent.
+#[derive(Debug, PartialEq, Eq)]
+enum LaneJob {
+    Ranges(RangeSet),
+    ToEnd(u64),
+}
+
+/// The shares of this node's lanes; a source of unknown size goes to the first address alone.
+fn lane_jobs(what: &What, share: &Share, layout: Layout) -> Vec<(usize, LaneJob)> {
+    let job = |target: usize| match what {
+        What::Stream { offset } if target == 0 => LaneJob::ToEnd(*offset),
+        What::Stream { .. } => LaneJob::Ranges(RangeSet::new()),
+        What::Part { missing, .. } if share.targets == 1 => LaneJob::Ranges(missing.clone()),
+        What::Part { origin, length, missing } => {
+            let count = share.targets as u64;
+            LaneJob::Ranges(stripe_of(missing, *origin..origin + length, layout, target as u64, count))
+        }
+    };
+    share.lanes.iter().map(|&(lane, target)| (lane, job(target))).collect()
+}
+
+/// What of `missing` falls to one of `count` addresses when `part` is laid out over all of them.
+fn stripe_of(missing: &RangeSet, part: Range<u64>, layout: Layout, target: u64, count: u64) -> RangeSet {
+    let length = part.end - part.start;
+    let block = match layout {
+        Layout::Blocked { block_size } => block_size.max(1),
+        Layout::Partitioned => length.div_ceil(count).max(1),
+    };
+    let mut share = RangeSet::new();
+    for range in missing.as_slice() {
+        let mut at = range.start;
+        while at < range.end {
+            let number = (at - part.start) / block;
+            let end = part.start.saturating_add((number + 1).saturating_mul(block)).min(range.end);
+            if number % count == target {
+                share.insert(at..end);
+            }
+            at = end;
+        }
+    }
+    share
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_connector::{Access, Timestamp};
+
+    use super::*;
+
+    fn meta(kind: Kind, size: u64) -> Meta {
+        Meta {
+            kind,
+            size,
+            modified: Timestamp { seconds: 0, nanoseconds: 0 },
+            mode: 0,
+            uid: 0,
+            gid: 0,
+            links: 1,
+            unique: (0, 0),
+            link_target: None,
+            access: Access::default(),
+        }
+    }
+
+    fn spec(offset: u64, length: Option<u64>, done: &[Range<u64>]) -> SendSpec {
+        SendSpec { path: Vec::new(), offset, length, done: done.to_vec(), performance_interval: None }
+    }
+
+    fn part(spec: &SendSpec, size: u64) -> (u64, u64, Vec<Range<u64>>) {
+        match What::of(spec, &meta(Kind::File, size)) {
+            What::Part { origin, length, missing } => (origin, length, missing.as_slice().to_vec()),
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init)]
+    fn parts_are_cut_at_the_end_and_restart_counts_from_their_start() {
+        assert_eq!(part(&spec(1000, Some(5000), &[0..2000]), 9000), (1000, 5000, vec![3000..6000]));
+        assert_eq!(part(&spec(0, None, &[]), 10), (0, 10, vec![0..10]));
+        assert_eq!(part(&spec(8, Some(u64::MAX), &[]), 10), (8, 2, vec![8..10]));
+        assert_eq!(part(&spec(50, Some(5), &[]), 10), (10, 0, vec![]));
+        assert_eq!(part(&spec(0, None, &[0..3, 5..99]), 10), (0, 10, vec![3..5]));
+    }
+
+    #[test]
+    fn a_device_without_a_length_is_read_to_its_end() {
+        let device = meta(Kind::CharacterDevice, 0);
+        assert_eq!(What::of(&spec(0, None, &[]), &device), What::Stream { offset: 0 });
+        assert_eq!(What::of(&spec(0, Some(9), &[]), &device).bytes(), Some(9));
+    }
+
+    #[test]
+    fn stripes_cover_everything_once_in_both_layouts() {
+        for layout in [Layout::Blocked { block_size: 7 }, Layout::Partitioned] {
+            let missing: RangeSet = [5..40, 50..100].into_iter().collect();
+            let shares: Vec<RangeSet> = (0..3).map(|n| stripe_of(&missing, 0..100, layout, n, 3)).collect();
+            let mut all = RangeSet::new();
+            for share in &shares {
+                all.union_with(share);
+            }
+            assert_eq!(all, missing);
+            assert_eq!(shares.iter().map(RangeSet::len).sum::<u64>(), missing.len());
+        }
+        let whole: RangeSet = std::iter::once(0..10).collect();
+        let second = stripe_of(&whole, 0..10, Layout::Blocked { block_size: 2 }, 1, 2);
+        assert_eq!(second.as_slice(), [2..4, 6..8]);
+        let second = stripe_of(&whole, 0..10, Layout::Partitioned, 1, 2);
+        assert_eq!(second.as_slice(), [5..10]);
+    }
+}

@@ -1,0 +1,320 @@
+//! The data handle of one mover: where data connections come from, and those kept for reuse.
+//!
+//! Rules: a new PASV or PORT closes the previous handle with its connections; in MODE E a handle
+//! serves any number of transfers and listings in one direction; in MODE S it serves one.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::sync::Arc;
+
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{DataParams, Family, Mode, Outcome};
+use whimbrel_transport::mode_e::Connection;
+use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Listener, PortRange};
+
+use super::failure::Problem;
+use super::message::{DataPeers, Identity, Stripe};
+use super::node::Node;
+use super::stats::Way;
+
+/// Most data connections to one address, whatever is asked for.
+pub const MAX_PARALLELISM: usize = 128;
+
+/// Ports below are never connected to (RFC 2577 §3: the bounce attack on well-known services).
+const FIRST_FREE_PORT: u16 = 1024;
+
+/// A mover's data side.
+pub struct Session {
+    node: Arc<Node>,
+    control_peer: Option<IpAddr>,
+    control_local: Option<IpAddr>,
+    anyone: bool,
+    handle: Option<Handle>,
+    /// Connections of the handle as last counted in the process's statistics.
+    counted: usize,
+}
+
+/// Where data connections come from, with those that are open.
+pub struct Handle {
+    /// As frozen when the handle was made.
+    pub params: DataParams,
+    /// Who connects.
+    pub rendezvous: Rendezvous,
+    /// One for each address of the other side (one in all when this side listens).
+    pub lanes: Vec<Lane>,
+    direction: Option<Way>,
+    retransmits: u64,
+}
+
+/// Who connects to whom.
+pub enum Rendezvous {
+    /// The peer connects here.
+    Listen(Listener),
+    /// This side connects to the lanes' targets.
+    Connect,
+}
+
+/// The connections that lead to one address.
+#[derive(Default)]
+pub struct Lane {
+    /// Where to connect; `None` when this side listens.
+    pub target: Option<SocketAddr>,
+    /// Open connections (MODE E).
+    pub connections: Vec<Connection>,
+}
+
+impl Session {
+    /// No data handle yet.
+    pub fn new(node: Arc<Node>, identity: &Identity) -> Self {
+        let ip = |addr: Option<SocketAddr>| addr.map(|addr| addr.ip().to_canonical());
+        Self {
+            node,
+            control_peer: ip(identity.control_peer),
+            control_local: ip(identity.control_local),
+            anyone: identity.data_peers == DataPeers::Anyone,
+            handle: None,
+            counted: 0,
+        }
+    }
+
+    /// Closes the data handle with its listener and connections.
+    pub fn close(&mut self) {
+        if let Some(handle) = &mut self.handle {
+            handle.count_network(&self.node);
+        }
+        self.handle = None;
+        self.count_channels();
+    }
+
+    /// PASV, EPSV, SPAS: listens.
+    pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
+        self.close();
+        let ip = self.listen_ip(family)?;
+        let ports = self.node.settings.data_ports;
+        let range = ports.map(|(min, max)| PortRange::new(min, max)).transpose()?;
+        let options = channel_options(&self.node, params);
+        let mut listener = tcp::listen(SocketAddr::new(ip, 0), range, &options)?;
+        if !self.admits_all(params) {
+            let (peer, loopback_only) = (self.control_peer, self.control_peer.is_none());
+            listener.set_filter(Arc::new(move |from: SocketAddr| {
+                let from = from.ip().to_canonical();
+                Some(from) == peer || (loopback_only && from.is_loopback())
+            }));
+        }
+        let told = self.told_address(ip, listener.local_addr().port());
+        self.open(params, Rendezvous::Listen(listener), vec![Lane::default()]);
+        Ok(Outcome::Listening(vec![told]))
+    }
+
+    /// PORT, EPRT, SPOR: remembers where to connect.
+    pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
+        self.close();
+        for &target in targets {
+            self.check_target(target, params)?;
+        }
+        let lane = |&target: &SocketAddr| Lane {
+            target: Some(SocketAddr::new(target.ip().to_canonical(), target.port())),
+            connections: Vec::new(),
+        };
+        self.open(params, Rendezvous::Connect, targets.iter().map(lane).collect());
+        Ok(Outcome::Done)
+    }
+
+    fn open(&mut self, params: &DataParams, rendezvous: Rendezvous, lanes: Vec<Lane>) {
+        self.handle = Some(Handle { params: params.clone(), rendezvous, lanes, direction: None, retransmits: 0 });
+    }
+
+    /// The handle for a transfer in this direction.
+    pub fn acquire(&mut self, way: Way) -> Result<&mut Handle, Problem> {
+        let handle = self
+            .handle
+            .as_mut()
+            .ok_or(Problem::NoDataHandle("no data connection was prepared: send PASV or PORT first"))?;
+        if handle.direction.is_some_and(|before| before != way) {
+            return Err(Problem::NoDataHandle("data connections serve one direction: send PASV or PORT again"));
+        }
+        Ok(handle)
+    }
+
+    /// Lends the handle to a transfer; [`Session::put_back`] follows in every case.
+    pub fn take(&mut self) -> Result<Handle, Problem> {
+        self.handle.take().ok_or(Problem::NoDataHandle("the data handle is in use"))
+    }
+
+    /// Ends the loan.
+    pub fn put_back(&mut self, handle: Handle) {
+        self.handle = Some(handle);
+    }
+
+    /// After a transfer over the handle: keeps what can be used again.
+    pub fn release(&mut self, way: Way, complete: bool, bytes: u64) {
+        let Some(handle) = &mut self.handle else {
+            return;
+        };
+        handle.direction = Some(way);
+        if !complete || handle.params.mode == Mode::Stream {
+            return self.close();
+        }
+        // A system call for each connection: not for every small file.
+        if bytes > 1 << 20 {
+            handle.count_network(&self.node);
+        }
+        self.count_channels();
+    }
+
+    /// Tells statistics how many connections are open.
+    fn count_channels(&mut self) {
+        let now = self.handle.as_ref().map_or(0, Handle::connections);
+        if now != self.counted {
+            self.node.stats.channels(self.counted, now);
+            self.counted = now;
+            self.node.load_changed();
+        }
+    }
+
+    fn admits_all(&self, params: &DataParams) -> bool {
+        self.anyone || (params.mode == Mode::Extended && params.nonce.is_some())
+    }
+
+    fn check_target(&self, target: SocketAddr, params: &DataParams) -> Result<(), Fault> {
+        let ip = target.ip().to_canonical();
+        let known = match self.control_peer {
+            Some(peer) => peer == ip,
+            None => ip.is_loopback(),
+        };
+        let refused = |why: &str| {
+            Err(Fault::new(FaultCode::DataPeerRejected, "connect data channel").subject(target.to_string()).detail(why))
+        };
+        if target.port() < FIRST_FREE_PORT {
+            return refused("ports below 1024 are never connected to");
+        }
+        if !known && !self.admits_all(params) {
+            return refused("the address is not that of the control connection");
+        }
+        Ok(())
+    }
+
+    /// The address to bind: the configured interface, else where the front or the client arrived.
+    fn listen_ip(&self, family: Option<Family>) -> Result<IpAddr, Fault> {
+        let default = self
+            .node
+            .settings
+            .data_interface
+            .or(self.node.link_ip)
+            .or(self.control_local)
+            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
+        match family {
+            Some(Family::V4) if !default.is_ipv4() => self.other_family(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            Some(Family::V6) if !default.is_ipv6() => self.other_family(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+            _ => Ok(default),
+        }
+    }
+
+    /// Another family than the interface's: possible when the address to tell is known otherwise.
+    fn other_family(&self, any: IpAddr) -> Result<IpAddr, Fault> {
+        let known = self.node.settings.data_address;
+        if known.is_some_and(|ip| ip.is_ipv4() == any.is_ipv4()) {
+            return Ok(any);
+        }
+        let loopback = match any {
+            IpAddr::V4(_) => IpAddr::V4(Ipv4Addr::LOCALHOST),
+            IpAddr::V6(_) => IpAddr::V6(Ipv6Addr::LOCALHOST),
+        };
+        if self.control_local.is_some_and(|ip| ip.is_loopback()) {
+            return Ok(loopback);
+        }
+        let fault = Fault::new(FaultCode::NotSupported, "listen for data channels");
+        Err(fault.detail("no address of this family is configured for data"))
+    }
+
+    fn told_address(&self, bound: IpAddr, port: u16) -> SocketAddr {
+        let told = self.node.settings.data_address.filter(|ip| ip.is_ipv4() == bound.is_ipv4());
+        SocketAddr::new(told.unwrap_or(bound), port)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl Handle {
+    /// Open connections in all lanes.
+    pub fn connections(&self) -> usize {
+        self.lanes.iter().map(|lane| lane.connections.len()).sum()
+    }
+
+    /// Whether connections of an earlier transfer will be used again.
+    pub fn reused(&self) -> bool {
+        self.connections() > 0
+    }
+
+    /// Addresses that a sender spreads a file over, and which of them are this node's lanes.
+    ///
+    /// A listening sender is one address of as many as there are nodes (its peer connects to all).
+    pub fn share(&self, stripe: Stripe) -> Share {
+        let (index, count) = (usize::from(stripe.index), usize::from(stripe.count).max(1));
+        match self.rendezvous {
+            Rendezvous::Listen(_) => Share { targets: count, lanes: vec![(0, index)] },
+            Rendezvous::Connect => Share {
+                targets: self.lanes.len(),
+                lanes: (0..self.lanes.len()).filter(|lane| lane % count == index).map(|lane| (lane, lane)).collect(),
+            },
+        }
+    }
+
+    /// The other end, for logs.
+    pub fn peer(&self) -> Option<SocketAddr> {
+        let open = self.lanes.iter().flat_map(|lane| &lane.connections).next();
+        let target = self.lanes.first().and_then(|lane| lane.target);
+        open.and_then(|connection| connection.channel().peer_addr()).or(target)
+    }
+
+    fn count_network(&mut self, node: &Node) {
+        let (mut retransmits, mut rtt_us) = (0, 0);
+        for connection in self.lanes.iter().flat_map(|lane| &lane.connections) {
+            let stats = connection.channel().stats();
+            retransmits += stats.retransmits;
+            rtt_us = u32::try_from(stats.rtt.as_micros()).unwrap_or(u32::MAX);
+        }
+        node.stats.network(retransmits.saturating_sub(self.retransmits), rtt_us);
+        self.retransmits = self.retransmits.max(retransmits);
+    }
+}
+
+/// Which part of a striped transmission falls to this node.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Share {
+    /// Addresses in all.
+    pub targets: usize,
+    /// This node's: the lane, and which of all addresses it is.
+    pub lanes: Vec<(usize, usize)>,
+}
+
+/// How many connections to open to each address.
+pub fn parallelism(params: &DataParams) -> usize {
+    match params.mode {
+        Mode::Stream => 1,
+        Mode::Extended => usize::from(params.parallelism).clamp(1, MAX_PARALLELISM),
+    }
+}
+
+/// Tuning of data channels.
+pub fn channel_options(node: &Node, params: &DataParams) -> ChannelOptions {
+    ChannelOptions {
+        send_buffer: params.send_buffer.map(|bytes| bytes as usize),
+        recv_buffer: params.receive_buffer.map(|bytes| bytes as usize),
+        congestion: node.settings.congestion.clone(),
+        ..ChannelOptions::default()
+    }
+}
+
+/// From where and how to connect.
+pub fn connect_options(node: &Node, params: &DataParams) -> ConnectOptions {
+    ConnectOptions {
+        source_address: node.settings.data_interface,
+        source_ports: None,
+        timeout: node.settings.connect_timeout,
+        channel: channel_options(node, params),
+    }
+}

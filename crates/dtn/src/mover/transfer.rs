@@ -1,0 +1,158 @@
+//! What sending and receiving have in common: counting, notices at intervals, the transfer log.
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use whimbrel_engine::RangeSet;
+use whimbrel_proto::op::{Mode, Notice};
+use whimbrel_transport::{Flow, Progress, StallPolicy};
+
+use super::log::Record;
+use super::report::{self, Periodic};
+use super::session::Handle;
+use super::stats::Way;
+use super::ticker::Ticking;
+use super::worker::Task;
+
+/// Parts up to this size fit an idle connection's send buffer, so that nobody waits: news about
+/// them can go out together with their outcome.
+pub const AT_ONE_STROKE: u64 = 32 << 10;
+
+/// A transfer that counts as running.
+pub struct Transfer {
+    /// What was moved.
+    pub progress: Arc<Progress>,
+    way: Way,
+    kind: &'static str,
+    path: Vec<u8>,
+    began: SystemTime,
+    streams: usize,
+    peer: Option<std::net::IpAddr>,
+    buffer: u32,
+}
+
+impl Transfer {
+    /// Counts a transfer from now on; `kind` is the command as logs name it.
+    pub fn begin(task: &Task<'_>, way: Way, kind: &'static str, path: &[u8]) -> Self {
+        let progress = Arc::new(Progress::new());
+        task.node.transfer_begins(way, &progress);
+        Self { progress, way, kind, path: path.to_vec(), began: SystemTime::now(), streams: 1, peer: None, buffer: 0 }
+    }
+
+    /// The surroundings of this transfer's loops.
+    pub fn flow<'a>(&'a self, task: &'a Task<'_>) -> Flow<'a> {
+        Flow {
+            rate: None,
+            stall: Some(StallPolicy::silent_for(task.node.settings.stall_timeout)),
+            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            ..Flow::new(&task.node.pool, &self.progress, task.cancel)
+        }
+    }
+
+    /// Remembers the network side for the log.
+    pub fn used(&mut self, handle: &Handle) {
+        self.streams = match handle.params.mode {
+            Mode::Stream => 1,
+            Mode::Extended => handle.connections().max(1),
+        };
+        self.peer = handle.peer().map(|addr| addr.ip());
+        let buffer = match self.way {
+            Way::In => handle.params.receive_buffer,
+            Way::Out => handle.params.send_buffer,
+        };
+        self.buffer = buffer.unwrap_or(0);
+    }
+
+    /// Remembers the other end of a stream for the log.
+    pub fn met(&mut self, peer: Option<std::net::SocketAddr>) {
+        self.peer = peer.map(|addr| addr.ip()).or(self.peer);
+    }
+
+    /// Ends counting and writes the log; `code` is the reply's.
+    pub fn end(self, task: &Task<'_>, code: u16) {
+        task.node.transfer_ends(&self.progress, code == 226);
+        if !task.node.log.is_on() {
+            return;
+        }
+        task.node.log.write(&Record {
+            began: self.began,
+            ended: SystemTime::now(),
+            user: task.context.user(),
+            path: &self.path,
+            buffer: self.buffer,
+            block: task.node.pool.buffer_size(),
+            bytes: self.progress.bytes(),
+            streams: self.streams,
+            stripes: usize::from(task.stripe.count),
+            peer: self.peer,
+            kind: self.kind,
+            code,
+            task: task.context.task(),
+            client: task.context.client(),
+        });
+    }
+}
+
+type Source = Box<dyn FnMut() -> Vec<Notice> + Send>;
+
+/// Notices at an interval that end, with a last one, before the outcome.
+pub struct Markers {
+    /// Dropped first: no tick is scheduled while the last notices are made.
+    _ticking: Option<Ticking>,
+    periodic: Option<Arc<Periodic<Source>>>,
+}
+
+impl Markers {
+    /// Performance notices (112): one now, one at each interval, one at the end.
+    pub fn performance(task: &mut Task<'_>, interval: Option<Duration>, progress: &Arc<Progress>) -> Self {
+        let Some(interval) = interval else {
+            return Self::none();
+        };
+        let (stripe, progress) = (task.stripe, progress.clone());
+        task.reporter.notice(report::performance(stripe, &progress));
+        let source: Source = Box::new(move || vec![report::performance(stripe, &progress)]);
+        let periodic = Periodic::new(task.reporter, source);
+        Self { _ticking: Some(task.node.ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
+    }
+
+    /// Range notices (111): at each interval what is new, and at the end the rest.
+    ///
+    /// `news` may take long (it may flush storage), so these run on a thread of their own.
+    pub fn ranges(
+        task: &Task<'_>,
+        interval: Option<Duration>,
+        mut news: impl FnMut() -> RangeSet + Send + 'static,
+    ) -> Self {
+        let Some(interval) = interval else {
+            return Self::none();
+        };
+        let source: Source = Box::new(move || report::range_notices(&news()).collect());
+        let periodic = Periodic::new(task.reporter, source);
+        let ticker = match task.node.settings.sync_writes {
+            true => &task.node.flusher,
+            false => &task.node.ticker,
+        };
+        Self { _ticking: Some(ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
+    }
+
+    fn none() -> Self {
+        Self { _ticking: None, periodic: None }
+    }
+
+    /// Ends the series with its last notices.
+    pub fn end(self, task: &mut Task<'_>) {
+        let source = self.periodic.as_ref().and_then(|periodic| periodic.close());
+        for notice in source.map(|mut source| source()).unwrap_or_default() {
+            task.reporter.notice(notice);
+        }
+    }
+}
+
+impl Drop for Markers {
+    fn drop(&mut self) {
+        // Whatever path leads here: nothing may follow the outcome.
+        if let Some(periodic) = &self.periodic {
+            drop(periodic.close());
+        }
+    }
+}

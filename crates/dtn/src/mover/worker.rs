@@ -1,0 +1,275 @@
+//! One mover: the thread that carries out the operations of one control connection in order.
+
+use std::collections::BTreeSet;
+use std::panic::{self, AssertUnwindSafe};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use whimbrel_connector::{Receipt, WriteSession};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{FailureKind, Op, OpId, Outcome, ReceiveSpec};
+use whimbrel_transport::Cancel;
+
+use super::context::Context;
+use super::failure::Problem;
+use super::message::{Identity, MoverId, Stripe, ToMover};
+use super::node::Node;
+use super::report::Reporter;
+use super::session::Session;
+use super::{checksum, command, failure, listing, receive, send};
+
+/// What the reader hands to a mover's thread.
+pub enum Job {
+    /// An operation.
+    Run {
+        /// Its id.
+        id: OpId,
+        /// What to do.
+        op: Box<Op>,
+        /// This node's part.
+        stripe: Stripe,
+        /// A receive begun elsewhere.
+        session: Option<Box<WriteSession>>,
+    },
+    /// The end of a striped receive.
+    Commit {
+        /// Its id.
+        id: OpId,
+        /// The receive.
+        spec: Box<ReceiveSpec>,
+        /// What was written.
+        session: Box<WriteSession>,
+        /// By whom.
+        receipts: Vec<Receipt>,
+        /// How much.
+        bytes: u64,
+    },
+    /// Values for logs.
+    Label {
+        /// Task id.
+        task: Option<String>,
+        /// Client.
+        client: Option<String>,
+    },
+}
+
+impl Job {
+    /// The job of a message, if it is one.
+    pub fn from_message(message: ToMover) -> Option<Self> {
+        match message {
+            ToMover::Run { id, op, stripe, session, .. } => Some(Self::Run { id, op, stripe, session }),
+            ToMover::Commit { id, spec, session, receipts, bytes, .. } => {
+                Some(Self::Commit { id, spec, session, receipts, bytes })
+            }
+            ToMover::Label { task, client, .. } => Some(Self::Label { task, client }),
+            _ => None,
+        }
+    }
+}
+
+/// What the reader may do to a mover out of band.
+#[derive(Default)]
+pub struct Control {
+    state: Mutex<ControlState>,
+}
+
+#[derive(Default)]
+struct ControlState {
+    detached: bool,
+    running: Option<OpId>,
+    last: Option<OpId>,
+    /// Kept from operation to operation until it is used: making one costs a system call.
+    cancel: Option<Cancel>,
+    aborted: BTreeSet<OpId>,
+}
+
+impl Control {
+    /// Stops `id` now, or as soon as its turn comes.
+    pub fn abort(&self, id: OpId) {
+        let mut state = self.lock();
+        if state.running == Some(id) {
+            state.cancel();
+        } else if state.last < Some(id) {
+            state.aborted.insert(id);
+        }
+    }
+
+    /// Stops what runs and everything that waits.
+    pub fn detach(&self) {
+        let mut state = self.lock();
+        state.detached = true;
+        state.cancel();
+    }
+
+    fn is_detached(&self) -> bool {
+        self.lock().detached
+    }
+
+    /// The token of an operation that starts now; `Cancelled` when it was aborted before.
+    fn start(&self, id: OpId) -> Result<Cancel, Fault> {
+        let mut state = self.lock();
+        let aborted = state.aborted.remove(&id);
+        state.last = Some(id);
+        if aborted || state.detached {
+            return Err(Fault::new(FaultCode::Cancelled, "start operation"));
+        }
+        if state.cancel.as_ref().is_none_or(Cancel::is_cancelled) {
+            state.cancel = Some(Cancel::new()?);
+        }
+        state.running = Some(id);
+        Ok(state.cancel.clone().expect("set above"))
+    }
+
+    fn finish(&self) {
+        self.lock().running = None;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, ControlState> {
+        // Every change of the state is one step, so a panic leaves it usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ControlState {
+    fn cancel(&mut self) {
+        if let Some(cancel) = &self.cancel {
+            cancel.cancel();
+        }
+    }
+}
+
+/// One mover.
+pub struct Worker {
+    node: Arc<Node>,
+    control: Arc<Control>,
+    reporter: Reporter,
+    session: Session,
+    context: Context,
+}
+
+impl Worker {
+    /// A mover without a data handle.
+    pub fn new(node: Arc<Node>, mover: MoverId, identity: Identity) -> Self {
+        Self {
+            control: Arc::default(),
+            reporter: Reporter::new(node.writer.clone(), mover),
+            session: Session::new(node.clone(), &identity),
+            context: Context::new(identity),
+            node,
+        }
+    }
+
+    /// The reader's hold on this mover.
+    pub fn control(&self) -> Arc<Control> {
+        self.control.clone()
+    }
+
+    /// Works until detached or until the reader is gone.
+    pub fn run(mut self, jobs: &Receiver<Job>) {
+        while let Ok(job) = jobs.recv() {
+            if self.control.is_detached() {
+                break;
+            }
+            self.handle(job);
+        }
+    }
+
+    fn handle(&mut self, job: Job) {
+        match job {
+            Job::Label { task, client } => self.context.label(task, client),
+            Job::Run { id, op, stripe, session } => {
+                self.guarded(id, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
+            }
+            Job::Commit { id, spec, session, receipts, bytes } => self.guarded(id, |worker, cancel| {
+                let node = worker.node.clone();
+                receive::commit(&node, &spec, &session, &receipts, bytes, cancel).map(Some)
+            }),
+        }
+    }
+
+    /// Runs `work` so that exactly one answer follows, whatever happens inside.
+    fn guarded(&mut self, id: OpId, work: impl FnOnce(&mut Self, &Cancel) -> Result<Option<Outcome>, Problem>) {
+        self.reporter.start(id);
+        let cancel = match self.control.start(id) {
+            Ok(cancel) => cancel,
+            Err(fault) => return self.reporter.outcome(failure::outcome(&fault)),
+        };
+        let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
+        let result = result.unwrap_or_else(|_| {
+            self.session.close();
+            let fault = Fault::new(FaultCode::Internal, "carry out operation").side(Side::Us);
+            Err(fault.detail("this is a bug; the log has more").into())
+        });
+        self.control.finish();
+        match result {
+            Ok(Some(outcome)) => self.reporter.outcome(outcome),
+            Ok(None) => self.reporter.flush(),
+            Err(problem) => self.fail(problem, &cancel),
+        }
+    }
+
+    fn fail(&mut self, problem: Problem, cancel: &Cancel) {
+        let mut failure = problem.into_failure();
+        if cancel.is_cancelled() {
+            failure.kind = FailureKind::Aborted;
+        }
+        tracing::info!(user = self.context.user(), failure = failure.text, "operation failed");
+        self.reporter.outcome(Outcome::Failed(failure));
+    }
+
+    fn operation(
+        &mut self,
+        op: &Op,
+        stripe: Stripe,
+        session: Option<&WriteSession>,
+        cancel: &Cancel,
+    ) -> Result<Option<Outcome>, Problem> {
+        if self.node.settings.read_only && command::changes(op) {
+            return Err(Fault::new(FaultCode::ReadOnly, "change storage").into());
+        }
+        let node = self.node.clone();
+        if let Some(result) = command::run(node.connector.as_ref(), op) {
+            return Ok(Some(result?));
+        }
+        let mut task = Task {
+            node: &node,
+            context: &self.context,
+            reporter: &mut self.reporter,
+            session: &mut self.session,
+            stripe,
+            cancel,
+        };
+        match op {
+            // A node is one stripe: with or without SPAS it listens at one address.
+            Op::Passive { family, params, .. } => Ok(Some(task.session.passive(*family, params)?)),
+            Op::Active { targets, params } => Ok(Some(task.session.active(targets, params)?)),
+            Op::CloseData => {
+                task.session.close();
+                Ok(Some(Outcome::Done))
+            }
+            Op::Send(spec) => send::file(&mut task, spec).map(Some),
+            Op::SendListing(spec) => send::listing(&mut task, spec).map(Some),
+            Op::Receive(spec) => receive::run(&mut task, spec, session),
+            Op::Listing(spec) => Ok(Some(listing::on_control(&mut task, spec)?)),
+            Op::Facts { path, facts } => Ok(Some(listing::facts(node.connector.as_ref(), path, facts.as_deref())?)),
+            Op::Checksum { .. } => Ok(Some(checksum::run(&mut task, op)?)),
+            _ => Err(Fault::new(FaultCode::Internal, "choose operation").into()),
+        }
+    }
+}
+
+/// What an operation works with.
+pub struct Task<'a> {
+    /// The process.
+    pub node: &'a Arc<Node>,
+    /// On whose behalf.
+    pub context: &'a Context,
+    /// To the front.
+    pub reporter: &'a mut Reporter,
+    /// The data handle.
+    pub session: &'a mut Session,
+    /// This node's part.
+    pub stripe: Stripe,
+    /// The request to stop.
+    pub cancel: &'a Cancel,
+}
