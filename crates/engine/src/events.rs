@@ -132,3 +132,76 @@ impl Event {
         serde_json::to_string(self).expect("events hold only what JSON can carry")
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::fault::{FaultCode, Side};
+    use crate::plan::{Attributes, RootId};
+
+    fn item() -> Item {
+        Item {
+            id: ItemId(7),
+            root: RootId(0),
+            parent: None,
+            source: b"/s\xff".to_vec(),
+            destination: b"/d".to_vec(),
+            size: Some(3),
+            modified: None,
+            range: None,
+            attributes: Attributes::default(),
+        }
+    }
+
+    fn fault() -> Fault {
+        Fault::new(FaultCode::NoSpace, "write").side(Side::Destination)
+    }
+
+    /// Programs are built on these lines: a change here breaks them.
+    #[test]
+    fn the_json_of_an_event_is_one_stable_line() {
+        let done = Event::ItemDone {
+            item: item(),
+            outcome: Outcome::Copied,
+            bytes: 3,
+            verification: Verification::Verified { algorithm: "md5".into() },
+            attempts: 1,
+            seconds: 0.5,
+        };
+        assert_eq!(
+            done.to_json(),
+            r#"{"event":"item_done","id":7,"root":0,"source":[47,115,255],"destination":"/d","size":3,"outcome":"copied","bytes":3,"verification":{"state":"verified","algorithm":"md5"},"attempts":1,"seconds":0.5}"#
+        );
+        let plan = Event::Plan(Action::Copy { item: item() });
+        assert_eq!(
+            plan.to_json(),
+            r#"{"event":"plan","action":"copy","item":{"id":7,"root":0,"source":[47,115,255],"destination":"/d","size":3}}"#
+        );
+        let failed = Event::ItemFailed(Failure::new(&item(), fault()));
+        let text = failed.to_json();
+        assert!(text.starts_with(r#"{"event":"item_failed","item":7,"source":[47,115,255],"destination":"/d","fault":{"code":"NoSpace","side":"destination","retry":"permanent","op":"write","subject":"","detail":""},"cause":""#), "{text}");
+    }
+
+    #[test]
+    fn every_event_can_be_read_back() {
+        let now = std::time::Instant::now();
+        let snapshot = crate::progress::Progress::new(now).snapshot(now);
+        let failures = crate::summary::Failures::default();
+        let events = [
+            Event::Plan(Action::Refuse { item: item(), fault: fault() }),
+            Event::PlanTotals(PlanTotals::default()),
+            Event::Tuned(crate::tune::choose(&crate::tune::TuneInput::default())),
+            Event::ListingDone { files: 1, bytes: 2 },
+            Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
+            Event::Progress(snapshot.clone()),
+            Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
+            Event::Summary(Summary::new(snapshot, &failures, false)),
+        ];
+        for event in events {
+            let text = event.to_json();
+            assert!(!text.contains('\n'));
+            let back: Event = serde_json::from_str(&text).expect("the event can be read");
+            assert_eq!(back.to_json(), text);
+        }
+    }
+}

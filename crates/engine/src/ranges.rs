@@ -87,6 +87,15 @@ impl RangeSet {
     }
 }
 
+/// The bytes of one range; none when it is empty.
+impl From<Range<u64>> for RangeSet {
+    fn from(range: Range<u64>) -> Self {
+        let mut set = Self::new();
+        set.insert(range);
+        set
+    }
+}
+
 impl FromIterator<Range<u64>> for RangeSet {
     fn from_iter<I: IntoIterator<Item = Range<u64>>>(ranges: I) -> Self {
         let mut set = Self::new();

@@ -143,7 +143,7 @@ impl World {
         }
         if self.chance(self.weather.temporary) {
             let code = if self.chance(20) { FaultCode::ChecksumMismatch } else { FaultCode::TimedOut };
-            let received = RangeSet::from_iter([0..self.random(size + 1)]);
+            let received = RangeSet::from(0..self.random(size + 1));
             return self.put(Input::ItemFailed { attempt, fault: Fault::new(code, "simulate"), received });
         }
         self.put(Input::ItemDone { attempt, bytes: missing, verified: Verification::NotAsked });

@@ -147,14 +147,14 @@ fn a_restart_carries_the_ranges_of_all_attempts_and_a_wrong_checksum_drops_them(
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, 100);
     bench.open_all();
-    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([0..40]));
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..40));
     bench.tick_to_timeout();
-    assert_eq!(bench.job(0).1.received.as_slice(), [0..40]);
-    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([60..500]));
+    assert_eq!(bench.job(0).1.received, RangeSet::from(0..40));
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(60..500));
     bench.tick_to_timeout();
     assert_eq!(bench.job(0).1.received.as_slice(), [0..40, 60..100]);
     assert_eq!(bench.job(0).1.attempt.number, 3);
-    bench.fail(0, FaultCode::ChecksumMismatch, RangeSet::from_iter([0..100]));
+    bench.fail(0, FaultCode::ChecksumMismatch, RangeSet::from(0..100));
     bench.tick_to_timeout();
     assert!(bench.job(0).1.received.is_empty());
 }
@@ -179,7 +179,7 @@ fn attempts_without_progress_are_exhausted_but_progress_renews_the_budget() {
     bench.copy(0, 1000);
     bench.open_all();
     for end in 1..20 {
-        bench.fail(0, FaultCode::ConnectionLost, RangeSet::from_iter([0..end * 50]));
+        bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..end * 50));
         bench.tick_to_timeout();
     }
     assert_eq!(bench.summary().failed, 0);

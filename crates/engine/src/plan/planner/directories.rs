@@ -1,0 +1,147 @@
+//! Directories: made, listed, and ended after everything in them.
+
+use std::collections::HashMap;
+
+use super::{Directory, Listing, Open, Pending, Place, Planner};
+use crate::fault::{Fault, FaultCode, Side};
+use crate::listing::{Object, ObjectKind, join};
+use crate::plan::{Action, DirectoryId, Links, Query, QueryId, SyncLevel};
+
+impl Planner {
+    /// Makes a directory and asks for what is in it.
+    pub(super) fn enter(&mut self, place: Place, object: Object, exists: bool) -> Option<Query> {
+        let id = DirectoryId(self.next_directory);
+        self.next_directory += 1;
+        if !exists {
+            let mut item = self.item(&place);
+            item.size = Some(0);
+            self.actions.push_back(Action::MakeDirectory { item, directory: id });
+        }
+        let list_destination = exists && self.options.sync != SyncLevel::None;
+        let attributes = self.attributes(&object);
+        let (root, source) = (place.root, place.source.clone());
+        let destination = list_destination.then(|| place.destination.clone());
+        self.directories.insert(id, Directory { place, attributes, unique: object.unique, open_parts: 1 });
+        let query = self.ask(Open::Listing(Listing {
+            directory: id,
+            existing: HashMap::new(),
+            destination_done: !list_destination,
+            source_done: false,
+            waiting: Vec::new(),
+            children: Vec::new(),
+        }));
+        Some(Query::List { query, root, source, destination })
+    }
+
+    pub(super) fn source_entry(&mut self, query: QueryId, object: Object) {
+        let Some(Open::Listing(listing)) = self.open.get_mut(&query) else {
+            return;
+        };
+        if listing.destination_done {
+            let (id, existing) = (listing.directory, listing.existing.remove(&object.path));
+            let child = self.plan_entry(id, object, existing);
+            if let (Some(child), Some(Open::Listing(listing))) = (child, self.open.get_mut(&query)) {
+                listing.children.push(child);
+            }
+        } else {
+            listing.waiting.push(object);
+        }
+    }
+
+    pub(super) fn plan_entry(&mut self, id: DirectoryId, object: Object, existing: Option<Object>) -> Option<Pending> {
+        if matches!(object.path.as_slice(), b"." | b"..") {
+            return None;
+        }
+        let directory = self.directories.get(&id)?;
+        let place = Place {
+            root: directory.place.root,
+            parent: Some(id),
+            source: join(&directory.place.source, &object.path),
+            destination: join(&directory.place.destination, &object.path),
+            depth: directory.place.depth + 1,
+            range: None,
+        };
+        // A name with a slash would leave the destination directory.
+        if object.path.is_empty() || object.path.contains(&b'/') || object.path.contains(&0) {
+            let fault = Fault::new(FaultCode::InvalidPath, "list").side(Side::Source);
+            self.refuse(&place, fault.detail("the listing holds a name that is no file name"));
+            return None;
+        }
+        let child = match object.kind {
+            ObjectKind::Symlink { .. } if self.options.links == Links::Follow => {
+                Some(Pending::Link { place, existing })
+            }
+            _ => self.plan_object(place, object, existing),
+        };
+        if child.is_some()
+            && let Some(directory) = self.directories.get_mut(&id)
+        {
+            directory.open_parts += 1;
+        }
+        child
+    }
+
+    pub(super) fn destination_end(&mut self, query: QueryId) {
+        if let Some(Open::Listing(listing)) = self.open.get_mut(&query) {
+            listing.destination_done = true;
+            for object in std::mem::take(&mut listing.waiting) {
+                self.source_entry(query, object);
+            }
+        }
+        self.end_listing(query);
+    }
+
+    pub(super) fn end_listing(&mut self, query: QueryId) {
+        match self.open.remove(&query) {
+            Some(Open::Listing(listing)) if listing.source_done && listing.destination_done => {
+                self.pending.extend(listing.children.into_iter().rev());
+                self.part_done(Some(listing.directory));
+            }
+            Some(open) => {
+                self.open.insert(query, open);
+            }
+            None => {}
+        }
+    }
+
+    pub(super) fn listing_failed(&mut self, query: QueryId, fault: Fault) {
+        match self.open.remove(&query) {
+            Some(Open::Listing(listing)) => {
+                let place = self.directories.get(&listing.directory).map(|d| d.place.clone());
+                if let Some(mut place) = place {
+                    place.parent = Some(listing.directory);
+                    self.refuse(&place, fault);
+                }
+                // What was already found in it goes on.
+                self.pending.extend(listing.children.into_iter().rev());
+                self.part_done(Some(listing.directory));
+            }
+            Some(open) => {
+                self.open.insert(query, open);
+            }
+            None => {}
+        }
+    }
+
+    /// Counts one part of a directory as planned and ends every directory that has none left.
+    pub(super) fn part_done(&mut self, directory: Option<DirectoryId>) {
+        let mut at = directory;
+        while let Some(id) = at {
+            let Some(directory) = self.directories.get_mut(&id) else {
+                return;
+            };
+            directory.open_parts -= 1;
+            if directory.open_parts > 0 {
+                return;
+            }
+            let Some(directory) = self.directories.remove(&id) else {
+                return;
+            };
+            let mut item = self.item(&directory.place);
+            item.attributes = directory.attributes;
+            item.size = Some(0);
+            self.actions.push_back(Action::SetAttributes { item, directory: id });
+            at = directory.place.parent;
+        }
+    }
+}
