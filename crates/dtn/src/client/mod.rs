@@ -1,1 +1,27 @@
 //! Drives servers: control sessions, transfers, trees.
+//!
+//! A [`remote::Remote`] is one control session that takes operations and answers with notices and
+//! outcomes, as a local mover does ([`local`]); an [`end::End`] is either. A [`pair::Pair`] moves
+//! files between two ends in any combination. [`copy::copy`] drives the engine's planner and transfer
+//! machine with as many pairs as are wanted.
+
+mod channel;
+mod data;
+mod facts;
+mod flight;
+mod pair;
+mod plan;
+mod shared;
+mod worker;
+
+pub mod copy;
+pub mod end;
+pub mod features;
+pub mod local;
+pub mod options;
+pub mod remote;
+pub mod reply;
+pub mod target;
+pub mod wildcard;
+
+pub use facts::Owner;

@@ -14,7 +14,7 @@ mod context;
 mod dial;
 mod facts;
 mod failure;
-mod glob;
+pub(crate) mod glob;
 mod listing;
 mod log;
 mod node;

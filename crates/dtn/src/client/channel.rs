@@ -1,0 +1,192 @@
+//! A control connection as a stream of lines: commands out, replies in, nothing of their meaning.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+
+use bytes::{Buf, BytesMut};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::target::{AddressFamily, SessionOptions, Target};
+
+/// Longest line accepted, bytes; facts and a path of 4096 bytes fit many times.
+const MAX_LINE: usize = 64 * 1024;
+
+/// One control connection.
+#[derive(Debug)]
+pub struct Channel {
+    stream: TcpStream,
+    input: BytesMut,
+    output: BytesMut,
+    waiting: VecDeque<Vec<u8>>,
+    lockstep: bool,
+    trace: Option<String>,
+    /// Address of the server.
+    pub peer: SocketAddr,
+    /// Our address, as the server sees it unless it is translated in between.
+    pub local: SocketAddr,
+}
+
+impl Channel {
+    /// Resolves and connects, trying every address in turn.
+    pub async fn connect(target: &Target, options: &SessionOptions) -> Result<Self, Fault> {
+        let addresses = resolve(target, options.family).await?;
+        let mut last = None;
+        for address in addresses {
+            match connect_one(address, options).await {
+                Ok(stream) => return Self::new(stream, target, options),
+                Err(fault) => last = Some(fault.subject(target.to_string())),
+            }
+        }
+        Err(last.unwrap_or_else(|| no_address(target, options.family)))
+    }
+
+    fn new(stream: TcpStream, target: &Target, options: &SessionOptions) -> Result<Self, Fault> {
+        let lost = |error| Fault::from_io(error, "connect").subject(target.to_string()).side(Side::Network);
+        // Flights of commands are complete when they are written; waiting to fill a segment costs a round trip.
+        stream.set_nodelay(true).map_err(lost)?;
+        Ok(Self {
+            peer: stream.peer_addr().map_err(lost)?,
+            local: stream.local_addr().map_err(lost)?,
+            stream,
+            input: BytesMut::with_capacity(8 * 1024),
+            output: BytesMut::new(),
+            waiting: VecDeque::new(),
+            lockstep: !options.pipelined,
+            trace: options.trace.then(|| target.to_string()),
+        })
+    }
+
+    /// Queues one command line without its line end; in lock-step it waits for [`Channel::answered`].
+    ///
+    /// # Errors
+    /// `InvalidPath` when the line holds CR, LF or NUL, which no FTP command can carry.
+    pub fn push(&mut self, line: &[u8]) -> Result<(), Fault> {
+        if line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
+            return Err(Fault::new(FaultCode::InvalidPath, "send command")
+                .on_path(line)
+                .detail("FTP cannot carry a name with a line break"));
+        }
+        if self.lockstep {
+            self.waiting.push_back(line.to_vec());
+        } else {
+            self.write_line(line);
+        }
+        Ok(())
+    }
+
+    fn write_line(&mut self, line: &[u8]) {
+        if let Some(name) = &self.trace {
+            let secret = line.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"PASS "));
+            let shown = if secret { b"PASS ***".as_slice() } else { line };
+            eprintln!("{name} > {}", String::from_utf8_lossy(shown));
+        }
+        self.output.extend_from_slice(line);
+        self.output.extend_from_slice(b"\r\n");
+    }
+
+    /// A command got its final reply: in lock-step the next one may go.
+    pub fn answered(&mut self) {
+        if let Some(line) = self.waiting.pop_front() {
+            self.write_line(&line);
+        }
+    }
+
+    /// The next line from the server without its line end, writing what is queued meanwhile.
+    ///
+    /// Cancel safe: a dropped call loses nothing.
+    pub async fn line(&mut self) -> Result<Vec<u8>, Fault> {
+        loop {
+            if let Some(line) = self.take_line()? {
+                return Ok(line);
+            }
+            self.exchange().await?;
+        }
+    }
+
+
+    fn take_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        let Some(end) = self.input.iter().position(|&byte| byte == b'\n') else {
+            if self.input.len() > MAX_LINE {
+                return Err(Fault::new(FaultCode::PeerMisbehaved, "read reply").side(Side::Peer).detail("a reply line has no end"));
+            }
+            return Ok(None);
+        };
+        let mut line = self.input.split_to(end + 1).to_vec();
+        line.pop();
+        if line.last() == Some(&b'\r') {
+            line.pop();
+        }
+        if let Some(name) = &self.trace {
+            eprintln!("{name} < {}", String::from_utf8_lossy(&line));
+        }
+        Ok(Some(line))
+    }
+
+    /// Moves bytes in either direction once.
+    async fn exchange(&mut self) -> Result<(), Fault> {
+        let Self { stream, input, output, .. } = self;
+        let (mut reader, mut writer) = stream.split();
+        if output.is_empty() {
+            let count = reader.read_buf(input).await.map_err(lost)?;
+            return ended(count);
+        }
+        tokio::select! {
+            count = reader.read_buf(input) => ended(count.map_err(lost)?),
+            count = writer.write(output) => {
+                output.advance(count.map_err(lost)?);
+                Ok(())
+            }
+        }
+    }
+
+    /// Writes everything queued, reading nothing.
+    pub async fn flush(&mut self) -> Result<(), Fault> {
+        self.stream.write_all_buf(&mut self.output).await.map_err(lost)
+    }
+}
+
+fn ended(count: usize) -> Result<(), Fault> {
+    if count > 0 {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::ConnectionLost, "read reply").side(Side::Network).detail("the server closed the control connection"))
+}
+
+fn lost(error: io::Error) -> Fault {
+    Fault::from_io(error, "use the control connection").side(Side::Network)
+}
+
+async fn resolve(target: &Target, family: AddressFamily) -> Result<Vec<SocketAddr>, Fault> {
+    let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await.map_err(|error| {
+        let mut fault = Fault::new(FaultCode::HostNotFound, "resolve").subject(&target.host).detail(error.to_string());
+        fault.source = Some(Box::new(error));
+        fault.side(Side::Network)
+    })?;
+    let wanted = found.filter(|address| match family {
+        AddressFamily::Any => true,
+        AddressFamily::V4 => address.is_ipv4(),
+        AddressFamily::V6 => address.is_ipv6(),
+    });
+    Ok(wanted.collect())
+}
+
+fn no_address(target: &Target, family: AddressFamily) -> Fault {
+    Fault::new(FaultCode::HostNotFound, "resolve")
+        .subject(&target.host)
+        .side(Side::Network)
+        .detail(format!("the name has no address of the wanted family ({family:?})"))
+}
+
+async fn connect_one(address: SocketAddr, options: &SessionOptions) -> Result<TcpStream, Fault> {
+    match timeout(options.connect_timeout, TcpStream::connect(address)).await {
+        Ok(Ok(stream)) => Ok(stream),
+        Ok(Err(error)) => Err(Fault::from_io(error, "connect").side(Side::Network)),
+        Err(_) => Err(Fault::new(FaultCode::TimedOut, "connect")
+            .side(Side::Network)
+            .detail(format!("no answer from {address} in {} s", options.connect_timeout.as_secs()))),
+    }
+}

@@ -1,0 +1,316 @@
+//! A whole copy: plans, drives the transfer machine, opens sessions, reports events.
+
+use std::collections::HashMap;
+use std::rc::Rc;
+use std::time::Instant;
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::task::LocalSet;
+use tokio::time::{interval, sleep_until};
+use whimbrel_engine::events::Event;
+use whimbrel_engine::listing::{Object, ObjectKind};
+use whimbrel_engine::plan::{Action, PlanTotals};
+use whimbrel_engine::summary::Summary;
+use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
+use whimbrel_engine::tune::{self, Fixed, TuneInput, Tuning};
+use whimbrel_engine::{Fault, Side};
+use whimbrel_proto::op::{Mode, Op, OpId};
+
+use super::end::described;
+use super::options::{CopyOptions, Jobs, Place};
+use super::pair::{DataWish, Early, Role, fresh_nonce, params};
+use super::plan::{Known, Planning};
+use super::remote::Remote;
+use super::shared::{Route, Shared};
+use super::wildcard;
+use super::worker::Worker;
+
+/// Actions planned ahead of the transfer machine.
+const PLANNED_AHEAD: usize = 256;
+
+/// What a copy came to.
+#[derive(Debug)]
+pub enum Report {
+    /// It ran.
+    Done(Summary),
+    /// It was a dry run.
+    Planned(PlanTotals),
+}
+
+/// Copies; every event goes to `events` in order, the summary included.
+///
+/// `cancel` turning true ends the run early and orderly. Must run on a current-thread runtime.
+///
+/// # Errors
+/// What stops the command before or while anything is planned; failures of items are in the summary.
+pub async fn copy(
+    jobs: Jobs,
+    options: CopyOptions,
+    cancel: watch::Receiver<bool>,
+    events: impl FnMut(Event),
+) -> Result<Report, Fault> {
+    LocalSet::new().run_until(run(jobs, options, cancel, events)).await
+}
+
+async fn run(jobs: Jobs, options: CopyOptions, cancel: watch::Receiver<bool>, mut events: impl FnMut(Event)) -> Result<Report, Fault> {
+    let preparation = prepare(&jobs, &options).await?;
+    let tuning = tuning(&jobs, &options, &preparation);
+    let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
+    let dry_run = options.dry_run;
+    let wish = DataWish { parallelism, stripe: options.stripe };
+    let shared = Rc::new(Shared::new(options, wish));
+    let known = preparation.leave(&shared).await?;
+    let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
+    let planning = Planning::new(shared.clone(), actions).run(jobs, known);
+    if dry_run {
+        return dry(planning, planned, events).await;
+    }
+    events(Event::Tuned(tuning.clone()));
+    Driver::new(shared, &tuning).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
+}
+
+async fn dry(
+    planning: impl Future<Output = Result<(), Fault>>,
+    mut planned: mpsc::Receiver<Action>,
+    mut events: impl FnMut(Event),
+) -> Result<Report, Fault> {
+    let mut totals = PlanTotals::default();
+    let print = async {
+        while let Some(action) = planned.recv().await {
+            totals.add(&action);
+            events(Event::Plan(action));
+        }
+    };
+    let (result, ()) = tokio::join!(planning, print);
+    result?;
+    events(Event::PlanTotals(totals));
+    Ok(Report::Planned(totals))
+}
+
+/// The first pair of sessions with what was asked in the first flight.
+#[derive(Default)]
+struct Preparation {
+    opened: Option<Opened>,
+    known: Known,
+    control_rtt: Option<std::time::Duration>,
+    can_pipeline: bool,
+}
+
+struct Opened {
+    route: Route,
+    source: Option<Remote>,
+    destination: Option<Remote>,
+    early: Option<Early>,
+}
+
+impl Preparation {
+    /// Leaves the sessions to the first worker.
+    async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
+        if let Some(opened) = self.opened {
+            let mut pair = shared.complete(opened.source, opened.destination).await?;
+            pair.early = opened.early;
+            shared.leave_prepared(opened.route, pair);
+        }
+        Ok(self.known)
+    }
+}
+
+/// Opens the sessions of a copy with one source, and asks in the first flight what planning and the
+/// first transfer will want to know.
+async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Fault> {
+    let Jobs::Into { sources, destination } = jobs else { return Ok(Preparation::default()) };
+    let [source] = &sources[..] else { return Ok(Preparation::default()) };
+    let route = Route { source: source.target.clone(), destination: destination.target.clone() };
+    if route.source.is_none() && route.destination.is_none() {
+        return Ok(Preparation::default());
+    }
+    // A listener asked for now saves a round trip; in dry runs none is needed.
+    let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
+    let shared = Shared::new(options.clone(), DataWish { parallelism: 1, stripe: options.stripe });
+    let follow_links = options.plan.links == whimbrel_engine::plan::Links::Follow;
+    let plain_source = follow_links && !wildcard::has_wildcards(&source.path);
+    let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
+    let mut destination_first = vec![facts(destination)];
+    destination_first.extend(nonce.map(|nonce| Op::Passive {
+        striped: options.stripe,
+        family: None,
+        params: params(Mode::Extended, shared.wish, Some(nonce)),
+    }));
+    let started = Instant::now();
+    let (source_end, destination_end) = tokio::join!(
+        shared.open_server(&route, Role::Source, &source_first),
+        shared.open_server(&route, Role::Destination, &destination_first),
+    );
+    let (mut source_end, mut destination_end) = (source_end?, destination_end?);
+    // Two round trips: one to connect, one to log in.
+    let control_rtt = Some(started.elapsed() / 2);
+    let mut known = Known::default();
+    if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
+        known.source = answer(remote, ops[0], source, Side::Source).await?;
+    }
+    let mut early = None;
+    if let Some((remote, ops)) = destination_end.as_mut() {
+        known.destination = match remote.features.known && !remote.features.has("MLST") {
+            // Asked again by other means.
+            true => None,
+            false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
+        };
+        early = nonce.zip(ops.get(1)).map(|(nonce, &passive)| Early { passive, nonce });
+    }
+    let opened = Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
+    Ok(Preparation { opened: Some(opened), known, control_rtt, can_pipeline: options.session.pipelined })
+}
+
+fn facts(place: &Place) -> Op {
+    Op::Facts { path: place.path.clone(), facts: None }
+}
+
+async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Result<Option<Object>, Fault> {
+    match described(remote.finish(op).await, &place.path, false) {
+        // Some servers refuse MLST of what others can describe: planning asks by other means.
+        Err(fault) if fault.code == whimbrel_engine::FaultCode::NotSupported => Ok(None),
+        result => result.map_err(|fault| fault.side_if_unknown(side)),
+    }
+}
+
+fn tuning(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Tuning {
+    let file = preparation.known.source.as_ref().filter(|object| object.kind == ObjectKind::File);
+    let single = matches!(jobs, Jobs::Into { sources, .. } if sources.len() == 1) && file.is_some();
+    tune::choose(&TuneInput {
+        files: u64::from(single),
+        bytes: file.and_then(|object| object.size).unwrap_or(0),
+        more_to_come: !single,
+        rtt: preparation.control_rtt,
+        control_rtt: preparation.control_rtt,
+        can_pipeline: preparation.can_pipeline || preparation.opened.is_none(),
+        fixed: Fixed {
+            concurrency: options.concurrency,
+            parallelism: options.parallelism,
+            pipeline: options.pipeline,
+            buffer: tune::Setting::Auto,
+        },
+        ..TuneInput::default()
+    })
+}
+
+/// Performs what the transfer machine decides.
+struct Driver {
+    shared: Rc<Shared>,
+    machine: TransferMachine,
+    workers: HashMap<Slot, UnboundedSender<Job>>,
+    tasks: HashMap<Slot, tokio::task::JoinHandle<()>>,
+    reports: UnboundedSender<Input>,
+    inputs: UnboundedReceiver<Input>,
+}
+
+impl Driver {
+    fn new(shared: Rc<Shared>, tuning: &Tuning) -> Self {
+        let options = TransferOptions {
+            concurrency: tuning.concurrency.value,
+            pipeline: shared.options.pipeline,
+            retry: shared.options.retry.clone(),
+            seed: u64::from(std::process::id()),
+            ..TransferOptions::default()
+        };
+        let (reports, inputs) = mpsc::unbounded_channel();
+        Self {
+            machine: TransferMachine::new(options, Instant::now()),
+            shared,
+            workers: HashMap::new(),
+            tasks: HashMap::new(),
+            reports,
+            inputs,
+        }
+    }
+
+    async fn drive(
+        mut self,
+        planning: impl Future<Output = Result<(), Fault>>,
+        mut planned: mpsc::Receiver<Action>,
+        mut cancel: watch::Receiver<bool>,
+        events: &mut impl FnMut(Event),
+    ) -> Result<Summary, Fault> {
+        tokio::pin!(planning);
+        let mut plan_result = None;
+        let mut listing = true;
+        let mut cancelled = false;
+        let mut ticks = interval(self.shared.options.progress);
+        ticks.tick().await; // the first one is at once
+        loop {
+            while let Some(command) = self.machine.poll_command() {
+                self.perform(command, events);
+            }
+            if self.machine.is_finished() {
+                break;
+            }
+            let deadline = self.machine.poll_timeout();
+            tokio::select! {
+                biased;
+                input = self.inputs.recv() => self.take(input.expect("this driver holds a sender itself")),
+                action = planned.recv(), if listing && self.machine.wants_more() => match action {
+                    Some(action) => self.take(Input::Planned(action)),
+                    None => {
+                        listing = false;
+                        self.take(Input::ListingDone);
+                    }
+                },
+                result = &mut planning, if plan_result.is_none() => plan_result = Some(result),
+                changed = cancel.wait_for(|cancel| *cancel), if !cancelled => {
+                    cancelled = true;
+                    if changed.is_ok() {
+                        self.take(Input::Cancel);
+                    }
+                },
+                () = sleep_until(deadline.unwrap_or_else(far).into()) => self.take(Input::Tick),
+                _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
+            }
+        }
+        let summary = self.machine.summary(Instant::now());
+        match plan_result {
+            // Nothing was done: the reason is the whole result.
+            Some(Err(fault)) => Err(fault),
+            _ => {
+                events(Event::Summary(self.machine.summary(Instant::now())));
+                Ok(summary)
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        if let Input::SessionLost { slot, .. } = &input {
+            self.workers.remove(slot);
+        }
+        self.machine.handle(Instant::now(), input);
+    }
+
+    fn perform(&mut self, command: Command, events: &mut impl FnMut(Event)) {
+        match command {
+            Command::OpenSession { slot } => self.open(slot),
+            Command::Start { slot, job } => {
+                if let Some(worker) = self.workers.get(&slot) {
+                    // A worker that just ended has reported its loss, which the machine takes next.
+                    let _ = worker.send(*job);
+                }
+            }
+            Command::CloseSession { slot, .. } => {
+                self.workers.remove(&slot);
+                if let Some(task) = self.tasks.remove(&slot) {
+                    task.abort();
+                }
+            }
+            Command::Report(event) => events(event),
+        }
+    }
+
+    fn open(&mut self, slot: Slot) {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let worker = Worker::new(slot, self.shared.clone(), jobs, self.reports.clone());
+        self.workers.insert(slot, sender);
+        self.tasks.insert(slot, tokio::task::spawn_local(worker.run()));
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + std::time::Duration::from_secs(86_400)
+}

@@ -1,0 +1,270 @@
+//! One end of a transfer: a server, or this host.
+
+use std::net::{IpAddr, SocketAddr};
+
+use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
+
+use super::data;
+use super::facts::{self, Entry, Owner};
+use super::local::Local;
+use super::remote::{EndEvent, Remote};
+
+/// Objects handed over at once by a listing.
+const BATCH: usize = 512;
+
+/// Checksums a local mover computes.
+const LOCAL_CHECKSUMS: &[&str] = &["XXH3-128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32"];
+
+/// One end. Operations are answered in order.
+pub enum End {
+    /// A server.
+    Remote(Box<Remote>),
+    /// This host.
+    Local(Local),
+}
+
+impl End {
+    /// Hands over an operation without waiting.
+    pub fn submit(&mut self, op: Op) -> Result<OpId, Fault> {
+        match self {
+            Self::Remote(remote) => remote.submit(op),
+            Self::Local(local) => local.submit(op),
+        }
+    }
+
+    /// The next event of any operation. Cancel safe. An error ends the end.
+    pub async fn event(&mut self) -> Result<(OpId, EndEvent), Fault> {
+        match self {
+            Self::Remote(remote) => remote.event().await,
+            Self::Local(local) => local.event().await,
+        }
+    }
+
+    /// Like [`End::event`], with a server's reply time-out.
+    async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
+        match self {
+            Self::Remote(remote) => remote.event_in_time().await,
+            Self::Local(local) => local.event().await,
+        }
+    }
+
+    /// Submits an operation and waits for its end; its notices are dropped.
+    pub async fn run(&mut self, op: Op) -> Result<Outcome, Fault> {
+        match self {
+            Self::Remote(remote) => remote.run(op).await,
+            Self::Local(local) => local.run(op).await,
+        }
+    }
+
+    /// The server, if this is one.
+    pub fn remote(&self) -> Option<&Remote> {
+        match self {
+            Self::Remote(remote) => Some(remote),
+            Self::Local(_) => None,
+        }
+    }
+
+    /// Control addresses (the server's, ours).
+    pub fn addresses(&self) -> Option<(SocketAddr, SocketAddr)> {
+        self.remote().map(Remote::addresses)
+    }
+
+    /// Checksum algorithms, upper case.
+    pub fn checksums(&self) -> Vec<String> {
+        match self {
+            Self::Remote(remote) => remote.features.checksums(),
+            Self::Local(_) => LOCAL_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    /// Whether it has a feature of our own servers; this host has them all.
+    pub fn has(&self, feature: &str) -> bool {
+        self.remote().is_none_or(|remote| remote.features.has(feature))
+    }
+
+    /// Whether MODE E may be used.
+    pub fn extended_mode(&self) -> bool {
+        self.remote().is_none_or(|remote| remote.features.extended_mode())
+    }
+
+    /// What is at `path`; with `links`, a link is described itself. `None`: nothing.
+    pub async fn stat(&mut self, path: &[u8], links: bool) -> Result<Option<Object>, Fault> {
+        let answer = self.run(Op::Facts { path: path.to_vec(), facts: None }).await;
+        match described(answer, path, links) {
+            Err(fault) if fault.code == FaultCode::NotSupported => self.stat_without_facts(path).await,
+            result => result,
+        }
+    }
+
+    /// For servers without MLST: SIZE and MDTM for files, CWD for directories.
+    async fn stat_without_facts(&mut self, path: &[u8]) -> Result<Option<Object>, Fault> {
+        if let Ok(Outcome::Directory(_) | Outcome::Done) = self.run(Op::EnterDirectory(path.to_vec())).await {
+            // Relative paths must keep their meaning.
+            self.run(Op::EnterDirectory(b"/".to_vec())).await?;
+            return Ok(Some(Object::directory(Vec::new())));
+        }
+        let size = match self.run(Op::Size(path.to_vec())).await {
+            Ok(Outcome::Size(size)) => size,
+            Ok(_) => return Ok(None),
+            // FTP has one code for everything that is wrong with a file.
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::PeerRefused) => return Ok(None),
+            Err(fault) => return Err(fault),
+        };
+        let mut object = Object::file(Vec::new(), size);
+        if let Ok(Outcome::Modified(secs, nanos)) = self.run(Op::Modified(path.to_vec())).await {
+            object.modified = Some(Timestamp { secs, nanos });
+        }
+        Ok(Some(object))
+    }
+
+    /// Lists a directory, a batch at a time; with `links`, links are described themselves.
+    ///
+    /// Over the control connection where the server can (MLSC), so that no firewall matters; else
+    /// over a data connection (MLSD, or LIST for old servers).
+    pub async fn list(
+        &mut self,
+        path: &[u8],
+        links: bool,
+        mut each: impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let spec = |form| ListSpec {
+            path: path.to_vec(),
+            form,
+            facts: None,
+            flags: Vec::new(),
+            continue_on_error: true,
+            follow_links: false,
+        };
+        let over_control = self.remote().is_none_or(|remote| !remote.features.known || remote.features.has("MLSC"));
+        if over_control {
+            match self.list_inline(spec(ListForm::Facts), links, &mut each).await {
+                Err(fault) if fault.code == FaultCode::NotSupported => {}
+                result => return result,
+            }
+        }
+        let Self::Remote(remote) = self else {
+            return Err(Fault::new(FaultCode::Internal, "list").on_path(path).side(Side::Us));
+        };
+        let form = if remote.features.known && !remote.features.has("MLST") { ListForm::Long } else { ListForm::Facts };
+        let text = data::fetch_listing(remote, spec(form)).await?;
+        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+        let objects = lines.filter_map(|line| match form {
+            ListForm::Long => facts::parse_long(line).map(|entry| (entry, Owner::default())),
+            _ => facts::parse(line, links),
+        });
+        each(without_dots(objects)).await
+    }
+
+    async fn list_inline(
+        &mut self,
+        spec: ListSpec,
+        links: bool,
+        each: &mut impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
+        let id = self.submit(Op::Listing(spec))?;
+        let mut batch = Vec::new();
+        loop {
+            match self.event_in_time().await? {
+                (op, EndEvent::Notice(Notice::Lines(lines))) if op == id => {
+                    let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
+                    let parsed = lines.filter_map(|line| facts::parse(line.strip_prefix(b" ").unwrap_or(line), links));
+                    batch.extend(without_dots(parsed));
+                    if batch.len() >= BATCH {
+                        each(std::mem::take(&mut batch)).await?;
+                    }
+                }
+                (op, EndEvent::Done(result)) if op == id => {
+                    result?;
+                    return each(batch).await;
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+fn without_dots(entries: impl Iterator<Item = (Entry, Owner)>) -> Vec<(Object, Owner)> {
+    let object = |(entry, owner)| match entry {
+        Entry::Object(object) if is_name(&object.path) => Some((object, owner)),
+        _ => None,
+    };
+    entries.filter_map(object).collect()
+}
+
+/// A hostile server must not make us write outside the directory we write to.
+fn is_name(name: &[u8]) -> bool {
+    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+}
+
+/// The object that the answer to `Facts` describes; its path is empty.
+pub fn described(answer: Result<Outcome, Fault>, path: &[u8], links: bool) -> Result<Option<Object>, Fault> {
+    match answer {
+        Ok(Outcome::Line(line)) => object_of(&line, links)
+            .map(Some)
+            .ok_or_else(|| Fault::new(FaultCode::PeerMisbehaved, "describe").on_path(path).detail(String::from_utf8_lossy(&line))),
+        Ok(_) => Ok(None),
+        Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
+        Err(fault) => Err(fault),
+    }
+}
+
+fn object_of(line: &[u8], links: bool) -> Option<Object> {
+    match facts::parse(line, links)?.0 {
+        Entry::Object(mut object) => {
+            object.path.clear();
+            Some(object)
+        }
+        // MLST of a directory may call it `cdir` (RFC 3659 §7.5.1).
+        Entry::Dots => Some(Object { path: Vec::new(), ..directory_of(line) }),
+    }
+}
+
+fn directory_of(line: &[u8]) -> Object {
+    let space = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
+    let mut renamed = line[..space].to_vec();
+    renamed.extend_from_slice(b" d");
+    let lower = renamed.to_ascii_lowercase();
+    if let Some(at) = lower.windows(10).position(|window| window == b"type=cdir;") {
+        renamed.splice(at..at + 10, *b"type=dir;");
+    }
+    match facts::parse(&renamed, false) {
+        Some((Entry::Object(object), _)) => Object { kind: ObjectKind::Directory, ..object },
+        _ => Object::directory(Vec::new()),
+    }
+}
+
+/// The address to connect to from here: some servers announce one that only they can reach.
+pub fn reachable(announced: SocketAddr, server: IpAddr) -> SocketAddr {
+    let ip = announced.ip();
+    let useless = ip.is_unspecified() || (ip.is_loopback() && !server.to_canonical().is_loopback());
+    if useless { SocketAddr::new(server, announced.port()) } else { announced }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_that_climb_out_of_the_directory_are_dropped() {
+        for bad in [&b""[..], b".", b"..", b"../x", b"a/b", b"/etc", b"a\0"] {
+            assert!(!is_name(bad), "{bad:?}");
+        }
+        assert!(is_name(b"..."));
+    }
+
+    #[test]
+    fn a_directory_described_as_cdir_keeps_its_facts() {
+        let object = object_of(b"Type=cdir;Modify=20200101000000;UNIX.mode=0755; /a b", false).unwrap();
+        assert_eq!((object.kind, object.mode), (ObjectKind::Directory, Some(0o755)));
+        assert!(object.modified.is_some() && object.path.is_empty());
+    }
+
+    #[test]
+    fn an_announced_loopback_address_is_replaced_unless_the_server_is_there() {
+        let announced: SocketAddr = "127.0.0.1:5".parse().unwrap();
+        assert_eq!(reachable(announced, "192.0.2.1".parse().unwrap()).to_string(), "192.0.2.1:5");
+        assert_eq!(reachable(announced, "127.0.0.2".parse().unwrap()), announced);
+    }
+}

@@ -1,0 +1,290 @@
+//! One attempt in the air: what was asked of the two ends for it, and what came back.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use whimbrel_engine::progress::Verification;
+use whimbrel_engine::transfer::{Job, Work};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
+
+use super::features::SharedChecksum;
+use super::pair::Role;
+
+/// Interval of progress and restart markers.
+const MARKERS: Duration = Duration::from_secs(1);
+
+/// Interval of signs of life while a server computes a checksum.
+const HASH_MARKERS: Duration = Duration::from_secs(10);
+
+/// What an operation is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Part {
+    /// An end is told where to connect.
+    Connect,
+    /// The source sends.
+    Send,
+    /// The destination stores.
+    Store,
+    /// The source computes its checksum.
+    SourceSum,
+    /// The destination computes its checksum.
+    DestinationSum,
+    /// A directory, link or attribute is made.
+    Make,
+}
+
+impl Part {
+    /// Whether it belongs to the transfer itself.
+    pub fn moves_data(self) -> bool {
+        matches!(self, Self::Connect | Self::Send | Self::Store)
+    }
+}
+
+/// One operation for an attempt.
+#[derive(Debug)]
+pub struct Order {
+    /// At which end.
+    pub role: Role,
+    /// What for.
+    pub part: Part,
+    /// The operation.
+    pub op: Op,
+}
+
+/// How an attempt is to be carried out.
+#[derive(Debug, Clone)]
+pub struct Manner {
+    /// Framing of the data connection.
+    pub mode: Mode,
+    /// How to prove the copy; `Err`: why not.
+    pub proof: Result<SharedChecksum, Verification>,
+    /// Whether the destination sets the time itself when told before the transfer.
+    pub time_with_store: bool,
+}
+
+/// One attempt in the air.
+#[derive(Debug)]
+pub struct Flight {
+    /// The order.
+    pub job: Job,
+    /// Its proof, or why there is none.
+    pub proof: Result<SharedChecksum, Verification>,
+    /// Operations not answered yet.
+    pub waiting: Vec<(Role, OpId, Part)>,
+    /// First thing that went wrong, a refusal before a broken connection.
+    pub failure: Option<(Part, Fault)>,
+    /// The store was confirmed.
+    pub stored: bool,
+    /// Attributes were asked for after the store.
+    pub attributes_sent: bool,
+    /// The time was given with the store.
+    pub time_with_store: bool,
+    /// Data were seen moving.
+    pub started: bool,
+    /// Payload bytes moved by this attempt.
+    pub moved: u64,
+    /// Ranges that arrived, offsets in the file.
+    pub received: RangeSet,
+    source_sum: Option<String>,
+    destination_sum: Option<String>,
+    stripes: Vec<u64>,
+    /// Added to the offsets of range markers.
+    shift: u64,
+}
+
+impl Flight {
+    /// An attempt before its operations are submitted.
+    pub fn new(job: Job, manner: &Manner) -> Self {
+        let shift = window(&job).map_or(0, |range| range.start);
+        Self {
+            received: job.received.clone(),
+            job,
+            proof: manner.proof.clone(),
+            waiting: Vec::new(),
+            failure: None,
+            stored: false,
+            attributes_sent: false,
+            time_with_store: manner.time_with_store,
+            started: false,
+            moved: 0,
+            source_sum: None,
+            destination_sum: None,
+            stripes: Vec::new(),
+            shift,
+        }
+    }
+
+    /// Takes an answer; the operation is no longer waited for.
+    pub fn answer(&mut self, part: Part, result: Result<Outcome, Fault>) {
+        match (part, result) {
+            (Part::Store, Ok(_)) => self.stored = true,
+            (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
+            (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
+            (Part::Make, Err(fault)) if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory => {}
+            (_, Ok(_)) => {}
+            (part, Err(fault)) => self.fail(part, fault),
+        }
+    }
+
+    /// Records what went wrong: the end that refused tells more than the connection that broke for it.
+    pub fn fail(&mut self, part: Part, fault: Fault) {
+        let told_more = |earlier: &(Part, Fault)| earlier.1.side == Some(Side::Network) && fault.side != Some(Side::Network);
+        // Checksums of a transfer that failed prove nothing, their refusals neither.
+        let transfer = part.moves_data();
+        if self.failure.as_ref().is_none_or(|earlier| transfer && told_more(earlier)) {
+            self.failure = Some((part, fault));
+        }
+    }
+
+    /// Whether the transfer itself failed: the data connections can no longer be trusted.
+    pub fn transfer_failed(&self) -> bool {
+        self.failure.as_ref().is_some_and(|(part, _)| part.moves_data())
+    }
+
+    /// Whether the transfer's own operations are still open.
+    pub fn transfer_open(&self) -> bool {
+        self.waiting.iter().any(|(_, _, part)| part.moves_data())
+    }
+
+    /// Takes news; says whether progress is worth reporting.
+    pub fn notice(&mut self, part: Part, notice: &Notice) -> bool {
+        match notice {
+            Notice::Opened { .. } => return false,
+            Notice::Performance { stripe, bytes, .. } if part == Part::Store || self.stripes.is_empty() => {
+                let at = usize::from(*stripe);
+                if self.stripes.len() <= at {
+                    self.stripes.resize(at + 1, 0);
+                }
+                self.stripes[at] = self.stripes[at].max(*bytes);
+                self.moved = self.moved.max(self.stripes.iter().sum());
+            }
+            Notice::Ranges(ranges) => {
+                for range in ranges {
+                    self.received.insert(range.start.saturating_add(self.shift)..range.end.saturating_add(self.shift));
+                }
+                self.moved = self.moved.max(self.received.len().saturating_sub(self.job.received.len()));
+            }
+            _ => {}
+        }
+        true
+    }
+
+    /// Whether the copy is proven, once everything is answered.
+    pub fn verdict(&self) -> Result<Verification, Fault> {
+        let shared = match &self.proof {
+            Ok(shared) => shared,
+            Err(why) => return Ok(why.clone()),
+        };
+        match (&self.source_sum, &self.destination_sum) {
+            (Some(source), Some(destination)) if source == destination => Ok(Verification::Verified { algorithm: shared.display() }),
+            (Some(source), Some(destination)) => Err(Fault::new(FaultCode::ChecksumMismatch, "verify")
+                .on_path(&self.job.item.destination)
+                .side(Side::Destination)
+                .detail(format!("{} at the source {source}, at the destination {destination}", shared.display()))),
+            _ => Ok(Verification::Unverified { reason: "a checksum was not delivered".to_owned() }),
+        }
+    }
+
+    /// Whether both checksums came and agree.
+    pub fn sums_agree(&self) -> bool {
+        self.source_sum.is_some() && self.source_sum == self.destination_sum
+    }
+}
+
+/// The part of the file this attempt is about; `None`: all of it.
+///
+/// With a range of a file, what an earlier attempt brought in one piece from its start is left out.
+pub fn window(job: &Job) -> Option<Range<u64>> {
+    let range = job.item.range.clone()?;
+    let missing = job.received.missing(range.clone());
+    let start = missing.as_slice().first().map_or(range.start, |first| first.start);
+    Some(start..range.end)
+}
+
+/// The operations that carry out a job, in the order in which they must be given to their ends.
+pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    let item = &job.item;
+    let make = |op| vec![Order { role: Role::Destination, part: Part::Make, op }];
+    match &job.work {
+        Work::Copy => copy_orders(job, manner),
+        Work::Compare => sum_orders(job, manner),
+        Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
+        Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
+        Work::SetAttributes => attribute_orders(job, false),
+    }
+}
+
+fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    let item = &job.item;
+    let window = window(job);
+    let done = match manner.mode {
+        _ if window.is_some() => Vec::new(),
+        Mode::Extended => job.received.as_slice().to_vec(),
+        // A stream can only go on where an unbroken beginning ends (RFC 959 §3.5).
+        Mode::Stream => job.received.as_slice().iter().filter(|range| range.start == 0).cloned().collect(),
+    };
+    let length = window.as_ref().filter(|range| range.end != u64::MAX).map(|range| range.end - range.start);
+    let send = SendSpec {
+        path: item.source.clone(),
+        offset: window.as_ref().map_or(0, |range| range.start),
+        length,
+        done: done.clone(),
+        performance_interval: None,
+    };
+    let write = match &window {
+        Some(range) => WriteKind::Adjusted { offset: range.start },
+        None if done.is_empty() => WriteKind::Replace,
+        None => WriteKind::Restart { done },
+    };
+    let receive = ReceiveSpec {
+        path: item.destination.clone(),
+        write,
+        expected_size: if window.is_some() { length } else { item.size },
+        expected_checksum: None,
+        modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
+        performance_interval: Some(MARKERS),
+        range_interval: Some(MARKERS),
+    };
+    let mut orders = vec![
+        Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
+        Order { role: Role::Source, part: Part::Send, op: Op::Send(send) },
+    ];
+    orders.extend(sum_orders(job, manner));
+    orders
+}
+
+fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    let Ok(shared) = &manner.proof else { return Vec::new() };
+    let item = &job.item;
+    let (offset, length) = match &item.range {
+        Some(range) => (range.start, (range.end != u64::MAX).then(|| range.end - range.start)),
+        None => (0, None),
+    };
+    // A big file keeps a server silent for long.
+    let marker_interval = item.size.is_none_or(|size| size > 1 << 28).then_some(HASH_MARKERS);
+    let sum = |algorithm: &str, path: &[u8]| Op::Checksum {
+        algorithm: algorithm.to_owned(),
+        offset,
+        length,
+        path: path.to_vec(),
+        marker_interval,
+    };
+    vec![
+        Order { role: Role::Destination, part: Part::DestinationSum, op: sum(&shared.destination, &item.destination) },
+        Order { role: Role::Source, part: Part::SourceSum, op: sum(&shared.source, &item.source) },
+    ]
+}
+
+/// Mode, then time: setting the mode of some storage changes the time.
+pub fn attribute_orders(job: &Job, time_is_set: bool) -> Vec<Order> {
+    let item = &job.item;
+    let mode = item.attributes.mode.map(|mode| Op::SetMode { path: item.destination.clone(), mode });
+    let time = item.attributes.modified.filter(|_| !time_is_set).map(|time| Op::SetModified {
+        path: item.destination.clone(),
+        seconds: time.secs,
+        nanoseconds: time.nanos,
+    });
+    let order = |op| Order { role: Role::Destination, part: Part::Make, op };
+    mode.into_iter().chain(time).map(order).collect()
+}

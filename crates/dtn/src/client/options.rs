@@ -1,0 +1,85 @@
+//! What a copy may do and how.
+
+use std::time::Duration;
+
+use tokio::sync::mpsc;
+use whimbrel_engine::Fault;
+use whimbrel_engine::plan::PlanOptions;
+use whimbrel_engine::retry::RetryPolicy;
+use whimbrel_engine::tune::Setting;
+
+use super::local::LocalOptions;
+use super::target::{SessionOptions, Target};
+
+/// A path on a server or on this host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Place {
+    /// The server; `None`: this host.
+    pub target: Option<Target>,
+    /// The path, bytes; absolute on this host.
+    pub path: Vec<u8>,
+}
+
+impl Place {
+    /// The same place with another path.
+    pub fn with_path(&self, path: impl Into<Vec<u8>>) -> Self {
+        Self { target: self.target.clone(), path: path.into() }
+    }
+}
+
+/// How much proof a copy needs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Verify {
+    /// Compare checksums where both ends can; say so where they cannot.
+    #[default]
+    WhenPossible,
+    /// A copy that cannot be proven is a failure.
+    Require,
+    /// Trust the transfer.
+    Never,
+}
+
+/// Sources with their destinations.
+#[derive(Debug)]
+pub enum Jobs {
+    /// Sources into one destination, as `cp` reads them.
+    Into {
+        /// What to copy; remote paths may hold wildcards in their last components.
+        sources: Vec<Place>,
+        /// Where to; a directory when there is more than one source.
+        destination: Place,
+    },
+    /// Pairs, each destination being the copy's own path; they may still be coming.
+    Pairs(mpsc::Receiver<Result<(Place, Place), Fault>>),
+}
+
+/// Everything a copy obeys.
+#[derive(Debug, Clone)]
+pub struct CopyOptions {
+    /// What is copied and when.
+    pub plan: PlanOptions,
+    /// Only the plan: nothing is written.
+    pub dry_run: bool,
+    /// Only these bytes: first byte and, if given, number of bytes.
+    pub range: Option<(u64, Option<u64>)>,
+    /// Files at once.
+    pub concurrency: Setting<u32>,
+    /// Data channels for each file.
+    pub parallelism: Setting<u32>,
+    /// Small files in flight for each session.
+    pub pipeline: Setting<u32>,
+    /// Proof.
+    pub verify: Verify,
+    /// Checksum algorithm; `None`: the cheapest both ends share.
+    pub checksum: Option<String>,
+    /// Use every data node of striped servers (SPAS, SPOR).
+    pub stripe: bool,
+    /// Repetition of failed attempts.
+    pub retry: RetryPolicy,
+    /// Interval of progress events.
+    pub progress: Duration,
+    /// Control sessions.
+    pub session: SessionOptions,
+    /// The data side of this host.
+    pub local: LocalOptions,
+}

@@ -1,0 +1,191 @@
+//! Two ends and the data connections between them.
+
+use std::net::SocketAddr;
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome};
+
+use super::end::{End, reachable};
+use super::features::{SharedChecksum, common_checksum};
+use super::remote::EndEvent;
+
+/// Which end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum Role {
+    /// Where the bytes come from.
+    Source,
+    /// Where they go.
+    Destination,
+}
+
+impl Role {
+    /// The side that faults of this end are on unless they say otherwise.
+    pub fn side(self) -> Side {
+        match self {
+            Self::Source => Side::Source,
+            Self::Destination => Side::Destination,
+        }
+    }
+}
+
+/// How data connections are wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DataWish {
+    /// Data channels of each file in extended block mode.
+    pub parallelism: u16,
+    /// Every data node of a striped server.
+    pub stripe: bool,
+}
+
+/// A listener that was asked for ahead, in the first flight of commands.
+#[derive(Debug, Clone, Copy)]
+pub struct Early {
+    /// The operation at the destination.
+    pub passive: OpId,
+    /// The nonce sent with it.
+    pub nonce: [u8; 16],
+}
+
+/// Data connections that stand or will be made by the next transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Wire {
+    /// Framing.
+    pub mode: Mode,
+    /// Whether a further transfer may use it.
+    pub reusable: bool,
+}
+
+/// Two ends.
+pub struct Pair {
+    /// Where the bytes come from.
+    pub source: End,
+    /// Where they go.
+    pub destination: End,
+    /// Data connections, once agreed.
+    pub wire: Option<Wire>,
+    /// The early listener, until it is used.
+    pub early: Option<Early>,
+    /// Extended block mode failed between these ends: plain streams from now on.
+    pub stream_only: bool,
+}
+
+impl Pair {
+    /// Two ends without data connections.
+    pub fn new(source: End, destination: End) -> Self {
+        Self { source, destination, wire: None, early: None, stream_only: false }
+    }
+
+    /// The end in a role.
+    pub fn end(&mut self, role: Role) -> &mut End {
+        match role {
+            Role::Source => &mut self.source,
+            Role::Destination => &mut self.destination,
+        }
+    }
+
+    /// The checksum that proves copies between these ends.
+    pub fn checksum(&self, wanted: Option<&str>) -> Option<SharedChecksum> {
+        common_checksum(&self.source.checksums(), &self.destination.checksums(), wanted)
+    }
+
+    /// Whether both ends prove their data connections to each other.
+    fn own_pair(&self) -> bool {
+        self.source.has("DCNONCE") && self.destination.has("DCNONCE")
+    }
+
+    /// The mode both ends can use.
+    pub fn mode(&self) -> Mode {
+        let extended = !self.stream_only && self.source.extended_mode() && self.destination.extended_mode();
+        if extended { Mode::Extended } else { Mode::Stream }
+    }
+
+    /// Agrees on new data connections; nothing may be in flight.
+    ///
+    /// One round trip to the listening end, none when it was asked early; the connecting end is told
+    /// without waiting for its answer, which comes as an event of the returned operation.
+    pub async fn connect(&mut self, wish: DataWish) -> Result<(Role, OpId), (Role, Fault)> {
+        self.wire = None;
+        let mode = self.mode();
+        let listener = self.listener(mode);
+        let (addresses, nonce) = self.listen(listener, mode, wish).await.map_err(|fault| (listener, fault))?;
+        let connector = if listener == Role::Source { Role::Destination } else { Role::Source };
+        let server = self.end(listener).addresses().map(|(server, _)| server.ip());
+        let fixed = |address: SocketAddr| server.map_or(address, |server| reachable(address, server));
+        let is_local = matches!(self.end(connector), End::Local(_));
+        let targets = if is_local { addresses.into_iter().map(fixed).collect() } else { addresses };
+        let op = Op::Active { targets, params: params(mode, wish, nonce) };
+        let id = self.end(connector).submit(op).map_err(|fault| (connector, fault))?;
+        self.wire = Some(Wire { mode, reusable: mode == Mode::Extended });
+        Ok((connector, id))
+    }
+
+    /// The sender connects in extended block mode (GFD.20 §3.3) unless the servers are ours; in
+    /// stream mode a server listens for a local end, which may be behind a firewall.
+    fn listener(&self, mode: Mode) -> Role {
+        let to_here = matches!(self.destination, End::Local(_)) && matches!(self.source, End::Remote(_));
+        if to_here && (mode == Mode::Stream || self.source.has("REVERSE")) { Role::Source } else { Role::Destination }
+    }
+
+    async fn listen(&mut self, role: Role, mode: Mode, wish: DataWish) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
+        let own = self.own_pair();
+        if let Some(early) = self.early.take()
+            && let Some(result) = self.take_early(early, role, mode, own).await?
+        {
+            return Ok(result);
+        }
+        let nonce = own.then(fresh_nonce).transpose()?;
+        let striped = wish.stripe && self.end(role).remote().is_some() && mode == Mode::Extended;
+        let passive = Op::Passive { striped, family: None, params: params(mode, wish, nonce) };
+        let addresses = listening(self.end(role).run(passive).await?)?;
+        Ok((addresses, nonce))
+    }
+
+    /// The early listener, if it fits what is known now.
+    async fn take_early(
+        &mut self,
+        early: Early,
+        role: Role,
+        mode: Mode,
+        own: bool,
+    ) -> Result<Option<(Vec<SocketAddr>, Option<[u8; 16]>)>, Fault> {
+        let End::Remote(remote) = &mut self.destination else { return Ok(None) };
+        let answer = remote.finish(early.passive).await;
+        let fits = role == Role::Destination && mode == Mode::Extended && remote.nonce_accepted() == own;
+        match answer {
+            Ok(outcome) if fits => Ok(Some((listening(outcome)?, own.then_some(early.nonce)))),
+            Err(fault) if fault.code == FaultCode::ConnectionLost => Err(fault),
+            _ => Ok(None),
+        }
+    }
+
+    /// The next event of either end. Cancel safe.
+    pub async fn event(&mut self) -> (Role, Result<(OpId, EndEvent), Fault>) {
+        tokio::select! {
+            event = self.source.event() => (Role::Source, event),
+            event = self.destination.event() => (Role::Destination, event),
+        }
+    }
+}
+
+fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
+    match outcome {
+        Outcome::Listening(addresses) if !addresses.is_empty() => Ok(addresses),
+        _ => Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer).detail("no address in the answer")),
+    }
+}
+
+/// The parameters frozen in a data handle.
+pub fn params(mode: Mode, wish: DataWish, nonce: Option<[u8; 16]>) -> DataParams {
+    let parallelism = if mode == Mode::Extended { wish.parallelism.max(1) } else { 1 };
+    DataParams { mode, parallelism, nonce: nonce.filter(|_| mode == Mode::Extended), ..DataParams::default() }
+}
+
+/// A secret for one data handle.
+pub fn fresh_nonce() -> Result<[u8; 16], Fault> {
+    use std::io::Read as _;
+    let mut nonce = [0; 16];
+    std::fs::File::open("/dev/urandom")
+        .and_then(|mut file| file.read_exact(&mut nonce))
+        .map_err(|error| Fault::from_io(error, "make a nonce").side(Side::Us))?;
+    Ok(nonce)
+}

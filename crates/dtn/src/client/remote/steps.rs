@@ -1,0 +1,233 @@
+//! The commands that carry out one operation.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{DataParams, Family, ListForm, ListSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::timeval::Timestamp;
+
+use super::{Answer, Remote, Step};
+
+/// One command line with what its reply means.
+#[derive(Debug)]
+pub(super) struct Line {
+    pub line: Vec<u8>,
+    pub step: Step,
+    pub name: &'static str,
+    pub subject: Vec<u8>,
+}
+
+fn line(verb: &str, path: &[u8], step: Step, name: &'static str) -> Line {
+    let mut line = verb.as_bytes().to_vec();
+    if !path.is_empty() {
+        line.push(b' ');
+        line.extend_from_slice(path);
+    }
+    Line { line, step, name, subject: path.to_vec() }
+}
+
+fn plain(verb: &str, path: &[u8], name: &'static str) -> Line {
+    line(verb, path, Step::Done(Answer::Plain), name)
+}
+
+fn quiet(text: String) -> Line {
+    line(&text, b"", Step::Quiet, "set a parameter")
+}
+
+impl Remote {
+    pub(super) fn commands_for(&mut self, op: &Op) -> Result<Vec<Line>, Fault> {
+        Ok(match op {
+            Op::Passive { striped, family, params } => self.passive(*striped, *family, params),
+            Op::Active { targets, params } => self.active(targets, params),
+            Op::CloseData => Vec::new(),
+            Op::Send(spec) => self.send(spec),
+            Op::Receive(spec) => self.receive(spec),
+            Op::SendListing(spec) => vec![list(spec, Answer::Transfer)],
+            Op::Listing(spec) => vec![line("MLSC", &spec.path, Step::Done(Answer::Lines), "list")],
+            Op::Checksum { algorithm, offset, length, path, marker_interval } => {
+                let mut lines = Vec::new();
+                if let Some(interval) = marker_interval.filter(|_| !self.in_force.checksum_markers) {
+                    self.in_force.checksum_markers = true;
+                    lines.push(quiet(format!("OPTS CKSM Markers={};", interval.as_secs().max(1))));
+                }
+                let length = length.map_or("-1".to_owned(), |length| length.to_string());
+                let verb = format!("CKSM {algorithm} {offset} {length}");
+                lines.push(line(&verb, path, Step::Done(Answer::Checksum), "checksum"));
+                lines
+            }
+            Op::Symlink { target, link } => vec![
+                line("SITE SYMLINKFROM", target, Step::Need, "link to"),
+                plain("SITE SYMLINKTO", link, "make link"),
+            ],
+            Op::Rename { from, to } => vec![line("RNFR", from, Step::Need, "rename"), plain("RNTO", to, "rename to")],
+            Op::SetModified { path, seconds, .. } => vec![self.set_modified(path, *seconds)],
+            other => vec![simple(other)?],
+        })
+    }
+
+    fn change_mode(&mut self, mode: Mode) -> Option<Line> {
+        if self.in_force.mode == mode {
+            return None;
+        }
+        self.in_force.mode = mode;
+        let verb = if mode == Mode::Extended { "MODE E" } else { "MODE S" };
+        Some(line(verb, b"", Step::Mode, "set transfer mode"))
+    }
+
+    /// What a data handle freezes must be sent before it is made.
+    fn parameters(&mut self, params: &DataParams) -> Vec<Line> {
+        let mut lines: Vec<Line> = self.change_mode(params.mode).into_iter().collect();
+        if let Some(size) = params.send_buffer.max(params.receive_buffer) {
+            lines.push(quiet(format!("SBUF {size}")));
+        }
+        self.nonce_accepted = false;
+        if let Some(nonce) = params.nonce {
+            let hex: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
+            lines.push(line(&format!("SITE DCNONCE {hex}"), b"", Step::Nonce, "set nonce"));
+        }
+        lines
+    }
+
+    fn passive(&mut self, striped: bool, family: Option<Family>, params: &DataParams) -> Vec<Line> {
+        let mut lines = self.parameters(params);
+        let v6 = match family {
+            Some(family) => family == Family::V6,
+            None => !is_v4(self.channel.peer.ip()),
+        };
+        let (verb, answer) = match (striped, v6) {
+            (true, false) => ("SPAS", Answer::StripedPassive),
+            (true, true) => ("SPAS 2", Answer::StripedPassive),
+            (false, false) => ("PASV", Answer::Passive),
+            (false, true) => ("EPSV", Answer::Passive),
+        };
+        lines.push(line(verb, b"", Step::Done(answer), "listen for data"));
+        lines
+    }
+
+    fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Vec<Line> {
+        let mut lines = self.parameters(params);
+        let wanted = params.parallelism.max(1);
+        if params.mode == Mode::Extended && self.in_force.parallelism != wanted {
+            self.in_force.parallelism = wanted;
+            lines.push(quiet(format!("OPTS RETR Parallelism={wanted},{wanted},{wanted};")));
+        }
+        let verb = match targets {
+            [one] if is_v4(one.ip()) => format!("PORT {}", comma_form(*one)),
+            [one] => format!("EPRT |2|{}|{}|", one.ip(), one.port()),
+            many => {
+                let items: Vec<String> = many.iter().map(|address| stripe_form(*address)).collect();
+                format!("SPOR {}", items.join(" "))
+            }
+        };
+        lines.push(plain(&verb, b"", "name the data address"));
+        lines
+    }
+
+    fn send(&mut self, spec: &SendSpec) -> Vec<Line> {
+        let mut lines = Vec::new();
+        if let Some(interval) = spec.performance_interval.filter(|_| !self.in_force.transfer_markers) {
+            self.in_force.transfer_markers = true;
+            lines.push(quiet(format!("OPTS RETR Markers={};", interval.as_secs().max(1))));
+        }
+        lines.extend(self.restart(&spec.done));
+        let verb = match (spec.offset, spec.length) {
+            (0, None) => "RETR".to_owned(),
+            // The real server cuts a range at the end of the file.
+            (offset, length) => format!("ERET P {offset} {}", length.unwrap_or(i64::MAX as u64 - offset)),
+        };
+        lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "retrieve"));
+        lines
+    }
+
+    fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
+        let mut lines = Vec::new();
+        if let Some(size) = spec.expected_size {
+            lines.push(quiet(format!("ALLO {size}")));
+        }
+        if let Some((seconds, _)) = spec.modified
+            && self.features.has("STORATTR")
+        {
+            let time = Timestamp::from_secs(seconds).to_wire();
+            lines.push(quiet(format!("SITE STORATTR modify={time};")));
+        }
+        let verb = match &spec.write {
+            WriteKind::Replace => "STOR".to_owned(),
+            WriteKind::Restart { done } => {
+                lines.extend(self.restart(done));
+                "STOR".to_owned()
+            }
+            WriteKind::Adjusted { offset } => format!("ESTO A {offset}"),
+            WriteKind::Append => "APPE".to_owned(),
+            WriteKind::Unique => "STOU".to_owned(),
+        };
+        lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "store"));
+        lines
+    }
+
+    /// REST goes alone: a transfer whose REST was refused would truncate what is there.
+    fn restart(&self, done: &[Range<u64>]) -> Option<Line> {
+        let first = done.first()?;
+        let argument = match self.in_force.mode {
+            Mode::Stream => first.end.to_string(),
+            Mode::Extended => {
+                let items: Vec<String> = done.iter().map(|range| format!("{}-{}", range.start, range.end)).collect();
+                items.join(",")
+            }
+        };
+        Some(line(&format!("REST {argument}"), b"", Step::Gate, "restart"))
+    }
+
+    fn set_modified(&self, path: &[u8], seconds: i64) -> Line {
+        let time = Timestamp::from_secs(seconds).to_wire();
+        let verb = if self.features.known && !self.features.has("MFMT") { "SITE UTIME" } else { "MFMT" };
+        plain(&format!("{verb} {time}"), path, "set the time")
+    }
+}
+
+fn simple(op: &Op) -> Result<Line, Fault> {
+    Ok(match op {
+        Op::Facts { path, .. } => line("MLST", path, Step::Done(Answer::Facts), "describe"),
+        Op::Size(path) => line("SIZE", path, Step::Done(Answer::Size), "ask the size"),
+        Op::Modified(path) => line("MDTM", path, Step::Done(Answer::Modified), "ask the time"),
+        Op::EnterDirectory(path) => plain("CWD", path, "enter directory"),
+        Op::MakeDirectory(path) => line("MKD", path, Step::Done(Answer::Directory), "make directory"),
+        Op::RemoveDirectory(path) => plain("RMD", path, "remove directory"),
+        Op::Delete(path) => plain("DELE", path, "remove"),
+        Op::DeleteTree(path) => plain("SITE RDEL", path, "remove tree"),
+        Op::SetMode { path, mode } => plain(&format!("SITE CHMOD {mode:04o}"), path, "set the mode"),
+        Op::SetGroup { path, group } => plain(&format!("SITE CHGRP {group}"), path, "set the group"),
+        Op::Truncate { path, size } => plain(&format!("SITE TRNC {size}"), path, "truncate"),
+        other => {
+            let detail = format!("no command carries it: {other:?}");
+            return Err(Fault::new(FaultCode::Internal, "send operation").detail(detail));
+        }
+    })
+}
+
+fn list(spec: &ListSpec, answer: Answer) -> Line {
+    let verb = match spec.form {
+        ListForm::Facts => "MLSD",
+        ListForm::FactsRecursive => "MLSR",
+        ListForm::Long => "LIST",
+        ListForm::Names => "NLST",
+    };
+    line(verb, &spec.path, Step::Done(answer), "list")
+}
+
+fn is_v4(ip: IpAddr) -> bool {
+    ip.to_canonical().is_ipv4()
+}
+
+fn comma_form(address: SocketAddr) -> String {
+    let ip = address.ip().to_canonical().to_string().replace('.', ",");
+    format!("{ip},{},{}", address.port() >> 8, address.port() & 255)
+}
+
+fn stripe_form(address: SocketAddr) -> String {
+    if is_v4(address.ip()) {
+        comma_form(address)
+    } else {
+        format!("|2|{}|{}|", address.ip(), address.port())
+    }
+}

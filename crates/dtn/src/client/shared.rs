@@ -1,0 +1,139 @@
+//! What all sessions of one copy share.
+
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+
+use tokio::sync::OnceCell;
+use whimbrel_engine::Fault;
+use whimbrel_engine::plan::RootId;
+use whimbrel_proto::op::{Op, OpId};
+
+use super::end::End;
+use super::local::LocalData;
+use super::options::CopyOptions;
+use super::pair::{DataWish, Pair, Role};
+use super::remote::Remote;
+use super::target::Target;
+
+/// The two ends of a root; `None` is this host.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Route {
+    /// Where from.
+    pub source: Option<Target>,
+    /// Where to.
+    pub destination: Option<Target>,
+}
+
+impl Route {
+    fn target(&self, role: Role) -> Option<&Target> {
+        match role {
+            Role::Source => self.source.as_ref(),
+            Role::Destination => self.destination.as_ref(),
+        }
+    }
+}
+
+/// What all sessions of one copy share; one thread only.
+pub struct Shared {
+    /// What the user wants.
+    pub options: CopyOptions,
+    /// Data connections.
+    pub wish: DataWish,
+    local: OnceCell<LocalData>,
+    routes: RefCell<HashMap<RootId, Route>>,
+    devices: RefCell<HashSet<RootId>>,
+    prepared: RefCell<Option<(Route, Pair)>>,
+}
+
+impl Shared {
+    /// Nothing known yet.
+    pub fn new(options: CopyOptions, wish: DataWish) -> Self {
+        Self {
+            options,
+            wish,
+            local: OnceCell::new(),
+            routes: RefCell::default(),
+            devices: RefCell::default(),
+            prepared: RefCell::default(),
+        }
+    }
+
+    /// Remembers the ends of a root, and whether one of its files is a device.
+    pub fn add_route(&self, root: RootId, route: Route, device: bool) {
+        self.routes.borrow_mut().insert(root, route);
+        if device {
+            self.devices.borrow_mut().insert(root);
+        }
+    }
+
+    /// The ends of a root.
+    pub fn route(&self, root: RootId) -> Route {
+        let here = Route { source: None, destination: None };
+        self.routes.borrow().get(&root).cloned().unwrap_or(here)
+    }
+
+    /// Whether reading the root again, or back, would not give the same bytes.
+    pub fn is_device(&self, root: RootId) -> bool {
+        self.devices.borrow().contains(&root)
+    }
+
+    /// The only pair of ends so far, if there is just one.
+    pub fn only_route(&self) -> Option<Route> {
+        let routes = self.routes.borrow();
+        let mut all = routes.values();
+        let first = all.next()?;
+        all.all(|route| route == first).then(|| first.clone())
+    }
+
+    /// Leaves a pair for the first session that wants this route.
+    pub fn leave_prepared(&self, route: Route, pair: Pair) {
+        *self.prepared.borrow_mut() = Some((route, pair));
+    }
+
+    /// A pair of ends, logged in.
+    pub async fn open_pair(&self, route: &Route) -> Result<Pair, Fault> {
+        let prepared = self.prepared.borrow_mut().take_if(|(prepared, _)| prepared == route);
+        if let Some((_, pair)) = prepared {
+            return Ok(pair);
+        }
+        let (source, destination) = tokio::join!(
+            self.open_server(route, Role::Source, &[]),
+            self.open_server(route, Role::Destination, &[]),
+        );
+        self.complete(source?.map(|(end, _)| end), destination?.map(|(end, _)| end)).await
+    }
+
+    /// The server in a role, logged in, with the first operations sent along; `None` for this host.
+    pub async fn open_server(&self, route: &Route, role: Role, first: &[Op]) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
+        let Some(target) = route.target(role) else { return Ok(None) };
+        let dialled = Remote::dial(target, &self.options.session, first).await;
+        dialled.map(Some).map_err(|fault| fault.side_if_unknown(role.side()))
+    }
+
+    /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
+    pub async fn complete(&self, source: Option<Remote>, destination: Option<Remote>) -> Result<Pair, Fault> {
+        let source_addresses = source.as_ref().map(Remote::addresses);
+        let destination_addresses = destination.as_ref().map(Remote::addresses);
+        let source = match source {
+            Some(remote) => End::Remote(Box::new(remote)),
+            None => End::Local(self.local().await?.attach(destination_addresses)?),
+        };
+        let destination = match destination {
+            Some(remote) => End::Remote(Box::new(remote)),
+            None => End::Local(self.local().await?.attach(source_addresses)?),
+        };
+        Ok(Pair::new(source, destination))
+    }
+
+    /// One end for listings and questions.
+    pub async fn open_lister(&self, target: Option<&Target>, role: Role) -> Result<End, Fault> {
+        let Some(target) = target else { return Ok(End::Local(self.local().await?.attach(None)?)) };
+        let dialled = Remote::dial(target, &self.options.session, &[]).await;
+        let (remote, _) = dialled.map_err(|fault| fault.side_if_unknown(role.side()))?;
+        Ok(End::Remote(Box::new(remote)))
+    }
+
+    async fn local(&self) -> Result<&LocalData, Fault> {
+        self.local.get_or_try_init(|| LocalData::start(&self.options.local)).await
+    }
+}

@@ -1,0 +1,90 @@
+//! Which server, as whom.
+
+use std::fmt;
+use std::time::Duration;
+
+/// The port of GridFTP servers.
+pub const GRIDFTP_PORT: u16 = 2811;
+
+/// A password; `Debug` hides it.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Password(pub String);
+
+impl fmt::Debug for Password {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Password(..)")
+    }
+}
+
+/// A server and a login there; equal targets may share sessions.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Target {
+    /// Name or address, without brackets.
+    pub host: String,
+    /// TCP port of the control connection.
+    pub port: u16,
+    /// Login name; `None` logs in as `anonymous`.
+    pub user: Option<String>,
+    /// Its password.
+    pub password: Option<Password>,
+}
+
+impl Target {
+    /// An anonymous login.
+    pub fn anonymous(host: impl Into<String>, port: u16) -> Self {
+        Self { host: host.into(), port, user: None, password: None }
+    }
+}
+
+/// `host:port`, with brackets around an IPv6 address; never the password.
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.host.contains(':') {
+            write!(f, "[{}]:{}", self.host, self.port)
+        } else {
+            write!(f, "{}:{}", self.host, self.port)
+        }
+    }
+}
+
+/// Which address families may be used.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum AddressFamily {
+    /// Whatever the name resolves to, in the resolver's order.
+    #[default]
+    Any,
+    /// IPv4 only.
+    V4,
+    /// IPv6 only.
+    V6,
+}
+
+/// How control connections are made and used.
+#[derive(Debug, Clone)]
+pub struct SessionOptions {
+    /// Longest wait for one TCP connection; default 20 s.
+    pub connect_timeout: Duration,
+    /// Longest silence while a reply is due to a command that moves no data; default 120 s.
+    pub reply_timeout: Duration,
+    /// Address families; default any.
+    pub family: AddressFamily,
+    /// Send commands ahead of replies where a refusal is harmless; default true.
+    pub pipelined: bool,
+    /// Value for SITE CLIENTINFO's `appver`.
+    pub version: String,
+    /// Print each line of the dialogue to standard error, passwords hidden; default false.
+    pub trace: bool,
+}
+
+impl Default for SessionOptions {
+    fn default() -> Self {
+        Self {
+            connect_timeout: Duration::from_secs(20),
+            reply_timeout: Duration::from_secs(120),
+            family: AddressFamily::Any,
+            pipelined: true,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            trace: false,
+        }
+    }
+}

@@ -1,0 +1,446 @@
+//! One session of a copy: takes orders, keeps as many in the air as it is given, reports.
+//!
+//! Transfers over one set of data connections are told apart only by their order. When one fails,
+//! nothing behind it can be trusted: the session starts anew, repeats those, and for a while sends
+//! no command ahead.
+
+use std::collections::VecDeque;
+use std::rc::Rc;
+use std::time::Duration;
+
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::time::{Instant, sleep_until};
+use whimbrel_engine::progress::Verification;
+use whimbrel_engine::transfer::{Input, Job, Phase, Slot, Work};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Retry, Side};
+use whimbrel_proto::op::{Mode, Notice, Op, OpId};
+
+use super::end::End;
+use super::flight::{self, Flight, Manner, Order, Part};
+use super::options::Verify;
+use super::pair::{Pair, Role};
+use super::remote::EndEvent;
+use super::shared::{Route, Shared};
+
+/// Transfers made one by one after a failure among pipelined ones.
+const CAREFUL: u32 = 16;
+
+/// How long an end may take to say why the other one failed.
+const REASON_GRACE: Duration = Duration::from_secs(3);
+
+/// How long a source may take to notice that its destination refused.
+const REFUSED_GRACE: Duration = Duration::from_secs(1);
+
+/// One session.
+pub struct Worker {
+    slot: Slot,
+    shared: Rc<Shared>,
+    jobs: UnboundedReceiver<Job>,
+    reports: UnboundedSender<Input>,
+    pair: Option<(Route, Pair)>,
+    backlog: VecDeque<Job>,
+    flights: VecDeque<Flight>,
+    careful: u32,
+    /// When what fails is given up without a word from the other end.
+    grace: Option<Instant>,
+    /// Files that got another file's bytes.
+    spoilt: Vec<Vec<u8>>,
+}
+
+/// The session cannot go on.
+struct Lost(Fault);
+
+impl Worker {
+    /// A session that is not open yet.
+    pub fn new(slot: Slot, shared: Rc<Shared>, jobs: UnboundedReceiver<Job>, reports: UnboundedSender<Input>) -> Self {
+        Self {
+            slot,
+            shared,
+            jobs,
+            reports,
+            pair: None,
+            backlog: VecDeque::new(),
+            flights: VecDeque::new(),
+            careful: 0,
+            grace: None,
+            spoilt: Vec::new(),
+        }
+    }
+
+    /// Works until no more orders can come or the session is lost.
+    pub async fn run(mut self) {
+        if let Err(Lost(fault)) = self.work().await {
+            self.report(Input::SessionLost { slot: self.slot, fault });
+        }
+    }
+
+    async fn work(&mut self) -> Result<(), Lost> {
+        // With several pairs of ends, the orders tell which to open.
+        if let Some(route) = self.shared.only_route() {
+            self.open(route).await.map_err(Lost)?;
+        }
+        self.report(Input::SessionReady { slot: self.slot });
+        loop {
+            self.launch().await?;
+            let deadline = self.grace;
+            tokio::select! {
+                job = self.jobs.recv() => match job {
+                    Some(job) => self.backlog.push_back(job),
+                    None => return Ok(()),
+                },
+                (role, event) = next_event(&mut self.pair) => self.take(role, event)?,
+                () = until(deadline) => self.collapse(),
+            }
+        }
+    }
+
+    fn report(&self, input: Input) {
+        // The driver drops its end only when the run is over.
+        let _ = self.reports.send(input);
+    }
+
+    async fn open(&mut self, route: Route) -> Result<(), Fault> {
+        self.pair = None;
+        let pair = self.shared.open_pair(&route).await?;
+        self.pair = Some((route, pair));
+        Ok(())
+    }
+
+    /// Sends as many waiting orders as may be in the air together.
+    async fn launch(&mut self) -> Result<(), Lost> {
+        while self.grace.is_none()
+            && let Some(job) = self.backlog.front()
+        {
+            let route = self.shared.route(job.item.root);
+            let alone = self.flights.is_empty();
+            if !alone && (self.careful > 0 || !self.fits(&route, job)) {
+                break;
+            }
+            let job = self.backlog.pop_front().expect("the loop looked at it");
+            if self.pair.as_ref().is_none_or(|(open, _)| *open != route)
+                && let Err(fault) = self.open(route).await
+            {
+                self.refuse(&job, fault);
+                continue;
+            }
+            self.clean().await;
+            self.start(job).await?;
+        }
+        Ok(())
+    }
+
+    /// Whether the order can follow what is in the air without waiting.
+    fn fits(&self, route: &Route, job: &Job) -> bool {
+        let Some((open, pair)) = &self.pair else { return false };
+        open == route && (job.work != Work::Copy || pair.wire.is_none_or(|wire| wire.reusable) && pair.wire.is_some())
+    }
+
+    fn refuse(&self, job: &Job, fault: Fault) {
+        self.report(Input::ItemFailed { attempt: job.attempt, fault, received: RangeSet::new() });
+    }
+
+    /// Removes files that hold another file's bytes.
+    async fn clean(&mut self) {
+        for path in std::mem::take(&mut self.spoilt) {
+            if let Some((_, pair)) = &mut self.pair
+                && let Err(fault) = pair.destination.run(Op::Delete(path)).await
+            {
+                tracing::warn!(%fault, "a file with wrong content stays");
+            }
+        }
+    }
+
+    async fn start(&mut self, job: Job) -> Result<(), Lost> {
+        let Some((_, pair)) = &mut self.pair else { return Ok(()) };
+        let mut connecting = None;
+        if job.work == Work::Copy && pair.wire.is_none_or(|wire| !wire.reusable) {
+            connecting = match connect(pair, &self.shared).await {
+                Ok(connecting) => Some(connecting),
+                Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
+                Err((role, fault)) => {
+                    self.refuse(&job, fault.side_if_unknown(role.side()));
+                    return Ok(());
+                }
+            };
+        }
+        let manner = manner(pair, &self.shared, &job);
+        let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;
+        if missing_proof && self.shared.options.verify == Verify::Require {
+            self.refuse(&job, unverified(&job, &manner));
+            return Ok(());
+        }
+        let orders = flight::orders(&job, &manner);
+        let mut flight = Flight::new(job, &manner);
+        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
+        self.submit(flight, orders);
+        Ok(())
+    }
+
+    fn submit(&mut self, mut flight: Flight, orders: Vec<Order>) {
+        let Some((_, pair)) = &mut self.pair else { return };
+        let nothing_to_do = orders.is_empty();
+        for Order { role, part, op } in orders {
+            match pair.end(role).submit(op) {
+                Ok(id) => flight.waiting.push((role, id, part)),
+                Err(fault) => {
+                    flight.fail(part, fault.side_if_unknown(role.side()));
+                    break;
+                }
+            }
+        }
+        let hopeless = flight.transfer_failed() && !flight.waiting.is_empty();
+        self.flights.push_back(flight);
+        if hopeless {
+            // One end waits for a transfer that the other was never told about.
+            self.grace = Some(Instant::now());
+        } else if nothing_to_do || self.flights.back().is_some_and(|flight| flight.waiting.is_empty()) {
+            self.land(self.flights.len() - 1);
+        }
+    }
+
+    fn take(&mut self, role: Role, event: Result<(OpId, EndEvent), Fault>) -> Result<(), Lost> {
+        let (id, event) = event.map_err(|fault| Lost(fault.side_if_unknown(role.side())))?;
+        let position = |flight: &Flight| flight.waiting.iter().position(|&(r, i, _)| r == role && i == id);
+        let Some((index, at)) = self.flights.iter().enumerate().find_map(|(index, f)| position(f).map(|at| (index, at))) else {
+            return Ok(());
+        };
+        match event {
+            EndEvent::Notice(notice) => self.news(index, at, &notice),
+            EndEvent::Done(result) => {
+                let (_, _, part) = self.flights[index].waiting.swap_remove(at);
+                self.flights[index].answer(part, result.map_err(|fault| fault.side_if_unknown(role.side())));
+                self.advance(index, part);
+            }
+        }
+        Ok(())
+    }
+
+    fn news(&mut self, index: usize, at: usize, notice: &Notice) {
+        let flight = &mut self.flights[index];
+        let part = flight.waiting[at].2;
+        if !flight.started && part.moves_data() {
+            flight.started = true;
+            let attempt = flight.job.attempt;
+            self.report(Input::ItemStarted { attempt });
+        }
+        let flight = &mut self.flights[index];
+        if flight.notice(part, notice) {
+            let durable = matches!(notice, Notice::Ranges(_)).then(|| flight.received.clone());
+            let (attempt, moved) = (flight.job.attempt, flight.moved);
+            self.report(Input::ItemProgress { attempt, moved, durable });
+        }
+    }
+
+    /// An operation of a flight has been answered: what follows from it.
+    fn advance(&mut self, index: usize, part: Part) {
+        let flight = &self.flights[index];
+        if flight.transfer_failed() {
+            return self.transfer_failed(index);
+        }
+        let moved_all = part.moves_data() && flight.stored && !flight.transfer_open();
+        if moved_all && !flight.waiting.is_empty() {
+            self.report(Input::ItemPhase { attempt: flight.job.attempt, phase: Phase::Verifying });
+        }
+        if moved_all && !flight.attributes_sent {
+            self.set_attributes(index);
+        }
+        if self.flights[index].waiting.is_empty() {
+            self.land(index);
+        }
+    }
+
+    fn set_attributes(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        flight.attributes_sent = true;
+        let Some((_, pair)) = &mut self.pair else { return };
+        for Order { role, part, op } in flight::attribute_orders(&flight.job, flight.time_with_store) {
+            match pair.end(role).submit(op) {
+                Ok(id) => flight.waiting.push((role, id, part)),
+                Err(fault) => flight.fail(part, fault.side_if_unknown(role.side())),
+            }
+        }
+    }
+
+    /// The other end may say why; what is behind on the same data connections is lost.
+    fn transfer_failed(&mut self, index: usize) {
+        let flight = &self.flights[index];
+        if let Some((_, pair)) = &mut self.pair {
+            pair.wire = None;
+            abort_local(pair, flight);
+        }
+        let over = !flight.transfer_open();
+        if over && self.flights.len() == 1 {
+            self.grace = None;
+            if flight.waiting.is_empty() {
+                self.land(index);
+            }
+            return;
+        }
+        if over {
+            return self.collapse();
+        }
+        let patience = match flight.failure.as_ref().map(|(part, fault)| (*part, fault.side)) {
+            Some((_, Some(Side::Network | Side::Peer))) => REASON_GRACE,
+            Some((Part::Send, _)) => Duration::ZERO,
+            _ => REFUSED_GRACE,
+        };
+        self.grace.get_or_insert(Instant::now() + patience);
+    }
+
+    /// Gives the sessions up after a failed transfer: reports it, and repeats what was behind it.
+    fn collapse(&mut self) {
+        self.grace = None;
+        self.pair = None;
+        self.careful = CAREFUL;
+        let shared_wire = self.flights.len() > 1;
+        for mut flight in std::mem::take(&mut self.flights).into_iter().rev() {
+            match flight.failure.take() {
+                Some((part, fault)) if part.moves_data() => {
+                    let misplaced = shared_wire && flight.stored && part == Part::Send;
+                    if misplaced {
+                        self.spoilt.push(flight.job.item.destination.clone());
+                    }
+                    self.report(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
+                }
+                _ => self.backlog.push_front(flight.job),
+            }
+        }
+    }
+
+    /// Everything about a flight is answered.
+    fn land(&mut self, index: usize) {
+        let Some(mut flight) = self.flights.remove(index) else { return };
+        let attempt = flight.job.attempt;
+        if let Some((part, fault)) = flight.failure.take() {
+            return self.landed_badly(flight, part, fault);
+        }
+        if flight.job.work == Work::Compare {
+            return self.report(Input::ItemCompared { attempt, equal: flight.sums_agree() });
+        }
+        let verified = if flight.job.work == Work::Copy { flight.verdict() } else { Ok(Verification::NotAsked) };
+        match verified {
+            Ok(Verification::Unverified { .. }) if self.shared.options.verify == Verify::Require => {
+                self.refuse(&flight.job, Fault::new(FaultCode::Unverified, "verify").on_path(&flight.job.item.destination).side(Side::Peer));
+            }
+            Ok(verified) => {
+                self.careful = self.careful.saturating_sub(u32::from(flight.job.work == Work::Copy));
+                let expected = flight.job.item.size.map(|size| size.saturating_sub(flight.job.received.len()));
+                let bytes = if flight.job.work == Work::Copy { expected.unwrap_or(flight.moved).max(flight.moved) } else { 0 };
+                self.report(Input::ItemDone { attempt, bytes, verified });
+            }
+            // Nothing of a damaged copy can be kept.
+            Err(fault) => self.refuse(&flight.job, fault),
+        }
+    }
+
+    fn landed_badly(&mut self, flight: Flight, part: Part, fault: Fault) {
+        let attempt = flight.job.attempt;
+        if part.moves_data() && self.try_streams(&flight, &fault) {
+            self.backlog.push_front(flight.job);
+            return;
+        }
+        let sum_refused = matches!(part, Part::SourceSum | Part::DestinationSum) && fault.code == FaultCode::NotSupported;
+        if sum_refused && self.shared.options.verify != Verify::Require && flight.job.work == Work::Copy {
+            let verified = Verification::Unverified { reason: format!("no checksum: {}", fault.detail) };
+            let bytes = flight.job.item.size.unwrap_or(flight.moved);
+            return self.report(Input::ItemDone { attempt, bytes, verified });
+        }
+        let received = if part.moves_data() { flight.received } else { RangeSet::new() };
+        self.report(Input::ItemFailed { attempt, fault, received });
+    }
+
+    /// A server that cannot connect to us may still let us connect to it, which takes stream mode.
+    fn try_streams(&mut self, flight: &Flight, fault: &Fault) -> bool {
+        let Some((_, pair)) = &mut self.pair else { return false };
+        let here = matches!(pair.destination, End::Local(_)) && matches!(pair.source, End::Remote(_));
+        let unreachable = fault.side == Some(Side::Network) || fault.code == FaultCode::NotSupported;
+        let worth = here && unreachable && flight.moved == 0 && !pair.stream_only && pair.mode() == Mode::Extended;
+        if worth {
+            tracing::warn!(%fault, "the server cannot connect to this host; using passive stream mode");
+            pair.stream_only = true;
+        }
+        worth
+    }
+}
+
+async fn next_event(pair: &mut Option<(Route, Pair)>) -> (Role, Result<(OpId, EndEvent), Fault>) {
+    match pair {
+        Some((_, pair)) => pair.event().await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn until(deadline: Option<Instant>) {
+    match deadline {
+        Some(deadline) => sleep_until(deadline).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// A local mover can be told at once that its transfer is over.
+fn abort_local(pair: &mut Pair, flight: &Flight) {
+    for &(role, id, part) in flight.waiting.iter().filter(|(_, _, part)| part.moves_data()) {
+        if let End::Local(local) = pair.end(role)
+            && part != Part::Connect
+            && let Err(fault) = local.abort(id)
+        {
+            tracing::warn!(%fault, "the local end cannot be told to stop");
+        }
+    }
+}
+
+async fn connect(pair: &mut Pair, shared: &Shared) -> Result<(Role, OpId), (Role, Fault)> {
+    match pair.connect(shared.wish).await {
+        Err((_, fault)) if pair.mode() == Mode::Extended && fault.code == FaultCode::NotSupported => {
+            tracing::info!(%fault, "no extended block mode; using stream mode");
+            pair.stream_only = true;
+            pair.connect(shared.wish).await
+        }
+        result => result,
+    }
+}
+
+fn ends_session(fault: &Fault) -> bool {
+    matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy)
+}
+
+fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
+    let options = &shared.options;
+    let proof = if job.work == Work::Compare {
+        pair.checksum(options.checksum.as_deref()).ok_or(Verification::NotAsked)
+    } else if options.verify == Verify::Never {
+        Err(Verification::NotAsked)
+    } else if shared.is_device(job.item.root) {
+        Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
+    } else {
+        pair.checksum(options.checksum.as_deref()).ok_or_else(|| Verification::Unverified {
+            reason: no_common_checksum(pair, options.checksum.as_deref()),
+        })
+    };
+    let time_with_store = match &pair.destination {
+        End::Remote(remote) => remote.features.has("STORATTR"),
+        End::Local(_) => true,
+    };
+    Manner { mode: pair.wire.map_or(Mode::Extended, |wire| wire.mode), proof, time_with_store }
+}
+
+fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {
+    let list = |end: &End| match end.checksums() {
+        names if names.is_empty() => "none".to_owned(),
+        names => names.join(", "),
+    };
+    let wanted = wanted.map(|name| format!(" {name}")).unwrap_or_default();
+    format!("no common checksum{wanted}: the source offers {}, the destination {}", list(&pair.source), list(&pair.destination))
+}
+
+fn unverified(job: &Job, manner: &Manner) -> Fault {
+    let reason = match &manner.proof {
+        Err(Verification::Unverified { reason }) => reason.clone(),
+        _ => String::new(),
+    };
+    Fault::new(FaultCode::Unverified, "verify")
+        .on_path(&job.item.source)
+        .side(Side::Peer)
+        .retry(Retry::Permanent)
+        .detail(reason)
+}
