@@ -168,6 +168,20 @@ pub mod exit {
     pub const LIMIT: u8 = 8;
     /// Cancelled (128 + SIGINT, as shells have it).
     pub const CANCELLED: u8 = 130;
+
+    /// Every code with its meaning, for manual pages and `--help`.
+    pub const TABLE: &[(u8, &str)] = &[
+        (OK, "everything asked for is done"),
+        (SOME_FAILED, "some items failed"),
+        (USAGE, "the command line is wrong"),
+        (SOURCE, "nothing could be done because of the source"),
+        (DESTINATION, "nothing could be done because of the destination"),
+        (NETWORK_OR_PEER, "nothing could be done because of the network or the program at the other end"),
+        (CREDENTIALS, "the credentials were not accepted"),
+        (SERVICE, "the transfer service cannot be reached"),
+        (LIMIT, "a deadline passed or a limit was hit"),
+        (CANCELLED, "cancelled"),
+    ];
 }
 
 /// The exit code for one fault that ended everything.

@@ -5,6 +5,41 @@
 //! [`Input::Tick`] when [`TransferMachine::poll_timeout`] has passed. The machine guarantees: every
 //! item handed to it ends exactly once (done, skipped or failed), one item's failure never stops
 //! another, at most `concurrency` sessions are open, and it always comes to an end.
+//!
+//! ```
+//! use std::time::Instant;
+//! use whimbrel_engine::listing::Object;
+//! use whimbrel_engine::plan::{PlanOptions, Planner, Root};
+//! use whimbrel_engine::progress::Verification;
+//! use whimbrel_engine::transfer::{Command, Input, TransferMachine, TransferOptions};
+//!
+//! let mut planner = Planner::new(PlanOptions::default());
+//! planner.add_root(Root::new("/src/a", "/dst/a").object(Object::file("", 5)));
+//! planner.no_more_roots();
+//!
+//! let now = Instant::now();
+//! let mut machine = TransferMachine::new(TransferOptions::default(), now);
+//! while let Some(action) = planner.poll_action() {
+//!     machine.handle(now, Input::Planned(action));
+//! }
+//! machine.handle(now, Input::ListingDone);
+//! while let Some(command) = machine.poll_command() {
+//!     match command {
+//!         // A real driver connects and logs in, moves the bytes, and answers when it has.
+//!         Command::OpenSession { slot } => machine.handle(now, Input::SessionReady { slot }),
+//!         Command::Start { job, .. } => {
+//!             let attempt = job.attempt;
+//!             machine.handle(now, Input::ItemStarted { attempt });
+//!             let verified = Verification::NotAsked;
+//!             machine.handle(now, Input::ItemDone { attempt, bytes: 5, verified });
+//!         }
+//!         Command::CloseSession { .. } => {}
+//!         Command::Report(event) => println!("{}", event.to_json()),
+//!     }
+//! }
+//! assert!(machine.is_finished());
+//! assert_eq!(machine.summary(now).exit_code, 0);
+//! ```
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::time::Instant;

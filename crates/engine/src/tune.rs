@@ -206,6 +206,12 @@ pub fn pipeline_depth(rtt: Option<Duration>, mean_size: u64) -> u32 {
     depth.clamp(if mean_size < SMALL { 4 } else { 2 }, 64)
 }
 
+/// Items up to this many bytes are worth pipelining: what the path carries in two round trips, 16 MiB at least.
+pub fn small_limit(rtt: Option<Duration>) -> u64 {
+    let carried = 2.0 * ASSUMED_RATE * rtt.unwrap_or_default().as_secs_f64();
+    (carried as u64).max(16 << 20)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -252,6 +258,12 @@ mod tests {
         let tuning = choose(&limited);
         assert_eq!(values(&tuning), (7, 9, 3, Some(1 << 20)));
         assert_eq!(tuning.buffer.reason, "set by the user");
+    }
+
+    #[test]
+    fn files_that_end_within_two_round_trips_count_as_small() {
+        assert_eq!(small_limit(None), 16 << 20);
+        assert_eq!(small_limit(Some(Duration::from_millis(200))), 50_000_000);
     }
 
     #[test]

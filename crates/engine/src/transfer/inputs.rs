@@ -130,6 +130,7 @@ impl TransferMachine {
         let is_compare = entry.work == Work::Compare;
         if let Some(data) = self.slot(slot) {
             data.sign(now);
+            data.charged = false;
             if is_copy {
                 data.set_moving(item.id, left);
             }
@@ -158,6 +159,9 @@ impl TransferMachine {
         if let Some(durable) = durable {
             keep(entry, &durable);
         }
+        let is_copy = entry.work == Work::Copy;
+        // Comparing moves nothing, whatever the driver counts.
+        let moved = if is_copy { moved } else { 0 };
         let new = self.progress.moved(now, attempt.item, moved);
         if let Some(data) = self.slot(slot) {
             data.moved(now, attempt.item, new);
@@ -199,6 +203,7 @@ impl TransferMachine {
         self.leave_slot(now, slot, attempt);
         if let Some(data) = self.slot(slot) {
             data.failures = 0;
+            data.charged = false;
         }
         self.complete(now, attempt.item, &verified);
     }
@@ -223,6 +228,9 @@ impl TransferMachine {
         };
         keep(entry, received);
         self.leave_slot(now, slot, attempt);
+        if let Some(data) = self.slot(slot) {
+            data.charged = true;
+        }
         self.attempt_failed(now, attempt.item, fault);
     }
 

@@ -76,6 +76,9 @@ pub enum Input {
         slot: Slot,
     },
     /// The session could not be opened, or broke; whatever ran on it is over.
+    ///
+    /// The item at work is charged with an attempt; an `ItemFailed` for it just before hands over its
+    /// ranges and is not charged twice. The others are started again elsewhere.
     SessionLost {
         /// Which.
         slot: Slot,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::retry::RetryPolicy;
-use crate::tune::Setting;
+use crate::tune::{Setting, TuneInput, Tuning, small_limit};
 
 /// When a session makes too little progress.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -50,6 +50,24 @@ pub struct TransferOptions {
     pub stall: StallPolicy,
     /// Seed of the jitter; the same seed gives the same waits.
     pub seed: u64,
+}
+
+impl TransferOptions {
+    /// Options that follow the first choices; the depth of pipelines stays automatic unless it was
+    /// fixed or a peer takes one command at a time.
+    pub fn tuned(input: &TuneInput, tuning: &Tuning) -> Self {
+        let pipeline = match input.fixed.pipeline {
+            Setting::Auto if input.can_pipeline => Setting::Auto,
+            _ => Setting::Fixed(tuning.pipeline.value),
+        };
+        Self {
+            concurrency: tuning.concurrency.value,
+            pipeline,
+            rtt: input.control_rtt,
+            small_limit: small_limit(input.control_rtt),
+            ..Self::default()
+        }
+    }
 }
 
 impl Default for TransferOptions {

@@ -15,6 +15,7 @@ impl TransferMachine {
         };
         if matches!(data.state, SlotState::Opening { .. }) {
             data.state = SlotState::Ready;
+            data.charged = false;
             data.sign(now);
             self.count_sessions();
             self.report(Event::SessionReady { slot });
@@ -30,6 +31,7 @@ impl TransferMachine {
             return;
         }
         let lost = data.take_pipeline();
+        let charged = data.charged;
         data.failures += 1;
         let failures = data.failures;
         // A session that worked and broke is opened again whatever broke it: opening tells whether it can.
@@ -56,17 +58,18 @@ impl TransferMachine {
             fault: fault.clone(),
             retry_in: retry_in.map(|after| after.as_secs_f64()),
         });
-        self.reassign(now, lost, fault);
+        self.reassign(now, lost, charged, fault);
         if let Some(last) = last {
             self.give_up_if_all_dead(last);
         }
     }
 
-    /// Charges the item at work with the loss; the others go back unharmed.
-    fn reassign(&mut self, now: Instant, lost: Vec<ItemId>, fault: Fault) {
+    /// Charges the item at work with the loss, unless one was `charged` already; the others go back unharmed.
+    fn reassign(&mut self, now: Instant, lost: Vec<ItemId>, charged: bool, fault: Fault) {
         let at_work = |id: &ItemId| self.entries.get(id).is_some_and(|entry| entry.at_work);
         // Without any at work, the first is the suspect: it may be what kills the session.
-        let suspect = lost.iter().copied().find(at_work).or(lost.first().copied());
+        let first = lost.first().copied().filter(|_| !charged);
+        let suspect = lost.iter().copied().find(at_work).or(first);
         for id in lost.iter().rev().copied().filter(|id| Some(*id) != suspect) {
             let kept = self.entries.get(&id).map_or(0, |entry| entry.received.len());
             self.progress.attempt_failed(id, kept);

@@ -27,6 +27,8 @@ pub(super) struct SlotData {
     pub(super) pipeline: VecDeque<ItemId>,
     /// Whether it runs a large item.
     pub(super) large: bool,
+    /// Whether the last that was heard of it is an item's failure: losing it then is the same event.
+    pub(super) charged: bool,
     /// Losses in a row without a sign of use.
     pub(super) failures: u32,
     watch: Watch,
@@ -48,6 +50,7 @@ impl SlotData {
             state: SlotState::Closed,
             pipeline: VecDeque::new(),
             large: false,
+            charged: false,
             failures: 0,
             watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None },
         }

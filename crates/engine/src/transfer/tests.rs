@@ -214,6 +214,20 @@ fn a_lost_session_charges_only_the_item_at_work_and_the_others_go_elsewhere() {
 }
 
 #[test]
+fn an_item_that_failed_just_before_its_session_is_the_only_one_charged() {
+    let mut bench = Bench::new(options(1, 3));
+    (0..3).for_each(|id| bench.copy(id, 10));
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt });
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..5));
+    let fault = Fault::new(FaultCode::ConnectionLost, "test");
+    bench.put(Input::SessionLost { slot: Slot(0), fault });
+    let retries = bench.events.iter().filter(|e| matches!(e, Event::Retry { .. })).count();
+    assert_eq!(retries, 1);
+}
+
+#[test]
 fn reports_of_an_attempt_that_is_over_change_nothing() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, 10);
