@@ -16,6 +16,10 @@ pub(crate) fn check(attributes: &Attributes, path: &StoragePath) -> Result<(), F
     let bad = |detail: &str| {
         Err(Fault::new(FaultCode::InvalidArgument, "set attributes").on_path(path.as_bytes()).detail(detail))
     };
+    // -1 means "leave it" to the kernel.
+    if attributes.group.as_deref().and_then(|g| g.parse().ok()) == Some(u32::MAX) {
+        return bad("no group has this number");
+    }
     if attributes.mode.is_some_and(|mode| mode > 0o7777) {
         return bad("a mode has at most twelve bits");
     }

@@ -433,6 +433,90 @@ fn a_session_outlives_the_process_that_began_it() {
 }
 
 #[test]
+fn a_root_that_is_missing_or_a_file_cannot_be_served() {
+    let lab = Lab::new();
+    fs::write(lab.host("file"), "x").unwrap();
+    let open = |name| Posix::open(&lab.host(name), PosixOptions::default());
+    assert_eq!(code(open("missing")), FaultCode::NotFound);
+    assert_eq!(code(open("file")), FaultCode::NotADirectory);
+}
+
+/// Runs as somebody without rights: only this thread changes its user.
+fn unprivileged(act: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if rustix::process::geteuid().is_root() {
+                let uid = rustix::process::Uid::from_raw(65_534);
+                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            }
+            act();
+        });
+    });
+}
+
+fn set_mode(at: std::path::PathBuf, mode: u32) {
+    fs::set_permissions(at, fs::Permissions::from_mode(mode)).unwrap();
+}
+
+#[test]
+fn missing_permissions_are_told_as_such() {
+    let lab = Lab::new();
+    let at = |name: &str| lab.host(name);
+    set_mode(lab.dir.path().to_path_buf(), 0o755);
+    fs::create_dir(at("open")).unwrap();
+    set_mode(at("open"), 0o777);
+    fs::create_dir(at("closed")).unwrap();
+    fs::write(at("closed/file"), "x").unwrap();
+    fs::write(at("secret"), "x").unwrap();
+    fs::write(at("open/protected"), "x").unwrap();
+    set_mode(at("secret"), 0o000);
+    set_mode(at("open/protected"), 0o444);
+    set_mode(at("closed"), 0o555);
+    unprivileged(|| {
+        for storage in lab.both() {
+            let denied = FaultCode::PermissionDenied;
+            assert_eq!(code(storage.open_read(&path("secret"), None)), denied);
+            assert_eq!(code(begin(&storage, "closed/new")), denied);
+            // Renaming over it would be possible.
+            assert_eq!(code(begin(&storage, "open/protected")), denied);
+            assert_eq!(code(storage.make_dir(&path("closed/dir"))), denied);
+            assert_eq!(code(storage.remove_file(&path("closed/file"))), denied);
+            assert_eq!(code(storage.truncate(&path("secret"), 0)), denied);
+            let access = |name| storage.stat(&path(name), Follow::No).unwrap().access;
+            assert!(!access("secret").read && !access("secret").write);
+            assert!(access("open").write && !access("closed").write);
+            store(&storage, "open/new", b"x").unwrap();
+        }
+    });
+    set_mode(at("closed"), 0o755);
+}
+
+#[test]
+fn remove_tree_goes_on_past_what_it_cannot_remove() {
+    let lab = Lab::new();
+    set_mode(lab.dir.path().to_path_buf(), 0o755);
+    set_mode(lab.host(""), 0o777);
+    unprivileged(|| {
+        for dir in ["tree/a", "tree/closed/below", "tree/z", "tree/closed/empty"] {
+            fs::create_dir_all(lab.host(dir)).unwrap();
+        }
+        for file in ["tree/a/f", "tree/closed/f", "tree/closed/below/f", "tree/z/f"] {
+            fs::write(lab.host(file), "x").unwrap();
+        }
+        set_mode(lab.host("tree/closed"), 0o555);
+        let storage = lab.open(PosixOptions::default());
+        let fault = storage.remove_tree(&path("tree")).unwrap_err();
+        assert_eq!(fault.code, FaultCode::PermissionDenied);
+        assert!(fault.subject.starts_with("/tree/closed/"), "{fault}");
+        let left = |dir: &str| fs::read_dir(lab.host(dir)).unwrap().count();
+        assert_eq!((left("tree"), left("tree/closed/below")), (1, 0));
+        set_mode(lab.host("tree/closed"), 0o755);
+        storage.remove_tree(&path("tree")).unwrap();
+    });
+    assert!(!lab.host("tree").exists());
+}
+
+#[test]
 fn a_write_only_file_can_be_updated() {
     let lab = Lab::new();
     let storage = lab.open(PosixOptions::default());

@@ -172,8 +172,10 @@ pub fn invalid_attributes_are_refused(a: &dyn Connector, _: &dyn Connector) {
     }
     store(a, &path("file"), b"bytes");
     let late = Timestamp { seconds: 0, nanoseconds: 1_000_000_000 };
-    let unknown_group = Attributes { group: Some("no such group".into()), ..Attributes::default() };
-    for bad in [attributes(Some(0o10000), None), attributes(None, Some(late)), unknown_group] {
+    let group = |name: &str| Attributes { group: Some(name.into()), ..Attributes::default() };
+    for bad in
+        [attributes(Some(0o10000), None), attributes(None, Some(late)), group("no such group"), group("4294967295")]
+    {
         let code = FaultCode::InvalidArgument;
         refused(a.set_attributes(&path("file"), &bad, Follow::Yes), code);
         let session = ok(a.begin(&path("new"), &REPLACE));

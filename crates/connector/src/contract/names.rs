@@ -144,7 +144,7 @@ pub fn a_deep_tree_can_be_removed(a: &dyn Connector, _: &dyn Connector) {
     let mut deepest = path("top");
     ok(a.make_dir(&deepest));
     let below = |at: &StoragePath| at.join(b"d").ok();
-    for _ in 0..2000 {
+    for _ in 0..1200 {
         deepest = below(&deepest).expect("short enough");
         ok(a.make_dir(&deepest));
     }

@@ -51,19 +51,19 @@ impl Handles {
 
     /// Keeps a handle until the first join.
     pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
-        let mut table = self.table();
-        table.begun += 1;
-        let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: table.begun };
-        table.slots.insert(staging.clone(), slot);
-        if table.slots.len() > table.prune_at.max(FRESH_MAX) {
-            table.prune();
-        }
+        let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: 0 };
+        self.table().insert(staging, slot);
     }
 
-    /// Remembers a handle that its users keep alive.
+    /// Remembers a handle that its users keep alive, unless another is remembered already.
     pub fn share(&self, staging: &StoragePath, handle: &Arc<Handle>) {
+        let mut table = self.table();
+        let other = table.slots.get(staging);
+        if other.is_some_and(|slot| slot.shared.strong_count() > 0) {
+            return;
+        }
         let slot = Slot { shared: Arc::downgrade(handle), fresh: None, begun: 0 };
-        self.table().slots.entry(staging.clone()).or_insert(slot);
+        table.insert(staging, slot);
     }
 
     /// The handle of a session, if it is open here.
@@ -93,6 +93,15 @@ impl Handles {
 }
 
 impl Table {
+    fn insert(&mut self, staging: &StoragePath, mut slot: Slot) {
+        self.begun += 1;
+        slot.begun = self.begun;
+        self.slots.insert(staging.clone(), slot);
+        if self.slots.len() > self.prune_at.max(FRESH_MAX) {
+            self.prune();
+        }
+    }
+
     /// Forgets the dead, then lets go of the oldest that nobody joined.
     fn prune(&mut self) {
         self.slots.retain(|_, slot| slot.shared.strong_count() > 0);
@@ -158,6 +167,10 @@ mod tests {
             handles.keep(&staging(n), handle(&root));
             handles.join(&staging(n), &Identity::default());
         });
+        (2000..4000).for_each(|n| handles.share(&staging(n), &handle(&root)));
         assert!(handles.len() <= 2 * FRESH_MAX);
+        let kept = handle(&root);
+        handles.share(&staging(3999), &kept);
+        assert!(handles.join(&staging(3999), &Identity::default()).is_some());
     }
 }

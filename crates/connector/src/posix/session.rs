@@ -204,6 +204,10 @@ impl Posix {
             Manner::InPlace => {
                 let stat = self.still_named(session, &token, &handle)?;
                 let changed = finalize(&handle, &stat, attributes, None, &session.path)?;
+                if attributes.durable {
+                    // The session may have created the name.
+                    sync_dir(&handle.dir).or_fault("sync directory", &session.path)?;
+                }
                 self.described(&handle, stat, changed, &session.path)
             }
             Manner::Staged => self.rename_staged(session, &token, &handle, attributes),

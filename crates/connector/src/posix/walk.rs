@@ -115,11 +115,69 @@ impl Walker<'_> {
         }
         self.dir = None;
         self.pending.extend(self.names.drain(..).rev());
-        // An empty component list would make the last directory a leaf that is looked at as a link;
-        // it is a directory, so that is right.
     }
 
     fn done(self, leaf: Option<Vec<u8>>) -> Walked {
         Walked { dir: self.dir, parents: self.names, leaf }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs::{self, File};
+    use std::os::unix::fs::symlink;
+    use std::path::Path;
+
+    /// The names on the way and the last one, joined.
+    fn walked(root: &Path, path: &str, follow: bool) -> Result<String, Errno> {
+        let root = File::open(root).unwrap();
+        let walked = walk(root.as_fd(), path.as_bytes(), follow)?;
+        let names = walked.parents.into_iter().chain(walked.leaf);
+        let names: Vec<_> = names.map(|n| String::from_utf8(n).unwrap()).collect();
+        Ok(names.join("/"))
+    }
+
+    #[test]
+    fn links_lead_to_the_name_they_mean() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        fs::create_dir_all(root.join("a/b")).unwrap();
+        fs::create_dir_all(root.join("c")).unwrap();
+        for (text, link) in [
+            ("/c", "a/abs"),
+            ("../../c/new", "a/b/up"),
+            ("..", "a/b/parent"),
+            ("../../../../..", "a/b/top"),
+            ("b/../b/parent/b", "a/mixed"),
+            ("/", "a/root"),
+        ] {
+            symlink(text, root.join(link)).unwrap();
+        }
+        let follow = |path| walked(root, path, true).unwrap();
+        assert_eq!(follow("a/abs/x"), "c/x");
+        assert_eq!(follow("a/b/up"), "c/new");
+        assert_eq!(follow("a/b/parent"), "a");
+        assert_eq!(follow("a/b/parent/b/up"), "c/new");
+        assert_eq!(follow("a/b/top"), "");
+        assert_eq!(follow("a/root"), "");
+        assert_eq!(follow("a/root/a/mixed/x"), "a/b/x");
+        assert_eq!(walked(root, "a/abs", false), Ok("a/abs".into()));
+        assert_eq!(walked(root, "a/none/x", true), Err(Errno::NOENT));
+    }
+
+    #[test]
+    fn hostile_links_are_given_up_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path();
+        let deep = vec!["d"; 300].join("/");
+        fs::create_dir_all(root.join(&deep).join("d")).unwrap();
+        // Each `..` walks down again from the root.
+        let zigzag = "d/../".repeat(800);
+        symlink(format!("{zigzag}again"), root.join(&deep).join("again")).unwrap();
+        let path = format!("{deep}/again");
+        assert_eq!(walked(root, &path, true), Err(Errno::LOOP));
+        symlink("self/x", root.join("self")).unwrap();
+        assert_eq!(walked(root, "self", true), Err(Errno::LOOP));
     }
 }
