@@ -3,8 +3,10 @@
 //! Nothing here reads a socket, a file or a clock: bytes and times are arguments, bytes and events are results.
 
 pub mod command;
+pub mod eblock;
 pub mod hostport;
 pub mod line;
+pub mod marker;
 pub mod op;
 pub mod ranges;
 pub mod reply;

@@ -111,14 +111,16 @@ pub(super) fn path(verb: &'static str, rest: Option<&[u8]>) -> Result<WirePath, 
         return Ok(text.to_vec());
     }
     let mut out = Vec::with_capacity(text.len());
+    let mut previous = 0;
     for &byte in text {
-        match (byte, out.last()) {
-            (0, Some(b'\r')) => {}
-            (0, _) => return Err(syntax(verb, "a NUL cannot be part of a path")),
+        match (previous, byte) {
+            (b'\r', 0) => {}
+            (_, 0) => return Err(syntax(verb, "a NUL cannot be part of a path")),
             _ => out.push(byte),
         }
+        previous = byte;
     }
-    if out.contains(&0) { Err(syntax(verb, "a NUL cannot be part of a path")) } else { Ok(out) }
+    Ok(out)
 }
 
 pub(super) fn optional(rest: Option<&[u8]>) -> Option<Vec<u8>> {

@@ -175,15 +175,15 @@ fn text_command(upper: Vec<u8>, args: &[u8]) -> Site {
 
 fn two(rest: Option<&[u8]>) -> Result<(Vec<u8>, WirePath), CommandError> {
     let [first, last] = splitn(VERB, rest)?;
-    Ok((first.to_vec(), last.to_vec()))
+    Ok((first.to_vec(), path(VERB, Some(last))?))
 }
 
 /// The reference server reads a non-octal mode as 0; here it is refused.
 fn chmod(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let (mode, path) = two(rest)?;
-    let digits_ok = (1..=5).contains(&mode.len()) && mode.iter().all(|b| (b'0'..=b'7').contains(b));
-    let value = mode.iter().fold(0u32, |n, &b| n * 8 + u32::from(b.wrapping_sub(b'0') & 7));
-    if !digits_ok || value > 0o7777 {
+    let octal = mode.len() <= 5 && mode.iter().all(|b| (b'0'..=b'7').contains(b));
+    let value = if octal { mode.iter().fold(0, |n, &b| n * 8 + u32::from(b - b'0')) } else { u32::MAX };
+    if value > 0o7777 {
         return Err(syntax(VERB, "the mode is not octal"));
     }
     Ok(Site::Chmod { mode: value, path })
@@ -191,7 +191,9 @@ fn chmod(rest: Option<&[u8]>) -> Result<Site, CommandError> {
 
 fn utime(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let (first, last) = two(rest)?;
-    if let Ok(modify) = time(VERB, &first) {
+    // Everyday clients may leave the seconds out: YYYYMMDDhhmm.
+    let padded = if first.len() == 12 { [first.as_slice(), b"00"].concat() } else { first };
+    if let Ok(modify) = time(VERB, &padded) {
         return Ok(Site::Utime { modify, path: last });
     }
     utime_of_lftp(rest.unwrap_or(b"")).ok_or(syntax(VERB, "UTIME is YYYYMMDDHHMMSS path"))
@@ -201,7 +203,7 @@ fn utime(rest: Option<&[u8]>) -> Result<Site, CommandError> {
 fn utime_of_lftp(text: &[u8]) -> Option<Site> {
     let mut words = text.rsplitn(5, |&b| b == b' ');
     let (zone, _change, modify, _access) = (words.next()?, words.next()?, words.next()?, words.next()?);
-    let path = words.next().filter(|p| !p.is_empty())?.to_vec();
+    let path = path(VERB, words.next()).ok()?;
     let modify = Timestamp::parse(modify).ok().filter(|_| zone.eq_ignore_ascii_case(b"UTC"))?;
     Some(Site::Utime { modify, path })
 }
