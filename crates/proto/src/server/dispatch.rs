@@ -68,6 +68,7 @@ fn allowed_before_login(command: &Command) -> bool {
             | Command::Noop
             | Command::Quit
             | Command::Rein
+            | Command::Lang(_)
             | Command::Auth(_)
             | Command::Adat(_)
             | Command::Site(Site::Help(_))

@@ -2,66 +2,61 @@
 
 use super::answer::Answer;
 use crate::op::{Failure, FailureKind, Outcome};
+use crate::reply::error_body::{ErrorBody, ErrorCause};
 
 /// How clients are told about one class of failure.
-struct Shape {
-    code: u16,
-    /// The `c=` name and errno of a structured reply; `None`: the text alone.
-    structured: Option<(&'static str, i32, &'static str)>,
+enum Shape {
+    /// A structured reply: code, cause, errno (0: none) and its text.
+    Structured(u16, ErrorCause, i32, &'static str),
+    /// The text alone.
+    Plain(u16),
 }
-
-const fn structured(code: u16, name: &'static str, errno: i32, text: &'static str) -> Shape {
-    Shape { code, structured: Some((name, errno, text)) }
-}
-
-const fn plain(code: u16) -> Shape {
-    Shape { code, structured: None }
-}
-
-const DATA_CHANNEL: &str = "DATA_CHANNEL_COMMUNICATION_FAILURE";
 
 /// Codes and names of the reference server; where its 4xx would make clients repeat what cannot succeed (a directory
 /// that is not empty), or its 500 hides what happened, RFC 959 §5.4 decides.
-const fn shape(kind: FailureKind) -> Shape {
+fn shape(kind: FailureKind) -> Shape {
+    use ErrorCause as C;
+    use Shape::{Plain, Structured};
     match kind {
-        FailureKind::NotFound => structured(550, "PATH_NOT_FOUND", 2, "No such file or directory"),
-        FailureKind::PermissionDenied => structured(550, "PERMISSION_DENIED", 13, "Permission denied"),
-        FailureKind::NotADirectory => structured(550, "NOT_A_DIRECTORY", 20, "Not a directory"),
-        FailureKind::IsADirectory => structured(550, "IS_A_DIRECTORY", 21, "Is a directory"),
-        FailureKind::Exists => structured(553, "PATH_EXISTS", 17, "File exists"),
-        FailureKind::NotEmpty => structured(550, "INTERNAL_ERROR", 39, "Directory not empty"),
-        FailureKind::BadPath => structured(550, "PERMISSION_DENIED", 22, "Invalid argument"),
-        FailureKind::NoSpace => structured(552, "NO_SPACE_LEFT", 28, "No space left on device"),
-        FailureKind::Quota => structured(552, "QUOTA_EXCEEDED", 122, "Disk quota exceeded"),
-        FailureKind::Checksum => structured(550, "INCORRECT_CHECKSUM", 0, "Bad checksum"),
-        FailureKind::CannotConnect => structured(425, DATA_CHANNEL, 111, "Connection refused"),
-        FailureKind::ConnectionBroken => structured(426, DATA_CHANNEL, 104, "Connection reset by peer"),
-        FailureKind::BadData => structured(426, DATA_CHANNEL, 71, "Protocol error"),
-        FailureKind::Busy => structured(450, "INTERNAL_ERROR", 16, "Device or resource busy"),
-        FailureKind::Other => structured(451, "INTERNAL_ERROR", 5, "Input/output error"),
-        FailureKind::NoDataHandle => plain(425),
-        FailureKind::NotSupported => plain(504),
-        FailureKind::BadArgument => plain(501),
-        FailureKind::Aborted => plain(426),
+        FailureKind::NotFound => Structured(550, C::PathNotFound, 2, "No such file or directory"),
+        FailureKind::PermissionDenied => Structured(550, C::PermissionDenied, 13, "Permission denied"),
+        FailureKind::NotADirectory => Structured(550, C::NotADirectory, 20, "Not a directory"),
+        FailureKind::IsADirectory => Structured(550, C::IsADirectory, 21, "Is a directory"),
+        FailureKind::Exists => Structured(553, C::PathExists, 17, "File exists"),
+        FailureKind::NotEmpty => Structured(550, C::InternalError, 39, "Directory not empty"),
+        FailureKind::BadPath => Structured(550, C::PermissionDenied, 22, "Invalid argument"),
+        FailureKind::NoSpace => Structured(552, C::NoSpaceLeft, 28, "No space left on device"),
+        FailureKind::Quota => Structured(552, C::QuotaExceeded, 122, "Disk quota exceeded"),
+        FailureKind::Checksum => Structured(550, C::IncorrectChecksum, 0, "Bad checksum"),
+        FailureKind::CannotConnect => Structured(425, C::DataChannelFailure, 111, "Connection refused"),
+        FailureKind::ConnectionBroken => Structured(426, C::DataChannelFailure, 104, "Connection reset by peer"),
+        FailureKind::BadData => Structured(426, C::DataChannelFailure, 71, "Protocol error"),
+        FailureKind::Busy => Structured(450, C::InternalError, 16, "Device or resource busy"),
+        FailureKind::Other => Structured(451, C::InternalError, 5, "Input/output error"),
+        FailureKind::NoDataHandle => Plain(425),
+        FailureKind::NotSupported => Plain(504),
+        FailureKind::BadArgument => Plain(501),
+        FailureKind::Aborted => Plain(426),
     }
 }
 
 /// The final reply for a failed operation, in the structured form of GCT practice.
 pub(super) fn answer(failure: &Failure) -> Answer {
-    let Shape { code, structured } = shape(failure.kind);
-    let Some((name, errno, text)) = structured else {
-        return text_only(code, &failure.text);
+    let (code, cause, errno, text) = match shape(failure.kind) {
+        Shape::Plain(code) => return text_only(code, &failure.text),
+        Shape::Structured(code, cause, errno, text) => (code, cause, errno, text),
     };
-    let mut lines = vec![format!("GlobusError: v=1 c={name}")];
-    if let Some((computed, expected)) = &failure.checksums {
-        lines.push(format!("GridFTP-Computed-Checksum: {computed}"));
-        lines.push(format!("GridFTP-Expected-Checksum: {expected}"));
-    } else if errno != 0 {
-        lines.push(format!("GridFTP-Errno: {errno}"));
-    }
-    lines.extend(failure.text.lines().map(|line| format!("GridFTP-Reason: {line}")));
-    lines.push(format!("GridFTP-Error-String: {text}"));
-    Answer::coded(code, lines.into_iter().map(String::into_bytes).collect(), "End.")
+    let (computed, expected) = failure.checksums.clone().unzip();
+    let reason = failure.text.lines().collect::<Vec<_>>().join("; ");
+    let body = ErrorBody {
+        cause,
+        errno: (errno != 0).then_some(errno),
+        reason: Some(reason),
+        text: Some(text.to_owned()),
+        computed,
+        expected,
+    };
+    Answer::coded(code, body.lines().into_iter().map(String::into_bytes).collect(), "End.")
 }
 
 fn text_only(code: u16, text: &str) -> Answer {

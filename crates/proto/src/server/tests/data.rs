@@ -38,7 +38,8 @@ fn passive_replies_have_the_forms_that_clients_parse() {
 
 #[test]
 fn epsv_names_a_listener_on_another_host() {
-    let config = ServerConfig { control_address: Some("10.0.0.9".parse().expect("an address")), ..ServerConfig::default() };
+    let config =
+        ServerConfig { control_address: Some("10.0.0.9".parse().expect("an address")), ..ServerConfig::default() };
     let mut peer = Peer::logged_in_with(config);
     let reply = peer.exchange("EPSV", &passive(false, None), listening("10.0.0.1:2000"));
     assert_eq!(reply, "229 Entering Extended Passive Mode (|1|10.0.0.1|2000|)\r\n");

@@ -74,6 +74,7 @@ fn before_login_only_harmless_commands_answer() {
         ("FEAT", "211-"),
         ("OPTS UTF8 ON", "200 "),
         ("CLNT lftp", "200 "),
+        ("LANG", "200 "),
         ("AUTH TLS", "504 "),
         ("AUTH GSSAPI", "504 "),
         ("ADAT AAAA", "503 "),

@@ -1,4 +1,5 @@
 //! The machine as a client and a data side see it: bytes and outcomes in, bytes and events out, virtual time.
+#![allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 
 mod data;
 mod files;

@@ -89,7 +89,7 @@ fn line() -> impl Strategy<Value = Vec<u8>> {
 fn outcome_of(op: &Op, choice: u8) -> Outcome {
     let kinds = [FailureKind::NotFound, FailureKind::Other, FailureKind::ConnectionBroken, FailureKind::NoDataHandle];
     match op {
-        _ if choice % 4 == 0 => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
+        _ if choice.is_multiple_of(4) => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
         Op::Passive { .. } => listening("10.0.0.1:2000"),
         Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5 },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),

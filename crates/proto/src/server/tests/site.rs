@@ -12,6 +12,7 @@ fn site_words_become_operations_and_answer_250() {
         ("SITE CHMOD 1777 /f", Op::SetMode { path: f(), mode: 0o1777 }),
         ("site chgrp users /f", Op::SetGroup { path: f(), group: "users".into() }),
         ("SITE UTIME 20261121020154 /f", time.clone()),
+        ("SITE UTIME 202611210201 /f", Op::SetModified { path: f(), seconds: 1_795_226_460, nanoseconds: 0 }),
         ("SITE UTIME /f 20261121020100 20261121020154 20261121020100 UTC", time),
         ("SITE RDEL /f", Op::DeleteTree(f())),
         ("SITE TRNC 7 /f", Op::Truncate { path: f(), size: 7 }),

@@ -233,9 +233,9 @@ fn a_bad_checksum_tells_both_sums() {
     );
     assert_eq!(
         reply,
-        "550-GlobusError: v=1 c=INCORRECT_CHECKSUM\r\n550-GridFTP-Computed-Checksum: aa\r\n\
-         550-GridFTP-Expected-Checksum: bb\r\n550-GridFTP-Reason: The received file was discarded.\r\n\
-         550-GridFTP-Error-String: Bad checksum\r\n550 End.\r\n"
+        "550-GlobusError: v=1 c=INCORRECT_CHECKSUM\r\n550-GridFTP-Reason: The received file was discarded.\r\n\
+         550-GridFTP-Error-String: Bad checksum\r\n550-GridFTP-Computed-Checksum: aa\r\n\
+         550-GridFTP-Expected-Checksum: bb\r\n550 End.\r\n"
     );
 }
 
