@@ -6,8 +6,11 @@
 pub mod block;
 pub mod cancel;
 pub mod channel;
+pub mod contract;
 pub mod digest;
+pub mod faulty;
 pub mod flow;
+pub mod local;
 pub mod mode_e;
 pub mod mode_s;
 pub mod pool;

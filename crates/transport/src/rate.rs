@@ -40,6 +40,11 @@ impl RateLimit {
         self.lock().set_rate(rate);
     }
 
+    /// The limit in force, in bytes per second.
+    pub fn rate(&self) -> Option<u64> {
+        self.lock().rate
+    }
+
     /// Pays for `bytes` at `now`; returns how long the payer must wait before going on.
     pub fn pay(&self, bytes: u64, now: Instant) -> Duration {
         self.lock().pay(bytes, now)

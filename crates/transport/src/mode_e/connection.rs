@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use super::frame::{HEADER_LEN, Header};
 use crate::channel::DataChannel;
 
 /// One-time proof that a data connection belongs to a transfer.
@@ -11,6 +12,20 @@ pub type Nonce = [u8; 16];
 
 /// Bytes the two nonce blocks take on the wire.
 pub const NONCE_BLOCKS_LEN: usize = 34;
+
+/// The two blocks that carry `nonce`.
+pub fn nonce_blocks(nonce: &Nonce) -> [u8; NONCE_BLOCKS_LEN] {
+    let mut wire = [0; NONCE_BLOCKS_LEN];
+    for (half, block) in nonce.chunks(8).zip(wire.chunks_mut(HEADER_LEN)) {
+        let header = Header {
+            descriptor: 0,
+            count: 0,
+            offset: u64::from_be_bytes(half.try_into().expect("half of sixteen bytes")),
+        };
+        block.copy_from_slice(&header.encode());
+    }
+    wire
+}
 
 /// An open data connection in MODE E, kept for transfer after transfer.
 pub struct Connection {

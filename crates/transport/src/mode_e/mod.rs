@@ -4,12 +4,17 @@
 //! the next. The framing itself is `whimbrel_proto::eblock`.
 
 mod connection;
+mod crew;
+mod frame;
 mod receive;
 mod send;
 
-pub use connection::{Connection, NONCE_BLOCKS_LEN, Nonce};
+pub use connection::{Connection, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
 pub use receive::{Admission, ReceiveJob, ReceiveReport, receive};
 pub use send::{Amount, Eof, SendJob, SendReport, send};
 
 /// Transfers up to this many bytes run on the caller's thread alone.
 pub const INLINE_LIMIT: u64 = 16 << 20;
+
+#[cfg(test)]
+mod tests;

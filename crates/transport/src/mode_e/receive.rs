@@ -1,11 +1,19 @@
 //! The receiving side of MODE E.
 
+mod lane;
+mod tally;
+mod worker;
+
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use whimbrel_engine::Fault;
 
-use super::{Connection, Nonce};
+use self::tally::Tally;
+use super::crew::Crew;
+use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSink;
 use crate::flow::Flow;
 use crate::tcp::Listener;
@@ -68,6 +76,69 @@ pub struct ReceiveReport {
 /// block, or all closed without an end), `TimedOut` (nobody connected), `Stalled`, `Cancelled`, or
 /// what the sink says. After a failure `connections` is empty.
 pub fn receive(job: &ReceiveJob<'_>, connections: &mut Vec<Connection>) -> Result<ReceiveReport, Fault> {
-    let _ = (job, connections);
-    unimplemented!()
+    // One thread until the transfer has proved to be large.
+    let alone = job.flow.threads <= 1 || job.bound.end - job.bound.start <= INLINE_LIMIT;
+    let shared = Shared {
+        crew: Crew::new(job.flow, "receive data", alone)?,
+        job,
+        may_grow: !alone,
+        tally: Mutex::default(),
+        blocks: AtomicU64::new(0),
+        rejected: AtomicU64::new(0),
+        idle: Mutex::default(),
+    };
+    let threads = shared.run(connections.drain(..).collect());
+    if let Some(fault) = shared.crew.take_fault() {
+        return Err(fault);
+    }
+    let idle = shared.idle.into_inner();
+    connections.append(&mut idle.unwrap_or_else(PoisonError::into_inner));
+    let tally = shared.tally.into_inner();
+    Ok(ReceiveReport {
+        bytes: shared.crew.moved(),
+        blocks: shared.blocks.into_inner(),
+        eods: tally.unwrap_or_else(PoisonError::into_inner).eods,
+        rejected: shared.rejected.into_inner(),
+        threads,
+    })
+}
+
+/// What all threads of one receive share.
+struct Shared<'a> {
+    crew: Crew<'a>,
+    job: &'a ReceiveJob<'a>,
+    may_grow: bool,
+    tally: Mutex<Tally>,
+    blocks: AtomicU64,
+    rejected: AtomicU64,
+    /// Connections that have carried their EOD and wait for the next transfer.
+    idle: Mutex<Vec<Connection>>,
+}
+
+impl Shared<'_> {
+    fn begin_block(&self) {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn eof(&self, eodc: u64) -> Result<(), Fault> {
+        self.lock().eof(eodc)?;
+        self.stop_when_complete();
+        Ok(())
+    }
+
+    fn eod(&self) -> Result<(), Fault> {
+        self.lock().eod()?;
+        self.stop_when_complete();
+        Ok(())
+    }
+
+    fn stop_when_complete(&self) {
+        if self.lock().is_complete() {
+            self.crew.stop();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Tally> {
+        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }

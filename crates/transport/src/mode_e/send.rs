@@ -1,10 +1,20 @@
 //! The sending side of MODE E.
 
+mod lane;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use whimbrel_engine::{Fault, RangeSet};
 
-use super::{Connection, Nonce};
+use self::lane::{Block, Lane};
+use super::crew::Crew;
+use super::frame::{EOD, EOF, Header};
+use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSource;
-use crate::flow::Flow;
+use crate::flow::{Flow, StallWatch};
 
 /// How much of the source to send.
 #[derive(Debug, Clone, Copy)]
@@ -66,10 +76,212 @@ pub struct SendReport {
 
 /// Sends one file and leaves the connections open for the next.
 ///
-/// Fails with `SourceChanged` when the source is shorter than promised, `ConnectionLost`, `Stalled`,
-/// `Cancelled`, or what the source says. After a failure `connections` is empty: half a block may be
-/// under way on any of them.
+/// Fails with `InvalidArgument` without connections, `SourceChanged` when the source is shorter than
+/// promised, `ConnectionLost`, `Stalled`, `Cancelled`, or what the source says. After a failure
+/// `connections` is empty: half a block may be under way on any of them.
 pub fn send(job: &SendJob<'_>, connections: &mut Vec<Connection>) -> Result<SendReport, Fault> {
-    let _ = (job, connections);
-    unimplemented!()
+    let result = send_all(job, connections);
+    if result.is_err() {
+        connections.clear();
+    }
+    result
+}
+
+fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendReport, Fault> {
+    const OP: &str = "send data";
+    let eods = connections.len() as u64;
+    if connections.is_empty() {
+        let fault = Fault::new(whimbrel_engine::FaultCode::InvalidArgument, OP);
+        return Err(fault.detail("no data connection"));
+    }
+    let threads = job.threads_for(connections.len());
+    let shared = Shared {
+        crew: Crew::new(job.flow, OP, threads == 1)?,
+        job,
+        cursor: Mutex::new(Cursor::new(job.amount)),
+        bytes: AtomicU64::new(0),
+        blocks: AtomicU64::new(0),
+    };
+    let mut shares: Vec<Vec<Lane<'_>>> = (0..threads).map(|_| Vec::new()).collect();
+    for (i, connection) in connections.iter_mut().enumerate() {
+        let end = job.end_header(i == 0, eods);
+        shares[i % threads].push(Lane::new(connection, end, job.nonce));
+    }
+    shared.run(shares);
+    match shared.crew.take_fault() {
+        Some(fault) => Err(fault),
+        None => Ok(SendReport { bytes: shared.bytes.into_inner(), blocks: shared.blocks.into_inner(), eods, threads }),
+    }
+}
+
+impl SendJob<'_> {
+    fn threads_for(&self, connections: usize) -> usize {
+        match self.amount {
+            Amount::Ranges(ranges) if ranges.len() > INLINE_LIMIT => self.flow.threads.clamp(1, connections),
+            // A pipe is read in order, by one.
+            _ => 1,
+        }
+    }
+
+    /// The last header of a connection; the first connection carries the EOF.
+    fn end_header(&self, first: bool, eods: u64) -> Header {
+        let eodc = match self.eof {
+            Eof::Own if first => Some(eods),
+            Eof::Total(total) if first => Some(total),
+            _ => None,
+        };
+        Header { descriptor: if eodc.is_some() { EOF | EOD } else { EOD }, count: 0, offset: eodc.unwrap_or(0) }
+    }
+}
+
+/// What all threads of one send share.
+struct Shared<'a> {
+    crew: Crew<'a>,
+    job: &'a SendJob<'a>,
+    cursor: Mutex<Cursor<'a>>,
+    bytes: AtomicU64,
+    blocks: AtomicU64,
+}
+
+impl<'a> Shared<'a> {
+    fn run(&self, mut shares: Vec<Vec<Lane<'_>>>) {
+        let own = shares.swap_remove(0);
+        thread::scope(|scope| {
+            let start = |lanes| scope.spawn(move || self.work(lanes));
+            let others: Vec<_> = shares.into_iter().map(start).collect();
+            self.work(own);
+            for other in others {
+                if other.join().is_err() {
+                    self.crew.fail(self.crew.panicked());
+                }
+            }
+        });
+    }
+
+    fn work(&self, mut lanes: Vec<Lane<'_>>) {
+        let mut stall = self.crew.stall_watch();
+        if let Err(fault) = self.drive(&mut lanes, &mut stall) {
+            self.crew.fail(fault);
+        }
+    }
+
+    /// Serves lanes until all have carried their EOD; polls only when one of them must wait.
+    fn drive(&self, lanes: &mut [Lane<'_>], stall: &mut StallWatch) -> Result<(), Fault> {
+        while !self.crew.is_stopped() {
+            self.crew.flow.cancel.check(self.crew.op())?;
+            for i in 0..lanes.len() {
+                if lanes[i].is_ready() || lanes[i].is_starved() {
+                    let may_block = !lanes.iter().any(Lane::holds_buffer);
+                    lanes[i].step(self, may_block, stall)?;
+                }
+            }
+            if lanes.iter().all(Lane::is_done) {
+                return Ok(());
+            }
+            if lanes.iter().any(|lane| lane.is_waiting()) {
+                let busy = lanes.iter().any(Lane::is_ready);
+                self.wait(lanes, busy, stall)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn wait(&self, lanes: &mut [Lane<'_>], busy: bool, stall: &mut StallWatch) -> Result<(), Fault> {
+        let now = Instant::now();
+        stall.check(now, self.crew.moved(), self.crew.op())?;
+        let timeout = if busy { Some(Duration::ZERO) } else { stall.remaining(now) };
+        let waiting = || lanes.iter().filter(|lane| lane.is_waiting());
+        let fds: Vec<_> = waiting().map(Lane::poll_entry).collect();
+        let ready = self.crew.poll(&fds, timeout)?;
+        drop(fds);
+        let waiting = lanes.iter_mut().filter(|lane| lane.is_waiting());
+        for (lane, _) in waiting.zip(ready).filter(|(_, ready)| *ready) {
+            lane.wake();
+        }
+        Ok(())
+    }
+
+    /// The next block to send, and whether it is the last one.
+    fn next_block(&self) -> Option<(Block, bool)> {
+        let mut most = self.job.block_size.max(1);
+        if let Some(rate) = self.crew.flow.rate.and_then(|rate| rate.rate()) {
+            // Several blocks a second keep a slow, limited transfer smooth.
+            most = most.min(usize::try_from(rate / 4).unwrap_or(usize::MAX).max(4096));
+        }
+        if !self.uses_sendfile() {
+            most = most.min(self.crew.flow.pool.buffer_size());
+        }
+        let mut cursor = self.lock();
+        let block = cursor.next(most)?;
+        Some((block, cursor.is_exhausted()))
+    }
+
+    fn uses_sendfile(&self) -> bool {
+        let exact = matches!(self.job.amount, Amount::Ranges(_));
+        self.job.sendfile && exact && self.job.source.fd().is_some()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Cursor<'a>> {
+        self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn record(&self, block: &Block) {
+        self.bytes.fetch_add(block.len as u64, Ordering::Relaxed);
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        let end = block.offset + block.len as u64;
+        self.crew.flow.progress.add(block.offset..end);
+    }
+}
+
+/// Hands out what is left to send, in order.
+struct Cursor<'a> {
+    ranges: &'a [std::ops::Range<u64>],
+    /// Next offset of the first range left, or of the stream.
+    at: u64,
+    /// Sending to an end nobody knows yet.
+    open_ended: bool,
+}
+
+impl<'a> Cursor<'a> {
+    fn new(amount: Amount<'a>) -> Self {
+        let (ranges, at, open_ended) = match amount {
+            Amount::Ranges(set) => {
+                let first = set.as_slice().first();
+                (set.as_slice(), first.map_or(0, |range| range.start), false)
+            }
+            Amount::ToEnd(offset) => (&[][..], offset, true),
+        };
+        Self { ranges, at, open_ended }
+    }
+
+    fn next(&mut self, most: usize) -> Option<Block> {
+        let offset = self.at;
+        if self.open_ended {
+            self.at += most as u64;
+            return Some(Block { offset, len: most });
+        }
+        let range = self.ranges.first()?;
+        let len = (range.end - offset).min(most as u64);
+        self.at += len;
+        if self.at == range.end {
+            self.ranges = &self.ranges[1..];
+            self.at = self.ranges.first().map_or(0, |range| range.start);
+        }
+        Some(Block { offset, len: len as usize })
+    }
+
+    /// Bytes up to the end of the current range.
+    fn next_len(&self) -> u64 {
+        self.ranges.first().map_or(0, |range| range.end - self.at)
+    }
+
+    fn is_exhausted(&self) -> bool {
+        !self.open_ended && self.ranges.is_empty()
+    }
+
+    /// An open-ended source gave `len` bytes at `offset`, `0` at its end.
+    fn was_read(&mut self, offset: u64, len: usize) {
+        self.at = offset + len as u64;
+        self.open_ended = len > 0;
+    }
 }

@@ -122,3 +122,14 @@ fn options_reach_both_ends() {
         assert!((65_536..=262_144).contains(&bytes), "{bytes}");
     }
 }
+
+#[test]
+fn keeps_the_contract() {
+    let listener = local();
+    crate::contract::run(&mut || {
+        let options = ConnectOptions::default();
+        let one = connect(listener.local_addr(), &options, &cancel()).expect("connect");
+        let other = listener.accept(SECOND, &cancel()).expect("accept");
+        (Box::new(one), Box::new(other))
+    });
+}

@@ -1,0 +1,120 @@
+//! What the threads of one transfer share: the first fault, the signal to stop, the bytes moved.
+
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use std::os::fd::AsFd;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::poll::{self, PollFd, PollFlags, Wake};
+
+use crate::flow::{Flow, StallWatch};
+
+/// Shared by all threads of one transfer.
+pub(super) struct Crew<'a> {
+    pub(super) flow: Flow<'a>,
+    op: &'static str,
+    stopped: AtomicBool,
+    /// Wakes the others; absent while the caller works alone.
+    wake: Option<Wake>,
+    fault: Mutex<Option<Fault>>,
+    /// Payload bytes moved, part-blocks included: what stalls are judged by.
+    moved: AtomicU64,
+}
+
+impl<'a> Crew<'a> {
+    pub(super) fn new(flow: Flow<'a>, op: &'static str, alone: bool) -> Result<Self, Fault> {
+        let wake = if alone { None } else { Some(Wake::new()) };
+        Ok(Self {
+            flow,
+            op,
+            stopped: AtomicBool::new(false),
+            wake: wake.transpose().map_err(|error| Fault::from_io(error, op).side(Side::Us))?,
+            fault: Mutex::new(None),
+            moved: AtomicU64::new(0),
+        })
+    }
+
+    pub(super) fn op(&self) -> &'static str {
+        self.op
+    }
+
+    pub(super) fn moved(&self) -> u64 {
+        self.moved.load(Ordering::Relaxed)
+    }
+
+    pub(super) fn add_moved(&self, bytes: usize) {
+        self.moved.fetch_add(bytes as u64, Ordering::Relaxed);
+    }
+
+    /// Ends the work of all threads.
+    pub(super) fn stop(&self) {
+        self.stopped.store(true, Ordering::Release);
+        if let Some(wake) = &self.wake {
+            wake.signal();
+        }
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.stopped.load(Ordering::Acquire)
+    }
+
+    /// Keeps the first fault (later ones are its consequences) and stops everybody.
+    pub(super) fn fail(&self, fault: Fault) {
+        let mut first = self.fault.lock().unwrap_or_else(PoisonError::into_inner);
+        first.get_or_insert(fault);
+        drop(first);
+        self.stop();
+    }
+
+    pub(super) fn take_fault(&self) -> Option<Fault> {
+        self.fault.lock().unwrap_or_else(PoisonError::into_inner).take()
+    }
+
+    /// The fault of a thread that died.
+    pub(super) fn panicked(&self) -> Fault {
+        Fault::new(FaultCode::Internal, self.op).side(Side::Us).detail("a worker thread panicked")
+    }
+
+    pub(super) fn stall_watch(&self) -> StallWatch {
+        StallWatch::new(self.flow.stall, Instant::now(), self.moved())
+    }
+
+    /// Polls `fds` besides the two signals; returns the readiness of each.
+    pub(super) fn poll(
+        &self,
+        fds: &[(BorrowedFd<'_>, PollFlags)],
+        timeout: Option<Duration>,
+    ) -> Result<Vec<bool>, Fault> {
+        let mut all = Vec::with_capacity(fds.len() + 2);
+        for &(fd, flags) in fds {
+            all.push(PollFd::from_borrowed_fd(fd, flags));
+        }
+        all.push(PollFd::new(self.flow.cancel, PollFlags::IN));
+        if let Some(wake) = &self.wake {
+            all.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
+        }
+        poll::wait(&mut all, timeout).map_err(|error| Fault::from_io(error, self.op))?;
+        self.flow.cancel.check(self.op)?;
+        let ready = |poll: &PollFd<'_>| !poll.revents().is_empty();
+        Ok(all[..fds.len()].iter().map(ready).collect())
+    }
+
+    /// Pays for `bytes` and waits; returns early when the crew is stopped.
+    pub(super) fn pay(&self, bytes: usize, stall: &mut StallWatch) -> Result<(), Fault> {
+        let Some(rate) = self.flow.rate else {
+            return Ok(());
+        };
+        let start = Instant::now();
+        let until = start + rate.pay(bytes as u64, start);
+        loop {
+            let now = Instant::now();
+            if now >= until || self.is_stopped() {
+                stall.excuse(now - start);
+                return Ok(());
+            }
+            self.poll(&[], Some(until - now))?;
+        }
+    }
+}

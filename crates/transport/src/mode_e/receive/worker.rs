@@ -1,0 +1,252 @@
+//! The threads of a receive and what each of them does.
+
+use std::os::fd::AsFd;
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::poll::PollFlags;
+
+use super::super::{Connection, INLINE_LIMIT};
+use super::Shared;
+use super::lane::{Fate, Lane};
+use crate::cancel::timed_out;
+use crate::flow::StallWatch;
+use crate::pool::{Buffer, Class};
+use crate::progress::Batch;
+use crate::tcp::Listener;
+
+/// Rounds of uninterrupted reading after which everybody else is looked at.
+const PATIENCE: u32 = 16;
+/// How often the first thread looks whether the others have been deserted.
+const LOOK_ROUND: Duration = Duration::from_secs(1);
+
+/// One thread: its lanes, and the buffer it holds while bytes are ready.
+struct Worker<'s, 'a> {
+    shared: &'s Shared<'a>,
+    lanes: Vec<Lane>,
+    stall: StallWatch,
+    buffer: Option<Buffer>,
+    /// The first one accepts connections and starts the others.
+    listener: Option<&'s Listener>,
+    is_first: bool,
+    /// Since when nobody was connected who could complete the transfer.
+    deserted_since: Option<Instant>,
+}
+
+impl Shared<'_> {
+    /// Receives to the end or to the first fault; returns how many threads that took.
+    pub(super) fn run(&self, connections: Vec<Connection>) -> usize {
+        let mut first = Worker::new(self, Vec::new());
+        first.is_first = true;
+        first.listener = self.job.admission.listener;
+        connections.into_iter().for_each(|c| first.admit(c));
+        thread::scope(|scope| {
+            let mut others = Vec::new();
+            let result = first.drive(&mut |started| match started {
+                Some(lanes) => {
+                    others.push(scope.spawn(move || Worker::new(self, lanes).finish()));
+                    others.len()
+                }
+                None => others.len(),
+            });
+            first.close(result);
+            let threads = 1 + others.len();
+            for other in others {
+                if other.join().is_err() {
+                    self.crew.fail(self.crew.panicked());
+                }
+            }
+            threads
+        })
+    }
+}
+
+/// Starts a thread with these lanes, if any; says how many there are besides the first.
+type Crewing<'f> = dyn FnMut(Option<Vec<Lane>>) -> usize + 'f;
+
+impl<'s, 'a> Worker<'s, 'a> {
+    fn new(shared: &'s Shared<'a>, lanes: Vec<Lane>) -> Self {
+        Self {
+            shared,
+            lanes,
+            stall: shared.crew.stall_watch(),
+            buffer: None,
+            listener: None,
+            is_first: false,
+            deserted_since: None,
+        }
+    }
+
+    fn admit(&mut self, connection: Connection) {
+        self.shared.lock().active += 1;
+        self.lanes.push(Lane::new(connection, self.shared.job));
+    }
+
+    fn finish(mut self) {
+        let result = self.drive(&mut |_| 0);
+        self.close(result);
+    }
+
+    fn close(&mut self, result: Result<(), Fault>) {
+        let result = result.and_then(|()| self.retire());
+        if let Err(fault) = result {
+            self.shared.crew.fail(fault);
+        }
+    }
+
+    fn drive(&mut self, crewing: &mut Crewing<'_>) -> Result<(), Fault> {
+        let crew = &self.shared.crew;
+        let mut batch = Batch::new(crew.flow.progress);
+        let mut rounds = 0;
+        self.check_deserted()?;
+        while !crew.is_stopped() {
+            crew.flow.cancel.check(crew.op())?;
+            self.serve(&mut batch)?;
+            batch.flush();
+            self.retire()?;
+            if crew.is_stopped() || (self.lanes.is_empty() && !self.is_first) {
+                break;
+            }
+            self.share_out(crewing);
+            let busy = self.lanes.iter().any(|lane| lane.ready);
+            rounds += 1;
+            if !busy || rounds % PATIENCE == 0 {
+                self.wait(busy)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Reads once from every lane that has something.
+    fn serve(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
+        let shared = self.shared;
+        let flow = &shared.crew.flow;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ready) {
+            let mut buffer = match self.buffer.take() {
+                Some(buffer) => buffer,
+                None => flow.pool.acquire(Class::Receive, flow.cancel)?,
+            };
+            let received = lane.step(shared, &mut buffer, batch)?;
+            lane.ready &= lane.fate == Fate::Open;
+            if flow.rate.is_some() {
+                drop(buffer);
+                shared.crew.pay(received, &mut self.stall)?;
+            } else {
+                self.buffer = Some(buffer);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes lanes out that have ended one way or another.
+    fn retire(&mut self) -> Result<(), Fault> {
+        if self.lanes.iter().all(|lane| lane.fate == Fate::Open) {
+            return Ok(());
+        }
+        for lane in self.lanes.extract_if(.., |lane| lane.fate != Fate::Open) {
+            match lane.fate {
+                Fate::Ended => self.shared.keep(lane.connection),
+                Fate::Closed => self.shared.lock().closed(lane.spoke),
+                Fate::Rejected => self.shared.reject(&lane.connection),
+                Fate::EndedForGood | Fate::Open => {}
+            }
+        }
+        self.check_deserted()
+    }
+
+    fn check_deserted(&self) -> Result<(), Fault> {
+        let can_join = self.shared.job.admission.listener.is_some();
+        self.shared.lock().deserted(can_join)
+    }
+
+    /// Gives half of the lanes to a new thread once the transfer has proved to be large.
+    fn share_out(&mut self, crewing: &mut Crewing<'_>) {
+        let flow = &self.shared.crew.flow;
+        let due = self.is_first && self.shared.may_grow && self.lanes.len() > 1;
+        if due && self.shared.crew.moved() > INLINE_LIMIT && crewing(None) + 1 < flow.threads {
+            let share = self.lanes.split_off(self.lanes.len().div_ceil(2));
+            crewing(Some(share));
+        }
+    }
+
+    /// Waits for any lane or a new connection; only looks around when `busy`.
+    fn wait(&mut self, busy: bool) -> Result<(), Fault> {
+        let timeout = if busy {
+            Some(Duration::ZERO)
+        } else {
+            // Nothing is ready to move: others may use the memory.
+            self.buffer = None;
+            self.patience()?
+        };
+        let listener = self.listener.filter(|_| self.shared.has_room());
+        let waiting = |lane: &&Lane| !lane.ready;
+        let lanes = self.lanes.iter().filter(waiting).map(Lane::poll_entry);
+        let door = listener.map(|listener| (listener.as_fd(), PollFlags::IN));
+        let fds: Vec<_> = lanes.chain(door).collect();
+        let mut ready = self.shared.crew.poll(&fds, timeout)?;
+        let arrived = door.is_some() && ready.pop() == Some(true);
+        let waiting = self.lanes.iter_mut().filter(|lane| !lane.ready);
+        waiting.zip(ready).for_each(|(lane, ready)| lane.ready = ready);
+        match listener {
+            Some(listener) if arrived => self.accept(listener),
+            _ => Ok(()),
+        }
+    }
+
+    fn accept(&mut self, listener: &Listener) -> Result<(), Fault> {
+        while self.shared.has_room() {
+            match listener.try_accept()? {
+                Some(channel) => self.admit(Connection::new(Box::new(channel))),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// How long to wait at most, or the fault of having waited too long.
+    fn patience(&mut self) -> Result<Option<Duration>, Fault> {
+        let crew = &self.shared.crew;
+        let now = Instant::now();
+        if self.is_first && self.shared.lock().is_deserted() {
+            let timeout = self.shared.job.admission.timeout;
+            let since = *self.deserted_since.get_or_insert(now);
+            let left = timeout.saturating_sub(now - since);
+            if left.is_zero() {
+                return Err(timed_out("wait for data channel", timeout));
+            }
+            self.stall = crew.stall_watch();
+            return Ok(Some(left));
+        }
+        self.deserted_since = None;
+        self.stall.check(now, crew.moved(), crew.op())?;
+        let left = self.stall.remaining(now);
+        // Only the first one sees that the lanes of the others are gone.
+        let alone = !self.is_first || !self.shared.may_grow;
+        Ok(if alone { left } else { Some(left.map_or(LOOK_ROUND, |left| left.min(LOOK_ROUND))) })
+    }
+}
+
+impl Shared<'_> {
+    fn has_room(&self) -> bool {
+        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = self.lock().active + idle.len() as u64;
+        open < self.job.admission.max_connections as u64
+    }
+
+    fn keep(&self, mut connection: Connection) {
+        connection.channel.set_recv_low_water(1);
+        let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
+        idle.push(connection);
+    }
+
+    fn reject(&self, connection: &Connection) {
+        self.lock().closed(false);
+        self.rejected.fetch_add(1, Ordering::Relaxed);
+        let fault = Fault::new(FaultCode::DataPeerRejected, self.crew.op()).side(Side::Peer);
+        let peer = connection.channel.peer_addr();
+        tracing::warn!(?peer, "{fault}");
+    }
+}
