@@ -1,0 +1,309 @@
+//! Third-party copies between two movers on loopback.
+
+mod mover_support;
+
+use std::time::Duration;
+
+use mover_support::{Node, extended, pattern, receive, send, stream};
+use whimbrel_proto::op::{DataParams, FailureKind, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+
+const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
+
+fn modes() -> [DataParams; 3] {
+    [stream(), extended(1), extended(4)]
+}
+
+#[test]
+fn files_of_every_size_arrive_whole_in_every_mode() {
+    for params in modes() {
+        let mut node = Node::start();
+        for size in [0, 1, 10 << 10, 300 << 10, (5 << 20) + 17] {
+            let data = pattern(size);
+            node.write("source", &data);
+            let movers = node.pair(&params);
+            let (sent, received) = node.copy(movers, send("/source"), receive("/copy"));
+            assert_eq!((sent.bytes(), received.bytes()), (size as u64, size as u64));
+            assert!(node.read("copy") == data, "{size} bytes in {params:?}");
+        }
+        assert_eq!(node.names(), ["copy", "source"], "no leftovers");
+    }
+}
+
+#[test]
+fn a_part_is_sent_from_offset_zero_and_stored_where_asked() {
+    for params in modes() {
+        let mut node = Node::start();
+        let data = pattern(400_000);
+        node.write("source", &data);
+        node.write("copy", &vec![7; 500_000]);
+        let movers = node.pair(&params);
+        let from = SendSpec { offset: 100_000, length: Some(200_000), ..send("/source") };
+        let to =
+            ReceiveSpec { write: WriteKind::Adjusted { offset: 50_000 }, range_interval: HOUR, ..receive("/copy") };
+        let (sent, received) = node.copy(movers, from, to);
+        let ranges = received.notices.iter().find_map(|notice| match notice {
+            Notice::Ranges(ranges) => Some(ranges.clone()),
+            _ => None,
+        });
+        // Markers tell wire offsets; a stream has none.
+        let expected = (params.mode == whimbrel_proto::op::Mode::Extended).then(|| vec![0..200_000]);
+        assert_eq!(ranges, expected);
+        assert_eq!((sent.bytes(), received.bytes()), (200_000, 200_000));
+        let copy = node.read("copy");
+        assert_eq!(copy.len(), 500_000);
+        assert!(copy[50_000..250_000] == data[100_000..300_000]);
+        assert!(copy[..50_000].iter().chain(&copy[250_000..]).all(|&b| b == 7));
+    }
+}
+
+#[test]
+fn offsets_beyond_any_file_are_refused() {
+    let mut node = Node::start();
+    let (_, destination) = node.pair(&extended(1));
+    let write = WriteKind::Adjusted { offset: u64::MAX - 5 };
+    let op = Op::Receive(ReceiveSpec { write, ..receive("/copy") });
+    node.call(destination, op).fails_with(FailureKind::BadArgument);
+    assert!(node.names().is_empty());
+}
+
+#[test]
+fn append_adds_at_the_end_and_creates_what_is_missing() {
+    for params in modes() {
+        let mut node = Node::start();
+        let data = pattern(70_000);
+        node.write("source", &data);
+        for round in 1..=2 {
+            let movers = node.pair(&params);
+            let to = ReceiveSpec { write: WriteKind::Append, ..receive("/log") };
+            let (sent, received) = node.copy(movers, send("/source"), to);
+            assert_eq!((sent.bytes(), received.bytes()), (70_000, 70_000));
+            assert!(node.read("log") == data.repeat(round));
+        }
+    }
+}
+
+#[test]
+fn stou_tells_a_name_that_did_not_exist() {
+    let mut node = Node::start();
+    node.write("source", b"new");
+    node.write("file", b"old");
+    let movers = node.pair(&stream());
+    let to = ReceiveSpec { write: WriteKind::Unique, ..receive("/file") };
+    let (sent, received) = node.copy(movers, send("/source"), to);
+    assert_eq!(sent.bytes(), 3);
+    let told = received.notices.iter().find_map(|notice| match notice {
+        Notice::Opened { unique_name, .. } => unique_name.clone(),
+        _ => None,
+    });
+    assert_eq!(told.as_deref(), Some(&b"/file.1"[..]));
+    assert_eq!((node.read("file"), node.read("file.1")), (b"old".to_vec(), b"new".to_vec()));
+}
+
+#[test]
+fn stor_after_rest_keeps_earlier_bytes() {
+    for params in modes() {
+        let mut node = Node::start();
+        let data = pattern(300_000);
+        node.write("source", &data);
+        node.write("copy", &data[..100_000]);
+        let movers = node.pair(&params);
+        let done = std::iter::once(0..100_000).collect::<Vec<_>>();
+        let from = SendSpec { done: done.clone(), ..send("/source") };
+        let to = ReceiveSpec { write: WriteKind::Restart { done }, ..receive("/copy") };
+        let (sent, received) = node.copy(movers, from, to);
+        assert_eq!((sent.bytes(), received.bytes()), (200_000, 200_000));
+        assert!(node.read("copy") == data);
+    }
+}
+
+#[test]
+fn gaps_of_a_restart_list_are_filled() {
+    let mut node = Node::start();
+    let data = pattern(300_000);
+    node.write("source", &data);
+    let mut partial = vec![0; 250_000];
+    partial[..50_000].copy_from_slice(&data[..50_000]);
+    partial[100_000..250_000].copy_from_slice(&data[100_000..250_000]);
+    node.write(".copy.whimbrel-part", &partial);
+    let movers = node.pair(&extended(4));
+    let done = vec![0..50_000, 100_000..250_000];
+    let from = SendSpec { done: done.clone(), ..send("/source") };
+    let to = ReceiveSpec { write: WriteKind::Restart { done }, range_interval: HOUR, ..receive("/copy") };
+    let (sent, received) = node.copy(movers, from, to);
+    assert_eq!(sent.bytes(), 100_000);
+    let ranges: Vec<_> = received.notices.iter().filter(|n| matches!(n, Notice::Ranges(_))).collect();
+    assert_eq!(ranges, [&Notice::Ranges(vec![50_000..100_000, 250_000..300_000])]);
+    assert!(node.read("copy") == data);
+    assert_eq!(node.names(), ["copy", "source"]);
+}
+
+#[test]
+fn extended_connections_are_reused_by_transfers_and_listings_in_one_direction() {
+    let mut node = Node::start();
+    let data = pattern(50_000);
+    node.write("source", &data);
+    let movers = node.pair(&extended(2));
+    for round in 0..3 {
+        let (sent, received) = node.copy(movers, send("/source"), receive(&format!("/copy{round}")));
+        assert_eq!((sent.reused(), received.reused()), (Some(round > 0), Some(round > 0)));
+        assert_eq!((sent.bytes(), received.bytes()), (50_000, 50_000));
+        assert!(node.read(&format!("copy{round}")) == data);
+    }
+    // The other direction needs a handle of its own.
+    let refused = node.call(movers.1, Op::Send(send("/source")));
+    refused.fails_with(FailureKind::NoDataHandle);
+    let refused = node.call(movers.0, Op::Receive(receive("/x")));
+    refused.fails_with(FailureKind::NoDataHandle);
+}
+
+#[test]
+fn a_stream_handle_serves_one_transfer() {
+    let mut node = Node::start();
+    node.write("source", b"data");
+    let movers = node.pair(&stream());
+    let (sent, received) = node.copy(movers, send("/source"), receive("/copy"));
+    assert_eq!((sent.bytes(), received.bytes()), (4, 4));
+    node.call(movers.0, Op::Send(send("/source"))).fails_with(FailureKind::NoDataHandle);
+}
+
+#[test]
+fn a_file_that_cannot_be_opened_leaves_the_handle_usable() {
+    let mut node = Node::start();
+    node.write("source", b"data");
+    let movers = node.pair(&extended(1));
+    let missing = node.call(movers.0, Op::Send(send("/missing")));
+    assert_eq!(missing.reused(), None, "no 150 for what cannot be opened");
+    missing.fails_with(FailureKind::NotFound);
+    let (sent, received) = node.copy(movers, send("/source"), receive("/copy"));
+    assert_eq!((sent.bytes(), received.bytes()), (4, 4));
+}
+
+#[test]
+fn markers_begin_with_nothing_and_end_with_everything() {
+    let mut node = Node::start();
+    node.write("source", &pattern(123_456));
+    let movers = node.pair(&extended(2));
+    let from = SendSpec { performance_interval: HOUR, ..send("/source") };
+    let to = ReceiveSpec { performance_interval: HOUR, range_interval: HOUR, ..receive("/copy") };
+    let (sent, received) = node.copy(movers, from, to);
+    for answer in [&sent, &received] {
+        let bytes: Vec<u64> = answer
+            .notices
+            .iter()
+            .filter_map(|notice| match notice {
+                Notice::Performance { bytes, stripe: 0, stripes: 1, .. } => Some(*bytes),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(bytes, [0, 123_456]);
+        assert!(matches!(answer.notices[0], Notice::Opened { .. }), "150 comes first");
+    }
+    let ranges = received.notices.last().cloned();
+    assert_eq!(ranges, Some(Notice::Ranges(std::iter::once(0..123_456).collect())));
+}
+
+#[test]
+fn ranges_are_told_with_synced_writes_too() {
+    let mut node = Node::with(|settings| settings.sync_writes = true);
+    node.write("source", &pattern(500_000));
+    let movers = node.pair(&extended(2));
+    let to = ReceiveSpec { range_interval: HOUR, ..receive("/copy") };
+    let (_, received) = node.copy(movers, send("/source"), to);
+    assert_eq!(received.notices.last(), Some(&Notice::Ranges(std::iter::once(0..500_000).collect())));
+    assert_eq!(received.bytes(), 500_000);
+}
+
+#[test]
+fn the_modification_time_is_set_at_the_commit() {
+    let mut node = Node::start();
+    node.write("source", b"data");
+    let movers = node.pair(&stream());
+    let to = ReceiveSpec { modified: Some((1_000_000_000, 5)), ..receive("/copy") };
+    let (_, received) = node.copy(movers, send("/source"), to);
+    assert_eq!(received.bytes(), 4);
+    let outcome = node.call(movers.0, Op::Modified(b"/copy".to_vec())).done();
+    assert_eq!(outcome, Outcome::Modified(1_000_000_000, 5));
+}
+
+#[test]
+fn lines_are_converted_in_ascii() {
+    let mut node = Node::start();
+    node.write("source", b"one\ntwo\n");
+    let params = DataParams { ascii: true, ..stream() };
+    let movers = node.pair(&params);
+    let (_, received) = node.copy(movers, send("/source"), receive("/copy"));
+    received.done();
+    assert_eq!(node.read("copy"), b"one\ntwo\n");
+}
+
+#[test]
+fn devices_are_read_and_written_in_place() {
+    let Ok(metadata) = std::fs::metadata("/dev/null") else { return };
+    assert!(!metadata.is_file());
+    let mut node = Node::at(tempfile::tempdir().unwrap(), |settings| settings.root = b"/dev".to_vec());
+    for params in modes() {
+        let movers = node.pair(&params);
+        let from = SendSpec { length: Some(3_000_000), ..send("/zero") };
+        let (sent, received) = node.copy(movers, from, receive("/null"));
+        assert_eq!((sent.bytes(), received.bytes()), (3_000_000, 3_000_000));
+    }
+}
+
+#[test]
+fn a_sender_may_listen_and_a_receiver_connect() {
+    for (params, nonce) in [(stream(), None), (extended(3), None), (extended(3), Some([9; 16]))] {
+        let params = DataParams { nonce, ..params };
+        let mut node = Node::start();
+        let data = pattern(700_000);
+        node.write("source", &data);
+        let (source, destination) = (node.attach(), node.attach());
+        let addr = node.passive(source, &params);
+        node.active(destination, &[addr], &params);
+        for round in 0..2 {
+            let (sent, received) = node.copy((source, destination), send("/source"), receive("/copy"));
+            assert_eq!((sent.bytes(), received.bytes()), (700_000, 700_000), "round {round}");
+            assert!(node.read("copy") == data);
+            if params.mode == whimbrel_proto::op::Mode::Stream {
+                break;
+            }
+        }
+    }
+}
+
+#[test]
+fn two_hundred_pipelined_small_files_arrive_in_order() {
+    let mut node = Node::start();
+    let data = pattern(10 << 10);
+    node.write("source", &data);
+    let movers = node.pair(&extended(1));
+    let mut keys = Vec::new();
+    for n in 0..200 {
+        keys.push(node.run(movers.1, Op::Receive(receive(&format!("/copy{n}")))));
+        keys.push(node.run(movers.0, Op::Send(send("/source"))));
+    }
+    for key in keys {
+        assert_eq!(node.wait(key).bytes(), 10 << 10);
+    }
+    for n in 0..200 {
+        assert!(node.read(&format!("copy{n}")) == data);
+    }
+}
+
+#[test]
+fn a_receiver_for_many_addresses_is_one_of_several_lanes() {
+    // A sender without stripes that was given two addresses feeds both.
+    let mut node = Node::start();
+    let data = pattern(5_000_000);
+    node.write("source", &data);
+    let params = extended(2);
+    let (source, left, right) = (node.attach(), node.attach(), node.attach());
+    let targets = [node.passive(left, &params), node.passive(right, &params)];
+    node.active(source, &targets, &params);
+    let update = |path: &str| ReceiveSpec { write: WriteKind::Adjusted { offset: 0 }, ..receive(path) };
+    let receiving = [node.run(left, Op::Receive(update("/copy"))), node.run(right, Op::Receive(update("/copy")))];
+    assert_eq!(node.call(source, Op::Send(send("/source"))).bytes(), 5_000_000);
+    let parts = receiving.map(|key| node.wait(key).bytes());
+    assert_eq!(parts.iter().sum::<u64>(), 5_000_000);
+    assert!(parts.iter().all(|&part| part > 1_000_000), "both had their share: {parts:?}");
+    assert!(node.read("copy") == data);
+}
