@@ -81,19 +81,30 @@ pub trait Connector: Send + Sync {
 
     /// Starts writing a file; the answer can be carried to any host that reaches this storage.
     ///
-    /// Nothing is visible under the final name before [`Connector::commit`], unless the session's
-    /// [`Disposition`] is in place.
+    /// Nothing is visible under the final name before [`Connector::commit`], unless the session is
+    /// in place: an [`Disposition::Update`], a `Resume` of a finished file, or a device or pipe.
+    /// Links are followed: the session's path is the name the bytes really go to. The missing
+    /// directory is `NotFound`, a directory at `path` `IsADirectory`, too little space `NoSpace`.
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault>;
 
     /// Joins a session started here or elsewhere, to write some of its ranges.
+    ///
+    /// `NotFound` when it was abandoned, `StorageBusy` when another writer replaced it,
+    /// `InvalidArgument` when it belongs to another kind of storage. Keep the writer until the
+    /// commit where that is done by the same process: storage need not open the file again.
     fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault>;
 
     /// Gives the file its final name and attributes, once, from the receipts of all writers.
     ///
-    /// The only act that makes new data visible. Repeating a commit that succeeded is harmless.
+    /// The only act that makes new data visible. Repeating a commit that succeeded is harmless and
+    /// changes nothing. `StorageBusy` when another writer replaced the file meanwhile: then nothing
+    /// of this session is visible. `IsADirectory` when a directory has taken the final name.
+    /// Devices and pipes have no attributes: they are ignored.
     fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault>;
 
     /// Throws the unfinished data of a session away; unknown sessions are not an error.
+    ///
+    /// What was written in place stays: others may be writing the same file.
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault>;
 
     /// Describes the unfinished file that `Disposition::Resume` would go on with; `None` without one.
@@ -114,6 +125,9 @@ pub trait Connector: Send + Sync {
     fn remove_file(&self, path: &StoragePath) -> Result<(), Fault>;
 
     /// Removes a directory and everything below it, never following links.
+    ///
+    /// Anything else at `path`, a link included, is `NotADirectory`. Goes on past what cannot be
+    /// removed and fails with the first fault.
     fn remove_tree(&self, path: &StoragePath) -> Result<(), Fault>;
 
     /// Renames, replacing a file that has the new name.
@@ -123,6 +137,8 @@ pub trait Connector: Send + Sync {
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault>;
 
     /// Changes mode, group or times of what exists; `None` fields stay.
+    ///
+    /// A link itself has no mode: `NotSupported`.
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault>;
 
     /// Cuts or extends a file to `size` bytes.

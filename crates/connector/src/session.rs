@@ -64,8 +64,9 @@ pub struct Attributes {
     pub group: Option<String>,
     /// Modification time.
     pub modified: Option<Timestamp>,
-    /// Commit only: exact final size, bytes; a longer file is cut, a shorter one gets a hole.
+    /// Commit only (else `InvalidArgument`): exact final size, bytes; a longer file is cut, a
+    /// shorter one gets a hole.
     pub size: Option<u64>,
-    /// Commit only: data and name must survive a crash of the host.
+    /// Commit only (else ignored): data and name must survive a crash of the host.
     pub durable: bool,
 }

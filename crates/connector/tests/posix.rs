@@ -131,7 +131,7 @@ fn a_directory_swapped_with_a_link_never_leads_outside() {
             }
         });
         for storage in lab.both() {
-            for round in 0..2000 {
+            for round in 0..600 {
                 if let Ok(reader) = storage.open_read(&path("dir/secret"), None) {
                     let mut buffer = [0; 8];
                     let count = reader.read_at(0, &mut buffer).unwrap();
@@ -171,9 +171,9 @@ fn removing_a_tree_under_attack_spares_what_is_outside() {
 }
 
 #[test]
-fn a_directory_of_thousands_of_directories_is_removed_whole() {
+fn a_directory_of_many_directories_is_removed_whole() {
     let lab = Lab::new();
-    for i in 0..3000 {
+    for i in 0..700 {
         fs::create_dir_all(lab.host(&format!("tree/{i}/x"))).unwrap();
         fs::write(lab.host(&format!("tree/{i}/f")), "x").unwrap();
     }

@@ -80,16 +80,19 @@ pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, foll
         Follow::No => OFlags::NOFOLLOW,
     };
     let fd = root.open_at(path, OFlags::PATH | nofollow).or_fault(op, path)?;
+    if attributes.mode.is_some() && is_link(&statx_fd(&fd).or_fault(op, path)?) {
+        return Err(link_has_no_mode(path));
+    }
     if let Some(group) = &attributes.group {
         let gid = Gid::from_raw(group_id(group, path)?);
         chownat(&fd, c"", None, Some(gid), AtFlags::EMPTY_PATH).or_fault("change group", path)?;
     }
     if let Some(mode) = attributes.mode {
-        let stat = statx_fd(&fd).or_fault(op, path)?;
-        if is_link(&stat) {
-            return Err(link_has_no_mode(path));
-        }
-        chmod(fd.as_fd(), mode).or_fault("change mode", path)?;
+        let changed = match chmod(fd.as_fd(), mode) {
+            Err(Errno::NOENT) => chmod_opened(root, path, mode),
+            other => other,
+        };
+        changed.or_fault("change mode", path)?;
     }
     if let Some(modified) = attributes.modified {
         utimensat(&fd, c"", &times(modified), AtFlags::EMPTY_PATH).or_fault("set time", path)?;
@@ -102,4 +105,28 @@ pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, foll
 fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
     chmodat(CWD, name, Mode::from_raw_mode(mode), AtFlags::empty())
+}
+
+/// Where `/proc` is not mounted; needs read permission on the object, which is no link.
+fn chmod_opened(root: &Root, path: &StoragePath, mode: u32) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
+    fchmod(root.open_at(path, flags)?, Mode::from_raw_mode(mode))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    #[test]
+    fn modes_can_be_changed_without_proc() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("file");
+        std::fs::write(&file, "x").unwrap();
+        let root = Root::open(dir.path(), false).unwrap();
+        let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
+        chmod_opened(&root, &path, 0o640).unwrap();
+        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
+        assert_eq!(mode & 0o7777, 0o640);
+    }
 }

@@ -70,8 +70,12 @@ impl Handles {
     pub fn join(&self, staging: &StoragePath, identity: &Identity) -> Option<Arc<Handle>> {
         let mut table = self.table();
         let slot = table.slots.get_mut(staging)?;
-        let handle = slot.fresh.take().or_else(|| slot.shared.upgrade())?;
-        (handle.identity == *identity).then_some(handle)
+        let handle = slot.shared.upgrade()?;
+        if handle.identity != *identity {
+            return None;
+        }
+        slot.fresh = None;
+        Some(handle)
     }
 
     /// Like [`Handles::join`], and forgets it.

@@ -8,8 +8,9 @@
 //! **Unfinished files** are named `.NAME.whimbrel-part` in the directory of the final name, so
 //! that the rename at commit is atomic and the space is the destination's. Listings show them, as
 //! an administrator must see what fills the disk. Replacing a file keeps its permission bits unless
-//! others are given, needs write permission on it, breaks hard links to it, and replaces what a
-//! link points to, not the link.
+//! others are given, needs write permission on it and on its directory, breaks hard links to it,
+//! drops its owner, access lists and extended attributes, and replaces what a link points to, not
+//! the link.
 //!
 //! **Two writers of one name**: the last `begin(Replace)` throws the earlier unfinished file away;
 //! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit

@@ -343,17 +343,19 @@ fn create_in_place(place: &Place) -> Result<Begun, Fault> {
 /// Does not wait: a pipe that nobody reads is an error (ENXIO).
 fn open_existing(dir: &Dir, name: &[u8]) -> Result<OwnedFd, Errno> {
     // Opened for both, a pipe would be its own reader and never report that it has none.
-    let is_pipe = kind_of(&statx_at(dir, name)?) == Kind::Pipe;
+    let kind = kind_of(&statx_at(dir, name)?);
     let write_only = EXISTING.difference(OFlags::RDWR) | OFlags::WRONLY;
-    let both = match is_pipe {
-        true => Err(Errno::ACCESS),
-        false => retry(|| openat(dir, name, EXISTING, Mode::empty())),
+    let both = match kind {
+        Kind::Pipe => Err(Errno::ACCESS),
+        _ => retry(|| openat(dir, name, EXISTING, Mode::empty())),
     };
     let file = match both {
         Err(Errno::ACCESS) => retry(|| openat(dir, name, write_only, Mode::empty()))?,
         other => other?,
     };
-    clear_nonblock(&file)?;
+    if kind != Kind::File {
+        clear_nonblock(&file)?;
+    }
     Ok(file)
 }
 
