@@ -16,6 +16,7 @@ const TICK: Duration = Duration::from_millis(10);
 #[derive(Clone, Copy, Debug)]
 struct Stat {
     parent: u32,
+    group: u32,
     /// User and system time of the process and of the children it has waited for, in ticks.
     ticks: u64,
     start_time: u64,
@@ -31,7 +32,7 @@ impl Stat {
         let fields: Vec<&str> = text.rsplit_once(") ")?.1.split(' ').collect();
         let number = |field: usize| fields.get(field - 3)?.trim().parse::<i64>().ok().map(|value| value.max(0) as u64);
         let ticks = (14..=17).map(number).sum::<Option<u64>>()?;
-        Some(Stat { parent: number(4)? as u32, ticks, start_time: number(22)? })
+        Some(Stat { parent: number(4)? as u32, group: number(5)? as u32, ticks, start_time: number(22)? })
     }
 }
 
@@ -64,6 +65,11 @@ pub fn tree(roots: &[u32]) -> Vec<u32> {
         next += 1;
     }
     found
+}
+
+/// The processes of a process group, those included whose parents have ended.
+pub(crate) fn group(leader: u32) -> Vec<u32> {
+    all_processes().into_iter().filter(|id| Stat::of(*id).is_some_and(|stat| stat.group == leader)).collect()
 }
 
 /// Processor time, user and system, of the trees below `roots` so far; resolution 10 ms for each process.
@@ -195,7 +201,7 @@ mod tests {
     fn a_name_with_spaces_and_parentheses_does_not_shift_the_fields() {
         let text = "7 (a) b (c) S 3 7 7 0 -1 4 1 2 3 4 10 20 30 40 20 0 1 0 555 1 2 3";
         let stat = Stat::parse(text).expect("parses");
-        assert_eq!((stat.parent, stat.ticks, stat.start_time), (3, 100, 555));
+        assert_eq!((stat.parent, stat.group, stat.ticks, stat.start_time), (3, 7, 100, 555));
     }
 
     #[test]

@@ -192,12 +192,14 @@ impl Shared {
         self.sockets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn stall(&self) {
+    /// Waits for the release; true when it comes because the proxy closes.
+    fn stall(&self) -> bool {
         let mut gate = self.gate();
         gate.waiting += 1;
         self.gate_changed.notify_all();
         let mut gate = self.gate_changed.wait_while(gate, |gate| !gate.open).unwrap_or_else(PoisonError::into_inner);
         gate.waiting -= 1;
+        self.closing.load(Ordering::SeqCst)
     }
 
     /// Waits for an interval; true when the proxy closes meanwhile.
@@ -304,9 +306,8 @@ impl Direction {
     /// The fault happens.
     fn trip(&mut self, shared: &Shared) -> Next {
         if let Fault::StallAfter(_) = self.fault {
-            shared.stall();
             self.fault = Fault::None;
-            return Next::Continue;
+            return if shared.stall() { Next::End } else { Next::Continue };
         }
         for socket in [&self.from, &self.to] {
             if let Fault::ResetAfter(_) = self.fault {

@@ -101,7 +101,12 @@ mod tests {
 
     fn sleeper(owner: &str) -> std::process::Child {
         // `cat` waits for its standard input to close, which it never does here.
-        Command::new("cat").env(OWNER_VARIABLE, owner).stdin(Stdio::piped()).spawn().expect("cat")
+        let child = Command::new("cat").env(OWNER_VARIABLE, owner).stdin(Stdio::piped()).spawn().expect("cat");
+        // The kernel shows the environment of a new program a moment after its start.
+        while owner_of_process(child.id()).is_none() {
+            std::thread::yield_now();
+        }
+        child
     }
 
     #[test]

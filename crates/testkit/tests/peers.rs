@@ -5,26 +5,19 @@ use std::net::TcpStream;
 use std::time::Duration;
 
 use whimbrel_testkit::dataset::{self, Compare};
-use whimbrel_testkit::lab::{Lab, Link};
-use whimbrel_testkit::peers::{self, GridftpServer, file_url, public_dir};
+use whimbrel_testkit::lab::{Host, Lab, Link};
+use whimbrel_testkit::peers::{self, GridftpServer, Tool, file_url, public_dir};
 use whimbrel_testkit::require_root;
 
 #[test]
 fn the_server_serves_its_clients_and_is_gone_afterwards() {
-    let (Some(server), Some(copy), Some(curl)) = (GridftpServer::builder(), peers::url_copy(), peers::curl()) else {
-        return;
-    };
+    let (Some(server), Some(copy)) = (GridftpServer::builder(), peers::url_copy()) else { return };
     let server = server.start().expect("started");
     let directory = public_dir().expect("directory");
     let (from, to) = (directory.path().join("from file"), directory.path().join("to file"));
     dataset::random_file(&from, 3 << 20, 1).expect("made");
     copy.arg("-fast").arg(server.url(&from)).arg(file_url(&to)).run_ok();
     Compare::contents().assert_same(&from, &to);
-    // A path without a second slash is relative to the login directory (RFC 1738 §3.2.2).
-    let small = directory.path().join("small file");
-    fs::write(&small, b"through curl").expect("made");
-    let run = curl.arg(server.url(format!("/{}", small.display()))).run_ok();
-    assert_eq!(run.stdout_text(), "through curl");
     let address = server.addr();
     drop(server);
     assert!(TcpStream::connect(address).is_err(), "it still listens");
@@ -82,26 +75,40 @@ fn each_data_node_of_a_striped_server_moves_its_share() {
     }
 }
 
-#[test]
-fn everyday_clients_run_from_here() {
-    let Some(server) = GridftpServer::builder() else { return };
-    let server = server.start().expect("started");
+/// Fetches, or asks about, a file of eight bytes with each everyday client, on a host of a laboratory or right here.
+///
+/// For curl, a path without a second slash is relative to the login directory (RFC 1738 §3.2.2).
+fn everyday_clients(server: &GridftpServer, host: Option<&Host>) {
     let directory = public_dir().expect("directory");
     fs::write(directory.path().join("file"), b"whimbrel").expect("made");
-    let (port, path) = (server.addr().port(), directory.path().display());
-    if let Some(lftp) = peers::lftp(&format!("open -p {port} 127.0.0.1; cat {path}/file")) {
-        assert_eq!(lftp.run_ok().stdout_text(), "whimbrel");
-    }
+    let (address, port, path) = (server.addr().ip(), server.addr().port(), directory.path().display());
+    let url = server.url(directory.path().join("file"));
+    let check = |tool: Option<Tool>, expected: &str| {
+        let placed = tool.map(|tool| host.into_iter().fold(tool, Tool::on));
+        placed.into_iter().for_each(|tool| assert_eq!(tool.run_ok().stdout_text(), expected));
+    };
+    check(peers::curl().map(|curl| curl.arg(server.url(format!("/{path}/file")))), "whimbrel");
+    check(peers::lftp(&format!("open -p {port} {address}; cat {path}/file")), "whimbrel");
     let script = format!(
-        "import ftplib\nftp = ftplib.FTP()\nftp.connect('127.0.0.1', {port})\nftp.login()\n\
+        "import ftplib\nftp = ftplib.FTP()\nftp.connect('{address}', {port})\nftp.login()\n\
          ftp.retrbinary('RETR {path}/file', lambda block: print(block.decode(), end=''))\nftp.quit()\n"
     );
-    if let Some(python) = peers::python(&script) {
-        assert_eq!(python.run_ok().stdout_text(), "whimbrel");
+    check(peers::python(&script), "whimbrel");
+    check(peers::gfal2(&format!("import gfal2\nprint(gfal2.creat_context().stat('{url}').st_size)\n")), "8\n");
+}
+
+#[test]
+fn everyday_clients_run_on_this_machine() {
+    let Some(server) = GridftpServer::builder() else { return };
+    everyday_clients(&server.start().expect("started"), None);
+}
+
+#[test]
+fn everyday_clients_run_in_the_laboratory() {
+    if !require_root() {
+        return;
     }
-    let url = server.url(directory.path().join("file"));
-    let script = format!("import gfal2\nprint(gfal2.creat_context().stat('{url}').st_size)\n");
-    if let Some(gfal2) = peers::gfal2(&script) {
-        assert_eq!(gfal2.run_ok().stdout_text(), "8\n");
-    }
+    let Some(server) = GridftpServer::builder() else { return };
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2))).expect("laboratory");
+    everyday_clients(&server.on(lab.host("src")).start().expect("started"), Some(lab.host("client")));
 }

@@ -24,7 +24,8 @@ const DEVICE_QUEUE_PACKETS: u32 = 20_000;
 /// Addresses are `10.77.host.number`.
 const MAX_HOSTS: usize = 250;
 /// Window limits wide enough that the path, not the default, bounds a connection: 1 Gbit/s over 600 ms is 75 MB.
-const TCP_MEMORY: &str = "4096 131072 268435456";
+const RECEIVE_MEMORY: &str = "4096 131072 268435456";
+const SEND_MEMORY: &str = "4096 16384 268435456";
 
 /// The description of a laboratory; see [`Lab::builder`].
 #[derive(Clone, Debug, Default)]
@@ -190,8 +191,8 @@ fn tune(host: &Host) -> Result<()> {
         ("net.ipv4.ip_forward", "1"),
         ("net.ipv4.conf.all.rp_filter", "0"),
         ("net.ipv4.conf.default.rp_filter", "0"),
-        ("net.ipv4.tcp_rmem", TCP_MEMORY),
-        ("net.ipv4.tcp_wmem", TCP_MEMORY),
+        ("net.ipv4.tcp_rmem", RECEIVE_MEMORY),
+        ("net.ipv4.tcp_wmem", SEND_MEMORY),
         // What one connection learned must not help the next one: tests would depend on their order.
         ("net.ipv4.tcp_no_metrics_save", "1"),
     ];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Signal, kill_process};
 
-use super::tool::{kill_group, line_of, pid_of, wait_until_ended};
+use super::tool::{end_all, line_of, pid_of, wait_until_ended};
 use crate::error::{Attempt, Error, Result};
 use crate::{cpu, leftovers};
 
@@ -101,13 +101,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        let descendants = cpu::tree(&[self.id()]);
-        kill_group(&self.child);
-        for id in descendants.into_iter().filter(|id| *id != self.child.id()) {
-            // Those that left the group; already gone is what is wanted.
-            let pid = i32::try_from(id).ok().and_then(rustix::process::Pid::from_raw);
-            let _ = pid.map(|pid| kill_process(pid, Signal::KILL));
-        }
+        end_all(&self.child);
         let _ = self.child.wait();
         if let Some(collector) = self.collector.take() {
             let _ = collector.join();

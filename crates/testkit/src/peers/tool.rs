@@ -3,13 +3,14 @@
 use std::ffi::OsStr;
 use std::fmt;
 use std::io::{self, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::process::{Pid, PidfdFlags, Signal, kill_process_group, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
 use crate::error::{Attempt, Result};
 use crate::lab::Host;
@@ -17,6 +18,8 @@ use crate::{cpu, leftovers};
 
 /// Time a program may take unless told otherwise.
 const DEFAULT_LIMIT: Duration = Duration::from_secs(60);
+/// Time a killed process may take to disappear.
+const KILL_LIMIT: Duration = Duration::from_secs(10);
 /// Bytes of each output that a failure shows, from the end.
 const SHOWN_BYTES: usize = 4000;
 
@@ -100,8 +103,8 @@ impl Tool {
         let in_time = wait_until_ended(&child, self.limit).attempt(what)?;
         let wall = start.elapsed();
         let cpu = cpu::of_ended(child.id());
-        // What it left running in its group would keep the outputs open.
-        kill_group(&child);
+        // What it left running would keep the outputs open.
+        end_all(&child);
         let status = child.wait().attempt(what)?;
         let collect = |reader: JoinHandle<Vec<u8>>| reader.join().expect("a reader does not panic");
         let (stdout, stderr) = (collect(stdout), collect(stderr));
@@ -177,12 +180,16 @@ pub(crate) fn line_of(command: &Command) -> String {
 
 /// Waits until a child has ended, without collecting it; false when it has not in `limit`.
 pub(crate) fn wait_until_ended(child: &Child, limit: Duration) -> io::Result<bool> {
-    let process = pidfd_open(pid_of(child), PidfdFlags::empty())?;
+    wait_until_readable(&pidfd_open(pid_of(child), PidfdFlags::empty())?, limit)
+}
+
+/// Waits until a descriptor is readable, as that of a process is once it has ended; false when not in `limit`.
+fn wait_until_readable(descriptor: &OwnedFd, limit: Duration) -> io::Result<bool> {
     let deadline = Instant::now() + limit;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let timeout = Timespec { tv_sec: left.as_secs() as i64, tv_nsec: left.subsec_nanos().into() };
-        match poll(&mut [PollFd::new(&process, PollFlags::IN)], Some(&timeout)) {
+        match poll(&mut [PollFd::new(descriptor, PollFlags::IN)], Some(&timeout)) {
             Ok(ready) => return Ok(ready > 0),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => return Err(error.into()),
@@ -190,10 +197,26 @@ pub(crate) fn wait_until_ended(child: &Child, limit: Duration) -> io::Result<boo
     }
 }
 
-/// Ends a child that leads its process group, and the rest of the group.
-pub(crate) fn kill_group(child: &Child) {
-    // The only failure is that nobody is left, which is what is wanted.
-    let _ = kill_process_group(pid_of(child), Signal::KILL);
+/// Ends a child that was not collected and leads its process group, its descendants, and the rest of its group, and
+/// waits until they are gone.
+pub(crate) fn end_all(child: &Child) {
+    let mut ids = cpu::tree(&[child.id()]);
+    ids.extend(cpu::group(child.id()));
+    // Descriptors, because ids may be used again, and before the end of a parent hides its children.
+    let processes: Vec<OwnedFd> = ids.into_iter().filter_map(open).collect();
+    for process in &processes {
+        // The only failure is that it has ended, which is what is wanted.
+        let _ = pidfd_send_signal(process, Signal::KILL);
+    }
+    for process in &processes {
+        // A process that the kernel does not let go must not hang the test.
+        let _ = wait_until_readable(process, KILL_LIMIT);
+    }
+}
+
+fn open(id: u32) -> Option<OwnedFd> {
+    let pid = i32::try_from(id).ok().and_then(Pid::from_raw)?;
+    pidfd_open(pid, PidfdFlags::empty()).ok()
 }
 
 pub(crate) fn pid_of(child: &Child) -> Pid {
