@@ -364,6 +364,66 @@ fn racing_writers_never_publish_a_mixed_or_short_file() {
     });
 }
 
+/// Holds the lock that commits and takeovers ask for.
+fn lock(at: &std::path::Path) -> fs::File {
+    let file = fs::File::open(at).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
+}
+
+/// Waits until somebody waits for the lock of `inode`; false when `thread` ended without.
+fn waits_for_lock<T>(inode: u64, thread: &thread::ScopedJoinHandle<'_, T>) -> bool {
+    let of_inode = format!(":{inode} ");
+    let waits = |line: &str| line.contains("-> FLOCK") && line.contains(&of_inode);
+    while !thread.is_finished() {
+        if fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+            return true;
+        }
+        thread::yield_now();
+    }
+    false
+}
+
+#[test]
+fn a_takeover_waits_for_a_commit_in_progress() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let first = begin(&storage, "file").unwrap();
+    storage.join(&first).unwrap().write_at(0, b"first").unwrap();
+    let hidden = lab.host(".file.whimbrel-part");
+    let inode = fs::metadata(&hidden).unwrap().ino();
+    let committing = lock(&hidden);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| begin(&storage, "file").unwrap());
+        assert!(waits_for_lock(inode, &second), "it did not wait");
+        fs::rename(&hidden, lab.host("file")).unwrap();
+        drop(committing);
+        second.join().unwrap();
+    });
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"first");
+    assert_eq!(fs::read(&hidden).unwrap(), b"");
+}
+
+#[test]
+fn a_commit_waits_for_a_takeover_in_progress_and_then_fails() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let first = begin(&storage, "file").unwrap();
+    let hidden = lab.host(".file.whimbrel-part");
+    let inode = fs::metadata(&hidden).unwrap().ino();
+    let taking = lock(&hidden);
+    thread::scope(|scope| {
+        let commit = scope.spawn(|| storage.commit(&first, &[], &Attributes::default()));
+        assert!(waits_for_lock(inode, &commit), "it did not wait");
+        fs::remove_file(&hidden).unwrap();
+        fs::write(&hidden, "second").unwrap();
+        drop(taking);
+        assert_eq!(code(commit.join().unwrap()), FaultCode::StorageBusy);
+    });
+    assert!(!lab.host("file").exists());
+    assert_eq!(fs::read(&hidden).unwrap(), b"second");
+}
+
 #[test]
 fn what_cannot_fit_is_refused_before_anything_is_created() {
     let lab = Lab::new();
