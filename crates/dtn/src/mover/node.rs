@@ -41,6 +41,8 @@ pub struct Node {
     pub writer: FrameWriter,
     /// This host's address as the front's host sees it; `None` on the same host.
     pub link_ip: Option<IpAddr>,
+    /// Processors; asked once, because the answer takes a dozen system calls.
+    pub processors: usize,
     /// Transfers under way.
     running: Mutex<Vec<Running>>,
     load: Arc<LoadReport>,
@@ -73,6 +75,7 @@ impl Node {
             pool,
             writer,
             link_ip,
+            processors: std::thread::available_parallelism().map_or(1, |n| n.get()),
             running: Mutex::default(),
         })
     }

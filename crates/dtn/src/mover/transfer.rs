@@ -44,7 +44,7 @@ impl Transfer {
         Flow {
             rate: None,
             stall: Some(StallPolicy::silent_for(task.node.settings.stall_timeout)),
-            threads: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            threads: task.node.processors,
             ..Flow::new(&task.node.pool, &self.progress, task.cancel)
         }
     }
