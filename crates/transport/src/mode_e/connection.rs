@@ -2,7 +2,8 @@
 
 use std::fmt;
 
-use super::frame::{HEADER_LEN, Header};
+use whimbrel_proto::eblock::{self, HEADER_LEN};
+
 use crate::channel::DataChannel;
 
 /// One-time proof that a data connection belongs to a transfer.
@@ -16,12 +17,7 @@ pub const NONCE_BLOCKS_LEN: usize = 34;
 /// The two blocks that carry `nonce`.
 pub fn nonce_blocks(nonce: &Nonce) -> [u8; NONCE_BLOCKS_LEN] {
     let mut wire = [0; NONCE_BLOCKS_LEN];
-    for (half, block) in nonce.chunks(8).zip(wire.chunks_mut(HEADER_LEN)) {
-        let header = Header {
-            descriptor: 0,
-            count: 0,
-            offset: u64::from_be_bytes(half.try_into().expect("half of sixteen bytes")),
-        };
+    for (header, block) in eblock::nonce_blocks(nonce).into_iter().zip(wire.chunks_mut(HEADER_LEN)) {
         block.copy_from_slice(&header.encode());
     }
     wire

@@ -5,13 +5,13 @@
 
 mod connection;
 mod crew;
-mod frame;
 mod receive;
 mod send;
 
 pub use connection::{Connection, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
 pub use receive::{Admission, ReceiveJob, ReceiveReport, receive};
 pub use send::{Amount, Eof, SendJob, SendReport, send};
+pub use whimbrel_proto::eblock::Stripe;
 
 /// Transfers up to this many bytes run on the caller's thread alone.
 pub const INLINE_LIMIT: u64 = 16 << 20;

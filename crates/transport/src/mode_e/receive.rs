@@ -1,7 +1,7 @@
 //! The receiving side of MODE E.
 
 mod lane;
-mod tally;
+mod ledger;
 mod worker;
 
 use std::ops::Range;
@@ -10,8 +10,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use whimbrel_engine::Fault;
+use whimbrel_proto::eblock::{ChannelId, Header, ReceiveStep};
 
-use self::tally::Tally;
+use self::ledger::Ledger;
 use super::crew::Crew;
 use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSink;
@@ -82,22 +83,22 @@ pub fn receive(job: &ReceiveJob<'_>, connections: &mut Vec<Connection>) -> Resul
         crew: Crew::new(job.flow, "receive data", alone)?,
         job,
         may_grow: !alone,
-        tally: Mutex::default(),
+        ledger: Mutex::new(Ledger::new(job)),
         blocks: AtomicU64::new(0),
         rejected: AtomicU64::new(0),
         idle: Mutex::default(),
     };
-    let threads = shared.run(connections.drain(..).collect());
+    let threads = shared.run(std::mem::take(connections));
     if let Some(fault) = shared.crew.take_fault() {
         return Err(fault);
     }
     let idle = shared.idle.into_inner();
-    connections.append(&mut idle.unwrap_or_else(PoisonError::into_inner));
-    let tally = shared.tally.into_inner();
+    *connections = idle.unwrap_or_else(PoisonError::into_inner);
+    let ledger = shared.ledger.into_inner();
     Ok(ReceiveReport {
         bytes: shared.crew.moved(),
         blocks: shared.blocks.into_inner(),
-        eods: tally.unwrap_or_else(PoisonError::into_inner).eods,
+        eods: ledger.unwrap_or_else(PoisonError::into_inner).eods(),
         rejected: shared.rejected.into_inner(),
         threads,
     })
@@ -108,7 +109,7 @@ struct Shared<'a> {
     crew: Crew<'a>,
     job: &'a ReceiveJob<'a>,
     may_grow: bool,
-    tally: Mutex<Tally>,
+    ledger: Mutex<Ledger>,
     blocks: AtomicU64,
     rejected: AtomicU64,
     /// Connections that have carried their EOD and wait for the next transfer.
@@ -116,29 +117,26 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn begin_block(&self) {
-        self.blocks.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn eof(&self, eodc: u64) -> Result<(), Fault> {
-        self.lock().eof(eodc)?;
-        self.stop_when_complete();
-        Ok(())
-    }
-
-    fn eod(&self) -> Result<(), Fault> {
-        self.lock().eod()?;
-        self.stop_when_complete();
-        Ok(())
-    }
-
-    fn stop_when_complete(&self) {
-        if self.lock().is_complete() {
+    fn header(&self, id: ChannelId, header: Header) -> Result<Option<ReceiveStep>, Fault> {
+        let mut ledger = self.lock();
+        let step = ledger.header(id, header)?;
+        if ledger.is_complete() {
             self.crew.stop();
         }
+        Ok(step)
     }
 
-    fn lock(&self) -> MutexGuard<'_, Tally> {
-        self.tally.lock().unwrap_or_else(PoisonError::into_inner)
+    fn block_end(&self, id: ChannelId) -> Result<ReceiveStep, Fault> {
+        self.blocks.fetch_add(1, Ordering::Relaxed);
+        let mut ledger = self.lock();
+        let step = ledger.block_end(id)?;
+        if ledger.is_complete() {
+            self.crew.stop();
+        }
+        Ok(step)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

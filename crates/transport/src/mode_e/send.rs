@@ -2,16 +2,17 @@
 
 mod lane;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use whimbrel_engine::{Fault, RangeSet};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
+use whimbrel_proto::eblock::{EOD, EOF, Header, RangeCursor, Stripe};
 
 use self::lane::{Block, Lane};
 use super::crew::Crew;
-use super::frame::{EOD, EOF, Header};
 use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSource;
 use crate::flow::{Flow, StallWatch};
@@ -21,6 +22,8 @@ use crate::flow::{Flow, StallWatch};
 pub enum Amount<'a> {
     /// Exactly these ranges; a source that ends earlier has changed.
     Ranges(&'a RangeSet),
+    /// What of these ranges belongs to one stripe of the file.
+    Share(&'a RangeSet, Stripe),
     /// From this offset to wherever the source ends (pipes, devices), read in order.
     ToEnd(u64),
 }
@@ -91,7 +94,7 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     const OP: &str = "send data";
     let eods = connections.len() as u64;
     if connections.is_empty() {
-        let fault = Fault::new(whimbrel_engine::FaultCode::InvalidArgument, OP);
+        let fault = Fault::new(FaultCode::InvalidArgument, OP);
         return Err(fault.detail("no data connection"));
     }
     let threads = job.threads_for(connections.len());
@@ -138,12 +141,12 @@ impl SendJob<'_> {
 struct Shared<'a> {
     crew: Crew<'a>,
     job: &'a SendJob<'a>,
-    cursor: Mutex<Cursor<'a>>,
+    cursor: Mutex<Cursor>,
     bytes: AtomicU64,
     blocks: AtomicU64,
 }
 
-impl<'a> Shared<'a> {
+impl Shared<'_> {
     fn run(&self, mut shares: Vec<Vec<Lane<'_>>>) {
         let own = shares.swap_remove(0);
         thread::scope(|scope| {
@@ -217,11 +220,11 @@ impl<'a> Shared<'a> {
     }
 
     fn uses_sendfile(&self) -> bool {
-        let exact = matches!(self.job.amount, Amount::Ranges(_));
+        let exact = !matches!(self.job.amount, Amount::ToEnd(_));
         self.job.sendfile && exact && self.job.source.fd().is_some()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Cursor<'a>> {
+    fn lock(&self) -> MutexGuard<'_, Cursor> {
         self.cursor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -233,55 +236,44 @@ impl<'a> Shared<'a> {
     }
 }
 
-/// Hands out what is left to send, in order.
-struct Cursor<'a> {
-    ranges: &'a [std::ops::Range<u64>],
-    /// Next offset of the first range left, or of the stream.
-    at: u64,
-    /// Sending to an end nobody knows yet.
-    open_ended: bool,
+/// Hands out what is left to send, in order, looking one piece ahead.
+struct Cursor {
+    pieces: RangeCursor,
+    ahead: Option<Range<u64>>,
 }
 
-impl<'a> Cursor<'a> {
-    fn new(amount: Amount<'a>) -> Self {
-        let (ranges, at, open_ended) = match amount {
-            Amount::Ranges(set) => {
-                let first = set.as_slice().first();
-                (set.as_slice(), first.map_or(0, |range| range.start), false)
-            }
-            Amount::ToEnd(offset) => (&[][..], offset, true),
+impl Cursor {
+    fn new(amount: Amount<'_>) -> Self {
+        let (ranges, stripe) = match amount {
+            Amount::Ranges(ranges) => (ranges.as_slice().to_vec(), Stripe::WHOLE),
+            Amount::Share(ranges, stripe) => (ranges.as_slice().to_vec(), stripe),
+            // The end is found by reading.
+            Amount::ToEnd(offset) => (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE),
         };
-        Self { ranges, at, open_ended }
+        let mut pieces = RangeCursor::new(ranges, stripe);
+        let ahead = pieces.take(u64::MAX);
+        Self { pieces, ahead }
     }
 
     fn next(&mut self, most: usize) -> Option<Block> {
-        let offset = self.at;
-        if self.open_ended {
-            self.at += most as u64;
-            return Some(Block { offset, len: most });
-        }
-        let range = self.ranges.first()?;
-        let len = (range.end - offset).min(most as u64);
-        self.at += len;
-        if self.at == range.end {
-            self.ranges = &self.ranges[1..];
-            self.at = self.ranges.first().map_or(0, |range| range.start);
-        }
-        Some(Block { offset, len: len as usize })
+        let piece = self.ahead.take()?;
+        let len = (piece.end - piece.start).min(most as u64);
+        let cut = piece.start + len;
+        self.ahead = if cut < piece.end { Some(cut..piece.end) } else { self.pieces.take(u64::MAX) };
+        Some(Block { offset: piece.start, len: len as usize })
     }
 
-    /// Bytes up to the end of the current range.
+    /// Bytes up to the end of the current piece.
     fn next_len(&self) -> u64 {
-        self.ranges.first().map_or(0, |range| range.end - self.at)
+        self.ahead.as_ref().map_or(0, |piece| piece.end - piece.start)
     }
 
     fn is_exhausted(&self) -> bool {
-        !self.open_ended && self.ranges.is_empty()
+        self.ahead.is_none()
     }
 
-    /// An open-ended source gave `len` bytes at `offset`, `0` at its end.
+    /// A source read to its end gave `len` bytes at `offset`, 0 at its end.
     fn was_read(&mut self, offset: u64, len: usize) {
-        self.at = offset + len as u64;
-        self.open_ended = len > 0;
+        self.ahead = (len > 0).then_some(offset + len as u64..u64::MAX);
     }
 }

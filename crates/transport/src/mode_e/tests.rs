@@ -1,4 +1,3 @@
-use super::frame::{CLOSE, EOD, EOF, HEADER_LEN, Header};
 use super::*;
 use crate::block::{BlockSink, BlockSource};
 use crate::cancel::Cancel;
@@ -16,6 +15,7 @@ use std::sync::Mutex;
 use std::thread;
 use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::eblock::{CLOSE, EOD, EOF, HEADER_LEN, Header};
 
 const MIB: usize = 1 << 20;
 const NONCE: Nonce = *b"0123456789abcdef";
@@ -112,7 +112,11 @@ fn data(len: usize) -> Vec<u8> {
 }
 
 fn all(len: usize) -> RangeSet {
-    ranges([0..len as u64])
+    one(0..len as u64)
+}
+
+fn one(range: Range<u64>) -> RangeSet {
+    std::iter::once(range).collect()
 }
 
 fn ranges<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
@@ -257,7 +261,7 @@ fn a_pipe_is_sent_to_its_end() {
 #[test]
 fn parts_travel_from_offset_zero_and_land_where_they_belong() {
     let source = data(10_000);
-    let wanted = ranges([4000..6000]);
+    let wanted = one(4000..6000);
     let (out, inn) = (End::new(2, 1), End::new(2, 1));
     let sink = Memory::default();
     let mut send_job = out.send_job(&source, &wanted);
@@ -270,7 +274,7 @@ fn parts_travel_from_offset_zero_and_land_where_they_belong() {
     received.expect("received");
     let got = sink.0.into_inner().expect("lock");
     assert_eq!(got[500..], source[4000..6000]);
-    assert_eq!(inn.progress.ranges().as_slice(), [500..2500]);
+    assert_eq!(inn.progress.ranges(), one(500..2500));
 }
 
 #[test]
@@ -506,4 +510,58 @@ fn a_cut_in_any_place_is_a_fault_never_a_short_file() {
         let code = received.expect_err("cut").code;
         assert_eq!(code, FaultCode::ConnectionLost, "cut after {cut}");
     }
+}
+
+#[test]
+fn stripes_carry_every_byte_exactly_once() {
+    use whimbrel_proto::op::Layout;
+    let size = 5 * MIB + 77;
+    let (source, wanted) = (data(size), all(size));
+    for layout in [Layout::Partitioned, Layout::Blocked { block_size: 1000 }] {
+        let sink = Memory::default();
+        let mut moved = 0;
+        for index in 0..3 {
+            let (out, inn) = (End::new(2, 1), End::new(2, 1));
+            let stripe = Stripe { index, count: 3, layout, size: size as u64 };
+            let mut job = out.send_job(&source, &wanted);
+            job.amount = Amount::Share(&wanted, stripe);
+            let (mut from, mut to) = connections(2);
+            let (sent, received) = transfer(&job, &inn.receive_job(&sink), &mut from, &mut to);
+            moved += sent.expect("sent").bytes;
+            received.expect("received");
+        }
+        assert_eq!(moved, size as u64, "{layout:?}");
+        assert!(sink.0.into_inner().expect("lock") == source, "{layout:?}");
+    }
+}
+
+#[test]
+fn one_of_several_senders_announces_the_end_for_all() {
+    let (source, wanted, sink) = (data(1000), all(1000), Memory::default());
+    let (out, inn) = (End::new(2, 1), End::new(2, 1));
+    let (mut from, mut to) = connections(3);
+    let mut second = from.split_off(2);
+    let mut job = out.send_job(&source, &wanted);
+    job.eof = Eof::Total(3);
+    send(&job, &mut from).expect("first sender");
+    job.eof = Eof::Elsewhere;
+    send(&job, &mut second).expect("second sender");
+    let report = receive(&inn.receive_job(&sink), &mut to).expect("complete");
+    assert_eq!((report.eods, report.bytes), (3, 2000));
+}
+
+#[test]
+fn a_rate_limit_is_shared_by_all_channels() {
+    let (source, wanted, sink) = (data(60_000), all(60_000), Memory::default());
+    let (out, inn) = (End::new(4, 1), End::new(4, 1));
+    let limit = crate::rate::RateLimit::new(Some(300_000));
+    let mut job = out.send_job(&source, &wanted);
+    job.flow.rate = Some(&limit);
+    let (mut from, mut to) = connections(3);
+    let start = std::time::Instant::now();
+    let (sent, received) = transfer(&job, &inn.receive_job(&sink), &mut from, &mut to);
+    assert!(start.elapsed() >= Duration::from_millis(100), "0.2 s of data");
+    assert_eq!(sent.expect("sent").bytes, 60_000);
+    received.expect("received");
+    assert!(sink.0.into_inner().expect("lock") == source);
 }

@@ -125,7 +125,7 @@ fn a_restarted_stream_lands_behind_what_is_there() {
     let (sent, received) = transfer(&send_job, &receive_job);
     assert_eq!((sent.expect("sent"), received.expect("received")), (700, 700));
     assert_eq!(sink.0.into_inner().expect("lock")[300..], source[300..]);
-    assert_eq!(inn.progress.ranges().as_slice(), [300..1000]);
+    assert_eq!(inn.progress.ranges(), std::iter::once(300..1000).collect());
 }
 
 #[test]

@@ -4,13 +4,13 @@ use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem;
 use std::os::fd::BorrowedFd;
 
-use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
 
-use super::super::frame::{CLOSE, EOD, EOF, HEADER_LEN, Header};
-use super::super::{Connection, NONCE_BLOCKS_LEN, nonce_blocks};
-use super::tally::misbehaved;
-use super::{ReceiveJob, Shared};
+use whimbrel_proto::eblock::{ChannelId, EOD, HEADER_LEN, Header, ReceiveStep};
+
+use super::super::Connection;
+use super::Shared;
 use crate::progress::Batch;
 
 /// Payloads with at least this much to come are received alone, straight to where they are
@@ -39,34 +39,34 @@ pub(super) struct Lane {
     pub(super) fate: Fate,
     /// Whether a read may find something.
     pub(super) ready: bool,
-    /// Whether a header came in this transfer.
-    pub(super) spoke: bool,
     header: [u8; HEADER_LEN],
     header_len: usize,
-    /// The block whose payload is under way.
-    descriptor: u8,
-    offset: u64,
+    id: ChannelId,
+    /// The block whose payload is under way: whether it is the connection's last, where the rest
+    /// belongs in the sink (nowhere: it is dropped), and how long that is.
+    is_last: bool,
+    offset: Option<u64>,
     left: u64,
-    /// Nonce bytes still expected, from the end.
-    nonce_left: usize,
 }
 
 impl Lane {
-    pub(super) fn new(connection: Connection, job: &ReceiveJob<'_>) -> Self {
+    pub(super) fn new(connection: Connection, id: ChannelId) -> Self {
         let has_bytes = !connection.unread.is_empty() || connection.channel.has_buffered();
-        let proof_due = job.admission.nonce.is_some() && !connection.greeted;
         Self {
             connection,
             fate: Fate::Open,
             ready: has_bytes,
-            spoke: false,
             header: [0; HEADER_LEN],
             header_len: 0,
-            descriptor: 0,
-            offset: 0,
+            id,
+            is_last: false,
+            offset: None,
             left: 0,
-            nonce_left: if proof_due { NONCE_BLOCKS_LEN } else { 0 },
         }
+    }
+
+    pub(super) fn id(&self) -> ChannelId {
+        self.id
     }
 
     pub(super) fn poll_entry(&self) -> (BorrowedFd<'_>, PollFlags) {
@@ -92,7 +92,10 @@ impl Lane {
                 self.ready = false;
                 return Ok(0);
             }
-            Err(error) => return self.broken(error, shared).map(|()| 0),
+            Err(error) => {
+                let closed = self.closed(shared);
+                return closed.map(|()| 0).map_err(|fault| fault.detail(error.to_string()));
+            }
         };
         if received == 0 {
             return self.closed(shared).map(|()| 0);
@@ -124,7 +127,7 @@ impl Lane {
         let space = buffer.len();
         let wanted = self.left.min(space as u64) as usize;
         // Behind an EOD block the next transfer begins.
-        let header_follows = wanted as u64 == self.left && self.descriptor & EOD == 0;
+        let header_follows = wanted as u64 == self.left && !self.is_last;
         if !header_follows {
             return Ok((channel.recv(&mut buffer[..wanted])?, wanted));
         }
@@ -159,100 +162,50 @@ impl Lane {
     }
 
     fn begin_block(&mut self, shared: &Shared<'_>) -> Result<(), Fault> {
-        if self.nonce_left > 0 {
-            self.check_nonce(shared);
-            return Ok(());
-        }
         let header = Header::decode(&self.header);
-        self.spoke = true;
-        self.connection.greeted = true;
-        self.descriptor = header.descriptor;
-        if header.has(EOF) {
-            // The offset is EODC and the count means nothing: no payload may follow.
-            shared.eof(header.offset)?;
-        } else if header.count > 0 {
-            self.check_bounds(header, shared.job)?;
-            shared.begin_block();
-            (self.offset, self.left) = (header.offset, header.count);
-            return Ok(());
+        self.is_last = header.has(EOD);
+        match shared.header(self.id, header)? {
+            Some(step) => self.take(step),
+            None => self.fate = Fate::Rejected,
         }
-        self.end_block(shared)
+        Ok(())
     }
 
-    fn check_nonce(&mut self, shared: &Shared<'_>) {
-        let expected = shared.job.admission.nonce.map(|nonce| nonce_blocks(&nonce));
-        let at = NONCE_BLOCKS_LEN - self.nonce_left;
-        let differs = expected.is_none_or(|expected| {
-            let expected = &expected[at..at + HEADER_LEN];
-            // Every byte is compared, so that time tells nothing about the first wrong one.
-            let pairs = expected.iter().zip(&self.header);
-            pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0
-        });
-        if differs {
-            self.fate = Fate::Rejected;
-            return;
+    fn take(&mut self, step: ReceiveStep) {
+        match step {
+            ReceiveStep::Header => {}
+            ReceiveStep::Payload { offset, len } => {
+                (self.offset, self.left) = (Some(offset), len);
+            }
+            ReceiveStep::Discard { len } => (self.offset, self.left) = (None, len),
+            ReceiveStep::EndOfData { close: true } => self.fate = Fate::EndedForGood,
+            ReceiveStep::EndOfData { close: false } => self.fate = Fate::Ended,
         }
-        self.nonce_left -= HEADER_LEN;
-        self.connection.greeted = self.nonce_left == 0;
-    }
-
-    fn check_bounds(&self, header: Header, job: &ReceiveJob<'_>) -> Result<(), Fault> {
-        let end = header.offset.checked_add(header.count);
-        // The sink's offsets must exist, too.
-        let in_sink = end.and_then(|end| end.checked_add(job.origin));
-        let inside = end.is_some_and(|end| header.offset >= job.bound.start && end <= job.bound.end);
-        if inside && in_sink.is_some() {
-            return Ok(());
-        }
-        let Header { count, offset, .. } = header;
-        Err(misbehaved(format!("a block of {count} bytes at {offset}, outside {}-{}", job.bound.start, job.bound.end)))
     }
 
     fn payload(&mut self, data: &[u8], shared: &Shared<'_>, batch: &mut Batch<'_>) -> Result<(), Fault> {
-        let at = self.offset + shared.job.origin;
-        shared.job.sink.write_at(at, data).map_err(|fault| fault.side_if_unknown(Side::Destination))?;
-        batch.add(at..at + data.len() as u64);
-        shared.crew.add_moved(data.len());
-        self.offset += data.len() as u64;
+        if let Some(at) = self.offset {
+            let written = shared.job.sink.write_at(at, data);
+            written.map_err(|fault| fault.side_if_unknown(Side::Destination))?;
+            let end = at + data.len() as u64;
+            batch.add(at..end);
+            shared.crew.add_moved(data.len());
+            self.offset = Some(end);
+        }
         self.left -= data.len() as u64;
         if self.left == 0 {
-            self.end_block(shared)?;
+            let step = shared.block_end(self.id)?;
+            self.take(step);
         }
         Ok(())
     }
 
-    fn end_block(&mut self, shared: &Shared<'_>) -> Result<(), Fault> {
-        if self.descriptor & EOD == 0 {
-            return Ok(());
-        }
-        self.fate = if self.descriptor & CLOSE != 0 { Fate::EndedForGood } else { Fate::Ended };
-        shared.eod()
-    }
-
-    /// The peer has closed.
+    /// The connection is gone; before it spoke nobody misses it.
     fn closed(&mut self, shared: &Shared<'_>) -> Result<(), Fault> {
-        if self.left > 0 || (self.header_len > 0 && self.spoke) {
-            let detail = format!("closed inside a block, {} bytes missing", self.left);
-            return Err(self.lost(shared, detail));
-        }
         self.fate = Fate::Closed;
-        Ok(())
-    }
-
-    /// The connection failed: harmless as long as nothing had come over it.
-    fn broken(&mut self, error: io::Error, shared: &Shared<'_>) -> Result<(), Fault> {
-        if self.spoke || self.left > 0 {
-            return Err(self.lost(shared, error.to_string()));
-        }
-        self.fate = Fate::Closed;
-        Ok(())
-    }
-
-    fn lost(&self, shared: &Shared<'_>, detail: String) -> Fault {
-        let peer = self.connection.channel.peer_addr();
-        Fault::new(FaultCode::ConnectionLost, shared.crew.op())
-            .side(Side::Network)
-            .subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
-            .detail(detail)
+        shared.lock().closed(self.id).map_err(|fault| {
+            let peer = self.connection.channel.peer_addr();
+            fault.subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
+        })
     }
 }

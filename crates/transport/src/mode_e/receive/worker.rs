@@ -42,15 +42,17 @@ impl Shared<'_> {
         let mut first = Worker::new(self, Vec::new());
         first.is_first = true;
         first.listener = self.job.admission.listener;
-        connections.into_iter().for_each(|c| first.admit(c));
+        let admitted = connections.into_iter().try_for_each(|c| first.admit(c));
         thread::scope(|scope| {
             let mut others = Vec::new();
-            let result = first.drive(&mut |started| match started {
-                Some(lanes) => {
-                    others.push(scope.spawn(move || Worker::new(self, lanes).finish()));
-                    others.len()
-                }
-                None => others.len(),
+            let result = admitted.and_then(|()| {
+                first.drive(&mut |started| match started {
+                    Some(lanes) => {
+                        others.push(scope.spawn(move || Worker::new(self, lanes).finish()));
+                        others.len()
+                    }
+                    None => others.len(),
+                })
             });
             first.close(result);
             let threads = 1 + others.len();
@@ -80,9 +82,10 @@ impl<'s, 'a> Worker<'s, 'a> {
         }
     }
 
-    fn admit(&mut self, connection: Connection) {
-        self.shared.lock().active += 1;
-        self.lanes.push(Lane::new(connection, self.shared.job));
+    fn admit(&mut self, connection: Connection) -> Result<(), Fault> {
+        let id = self.shared.lock().join(!connection.greeted)?;
+        self.lanes.push(Lane::new(connection, id));
+        Ok(())
     }
 
     fn finish(mut self) {
@@ -149,9 +152,8 @@ impl<'s, 'a> Worker<'s, 'a> {
         for lane in self.lanes.extract_if(.., |lane| lane.fate != Fate::Open) {
             match lane.fate {
                 Fate::Ended => self.shared.keep(lane.connection),
-                Fate::Closed => self.shared.lock().closed(lane.spoke),
-                Fate::Rejected => self.shared.reject(&lane.connection),
-                Fate::EndedForGood | Fate::Open => {}
+                Fate::Rejected => self.shared.reject(&lane)?,
+                Fate::Closed | Fate::EndedForGood | Fate::Open => {}
             }
         }
         self.check_deserted()
@@ -199,7 +201,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     fn accept(&mut self, listener: &Listener) -> Result<(), Fault> {
         while self.shared.has_room() {
             match listener.try_accept()? {
-                Some(channel) => self.admit(Connection::new(Box::new(channel))),
+                Some(channel) => self.admit(Connection::new(Box::new(channel)))?,
                 None => break,
             }
         }
@@ -237,16 +239,17 @@ impl Shared<'_> {
     }
 
     fn keep(&self, mut connection: Connection) {
-        connection.channel.set_recv_low_water(1);
+        connection.greeted = true;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(connection);
     }
 
-    fn reject(&self, connection: &Connection) {
-        self.lock().closed(false);
+    fn reject(&self, lane: &Lane) -> Result<(), Fault> {
+        self.lock().closed(lane.id())?;
         self.rejected.fetch_add(1, Ordering::Relaxed);
         let fault = Fault::new(FaultCode::DataPeerRejected, self.crew.op()).side(Side::Peer);
-        let peer = connection.channel.peer_addr();
+        let peer = lane.connection.channel.peer_addr();
         tracing::warn!(?peer, "{fault}");
+        Ok(())
     }
 }

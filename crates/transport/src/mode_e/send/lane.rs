@@ -6,12 +6,12 @@ use std::os::fd::BorrowedFd;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::PollFlags;
 
-use super::super::frame::{HEADER_LEN, Header};
 use super::super::{Connection, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
 use super::{Amount, Shared};
 use crate::channel::DataChannel;
 use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
+use whimbrel_proto::eblock::{HEADER_LEN, Header};
 
 /// Below this, reading and one gathered send are cheaper than two sends around a `sendfile`.
 const SENDFILE_MIN: usize = 64 * 1024;

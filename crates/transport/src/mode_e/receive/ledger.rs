@@ -1,0 +1,99 @@
+//! When a MODE E transfer is complete, and when it can no longer become so.
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::eblock::{ChannelId, Header, ReceiveConfig, ReceiveError, ReceiveMachine, ReceiveStep};
+
+use super::ReceiveJob;
+
+const OP: &str = "receive data";
+
+/// The protocol's accounting, and how many connections may still add to it.
+#[derive(Debug)]
+pub(super) struct Ledger {
+    machine: ReceiveMachine,
+    /// Connections that may still carry blocks.
+    pub(super) active: u64,
+}
+
+impl Ledger {
+    pub(super) fn new(job: &ReceiveJob<'_>) -> Self {
+        let config = ReceiveConfig {
+            promised: Some(job.bound.clone()),
+            shift: job.origin,
+            nonce: job.admission.nonce,
+            // Admission limits open connections; over a transfer there may be more.
+            max_channels: 0,
+        };
+        Self { machine: ReceiveMachine::new(config), active: 0 }
+    }
+
+    /// A connection takes part; `fresh` ones must show the nonce.
+    pub(super) fn join(&mut self, fresh: bool) -> Result<ChannelId, Fault> {
+        let id = self.machine.add_channel(fresh).map_err(fault)?;
+        self.active += 1;
+        Ok(id)
+    }
+
+    /// A header came; `None` when the connection does not belong here.
+    pub(super) fn header(&mut self, id: ChannelId, header: Header) -> Result<Option<ReceiveStep>, Fault> {
+        match self.machine.header(id, header) {
+            Err(error) if error.is_channel_only() => Ok(None),
+            step => self.ended(step.map_err(fault)?).map(Some),
+        }
+    }
+
+    /// All of a block's payload came.
+    pub(super) fn block_end(&mut self, id: ChannelId) -> Result<ReceiveStep, Fault> {
+        let len = self.machine.payload_left(id);
+        let step = self.machine.payload(id, len).map_err(fault)?;
+        self.ended(step.unwrap_or(ReceiveStep::Header))
+    }
+
+    fn ended(&mut self, step: ReceiveStep) -> Result<ReceiveStep, Fault> {
+        self.active -= u64::from(matches!(step, ReceiveStep::EndOfData { .. }));
+        Ok(step)
+    }
+
+    /// A connection closed; harmless only before it spoke.
+    pub(super) fn closed(&mut self, id: ChannelId) -> Result<(), Fault> {
+        self.active -= 1;
+        self.machine.closed(id).map_err(fault)
+    }
+
+    pub(super) fn is_complete(&self) -> bool {
+        self.machine.is_complete()
+    }
+
+    pub(super) fn eods(&self) -> u64 {
+        self.machine.ends().0
+    }
+
+    /// Whether no open connection can complete the transfer.
+    pub(super) fn is_deserted(&self) -> bool {
+        self.active == 0 && !self.is_complete()
+    }
+
+    /// The fault of a deserted transfer that nobody can join any more.
+    pub(super) fn deserted(&self, can_join: bool) -> Result<(), Fault> {
+        if !self.is_deserted() || can_join {
+            return Ok(());
+        }
+        let detail = match self.machine.ends() {
+            (_, None) => "all data connections ended without EOF".to_owned(),
+            (eods, Some(eodc)) => format!("data connections ended after {eods} of {eodc} EODs"),
+        };
+        Err(Fault::new(FaultCode::ConnectionLost, OP).side(Side::Network).detail(detail))
+    }
+}
+
+/// A close is the network's fault, everything else a breach of the protocol by the sender.
+fn fault(error: ReceiveError) -> Fault {
+    let (code, side) = match error {
+        ReceiveError::ClosedMidBlock | ReceiveError::ClosedBeforeEod | ReceiveError::NoEof => {
+            (FaultCode::ConnectionLost, Side::Network)
+        }
+        ReceiveError::NotExpected => (FaultCode::Internal, Side::Us),
+        _ => (FaultCode::PeerMisbehaved, Side::Peer),
+    };
+    Fault::new(code, OP).side(side).detail(error.to_string())
+}
