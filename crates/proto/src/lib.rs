@@ -4,11 +4,15 @@
 
 pub mod command;
 pub mod eblock;
+pub mod feat;
 pub mod hostport;
 pub mod line;
+pub mod list;
 pub mod marker;
+pub mod mlsx;
 pub mod op;
 pub mod ranges;
 pub mod reply;
 pub mod server;
 pub mod timeval;
+pub mod url;
