@@ -101,7 +101,7 @@ impl LabBuilder {
             host.configure(&self.script(index, host, &edges))?;
         }
         let threads = start(&directions)?;
-        Ok(Lab { hosts, directions, recorder, epoch, _threads: threads })
+        Ok(Lab { _threads: threads, hosts, directions, recorder, epoch })
     }
 
     fn edges(&self) -> Result<Vec<Edge<'_>>> {

@@ -49,11 +49,12 @@ use trace::Recorder;
 
 /// A running laboratory; dropping it ends the links and, once nothing runs in them, the hosts.
 pub struct Lab {
+    /// First, so that the threads end before what they work on.
+    _threads: Threads,
     hosts: Vec<Host>,
     directions: Vec<Arc<Direction>>,
     recorder: Arc<Recorder>,
     epoch: Instant,
-    _threads: Threads,
 }
 
 impl Lab {

@@ -158,6 +158,8 @@ pub(crate) struct Pump {
     ring: Ring,
     overflow: Vec<u8>,
     version: u64,
+    /// Set when the entry fails, which means that its namespace is gone: watching it on would never sleep.
+    entry_gone: bool,
 }
 
 impl Pump {
@@ -165,7 +167,8 @@ impl Pump {
     pub(crate) fn new(direction: Arc<Direction>, index: u64) -> Pump {
         let link = direction.link();
         let ring = Ring::new(link.ring_bytes());
-        Pump { direction, shaper: Shaper::new(link, index), ring, overflow: vec![0; MAX_PACKET_BYTES], version: 0 }
+        let (shaper, overflow) = (Shaper::new(link, index), vec![0; MAX_PACKET_BYTES]);
+        Pump { direction, shaper, ring, overflow, version: 0, entry_gone: false }
     }
 
     /// Moves packets until the other end of `stop` is closed.
@@ -213,8 +216,9 @@ impl Pump {
             let space = self.ring.space();
             let full = space.is_none();
             let space = space.unwrap_or(&mut self.overflow);
-            // A device that fails to read has gone down with its namespace: nothing more will come.
-            let Ok(Some(bytes)) = self.direction.entry.receive(space) else { return count > 0 };
+            let received = self.direction.entry.receive(space);
+            self.entry_gone = received.is_err();
+            let Ok(Some(bytes)) = received else { return count > 0 };
             let frame = &space[..bytes];
             // The kernel's own multicast chatter has no listener; without it, an idle link is silent.
             if is_multicast(ip_part(frame)) {
@@ -236,10 +240,11 @@ impl Pump {
         let timeout =
             wait_ns.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
         let entry = self.direction.entry.as_fd();
-        let mut watched = [PollFd::from_borrowed_fd(entry, PollFlags::IN), PollFd::new(stop, PollFlags::IN)];
+        let mut watched = [PollFd::new(stop, PollFlags::IN), PollFd::from_borrowed_fd(entry, PollFlags::IN)];
+        let watched = &mut watched[..if self.entry_gone { 1 } else { 2 }];
         // An interrupted sleep is a short one.
-        let _ = poll(&mut watched, timeout.as_ref());
-        !watched[1].revents().is_empty()
+        let _ = poll(watched, timeout.as_ref());
+        !watched[0].revents().is_empty()
     }
 }
 
