@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 use whimbrel_proto::server::{LoginOutcome, ServerConfig, ServerControl, ServerEvent};
 
 /// One connection of a transcript.
@@ -98,6 +98,12 @@ impl Connection {
             "transferred" => self.finish(Outcome::Transferred { bytes: 0 }),
             "size" => self.finish(Outcome::Size(number())),
             "checksum" => self.finish(Outcome::Checksum(rest.into())),
+            "modified" => self.finish(Outcome::Modified(rest.parse().expect("seconds"), 0)),
+            "exists" => self.finish(Outcome::Failed(Failure {
+                kind: FailureKind::Exists,
+                text: "there".into(),
+                checksums: None,
+            })),
             "directory" => self.finish(Outcome::Directory(rest.into())),
             other => panic!("unknown answer {other}"),
         }
@@ -169,7 +175,10 @@ transcripts! {
     curl_gets_a_file: "curl.txt",
     guc_puts_with_delayed_passive: "dpput.txt",
     guc_gets_a_tree_over_one_connection: "fastr.txt",
+    ftplib_lists_moves_and_renames: "ftplib.txt",
     guc_gets_a_file: "get.txt",
+    guc_copies_third_party_with_get_and_put: "getput.txt",
+    lftp_mirrors_both_ways: "lftp.txt",
     guc_lists_a_directory: "list.txt",
     guc_copies_a_part: "offlen.txt",
     guc_gets_over_two_channels: "p2get.txt",

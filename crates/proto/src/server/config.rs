@@ -53,6 +53,9 @@ pub struct ServerConfig {
     pub read_only: bool,
     /// Checksums of CKSM, SCKS and SITE STORATTR.
     pub checksums: Vec<ChecksumAlgorithm>,
+    /// Announce GETPUT (the commands work anyway). Default false: on seeing it, globus-url-copy 10.12 stops reusing data
+    /// connections, and dies of a segmentation fault with `-pp`.
+    pub announce_get_put: bool,
     /// Announce REVERSE and let either side of MODE E listen; default true.
     pub reverse: bool,
     /// Announce DCNONCE and accept SITE DCNONCE; default true.
@@ -85,6 +88,7 @@ impl Default for ServerConfig {
             anonymous: false,
             read_only: false,
             checksums: default_checksums(),
+            announce_get_put: false,
             reverse: true,
             data_nonce: true,
             extra_features: Vec::new(),

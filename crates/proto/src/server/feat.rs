@@ -22,7 +22,7 @@ const FACTS: [(&str, bool); 13] = [
 
 /// Features that are always there: GridFTP's labels as the reference server writes them, then those it implements
 /// without saying so, then what everyday clients look for.
-const ALWAYS: [&str; 29] = [
+const ALWAYS: [&str; 28] = [
     "STORATTR",
     "MFMT",
     "WHOAMI",
@@ -39,7 +39,6 @@ const ALWAYS: [&str; 29] = [
     "REST STREAM",
     "MDTM",
     "PASV AllowDelayed;",
-    "GETPUT",
     "SBUF",
     "ABUF",
     "SCKS",
@@ -63,6 +62,9 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
     }
     answer.push(format!("MLST {}", fact_list(facts)));
     ALWAYS.iter().for_each(|feature| answer.push(feature));
+    if config.announce_get_put {
+        answer.push("GETPUT");
+    }
     if config.data_nonce {
         answer.push("DCNONCE");
     }

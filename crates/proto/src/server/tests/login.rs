@@ -116,7 +116,6 @@ fn feat_has_the_lines_clients_look_for_and_checksums_only_after_login() {
         "SBUF",
         "ABUF",
         "SIZE",
-        "GETPUT",
         "PASV AllowDelayed;",
         "MLST Type*;Size*;Modify*;Perm*;Charset;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;UNIX.slink*;X.count;",
         "EPSV",
@@ -131,9 +130,11 @@ fn feat_has_the_lines_clients_look_for_and_checksums_only_after_login() {
     ] {
         assert!(feat.contains(&format!("\r\n {line}\r\n")), "{line}");
     }
-    for absent in ["DCAU", "DCSC", "AUTH"] {
-        assert!(!feat.contains(absent), "{absent} is not there yet");
+    for absent in ["DCAU", "DCSC", "AUTH", "GETPUT"] {
+        assert!(!feat.contains(absent), "{absent} is not announced");
     }
+    let mut peer = Peer::logged_in_with(ServerConfig { announce_get_put: true, ..ServerConfig::default() });
+    assert!(peer.send("FEAT").contains("\r\n GETPUT\r\n"));
 }
 
 #[test]
