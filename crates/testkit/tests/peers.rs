@@ -50,6 +50,32 @@ fn third_party_copies_cross_the_laboratory_between_three_hosts() {
 }
 
 #[test]
+fn the_peers_tiny_third_party_copy_costs_as_many_round_trips_as_is_known() {
+    if !require_root() {
+        return;
+    }
+    let (Some(server), Some(copy)) = (GridftpServer::builder(), peers::url_copy()) else { return };
+    let rtt = Duration::from_millis(100);
+    let lab = Lab::builder().host("client").host("src").host("dst").link("client", "src", Link::new());
+    let lab = lab.mesh(Link::new().rtt(rtt)).build().expect("laboratory");
+    let directory = public_dir().expect("directory");
+    let (from, to) = (directory.path().join("from"), directory.path().join("to"));
+    fs::write(&from, b"1").expect("made");
+    let source = server.clone().on(lab.host("src")).start().expect("started");
+    let sink = server.on(lab.host("dst")).start().expect("started");
+    let copy = copy.on(lab.host("client")).arg(source.url(&from)).arg(sink.url(&to));
+    lab.start_trace();
+    let start = lab.now();
+    let run = copy.run_ok();
+    let trace = lab.trace().during(start, start + run.wall);
+    let (command, wire) = (run.wall.as_secs_f64() / rtt.as_secs_f64(), trace.clone().tcp().round_trips(rtt));
+    println!("{command:.1} round trips from start to exit, {wire:.1} on the wire");
+    assert!((11.0..15.0).contains(&command), "{command}\n{trace}");
+    // The wire is quiet while the program starts, and its last packets may arrive after its exit.
+    assert!((wire - command).abs() < 1.5, "{wire} on the wire, {command} in all\n{trace}");
+}
+
+#[test]
 fn each_data_node_of_a_striped_server_moves_its_share() {
     if !require_root() {
         return;

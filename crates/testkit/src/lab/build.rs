@@ -1,6 +1,6 @@
 //! From a description to running hosts and links.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 use std::fmt::Write as _;
 use std::fs;
 use std::os::fd::OwnedFd;
@@ -241,13 +241,23 @@ fn start(directions: &[Arc<Direction>]) -> Result<Threads> {
 }
 
 /// Admits a congestion control for unprivileged use and in namespaces; the setting is the machine's and is kept.
+///
+/// Admits all others that the kernel has loaded as well, so that two laboratories that do this at once write the same.
 pub(crate) fn allow_congestion_control(name: &str) -> Result<()> {
-    const ALLOWED: &str = "/proc/sys/net/ipv4/tcp_allowed_congestion_control";
-    let allowed = fs::read_to_string(ALLOWED).attempt(|| format!("reading {ALLOWED}"))?;
+    const DIRECTORY: &str = "/proc/sys/net/ipv4";
+    let read = |file: &str| {
+        let path = format!("{DIRECTORY}/{file}");
+        fs::read_to_string(&path).attempt(|| format!("reading {path}"))
+    };
+    let allowed = read("tcp_allowed_congestion_control")?;
     if allowed.split_whitespace().any(|word| word == name) {
         return Ok(());
     }
-    fs::write(ALLOWED, format!("{} {name}", allowed.trim())).attempt(|| format!("adding {name} to {ALLOWED}"))
+    let names = format!("{allowed} {} {name}", read("tcp_available_congestion_control")?);
+    let names: BTreeSet<&str> = names.split_whitespace().collect();
+    let names: Vec<&str> = names.into_iter().collect();
+    let path = format!("{DIRECTORY}/tcp_allowed_congestion_control");
+    fs::write(&path, names.join(" ")).attempt(|| format!("adding {name} to {path}"))
 }
 
 #[cfg(test)]
