@@ -1,5 +1,7 @@
 //! What movers do when something goes wrong.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 mod mover_support;
 
 use std::io::{ErrorKind, Read, Write};

@@ -1,5 +1,7 @@
 //! Listings, descriptions, checksums and commands on names.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 mod mover_support;
 
 use std::os::unix::ffi::OsStrExt;
@@ -170,18 +172,15 @@ fn checksums_cover_the_asked_part_and_know_their_names() {
 fn an_announced_checksum_decides_whether_a_file_is_kept() {
     let mut node = Node::start();
     node.write("source", &pattern(100_000));
-    let right = match node.attach() {
-        mover => node.call(
-            mover,
-            Op::Checksum {
-                algorithm: "SHA256".to_owned(),
-                offset: 0,
-                length: None,
-                path: b"/source".to_vec(),
-                marker_interval: None,
-            },
-        ),
+    let mover = node.attach();
+    let cksm = Op::Checksum {
+        algorithm: "SHA256".to_owned(),
+        offset: 0,
+        length: None,
+        path: b"/source".to_vec(),
+        marker_interval: None,
     };
+    let right = node.call(mover, cksm);
     let Outcome::Checksum(right) = right.done() else { panic!("no checksum") };
     for params in [stream(), extended(2)] {
         let movers = node.pair(&params);

@@ -1,5 +1,7 @@
 //! How fast small files go through: run with `--release --ignored --nocapture`, `TMPDIR` on tmpfs.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 mod mover_support;
 
 use std::time::Instant;

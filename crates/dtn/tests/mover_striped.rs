@@ -1,5 +1,7 @@
 //! Two data nodes that send and receive one file together.
 
+#![allow(missing_docs, clippy::unwrap_used)]
+
 mod mover_support;
 
 use mover_support::{Answer, Node, extended, pattern, receive, send};

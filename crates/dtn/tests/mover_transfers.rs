@@ -1,5 +1,7 @@
 //! Third-party copies between two movers on loopback.
 
+#![allow(missing_docs, clippy::unwrap_used, clippy::single_range_in_vec_init)]
+
 mod mover_support;
 
 use std::time::Duration;

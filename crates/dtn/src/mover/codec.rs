@@ -112,16 +112,6 @@ impl<T: DeserializeOwned> Decoder<T> {
         self.at == self.buffer.len()
     }
 
-    /// Reads once from `source` into the free space; the number of bytes read, 0 at the end.
-    fn fill(&mut self, source: &mut impl Read) -> io::Result<usize> {
-        self.make_room();
-        let filled = self.buffer.len();
-        self.buffer.resize(filled + READ_AHEAD, 0);
-        let result = read_retrying(source, &mut self.buffer[filled..]);
-        self.buffer.truncate(filled + *result.as_ref().unwrap_or(&0));
-        result
-    }
-
     /// Drops what was consumed, without moving bytes for every small message.
     fn make_room(&mut self) {
         if self.is_empty() {
@@ -150,12 +140,13 @@ fn read_retrying(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize>
 pub struct FrameReader<R, T> {
     source: R,
     decoder: Decoder<T>,
+    scratch: Box<[u8]>,
 }
 
 impl<R: Read, T: DeserializeOwned> FrameReader<R, T> {
     /// Reads frames from `source`.
     pub fn new(source: R) -> Self {
-        Self { source, decoder: Decoder::new() }
+        Self { source, decoder: Decoder::new(), scratch: vec![0; READ_AHEAD].into_boxed_slice() }
     }
 
     /// Waits for the next message; `None` when the stream ended between two.
@@ -164,7 +155,9 @@ impl<R: Read, T: DeserializeOwned> FrameReader<R, T> {
             if let Some(message) = self.decoder.next()? {
                 return Ok(Some(message));
             }
-            if self.decoder.fill(&mut self.source)? == 0 {
+            let count = read_retrying(&mut self.source, &mut self.scratch)?;
+            self.decoder.push(&self.scratch[..count]);
+            if count == 0 {
                 return match self.decoder.is_empty() {
                     true => Ok(None),
                     false => Err(CodecError::Truncated),

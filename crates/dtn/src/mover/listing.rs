@@ -6,7 +6,6 @@
 //! `UNIX.slink`) and show one that points nowhere as `slink`, which stock clients skip. Names that
 //! would break a line cannot be told to a client: they are left out, with a line in the log.
 
-use std::collections::VecDeque;
 use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -36,13 +35,13 @@ struct State {
     lines: Box<dyn Iterator<Item = Line> + Send>,
     /// Offset of the first pending byte.
     at: u64,
-    pending: VecDeque<u8>,
+    pending: Vec<u8>,
 }
 
 impl Lines {
     /// Prepares a listing; a missing or unreadable directory fails here.
     pub fn open(connector: Arc<dyn Connector>, spec: &ListSpec) -> Result<Self, Fault> {
-        Ok(Self(Mutex::new(State { lines: lines(connector, spec)?, at: 0, pending: VecDeque::new() })))
+        Ok(Self(Mutex::new(State { lines: lines(connector, spec)?, at: 0, pending: Vec::new() })))
     }
 }
 
@@ -56,14 +55,14 @@ impl BlockSource for Lines {
         }
         while state.pending.len() < buffer.len() {
             match state.lines.next() {
-                Some(line) => state.pending.extend(line?),
+                Some(line) => state.pending.extend_from_slice(&line?),
                 None => break,
             }
         }
         let count = buffer.len().min(state.pending.len());
-        for (to, from) in buffer.iter_mut().zip(state.pending.drain(..count)) {
-            *to = from;
-        }
+        buffer[..count].copy_from_slice(&state.pending[..count]);
+        // What remains is less than a line.
+        state.pending.drain(..count);
         state.at += count as u64;
         Ok(count)
     }

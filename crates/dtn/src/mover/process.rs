@@ -6,7 +6,9 @@ use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
+use socket2::{SockRef, TcpKeepalive};
 use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
 
@@ -14,6 +16,9 @@ use super::codec::{CodecError, FrameReader, FrameWriter};
 use super::message::{DataSettings, FromMover, MoverId, ToMover, VERSION};
 use super::node::Node;
 use super::worker::{Job, Worker};
+
+/// Silence after which a remote front is probed.
+const PROBE_AFTER: Duration = Duration::from_secs(30);
 
 /// Stack of a mover's thread; buffers live on the heap.
 pub(crate) const STACK: usize = 256 << 10;
@@ -40,6 +45,9 @@ pub trait Link: Send + 'static {
     /// This host's address on the way to the front, when the front is on another host.
     fn local_ip(&self) -> Option<IpAddr>;
 
+    /// Ends the stream for whoever waits in it.
+    fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>>;
+
     /// The two directions; dropping both closes the stream.
     fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)>;
 }
@@ -47,6 +55,14 @@ pub trait Link: Send + 'static {
 impl Link for UnixStream {
     fn local_ip(&self) -> Option<IpAddr> {
         None
+    }
+
+    fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            // Fails only when the stream is gone already, which is what was wanted.
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
     }
 
     fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
@@ -60,8 +76,19 @@ impl Link for TcpStream {
         self.local_addr().ok().map(|addr| addr.ip().to_canonical())
     }
 
+    fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>> {
+        let stream = self.try_clone()?;
+        Ok(Box::new(move || {
+            // Fails only when the stream is gone already, which is what was wanted.
+            let _ = stream.shutdown(Shutdown::Both);
+        }))
+    }
+
     fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
         self.set_nodelay(true)?;
+        // A front whose host died says nothing: the kernel must find out.
+        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 3);
+        SockRef::from(&self).set_tcp_keepalive(&probes)?;
         let writer = self.try_clone()?;
         Ok((Box::new(self), Box::new(writer)))
     }
@@ -75,7 +102,7 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    let link_ip = link.local_ip();
+    let (link_ip, close) = (link.local_ip(), link.closer().map_err(CodecError::Io)?);
     let (source, sink) = link.halves().map_err(CodecError::Io)?;
     let mut reader = FrameReader::new(source);
     let writer = FrameWriter::new(sink);
@@ -89,6 +116,10 @@ where
     writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
     let mut process = Process::new(node);
     let result = process.run(&mut reader);
+    if !process.draining {
+        // Nobody reads any more: a mover that waits to be heard must not keep the process.
+        close();
+    }
     process.end();
     result
 }
@@ -100,16 +131,8 @@ where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault> + Send + 'static,
 {
     let (near, far) = UnixStream::pair()?;
-    let thread = thread::Builder::new().name("data-process".to_owned()).stack_size(STACK).spawn(move || {
-        // Copies of the descriptor elsewhere must not keep the stream open after the end.
-        let closer = far.try_clone();
-        let result = serve(far, connect);
-        if let Ok(stream) = closer {
-            // The other side may have closed it already.
-            let _ = stream.shutdown(Shutdown::Both);
-        }
-        result
-    })?;
+    let builder = thread::Builder::new().name("data-process".to_owned()).stack_size(STACK);
+    let thread = builder.spawn(move || serve(far, connect))?;
     Ok((near, thread))
 }
 

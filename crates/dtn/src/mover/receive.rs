@@ -55,10 +55,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         let fault = Fault::new(FaultCode::NotSupported, "append over several nodes");
         return Err(fault.into());
     }
-    if let Some((seconds, nanoseconds)) = spec.modified {
-        // Refused before anything is moved.
-        timestamp(seconds, nanoseconds)?;
-    }
+    check_promises(spec)?;
     let mut file = match joined {
         Some(session) => File::join(task.node, spec, session)?,
         None => File::begin(task.node, spec)?,
@@ -79,6 +76,17 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
     Ok(Some(Outcome::Transferred { bytes }))
+}
+
+/// What could only fail at the end is refused before anything is moved.
+fn check_promises(spec: &ReceiveSpec) -> Result<(), Fault> {
+    if let Some((seconds, nanoseconds)) = spec.modified {
+        timestamp(seconds, nanoseconds)?;
+    }
+    if let Some((algorithm, _)) = &spec.expected_checksum {
+        algorithm.parse::<digest::Algorithm>()?;
+    }
+    Ok(())
 }
 
 /// Completes a receive that several nodes carried out.

@@ -134,7 +134,8 @@ fn transmit(
     let reused = task.session.acquire(Way::Out)?.reused();
     task.reporter.notice(Notice::Opened { reused, unique_name: None });
     let markers = Markers::performance(task, interval, &transfer.progress);
-    if !reused || work.what.bytes().is_none_or(|bytes| bytes > AT_ONE_STROKE) {
+    // A notice at an interval must not overtake the first one.
+    if !reused || interval.is_some() || work.what.bytes().is_none_or(|bytes| bytes > AT_ONE_STROKE) {
         task.reporter.flush();
     }
     let sent = over_handle(task, work, &mut transfer);
@@ -332,6 +333,7 @@ mod tests {
     }
 
     #[test]
+    #[allow(clippy::single_range_in_vec_init)]
     fn stripes_cover_everything_once_in_both_layouts() {
         for layout in [Layout::Blocked { block_size: 7 }, Layout::Partitioned] {
             let missing: RangeSet = [5..40, 50..100].into_iter().collect();

@@ -1,7 +1,7 @@
 //! Drives data processes over the mover protocol, as a front would.
 
 // Each test binary uses its own part of this.
-#![allow(dead_code)]
+#![allow(dead_code, missing_docs, clippy::unwrap_used)]
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
