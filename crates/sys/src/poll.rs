@@ -45,9 +45,7 @@ impl Wake {
 
     fn with_flags(flags: EventfdFlags) -> io::Result<Self> {
         let flags = flags | EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
-        Ok(Self {
-            fd: eventfd(0, flags)?,
-        })
+        Ok(Self { fd: eventfd(0, flags)? })
     }
 
     /// Makes the descriptor readable.

@@ -1,14 +1,12 @@
 //! Socket options and the calls that move bytes through sockets.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::mem::size_of;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, recvmsg, send,
-    sendmsg, sockopt,
+    RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, recvmsg, send, sendmsg, sockopt,
 };
 
 /// Sends small segments at once instead of waiting for acknowledgements (`TCP_NODELAY`).
@@ -69,28 +67,6 @@ pub fn set_quickack(fd: impl AsFd, on: bool) -> io::Result<()> {
     Ok(sockopt::set_tcp_quickack(fd, on)?)
 }
 
-/// Reports the socket readable only with `bytes` waiting, or at end of file (`SO_RCVLOWAT`).
-///
-/// Saves wake-ups on bulk data. Danger: never ask for more than the peer is sure to send.
-pub fn set_recv_low_water(fd: impl AsFd, bytes: usize) -> io::Result<()> {
-    let value = libc::c_int::try_from(bytes).unwrap_or(libc::c_int::MAX);
-    // SAFETY: the pointer and the length describe one live `c_int`, which the call only reads.
-    let result = unsafe {
-        libc::setsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::SOL_SOCKET,
-            libc::SO_RCVLOWAT,
-            (&raw const value).cast(),
-            size_of::<libc::c_int>() as libc::socklen_t,
-        )
-    };
-    if result == 0 {
-        Ok(())
-    } else {
-        Err(io::Error::last_os_error())
-    }
-}
-
 /// Sends from several pieces in one call, never raising `SIGPIPE`.
 ///
 /// `more` tells the kernel that the next bytes follow at once (`MSG_MORE`): it then fills segments.
@@ -111,11 +87,7 @@ pub fn send_vectored(fd: impl AsFd, pieces: &[IoSlice<'_>], more: bool) -> io::R
 }
 
 fn send_flags(more: bool) -> SendFlags {
-    if more {
-        SendFlags::NOSIGNAL | SendFlags::MORE
-    } else {
-        SendFlags::NOSIGNAL
-    }
+    if more { SendFlags::NOSIGNAL | SendFlags::MORE } else { SendFlags::NOSIGNAL }
 }
 
 /// Receives into several pieces in order; 0 means that the peer has closed its side.
@@ -124,13 +96,8 @@ pub fn recv_vectored(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> io::Result
     loop {
         let received = match pieces {
             [piece] => recv(fd, &mut **piece, RecvFlags::empty()).map(|(read, _)| read),
-            _ => recvmsg(
-                fd,
-                pieces,
-                &mut RecvAncillaryBuffer::default(),
-                RecvFlags::empty(),
-            )
-            .map(|message| message.bytes),
+            _ => recvmsg(fd, pieces, &mut RecvAncillaryBuffer::default(), RecvFlags::empty())
+                .map(|message| message.bytes),
         };
         match received {
             Err(Errno::INTR) => {}
@@ -142,12 +109,7 @@ pub fn recv_vectored(fd: impl AsFd, pieces: &mut [IoSliceMut<'_>]) -> io::Result
 /// Lets the kernel send `len` bytes of `file` from `offset`; 0 means that the file ends there.
 ///
 /// `SIGPIPE` must be ignored by the process (as every Rust program does).
-pub fn sendfile(
-    socket: impl AsFd,
-    file: BorrowedFd<'_>,
-    offset: u64,
-    len: usize,
-) -> io::Result<usize> {
+pub fn sendfile(socket: impl AsFd, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
     let socket = socket.as_fd();
     let mut at = offset;
     loop {
@@ -166,7 +128,6 @@ pub fn shutdown_write(fd: impl AsFd) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::io::Write;
     use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (TcpStream, TcpStream) {
@@ -204,24 +165,7 @@ mod tests {
         let mut into = [IoSliceMut::new(&mut first), IoSliceMut::new(&mut second)];
         assert_eq!(recv_vectored(&server, &mut into).expect("recv"), 11);
         assert_eq!((&first[..], &second[..5]), (&b"headpa"[..], &b"yload"[..]));
-        assert_eq!(
-            recv_vectored(&server, &mut [IoSliceMut::new(&mut first)]).expect("recv"),
-            0
-        );
-    }
-
-    #[test]
-    fn a_low_water_mark_hides_fewer_bytes() {
-        use crate::poll::{PollFd, PollFlags, wait};
-        let (mut client, server) = pair();
-        set_recv_low_water(&server, 10).expect("low water");
-        client.write_all(b"12345").expect("write");
-        let mut fds = [PollFd::new(&server, PollFlags::IN)];
-        let brief = Some(Duration::from_millis(20));
-        assert_eq!(wait(&mut fds, brief).expect("poll"), 0);
-        client.write_all(b"67890").expect("write");
-        let long = Some(Duration::from_secs(10));
-        assert_eq!(wait(&mut fds, long).expect("poll"), 1);
+        assert_eq!(recv_vectored(&server, &mut [IoSliceMut::new(&mut first)]).expect("recv"), 0);
     }
 
     #[test]

@@ -107,13 +107,7 @@ pub fn tcp_info(fd: impl AsFd) -> io::Result<TcpInfo> {
     let mut len = size_of::<Raw>() as libc::socklen_t;
     // SAFETY: the kernel writes at most `len` bytes, the size of `raw`, and updates `len`.
     let result = unsafe {
-        libc::getsockopt(
-            fd.as_fd().as_raw_fd(),
-            libc::IPPROTO_TCP,
-            libc::TCP_INFO,
-            (&raw mut raw).cast(),
-            &raw mut len,
-        )
+        libc::getsockopt(fd.as_fd().as_raw_fd(), libc::IPPROTO_TCP, libc::TCP_INFO, (&raw mut raw).cast(), &raw mut len)
     };
     if result != 0 {
         return Err(io::Error::last_os_error());
@@ -128,11 +122,7 @@ impl From<&Raw> for TcpInfo {
             rtt: micros(raw.rtt),
             rtt_var: micros(raw.rttvar),
             // The kernel says `u32::MAX` before the first sample.
-            min_rtt: micros(if raw.min_rtt == u32::MAX {
-                0
-            } else {
-                raw.min_rtt
-            }),
+            min_rtt: micros(if raw.min_rtt == u32::MAX { 0 } else { raw.min_rtt }),
             retransmits: raw.total_retrans,
             lost: raw.lost,
             cwnd: raw.snd_cwnd,
@@ -173,8 +163,7 @@ mod tests {
     #[test]
     fn counts_the_bytes_of_a_live_connection() {
         let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
-        let mut client =
-            TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let mut client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
         let mut server = listener.accept().expect("accept").0;
         client.write_all(&[1; 1000]).expect("write");
         server.read_exact(&mut [0; 1000]).expect("read");

@@ -51,13 +51,6 @@ pub trait DataChannel: Send {
         false
     }
 
-    /// Wakes the receiver only with `bytes` waiting, or at the end; a hint.
-    ///
-    /// Danger: ask only for what the peer has promised to send.
-    fn set_recv_low_water(&mut self, bytes: usize) {
-        let _ = bytes;
-    }
-
     /// Ends the sending side; the peer reads end of file after what is under way.
     fn shutdown(&mut self) -> io::Result<()>;
 

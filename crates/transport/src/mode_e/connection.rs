@@ -1,10 +1,16 @@
 //! A data channel with what MODE E must remember between transfers.
 
 use std::fmt;
+use std::io::{self, ErrorKind, IoSlice};
+use std::time::{Duration, Instant};
 
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::eblock::{self, HEADER_LEN};
+use whimbrel_sys::poll::PollFlags;
 
+use crate::cancel::{Cancel, timed_out};
 use crate::channel::DataChannel;
+use crate::tcp::Listener;
 
 /// One-time proof that a data connection belongs to a transfer.
 ///
@@ -41,6 +47,103 @@ impl Connection {
     /// The channel below, for its addresses and counters.
     pub fn channel(&self) -> &dyn DataChannel {
         self.channel.as_ref()
+    }
+}
+
+/// Longest a new connection may take to prove itself to [`accept`]; strangers are heard one by one.
+const GREETING_TIME: Duration = Duration::from_secs(5);
+const GREET: &str = "present the nonce";
+const ADMIT: &str = "wait for the nonce";
+
+impl Connection {
+    /// Presents `nonce` at once: for a receiver that connects to a sender (reverse direction), where
+    /// no data of its own will carry it.
+    pub fn greet(&mut self, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
+        let greeting = nonce_blocks(nonce);
+        let deadline = Instant::now() + timeout;
+        let mut sent = 0;
+        while sent < greeting.len() {
+            match self.channel.send_vectored(&[IoSlice::new(&greeting[sent..])], false) {
+                Ok(taken) => sent += taken,
+                Err(error) => self.await_io(error, PollFlags::OUT, deadline, cancel, GREET)?,
+            }
+        }
+        self.greeted = true;
+        Ok(())
+    }
+
+    /// Requires what [`Connection::greet`] sends; otherwise fails with `DataPeerRejected`,
+    /// `ConnectionLost` or `TimedOut`, and the connection is to be dropped.
+    pub fn require_greeting(&mut self, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
+        let mut greeting = [0; NONCE_BLOCKS_LEN];
+        let deadline = Instant::now() + timeout;
+        let mut have = 0;
+        while have < greeting.len() {
+            match self.channel.recv(&mut greeting[have..]) {
+                Ok(0) => return Err(self.fault(FaultCode::ConnectionLost, ADMIT)),
+                Ok(received) => have += received,
+                Err(error) => self.await_io(error, PollFlags::IN, deadline, cancel, ADMIT)?,
+            }
+        }
+        // Every byte is compared, so that time tells nothing about the first wrong one.
+        let pairs = greeting.iter().zip(nonce_blocks(nonce));
+        if pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0 {
+            return Err(self.fault(FaultCode::DataPeerRejected, ADMIT));
+        }
+        self.greeted = true;
+        Ok(())
+    }
+
+    fn await_io(
+        &self,
+        error: io::Error,
+        interest: PollFlags,
+        deadline: Instant,
+        cancel: &Cancel,
+        op: &str,
+    ) -> Result<(), Fault> {
+        if error.kind() != ErrorKind::WouldBlock {
+            return Err(Fault::from_io(error, op).side(Side::Network));
+        }
+        let left = deadline.saturating_duration_since(Instant::now());
+        let flags = self.channel.poll_flags(interest);
+        if left.is_zero() || !cancel.wait_for(self.channel.as_fd(), flags, Some(left), op)? {
+            return Err(self.fault(FaultCode::TimedOut, op));
+        }
+        Ok(())
+    }
+
+    fn fault(&self, code: FaultCode, op: &str) -> Fault {
+        let peer = self.channel.peer_addr();
+        Fault::new(code, op).side(Side::Peer).subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
+    }
+}
+
+/// Takes the next connection for a sender that listens (reverse direction); with a nonce, the next
+/// one that proves itself. Fails with `TimedOut` or `Cancelled`.
+///
+/// Danger: without a nonce, whoever connects first gets the data.
+pub fn accept(
+    listener: &Listener,
+    nonce: Option<&Nonce>,
+    timeout: Duration,
+    cancel: &Cancel,
+) -> Result<Connection, Fault> {
+    let deadline = Instant::now() + timeout;
+    loop {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let mut connection = Connection::new(Box::new(listener.accept(left, cancel)?));
+        let Some(nonce) = nonce else {
+            return Ok(connection);
+        };
+        match connection.require_greeting(nonce, left.min(GREETING_TIME), cancel) {
+            Ok(()) => return Ok(connection),
+            Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
+            Err(fault) => tracing::warn!("data connection turned away: {fault}"),
+        }
+        if Instant::now() >= deadline {
+            return Err(timed_out(ADMIT, timeout));
+        }
     }
 }
 

@@ -565,3 +565,26 @@ fn a_rate_limit_is_shared_by_all_channels() {
     received.expect("received");
     assert!(sink.0.into_inner().expect("lock") == source);
 }
+
+#[test]
+fn a_listening_sender_serves_only_who_shows_the_nonce() {
+    let listener = local_listener();
+    let (out, inn) = (End::new(2, 1), End::new(2, 1));
+    let long = Duration::from_secs(10);
+    let mut stranger = dial(&listener, &inn.cancel);
+    let wrong = stranger.greet(b"a guess, no more", long, &inn.cancel);
+    wrong.expect("sent");
+    let gone = dial(&listener, &inn.cancel);
+    drop(gone);
+    let mut receiver = dial(&listener, &inn.cancel);
+    receiver.greet(&NONCE, long, &inn.cancel).expect("sent");
+    let mut from = vec![accept(&listener, Some(&NONCE), long, &out.cancel).expect("the third")];
+    let (source, wanted, sink) = (data(MIB), all(MIB), Memory::default());
+    let (mut send_job, mut receive_job) = (out.send_job(&source, &wanted), inn.receive_job(&sink));
+    (send_job.nonce, receive_job.admission.nonce) = (Some(NONCE), Some(NONCE));
+    let mut to = vec![receiver];
+    let (sent, received) = transfer(&send_job, &receive_job, &mut from, &mut to);
+    sent.expect("sent");
+    received.expect("received");
+    assert!(sink.0.into_inner().expect("lock") == source);
+}

@@ -83,7 +83,6 @@ pub struct TcpChannel {
     local: SocketAddr,
     sent: u64,
     received: u64,
-    low_water: usize,
 }
 
 impl TcpChannel {
@@ -94,7 +93,7 @@ impl TcpChannel {
             Ok((canonical(stream.peer_addr()?), canonical(stream.local_addr()?)))
         };
         let (peer, local) = prepare().map_err(|error| Fault::from_io(error, "open data channel"))?;
-        Ok(Self { stream, peer, local, sent: 0, received: 0, low_water: 1 })
+        Ok(Self { stream, peer, local, sent: 0, received: 0 })
     }
 
     /// What the kernel knows about the connection; zeros when it cannot say.
@@ -133,14 +132,6 @@ impl DataChannel for TcpChannel {
 
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
-    }
-
-    fn set_recv_low_water(&mut self, bytes: usize) {
-        let bytes = bytes.max(1);
-        // Only a hint: where it cannot be set, the receiver just wakes more often.
-        if bytes != self.low_water && socket::set_recv_low_water(&self.stream, bytes).is_ok() {
-            self.low_water = bytes;
-        }
     }
 
     fn shutdown(&mut self) -> io::Result<()> {
