@@ -122,6 +122,10 @@ fn admit(
     if let Err(error) = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
         tracing::debug!(%peer, %error, "no keepalive");
     }
+    // Clients send ABOR as urgent data (RFC 959 §4.1.3); its bytes belong to the command line.
+    if let Err(error) = socket2::SockRef::from(&stream).set_out_of_band_inline(true) {
+        tracing::debug!(%peer, %error, "no SO_OOBINLINE");
+    }
     let ends = Ends { peer: Some(canonical(peer)), local: stream.local_addr().ok().map(canonical) };
     tracing::info!(%peer, "control connection");
     let (server, drain) = (server.clone(), drain.clone());

@@ -76,10 +76,11 @@ impl Server {
     }
 
     /// Settings of a new connection's control machine.
-    pub fn control_config(&self, _local: Option<SocketAddr>) -> ServerConfig {
+    pub fn control_config(&self, local: Option<SocketAddr>) -> ServerConfig {
         ServerConfig {
             host: self.host.clone(),
             banner: self.config.banner.clone(),
+            control_address: self.config.data_address.or(local.map(|address| address.ip())),
             login_timeout: self.config.login_timeout(),
             idle_timeout: self.config.idle_timeout(),
             anonymous: self.config.anonymous,
