@@ -58,7 +58,7 @@ pub fn format_port(address: SocketAddr) -> Option<String> {
 
 /// Parses `<d>family<d>address<d>port<d>`, any printable delimiter (RFC 2428 §2).
 pub fn parse_eprt(text: &[u8]) -> Result<SocketAddr, AddressError> {
-    let (family, address, port) = split_delimited(text)?;
+    let [family, address, port] = split_delimited(text)?;
     let family = decimal(family, u32::from(u16::MAX)).ok_or(AddressError::Form)?;
     let port = parse_nonzero_port(port)?;
     let address = std::str::from_utf8(address).map_err(|_| AddressError::Form)?;
@@ -71,7 +71,7 @@ pub fn parse_eprt(text: &[u8]) -> Result<SocketAddr, AddressError> {
 }
 
 /// The three fields between four equal delimiters.
-fn split_delimited(text: &[u8]) -> Result<(&[u8], &[u8], &[u8]), AddressError> {
+fn split_delimited(text: &[u8]) -> Result<[&[u8]; 3], AddressError> {
     let (&delimiter, rest) = text.split_first().ok_or(AddressError::Form)?;
     // RFC 2428 §2: "The delimiter character MUST be one of the ASCII characters in range 33-126 inclusive".
     if !(33..=126).contains(&delimiter) {
@@ -79,7 +79,7 @@ fn split_delimited(text: &[u8]) -> Result<(&[u8], &[u8], &[u8]), AddressError> {
     }
     let mut fields = rest.split(|&b| b == delimiter);
     match (fields.next(), fields.next(), fields.next(), fields.next(), fields.next()) {
-        (Some(family), Some(address), Some(port), Some(b""), None) => Ok((family, address, port)),
+        (Some(family), Some(address), Some(port), Some(b""), None) => Ok([family, address, port]),
         _ => Err(AddressError::Form),
     }
 }
@@ -170,7 +170,7 @@ fn in_parentheses(text: &[u8]) -> Option<&[u8]> {
 fn parse_229(text: &[u8]) -> Result<Passive, AddressError> {
     let inner = in_parentheses(text).ok_or(AddressError::Form)?;
     match split_delimited(inner)? {
-        (_, b"", port) => parse_nonzero_port(port).map(Passive::Port),
+        [_, b"", port] => parse_nonzero_port(port).map(Passive::Port),
         _ => parse_eprt(inner).map(|address| Passive::Addresses(vec![address])),
     }
 }

@@ -2,6 +2,7 @@
 //!
 //! Nothing here reads a socket, a file or a clock: bytes and times are arguments, bytes and events are results.
 
+pub mod client;
 pub mod command;
 pub mod eblock;
 pub mod feat;

@@ -231,6 +231,7 @@ fn one_node_announces_the_ends_of_all() {
 }
 
 #[test]
+#[allow(clippy::single_range_in_vec_init)]
 fn layouts_deal_as_the_reference_server_does() {
     let pieces = |layout, index| {
         let stripe = Stripe { index, count: 2, layout, size: 100 };
