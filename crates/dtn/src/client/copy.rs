@@ -14,12 +14,12 @@ use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
 use whimbrel_engine::tune::{self, Fixed, TuneInput, Tuning};
-use whimbrel_engine::{Fault, Side};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Mode, Op, OpId};
 
 use super::end::described;
 use super::options::{CopyOptions, Jobs, Place};
-use super::pair::{DataWish, Early, Role, fresh_nonce, params};
+use super::pair::{DataWish, Early, Role, fresh_nonce, listening, params};
 use super::plan::{Known, Planning};
 use super::remote::Remote;
 use super::shared::{Route, Shared};
@@ -156,10 +156,24 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
             true => None,
             false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
         };
-        early = nonce.zip(ops.get(1)).map(|(nonce, &passive)| Early { passive, nonce });
+        if let Some((nonce, &passive)) = nonce.zip(ops.get(1)) {
+            early = early_listener(remote, passive, nonce).await?;
+        }
     }
     let opened = Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
     Ok(Preparation { opened: Some(opened), known, control_rtt, can_pipeline: options.session.pipelined })
+}
+
+/// The listener of the first flight; `None` when the server has no extended block mode, say.
+async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
+    match remote.finish(passive).await {
+        Ok(outcome) => {
+            let nonce = remote.nonce_accepted().then_some(nonce);
+            Ok(Some(Early { addresses: listening(outcome)?, nonce }))
+        }
+        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => Err(fault.side_if_unknown(Side::Destination)),
+        Err(_) => Ok(None),
+    }
 }
 
 fn facts(place: &Place) -> Op {
@@ -169,7 +183,7 @@ fn facts(place: &Place) -> Op {
 async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Result<Option<Object>, Fault> {
     match described(remote.finish(op).await, &place.path, false) {
         // Some servers refuse MLST of what others can describe: planning asks by other means.
-        Err(fault) if fault.code == whimbrel_engine::FaultCode::NotSupported => Ok(None),
+        Err(fault) if fault.code == FaultCode::NotSupported => Ok(None),
         result => result.map_err(|fault| fault.side_if_unknown(side)),
     }
 }

@@ -8,8 +8,9 @@ use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
 
 use super::data;
 use super::facts::{self, Entry, Owner};
-use super::local::Local;
+use super::local::{Local, LocalData, LocalOptions};
 use super::remote::{EndEvent, Remote};
+use super::target::{SessionOptions, Target};
 
 /// Objects handed over at once by a listing.
 const BATCH: usize = 512;
@@ -26,6 +27,14 @@ pub enum End {
 }
 
 impl End {
+    /// One end for questions and small commands: a session with `target`, or this host.
+    pub async fn open(target: Option<&Target>, session: &SessionOptions, local: &LocalOptions) -> Result<Self, Fault> {
+        match target {
+            Some(target) => Ok(Self::Remote(Box::new(Remote::dial(target, session, &[]).await?.0))),
+            None => Ok(Self::Local(LocalData::start(local).await?.attach(None)?)),
+        }
+    }
+
     /// Hands over an operation without waiting.
     pub fn submit(&mut self, op: Op) -> Result<OpId, Fault> {
         match self {

@@ -14,6 +14,7 @@ mod plan;
 mod shared;
 mod worker;
 
+pub mod check;
 pub mod copy;
 pub mod end;
 pub mod features;

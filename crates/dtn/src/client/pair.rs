@@ -37,13 +37,13 @@ pub struct DataWish {
     pub stripe: bool,
 }
 
-/// A listener that was asked for ahead, in the first flight of commands.
-#[derive(Debug, Clone, Copy)]
+/// A listener that the destination opened ahead, asked for in the first flight of commands.
+#[derive(Debug, Clone)]
 pub struct Early {
-    /// The operation at the destination.
-    pub passive: OpId,
-    /// The nonce sent with it.
-    pub nonce: [u8; 16],
+    /// Where it listens.
+    pub addresses: Vec<SocketAddr>,
+    /// The nonce it demands, if it took one.
+    pub nonce: Option<[u8; 16]>,
 }
 
 /// Data connections that stand or will be made by the next transfer.
@@ -128,34 +128,15 @@ impl Pair {
 
     async fn listen(&mut self, role: Role, mode: Mode, wish: DataWish) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
         let own = self.own_pair();
-        if let Some(early) = self.early.take()
-            && let Some(result) = self.take_early(early, role, mode, own).await?
-        {
-            return Ok(result);
+        let fits = |early: &Early| role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
+        if let Some(early) = self.early.take().filter(fits) {
+            return Ok((early.addresses, early.nonce));
         }
         let nonce = own.then(fresh_nonce).transpose()?;
         let striped = wish.stripe && self.end(role).remote().is_some() && mode == Mode::Extended;
         let passive = Op::Passive { striped, family: None, params: params(mode, wish, nonce) };
         let addresses = listening(self.end(role).run(passive).await?)?;
         Ok((addresses, nonce))
-    }
-
-    /// The early listener, if it fits what is known now.
-    async fn take_early(
-        &mut self,
-        early: Early,
-        role: Role,
-        mode: Mode,
-        own: bool,
-    ) -> Result<Option<(Vec<SocketAddr>, Option<[u8; 16]>)>, Fault> {
-        let End::Remote(remote) = &mut self.destination else { return Ok(None) };
-        let answer = remote.finish(early.passive).await;
-        let fits = role == Role::Destination && mode == Mode::Extended && remote.nonce_accepted() == own;
-        match answer {
-            Ok(outcome) if fits => Ok(Some((listening(outcome)?, own.then_some(early.nonce)))),
-            Err(fault) if fault.code == FaultCode::ConnectionLost => Err(fault),
-            _ => Ok(None),
-        }
     }
 
     /// The next event of either end. Cancel safe.
@@ -167,7 +148,8 @@ impl Pair {
     }
 }
 
-fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
+/// The addresses in the answer to `Passive`.
+pub fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
     match outcome {
         Outcome::Listening(addresses) if !addresses.is_empty() => Ok(addresses),
         _ => Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer).detail("no address in the answer")),
