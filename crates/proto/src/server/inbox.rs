@@ -55,6 +55,8 @@ pub(super) struct Inbox {
     partial: Vec<u8>,
     /// The line being read is above the limit and is dropped up to its end.
     overlong: bool,
+    /// The LF of an ABOR that was taken without it may still come.
+    late_lf: bool,
     waiting: VecDeque<Line>,
     waiting_bytes: usize,
 }
@@ -64,6 +66,9 @@ impl Inbox {
     ///
     /// CRLF ends a line (RFC 959 §5.3). A bare LF does too: the reference server waits forever instead.
     pub(super) fn feed(&mut self, bytes: &[u8], max_line: usize) -> (Option<Line>, usize) {
+        if std::mem::take(&mut self.late_lf) && bytes.first() == Some(&b'\n') {
+            return (None, 1);
+        }
         let Some(end) = bytes.iter().position(|&b| b == b'\n') else {
             self.extend(bytes, max_line);
             return (None, bytes.len());
@@ -79,6 +84,20 @@ impl Inbox {
             Line::Whole(without_telnet_prefix(std::mem::take(&mut self.partial)))
         };
         (Some(line), end + 1)
+    }
+
+    /// ABOR as soon as its CR is there, when nothing more has arrived.
+    ///
+    /// Clients send the line as urgent data (RFC 959 §4.1.3), and then its last byte, the LF, may be read late or never.
+    pub(super) fn urgent_abort(&mut self) -> Option<Line> {
+        let start = self.partial.len().checked_sub(5)?;
+        let is_abort = self.partial[start..].eq_ignore_ascii_case(b"ABOR\r");
+        if !is_abort || without_telnet_prefix(self.partial.clone()).len() != 5 {
+            return None;
+        }
+        self.partial.clear();
+        self.late_lf = true;
+        Some(Line::Whole(b"ABOR".to_vec()))
     }
 
     fn extend(&mut self, bytes: &[u8], limit: usize) {
@@ -213,6 +232,28 @@ mod tests {
         assert_eq!(inbox.feed(b"\xff\xf4\xf2ABOR\r\n", 100).0, Some(whole("ABOR")));
         assert_eq!(inbox.feed(b"\xff\xfb\x01NOOP\r\n", 100).0, Some(whole("NOOP")));
         assert_eq!(inbox.feed(b"\xff\xfb\r\n", 100).0, Some(whole("")));
+    }
+
+    #[test]
+    fn an_abor_is_taken_at_its_cr_and_its_lf_may_come_late_or_never() {
+        let mut inbox = Inbox::default();
+        for after in [&b"\nNOOP\r\n"[..], b"NOOP\r\n"] {
+            assert_eq!(inbox.feed(b"\xff\xf4\xff\xf2abor\r", 100).0, None);
+            assert_eq!(inbox.urgent_abort(), Some(whole("ABOR")));
+            assert_eq!(inbox.urgent_abort(), None);
+            let mut rest = after;
+            let line = loop {
+                let (line, used) = inbox.feed(rest, 100);
+                rest = &rest[used..];
+                if line.is_some() {
+                    break line;
+                }
+            };
+            assert_eq!((line, rest), (Some(whole("NOOP")), &b""[..]));
+        }
+        assert_eq!(inbox.feed(b"RETR ABOR\r", 100).0, None);
+        assert_eq!(inbox.urgent_abort(), None, "the name of a file is no command");
+        assert_eq!(inbox.feed(b"\n", 100).0, Some(whole("RETR ABOR")));
     }
 
     #[test]

@@ -84,6 +84,11 @@ impl ServerControl {
                 self.take_line(now, line);
             }
         }
+        if self.closing.is_none()
+            && let Some(line) = self.inbox.urgent_abort()
+        {
+            self.take_line(now, line);
+        }
     }
 
     /// The client closed its side: the same as ABOR and QUIT (RFC 959 §4.1.1), unless QUIT already waits.

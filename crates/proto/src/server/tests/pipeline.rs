@@ -56,6 +56,21 @@ fn abor_that_comes_too_late_leaves_the_226_of_the_transfer() {
 }
 
 #[test]
+fn an_urgent_abor_whose_lf_is_lost_still_aborts() {
+    let mut peer = Peer::logged_in();
+    peer.passive();
+    peer.send("RETR /f");
+    let (id, _) = peer.op();
+    peer.notice(id, OPENED);
+    peer.send_bytes(b"ABOR\r");
+    assert_eq!(peer.events, [ServerEvent::Abort { id }]);
+    let reply = peer.finish(id, failed(FailureKind::Aborted, "stopped"));
+    assert_eq!(reply, "426 Transfer aborted.\r\n226 Abort successful.\r\n");
+    assert_eq!(peer.send_bytes(b"\n"), "");
+    assert_eq!(peer.send("NOOP"), "200 NOOP command successful.\r\n");
+}
+
+#[test]
 fn abor_cancels_the_transfers_pipelined_before_it_and_nothing_else() {
     let mut peer = Peer::logged_in();
     peer.send("MODE E");
