@@ -23,8 +23,9 @@ mod report;
 mod send;
 mod session;
 mod stats;
+mod stdio;
 mod ticker;
 mod transfer;
 mod worker;
 
-pub use process::{ServeError, serve, spawn_in_process};
+pub use process::{ServeError, serve, serve_overridden, serve_standard_input, spawn_in_process};

@@ -10,11 +10,12 @@ use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
 use whimbrel_connector::Connector;
-use whimbrel_engine::Fault;
+use whimbrel_engine::{Fault, FaultCode};
 
 use super::codec::{CodecError, FrameReader, FrameWriter};
-use super::message::{DataSettings, FromMover, MoverId, ToMover, VERSION};
+use super::message::{DataSettings, FromMover, MoverId, NodeOverrides, ToMover, VERSION};
 use super::node::Node;
+pub use super::stdio::serve_standard_input;
 use super::worker::{Job, Worker};
 
 /// Silence after which a remote front is probed.
@@ -38,6 +39,16 @@ pub enum ServeError {
     /// Storage or another resource could not be prepared.
     #[error(transparent)]
     Setup(Fault),
+}
+
+impl ServeError {
+    /// For callers that speak of faults.
+    pub fn into_fault(self) -> Fault {
+        match self {
+            Self::Setup(fault) => fault,
+            other => Fault::new(FaultCode::NodeLost, "serve front").detail(other.to_string()),
+        }
+    }
 }
 
 /// A stream that can be read by one thread while others write.
@@ -102,6 +113,14 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
+    serve_overridden(link, NodeOverrides::default(), connect)
+}
+
+/// Like [`serve`], on a host that decides some settings for itself.
+pub fn serve_overridden<C>(link: impl Link, own: NodeOverrides, connect: C) -> Result<(), ServeError>
+where
+    C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
+{
     let (link_ip, close) = (link.local_ip(), link.closer().map_err(CodecError::Io)?);
     let (source, sink) = link.halves().map_err(CodecError::Io)?;
     let mut reader = FrameReader::new(source);
@@ -109,10 +128,9 @@ where
     let Some(settings) = greeting(&mut reader, &writer)? else {
         return Ok(());
     };
-    let node = match connect(&settings).and_then(|c| Node::new(*settings, c, writer.clone(), link_ip)) {
-        Ok(node) => Arc::new(node),
-        Err(fault) => return Err(ServeError::Setup(fault)),
-    };
+    let settings = settings.overridden(own);
+    let node = connect(&settings).and_then(|connector| Node::new(settings, connector, writer.clone(), link_ip));
+    let node = Arc::new(node.map_err(ServeError::Setup)?);
     writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
     let mut process = Process::new(node);
     let result = process.run(&mut reader);

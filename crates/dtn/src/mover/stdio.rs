@@ -1,0 +1,53 @@
+//! A data process of its own: the stream is its standard input.
+
+use std::ffi::OsStr;
+use std::io;
+use std::net::TcpStream;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use socket2::{Domain, Socket};
+use whimbrel_connector::Connector;
+use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::message::{DataSettings, NodeOverrides};
+use super::process::{ServeError, serve_overridden};
+
+/// Serves the front at the other end of standard input, a local or a TCP socket, from the
+/// directory tree its settings name.
+///
+/// `overrides` are this host's own settings as JSON ([`NodeOverrides`]). Only one call in a process.
+pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
+    let own = overrides.map(serde_json::from_str::<NodeOverrides>).transpose();
+    let own = own.map_err(|error| unusable("read own settings", &error.to_string()))?.unwrap_or_default();
+    let socket = standard_input().map_err(|error| Fault::from_io(error, "open stream to front"))?;
+    let local = socket.domain().map_err(|error| Fault::from_io(error, "open stream to front"))?;
+    let socket = OwnedFd::from(socket);
+    let served = match local {
+        Domain::UNIX => serve_overridden(UnixStream::from(socket), own, posix),
+        Domain::IPV4 | Domain::IPV6 => serve_overridden(TcpStream::from(socket), own, posix),
+        _ => return Err(unusable("open stream to front", "standard input is no local or TCP socket")),
+    };
+    served.map_err(ServeError::into_fault)
+}
+
+fn standard_input() -> io::Result<Socket> {
+    let socket = Socket::from(io::stdin().as_fd().try_clone_to_owned()?);
+    // Inherited from an asynchronous parent.
+    socket.set_nonblocking(false)?;
+    Ok(socket)
+}
+
+fn posix(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
+    let root = Path::new(OsStr::from_bytes(&settings.root));
+    let options = PosixOptions { read_only: settings.read_only, ..PosixOptions::default() };
+    Ok(Arc::new(Posix::open(root, options)?))
+}
+
+fn unusable(op: &str, detail: &str) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, op).side(Side::Us).detail(detail)
+}
