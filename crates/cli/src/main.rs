@@ -1,2 +1,33 @@
 //! The one binary: `whimbrel cp`, `whimbrel dtn` and the rest.
-fn main() {}
+
+mod args;
+mod cmd;
+mod login;
+mod output;
+mod place;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+use tracing_subscriber::EnvFilter;
+
+use args::{Cli, Command};
+
+fn main() -> ExitCode {
+    let cli = Cli::parse();
+    start_log(&cli);
+    cmd::run(cli)
+}
+
+/// Diagnostics go to standard error; `WHIMBREL_LOG` overrides `-v` with a filter of its own.
+fn start_log(cli: &Cli) {
+    let serves = matches!(cli.command, Command::Dtn(_) | Command::DataProcess(_));
+    let level = match (cli.global.verbose, serves) {
+        (0, false) => "warn",
+        (0, true) | (1, false) => "info",
+        (1, true) | (2, _) => "debug",
+        _ => "trace",
+    };
+    let filter = EnvFilter::try_from_env("WHIMBREL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
+    tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).init();
+}

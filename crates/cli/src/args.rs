@@ -1,0 +1,128 @@
+//! The command line: one definition for parsing, help, completions and manual pages.
+
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use whimbrel_dtn::client::target::{AddressFamily, SessionOptions};
+
+use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, rm, stat};
+
+/// Text about places and exit codes below the help of every command.
+pub const HELP_END: &str = "\
+PLACES
+  A place is a path on this host (data/run7, ./a:b), or a path on a server:
+    dtn.example.org:/data/run7          a GridFTP server on port 2811
+    anna@dtn.example.org:run7           with a login; relative to the login's home
+    ftp://dtn.example.org:2811/data     a URL; %20 stands for a space
+  Without a name the login is anonymous. Passwords come from ~/.netrc or are asked for.
+
+EXIT CODES
+  0    everything asked for is done
+  1    some items failed, or they failed for different reasons
+  2    the command line is wrong
+  3    the source is to blame (missing file, no permission, ...)
+  4    the destination is to blame (no space, no permission, ...)
+  5    the network or the program at the other end is to blame
+  6    the credentials were not accepted
+  8    a deadline passed or a limit was hit
+  130  cancelled";
+
+/// Move data between hosts, fast and verified
+///
+/// Copies files between GridFTP servers and this host, or directly from server to server. Every
+/// copy is verified by checksum unless told otherwise, and goes on where it was interrupted.
+#[derive(Debug, Parser)]
+#[command(name = "whimbrel", version, after_help = HELP_END, max_term_width = 100)]
+pub struct Cli {
+    /// Options of every command.
+    #[command(flatten)]
+    pub global: Global,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// Options of every command.
+#[derive(Debug, Clone, Args)]
+pub struct Global {
+    /// Print one JSON object a line instead of text
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// Say more: each file; twice: decisions; three times: the dialogue with servers
+    #[arg(short, long, global = true, action = clap::ArgAction::Count)]
+    pub verbose: u8,
+    /// Print only errors
+    #[arg(short, long, global = true, conflicts_with = "verbose")]
+    pub quiet: bool,
+    /// Longest wait for a connection, seconds
+    #[arg(long, global = true, value_name = "SECONDS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..86_400))]
+    pub connect_timeout: u64,
+    /// Use only IPv4 for control connections
+    #[arg(short = '4', long = "ipv4", global = true, conflicts_with = "ipv6")]
+    pub ipv4: bool,
+    /// Use only IPv6 for control connections
+    #[arg(short = '6', long = "ipv6", global = true)]
+    pub ipv6: bool,
+    /// Wait for each reply before the next command, for servers that cannot take commands ahead
+    #[arg(long, global = true)]
+    pub lockstep: bool,
+}
+
+impl Global {
+    /// How sessions are made.
+    pub fn session(&self) -> SessionOptions {
+        SessionOptions {
+            connect_timeout: Duration::from_secs(self.connect_timeout),
+            family: match (self.ipv4, self.ipv6) {
+                (true, _) => AddressFamily::V4,
+                (_, true) => AddressFamily::V6,
+                _ => AddressFamily::Any,
+            },
+            pipelined: !self.lockstep,
+            trace: self.verbose >= 3,
+            ..SessionOptions::default()
+        }
+    }
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    Cp(Box<cp::CpArgs>),
+    Ls(ls::LsArgs),
+    Stat(stat::StatArgs),
+    Mkdir(mkdir::MkdirArgs),
+    Mv(mv::MvArgs),
+    Rm(rm::RmArgs),
+    Cksum(cksum::CksumArgs),
+    Check(check::CheckArgs),
+    Dtn(Box<dtn::DtnArgs>),
+    Completions(completions::CompletionsArgs),
+    Man(man::ManArgs),
+    /// Serve movers on standard input; started by `dtn`, not by people
+    #[command(hide = true)]
+    DataProcess(dtn::DataProcessArgs),
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    #[test]
+    fn the_definitions_are_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_command_and_option_has_a_help_text() {
+        let command = Cli::command();
+        for sub in command.get_subcommands() {
+            assert!(sub.get_about().is_some(), "{}", sub.get_name());
+            for arg in sub.get_arguments() {
+                assert!(arg.get_help().is_some(), "{} {}", sub.get_name(), arg.get_id());
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `whimbrel check`: tests the way to a server.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use whimbrel_dtn::client::check::{Step, check};
+use whimbrel_dtn::client::options::Place;
+use whimbrel_engine::Fault;
+
+use super::{block_on, finish, local_options, log_in, usage};
+use crate::args::{Global, HELP_END};
+use crate::output::Output;
+use crate::place;
+
+/// Test the way to a server: name, port, login, data connections both ways
+///
+/// Says which address, port or firewall is wrong, and what to do about it.
+#[derive(Debug, Args)]
+#[command(after_help = HELP_END)]
+pub struct CheckArgs {
+    /// The server, as in dtn.example.org: or ftp://dtn.example.org:2811/data
+    #[arg(value_name = "PLACE", value_parser = place::parser())]
+    place: Place,
+}
+
+/// Runs the command.
+pub fn run(mut args: CheckArgs, global: &Global) -> ExitCode {
+    let result = log_in([&mut args.place]);
+    let Some(target) = args.place.target.clone() else {
+        return usage("check needs a server, as in dtn.example.org: or ftp://dtn.example.org:2811/");
+    };
+    let mut output = Output::new(global);
+    let checked = result.and_then(|()| {
+        block_on(async { Ok::<u8, Fault>(check(&target, &args.place.path, &global.session(), &local_options(), |step| show(&mut output, step)).await) })
+    });
+    finish(global, checked)
+}
+
+fn show(output: &mut Output, step: &Step) {
+    let mark = if step.ok { "ok  " } else { "FAIL" };
+    let mut text = format!("{mark} {}: {}", step.name, step.text);
+    if let Some(cure) = &step.cure {
+        text += &format!("\n     cure: {cure}");
+    }
+    let json = serde_json::json!({ "event": "check", "step": step.name, "ok": step.ok, "text": step.text, "cure": step.cure });
+    output.result(&json, &text);
+}

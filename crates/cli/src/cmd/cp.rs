@@ -1,0 +1,228 @@
+//! `whimbrel cp`: copies files.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use tokio::sync::{mpsc, watch};
+use whimbrel_dtn::client::copy::{Report, copy};
+use whimbrel_dtn::client::options::{CopyOptions, Jobs, Place, Verify};
+use whimbrel_engine::Fault;
+use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
+use whimbrel_engine::retry::RetryPolicy;
+use whimbrel_engine::summary::exit;
+use whimbrel_engine::tune::Setting;
+use whimbrel_engine::units::ByteCount;
+
+use super::{block_on, finish, local_options, log_in, usage};
+use crate::args::{Global, HELP_END};
+use crate::login::Logins;
+use crate::output::Output;
+use crate::place;
+
+mod list;
+
+/// Copy files between servers and this host
+///
+/// When both ends are servers the data go directly from one to the other. Copies are verified by
+/// checksum where both ends can compute one. A copy that was interrupted goes on when the same
+/// command is given again with --sync.
+#[derive(Debug, Args)]
+#[command(after_help = HELP_END, after_long_help = long_help())]
+pub struct CpArgs {
+    /// What to copy, and as the last one where to; remote names may hold * ? [a-z]
+    #[arg(value_name = "SRC... DST", value_parser = place::parser(), required_unless_present = "list")]
+    places: Vec<Place>,
+    /// Copy directories with all that is in them
+    #[arg(short, long)]
+    recursive: bool,
+    /// Read pairs SRC DST from this file, one pair a line; - is standard input
+    #[arg(long, value_name = "FILE", conflicts_with = "places")]
+    list: Option<OsString>,
+    /// Copy only what is missing or different at the destination, judged by LEVEL
+    #[arg(long, value_name = "LEVEL", value_enum)]
+    sync: Option<Sync>,
+    /// Print what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Data channels for each file [default: chosen by size and distance]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    parallelism: Option<u32>,
+    /// Files at once [default: chosen by number and size]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    concurrency: Option<u32>,
+    /// Small files in flight on each session [default: chosen by size and distance]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
+    pipeline: Option<u32>,
+    /// First byte to copy, as in 100M; it goes to the same place in the destination file
+    #[arg(long, value_name = "BYTES")]
+    offset: Option<ByteCount>,
+    /// Number of bytes to copy
+    #[arg(long, value_name = "BYTES")]
+    length: Option<ByteCount>,
+    /// Algorithm that proves copies, such as md5, sha256, crc32c [default: the fastest both ends have]
+    #[arg(long, value_name = "ALG", conflicts_with = "no_verify")]
+    checksum: Option<String>,
+    /// Whether copies must be proven
+    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    verify: When,
+    /// Do not verify copies, the same as --verify=never
+    #[arg(long, conflicts_with = "verify")]
+    no_verify: bool,
+    /// Use all data nodes of striped servers for each file
+    #[arg(long)]
+    stripe: bool,
+    /// Give copies the times and modes of their sources
+    #[arg(long)]
+    preserve: bool,
+    /// What becomes of symbolic links
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = LinkRule::Follow)]
+    links: LinkRule,
+    /// Attempts for each file before it counts as failed
+    #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    attempts: u32,
+}
+
+fn long_help() -> String {
+    format!(
+        "EXAMPLES\n  \
+         From here to a server:             whimbrel cp results.h5 dtn.example.org:/data/\n  \
+         From server to server:             whimbrel cp -r a.example.org:/run7 b.example.org:/archive/\n  \
+         Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7 ./run7\n  \
+         Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n\n{HELP_END}"
+    )
+}
+
+/// When a file that exists is copied again.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Sync {
+    /// Never
+    Exists,
+    /// When its size differs
+    Size,
+    /// When its size differs or the source is newer
+    Mtime,
+    /// When its size or its checksum differs
+    Checksum,
+}
+
+/// Whether copies must be proven.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum When {
+    /// Where both ends can; others are reported as not verified
+    Auto,
+    /// A copy that cannot be verified counts as failed
+    Require,
+    /// Never
+    Never,
+}
+
+/// What becomes of symbolic links.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum LinkRule {
+    /// What they point to is copied
+    Follow,
+    /// They are made again at the destination
+    Copy,
+    /// They are left out
+    Skip,
+}
+
+/// Runs the command.
+pub fn run(args: CpArgs, global: &Global) -> ExitCode {
+    if args.list.is_none() && args.places.len() < 2 {
+        return usage("cp needs at least one source and a destination");
+    }
+    let mut args = args;
+    let mut output = Output::new(global);
+    let options = args.options(global, &output);
+    let result = log_in(&mut args.places).and_then(|()| block_on(run_copy(args, options, &mut output)));
+    finish(global, result)
+}
+
+async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Result<u8, Fault> {
+    let (stop, cancel) = watch::channel(false);
+    tokio::spawn(cancel_on_signal(stop));
+    let report = copy(args.jobs()?, options, cancel, |event| output.event(&event)).await?;
+    Ok(match report {
+        Report::Done(summary) => summary.exit_code,
+        Report::Planned(totals) if totals.refused > 0 => exit::SOME_FAILED,
+        Report::Planned(_) => exit::OK,
+    })
+}
+
+/// The first signal ends the copy orderly, a second one at once.
+async fn cancel_on_signal(stop: watch::Sender<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+        return;
+    };
+    for signals in 0.. {
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
+        if signals > 0 {
+            std::process::exit(exit::CANCELLED.into());
+        }
+        stop.send_replace(true);
+    }
+}
+
+impl CpArgs {
+    fn jobs(mut self) -> Result<Jobs, Fault> {
+        if let Some(file) = self.list {
+            let (sender, pairs) = mpsc::channel(256);
+            let mut logins = Logins::new();
+            list::read_in_background(file, sender, move |place| logins.complete(place))?;
+            return Ok(Jobs::Pairs(pairs));
+        }
+        let destination = self.places.pop().expect("the number of places was checked");
+        Ok(Jobs::Into { sources: self.places, destination })
+    }
+
+    fn options(&self, global: &Global, output: &Output) -> CopyOptions {
+        let setting = |value: Option<u32>| value.map_or(Setting::Auto, Setting::Fixed);
+        let length = self.length.map(|length| length.0);
+        CopyOptions {
+            plan: self.plan(),
+            dry_run: self.dry_run,
+            range: (self.offset.is_some() || length.is_some()).then(|| (self.offset.map_or(0, |offset| offset.0), length)),
+            concurrency: setting(self.concurrency),
+            parallelism: setting(self.parallelism),
+            pipeline: setting(self.pipeline),
+            verify: match (self.no_verify, self.verify) {
+                (true, _) | (_, When::Never) => Verify::Never,
+                (_, When::Require) => Verify::Require,
+                (_, When::Auto) => Verify::WhenPossible,
+            },
+            checksum: self.checksum.clone(),
+            stripe: self.stripe,
+            retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
+            progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
+            session: global.session(),
+            local: local_options(),
+        }
+    }
+
+    fn plan(&self) -> PlanOptions {
+        PlanOptions {
+            sync: match self.sync {
+                None => SyncLevel::None,
+                Some(Sync::Exists) => SyncLevel::Exists,
+                Some(Sync::Size) => SyncLevel::Size,
+                Some(Sync::Mtime) => SyncLevel::Mtime,
+                Some(Sync::Checksum) => SyncLevel::Checksum,
+            },
+            recursive: self.recursive,
+            links: match self.links {
+                LinkRule::Follow => Links::Follow,
+                LinkRule::Copy => Links::Copy,
+                LinkRule::Skip => Links::Skip,
+            },
+            preserve: Preserve { times: self.preserve, modes: self.preserve },
+            ..PlanOptions::default()
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! One module for each command.
+
+pub mod check;
+pub mod cksum;
+pub mod completions;
+pub mod cp;
+pub mod dtn;
+pub mod ls;
+pub mod man;
+pub mod mkdir;
+pub mod mv;
+pub mod rm;
+pub mod stat;
+
+use std::process::ExitCode;
+
+use whimbrel_dtn::client::end::End;
+use whimbrel_dtn::client::local::LocalOptions;
+use whimbrel_dtn::client::options::Place;
+use whimbrel_engine::summary::exit;
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use crate::args::{Cli, Command, Global};
+use crate::login::Logins;
+use crate::output::Output;
+
+/// Runs the command; its exit code.
+pub fn run(cli: Cli) -> ExitCode {
+    let global = &cli.global;
+    match cli.command {
+        Command::Cp(args) => cp::run(*args, global),
+        Command::Ls(args) => ls::run(args, global),
+        Command::Stat(args) => stat::run(args, global),
+        Command::Mkdir(args) => mkdir::run(args, global),
+        Command::Mv(args) => mv::run(args, global),
+        Command::Rm(args) => rm::run(args, global),
+        Command::Cksum(args) => cksum::run(args, global),
+        Command::Check(args) => check::run(args, global),
+        Command::Dtn(args) => dtn::run(*args),
+        Command::Completions(args) => completions::run(&args),
+        Command::Man(args) => man::run(&args),
+        Command::DataProcess(args) => dtn::run_data_process(args),
+    }
+}
+
+/// Runs client code to its end; threads that still wait for name service are left behind.
+fn block_on<T>(future: impl Future<Output = Result<T, Fault>>) -> Result<T, Fault> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| Fault::from_io(error, "start the runtime").side(Side::Us))?;
+    let result = runtime.block_on(future);
+    runtime.shutdown_background();
+    result
+}
+
+/// Runs client code that prints its own results; a fault is printed here.
+fn finish(global: &Global, result: Result<u8, Fault>) -> ExitCode {
+    match result {
+        Ok(code) => ExitCode::from(code),
+        Err(fault) => ExitCode::from(Output::new(global).fault(&fault)),
+    }
+}
+
+/// Says what is wrong with the command line in a way the parser cannot.
+fn usage(text: &str) -> ExitCode {
+    eprintln!("error: {text}\n\nFor more information, try '--help'.");
+    ExitCode::from(exit::USAGE)
+}
+
+/// The end a place is at.
+async fn open(place: &Place, global: &Global) -> Result<End, Fault> {
+    End::open(place.target.as_ref(), &global.session(), &local_options()).await
+}
+
+/// Completes the login of every place.
+fn log_in<'a>(places: impl IntoIterator<Item = &'a mut Place>) -> Result<(), Fault> {
+    let mut logins = Logins::new();
+    places.into_iter().try_for_each(|place| logins.complete(place))
+}
+
+/// Settings of this host's data connections, from the variables that sites set for this purpose.
+fn local_options() -> LocalOptions {
+    let range = std::env::var("GLOBUS_TCP_PORT_RANGE").ok();
+    LocalOptions {
+        data_ports: range.as_deref().and_then(port_range),
+        data_address: std::env::var("GLOBUS_FTP_CLIENT_DATA_IP").ok().and_then(|text| text.trim().parse().ok()),
+    }
+}
+
+/// `min,max` or `min-max`.
+fn port_range(text: &str) -> Option<(u16, u16)> {
+    let (low, high) = text.split_once([',', '-'])?;
+    let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
+    (low > 0 && low <= high).then_some((low, high))
+}
+
+/// Tries every place; the exit code is the one of the failures if they agree, 1 if they do not.
+fn for_each_code(codes: &[u8]) -> u8 {
+    let mut failures = codes.iter().filter(|code| **code != exit::OK);
+    match failures.next() {
+        None => exit::OK,
+        Some(first) if codes.len() == 1 || (failures.all(|code| code == first) && !codes.contains(&exit::OK)) => *first,
+        Some(_) => exit::SOME_FAILED,
+    }
+}
+
+fn not_found(place: &Place, side: Side) -> Fault {
+    Fault::new(FaultCode::NotFound, "describe").on_path(&place.path).side(side)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_failure_gives_its_own_code_and_mixed_ones_give_1() {
+        assert_eq!(for_each_code(&[0, 0]), 0);
+        assert_eq!(for_each_code(&[4]), 4);
+        assert_eq!(for_each_code(&[3, 3]), 3);
+        assert_eq!(for_each_code(&[3, 0]), 1);
+        assert_eq!(for_each_code(&[3, 4]), 1);
+    }
+
+    #[test]
+    fn port_ranges_are_read_in_both_spellings() {
+        assert_eq!(port_range("50000,51000"), Some((50000, 51000)));
+        assert_eq!(port_range("7-7"), Some((7, 7)));
+        assert_eq!(port_range("9,8"), None);
+        assert_eq!(port_range("x"), None);
+    }
+}

@@ -1,0 +1,137 @@
+//! Passwords: from the netrc file, or asked for on the terminal.
+
+use std::collections::HashMap;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::target::{Password, Target};
+use whimbrel_engine::{Fault, FaultCode};
+
+/// Completes logins, asking once for each.
+#[derive(Default)]
+pub struct Logins {
+    netrc: Option<String>,
+    asked: HashMap<(String, String), Password>,
+}
+
+impl Logins {
+    /// Reads `NETRC` or `~/.netrc` if there is one.
+    pub fn new() -> Self {
+        let path = std::env::var_os("NETRC").map(PathBuf::from);
+        let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".netrc"));
+        let netrc = path.or_else(home).and_then(|path| std::fs::read_to_string(path).ok());
+        Self { netrc, asked: HashMap::new() }
+    }
+
+    /// Adds what is missing to the login of a place.
+    ///
+    /// # Errors
+    /// A password is needed and there is no terminal to ask on.
+    pub fn complete(&mut self, place: &mut Place) -> Result<(), Fault> {
+        let Some(target) = &mut place.target else { return Ok(()) };
+        if target.password.is_some() {
+            return Ok(());
+        }
+        if let Some((user, password)) = self.netrc.as_deref().and_then(|text| netrc_entry(text, &target.host, target.user.as_deref())) {
+            target.user.get_or_insert(user);
+            target.password = Some(password);
+            return Ok(());
+        }
+        let Some(user) = target.user.clone().filter(|user| user != "anonymous") else { return Ok(()) };
+        let key = (user, target.host.clone());
+        if !self.asked.contains_key(&key) {
+            let password = ask(target)?;
+            self.asked.insert(key.clone(), password);
+        }
+        target.password = self.asked.get(&key).cloned();
+        Ok(())
+    }
+}
+
+/// Login and password for `host` (and `user`, if given) in the text of a netrc file.
+fn netrc_entry(text: &str, host: &str, user: Option<&str>) -> Option<(String, Password)> {
+    let mut words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
+    let (mut here, mut login, mut found) = (false, None::<String>, None);
+    while let Some(word) = words.next() {
+        match word {
+            "machine" | "default" => {
+                here = word == "default" || words.next() == Some(host);
+                login = None;
+            }
+            "login" => login = words.next().map(str::to_owned),
+            "password" => {
+                let password = words.next()?.to_owned();
+                let fits = here && login.is_some() && user.is_none_or(|user| login.as_deref() == Some(user));
+                if fits && found.is_none() {
+                    found = login.clone().map(|login| (login, Password(password)));
+                }
+            }
+            _ => {}
+        }
+    }
+    found
+}
+
+fn ask(target: &Target) -> Result<Password, Fault> {
+    let user = target.user.as_deref().unwrap_or_default();
+    let failed = |error| {
+        let mut fault = Fault::new(FaultCode::LoginFailed, "ask for a password").subject(format!("{user} at {target}"));
+        fault.detail = "there is no terminal; put the password into ~/.netrc".to_owned();
+        fault.source = Some(Box::new(error));
+        fault
+    };
+    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(failed)?;
+    write!(terminal, "Password of {user} at {target}: ").map_err(failed)?;
+    let hidden = Echo::off();
+    let mut line = String::new();
+    let read = BufReader::new(&terminal).read_line(&mut line);
+    drop(hidden);
+    // The end of the line was not echoed either.
+    let _ = writeln!(terminal);
+    read.map_err(failed)?;
+    Ok(Password(line.trim_end_matches(['\r', '\n']).to_owned()))
+}
+
+/// The terminal shows what is typed again when this goes.
+struct Echo;
+
+impl Echo {
+    fn off() -> Self {
+        stty("-echo");
+        Self
+    }
+}
+
+impl Drop for Echo {
+    fn drop(&mut self) {
+        stty("echo");
+    }
+}
+
+fn stty(setting: &str) {
+    if let Ok(terminal) = std::fs::File::open("/dev/tty") {
+        // Without stty the password is seen while it is typed, nothing worse.
+        let _ = Command::new("stty").arg(setting).stdin(terminal).stderr(Stdio::null()).status();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TEXT: &str = "# mine\nmachine a login anna password one\nmachine b\n  login bob\n  password two\ndefault login x password y\n";
+
+    fn entry(host: &str, user: Option<&str>) -> Option<(String, String)> {
+        netrc_entry(TEXT, host, user).map(|(user, password)| (user, password.0))
+    }
+
+    #[test]
+    fn the_first_fitting_entry_is_used() {
+        assert_eq!(entry("a", None), Some(("anna".to_owned(), "one".to_owned())));
+        assert_eq!(entry("b", Some("bob")), Some(("bob".to_owned(), "two".to_owned())));
+        assert_eq!(entry("b", Some("eve")), None);
+        assert_eq!(entry("c", None), Some(("x".to_owned(), "y".to_owned())));
+    }
+}

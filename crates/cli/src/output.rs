@@ -1,0 +1,213 @@
+//! What people and programs see of a run.
+
+mod progress;
+
+use std::io::{IsTerminal as _, Write as _};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use whimbrel_engine::events::Event;
+use whimbrel_engine::plan::quote_path;
+use whimbrel_engine::progress::Verification;
+use whimbrel_engine::summary::{Failure, Summary, exit_code_for};
+use whimbrel_engine::units::{ByteCount, ByteRate, HumanDuration};
+use whimbrel_engine::{Fault, Side};
+
+use crate::args::Global;
+
+/// Interval of progress lines where there is no terminal.
+const LOG_INTERVAL: Duration = Duration::from_secs(10);
+
+/// Prints events as the user wants them.
+pub struct Output {
+    json: bool,
+    quiet: bool,
+    verbose: u8,
+    terminal: bool,
+    line_shown: bool,
+    last_log: Instant,
+}
+
+impl Output {
+    /// Looks at the options and at standard error.
+    pub fn new(global: &Global) -> Self {
+        Self {
+            json: global.json,
+            quiet: global.quiet,
+            verbose: global.verbose,
+            terminal: std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
+            line_shown: false,
+            last_log: Instant::now(),
+        }
+    }
+
+    /// How often progress is worth computing.
+    pub fn progress_interval(&self) -> Duration {
+        if self.json || !self.terminal { Duration::from_secs(1) } else { Duration::from_millis(250) }
+    }
+
+    /// Prints one event.
+    pub fn event(&mut self, event: &Event) {
+        if self.json {
+            return print_json(&event.to_json());
+        }
+        match event {
+            Event::Progress(snapshot) => self.progress(&progress::line(snapshot)),
+            Event::Plan(action) => print_line(&action.to_string()),
+            Event::PlanTotals(totals) => print_line(&totals.to_string()),
+            Event::ItemDone { item, bytes, verification, seconds, .. } if self.verbose > 0 => {
+                let proof = match verification {
+                    Verification::Verified { algorithm } => format!(", {algorithm} verified"),
+                    Verification::Unverified { reason } => format!(", not verified: {reason}"),
+                    Verification::NotAsked => String::new(),
+                };
+                let took = HumanDuration(Duration::from_secs_f64(seconds.max(0.0)));
+                self.say(&format!("{} -> {} ({}, {took}{proof})", quote_path(&item.source), quote_path(&item.destination), ByteCount(*bytes)));
+            }
+            Event::ItemSkipped { source, reason, .. } if self.verbose > 0 => {
+                self.say(&format!("{}: left as it is: {reason}", quote_path(source)));
+            }
+            Event::Retry { source, fault, attempt, retry_in, .. } => {
+                self.say(&format!("{}: attempt {attempt} failed, again in {retry_in:.1} s: {fault}", quote_path(source)));
+            }
+            Event::SessionLost { fault, retry_in: Some(seconds), .. } => {
+                self.say(&format!("a session was lost, opening it again in {seconds:.1} s: {fault}"));
+            }
+            Event::Tuned(tuning) if self.verbose > 0 => {
+                self.say(&format!("{} files at once: {}", tuning.concurrency.value, tuning.concurrency.reason));
+                self.say(&format!("{} data channels each: {}", tuning.parallelism.value, tuning.parallelism.reason));
+                self.say(&format!("{} commands ahead: {}", tuning.pipeline.value, tuning.pipeline.reason));
+            }
+            Event::Summary(summary) => self.summary(summary),
+            _ => {}
+        }
+    }
+
+    fn progress(&mut self, line: &str) {
+        if self.quiet {
+            return;
+        }
+        let mut err = std::io::stderr().lock();
+        if self.terminal {
+            self.line_shown = true;
+            // A terminal that is gone is no reason to stop copying.
+            let _ = write!(err, "\r\x1b[K{line}").and_then(|()| err.flush());
+        } else if self.last_log.elapsed() >= LOG_INTERVAL {
+            self.last_log = Instant::now();
+            let _ = writeln!(err, "{line}");
+        }
+    }
+
+    /// Prints a line of its own for people.
+    pub fn say(&mut self, text: &str) {
+        if !self.quiet && !self.json {
+            self.print_error_line(text);
+        }
+    }
+
+    fn print_error_line(&mut self, text: &str) {
+        let mut err = std::io::stderr().lock();
+        let clear = if self.line_shown { "\r\x1b[K" } else { "" };
+        self.line_shown = false;
+        let _ = writeln!(err, "{clear}{text}");
+    }
+
+    fn summary(&mut self, summary: &Summary) {
+        self.say(&summary_text(summary));
+        for failure in &summary.failures {
+            self.print_error_line(&failure_text(failure));
+        }
+        if summary.failures_not_listed > 0 {
+            self.print_error_line(&format!("... and {} more failures", summary.failures_not_listed));
+        }
+    }
+
+    /// Prints what ended the command; the exit code.
+    pub fn fault(&mut self, fault: &Fault) -> u8 {
+        let code = exit_code_for(fault);
+        let explanation = fault.code.explain();
+        if self.json {
+            let failed = serde_json::json!({
+                "event": "failed", "fault": fault, "cause": explanation.cause, "cure": explanation.cure, "exit_code": code,
+            });
+            print_json(&failed.to_string());
+        } else {
+            let side = fault.side.map(|side| format!("{}: ", side_name(side))).unwrap_or_default();
+            self.print_error_line(&format!("whimbrel: {side}{fault}\n  cause: {}\n  cure:  {}", explanation.cause, explanation.cure));
+        }
+        code
+    }
+
+    /// Prints a result: an object as JSON, or else its text.
+    pub fn result(&mut self, json: &serde_json::Value, text: &str) {
+        if self.json {
+            print_json(&json.to_string());
+        } else {
+            print_line(text);
+        }
+    }
+}
+
+/// Which side is to blame, for people.
+pub fn side_name(side: Side) -> &'static str {
+    match side {
+        Side::Source => "source",
+        Side::Destination => "destination",
+        Side::Network => "network",
+        Side::Peer => "peer",
+        Side::Service => "service",
+        Side::Us => "this host",
+    }
+}
+
+fn summary_text(summary: &Summary) -> String {
+    let took = HumanDuration(Duration::from_secs_f64(summary.elapsed.max(0.0)));
+    let mut text = format!("{} files, {} in {took}", summary.files, ByteCount(summary.bytes));
+    if summary.bytes > 0 {
+        text += &format!(" ({})", ByteRate(summary.rate));
+    }
+    for (count, what) in [
+        (summary.verified, "verified"),
+        (summary.unverified, "not verified"),
+        (summary.skipped, "left as they were"),
+        (summary.directories, "directories made"),
+        (summary.symlinks, "links made"),
+        (summary.retries, "attempts repeated"),
+        (summary.failed, "FAILED"),
+    ] {
+        if count > 0 {
+            text += &format!(", {count} {what}");
+        }
+    }
+    if summary.cancelled {
+        text += "; cancelled: the same command goes on where it ended";
+    }
+    text
+}
+
+fn failure_text(failure: &Failure) -> String {
+    let side = failure.fault.side.map_or("unknown side", side_name);
+    format!(
+        "failed: {} -> {}\n  {side}: {}\n  cause: {}\n  cure:  {}",
+        quote_path(&failure.source),
+        quote_path(&failure.destination),
+        failure.fault,
+        failure.cause,
+        failure.cure
+    )
+}
+
+/// One line on standard output; a closed pipe ends the program quietly, as it does `ls | head`.
+fn print_line(text: &str) {
+    let mut out = std::io::stdout().lock();
+    if writeln!(out, "{text}").is_err() {
+        std::process::exit(0);
+    }
+}
+
+/// One JSON object with the time in front of its fields.
+fn print_json(object: &str) {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let rest = object.strip_prefix('{').unwrap_or(object);
+    let comma = if rest.starts_with('}') { "" } else { "," };
+    print_line(&format!("{{\"time\":{:.6}{comma}{rest}", now.as_secs_f64()));
+}
