@@ -7,6 +7,8 @@ pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
 const IAC: u8 = 255;
 /// First of the Telnet commands (SE).
 const FIRST_COMMAND: u8 = 240;
+/// The data mark of the Synch signal.
+const DATA_MARK: u8 = 242;
 /// WILL, WONT, DO, DONT: an option byte follows.
 const NEGOTIATIONS: std::ops::RangeInclusive<u8> = 251..=254;
 
@@ -24,8 +26,8 @@ pub enum LineError {
 /// Incremental splitter.
 ///
 /// RFC 959 §5.3.1 ends a command with CRLF. A bare LF ends one here too: people type them into `nc` and the reference
-/// server, which waits for ever instead, gains nobody. Telnet commands in front of or inside a line are removed, because
-/// RFC 959 §4.1.3 has ABOR preceded by `IAC IP IAC DM`; a lone byte 255 that starts no Telnet command stays, and `IAC IAC` is one 255.
+/// server, which waits for ever instead, gains nobody. Telnet commands in front of the verb are removed, because RFC 959 §4.1.3 has ABOR preceded by
+/// `IAC IP IAC DM`. Behind the verb every byte stays: clients do not agree on doubling 255 in names, and the reference server takes it as it comes.
 #[derive(Debug)]
 pub struct LineSplitter {
     buffer: Vec<u8>,
@@ -86,7 +88,7 @@ impl LineSplitter {
         let too_long = std::mem::take(&mut self.overlong) || raw.len() > self.limit;
         let line = match (too_long, self.telnet) {
             (true, _) => Err(LineError::TooLong { limit: self.limit }),
-            (_, true) => Ok(strip_telnet(raw)),
+            (_, true) => Ok(strip_telnet(raw).to_vec()),
             _ => Ok(raw.to_vec()),
         };
         self.start = end + 1;
@@ -107,32 +109,19 @@ impl LineSplitter {
     }
 }
 
-/// Removes Telnet commands.
-fn strip_telnet(raw: &[u8]) -> Vec<u8> {
-    if !raw.contains(&IAC) {
-        return raw.to_vec();
-    }
-    let mut out = Vec::with_capacity(raw.len());
-    let mut at = 0;
-    while let Some(&byte) = raw.get(at) {
-        at += match (byte, raw.get(at + 1)) {
-            (IAC, Some(&IAC)) => {
-                out.push(IAC);
-                2
-            }
-            (IAC, Some(next)) if NEGOTIATIONS.contains(next) => 3,
-            (IAC, Some(&next)) if next >= FIRST_COMMAND => 2,
-            _ => {
-                out.push(byte);
-                1
-            }
+/// Removes Telnet commands in front of the verb.
+fn strip_telnet(mut raw: &[u8]) -> &[u8] {
+    let mut seen = false;
+    loop {
+        raw = match raw {
+            [IAC, command, _, rest @ ..] if NEGOTIATIONS.contains(command) => rest,
+            [IAC, FIRST_COMMAND..=254, rest @ ..] => rest,
+            // RFC 959 §4.1.3: of the Synch signal, the data mark may arrive alone when its IAC travels as urgent data.
+            [DATA_MARK, rest @ ..] if seen => rest,
+            _ => return raw,
         };
+        seen = true;
     }
-    // RFC 959 §4.1.3: the Synch signal's data mark may arrive alone when the stack delivers it out of band.
-    if out.first() == Some(&242) {
-        out.remove(0);
-    }
-    out
 }
 
 #[cfg(test)]
@@ -191,10 +180,10 @@ mod tests {
     fn bytes_of_names_survive() {
         let mut s = LineSplitter::default();
         s.feed(b"RETR a\xff\xffb\xffc\x00\x80\r\n");
-        assert_eq!(s.next_line(), Some(Ok(b"RETR a\xffb\xffc\x00\x80".to_vec())));
+        assert_eq!(s.next_line(), Some(Ok(b"RETR a\xff\xffb\xffc\x00\x80".to_vec())));
         let mut plain = LineSplitter::default().without_telnet();
-        plain.feed(b"a\xff\xffb\xff\xf4\r\n");
-        assert_eq!(plain.next_line(), Some(Ok(b"a\xff\xffb\xff\xf4".to_vec())));
+        plain.feed(b"\xff\xf4b\r\n");
+        assert_eq!(plain.next_line(), Some(Ok(b"\xff\xf4b".to_vec())));
     }
 
     proptest! {

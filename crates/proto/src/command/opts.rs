@@ -194,9 +194,9 @@ fn passive(verb: PassiveVerb, text: &[u8]) -> Result<Opts, CommandError> {
     let mut delayed = None;
     for (name, value) in pairs(text) {
         match (name.as_slice(), value) {
-            (b"alloweddelayed" | b"allowdelayed", b"1") => delayed = Some(true),
-            (b"alloweddelayed" | b"allowdelayed", b"0") => delayed = Some(false),
-            (b"alloweddelayed" | b"allowdelayed", _) => return Err(syntax(VERB, "AllowDelayed is 0 or 1")),
+            (b"allowdelayed", b"1") => delayed = Some(true),
+            (b"allowdelayed", b"0") => delayed = Some(false),
+            (b"allowdelayed", _) => return Err(syntax(VERB, "AllowDelayed is 0 or 1")),
             _ => return Err(unknown_option(&name)),
         }
     }
