@@ -169,15 +169,40 @@ fn a_stream_handle_serves_one_transfer() {
 }
 
 #[test]
-fn a_file_that_cannot_be_opened_leaves_the_handle_usable() {
+fn the_next_file_never_takes_the_place_of_one_that_failed() {
+    let mut node = Node::with(|settings| settings.connect_timeout = Duration::from_millis(200));
+    node.write("right", b"right");
+    for warm in [false, true] {
+        let movers = node.pair(&extended(2));
+        if warm {
+            let (sent, received) = node.copy(movers, send("/right"), receive("/warm"));
+            assert_eq!((sent.bytes(), received.bytes()), (5, 5));
+        }
+        // Pipelined: the source lacks the first file, the destination awaits both.
+        let storing = ["/first", "/second"].map(|path| node.run(movers.1, Op::Receive(receive(path))));
+        let sending = ["/missing", "/right"].map(|path| node.run(movers.0, Op::Send(send(path))));
+        node.wait(sending[0]).fails_with(FailureKind::NotFound);
+        node.wait(sending[1]).fails_with(FailureKind::NoDataHandle);
+        node.wait(storing[0]).failure();
+        node.wait(storing[1]).fails_with(FailureKind::NoDataHandle);
+        assert!(!node.names().iter().any(|name| name == "first" || name == "second"), "{:?}", node.names());
+    }
+}
+
+#[test]
+fn data_of_a_refused_file_never_lands_in_the_next() {
     let mut node = Node::start();
     node.write("source", b"data");
+    std::fs::create_dir(node.root.path().join("taken")).unwrap();
     let movers = node.pair(&extended(1));
-    let missing = node.call(movers.0, Op::Send(send("/missing")));
-    assert_eq!(missing.reused(), None, "no 150 for what cannot be opened");
-    missing.fails_with(FailureKind::NotFound);
-    let (sent, received) = node.copy(movers, send("/source"), receive("/copy"));
+    let (sent, received) = node.copy(movers, send("/source"), receive("/warm"));
     assert_eq!((sent.bytes(), received.bytes()), (4, 4));
+    let storing = ["/taken", "/next"].map(|path| node.run(movers.1, Op::Receive(receive(path))));
+    node.wait(storing[0]).fails_with(FailureKind::IsADirectory);
+    let sending = node.run(movers.0, Op::Send(send("/source")));
+    node.wait(sending);
+    node.wait(storing[1]).fails_with(FailureKind::NoDataHandle);
+    assert_eq!(node.names(), ["source", "taken", "warm"]);
 }
 
 #[test]

@@ -1,7 +1,8 @@
 //! The data handle of one mover: where data connections come from, and those kept for reuse.
 //!
 //! Rules: a new PASV or PORT closes the previous handle with its connections; in MODE E a handle
-//! serves any number of transfers and listings in one direction; in MODE S it serves one.
+//! serves any number of transfers and listings in one direction; in MODE S it serves one. A transfer
+//! that fails before its data has passed ends the handle, for the next file must not get that data.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
@@ -31,6 +32,8 @@ pub struct Session {
     handle: Option<Handle>,
     /// Connections of the handle as last counted in the process's statistics.
     counted: usize,
+    /// The data of the present operation has passed, whatever became of it.
+    passed: bool,
 }
 
 /// Where data connections come from, with those that are open.
@@ -73,6 +76,7 @@ impl Session {
             anyone: identity.data_peers == DataPeers::Anyone,
             handle: None,
             counted: 0,
+            passed: false,
         }
     }
 
@@ -145,8 +149,19 @@ impl Session {
         self.handle = Some(handle);
     }
 
+    /// An operation begins.
+    pub fn expect_data(&mut self) {
+        self.passed = false;
+    }
+
+    /// Whether the data of the present operation has passed completely.
+    pub fn data_passed(&self) -> bool {
+        self.passed
+    }
+
     /// After a transfer over the handle: keeps what can be used again.
     pub fn release(&mut self, way: Way, complete: bool, bytes: u64) {
+        self.passed = complete;
         let Some(handle) = &mut self.handle else {
             return;
         };

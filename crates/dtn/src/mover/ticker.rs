@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
@@ -79,7 +80,8 @@ impl Drop for Ticker {
     fn drop(&mut self) {
         self.shared.lock().stop = true;
         self.shared.changed.notify_one();
-        if let Some(thread) = self.thread.take() {
+        // The last owner may be a tick, on the very thread, which ends by itself then.
+        if let Some(thread) = self.thread.take().filter(|thread| thread.thread().id() != thread::current().id()) {
             // A tick that panicked has been reported by the panic hook.
             let _ = thread.join();
         }
@@ -114,7 +116,7 @@ impl Shared {
                 continue;
             }
             drop(state);
-            let ended: Vec<u64> = due.iter().filter(|(_, task)| !task.tick()).map(|&(key, _)| key).collect();
+            let ended: Vec<u64> = due.iter().filter(|(_, task)| !goes_on(task.as_ref())).map(|&(key, _)| key).collect();
             state = self.lock();
             for key in ended {
                 state.entries.remove(&key);
@@ -132,6 +134,11 @@ impl Shared {
             }
         }
     }
+}
+
+/// Whether the task wants to be called again; one that panicked does not, and harms no other.
+fn goes_on(task: &dyn Tick) -> bool {
+    panic::catch_unwind(AssertUnwindSafe(|| task.tick())).unwrap_or(false)
 }
 
 impl State {
@@ -176,6 +183,28 @@ mod tests {
             let _ticking = ticker.every(Duration::ZERO, task);
             assert_eq!(receiver.iter().take(2).collect::<Vec<_>>(), [1, 2]);
         }
+    }
+
+    struct Last(Mutex<Option<Ticker>>, Sender<u32>);
+
+    impl Tick for Last {
+        fn tick(&self) -> bool {
+            drop(self.0.lock().unwrap().take());
+            self.1.send(1).unwrap();
+            panic!("on purpose");
+        }
+    }
+
+    #[test]
+    fn a_tick_may_be_the_last_owner_of_its_ticker_and_may_panic() {
+        let ticker = Ticker::start("test").unwrap();
+        let (sender, receiver) = channel();
+        let last = Arc::new(Last(Mutex::new(None), sender));
+        ticker.every(Duration::ZERO, last.clone()).detach();
+        *last.0.lock().unwrap() = Some(ticker);
+        drop(last);
+        assert_eq!(receiver.recv(), Ok(1));
+        assert!(receiver.recv().is_err(), "the thread ended and released the task");
     }
 
     #[test]

@@ -178,9 +178,10 @@ impl Worker {
         match job {
             Job::Label { task, client } => self.context.label(task, client),
             Job::Run { id, op, stripe, session } => {
-                self.guarded(id, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
+                let moves_data = matches!(*op, Op::Send(_) | Op::Receive(_));
+                self.guarded(id, moves_data, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
             }
-            Job::Commit { id, spec, session, receipts, bytes } => self.guarded(id, |worker, cancel| {
+            Job::Commit { id, spec, session, receipts, bytes } => self.guarded(id, false, |worker, cancel| {
                 let node = worker.node.clone();
                 receive::commit(&node, &spec, &session, &receipts, bytes, cancel).map(Some)
             }),
@@ -188,29 +189,39 @@ impl Worker {
     }
 
     /// Runs `work` so that exactly one answer follows, whatever happens inside.
-    fn guarded(&mut self, id: OpId, work: impl FnOnce(&mut Self, &Cancel) -> Result<Option<Outcome>, Problem>) {
+    ///
+    /// A transfer that fails without its data having passed closes the data handle: with pipelined
+    /// commands the other side's next file would take this one's place, or this one's data the next
+    /// file's.
+    fn guarded(
+        &mut self,
+        id: OpId,
+        moves_data: bool,
+        work: impl FnOnce(&mut Self, &Cancel) -> Result<Option<Outcome>, Problem>,
+    ) {
         self.reporter.start(id);
-        let cancel = match self.control.start(id) {
-            Ok(cancel) => cancel,
-            Err(fault) => return self.reporter.outcome(failure::outcome(&fault)),
+        self.session.expect_data();
+        let (result, cancelled) = match self.control.start(id) {
+            Err(fault) => (Err(fault.into()), true),
+            Ok(cancel) => {
+                let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
+                self.control.finish();
+                (result.unwrap_or_else(|_| Err(bug().into())), cancel.is_cancelled())
+            }
         };
-        let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
-        let result = result.unwrap_or_else(|_| {
+        if moves_data && result.is_err() && !self.session.data_passed() {
             self.session.close();
-            let fault = Fault::new(FaultCode::Internal, "carry out operation").side(Side::Us);
-            Err(fault.detail("this is a bug; the log has more").into())
-        });
-        self.control.finish();
+        }
         match result {
             Ok(Some(outcome)) => self.reporter.outcome(outcome),
             Ok(None) => self.reporter.flush(),
-            Err(problem) => self.fail(problem, &cancel),
+            Err(problem) => self.fail(problem, cancelled),
         }
     }
 
-    fn fail(&mut self, problem: Problem, cancel: &Cancel) {
+    fn fail(&mut self, problem: Problem, cancelled: bool) {
         let mut failure = problem.into_failure();
-        if cancel.is_cancelled() {
+        if cancelled {
             failure.kind = FailureKind::Aborted;
         }
         tracing::info!(user = self.context.user(), failure = failure.text, "operation failed");
@@ -256,6 +267,12 @@ impl Worker {
             _ => Err(Fault::new(FaultCode::Internal, "choose operation").into()),
         }
     }
+}
+
+/// A panic was caught; the panic hook has said where.
+fn bug() -> Fault {
+    let fault = Fault::new(FaultCode::Internal, "carry out operation").side(Side::Us);
+    fault.detail("this is a bug; the log has more")
 }
 
 /// What an operation works with.
