@@ -20,7 +20,7 @@ pub(super) fn passive(session: &mut Session, kind: PassiveKind, family: Option<F
         return epsv_all_in_force();
     }
     let striped = matches!(kind, PassiveKind::Striped(_));
-    let op = Op::Passive { striped, family, params: session.params.clone() };
+    let op = Op::Passive { striped, family, params: session.params_for_handle() };
     if session.allow_delayed {
         session.data = DataHandle::Delayed(kind, op);
         return Step::Answer(Answer::line(200, "Passive delayed."));
@@ -50,7 +50,7 @@ pub(super) fn active_for(session: &mut Session, target: SocketAddr, transfer: Tr
 
 /// `pasv` of GET and PUT (GFD.47 §3.2).
 pub(super) fn passive_for(session: &mut Session, transfer: Transfer) -> Step {
-    let op = Op::Passive { striped: false, family: Some(Family::V4), params: session.params.clone() };
+    let op = Op::Passive { striped: false, family: Some(Family::V4), params: session.params_for_handle() };
     run_passive(session, PassiveKind::V2, op, Some(transfer))
 }
 
@@ -66,7 +66,7 @@ fn run_passive(session: &mut Session, kind: PassiveKind, op: Op, then: Option<Tr
 
 fn run_active(session: &mut Session, targets: Vec<SocketAddr>, then: Option<Transfer>) -> Step {
     session.data = DataHandle::None;
-    let params = session.params.clone();
+    let params = session.params_for_handle();
     let mode = params.mode;
     Step::run(Op::Active { targets, params }, Task::Active { mode, then })
 }

@@ -177,6 +177,13 @@ impl Session {
         }
     }
 
+    /// What a new data handle freezes; a nonce is good for one handle, so that a client can go on without it.
+    pub(super) fn params_for_handle(&mut self) -> DataParams {
+        let params = self.params.clone();
+        self.params.nonce = None;
+        params
+    }
+
     /// Mode that the next transfer will have, as frozen in its handle.
     pub(super) fn handle_mode(&self) -> Mode {
         match &self.data {
