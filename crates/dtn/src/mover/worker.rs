@@ -16,7 +16,7 @@ use super::message::{Identity, MoverId, Stripe, ToMover};
 use super::node::Node;
 use super::report::Reporter;
 use super::session::Session;
-use super::{checksum, command, failure, listing, receive, send};
+use super::{checksum, command, listing, receive, send};
 
 /// What the reader hands to a mover's thread.
 pub enum Job {
