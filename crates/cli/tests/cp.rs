@@ -1,0 +1,184 @@
+//! `whimbrel cp` against the real server and ours, in every combination of ends.
+
+mod support;
+
+use std::os::unix::fs::MetadataExt as _;
+
+use support::{Field, Server, expect, pattern};
+
+/// Runs `test` for each ordered pair of server kinds.
+fn between_servers(test: impl Fn(&Server, &Server)) {
+    for source in Server::kinds() {
+        for destination in Server::kinds() {
+            let (Some(source), Some(destination)) = (source(), destination()) else { continue };
+            test(&source, &destination);
+        }
+    }
+}
+
+#[test]
+fn a_tree_goes_from_server_to_server() {
+    between_servers(|source, destination| {
+        let field = Field::new();
+        expect(0, ["cp", "-r", &source.url(field.path("from")), &destination.url(field.path("to"))]);
+        field.assert_copied("from");
+    });
+}
+
+#[test]
+fn a_tree_goes_up_and_comes_back() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        let from = field.path("from").to_string_lossy().into_owned();
+        expect(0, ["cp", "-r", &from, &server.url(field.path("to/up"))]);
+        field.assert_copied("up");
+        let down = field.path("to/down").to_string_lossy().into_owned();
+        expect(0, ["cp", "-r", &server.url(field.path("to/up")), &down]);
+        field.assert_copied("down");
+    }
+}
+
+#[test]
+fn a_tree_is_copied_on_this_host() {
+    let field = Field::new();
+    let (from, to) = (field.path("from"), field.path("to/here"));
+    expect(0, ["cp".as_ref(), "-r".as_ref(), from.as_os_str(), to.as_os_str()]);
+    field.assert_copied("here");
+}
+
+#[test]
+fn several_channels_carry_one_file() {
+    between_servers(|source, destination| {
+        let field = Field::new();
+        let run = expect(0, ["cp", "-p", "4", &source.url(field.path("from/deep/er/big")), &destination.url(field.path("to/"))]);
+        assert!(run.stderr_text().contains("1 verified"), "{}", run.stderr_text());
+        assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(3_000_001));
+    });
+}
+
+#[test]
+fn wildcards_are_matched_on_the_server() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        let (pattern, to) = (server.url(field.path("from/deep")) + "/f0[1-3]", server.url(field.path("to")));
+        expect(0, ["cp", &pattern, &to]);
+        assert_eq!(support::names(&field.path("to")), ["f01", "f02", "f03"]);
+        expect(3, ["cp", &(server.url(field.path("from")) + "/no*such"), &to]);
+    }
+}
+
+#[test]
+fn a_range_lands_at_its_own_place() {
+    between_servers(|source, destination| {
+        let field = Field::new();
+        let (from, to) = (source.url(field.path("from/deep/er/big")), destination.url(field.path("to/part")));
+        expect(0, ["cp", "--offset", "1000000", "--length", "500000", &from, &to]);
+        let (whole, part) = (pattern(3_000_001), std::fs::read(field.path("to/part")).unwrap());
+        assert_eq!(part.len(), 1_500_000);
+        assert!(part[1_000_000..] == whole[1_000_000..1_500_000]);
+    });
+}
+
+#[test]
+fn sync_levels_copy_only_what_they_see_as_different() {
+    let Some(server) = Server::real() else { return };
+    let field = Field::new();
+    let (from, to) = (server.url(field.path("from")), server.url(field.path("to")));
+    expect(0, ["cp", "-r", &from, &to]);
+    let copied = field.path("to/from/one");
+    // Same size, other content: only checksums see it.
+    std::fs::write(&copied, b"2").unwrap();
+    std::fs::set_permissions(&copied, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    for level in ["exists", "size", "mtime"] {
+        expect(0, ["cp", "-r", "--sync", level, &from, &to]);
+        assert_eq!(std::fs::read(&copied).unwrap(), b"2", "{level}");
+    }
+    expect(0, ["cp", "-r", "--sync", "checksum", &from, &to]);
+    assert_eq!(std::fs::read(&copied).unwrap(), b"1");
+}
+
+#[test]
+fn a_dry_run_prints_the_plan_and_writes_nothing() {
+    let server = Server::own();
+    let field = Field::new();
+    let run = expect(0, ["cp", "-r", "--dry-run", &server.url(field.path("from")), &server.url(field.path("to"))]);
+    assert!(run.stdout_text().contains("44 files to copy") || run.stdout_text().contains("45 files to copy"), "{}", run.stdout_text());
+    assert!(support::names(&field.path("to")).is_empty());
+}
+
+#[test]
+fn one_bad_file_does_not_stop_the_others_and_is_named_at_the_end() {
+    between_servers(|source, destination| {
+        use std::os::unix::fs::PermissionsExt as _;
+        if rustix_is_root() {
+            let field = Field::new();
+            for name in ["from/deep/f07", "from/deep/f20"] {
+                std::fs::set_permissions(field.path(name), std::fs::Permissions::from_mode(0o000)).unwrap();
+            }
+            let run = expect(1, ["cp", "-r", &source.url(field.path("from")), &destination.url(field.path("to"))]);
+            let text = run.stderr_text();
+            assert!(text.contains("f07") && text.contains("f20") && text.contains("permission denied"), "{text}");
+            for name in ["from/deep/f07", "from/deep/f20"] {
+                std::fs::remove_file(field.path(name)).unwrap();
+            }
+            field.assert_copied("from");
+        }
+    });
+}
+
+/// Root starts servers that act as somebody else, whom modes stop.
+fn rustix_is_root() -> bool {
+    std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
+}
+
+#[test]
+fn times_and_modes_are_preserved_when_asked() {
+    use std::os::unix::fs::PermissionsExt as _;
+    between_servers(|source, destination| {
+        let field = Field::new();
+        let file = field.path("from/one");
+        let old = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000_000);
+        std::fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
+        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o754)).unwrap();
+        expect(0, ["cp", "--preserve", &source.url(&file), &destination.url(field.path("to/"))]);
+        let copied = std::fs::metadata(field.path("to/one")).unwrap();
+        assert_eq!((copied.mtime(), copied.mode() & 0o7777), (1_000_000_000, 0o754));
+    });
+}
+
+#[test]
+fn links_are_made_again_when_asked() {
+    let server = Server::own();
+    let field = Field::new();
+    expect(0, ["cp", "-r", "--links", "copy", &server.url(field.path("from")), &server.url(field.path("to"))]);
+    assert!(std::fs::symlink_metadata(field.path("to/from/link")).unwrap().is_symlink());
+    assert_eq!(std::fs::read(field.path("to/from/link")).unwrap(), b"1");
+}
+
+#[test]
+fn pairs_are_read_from_a_list_on_standard_input() {
+    let server = Server::own();
+    let field = Field::new();
+    let list = format!(
+        "# two files\n{} {}\n\"{}\" {}\n",
+        server.url(field.path("from/one")),
+        server.url(field.path("to/eins")),
+        field.path("from/na me%20").display(),
+        server.url(field.path("to/zwei")),
+    );
+    let run = support::whimbrel(["cp", "--list", "-"]).input(list).run().unwrap();
+    assert_eq!(run.code(), Some(0), "{}", run.stderr_text());
+    assert_eq!(std::fs::read(field.path("to/eins")).unwrap(), b"1");
+    assert_eq!(std::fs::read(field.path("to/zwei")).unwrap(), b"spaces");
+}
+
+#[test]
+fn devices_are_read_and_written_in_place() {
+    between_servers(|source, destination| {
+        let run = expect(0, ["cp", "--length", "10M", &source.url("/dev/zero"), &destination.url("/dev/null")]);
+        assert!(run.stderr_text().contains("1 not verified"), "{}", run.stderr_text());
+        expect(5, ["cp", "--length", "10M", "--verify", "require", &source.url("/dev/zero"), &destination.url("/dev/null")]);
+    });
+}
