@@ -34,7 +34,9 @@ impl Logins {
         if target.password.is_some() {
             return Ok(());
         }
-        if let Some((user, password)) = self.netrc.as_deref().and_then(|text| netrc_entry(text, &target.host, target.user.as_deref())) {
+        if let Some((user, password)) =
+            self.netrc.as_deref().and_then(|text| netrc_entry(text, &target.host, target.user.as_deref()))
+        {
             target.user.get_or_insert(user);
             target.password = Some(password);
             return Ok(());

@@ -61,13 +61,21 @@ impl Output {
                     Verification::NotAsked => String::new(),
                 };
                 let took = HumanDuration(Duration::from_secs_f64(seconds.max(0.0)));
-                self.say(&format!("{} -> {} ({}, {took}{proof})", quote_path(&item.source), quote_path(&item.destination), ByteCount(*bytes)));
+                self.say(&format!(
+                    "{} -> {} ({}, {took}{proof})",
+                    quote_path(&item.source),
+                    quote_path(&item.destination),
+                    ByteCount(*bytes)
+                ));
             }
             Event::ItemSkipped { source, reason, .. } if self.verbose > 0 => {
                 self.say(&format!("{}: left as it is: {reason}", quote_path(source)));
             }
             Event::Retry { source, fault, attempt, retry_in, .. } => {
-                self.say(&format!("{}: attempt {attempt} failed, again in {retry_in:.1} s: {fault}", quote_path(source)));
+                self.say(&format!(
+                    "{}: attempt {attempt} failed, again in {retry_in:.1} s: {fault}",
+                    quote_path(source)
+                ));
             }
             Event::SessionLost { fault, retry_in: Some(seconds), .. } => {
                 self.say(&format!("a session was lost, opening it again in {seconds:.1} s: {fault}"));
@@ -132,7 +140,10 @@ impl Output {
             print_json(&failed.to_string());
         } else {
             let side = fault.side.map(|side| format!("{}: ", side_name(side))).unwrap_or_default();
-            self.print_error_line(&format!("whimbrel: {side}{fault}\n  cause: {}\n  cure:  {}", explanation.cause, explanation.cure));
+            self.print_error_line(&format!(
+                "whimbrel: {side}{fault}\n  cause: {}\n  cure:  {}",
+                explanation.cause, explanation.cure
+            ));
         }
         code
     }

@@ -71,9 +71,16 @@ fn parse_url(scheme: &[u8], rest: &[u8]) -> Result<Place, PlaceError> {
         b"file" if authority.is_empty() || authority == b"localhost" => return local(&path),
         b"gsiftp" | b"sshftp" => {
             let name = String::from_utf8_lossy(scheme);
-            return Err(PlaceError(format!("{name}:// needs credentials that this version cannot use yet; ftp:// works")));
+            return Err(PlaceError(format!(
+                "{name}:// needs credentials that this version cannot use yet; ftp:// works"
+            )));
         }
-        _ => return Err(PlaceError(format!("{}:// is no scheme known here; ftp:// and file:/// are", String::from_utf8_lossy(scheme)))),
+        _ => {
+            return Err(PlaceError(format!(
+                "{}:// is no scheme known here; ftp:// and file:/// are",
+                String::from_utf8_lossy(scheme)
+            )));
+        }
     }
     let (user, password, host, port) = parse_authority(authority, FTP_PORT)?;
     if path.is_empty() {
@@ -95,7 +102,8 @@ fn parse_authority(text: &[u8], default_port: u16) -> Result<Authority, PlaceErr
     };
     let (host, port) = match host_port.strip_prefix('[') {
         Some(rest) => {
-            let (host, after) = rest.split_once(']').ok_or_else(|| PlaceError(format!("a ] is missing in {host_port}")))?;
+            let (host, after) =
+                rest.split_once(']').ok_or_else(|| PlaceError(format!("a ] is missing in {host_port}")))?;
             (host, after.strip_prefix(':'))
         }
         None => match host_port.rsplit_once(':') {
@@ -110,7 +118,9 @@ fn parse_authority(text: &[u8], default_port: u16) -> Result<Authority, PlaceErr
         None | Some("") => default_port,
         Some(port) => port.parse().map_err(|_| PlaceError(format!("{port} is no port number")))?,
     };
-    let (user, password) = match login.map(|login| login.split_once(':').map_or((login, None), |(user, pw)| (user, Some(pw)))) {
+    let (user, password) = match login
+        .map(|login| login.split_once(':').map_or((login, None), |(user, pw)| (user, Some(pw))))
+    {
         None => (None, None),
         Some((user, password)) => (Some(decoded_text(user)?), password.map(decoded_text).transpose()?.map(Password)),
     };
@@ -132,7 +142,9 @@ fn percent_decoded(text: &[u8]) -> Result<Vec<u8>, PlaceError> {
         }
         let hex = after.get(..2).and_then(|hex| std::str::from_utf8(hex).ok());
         let value = hex.and_then(|hex| u8::from_str_radix(hex, 16).ok());
-        out.push(value.ok_or_else(|| PlaceError("a % in a URL is followed by two hexadecimal digits; %25 stands for %".to_owned()))?);
+        out.push(value.ok_or_else(|| {
+            PlaceError("a % in a URL is followed by two hexadecimal digits; %25 stands for %".to_owned())
+        })?);
         rest = &after[2..];
     }
     Ok(out)
@@ -142,7 +154,8 @@ fn local(path: &[u8]) -> Result<Place, PlaceError> {
     if path.starts_with(b"/") {
         return Ok(Place { target: None, path: path.to_vec() });
     }
-    let directory = std::env::current_dir().map_err(|error| PlaceError(format!("the current directory is unknown: {error}")))?;
+    let directory =
+        std::env::current_dir().map_err(|error| PlaceError(format!("the current directory is unknown: {error}")))?;
     let mut absolute = directory.into_os_string().into_vec();
     absolute.push(b'/');
     absolute.extend_from_slice(path);

@@ -71,7 +71,8 @@ fn json_is_one_object_a_line_with_its_time() {
     let server = Server::own();
     let field = Field::new();
     let run = expect(0, ["--json", "cp", "-r", &server.url(field.path("from")), &server.url(field.path("to"))]);
-    let events: Vec<serde_json::Value> = run.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events: Vec<serde_json::Value> =
+        run.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert!(events.iter().all(|event| event["time"].is_f64() && event["event"].is_string()));
     let summary = events.last().unwrap();
     assert_eq!(summary["event"], "summary");

@@ -51,7 +51,10 @@ fn a_tree_is_copied_on_this_host() {
 fn several_channels_carry_one_file() {
     between_servers(|source, destination| {
         let field = Field::new();
-        let run = expect(0, ["cp", "-p", "4", &source.url(field.path("from/deep/er/big")), &destination.url(field.path("to/"))]);
+        let run = expect(
+            0,
+            ["cp", "-p", "4", &source.url(field.path("from/deep/er/big")), &destination.url(field.path("to/"))],
+        );
         assert!(run.stderr_text().contains("1 verified"), "{}", run.stderr_text());
         assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(3_000_001));
     });
@@ -104,7 +107,11 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
     let server = Server::own();
     let field = Field::new();
     let run = expect(0, ["cp", "-r", "--dry-run", &server.url(field.path("from")), &server.url(field.path("to"))]);
-    assert!(run.stdout_text().contains("44 files to copy") || run.stdout_text().contains("45 files to copy"), "{}", run.stdout_text());
+    assert!(
+        run.stdout_text().contains("44 files to copy") || run.stdout_text().contains("45 files to copy"),
+        "{}",
+        run.stdout_text()
+    );
     assert!(support::names(&field.path("to")).is_empty());
 }
 
@@ -179,6 +186,9 @@ fn devices_are_read_and_written_in_place() {
     between_servers(|source, destination| {
         let run = expect(0, ["cp", "--length", "10M", &source.url("/dev/zero"), &destination.url("/dev/null")]);
         assert!(run.stderr_text().contains("1 not verified"), "{}", run.stderr_text());
-        expect(5, ["cp", "--length", "10M", "--verify", "require", &source.url("/dev/zero"), &destination.url("/dev/null")]);
+        expect(
+            5,
+            ["cp", "--length", "10M", "--verify", "require", &source.url("/dev/zero"), &destination.url("/dev/null")],
+        );
     });
 }

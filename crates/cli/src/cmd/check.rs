@@ -31,7 +31,12 @@ pub fn run(mut args: CheckArgs, global: &Global) -> ExitCode {
     };
     let mut output = Output::new(global);
     let checked = result.and_then(|()| {
-        block_on(async { Ok::<u8, Fault>(check(&target, &args.place.path, &global.session(), &local_options(), |step| show(&mut output, step)).await) })
+        block_on(async {
+            Ok::<u8, Fault>(
+                check(&target, &args.place.path, &global.session(), &local_options(), |step| show(&mut output, step))
+                    .await,
+            )
+        })
     });
     finish(global, checked)
 }
@@ -42,6 +47,7 @@ fn show(output: &mut Output, step: &Step) {
     if let Some(cure) = &step.cure {
         text += &format!("\n     cure: {cure}");
     }
-    let json = serde_json::json!({ "event": "check", "step": step.name, "ok": step.ok, "text": step.text, "cure": step.cure });
+    let json =
+        serde_json::json!({ "event": "check", "step": step.name, "ok": step.ok, "text": step.text, "cure": step.cure });
     output.result(&json, &text);
 }

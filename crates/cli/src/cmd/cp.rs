@@ -155,7 +155,8 @@ async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Re
 /// The first signal ends the copy orderly, a second one at once.
 async fn cancel_on_signal(stop: watch::Sender<bool>) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate())) else {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
         return;
     };
     for signals in 0.. {
@@ -188,7 +189,8 @@ impl CpArgs {
         CopyOptions {
             plan: self.plan(),
             dry_run: self.dry_run,
-            range: (self.offset.is_some() || length.is_some()).then(|| (self.offset.map_or(0, |offset| offset.0), length)),
+            range: (self.offset.is_some() || length.is_some())
+                .then(|| (self.offset.map_or(0, |offset| offset.0), length)),
             concurrency: setting(self.concurrency),
             parallelism: setting(self.parallelism),
             pipeline: setting(self.pipeline),

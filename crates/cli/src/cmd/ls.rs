@@ -62,7 +62,8 @@ async fn list_place(args: &LsArgs, place: &Place, global: &Global, output: &mut 
         vec![place.path.clone()]
     };
     for path in &paths {
-        let found = end.stat(path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
+        let found =
+            end.stat(path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
         if found.kind != ObjectKind::Directory {
             let named = Object { path: path.clone(), ..found };
             show(args, output, &named, &Owner::default());
@@ -104,7 +105,11 @@ fn long_line(args: &LsArgs, object: &Object, owner: &Owner) -> String {
     };
     let time = object.modified.map_or_else(|| "-".repeat(20), time_text);
     let (user, group) = (name(&owner.user), name(&owner.group));
-    format!("{}{mode} {user:>8} {group:>8} {size:>12} {time} {}{link}", kind_letter(&object.kind), quote_path(&object.path))
+    format!(
+        "{}{mode} {user:>8} {group:>8} {size:>12} {time} {}{link}",
+        kind_letter(&object.kind),
+        quote_path(&object.path)
+    )
 }
 
 fn kind_letter(kind: &ObjectKind) -> char {
@@ -118,14 +123,27 @@ fn kind_letter(kind: &ObjectKind) -> char {
 
 /// `rwxr-x---`.
 pub fn mode_text(mode: u32) -> String {
-    let letters = [(0o400, 'r'), (0o200, 'w'), (0o100, 'x'), (0o040, 'r'), (0o020, 'w'), (0o010, 'x'), (0o004, 'r'), (0o002, 'w'), (0o001, 'x')];
+    let letters = [
+        (0o400, 'r'),
+        (0o200, 'w'),
+        (0o100, 'x'),
+        (0o040, 'r'),
+        (0o020, 'w'),
+        (0o010, 'x'),
+        (0o004, 'r'),
+        (0o002, 'w'),
+        (0o001, 'x'),
+    ];
     letters.iter().map(|&(bit, letter)| if mode & bit != 0 { letter } else { '-' }).collect()
 }
 
 /// `2026-11-21 02:01:54Z`.
 pub fn time_text(time: Timestamp) -> String {
     let wire = whimbrel_proto::timeval::Timestamp::from_secs(time.secs).to_civil();
-    format!("{:04}-{:02}-{:02} {:02}:{:02}:{:02}Z", wire.year, wire.month, wire.day, wire.hour, wire.minute, wire.second)
+    format!(
+        "{:04}-{:02}-{:02} {:02}:{:02}:{:02}Z",
+        wire.year, wire.month, wire.day, wire.hour, wire.minute, wire.second
+    )
 }
 
 #[cfg(test)]

@@ -44,7 +44,9 @@ async fn remove_all(args: RmArgs, global: &Global) -> Result<u8, Fault> {
     for place in &args.places {
         let removed = remove_place(&args, place, global, &mut output).await;
         codes.push(match removed {
-            Err(fault) if !(args.force && fault.code == FaultCode::NotFound) => output.fault(&fault.side_if_unknown(Side::Source)),
+            Err(fault) if !(args.force && fault.code == FaultCode::NotFound) => {
+                output.fault(&fault.side_if_unknown(Side::Source))
+            }
             _ => 0,
         });
     }
@@ -59,7 +61,8 @@ async fn remove_place(args: &RmArgs, place: &Place, global: &Global, output: &mu
         vec![place.path.clone()]
     };
     for path in paths {
-        let found = end.stat(&path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
+        let found =
+            end.stat(&path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
         remove(&mut end, &path, &found, args.recursive).await?;
         if global.json || global.verbose > 0 {
             let path = quote_path(&path);

@@ -1,5 +1,6 @@
 //! Servers and runs of the program for these tests.
 #![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};

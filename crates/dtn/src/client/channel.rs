@@ -107,11 +107,12 @@ impl Channel {
         }
     }
 
-
     fn take_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
         let Some(end) = self.input.iter().position(|&byte| byte == b'\n') else {
             if self.input.len() > MAX_LINE {
-                return Err(Fault::new(FaultCode::PeerMisbehaved, "read reply").side(Side::Peer).detail("a reply line has no end"));
+                return Err(Fault::new(FaultCode::PeerMisbehaved, "read reply")
+                    .side(Side::Peer)
+                    .detail("a reply line has no end"));
             }
             return Ok(None);
         };
@@ -153,7 +154,9 @@ fn ended(count: usize) -> Result<(), Fault> {
     if count > 0 {
         return Ok(());
     }
-    Err(Fault::new(FaultCode::ConnectionLost, "read reply").side(Side::Network).detail("the server closed the control connection"))
+    Err(Fault::new(FaultCode::ConnectionLost, "read reply")
+        .side(Side::Network)
+        .detail("the server closed the control connection"))
 }
 
 fn lost(error: io::Error) -> Fault {

@@ -41,7 +41,13 @@ impl Step {
 }
 
 /// Tests a server and reports each step; the exit code.
-pub async fn check(target: &Target, path: &[u8], session: &SessionOptions, local: &LocalOptions, mut report: impl FnMut(&Step)) -> u8 {
+pub async fn check(
+    target: &Target,
+    path: &[u8],
+    session: &SessionOptions,
+    local: &LocalOptions,
+    mut report: impl FnMut(&Step),
+) -> u8 {
     let started = Instant::now();
     let mut remote = match Remote::dial(target, session, &[]).await {
         Ok((remote, _)) => remote,
@@ -52,7 +58,10 @@ pub async fn check(target: &Target, path: &[u8], session: &SessionOptions, local
     };
     let took = started.elapsed().as_secs_f64() * 1000.0;
     let (server, here) = remote.addresses();
-    report(&Step::ok("connect", format!("{target} is {server}, reached from {here}; connected and logged in within {took:.0} ms")));
+    report(&Step::ok(
+        "connect",
+        format!("{target} is {server}, reached from {here}; connected and logged in within {took:.0} ms"),
+    ));
     report(&Step::ok("greeting", remote.greeting.clone()));
     report(&features(&remote));
     let results = [passive(&mut remote, path).await, active(&mut remote, path, local).await];
@@ -69,7 +78,10 @@ fn control_fault(target: &Target, fault: &Fault) -> Step {
             target.port
         ),
         FaultCode::TimedOut | FaultCode::HostUnreachable => {
-            format!("a firewall drops packets to port {}, or the host is down: ask for TCP port {} to be opened", target.port, target.port)
+            format!(
+                "a firewall drops packets to port {}, or the host is down: ask for TCP port {} to be opened",
+                target.port, target.port
+            )
         }
         FaultCode::LoginFailed => "use another login, as in user@host: or ask the site for access".to_owned(),
         code => code.explain().cure.to_owned(),
@@ -112,7 +124,9 @@ async fn passive(remote: &mut Remote, path: &[u8]) -> Vec<Step> {
     let announced = match remote.run(op).await {
         Ok(Outcome::Listening(addresses)) if !addresses.is_empty() => addresses[0],
         Ok(_) => return vec![Step::bad(name, "the server names no address", "report it to the site")],
-        Err(fault) => return vec![Step::bad(name, fault.to_string(), "ask the site to allow passive data connections")],
+        Err(fault) => {
+            return vec![Step::bad(name, fault.to_string(), "ask the site to allow passive data connections")];
+        }
     };
     let (server, _) = remote.addresses();
     let mut steps: Vec<Step> = announced_address(announced, server.ip()).into_iter().collect();
@@ -166,11 +180,14 @@ fn announced_address(announced: SocketAddr, server: IpAddr) -> Option<Step> {
         IpAddr::V6(ip) => (ip.segments()[0] & 0xfe00) == 0xfc00,
     };
     if ip.is_loopback() || ip.is_unspecified() {
-        let text = format!("the server at {server} announces {ip}, which every host takes for itself; copies from server to server fail");
+        let text = format!(
+            "the server at {server} announces {ip}, which every host takes for itself; copies from server to server fail"
+        );
         return Some(Step::bad(name, text, cure));
     }
     if private {
-        let text = format!("the server at {server} announces {ip}, a private address that only its own network reaches");
+        let text =
+            format!("the server at {server} announces {ip}, a private address that only its own network reaches");
         return Some(Step::bad(name, text, cure));
     }
     Some(Step::ok(name, format!("differs from the server's: {ip} instead of {server}")))
@@ -182,13 +199,23 @@ async fn active(remote: &mut Remote, path: &[u8], local: &LocalOptions) -> Vec<S
     let (_, here) = remote.addresses();
     let listener = match listen(here.ip(), local.data_ports).await {
         Ok(listener) => listener,
-        Err(error) => return vec![Step::bad(name, format!("no port to listen on: {error}"), "free a port, or correct GLOBUS_TCP_PORT_RANGE")],
+        Err(error) => {
+            return vec![Step::bad(
+                name,
+                format!("no port to listen on: {error}"),
+                "free a port, or correct GLOBUS_TCP_PORT_RANGE",
+            )];
+        }
     };
     let Ok(bound) = listener.local_addr() else { return Vec::new() };
     let told = SocketAddr::new(local.data_address.unwrap_or(bound.ip()), bound.port());
     let op = Op::Active { targets: vec![told], params: DataParams::default() };
     if let Err(fault) = remote.run(op).await {
-        return vec![Step::bad(name, fault.to_string(), "the server takes no data address; downloads use passive stream mode")];
+        return vec![Step::bad(
+            name,
+            fault.to_string(),
+            "the server takes no data address; downloads use passive stream mode",
+        )];
     }
     let started = match remote.submit(listing(path, remote)) {
         Ok(id) => id,

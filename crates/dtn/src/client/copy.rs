@@ -53,7 +53,12 @@ pub async fn copy(
     LocalSet::new().run_until(run(jobs, options, cancel, events)).await
 }
 
-async fn run(jobs: Jobs, options: CopyOptions, cancel: watch::Receiver<bool>, mut events: impl FnMut(Event)) -> Result<Report, Fault> {
+async fn run(
+    jobs: Jobs,
+    options: CopyOptions,
+    cancel: watch::Receiver<bool>,
+    mut events: impl FnMut(Event),
+) -> Result<Report, Fault> {
     let preparation = prepare(&jobs, &options).await?;
     let tuning = tuning(&jobs, &options, &preparation);
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
@@ -160,7 +165,8 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
             early = early_listener(remote, passive, nonce).await?;
         }
     }
-    let opened = Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
+    let opened =
+        Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
     Ok(Preparation { opened: Some(opened), known, control_rtt, can_pipeline: options.session.pipelined })
 }
 
@@ -171,7 +177,9 @@ async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> 
             let nonce = remote.nonce_accepted().then_some(nonce);
             Ok(Some(Early { addresses: listening(outcome)?, nonce }))
         }
-        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => Err(fault.side_if_unknown(Side::Destination)),
+        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => {
+            Err(fault.side_if_unknown(Side::Destination))
+        }
         Err(_) => Ok(None),
     }
 }

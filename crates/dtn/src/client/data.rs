@@ -31,13 +31,11 @@ pub async fn fetch_listing(remote: &mut Remote, spec: ListSpec) -> Result<Vec<u8
     let stream = timeout(PATIENCE, TcpStream::connect(address));
     let listing = remote.submit(Op::SendListing(spec))?;
     remote.flush().await?;
-    let silent = || {
-        Fault::new(FaultCode::TimedOut, "open data connection").subject(address.to_string()).side(Side::Network)
-    };
-    let mut stream = stream
-        .await
-        .map_err(|_| silent())?
-        .map_err(|error| Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network))?;
+    let silent =
+        || Fault::new(FaultCode::TimedOut, "open data connection").subject(address.to_string()).side(Side::Network);
+    let mut stream = stream.await.map_err(|_| silent())?.map_err(|error| {
+        Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
+    })?;
     let mut text = Vec::new();
     tokio::select! {
         read = read_all(&mut stream, &mut text) => {

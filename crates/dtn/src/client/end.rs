@@ -210,9 +210,9 @@ fn is_name(name: &[u8]) -> bool {
 /// The object that the answer to `Facts` describes; its path is empty.
 pub fn described(answer: Result<Outcome, Fault>, path: &[u8], links: bool) -> Result<Option<Object>, Fault> {
     match answer {
-        Ok(Outcome::Line(line)) => object_of(&line, links)
-            .map(Some)
-            .ok_or_else(|| Fault::new(FaultCode::PeerMisbehaved, "describe").on_path(path).detail(String::from_utf8_lossy(&line))),
+        Ok(Outcome::Line(line)) => object_of(&line, links).map(Some).ok_or_else(|| {
+            Fault::new(FaultCode::PeerMisbehaved, "describe").on_path(path).detail(String::from_utf8_lossy(&line))
+        }),
         Ok(_) => Ok(None),
         Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
         Err(fault) => Err(fault),

@@ -48,7 +48,8 @@ impl Features {
 }
 
 /// Algorithms that prove a copy, fastest first; the last ones are for peers that have nothing better.
-const PREFERRED: &[&str] = &["XXH3", "XXH3128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32", "CRC32"];
+const PREFERRED: &[&str] =
+    &["XXH3", "XXH3128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32", "CRC32"];
 
 /// One algorithm in the spellings of both ends.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -73,9 +74,8 @@ fn plain(name: &str) -> String {
 /// The algorithm both ends offer: the wanted one, or the one that costs least; `None` when they share none.
 pub fn common_checksum(source: &[String], destination: &[String], wanted: Option<&str>) -> Option<SharedChecksum> {
     let spelled = |list: &[String], name: &str| list.iter().find(|item| plain(item) == plain(name)).cloned();
-    let both = |name: &str| {
-        Some(SharedChecksum { source: spelled(source, name)?, destination: spelled(destination, name)? })
-    };
+    let both =
+        |name: &str| Some(SharedChecksum { source: spelled(source, name)?, destination: spelled(destination, name)? });
     match wanted {
         Some(name) => both(name),
         None => PREFERRED.iter().find_map(|name| both(name)),

@@ -74,6 +74,10 @@ pub struct Flight {
     pub waiting: Vec<(Role, OpId, Part)>,
     /// First thing that went wrong, a refusal before a broken connection.
     pub failure: Option<(Part, Fault)>,
+    /// The destination opened the file.
+    pub store_opened: bool,
+    /// The destination refused to store.
+    pub store_refused: bool,
     /// The store was confirmed.
     pub stored: bool,
     /// Attributes were asked for after the store.
@@ -103,6 +107,8 @@ impl Flight {
             proof: manner.proof.clone(),
             waiting: Vec::new(),
             failure: None,
+            store_opened: false,
+            store_refused: false,
             stored: false,
             attributes_sent: false,
             time_with_store: manner.time_with_store,
@@ -117,11 +123,14 @@ impl Flight {
 
     /// Takes an answer; the operation is no longer waited for.
     pub fn answer(&mut self, part: Part, result: Result<Outcome, Fault>) {
+        self.store_refused |=
+            part == Part::Store && result.as_ref().err().is_some_and(|fault| fault.side == Some(Side::Destination));
         match (part, result) {
             (Part::Store, Ok(_)) => self.stored = true,
             (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
             (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
-            (Part::Make, Err(fault)) if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory => {}
+            (Part::Make, Err(fault))
+                if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory => {}
             (_, Ok(_)) => {}
             (part, Err(fault)) => self.fail(part, fault),
         }
@@ -129,7 +138,8 @@ impl Flight {
 
     /// Records what went wrong: the end that refused tells more than the connection that broke for it.
     pub fn fail(&mut self, part: Part, fault: Fault) {
-        let told_more = |earlier: &(Part, Fault)| earlier.1.side == Some(Side::Network) && fault.side != Some(Side::Network);
+        let told_more =
+            |earlier: &(Part, Fault)| earlier.1.side == Some(Side::Network) && fault.side != Some(Side::Network);
         // Checksums of a transfer that failed prove nothing, their refusals neither.
         let transfer = part.moves_data();
         if self.failure.as_ref().is_none_or(|earlier| transfer && told_more(earlier)) {
@@ -149,6 +159,7 @@ impl Flight {
 
     /// Takes news; says whether progress is worth reporting.
     pub fn notice(&mut self, part: Part, notice: &Notice) -> bool {
+        self.store_opened |= part == Part::Store;
         match notice {
             Notice::Opened { .. } => return false,
             Notice::Performance { stripe, bytes, .. } if part == Part::Store || self.stripes.is_empty() => {
@@ -177,7 +188,9 @@ impl Flight {
             Err(why) => return Ok(why.clone()),
         };
         match (&self.source_sum, &self.destination_sum) {
-            (Some(source), Some(destination)) if source == destination => Ok(Verification::Verified { algorithm: shared.display() }),
+            (Some(source), Some(destination)) if source == destination => {
+                Ok(Verification::Verified { algorithm: shared.display() })
+            }
             (Some(source), Some(destination)) => Err(Fault::new(FaultCode::ChecksumMismatch, "verify")
                 .on_path(&self.job.item.destination)
                 .side(Side::Destination)

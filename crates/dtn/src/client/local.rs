@@ -96,7 +96,13 @@ impl Local {
     pub fn submit(&mut self, op: Op) -> Result<OpId, Fault> {
         self.last_op += 1;
         let id = OpId(self.last_op);
-        self.mover.send(ToMover::Run { mover: self.mover.id, id, op: Box::new(op), stripe: Stripe::WHOLE, session: None })?;
+        self.mover.send(ToMover::Run {
+            mover: self.mover.id,
+            id,
+            op: Box::new(op),
+            stripe: Stripe::WHOLE,
+            session: None,
+        })?;
         self.pending += 1;
         Ok(id)
     }
@@ -113,14 +119,18 @@ impl Local {
         }
         loop {
             match self.events.recv().await {
-                Some((_, MoverEvent::Message(FromMover::Notice { id, notice, .. }))) => return Ok((id, EndEvent::Notice(notice))),
+                Some((_, MoverEvent::Message(FromMover::Notice { id, notice, .. }))) => {
+                    return Ok((id, EndEvent::Notice(notice)));
+                }
                 Some((_, MoverEvent::Message(FromMover::Outcome { id, outcome, .. }))) => {
                     self.pending -= 1;
                     return Ok((id, EndEvent::Done(checked(outcome))));
                 }
                 Some((_, MoverEvent::Message(_))) => {}
                 Some((_, MoverEvent::Lost)) | None => {
-                    return Err(Fault::new(FaultCode::Internal, "move data").side(Side::Us).detail("the local data side ended"));
+                    return Err(Fault::new(FaultCode::Internal, "move data")
+                        .side(Side::Us)
+                        .detail("the local data side ended"));
                 }
             }
         }

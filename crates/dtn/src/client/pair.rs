@@ -126,7 +126,12 @@ impl Pair {
         if to_here && (mode == Mode::Stream || self.source.has("REVERSE")) { Role::Source } else { Role::Destination }
     }
 
-    async fn listen(&mut self, role: Role, mode: Mode, wish: DataWish) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
+    async fn listen(
+        &mut self,
+        role: Role,
+        mode: Mode,
+        wish: DataWish,
+    ) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
         let own = self.own_pair();
         let fits = |early: &Early| role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
         if let Some(early) = self.early.take().filter(fits) {
@@ -152,7 +157,9 @@ impl Pair {
 pub fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
     match outcome {
         Outcome::Listening(addresses) if !addresses.is_empty() => Ok(addresses),
-        _ => Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer).detail("no address in the answer")),
+        _ => Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data")
+            .side(Side::Peer)
+            .detail("no address in the answer")),
     }
 }
 

@@ -89,7 +89,8 @@ impl Planning {
         }
         let single = expanded.len() == 1;
         for source in expanded {
-            let path = if is_directory { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
+            let path =
+                if is_directory { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
             let existing = (!is_directory).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
             self.add_source(&source, &destination.with_path(path), object, existing).await;
@@ -108,14 +109,22 @@ impl Planning {
         Ok(())
     }
 
-    async fn add_source(&mut self, source: &Place, destination: &Place, object: Option<Object>, existing: Option<Existing>) {
+    async fn add_source(
+        &mut self,
+        source: &Place,
+        destination: &Place,
+        object: Option<Object>,
+        existing: Option<Existing>,
+    ) {
         let is_other = |object: &Object| object.kind == ObjectKind::Other;
         let device = object.as_ref().is_some_and(is_other)
             || matches!(&existing, Some(Existing::Present(object)) if is_other(object));
         let mut root = Root::new(source.path.clone(), destination.path.clone());
-        root.range = self.shared.options.range.map(|(offset, length)| {
-            offset..length.map_or(u64::MAX, |length| offset.saturating_add(length))
-        });
+        root.range = self
+            .shared
+            .options
+            .range
+            .map(|(offset, length)| offset..length.map_or(u64::MAX, |length| offset.saturating_add(length)));
         root.object = object.map(|object| as_file(object, &source.path));
         root.existing = existing.unwrap_or(Existing::Unknown);
         let id = self.planner.add_root(root);
@@ -144,7 +153,14 @@ impl Planning {
         drain(&mut self.planner, &self.actions).await
     }
 
-    async fn answer_stat(&mut self, query: QueryId, root: RootId, source: Option<Vec<u8>>, destination: Option<Vec<u8>>, follow: bool) {
+    async fn answer_stat(
+        &mut self,
+        query: QueryId,
+        root: RootId,
+        source: Option<Vec<u8>>,
+        destination: Option<Vec<u8>>,
+        follow: bool,
+    ) {
         let route = self.shared.route(root);
         let mut device = false;
         let source = match source {
@@ -171,7 +187,13 @@ impl Planning {
         self.planner.handle(PlanInput::Stat { query, source, destination });
     }
 
-    async fn answer_list(&mut self, query: QueryId, root: RootId, source: &[u8], destination: Option<&[u8]>) -> Result<(), Gone> {
+    async fn answer_list(
+        &mut self,
+        query: QueryId,
+        root: RootId,
+        source: &[u8],
+        destination: Option<&[u8]>,
+    ) -> Result<(), Gone> {
         let route = self.shared.route(root);
         if let Some(path) = destination {
             let place = Place { target: route.destination.clone(), path: path.to_vec() };
@@ -241,7 +263,10 @@ async fn drain(planner: &mut Planner, actions: &Sender<Action>) -> Result<(), Go
 }
 
 fn broken(fault: &Fault) -> bool {
-    matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy | FaultCode::PeerMisbehaved)
+    matches!(
+        fault.code,
+        FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy | FaultCode::PeerMisbehaved
+    )
 }
 
 /// A device named by the user is read like a file of unknown size.

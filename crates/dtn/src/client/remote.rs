@@ -127,15 +127,24 @@ impl Remote {
     }
 
     /// One attempt; the flag says that the connection stood and the dialogue broke.
-    async fn attempt(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
+    async fn attempt(
+        target: &Target,
+        options: &SessionOptions,
+        first: &[Op],
+    ) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
         let channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
         let mut remote = Self::new(channel, target, options);
         remote.prelude().map_err(|fault| (fault, false))?;
-        let ops = first.iter().map(|op| remote.submit(op.clone())).collect::<Result<Vec<_>, _>>().map_err(|fault| (fault, false))?;
+        let ops = first
+            .iter()
+            .map(|op| remote.submit(op.clone()))
+            .collect::<Result<Vec<_>, _>>()
+            .map_err(|fault| (fault, false))?;
         match remote.finish(LOGIN).await {
             Ok(_) => Ok((remote, ops)),
             Err(fault) => {
-                let broke = matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
+                let broke =
+                    matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
                 Err((fault.subject(target.to_string()), broke))
             }
         }
@@ -192,7 +201,14 @@ impl Remote {
         Ok(id)
     }
 
-    fn command(&mut self, op: OpId, line: Vec<u8>, step: Step, name: &'static str, subject: &[u8]) -> Result<(), Fault> {
+    fn command(
+        &mut self,
+        op: OpId,
+        line: Vec<u8>,
+        step: Step,
+        name: &'static str,
+        subject: &[u8],
+    ) -> Result<(), Fault> {
         let pending = Pending { op, step, name, subject: subject.to_vec() };
         if self.gated {
             self.held.push_back((line, pending));
@@ -247,10 +263,16 @@ impl Remote {
     pub async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
         let limit = self.options.reply_timeout;
         // Before login, silence may mean a server that drops what is sent ahead of its replies.
-        let limit = if self.logged_in || !self.options.pipelined { limit } else { limit.min(std::time::Duration::from_secs(30)) };
+        let limit = if self.logged_in || !self.options.pipelined {
+            limit
+        } else {
+            limit.min(std::time::Duration::from_secs(30))
+        };
         match timeout(limit, self.event()).await {
             Ok(event) => event,
-            Err(_) => Err(Fault::new(FaultCode::TimedOut, "wait for a reply").subject(self.target.to_string()).side(Side::Network)),
+            Err(_) => Err(Fault::new(FaultCode::TimedOut, "wait for a reply")
+                .subject(self.target.to_string())
+                .side(Side::Network)),
         }
     }
 
@@ -296,7 +318,9 @@ impl Remote {
         if let Some(mut line) = self.assembler.take_line() {
             line.extend_from_slice(b"\r\n");
             match self.events.back_mut() {
-                Some((last, EndEvent::Notice(Notice::Lines(lines)))) if *last == op && lines.len() < 64 * 1024 => lines.append(&mut line),
+                Some((last, EndEvent::Notice(Notice::Lines(lines)))) if *last == op && lines.len() < 64 * 1024 => {
+                    lines.append(&mut line)
+                }
                 _ => self.events.push_back((op, EndEvent::Notice(Notice::Lines(line)))),
             }
         }

@@ -170,7 +170,10 @@ pub fn fault(reply: &Reply, op: &str, subject: &[u8]) -> Fault {
     if reply.code == 421 {
         fault = fault.retry(Retry::Temporary { after: Duration::from_secs(5) });
     }
-    if matches!(code, FaultCode::ConnectionRefused | FaultCode::HostUnreachable | FaultCode::ConnectionLost | FaultCode::TimedOut) {
+    if matches!(
+        code,
+        FaultCode::ConnectionRefused | FaultCode::HostUnreachable | FaultCode::ConnectionLost | FaultCode::TimedOut
+    ) {
         fault = fault.side(Side::Network);
     }
     fault

@@ -96,15 +96,18 @@ impl Shared {
         if let Some((_, pair)) = prepared {
             return Ok(pair);
         }
-        let (source, destination) = tokio::join!(
-            self.open_server(route, Role::Source, &[]),
-            self.open_server(route, Role::Destination, &[]),
-        );
+        let (source, destination) =
+            tokio::join!(self.open_server(route, Role::Source, &[]), self.open_server(route, Role::Destination, &[]),);
         self.complete(source?.map(|(end, _)| end), destination?.map(|(end, _)| end)).await
     }
 
     /// The server in a role, logged in, with the first operations sent along; `None` for this host.
-    pub async fn open_server(&self, route: &Route, role: Role, first: &[Op]) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
+    pub async fn open_server(
+        &self,
+        route: &Route,
+        role: Role,
+        first: &[Op],
+    ) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
         let Some(target) = route.target(role) else { return Ok(None) };
         let dialled = Remote::dial(target, &self.options.session, first).await;
         dialled.map(Some).map_err(|fault| fault.side_if_unknown(role.side()))

@@ -28,7 +28,10 @@ pub async fn expand(end: &mut End, path: &[u8]) -> Result<Vec<Vec<u8>>, Fault> {
         };
     }
     if found.is_empty() {
-        return Err(Fault::new(FaultCode::NotFound, "match").on_path(path).side(Side::Source).detail("nothing matches the pattern"));
+        return Err(Fault::new(FaultCode::NotFound, "match")
+            .on_path(path)
+            .side(Side::Source)
+            .detail("nothing matches the pattern"));
     }
     found.sort();
     Ok(found)

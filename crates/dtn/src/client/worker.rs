@@ -43,8 +43,10 @@ pub struct Worker {
     careful: u32,
     /// When what fails is given up without a word from the other end.
     grace: Option<Instant>,
-    /// Files that got another file's bytes.
-    spoilt: Vec<Vec<u8>>,
+    /// Files at the destination that hold nothing, or another file's bytes.
+    spoilt: Vec<(Route, Vec<u8>)>,
+    /// Reports that wait until those files are removed.
+    late: Vec<Input>,
 }
 
 /// The session cannot go on.
@@ -64,6 +66,7 @@ impl Worker {
             careful: 0,
             grace: None,
             spoilt: Vec::new(),
+            late: Vec::new(),
         }
     }
 
@@ -81,6 +84,7 @@ impl Worker {
         }
         self.report(Input::SessionReady { slot: self.slot });
         loop {
+            self.clean().await;
             self.launch().await?;
             let deadline = self.grace;
             tokio::select! {
@@ -123,7 +127,6 @@ impl Worker {
                 self.refuse(&job, fault);
                 continue;
             }
-            self.clean().await;
             self.start(job).await?;
         }
         Ok(())
@@ -139,15 +142,39 @@ impl Worker {
         self.report(Input::ItemFailed { attempt: job.attempt, fault, received: RangeSet::new() });
     }
 
-    /// Removes files that hold another file's bytes.
+    /// Removes what failed transfers left under final names, then reports the failures: the session
+    /// may be closed as soon as its last failure is known.
     async fn clean(&mut self) {
-        for path in std::mem::take(&mut self.spoilt) {
-            if let Some((_, pair)) = &mut self.pair
-                && let Err(fault) = pair.destination.run(Op::Delete(path)).await
-            {
-                tracing::warn!(%fault, "a file with wrong content stays");
+        for (route, path) in std::mem::take(&mut self.spoilt) {
+            if let Err(fault) = self.remove(route, path).await {
+                tracing::warn!(%fault, "what a failed transfer left stays");
             }
         }
+        for report in std::mem::take(&mut self.late) {
+            self.report(report);
+        }
+    }
+
+    async fn remove(&mut self, route: Route, path: Vec<u8>) -> Result<(), Fault> {
+        if self.pair.as_ref().is_none_or(|(open, _)| *open != route) {
+            self.open(route).await?;
+        }
+        match &mut self.pair {
+            Some((_, pair)) => pair.destination.run(Op::Delete(path)).await.map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Reports a failed transfer; what it left at a destination that writes in place goes first.
+    fn fail(&mut self, flight: Flight, part: Part, fault: Fault, in_place: bool, misplaced: bool) {
+        let refused = part == Part::Send && fault.side == Some(Side::Source) && !fault.is_temporary();
+        // A store that was refused left what was there before.
+        let empty = in_place && !flight.store_refused && flight.received.is_empty();
+        if refused && (misplaced || empty) {
+            let route = self.shared.route(flight.job.item.root);
+            self.spoilt.push((route, flight.job.item.destination.clone()));
+        }
+        self.late.push(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
     }
 
     async fn start(&mut self, job: Job) -> Result<(), Lost> {
@@ -201,7 +228,9 @@ impl Worker {
     fn take(&mut self, role: Role, event: Result<(OpId, EndEvent), Fault>) -> Result<(), Lost> {
         let (id, event) = event.map_err(|fault| Lost(fault.side_if_unknown(role.side())))?;
         let position = |flight: &Flight| flight.waiting.iter().position(|&(r, i, _)| r == role && i == id);
-        let Some((index, at)) = self.flights.iter().enumerate().find_map(|(index, f)| position(f).map(|at| (index, at))) else {
+        let Some((index, at)) =
+            self.flights.iter().enumerate().find_map(|(index, f)| position(f).map(|at| (index, at)))
+        else {
             return Ok(());
         };
         match event {
@@ -224,6 +253,9 @@ impl Worker {
             self.report(Input::ItemStarted { attempt });
         }
         let flight = &mut self.flights[index];
+        if part == Part::Store && flight.transfer_failed() {
+            self.grace = Some(Instant::now());
+        }
         if flight.notice(part, notice) {
             let durable = matches!(notice, Notice::Ranges(_)).then(|| flight.received.clone());
             let (attempt, moved) = (flight.job.attempt, flight.moved);
@@ -263,6 +295,7 @@ impl Worker {
 
     /// The other end may say why; what is behind on the same data connections is lost.
     fn transfer_failed(&mut self, index: usize) {
+        let in_place = self.writes_in_place();
         let flight = &self.flights[index];
         if let Some((_, pair)) = &mut self.pair {
             pair.wire = None;
@@ -281,7 +314,8 @@ impl Worker {
         }
         let patience = match flight.failure.as_ref().map(|(part, fault)| (*part, fault.side)) {
             Some((_, Some(Side::Network | Side::Peer))) => REASON_GRACE,
-            Some((Part::Send, _)) => Duration::ZERO,
+            // Whether the destination opened the file decides what is left there.
+            Some((Part::Send, _)) if flight.store_opened || !in_place => Duration::ZERO,
             _ => REFUSED_GRACE,
         };
         self.grace.get_or_insert(Instant::now() + patience);
@@ -290,21 +324,27 @@ impl Worker {
     /// Gives the sessions up after a failed transfer: reports it, and repeats what was behind it.
     fn collapse(&mut self) {
         self.grace = None;
+        let in_place = self.writes_in_place();
         self.pair = None;
         self.careful = CAREFUL;
         let shared_wire = self.flights.len() > 1;
-        for mut flight in std::mem::take(&mut self.flights).into_iter().rev() {
+        let flights = std::mem::take(&mut self.flights);
+        let first = flights.iter().position(Flight::transfer_failed);
+        for (index, mut flight) in flights.into_iter().enumerate().rev() {
             match flight.failure.take() {
-                Some((part, fault)) if part.moves_data() => {
-                    let misplaced = shared_wire && flight.stored && part == Part::Send;
-                    if misplaced {
-                        self.spoilt.push(flight.job.item.destination.clone());
-                    }
-                    self.report(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
+                // What failed behind the first one failed because of it.
+                Some((part, fault)) if Some(index) == first => {
+                    let misplaced = shared_wire && flight.stored;
+                    self.fail(flight, part, fault, in_place, misplaced);
                 }
                 _ => self.backlog.push_front(flight.job),
             }
         }
+    }
+
+    /// Whether the destination gives unfinished files their final names; ours does not.
+    fn writes_in_place(&self) -> bool {
+        self.pair.as_ref().is_some_and(|(_, pair)| !pair.destination.has("DCNONCE"))
     }
 
     /// Everything about a flight is answered.
@@ -320,12 +360,16 @@ impl Worker {
         let verified = if flight.job.work == Work::Copy { flight.verdict() } else { Ok(Verification::NotAsked) };
         match verified {
             Ok(Verification::Unverified { .. }) if self.shared.options.verify == Verify::Require => {
-                self.refuse(&flight.job, Fault::new(FaultCode::Unverified, "verify").on_path(&flight.job.item.destination).side(Side::Peer));
+                self.refuse(
+                    &flight.job,
+                    Fault::new(FaultCode::Unverified, "verify").on_path(&flight.job.item.destination).side(Side::Peer),
+                );
             }
             Ok(verified) => {
                 self.careful = self.careful.saturating_sub(u32::from(flight.job.work == Work::Copy));
                 let expected = flight.job.item.size.map(|size| size.saturating_sub(flight.job.received.len()));
-                let bytes = if flight.job.work == Work::Copy { expected.unwrap_or(flight.moved).max(flight.moved) } else { 0 };
+                let bytes =
+                    if flight.job.work == Work::Copy { expected.unwrap_or(flight.moved).max(flight.moved) } else { 0 };
                 self.report(Input::ItemDone { attempt, bytes, verified });
             }
             // Nothing of a damaged copy can be kept.
@@ -339,14 +383,18 @@ impl Worker {
             self.backlog.push_front(flight.job);
             return;
         }
-        let sum_refused = matches!(part, Part::SourceSum | Part::DestinationSum) && fault.code == FaultCode::NotSupported;
+        let sum_refused =
+            matches!(part, Part::SourceSum | Part::DestinationSum) && fault.code == FaultCode::NotSupported;
         if sum_refused && self.shared.options.verify != Verify::Require && flight.job.work == Work::Copy {
             let verified = Verification::Unverified { reason: format!("no checksum: {}", fault.detail) };
             let bytes = flight.job.item.size.unwrap_or(flight.moved);
             return self.report(Input::ItemDone { attempt, bytes, verified });
         }
-        let received = if part.moves_data() { flight.received } else { RangeSet::new() };
-        self.report(Input::ItemFailed { attempt, fault, received });
+        if part.moves_data() {
+            let in_place = self.writes_in_place();
+            return self.fail(flight, part, fault, in_place, false);
+        }
+        self.refuse(&flight.job, fault);
     }
 
     /// A server that cannot connect to us may still let us connect to it, which takes stream mode.
@@ -413,9 +461,8 @@ fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
     } else if shared.is_device(job.item.root) {
         Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
     } else {
-        pair.checksum(options.checksum.as_deref()).ok_or_else(|| Verification::Unverified {
-            reason: no_common_checksum(pair, options.checksum.as_deref()),
-        })
+        pair.checksum(options.checksum.as_deref())
+            .ok_or_else(|| Verification::Unverified { reason: no_common_checksum(pair, options.checksum.as_deref()) })
     };
     let time_with_store = match &pair.destination {
         End::Remote(remote) => remote.features.has("STORATTR"),
@@ -430,7 +477,11 @@ fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {
         names => names.join(", "),
     };
     let wanted = wanted.map(|name| format!(" {name}")).unwrap_or_default();
-    format!("no common checksum{wanted}: the source offers {}, the destination {}", list(&pair.source), list(&pair.destination))
+    format!(
+        "no common checksum{wanted}: the source offers {}, the destination {}",
+        list(&pair.source),
+        list(&pair.destination)
+    )
 }
 
 fn unverified(job: &Job, manner: &Manner) -> Fault {

@@ -21,13 +21,17 @@ pub fn read_in_background(
         Box::new(BufReader::new(io::stdin()))
     } else {
         let opened = File::open(&file);
-        Box::new(BufReader::new(opened.map_err(|error| Fault::from_io(error, "open list").subject(&name).side(Side::Source))?))
+        Box::new(BufReader::new(
+            opened.map_err(|error| Fault::from_io(error, "open list").subject(&name).side(Side::Source))?,
+        ))
     };
     std::thread::spawn(move || {
         for (number, line) in input.split(b'\n').enumerate() {
             let mut pair = line.map_err(|error| Fault::from_io(error, "read list").subject(&name)).and_then(|line| {
                 parse_line(&line).map_err(|text| {
-                    Fault::new(FaultCode::InvalidArgument, "read list").subject(format!("{name}:{}", number + 1)).detail(text)
+                    Fault::new(FaultCode::InvalidArgument, "read list")
+                        .subject(format!("{name}:{}", number + 1))
+                        .detail(text)
                 })
             });
             if let Ok(Some((source, destination))) = &mut pair
@@ -54,7 +58,10 @@ fn parse_line(line: &[u8]) -> Result<Option<(Place, Place)>, String> {
     }
     let words = words(line)?;
     let [source, destination] = &words[..] else {
-        return Err(format!("a line holds a source and a destination, this one holds {} words; quote names with spaces", words.len()));
+        return Err(format!(
+            "a line holds a source and a destination, this one holds {} words; quote names with spaces",
+            words.len()
+        ));
     };
     let read = |word: &[u8]| place::parse(word).map_err(|error| error.to_string());
     Ok(Some((read(source)?, read(destination)?)))

@@ -12,12 +12,19 @@ use super::Answer;
 use crate::client::reply::Reply;
 
 /// The outcome a successful final reply stands for.
-pub(super) fn outcome(kind: Answer, reply: &Reply, peer: SocketAddr, name: &str, subject: &[u8]) -> Result<Outcome, Fault> {
+pub(super) fn outcome(
+    kind: Answer,
+    reply: &Reply,
+    peer: SocketAddr,
+    name: &str,
+    subject: &[u8],
+) -> Result<Outcome, Fault> {
     let odd = || {
-        Fault::new(FaultCode::PeerMisbehaved, name)
-            .on_path(subject)
-            .side(Side::Peer)
-            .detail(format!("cannot be understood: {} {}", reply.code, reply.text()))
+        Fault::new(FaultCode::PeerMisbehaved, name).on_path(subject).side(Side::Peer).detail(format!(
+            "cannot be understood: {} {}",
+            reply.code,
+            reply.text()
+        ))
     };
     match kind {
         Answer::Plain | Answer::Lines => Some(Outcome::Done),
@@ -26,9 +33,13 @@ pub(super) fn outcome(kind: Answer, reply: &Reply, peer: SocketAddr, name: &str,
         Answer::Transfer => Some(Outcome::Transferred { bytes: 0 }),
         Answer::Passive => passive(reply, peer).map(|address| Outcome::Listening(vec![address])),
         Answer::StripedPassive => striped(reply).map(Outcome::Listening),
-        Answer::Facts => reply.middle().first().map(|line| Outcome::Line(line.strip_prefix(b" ").unwrap_or(line).to_vec())),
+        Answer::Facts => {
+            reply.middle().first().map(|line| Outcome::Line(line.strip_prefix(b" ").unwrap_or(line).to_vec()))
+        }
         Answer::Size => number(reply).map(Outcome::Size),
-        Answer::Modified => Timestamp::parse(reply.first().trim_ascii()).ok().map(|t| Outcome::Modified(t.secs, t.nanos)),
+        Answer::Modified => {
+            Timestamp::parse(reply.first().trim_ascii()).ok().map(|t| Outcome::Modified(t.secs, t.nanos))
+        }
         Answer::Checksum => checksum(reply).map(Outcome::Checksum),
     }
     .ok_or_else(odd)
@@ -148,7 +159,17 @@ mod tests {
     #[test]
     fn markers_become_notices() {
         assert_eq!(notice(&reply(111, &["Range Marker 0-6,8-9"])), Some(Notice::Ranges(vec![0..6, 8..9])));
-        let perf = reply(112, &["Perf Marker", " Timestamp:  1.4", " Stripe Index: 1", " Stripe Bytes Transferred: 6", " Total Stripe Count: 2", "End."]);
+        let perf = reply(
+            112,
+            &[
+                "Perf Marker",
+                " Timestamp:  1.4",
+                " Stripe Index: 1",
+                " Stripe Bytes Transferred: 6",
+                " Total Stripe Count: 2",
+                "End.",
+            ],
+        );
         assert_eq!(notice(&perf), Some(Notice::Performance { stripe: 1, stripes: 2, bytes: 6, at_ms: 0 }));
     }
 }

@@ -225,9 +225,5 @@ fn comma_form(address: SocketAddr) -> String {
 }
 
 fn stripe_form(address: SocketAddr) -> String {
-    if is_v4(address.ip()) {
-        comma_form(address)
-    } else {
-        format!("|2|{}|{}|", address.ip(), address.port())
-    }
+    if is_v4(address.ip()) { comma_form(address) } else { format!("|2|{}|{}|", address.ip(), address.port()) }
 }
