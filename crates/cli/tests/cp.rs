@@ -119,7 +119,7 @@ fn a_dry_run_prints_the_plan_and_writes_nothing() {
 fn one_bad_file_does_not_stop_the_others_and_is_named_at_the_end() {
     between_servers(|source, destination| {
         use std::os::unix::fs::PermissionsExt as _;
-        if rustix_is_root() {
+        if runs_as_root() {
             let field = Field::new();
             for name in ["from/deep/f07", "from/deep/f20"] {
                 std::fs::set_permissions(field.path(name), std::fs::Permissions::from_mode(0o000)).unwrap();
@@ -136,7 +136,7 @@ fn one_bad_file_does_not_stop_the_others_and_is_named_at_the_end() {
 }
 
 /// Root starts servers that act as somebody else, whom modes stop.
-fn rustix_is_root() -> bool {
+fn runs_as_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 

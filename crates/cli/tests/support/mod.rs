@@ -6,6 +6,7 @@ use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::peers::{GridftpServer, Run, Tool, public_dir, url_path};
 
 /// The program under test.
@@ -40,10 +41,26 @@ impl Server {
         Some(Self::Real(GridftpServer::builder()?.start().expect("the real server starts")))
     }
 
+    /// The real server on a host of a laboratory.
+    #[track_caller]
+    pub fn real_on(host: &Host) -> Option<Self> {
+        let server = GridftpServer::builder()?.on(host).address(host.addr());
+        Some(Self::Real(server.start().expect("the real server starts")))
+    }
+
     /// Our server, ready.
     pub fn own() -> Self {
-        let mut child = Command::new(WHIMBREL)
-            .args(["dtn", "--listen", "127.0.0.1:0", "--root", "/", "--anonymous"])
+        Self::start(Command::new(WHIMBREL), "127.0.0.1:0")
+    }
+
+    /// Our server on a host of a laboratory.
+    pub fn own_on(host: &Host) -> Self {
+        Self::start(host.command(WHIMBREL), &format!("{}:0", host.addr()))
+    }
+
+    fn start(mut command: Command, listen: &str) -> Self {
+        let mut child = command
+            .args(["dtn", "--listen", listen, "--root", "/", "--anonymous"])
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
             .spawn()
