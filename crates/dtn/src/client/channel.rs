@@ -23,6 +23,8 @@ pub struct Channel {
     output: BytesMut,
     waiting: VecDeque<Vec<u8>>,
     lockstep: bool,
+    /// A reply is due; at first the greeting.
+    due: bool,
     trace: Option<String>,
     /// Address of the server.
     pub peer: SocketAddr,
@@ -56,6 +58,7 @@ impl Channel {
             output: BytesMut::new(),
             waiting: VecDeque::new(),
             lockstep: !options.pipelined,
+            due: true,
             trace: options.trace.then(|| target.to_string()),
         })
     }
@@ -70,9 +73,10 @@ impl Channel {
                 .on_path(line)
                 .detail("FTP cannot carry a name with a line break"));
         }
-        if self.lockstep {
+        if self.lockstep && self.due {
             self.waiting.push_back(line.to_vec());
         } else {
+            self.due = true;
             self.write_line(line);
         }
         Ok(())
@@ -88,8 +92,9 @@ impl Channel {
         self.output.extend_from_slice(b"\r\n");
     }
 
-    /// A command got its final reply: in lock-step the next one may go.
+    /// A final reply, or the greeting, is here: in lock-step the next command may go.
     pub fn answered(&mut self) {
+        self.due = !self.waiting.is_empty();
         if let Some(line) = self.waiting.pop_front() {
             self.write_line(&line);
         }

@@ -339,9 +339,7 @@ impl Remote {
         if reply.code == 421 {
             return Err(reply::fault(reply, front.name, &front.subject));
         }
-        if front.step != Step::Greeting {
-            self.channel.answered();
-        }
+        self.channel.answered();
         self.step(front, reply)
     }
 

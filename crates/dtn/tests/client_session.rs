@@ -1,0 +1,140 @@
+//! Control sessions against scripted servers: what is sent ahead, and what happens when that is not liked.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
+
+use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::remote::Remote;
+use whimbrel_dtn::client::target::{SessionOptions, Target};
+use whimbrel_engine::FaultCode;
+use whimbrel_proto::op::{Op, Outcome};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Serves each connection of a list with a script of its own.
+fn serve(scripts: Vec<fn(TcpStream)>) -> Target {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    thread::spawn(move || {
+        for script in scripts {
+            let (stream, _) = listener.accept().unwrap();
+            stream.set_read_timeout(Some(PATIENCE)).unwrap();
+            script(stream);
+        }
+    });
+    Target::anonymous("127.0.0.1", port)
+}
+
+fn facts() -> Op {
+    Op::Facts { path: b"/x".to_vec(), facts: None }
+}
+
+fn block_on<T>(future: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(future)
+}
+
+/// A server's answer to one command.
+fn answer(line: &str) -> &'static str {
+    match line.split(' ').next().unwrap() {
+        "USER" => "331 Password, please.\r\n",
+        "PASS" => "230 Welcome.\r\n",
+        "FEAT" => "211-Extensions\r\n MLST Type*;\r\n MLSC\r\n211 End\r\n",
+        "TYPE" => "200 Type set.\r\n",
+        "MLST" => "250-status\r\n Type=file;Size=3; /x\r\n250 End\r\n",
+        _ => "500 What?\r\n",
+    }
+}
+
+/// Answers one line after another; closes when more than a line comes at once.
+fn strict(mut stream: TcpStream) {
+    stream.write_all(b"220 Strict\r\n").unwrap();
+    let mut buffer = [0; 4096];
+    loop {
+        let count = stream.read(&mut buffer).unwrap_or(0);
+        let text = String::from_utf8_lossy(&buffer[..count]).into_owned();
+        if count == 0 || text.matches('\n').count() > 1 {
+            return;
+        }
+        stream.write_all(answer(text.trim_end()).as_bytes()).unwrap();
+    }
+}
+
+/// Says nothing, not even hello, before the last command of the first flight is here.
+fn patient(stream: TcpStream) {
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut replies = "220 Patient\r\n".to_owned();
+    loop {
+        let mut line = String::new();
+        if reader.read_line(&mut line).unwrap() == 0 {
+            return;
+        }
+        replies += answer(line.trim_end());
+        if line.starts_with("MLST") {
+            break;
+        }
+    }
+    (&stream).write_all(replies.as_bytes()).unwrap();
+    // Stay until the client goes.
+    let _ = reader.read_line(&mut String::new());
+}
+
+fn unfriendly(mut stream: TcpStream) {
+    stream.write_all(b"220 Hm\r\n").unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap_or(0) > 0 {
+        let reply = if line.starts_with("PASS") { "530 Go away.\r\n" } else { "331 Password.\r\n" };
+        if stream.write_all(reply.as_bytes()).is_err() {
+            return;
+        }
+        line.clear();
+    }
+}
+
+fn described(target: &Target) -> Outcome {
+    block_on(async {
+        let (mut remote, ops) = Remote::dial(target, &SessionOptions::default(), &[facts()]).await.expect("a session");
+        assert!(remote.features.has("MLSC"));
+        remote.finish(ops[0]).await.expect("facts")
+    })
+}
+
+const LINE: &[u8] = b"Type=file;Size=3; /x";
+
+#[test]
+fn login_and_first_questions_leave_without_awaiting_even_the_greeting() {
+    assert_eq!(described(&serve(vec![patient])), Outcome::Line(LINE.to_vec()));
+}
+
+#[test]
+fn a_server_that_closes_on_commands_sent_ahead_is_asked_one_by_one() {
+    let target = serve(vec![strict, strict]);
+    block_on(async {
+        let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
+        assert_eq!(remote.run(facts()).await.expect("facts"), Outcome::Line(LINE.to_vec()));
+    });
+}
+
+#[test]
+fn a_refused_password_is_a_failed_login_and_names_the_server() {
+    let target = serve(vec![unfriendly]);
+    let fault = block_on(Remote::dial(&target, &SessionOptions::default(), &[])).expect_err("refused");
+    assert_eq!(fault.code, FaultCode::LoginFailed);
+    assert!(fault.to_string().contains("530 Go away."), "{fault}");
+}
+
+#[test]
+fn a_name_with_a_line_break_is_refused_before_anything_is_sent() {
+    let target = serve(vec![patient]);
+    let bad = Op::Facts { path: b"/a\r\nDELE /b".to_vec(), facts: None };
+    let fault = block_on(Remote::dial(&target, &SessionOptions::default(), &[bad])).expect_err("refused");
+    assert_eq!(fault.code, FaultCode::InvalidPath);
+}
+
+#[test]
+fn a_place_keeps_its_server_when_its_path_changes() {
+    let place = Place { target: Some(Target::anonymous("h", 1)), path: b"/a".to_vec() };
+    assert_eq!(place.with_path(&b"/b"[..]).target, place.target);
+}
