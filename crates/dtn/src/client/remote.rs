@@ -79,9 +79,16 @@ struct InForce {
     parallelism: u16,
     checksum_markers: bool,
     transfer_markers: bool,
+    frequent_markers: bool,
 }
 
-const FRESH: InForce = InForce { mode: Mode::Stream, parallelism: 1, checksum_markers: false, transfer_markers: false };
+const FRESH: InForce = InForce {
+    mode: Mode::Stream,
+    parallelism: 1,
+    checksum_markers: false,
+    transfer_markers: false,
+    frequent_markers: false,
+};
 
 /// The login's operation.
 const LOGIN: OpId = OpId(0);

@@ -2,12 +2,16 @@
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
+use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{DataParams, Family, ListForm, ListSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_proto::timeval::Timestamp;
 
 use super::{Answer, Remote, Step};
+
+/// Files from this size on are worth asking for frequent markers, bytes.
+const LONG_TRANSFER: u64 = 16 << 20;
 
 /// One command line with what its reply means.
 #[derive(Debug)]
@@ -140,8 +144,22 @@ impl Remote {
         lines
     }
 
+    /// Markers more often than every 5 s, the servers' default, where a transfer lasts long enough to see them.
+    fn frequent_markers(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
+        let long = spec.expected_size.is_none_or(|size| size >= LONG_TRANSFER);
+        let (Some(performance), Some(ranges)) = (spec.performance_interval, spec.range_interval) else {
+            return Vec::new();
+        };
+        if !long || self.in_force.frequent_markers || self.in_force.mode == Mode::Stream {
+            return Vec::new();
+        }
+        self.in_force.frequent_markers = true;
+        let seconds = |interval: Duration| interval.as_secs().max(1);
+        vec![quiet(format!("TREV PERF {}", seconds(performance))), quiet(format!("TREV RESTART {}", seconds(ranges)))]
+    }
+
     fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
-        let mut lines = Vec::new();
+        let mut lines = self.frequent_markers(spec);
         if let Some(size) = spec.expected_size {
             lines.push(quiet(format!("ALLO {size}")));
         }
