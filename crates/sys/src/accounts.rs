@@ -14,24 +14,12 @@ pub fn user_ids(name: &str) -> io::Result<Option<(u32, u32)>> {
     let mut found: *mut libc::passwd = ptr::null_mut();
     // SAFETY: every pointer is to a live object of this frame and `text` has the length given; the
     // function keeps none of them.
-    let status = unsafe {
-        libc::getpwnam_r(
-            name.as_ptr(),
-            record.as_mut_ptr(),
-            text.as_mut_ptr(),
-            text.len(),
-            &mut found,
-        )
-    };
+    let status =
+        unsafe { libc::getpwnam_r(name.as_ptr(), record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found) };
     match status {
         0 if found.is_null() => Ok(None),
         // SAFETY: a zero status and a non-null `found` mean that `record` was filled in.
-        0 => Ok(Some(unsafe {
-            (
-                record.assume_init_ref().pw_uid,
-                record.assume_init_ref().pw_gid,
-            )
-        })),
+        0 => Ok(Some(unsafe { (record.assume_init_ref().pw_uid, record.assume_init_ref().pw_gid) })),
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
 }
