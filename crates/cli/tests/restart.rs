@@ -1,4 +1,5 @@
 //! A copy that is cut goes on where it was, with what the restart markers promised.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 mod support;
 

@@ -1,5 +1,6 @@
 //! A tiny copy over a long path is a matter of round trips: they are counted by the clock, from the start of the
 //! command to its exit.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 mod support;
 

@@ -1,4 +1,5 @@
 //! Control sessions against scripted servers: what is sent ahead, and what happens when that is not liked.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};

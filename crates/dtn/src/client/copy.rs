@@ -1,6 +1,7 @@
 //! A whole copy: plans, drives the transfer machine, opens sessions, reports events.
 
 use std::collections::HashMap;
+use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -196,12 +197,28 @@ async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Res
     }
 }
 
+/// The size of a source that is one file, as far as it is known without asking anybody.
+fn file_size(source: &Place, known: &Known) -> Option<u64> {
+    if source.target.is_some() {
+        return known
+            .source
+            .as_ref()
+            .filter(|object| object.kind == ObjectKind::File)
+            .map(|object| object.size.unwrap_or(0));
+    }
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&source.path));
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
 fn tuning(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Tuning {
-    let file = preparation.known.source.as_ref().filter(|object| object.kind == ObjectKind::File);
-    let single = matches!(jobs, Jobs::Into { sources, .. } if sources.len() == 1) && file.is_some();
+    let size = match jobs {
+        Jobs::Into { sources, .. } if sources.len() == 1 => file_size(&sources[0], &preparation.known),
+        _ => None,
+    };
+    let single = size.is_some();
     tune::choose(&TuneInput {
         files: u64::from(single),
-        bytes: file.and_then(|object| object.size).unwrap_or(0),
+        bytes: size.unwrap_or(0),
         more_to_come: !single,
         rtt: preparation.control_rtt,
         control_rtt: preparation.control_rtt,
