@@ -28,7 +28,6 @@ pub fn run_demo(keep: bool) -> Result {
     let place = Place::new()?;
     println!("\nMaking a data set in {} ...", place.source().display());
     let bytes = make_data_set(&place.source())?;
-    fs::create_dir_all(place.destination()).map_err(|error| error.to_string())?;
     let source = Node::start(&place, "source")?;
     let destination = Node::start(&place, "destination")?;
     println!("Source      {}\nDestination {}\n", source.url, destination.url);
@@ -50,7 +49,7 @@ pub fn run_demo(keep: bool) -> Result {
 
 fn copy(source: &Node, destination: &Node) -> Result<f64> {
     let mut command = Command::new(binary());
-    command.args(["cp", "-r", &format!("{}data/", source.url), &format!("{}copy/", destination.url)]);
+    command.args(["cp", "-r", &format!("{}data", source.url), &destination.url]);
     let start = Instant::now();
     run(&mut command)?;
     Ok(start.elapsed().as_secs_f64())
@@ -78,7 +77,7 @@ impl Place {
     }
 
     fn destination(&self) -> PathBuf {
-        self.0.join("destination/copy")
+        self.0.join("destination/data")
     }
 }
 
@@ -100,12 +99,10 @@ impl Node {
     fn start(place: &Place, name: &str) -> Result<Self> {
         let folder = place.0.join(name);
         fs::create_dir_all(&folder).map_err(|error| error.to_string())?;
-        for inside in [folder.clone(), place.destination()].iter().filter(|path| path.exists()) {
-            open_to_all(inside)?;
-        }
+        open_to_all(&folder)?;
         let mut command = Command::new(binary());
         command.args(["dtn", "--listen", "127.0.0.1:0", "--anonymous", "--root"]).arg(&folder);
-        command.env("RUST_LOG", "error").stdout(Stdio::piped());
+        command.env("WHIMBREL_LOG", "error").stdout(Stdio::piped());
         let mut process = command.spawn().map_err(|error| format!("whimbrel dtn: {error}"))?;
         let output = process.stdout.take().expect("piped above");
         let mut line = String::new();

@@ -132,6 +132,8 @@ impl Flight {
             (Part::Make, Err(fault))
                 if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory => {}
             (_, Ok(_)) => {}
+            // The end of a transfer that was stopped because the other end had failed.
+            (_, Err(fault)) if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
             (part, Err(fault)) => self.fail(part, fault),
         }
     }

@@ -43,6 +43,7 @@ pub struct Shared {
     routes: RefCell<HashMap<RootId, Route>>,
     devices: RefCell<HashSet<RootId>>,
     prepared: RefCell<Option<(Route, Pair)>>,
+    stream_only: RefCell<HashSet<Route>>,
 }
 
 impl Shared {
@@ -55,6 +56,7 @@ impl Shared {
             routes: RefCell::default(),
             devices: RefCell::default(),
             prepared: RefCell::default(),
+            stream_only: RefCell::default(),
         }
     }
 
@@ -85,6 +87,11 @@ impl Shared {
         all.all(|route| route == first).then(|| first.clone())
     }
 
+    /// Remembers that extended block mode does not work between these ends.
+    pub fn use_streams(&self, route: &Route) {
+        self.stream_only.borrow_mut().insert(route.clone());
+    }
+
     /// Leaves a pair for the first session that wants this route.
     pub fn leave_prepared(&self, route: Route, pair: Pair) {
         *self.prepared.borrow_mut() = Some((route, pair));
@@ -92,6 +99,12 @@ impl Shared {
 
     /// A pair of ends, logged in.
     pub async fn open_pair(&self, route: &Route) -> Result<Pair, Fault> {
+        let mut pair = self.new_pair(route).await?;
+        pair.stream_only |= self.stream_only.borrow().contains(route);
+        Ok(pair)
+    }
+
+    async fn new_pair(&self, route: &Route) -> Result<Pair, Fault> {
         let prepared = self.prepared.borrow_mut().take_if(|(prepared, _)| prepared == route);
         if let Some((_, pair)) = prepared {
             return Ok(pair);

@@ -399,13 +399,14 @@ impl Worker {
 
     /// A server that cannot connect to us may still let us connect to it, which takes stream mode.
     fn try_streams(&mut self, flight: &Flight, fault: &Fault) -> bool {
-        let Some((_, pair)) = &mut self.pair else { return false };
+        let Some((route, pair)) = &mut self.pair else { return false };
         let here = matches!(pair.destination, End::Local(_)) && matches!(pair.source, End::Remote(_));
         let unreachable = fault.side == Some(Side::Network) || fault.code == FaultCode::NotSupported;
         let worth = here && unreachable && flight.moved == 0 && !pair.stream_only && pair.mode() == Mode::Extended;
         if worth {
             tracing::warn!(%fault, "the server cannot connect to this host; using passive stream mode");
             pair.stream_only = true;
+            self.shared.use_streams(route);
         }
         worth
     }
