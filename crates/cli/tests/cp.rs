@@ -192,3 +192,16 @@ fn devices_are_read_and_written_in_place() {
         );
     });
 }
+
+#[test]
+fn a_server_that_cannot_connect_back_is_asked_for_passive_streams() {
+    let Some(server) = Server::real() else { return };
+    let field = Field::new();
+    let down = field.path("to/down").to_string_lossy().into_owned();
+    // Nothing listens at the announced address, as behind address translation.
+    let copy = support::whimbrel(["cp", "-r", &server.url(field.path("from")), &down]);
+    let run = copy.env("GLOBUS_FTP_CLIENT_DATA_IP", "127.0.0.9").run().expect("the program runs");
+    assert_eq!(run.code(), Some(0), "{}", run.stderr_text());
+    assert!(run.stderr_text().contains("passive stream mode"), "{}", run.stderr_text());
+    field.assert_copied("down");
+}
