@@ -160,10 +160,8 @@ impl Plane {
             Op::Passive { striped: true, .. } => self.engaged = all,
             Op::Passive { striped: false, .. } => self.engaged = self.least_loaded(all),
             Op::Active { targets, .. } if targets.len() == 1 => self.engaged = self.least_loaded(all),
-            Op::Active { targets, .. } => {
-                all.truncate(targets.len());
-                self.engaged = all;
-            }
+            // More nodes than addresses share them when they send.
+            Op::Active { .. } => self.engaged = all,
             Op::CloseData | Op::Send(_) | Op::Receive(_) => {
                 self.engaged.retain(|tag| self.nodes.contains_key(tag));
             }

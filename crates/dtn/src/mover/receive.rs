@@ -305,7 +305,7 @@ impl File {
 
     fn extended(&self, task: &Task<'_>, handle: &mut Handle, transfer: &mut Transfer) -> Result<(), Fault> {
         let lanes: Vec<usize> = match handle.rendezvous {
-            Rendezvous::Connect => handle.share(task.stripe).lanes.iter().map(|&(lane, _)| lane).collect(),
+            Rendezvous::Connect => handle.receives_from(task.stripe),
             Rendezvous::Listen(_) => vec![0],
         };
         if matches!(handle.rendezvous, Rendezvous::Connect) {

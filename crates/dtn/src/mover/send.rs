@@ -16,7 +16,7 @@ use super::command::resolve;
 use super::dial::{self, in_parallel};
 use super::failure::Problem;
 use super::listing::Lines;
-use super::session::{Handle, Rendezvous, Share};
+use super::session::{Feed, Handle, Rendezvous, Share};
 use super::stats::Way;
 use super::transfer::{AT_ONE_STROKE, Markers, Transfer};
 use super::worker::Task;
@@ -191,7 +191,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
 /// MODE E: every lane gets its share over connections that stay open.
 fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Fault> {
     let share = handle.share(task.stripe);
-    let lanes: Vec<usize> = share.lanes.iter().map(|&(lane, _)| lane).collect();
+    let lanes: Vec<usize> = share.feeds.iter().map(|feed| feed.lane).collect();
     match handle.rendezvous {
         Rendezvous::Listen(_) => dial::accept_as_sender(task, handle)?,
         Rendezvous::Connect => dial::connect_lanes(task, handle, &lanes, false)?,
@@ -205,13 +205,13 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
     let jobs = lane_jobs(&work.what, &share, handle.params.layout);
     let flow = transfer.flow(task);
     let shared = Shared { work, nonce, flow };
-    let mut parts: Vec<(&LaneJob, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
+    let mut parts: Vec<(&Feed, &LaneJob, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
     for (index, lane) in handle.lanes.iter_mut().enumerate() {
-        if let Some((_, job)) = jobs.iter().find(|(lane, _)| *lane == index) {
-            parts.push((job, &mut lane.connections));
+        if let Some((feed, job)) = jobs.iter().find(|(feed, _)| feed.lane == index) {
+            parts.push((feed, job, &mut lane.connections));
         }
     }
-    in_parallel(&mut parts, |(job, connections)| shared.send(job, connections))
+    in_parallel(&mut parts, |(feed, job, connections)| shared.send(feed, job, connections))
 }
 
 struct Shared<'a> {
@@ -221,7 +221,7 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn send(&self, lane: &LaneJob, connections: &mut Vec<Connection>) -> Result<(), Fault> {
+    fn send(&self, feed: &Feed, lane: &LaneJob, connections: &mut Vec<Connection>) -> Result<(), Fault> {
         let amount = match lane {
             LaneJob::Ranges(ranges) => Amount::Ranges(ranges),
             LaneJob::ToEnd(offset) => Amount::ToEnd(*offset),
@@ -232,7 +232,7 @@ impl Shared<'_> {
             origin: self.work.what.origin(),
             block_size: BLOCK_SIZE,
             nonce: self.nonce,
-            eof: Eof::Own,
+            eof: end_of(feed, connections.len()),
             sendfile: true,
             flow: self.flow,
         };
@@ -247,18 +247,51 @@ enum LaneJob {
     ToEnd(u64),
 }
 
-/// The shares of this node's lanes; a source of unknown size goes to the first address alone.
-fn lane_jobs(what: &What, share: &Share, layout: Layout) -> Vec<(usize, LaneJob)> {
-    let job = |target: usize| match what {
-        What::Stream { offset } if target == 0 => LaneJob::ToEnd(*offset),
+/// Who tells an address that the file is over: one of the nodes that send there, which knows how many EODs come
+/// because every node opens as many connections.
+fn end_of(feed: &Feed, connections: usize) -> Eof {
+    match feed {
+        Feed { feeders: 1, .. } => Eof::Own,
+        Feed { rank: 0, feeders, .. } => Eof::Total((feeders * connections) as u64),
+        Feed { .. } => Eof::Elsewhere,
+    }
+}
+
+/// The shares of this node's lanes; a source of unknown size goes to the first address alone, from one node.
+fn lane_jobs(what: &What, share: &Share, layout: Layout) -> Vec<(Feed, LaneJob)> {
+    let job = |feed: &Feed| match what {
+        What::Stream { offset } if (feed.target, feed.rank) == (0, 0) => LaneJob::ToEnd(*offset),
         What::Stream { .. } => LaneJob::Ranges(RangeSet::new()),
-        What::Part { missing, .. } if share.targets == 1 => LaneJob::Ranges(missing.clone()),
+        What::Part { missing, .. } if share.targets == 1 && feed.feeders == 1 => LaneJob::Ranges(missing.clone()),
         What::Part { origin, length, missing } => {
-            let count = share.targets as u64;
-            LaneJob::Ranges(stripe_of(missing, *origin..origin + length, layout, target as u64, count))
+            let part = *origin..origin + length;
+            let (targets, target) = (share.targets as u64, feed.target as u64);
+            let all = stripe_of(missing, part.clone(), layout, target, targets);
+            LaneJob::Ranges(fed_by(feed, &all, &part, layout, targets))
         }
     };
-    share.lanes.iter().map(|&(lane, target)| (lane, job(target))).collect()
+    share.feeds.iter().map(|feed| (*feed, job(feed))).collect()
+}
+
+/// What of an address's share one of its feeders sends: every so many blocks, or an even piece of a partition.
+fn fed_by(feed: &Feed, all: &RangeSet, part: &Range<u64>, layout: Layout, targets: u64) -> RangeSet {
+    let (rank, feeders) = (feed.rank as u64, feed.feeders as u64);
+    if feeders == 1 {
+        return all.clone();
+    }
+    match layout {
+        Layout::Blocked { block_size } => {
+            // One turn of all addresses is a block of the feeders.
+            let turn = block_size.max(1).saturating_mul(targets);
+            stripe_of(all, part.clone(), Layout::Blocked { block_size: turn }, rank, feeders)
+        }
+        Layout::Partitioned => {
+            let length = (part.end - part.start).div_ceil(targets).max(1);
+            let start = part.start.saturating_add(length * feed.target as u64).min(part.end);
+            let own = start..start.saturating_add(length).min(part.end);
+            stripe_of(all, own, layout, rank, feeders)
+        }
+    }
 }
 
 /// What of `missing` falls to one of `count` addresses when `part` is laid out over all of them.
@@ -330,6 +363,50 @@ mod tests {
         let device = meta(Kind::CharacterDevice, 0);
         assert_eq!(What::of(&spec(0, None, &[]), &device), What::Stream { offset: 0 });
         assert_eq!(What::of(&spec(0, Some(9), &[]), &device).bytes(), Some(9));
+    }
+
+    /// The shares of all nodes for each address.
+    fn fed(nodes: usize, targets: usize, missing: &RangeSet, layout: Layout) -> Vec<RangeSet> {
+        let what = What::Part { origin: 5, length: 95, missing: missing.clone() };
+        let share = |node: usize| {
+            let target = node % targets;
+            let feeders = (nodes - target).div_ceil(targets);
+            Share { targets, feeds: vec![Feed { lane: target, target, rank: node / targets, feeders }] }
+        };
+        let jobs = (0..nodes).flat_map(|node| lane_jobs(&what, &share(node), layout));
+        jobs.map(|(_, job)| match job {
+            LaneJob::Ranges(ranges) => ranges,
+            LaneJob::ToEnd(_) => panic!("the size is known"),
+        })
+        .collect()
+    }
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init)]
+    fn more_nodes_than_addresses_send_everything_once_and_none_is_idle() {
+        let missing: RangeSet = [5..40, 50..100].into_iter().collect();
+        for layout in [Layout::Blocked { block_size: 7 }, Layout::Partitioned] {
+            for (nodes, targets) in [(3, 2), (5, 2), (3, 1), (4, 3), (7, 3)] {
+                let shares = fed(nodes, targets, &missing, layout);
+                let mut all = RangeSet::new();
+                shares.iter().for_each(|share| all.union_with(share));
+                assert_eq!(all, missing, "{layout:?} {nodes} {targets}");
+                assert_eq!(shares.iter().map(RangeSet::len).sum::<u64>(), missing.len());
+                assert!(shares.iter().all(|share| share.len() > 0), "{layout:?} {nodes} {targets}: {shares:?}");
+                // An address gets the same bytes, however many nodes send there.
+                for target in 0..targets {
+                    let mut got = RangeSet::new();
+                    shares.iter().skip(target).step_by(targets).for_each(|share| got.union_with(share));
+                    assert_eq!(got, stripe_of(&missing, 5..100, layout, target as u64, targets as u64));
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn one_of_an_addresses_feeders_announces_the_end_of_all() {
+        let end = |rank, feeders| end_of(&Feed { lane: 0, target: 0, rank, feeders }, 4);
+        assert_eq!((end(0, 1), end(0, 3), end(2, 3)), (Eof::Own, Eof::Total(12), Eof::Elsewhere));
     }
 
     #[test]

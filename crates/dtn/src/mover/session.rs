@@ -264,18 +264,31 @@ impl Handle {
         self.connections() > 0
     }
 
-    /// Addresses that a sender spreads a file over, and which of them are this node's lanes.
+    /// What a striped sender's node sends where.
     ///
-    /// A listening sender is one address of as many as there are nodes (its peer connects to all).
+    /// A listening sender is one address of as many as there are nodes (its peer connects to all). Of connecting
+    /// senders, each address has at least one; with more nodes than addresses several share one.
     pub fn share(&self, stripe: Stripe) -> Share {
         let (index, count) = (usize::from(stripe.index), usize::from(stripe.count).max(1));
-        match self.rendezvous {
-            Rendezvous::Listen(_) => Share { targets: count, lanes: vec![(0, index)] },
-            Rendezvous::Connect => Share {
-                targets: self.lanes.len(),
-                lanes: (0..self.lanes.len()).filter(|lane| lane % count == index).map(|lane| (lane, lane)).collect(),
-            },
-        }
+        let targets = match self.rendezvous {
+            Rendezvous::Listen(_) => {
+                let feed = Feed { lane: 0, target: index, rank: 0, feeders: 1 };
+                return Share { targets: count, feeds: vec![feed] };
+            }
+            Rendezvous::Connect => self.lanes.len(),
+        };
+        let feed = |target: usize| {
+            let (rank, feeders) = (index / targets, count.saturating_sub(target).div_ceil(targets).max(1));
+            Feed { lane: target, target, rank, feeders }
+        };
+        let mine = |target: &usize| if count > targets { index % targets == *target } else { target % count == index };
+        Share { targets, feeds: (0..targets).filter(mine).map(feed).collect() }
+    }
+
+    /// The addresses that a striped receiver's node connects to: a listening sender serves one receiver.
+    pub fn receives_from(&self, stripe: Stripe) -> Vec<usize> {
+        let (index, count) = (usize::from(stripe.index), usize::from(stripe.count).max(1));
+        (0..self.lanes.len()).filter(|lane| lane % count == index).collect()
     }
 
     /// The other end, for logs.
@@ -302,8 +315,21 @@ impl Handle {
 pub struct Share {
     /// Addresses in all.
     pub targets: usize,
-    /// This node's: the lane, and which of all addresses it is.
-    pub lanes: Vec<(usize, usize)>,
+    /// This node's.
+    pub feeds: Vec<Feed>,
+}
+
+/// What one node sends to one address.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Feed {
+    /// The lane that leads there.
+    pub lane: usize,
+    /// Which of all addresses it is.
+    pub target: usize,
+    /// Which of the nodes that send there this one is; the first announces the end for all.
+    pub rank: usize,
+    /// How many nodes send there.
+    pub feeders: usize,
 }
 
 /// How many connections to open to each address.

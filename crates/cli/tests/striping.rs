@@ -1,0 +1,246 @@
+//! One file moved by many hosts at once: front ends with two and three data nodes each, of either kind, with client,
+//! source and destination far apart; each node's own link counts what it moved.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+
+use support::WHIMBREL;
+use support::dtn::{Dtn, data_node};
+use whimbrel_testkit::dataset::{self, Compare};
+use whimbrel_testkit::lab::{Host, Lab, Link};
+use whimbrel_testkit::peers::{self, Daemon, GridftpServer, Run, Tool, public_dir};
+use whimbrel_testkit::require_root;
+
+const FILE_BYTES: u64 = 24 << 20;
+
+/// Whose program.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum Kind {
+    Real,
+    Own,
+}
+
+/// A front end with data nodes on hosts of their own.
+enum Cluster {
+    /// With the directory that the tests work in.
+    Real(GridftpServer, PathBuf),
+    Own {
+        front: Dtn,
+        _nodes: Vec<Daemon>,
+    },
+}
+
+impl Cluster {
+    fn start(field: &Field, kind: Kind, front: &str, nodes: &[&str]) -> Option<Cluster> {
+        let host = |name: &&str| field.lab.host(name).clone();
+        let nodes: Vec<Host> = nodes.iter().map(host).collect();
+        let front = field.lab.host(front);
+        if kind == Kind::Real {
+            let builder = GridftpServer::builder()?.on(front);
+            let builder = nodes.iter().fold(builder, |builder, node| builder.data_node_on(node, node.addr()));
+            let server = builder.start().expect("the real server starts");
+            return Some(Self::Real(server, field.directory.path().to_path_buf()));
+        }
+        let secret = field.path("secret");
+        let server = Dtn::on(front).anonymous().root(field.directory.path());
+        let server = if nodes.is_empty() { server } else { server.front(&secret) }.start();
+        let join = |node: &Host| data_node(Some(node), node.addr(), server.node_addr(), &secret);
+        let nodes: Vec<Daemon> = nodes.iter().map(join).collect();
+        server.wait_for_nodes(nodes.len());
+        Some(Self::Own { front: server, _nodes: nodes })
+    }
+
+    /// The URL of something in the field; ours serves only that.
+    fn url(&self, name: &str) -> String {
+        match self {
+            Self::Real(server, field) => server.url(field.join(name)),
+            Self::Own { front, .. } => front.url(format!("/{name}")),
+        }
+    }
+
+    fn is_real(&self) -> bool {
+        matches!(self, Self::Real(..))
+    }
+}
+
+/// A laboratory around one router, and a file to move in it.
+struct Field {
+    lab: Lab,
+    directory: tempfile::TempDir,
+}
+
+impl Field {
+    /// `client`, fronts `src` and `dst`, and data nodes `s1`.. and `d1`.. on addresses of their own.
+    fn new() -> Option<Field> {
+        if !require_root() {
+            return None;
+        }
+        let wire = Link::new().rtt(std::time::Duration::from_millis(2));
+        let hosts = ["client", "src", "dst", "s1", "s2", "s3", "d1", "d2", "d3"];
+        let builder = hosts.iter().fold(Lab::builder().host("router"), |lab, host| lab.host(host));
+        let builder = hosts.iter().fold(builder, |lab, host| lab.link("router", host, wire.clone()));
+        let field = Field { lab: builder.build().expect("laboratory"), directory: public_dir().expect("directory") };
+        dataset::random_file(&field.path("from"), FILE_BYTES, 7).expect("made");
+        std::fs::write(field.path("secret"), "sixteen bytes or more").expect("written");
+        Some(field)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
+    /// Runs a copy from one cluster's nodes to the other's and checks who carried the bytes.
+    #[track_caller]
+    fn copy(&self, tool: Tool, source: (&Cluster, &[&str]), destination: (&Cluster, &[&str])) {
+        let before = self.moved_by(source.1, destination.1);
+        let run = tool.on(self.lab.host("client")).arg(source.0.url("from")).arg(destination.0.url("to"));
+        let run = run.run_ok();
+        Compare::contents().assert_same(&self.path("from"), &self.path("to"));
+        let after = self.moved_by(source.1, destination.1);
+        let moved = |part: fn(&Moved) -> &Vec<u64>| -> Vec<u64> {
+            part(&before).iter().zip(part(&after)).map(|(before, after)| after - before).collect()
+        };
+        let (sent, received, others) = (moved(|m| &m.sent), moved(|m| &m.received), moved(|m| &m.others));
+        println!("{}: sent {sent:?}, received {received:?}, others {others:?}, {:?}", run.command, run.wall);
+        let (senders, receivers) = (sent.len(), received.len());
+        // A real front end gives each of its nodes whole addresses, so with fewer addresses some stay idle; and a real
+        // server without nodes sends everything to one of the addresses.
+        let idle_senders = if source.0.is_real() { senders.saturating_sub(receivers) } else { 0 };
+        let idle_receivers = if source.0.is_real() && senders == 1 { receivers - 1 } else { 0 };
+        assert_shares(&sent, idle_senders, &run);
+        assert_shares(&received, idle_receivers, &run);
+        assert!(others.iter().all(|&bytes| bytes < FILE_BYTES / 50), "{others:?} went around the nodes\n{run}");
+        std::fs::remove_dir_all(self.path("to")).or_else(|_| std::fs::remove_file(self.path("to"))).expect("made");
+    }
+
+    fn moved_by(&self, senders: &[&str], receivers: &[&str]) -> Moved {
+        let bytes = |from: &str, to: &str| self.lab.direction(from, to).counters().delivered_bytes;
+        let others =
+            ["client", "src", "dst"].into_iter().filter(|host| !senders.contains(host) && !receivers.contains(host));
+        Moved {
+            sent: senders.iter().map(|node| bytes(node, "router")).collect(),
+            received: receivers.iter().map(|node| bytes("router", node)).collect(),
+            others: others.map(|host| bytes(host, "router") + bytes("router", host)).collect(),
+        }
+    }
+}
+
+/// What crossed the links of some hosts.
+struct Moved {
+    sent: Vec<u64>,
+    received: Vec<u64>,
+    others: Vec<u64>,
+}
+
+/// Panics unless all but `idle` of the nodes moved at least half of an even share, and all together not much more than
+/// the file.
+#[track_caller]
+fn assert_shares(bytes: &[u64], idle: usize, run: &Run) {
+    let half = FILE_BYTES / bytes.len() as u64 / 2;
+    let busy = bytes.iter().filter(|&&bytes| bytes >= half).count();
+    let sum: u64 = bytes.iter().sum();
+    assert!(busy + idle >= bytes.len(), "{bytes:?} of {FILE_BYTES}\n{run}");
+    assert!((FILE_BYTES..FILE_BYTES + FILE_BYTES / 20).contains(&sum), "{bytes:?} of {FILE_BYTES}\n{run}");
+}
+
+fn url_copy() -> Option<Tool> {
+    peers::url_copy().map(|copy| copy.arg("-stripe"))
+}
+
+fn cp() -> Tool {
+    Tool::new(WHIMBREL).args(["cp", "--stripe"])
+}
+
+/// Copies with both clients from two nodes to three and from three to two.
+fn between_two_and_three_nodes(from: Kind, to: Kind) {
+    let Some(field) = Field::new() else { return };
+    let (sources, sinks) = (["s1", "s2", "s3"], ["d1", "d2", "d3"]);
+    for (senders, receivers) in [(&sources[..2], &sinks[..]), (&sources[..], &sinks[..2])] {
+        let Some(source) = Cluster::start(&field, from, "src", senders) else { return };
+        let Some(destination) = Cluster::start(&field, to, "dst", receivers) else { return };
+        let Some(url_copy) = url_copy() else { return };
+        for tool in [url_copy, cp()] {
+            field.copy(tool, (&source, senders), (&destination, receivers));
+        }
+    }
+}
+
+#[test]
+fn real_nodes_send_to_our_nodes() {
+    between_two_and_three_nodes(Kind::Real, Kind::Own);
+}
+
+#[test]
+fn our_nodes_send_to_real_nodes() {
+    between_two_and_three_nodes(Kind::Own, Kind::Real);
+}
+
+#[test]
+fn our_nodes_send_to_our_nodes() {
+    between_two_and_three_nodes(Kind::Own, Kind::Own);
+}
+
+#[test]
+fn layouts_channels_and_trees_are_striped_in_either_role() {
+    let Some(field) = Field::new() else { return };
+    let (senders, receivers) = (["s1", "s2"], ["d1", "d2", "d3"]);
+    for (from, to) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
+        let Some(source) = Cluster::start(&field, from, "src", &senders) else { return };
+        let Some(destination) = Cluster::start(&field, to, "dst", &receivers) else { return };
+        let manners: [&[&str]; 4] =
+            [&["-fast", "-p", "3"], &["-sbs", "65536"], &["-sbs", "0"], &["-fast", "-p", "2", "-sbs", "0"]];
+        for manner in manners {
+            let Some(tool) = url_copy() else { return };
+            field.copy(tool.args(manner), (&source, &senders), (&destination, &receivers));
+        }
+        field.copy(cp().args(["-p", "3"]), (&source, &senders), (&destination, &receivers));
+    }
+}
+
+#[test]
+fn a_tree_goes_over_all_nodes() {
+    let Some(field) = Field::new() else { return };
+    let (senders, receivers) = (["s1", "s2", "s3"], ["d1", "d2"]);
+    let tree = field.path("tree");
+    dataset::many_files(&tree_in(&tree), 30, 50_000, 3).expect("made");
+    dataset::random_file(&tree.join("large"), 5_000_001, 4).expect("made");
+    std::fs::write(tree.join("empty"), b"").expect("made");
+    for (from, to) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
+        let Some(source) = Cluster::start(&field, from, "src", &senders) else { return };
+        let Some(destination) = Cluster::start(&field, to, "dst", &receivers) else { return };
+        let Some(url_copy) = url_copy() else { return };
+        let (source, sink) = (source.url("tree/"), |name: &str| destination.url(name));
+        let client = field.lab.host("client");
+        url_copy.on(client).args(["-r", "-cd", "-fast"]).arg(&source).arg(sink("by-copy/")).run_ok();
+        cp().on(client).arg("-r").arg(&source).arg(sink("by-cp")).run_ok();
+        for copy in ["by-copy", "by-cp"] {
+            Compare::contents().assert_same(&tree, &field.path(copy));
+            std::fs::remove_dir_all(field.path(copy)).expect("made");
+        }
+    }
+}
+
+fn tree_in(tree: &Path) -> PathBuf {
+    std::fs::create_dir(tree).expect("made");
+    tree.to_path_buf()
+}
+
+#[test]
+fn a_plain_server_sends_to_all_nodes_and_takes_from_a_striped_one() {
+    let Some(field) = Field::new() else { return };
+    let nodes = ["s1", "s2", "s3"];
+    for (striped, plain) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
+        let Some(striped) = Cluster::start(&field, striped, "src", &nodes) else { return };
+        let Some(plain) = Cluster::start(&field, plain, "dst", &[]) else { return };
+        for tool in [url_copy().map(|tool| tool.args(["-p", "2"])), Some(cp())].into_iter().flatten() {
+            field.copy(tool, (&plain, &["dst"]), (&striped, &nodes));
+        }
+        // One address to connect to is one node's work.
+        for tool in [url_copy(), Some(cp())].into_iter().flatten() {
+            let run = tool.on(field.lab.host("client")).arg(striped.url("from")).arg(plain.url("to")).run_ok();
+            Compare::contents().assert_same(&field.path("from"), &field.path("to"));
+            std::fs::remove_file(field.path("to")).unwrap_or_else(|error| panic!("{error}\n{run}"));
+        }
+    }
+}
