@@ -156,6 +156,11 @@ pub trait ReadAt: Send + Sync {
     /// Size and version now, from the open file (not from its name).
     fn meta(&self) -> Result<Meta, Fault>;
 
+    /// Size and version when it was opened: what a later [`ReadAt::meta`] is compared with.
+    fn opened(&self) -> Result<Meta, Fault> {
+        self.meta()
+    }
+
     /// Parts of `0..size` that hold data; the rest is holes and reads as zeros.
     fn data_ranges(&self) -> Result<RangeSet, Fault>;
 

@@ -22,6 +22,8 @@ pub(super) struct Reader {
     kind: Kind,
     /// Size when it was opened: a short read that reaches it needs no second call.
     size: u64,
+    /// As it was when it was opened.
+    opened: Meta,
     caller: Caller,
     in_order: InOrder,
 }
@@ -47,18 +49,20 @@ pub(super) fn open(
         Kind::File => {}
         _ => clear_nonblock(&fd).or_fault(op, path)?,
     }
-    let reader = Reader {
+    let mut opened = caller.meta(&stat, None);
+    opened.size = size_of(&stat, &fd);
+    if let Some(expected) = expect {
+        expect_version(expected, &opened.version(), path)?;
+    }
+    Ok(Reader {
         size: stat.stx_size,
+        opened,
         caller: caller.clone(),
         path: path.clone(),
         in_order: InOrder::new(kind == Kind::Pipe),
         kind,
         fd,
-    };
-    if let Some(expected) = expect {
-        expect_version(expected, &caller.meta(&stat, None).version(), path)?;
-    }
-    Ok(reader)
+    })
 }
 
 /// Makes reads and writes wait again after an opening that did not.
@@ -115,6 +119,10 @@ impl ReadAt for Reader {
             }
             other => other.or_fault("read", &self.path),
         }
+    }
+
+    fn opened(&self) -> Result<Meta, Fault> {
+        Ok(self.opened.clone())
     }
 
     fn meta(&self) -> Result<Meta, Fault> {

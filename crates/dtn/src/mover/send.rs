@@ -42,7 +42,7 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     task.session.acquire(Way::Out)?;
     let path = resolve(&spec.path)?;
     let reader = task.node.connector.open_read(&path, None)?;
-    let before = reader.meta()?;
+    let before = reader.opened()?;
     let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: true };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());

@@ -2,7 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use std::os::fd::AsFd;
@@ -16,24 +16,33 @@ pub(super) struct Crew<'a> {
     pub(super) flow: Flow<'a>,
     op: &'static str,
     stopped: AtomicBool,
-    /// Wakes the others; absent while the caller works alone.
-    wake: Option<Wake>,
+    /// Wakes the others; made when there are any, for a small file is over before that would pay.
+    wake: OnceLock<Wake>,
     fault: Mutex<Option<Fault>>,
     /// Payload bytes moved, part-blocks included: what stalls are judged by.
     moved: AtomicU64,
 }
 
 impl<'a> Crew<'a> {
-    pub(super) fn new(flow: Flow<'a>, op: &'static str, alone: bool) -> Result<Self, Fault> {
-        let wake = if alone { None } else { Some(Wake::new()) };
-        Ok(Self {
+    pub(super) fn new(flow: Flow<'a>, op: &'static str) -> Self {
+        Self {
             flow,
             op,
             stopped: AtomicBool::new(false),
-            wake: wake.transpose().map_err(|error| Fault::from_io(error, op).side(Side::Us))?,
+            wake: OnceLock::new(),
             fault: Mutex::new(None),
             moved: AtomicU64::new(0),
-        })
+        }
+    }
+
+    /// Prepares for a second thread; call it before one is started.
+    pub(super) fn grow(&self) -> Result<(), Fault> {
+        if self.wake.get().is_none() {
+            let wake = Wake::new().map_err(|error| Fault::from_io(error, self.op).side(Side::Us))?;
+            // Only the first thread grows the crew: nobody can have been quicker.
+            let _ = self.wake.set(wake);
+        }
+        Ok(())
     }
 
     pub(super) fn op(&self) -> &'static str {
@@ -51,7 +60,7 @@ impl<'a> Crew<'a> {
     /// Ends the work of all threads.
     pub(super) fn stop(&self) {
         self.stopped.store(true, Ordering::Release);
-        if let Some(wake) = &self.wake {
+        if let Some(wake) = self.wake.get() {
             wake.signal();
         }
     }
@@ -92,7 +101,7 @@ impl<'a> Crew<'a> {
             all.push(PollFd::from_borrowed_fd(fd, flags));
         }
         all.push(PollFd::new(self.flow.cancel, PollFlags::IN));
-        if let Some(wake) = &self.wake {
+        if let Some(wake) = self.wake.get() {
             all.push(PollFd::from_borrowed_fd(wake.as_fd(), PollFlags::IN));
         }
         poll::wait(&mut all, timeout).map_err(|error| Fault::from_io(error, self.op))?;

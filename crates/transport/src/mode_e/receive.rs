@@ -80,7 +80,7 @@ pub fn receive(job: &ReceiveJob<'_>, connections: &mut Vec<Connection>) -> Resul
     // One thread until the transfer has proved to be large.
     let alone = job.flow.threads <= 1 || job.bound.end - job.bound.start <= INLINE_LIMIT;
     let shared = Shared {
-        crew: Crew::new(job.flow, "receive data", alone)?,
+        crew: Crew::new(job.flow, "receive data"),
         job,
         may_grow: !alone,
         ledger: Mutex::new(Ledger::new(job)),

@@ -99,7 +99,7 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     }
     let threads = job.threads_for(connections.len());
     let shared = Shared {
-        crew: Crew::new(job.flow, OP, threads == 1)?,
+        crew: Crew::new(job.flow, OP),
         job,
         cursor: Mutex::new(Cursor::new(job.amount)),
         bytes: AtomicU64::new(0),
@@ -109,6 +109,9 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     for (i, connection) in connections.iter_mut().enumerate() {
         let end = job.end_header(i == 0, eods);
         shares[i % threads].push(Lane::new(connection, end, job.nonce));
+    }
+    if threads > 1 {
+        shared.crew.grow()?;
     }
     shared.run(shares);
     match shared.crew.take_fault() {

@@ -113,7 +113,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             if crew.is_stopped() || (self.lanes.is_empty() && !self.is_first) {
                 break;
             }
-            self.share_out(crewing);
+            self.share_out(crewing)?;
             let busy = self.lanes.iter().any(|lane| lane.ready);
             rounds += 1;
             if !busy || rounds % PATIENCE == 0 {
@@ -165,13 +165,15 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 
     /// Gives half of the lanes to a new thread once the transfer has proved to be large.
-    fn share_out(&mut self, crewing: &mut Crewing<'_>) {
+    fn share_out(&mut self, crewing: &mut Crewing<'_>) -> Result<(), Fault> {
         let flow = &self.shared.crew.flow;
         let due = self.is_first && self.shared.may_grow && self.lanes.len() > 1;
         if due && self.shared.crew.moved() > INLINE_LIMIT && crewing(None) + 1 < flow.threads {
+            self.shared.crew.grow()?;
             let share = self.lanes.split_off(self.lanes.len().div_ceil(2));
             crewing(Some(share));
         }
+        Ok(())
     }
 
     /// Waits for any lane or a new connection; only looks around when `busy`.
