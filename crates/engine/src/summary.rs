@@ -59,7 +59,11 @@ impl Failures {
 
     /// Adds one.
     pub fn add(&mut self, failure: &Failure) {
-        let exit = exit_code_for(&failure.fault);
+        // A cancelled run has its code whatever failed; in any other, an item that was cancelled is one that failed.
+        let exit = match failure.fault.code {
+            FaultCode::Cancelled => exit_code_of_side(&failure.fault),
+            _ => exit_code_for(&failure.fault),
+        };
         self.exit = match self.exit {
             Some(other) if other != exit => Some(exit::SOME_FAILED),
             _ => Some(exit),
@@ -194,6 +198,10 @@ pub fn exit_code_for(fault: &Fault) -> u8 {
         FaultCode::TooManyAttempts => return exit::LIMIT,
         _ => {}
     }
+    exit_code_of_side(fault)
+}
+
+fn exit_code_of_side(fault: &Fault) -> u8 {
     match fault.side {
         Some(Side::Source) => exit::SOURCE,
         Some(Side::Destination) => exit::DESTINATION,
@@ -251,6 +259,16 @@ mod tests {
         assert_eq!(exit_code(&[Source, Destination, Source], 0, false), exit::SOME_FAILED);
         assert_eq!(exit_code(&[Source], 1, false), exit::SOME_FAILED);
         assert_eq!(exit_code(&[Source], 1, true), exit::CANCELLED);
+    }
+
+    #[test]
+    fn an_item_that_an_end_cancelled_by_itself_is_no_success_and_no_cancelled_run() {
+        let mut failures = Failures::default();
+        failures.add(&Failure::new(&item(), Fault::new(FaultCode::Cancelled, "move data").side(Side::Destination)));
+        let now = Instant::now();
+        let last = Progress::new(now).snapshot(now);
+        assert_eq!(Summary::new(last.clone(), &failures, false).exit_code, exit::DESTINATION);
+        assert_eq!(Summary::new(last, &failures, true).exit_code, exit::CANCELLED);
     }
 
     #[test]

@@ -194,7 +194,8 @@ impl TransferMachine {
     }
 
     pub(super) fn report_failure(&mut self, item: &Item, fault: Fault) {
-        let cancelled = fault.code == FaultCode::Cancelled;
+        // An end that gives up by itself has failed: only the user's word leaves items undone without a failure.
+        let cancelled = self.cancelled && fault.code == FaultCode::Cancelled;
         self.progress.item_failed(cancelled);
         let failure = Failure::new(item, fault);
         if !cancelled {

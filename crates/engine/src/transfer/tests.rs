@@ -387,6 +387,20 @@ fn equal_checksums_skip_and_different_ones_copy() {
 }
 
 #[test]
+fn an_item_cancelled_by_an_end_without_the_users_word_counts_as_failed() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(1, 10);
+    bench.copy(2, 10);
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    bench.fail(1, FaultCode::Cancelled, RangeSet::new());
+    bench.done(2);
+    let summary = bench.summary();
+    assert_eq!((summary.failed, summary.not_done, summary.cancelled), (1, 0, false));
+    assert_eq!((summary.failures.len(), summary.exit_code), (1, exit::SOME_FAILED));
+}
+
+#[test]
 fn cancelling_closes_everything_and_takes_no_more() {
     let mut bench = Bench::new(options(1, 1));
     (0..3).for_each(|id| bench.copy(id, 10));
