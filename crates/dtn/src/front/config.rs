@@ -73,6 +73,11 @@ impl DtnConfig {
         toml::from_str(&text).map_err(|error| bad(path.display().to_string(), error.to_string()))
     }
 
+    /// Reads TOML text; unknown keys are an error.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        toml::from_str(text).map_err(|error| bad("configuration", error.to_string()))
+    }
+
     /// Control addresses with the default filled in.
     pub fn listen_addresses(&self) -> Vec<String> {
         if self.listen.is_empty() { vec!["[::]:2811".to_owned()] } else { self.listen.clone() }

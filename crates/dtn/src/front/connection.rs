@@ -110,7 +110,8 @@ impl Connection {
         loop {
             let mut moved = false;
             while self.output.len() < MAX_UNSENT
-                && let Some(event) = self.plane.as_mut().and_then(Plane::try_next)
+                && let Some(plane) = self.plane.as_mut()
+                && let Some(event) = plane.try_next().await
             {
                 self.absorb(event);
                 moved = true;

@@ -5,7 +5,7 @@
 
 mod striped;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -38,8 +38,11 @@ pub struct Plane {
     sender: EventSender,
     /// Nodes that hold the data handle, in stripe order.
     engaged: Vec<usize>,
-    running: Option<Running>,
-    ready: std::collections::VecDeque<PlaneEvent>,
+    /// Operations that nodes work on, in order: one, or several on the same single node.
+    running: VecDeque<Running>,
+    /// Operations whose turn comes when nothing runs.
+    waiting: VecDeque<(OpId, Op)>,
+    ready: VecDeque<PlaneEvent>,
 }
 
 impl Plane {
@@ -56,8 +59,9 @@ impl Plane {
             events,
             sender,
             engaged: Vec::new(),
-            running: None,
-            ready: Default::default(),
+            running: VecDeque::new(),
+            waiting: VecDeque::new(),
+            ready: VecDeque::new(),
         };
         plane.refresh().await?;
         Ok(plane)
@@ -93,9 +97,31 @@ impl Plane {
         }
     }
 
-    /// Starts an operation; exactly one outcome will follow.
+    /// Starts an operation, or queues it behind those that run; exactly one outcome will follow.
     pub async fn run(&mut self, id: OpId, op: Op) {
-        debug_assert!(self.running.is_none(), "the control machine runs one operation at a time");
+        self.waiting.push_back((id, op));
+        self.start_waiting().await;
+    }
+
+    /// Starts what may start now: anything when nothing runs; behind what runs only what goes to the same single node,
+    /// which keeps the order by itself.
+    async fn start_waiting(&mut self) {
+        while let Some((_, op)) = self.waiting.front() {
+            if !self.running.is_empty() && !self.may_follow(op) {
+                return;
+            }
+            let (id, op) = self.waiting.pop_front().expect("looked at above");
+            self.start(id, op).await;
+        }
+    }
+
+    /// Whether `op` can be sent behind what runs.
+    fn may_follow(&self, op: &Op) -> bool {
+        let alone = self.nodes.len() == 1 && self.running.iter().all(Running::is_on_one_node);
+        alone && !matches!(op, Op::Passive { .. } | Op::Active { .. })
+    }
+
+    async fn start(&mut self, id: OpId, op: Op) {
         if self.needs_fresh_nodes(&op)
             && let Err(fault) = self.refresh().await
         {
@@ -110,14 +136,16 @@ impl Plane {
         for tag in running.first_nodes() {
             self.send_op(tag, id, op.clone(), running.stripe_of(tag), None);
         }
-        self.running = Some(running);
+        self.running.push_back(running);
     }
 
-    /// Aborts the running operation; its outcome still comes.
+    /// Aborts an operation; its outcome still comes.
     pub fn abort(&mut self, id: OpId) {
-        let Some(running) = self.running.as_ref().filter(|running| running.id == id) else {
-            return;
-        };
+        if let Some(at) = self.waiting.iter().position(|(waiting, _)| *waiting == id) {
+            self.waiting.remove(at);
+            return self.fail(id, FailureKind::Aborted, "Aborted before it began.");
+        }
+        let Some(running) = self.running.iter().find(|running| running.id == id) else { return };
         for tag in running.waiting() {
             if let Some(node) = self.nodes.get(&tag) {
                 // A node that is gone says so by its own event.
@@ -128,7 +156,7 @@ impl Plane {
 
     /// The next thing to tell the control machine; never resolves while there is nothing.
     ///
-    /// Cancel safe.
+    /// Cancel safe: an operation whose start is cut off stays at the head of the queue or runs.
     pub async fn next(&mut self) -> PlaneEvent {
         loop {
             if let Some(event) = self.ready.pop_front() {
@@ -139,13 +167,19 @@ impl Plane {
         }
     }
 
-    /// What has already arrived, without waiting.
-    pub fn try_next(&mut self) -> Option<PlaneEvent> {
-        while self.ready.is_empty() {
+    /// What has already arrived, without waiting; starts what waited for it.
+    pub async fn try_next(&mut self) -> Option<PlaneEvent> {
+        loop {
+            if let Some(event) = self.ready.pop_front() {
+                return Some(event);
+            }
+            if self.running.is_empty() && !self.waiting.is_empty() {
+                self.start_waiting().await;
+                continue;
+            }
             let (tag, event) = self.events.try_recv().ok()?;
             self.absorb(tag, event);
         }
-        self.ready.pop_front()
     }
 
     fn needs_fresh_nodes(&self, op: &Op) -> bool {
@@ -201,34 +235,40 @@ impl Plane {
     }
 
     fn absorb(&mut self, tag: usize, event: MoverEvent) {
-        let progress = match (&mut self.running, event) {
-            (running, MoverEvent::Lost) => {
+        match event {
+            MoverEvent::Lost => {
                 self.nodes.remove(&tag);
-                running.as_mut().map_or(Vec::new(), |running| running.node_lost(tag))
+                let ids: Vec<OpId> = self.running.iter().map(|running| running.id).collect();
+                for id in ids {
+                    self.step(id, |running| running.node_lost(tag));
+                }
             }
-            (Some(running), MoverEvent::Message(message)) if id_of(&message) == Some(running.id) => {
-                running.absorb(tag, message)
-            }
-            (_, MoverEvent::Message(message)) => {
-                tracing::debug!(?message, "news of an operation that is over");
-                Vec::new()
-            }
-        };
-        for step in progress {
-            self.act(step);
+            MoverEvent::Message(message) => match id_of(&message) {
+                Some(id) if self.running.iter().any(|running| running.id == id) => {
+                    self.step(id, |running| running.absorb(tag, message));
+                }
+                _ => tracing::debug!(?message, "news of an operation that is over"),
+            },
         }
     }
 
-    fn act(&mut self, step: Progress) {
-        let Some(running) = &self.running else { return };
-        let id = running.id;
+    /// Lets one running operation take something in, and does what follows from it.
+    fn step(&mut self, id: OpId, take_in: impl FnOnce(&mut Running) -> Vec<Progress>) {
+        let Some(running) = self.running.iter_mut().find(|running| running.id == id) else { return };
+        for step in take_in(running) {
+            self.act(id, step);
+        }
+    }
+
+    fn act(&mut self, id: OpId, step: Progress) {
         match step {
             Progress::Notice(notice) => self.ready.push_back(PlaneEvent::Notice(id, notice)),
             Progress::Outcome(outcome) => {
-                self.running = None;
+                self.running.retain(|running| running.id != id);
                 self.ready.push_back(PlaneEvent::Outcome(id, outcome));
             }
             Progress::Join { nodes, op, session } => {
+                let Some(running) = self.running.iter().find(|running| running.id == id) else { return };
                 let stripes: Vec<_> = nodes.iter().map(|&tag| (tag, running.stripe_of(tag))).collect();
                 for (tag, stripe) in stripes {
                     self.send_op(tag, id, op.clone(), stripe, Some(session.clone()));

@@ -47,12 +47,7 @@ impl UsersFile {
     fn lines(&self) -> Result<Vec<Line>, Fault> {
         let text = std::fs::read_to_string(&self.path)
             .map_err(|error| Fault::from_io(error, "read users file").subject(self.path.display().to_string()))?;
-        text.lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .enumerate()
-            .map(|(index, line)| Line::parse(line).ok_or_else(|| self.malformed(&format!("entry {}", index + 1))))
-            .collect()
+        parse_lines(&text).map_err(|entry| self.malformed(&format!("entry {entry}")))
     }
 
     fn malformed(&self, what: &str) -> Fault {
@@ -65,6 +60,27 @@ impl UsersFile {
 /// A valid hash of a password that nobody has, verified for unknown names.
 const DUMMY_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$Zl3BYxwnBuBvKOcn2UkQZ1uLVhkhzEJrBYq+fY9wbDo";
+
+/// The users of a users file, without their hashes.
+///
+/// # Errors
+/// Names the first entry, counted from 1, that is no user.
+pub fn parse_users(text: &str) -> Result<Vec<User>, Fault> {
+    let lines = parse_lines(text).map_err(|entry| {
+        Fault::new(FaultCode::InvalidArgument, "read users file").detail(format!("entry {entry} is malformed"))
+    })?;
+    Ok(lines.into_iter().map(|line| User { name: line.name, account: line.account }).collect())
+}
+
+/// The entries, or the number of the first that is none.
+fn parse_lines(text: &str) -> Result<Vec<Line>, usize> {
+    text.lines()
+        .map(str::trim)
+        .filter(|line| !line.is_empty() && !line.starts_with('#'))
+        .enumerate()
+        .map(|(index, line)| Line::parse(line).ok_or(index + 1))
+        .collect()
+}
 
 struct Line {
     name: String,

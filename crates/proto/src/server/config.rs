@@ -41,6 +41,8 @@ pub struct ServerConfig {
     pub pipeline_limit: usize,
     /// Bytes of waiting commands; default 1 MiB. More closes the connection.
     pub pipeline_bytes: usize,
+    /// Commands whose operations are handed to the data side ahead of their turn; default 32, 0: none.
+    pub run_ahead: usize,
     /// Longest command line, bytes without line end; default 256 KiB (a REST list or a credential may be long).
     pub max_line: usize,
     /// Longest command line before login; default 16 KiB.
@@ -82,6 +84,7 @@ impl Default for ServerConfig {
             max_login_failures: 5,
             pipeline_limit: 1000,
             pipeline_bytes: 1 << 20,
+            run_ahead: 32,
             max_line: 256 << 10,
             max_line_before_login: 16 << 10,
             max_unsent: 64 << 10,

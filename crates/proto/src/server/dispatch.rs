@@ -18,6 +18,12 @@ pub(super) fn is_transfer(verb: &str) -> bool {
     TRANSFERS.contains(&verb)
 }
 
+/// Verbs that may be dispatched while a transfer in front of them runs over the same, proven data handle: they neither
+/// set up a handle nor look at what the outcome of that transfer changes.
+pub(super) fn may_run_ahead(verb: &str) -> bool {
+    ["STOR", "RETR", "ESTO", "ERET", "CKSM", "ALLO", "SCKS", "MFMT"].contains(&verb)
+}
+
 /// Carries out one line.
 pub(super) fn dispatch(session: &mut Session, config: &ServerConfig, line: Line) -> Step {
     match line {

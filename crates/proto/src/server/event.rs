@@ -13,7 +13,8 @@ pub enum ServerEvent {
         /// Password as sent.
         password: Secret,
     },
-    /// Carry out an operation; answer with notices and one outcome. At most one is outstanding.
+    /// Carry out an operation; answer with notices and one outcome. Several may be outstanding: they run in order, and
+    /// each outcome comes before the next one's notices.
     Run {
         /// Its name, for notices and outcome.
         id: OpId,

@@ -127,6 +127,14 @@ impl Inbox {
         Some(line)
     }
 
+    /// The next line, if it is whole and `wanted` says so of its verb.
+    pub(super) fn pop_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<Line> {
+        match self.waiting.front() {
+            Some(Line::Whole(line)) if wanted(&verb(line)) => self.pop(),
+            _ => None,
+        }
+    }
+
     /// Bytes held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {

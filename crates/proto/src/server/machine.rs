@@ -13,18 +13,21 @@ use super::inbox::{Inbox, Line};
 use super::login;
 use super::session::Session;
 use super::step::{Step, Task};
-use crate::op::{Notice, OpId, Outcome};
+use crate::op::{Notice, Op, OpId, Outcome};
 
 /// The server's side of one control connection.
 ///
-/// Commands are carried out one after the other and answered in order; ABOR, and STAT when nothing else waits, act at
-/// once while an operation runs (RFC 959 §4.1.3).
+/// Commands are answered in order; ABOR, and STAT when nothing else waits, act at once while an operation runs
+/// (RFC 959 §4.1.3). Over a data handle that has proved itself, the operations of commands that wait are handed to the
+/// data side ahead of their turn, which runs them in order: many small files then cost no round trip between the two.
 #[derive(Debug)]
 pub struct ServerControl {
     config: ServerConfig,
     session: Session,
     inbox: Inbox,
     running: Option<Running>,
+    /// Commands behind the running one that were dispatched ahead of their turn.
+    ahead: VecDeque<Ahead>,
     out: BytesMut,
     events: VecDeque<ServerEvent>,
     next_op: u64,
@@ -44,6 +47,15 @@ struct Running {
     wait: Wait,
 }
 
+/// A command that was dispatched before the replies of those in front of it.
+#[derive(Debug)]
+enum Ahead {
+    /// Its operation is with the data side.
+    Op(Running),
+    /// Its reply waits.
+    Answer { verb: String, answer: Answer },
+}
+
 /// What the running command waits for.
 #[derive(Debug)]
 enum Wait {
@@ -60,6 +72,7 @@ impl ServerControl {
             session: Session::new(&config),
             inbox: Inbox::default(),
             running: None,
+            ahead: VecDeque::new(),
             out: BytesMut::new(),
             events: VecDeque::new(),
             next_op: 1,
@@ -241,6 +254,13 @@ impl ServerControl {
         {
             self.events.push_back(ServerEvent::Abort { id: *id });
         }
+        for ahead in &mut self.ahead {
+            if let Ahead::Op(Running { op: Some(id), wait: Wait::Op { aborted, .. }, .. }) = ahead
+                && !std::mem::replace(aborted, true)
+            {
+                self.events.push_back(ServerEvent::Abort { id: *id });
+            }
+        }
     }
 
     /// STAT while an operation runs and nothing waits before it: answered at once (RFC 959 §4.1.3).
@@ -248,7 +268,7 @@ impl ServerControl {
         let Some(Running { verb, op: Some(_), wait: Wait::Op { task, .. }, .. }) = &self.running else {
             return false;
         };
-        if !self.inbox.is_empty() || !line.is_bare() {
+        if !self.inbox.is_empty() || !self.ahead.is_empty() || !line.is_bare() {
             return false;
         }
         let answer = login::status(&self.session, &self.config, Some((verb, task.bytes_moved())));
@@ -259,6 +279,17 @@ impl ServerControl {
     /// Carries out waiting commands until one has to wait or the output is full.
     fn work(&mut self) {
         while self.running.is_none() && self.closing.is_none() {
+            match self.ahead.pop_front() {
+                Some(Ahead::Op(running)) => {
+                    self.running = Some(running);
+                    continue;
+                }
+                Some(Ahead::Answer { verb, answer }) => {
+                    self.answer(verb, None, &answer);
+                    continue;
+                }
+                None => {}
+            }
             if self.draining {
                 Answer::line(421, "Service shutting down, closing control connection.").write(&mut self.out);
                 return self.close(CloseReason::Drained);
@@ -271,6 +302,42 @@ impl ServerControl {
             let step = dispatch::dispatch(&mut self.session, &self.config, line);
             self.perform(verb, None, step);
         }
+        self.run_ahead();
+    }
+
+    /// Dispatches waiting commands whose operations do not depend on the outcome of those in front of them.
+    ///
+    /// A transfer that fails closes the data handle on the data side, so that those behind it fail there, too.
+    fn run_ahead(&mut self) {
+        let steady = matches!(&self.running, Some(Running { wait: Wait::Op { task, aborted: false }, .. }) if task.leaves_session());
+        while steady
+            && self.closing.is_none()
+            && !self.draining
+            && self.ahead.len() < self.config.run_ahead
+            && self.session.handle_is_proven()
+            && let Some(line) = self.inbox.pop_if(dispatch::may_run_ahead)
+        {
+            let verb = line.verb();
+            match dispatch::dispatch(&mut self.session, &self.config, line) {
+                Step::Answer(answer) => self.ahead.push_back(Ahead::Answer { verb, answer }),
+                Step::Run { before: None, op, task } => {
+                    let running = self.start(verb, op, *task);
+                    self.ahead.push_back(Ahead::Op(running));
+                }
+                step => {
+                    debug_assert!(false, "{verb} led to {step:?} over a proven handle");
+                    return self.close(CloseReason::Unavailable);
+                }
+            }
+        }
+    }
+
+    /// Hands an operation to the data side.
+    fn start(&mut self, verb: String, op: Op, task: Task) -> Running {
+        let id = OpId(self.next_op);
+        self.next_op += 1;
+        self.events.push_back(ServerEvent::Run { id, op });
+        Running { verb, op: Some(id), wait: Wait::Op { task, aborted: false } }
     }
 
     fn perform(&mut self, verb: String, op: Option<OpId>, step: Step) {
@@ -288,10 +355,7 @@ impl ServerControl {
                 if let Some(before) = before {
                     before.write(&mut self.out);
                 }
-                let id = OpId(self.next_op);
-                self.next_op += 1;
-                self.events.push_back(ServerEvent::Run { id, op });
-                self.running = Some(Running { verb, op: Some(id), wait: Wait::Op { task: *task, aborted: false } });
+                self.running = Some(self.start(verb, op, *task));
             }
             Step::Close(answer, reason) => {
                 self.answer(verb, op, &answer);
@@ -311,6 +375,7 @@ impl ServerControl {
             self.events.push_back(ServerEvent::Abort { id });
         }
         self.running = None;
+        self.ahead.clear();
         self.inbox.clear();
         self.closing = Some(reason);
     }

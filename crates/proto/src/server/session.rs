@@ -184,6 +184,11 @@ impl Session {
         params
     }
 
+    /// True if a transfer has succeeded over the MODE E handle in force, so that the next one reuses its connections.
+    pub(super) fn handle_is_proven(&self) -> bool {
+        matches!(self.data, DataHandle::Ready { mode: Mode::Extended, direction: Some(_) })
+    }
+
     /// Mode that the next transfer will have, as frozen in its handle.
     pub(super) fn handle_mode(&self) -> Mode {
         match &self.data {

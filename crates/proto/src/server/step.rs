@@ -120,6 +120,11 @@ impl Task {
         }
     }
 
+    /// True if the outcome changes nothing that the dispatch of a transfer over a proven handle looks at.
+    pub(super) fn leaves_session(&self) -> bool {
+        matches!(self, Self::Transfer(_) | Self::Checksum | Self::Simple(_) | Self::Size | Self::Facts { .. })
+    }
+
     /// Bytes moved so far, for STAT.
     pub(super) fn bytes_moved(&self) -> Option<u64> {
         match self {

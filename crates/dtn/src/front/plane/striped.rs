@@ -91,6 +91,11 @@ impl Running {
         self.waiting()
     }
 
+    /// Whether only one node ever works on it.
+    pub(super) fn is_on_one_node(&self) -> bool {
+        self.nodes.len() == 1
+    }
+
     /// Nodes that still work on it.
     pub(super) fn waiting(&self) -> Vec<usize> {
         self.waiting.iter().copied().collect()

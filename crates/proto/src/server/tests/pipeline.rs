@@ -184,3 +184,74 @@ fn a_drain_lets_the_running_transfer_end() {
     assert_eq!(reply, format!("150 Beginning transfer.\r\n226 Transfer Complete.\r\n{bye}"));
     assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Drained)]);
 }
+
+/// A MODE E connection that has received one file, so that its handle has proved itself.
+fn after_one_file() -> Peer {
+    let mut peer = Peer::logged_in();
+    peer.send("MODE E");
+    peer.passive();
+    peer.send("STOR /first");
+    let (id, _) = peer.op();
+    peer.notice(id, OPENED);
+    peer.finish(id, Outcome::Transferred { bytes: 1 });
+    peer
+}
+
+fn ops(peer: &mut Peer) -> Vec<(OpId, Op)> {
+    let run = |event| match event {
+        ServerEvent::Run { id, op } => (id, op),
+        other => panic!("expected operations, not {other:?}"),
+    };
+    std::mem::take(&mut peer.events).into_iter().map(run).collect()
+}
+
+#[test]
+fn operations_over_a_proven_handle_go_out_ahead_and_are_answered_in_order() {
+    let mut peer = after_one_file();
+    assert_eq!(
+        peer.send("ALLO 5\r\nSTOR /a\r\nALLO 7\r\nSTOR /b\r\nCKSM MD5 0 -1 /a\r\nNOOP"),
+        "200 ALLO command successful.\r\n"
+    );
+    let ops = ops(&mut peer);
+    let sizes: Vec<_> =
+        ops.iter().map(|(_, op)| if let Op::Receive(spec) = op { spec.expected_size } else { None }).collect();
+    assert_eq!(sizes, [Some(5), Some(7), None], "each STOR has the ALLO in front of it");
+    peer.notice(ops[0].0, OPENED);
+    let answer = peer.finish(ops[0].0, Outcome::Transferred { bytes: 5 });
+    assert_eq!(answer, "226 Transfer Complete.\r\n200 ALLO command successful.\r\n");
+    peer.notice(ops[1].0, OPENED);
+    assert_eq!(peer.finish(ops[1].0, Outcome::Transferred { bytes: 7 }), "226 Transfer Complete.\r\n");
+    let answer = peer.finish(ops[2].0, Outcome::Checksum("d41d".into()));
+    assert_eq!(answer, "213 d41d\r\n200 NOOP command successful.\r\n");
+}
+
+#[test]
+fn nothing_goes_ahead_of_a_command_that_may_change_what_it_means() {
+    let mut peer = after_one_file();
+    peer.send("STOR /a\r\nPASV\r\nSTOR /b");
+    assert_eq!(ops(&mut peer).len(), 1, "PASV waits, and what is behind it too");
+    let mut peer = Peer::logged_in();
+    peer.send("MODE E");
+    peer.passive();
+    peer.send("STOR /a\r\nSTOR /b");
+    assert_eq!(ops(&mut peer).len(), 1, "a handle that has carried nothing may still fail");
+}
+
+#[test]
+fn abor_stops_the_running_transfer_and_those_that_went_ahead() {
+    let mut peer = after_one_file();
+    peer.send("STOR /a\r\nSTOR /b\r\nABOR");
+    let ids: Vec<OpId> = peer
+        .events
+        .iter()
+        .filter_map(|event| if let ServerEvent::Run { id, .. } = event { Some(*id) } else { None })
+        .collect();
+    let aborts = peer.events.iter().filter(|event| matches!(event, ServerEvent::Abort { .. })).count();
+    assert_eq!((ids.len(), aborts), (2, 2));
+    peer.notice(ids[0], OPENED);
+    assert_eq!(peer.finish(ids[0], failed(FailureKind::Aborted, "x")), "426 Transfer aborted.\r\n");
+    assert_eq!(
+        peer.finish(ids[1], failed(FailureKind::Aborted, "x")),
+        "426 Transfer aborted.\r\n226 Abort successful.\r\n"
+    );
+}
