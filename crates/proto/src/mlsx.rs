@@ -362,12 +362,14 @@ impl Entry {
 }
 
 /// Cuts the data of MLSD or MLSR into entries; empty lines are skipped, CRLF, LF and CR CR LF (a TYPE A quirk) end a line.
+///
+/// RFC 3659 §7.2: only MLST's line is indented, so a leading space here is the separator of a line without facts.
 pub fn parse_listing(data: &[u8]) -> impl Iterator<Item = Result<Entry, MlsxError>> {
     let trimmed = data.split(|&b| b == b'\n').map(|line| {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         line.strip_suffix(b"\r").unwrap_or(line)
     });
-    trimmed.filter(|line| !line.is_empty()).map(Entry::parse)
+    trimmed.filter(|line| !line.is_empty()).map(Entry::parse_unindented)
 }
 
 #[cfg(test)]

@@ -107,6 +107,13 @@ fn frames_of_the_real_server_are_read() {
     assert_eq!(names, [Ok(b"a".to_vec()), Ok(b"b".to_vec()), Err(MlsxError::NoName)]);
 }
 
+// RFC 3659 §7.2: a line of MLSD without facts is a space and the name, whatever the name looks like.
+#[test]
+fn names_of_listings_without_facts_are_taken_whole() {
+    let names: Vec<_> = parse_listing(b"  x\r\n a=b c\r\n plain\r\n").map(|e| e.map(|e| e.name)).collect();
+    assert_eq!(names, [Ok(b" x".to_vec()), Ok(b"a=b c".to_vec()), Ok(b"plain".to_vec())]);
+}
+
 proptest! {
     #[test]
     fn any_entry_survives_the_wire(

@@ -130,7 +130,8 @@ impl Timestamp {
             return Err(TimeError::Range);
         }
         let nanos = fraction.map_or(Ok(0), parse_fraction)?;
-        Ok(Self { secs: civil.to_unix(), nanos })
+        // A leap second after the last day would need a fifth digit of year.
+        Ok(Self { secs: civil.to_unix().min(YEAR_10000 - 1), nanos })
     }
 
     /// The UTC date and time of day; seconds outside the years 0 to 9999 are clamped to that span.
@@ -203,6 +204,12 @@ mod tests {
     #[test]
     fn a_leap_second_is_accepted() {
         assert_eq!(Timestamp::parse(b"20161231235960"), Timestamp::parse(b"20170101000000"));
+    }
+
+    #[test]
+    fn the_last_leap_second_still_has_four_digits_of_year() {
+        let time = Timestamp::parse(b"99991231235960").unwrap();
+        assert_eq!(Timestamp::parse(time.to_wire().as_bytes()), Ok(time));
     }
 
     #[test]

@@ -181,7 +181,12 @@ fn list(verb: &str, args: &ListArgs) -> Vec<u8> {
     if !args.flags.is_empty() {
         line.extend_from_slice(&[b" -", args.flags.as_slice()].concat());
     }
-    may(&String::from_utf8_lossy(&line), args.path.as_deref())
+    // A name that reads as a flag, or whose spaces would be skipped behind flags, is reached through its directory.
+    let path = args.path.as_deref().map(|path| match path.first() {
+        Some(b'-' | b' ') => [b"./", path].concat(),
+        _ => path.to_vec(),
+    });
+    may(&String::from_utf8_lossy(&line), path.as_deref())
 }
 
 fn v2(verb: &str, transfer: &V2Transfer) -> Result<Vec<u8>, EncodeError> {

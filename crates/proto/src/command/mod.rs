@@ -170,7 +170,7 @@ pub enum Dcsc {
 pub struct ListArgs {
     /// Letters after `-` of all flag words, joined, without the dashes.
     pub flags: Vec<u8>,
-    /// What to list; the working directory if absent. A path starting with `-` must be sent as `./-…`.
+    /// What to list; the working directory if absent. A path starting with `-` or a space is written as `./…`.
     pub path: Option<WirePath>,
 }
 

@@ -205,7 +205,8 @@ fn passive(verb: PassiveVerb, text: &[u8]) -> Result<Opts, CommandError> {
 }
 
 fn facts(text: &[u8]) -> Vec<String> {
-    pairs(text).map(|(name, _)| String::from_utf8_lossy(&name).into_owned()).collect()
+    let names = pairs(text).map(|(name, _)| name).filter(|name| !name.is_empty());
+    names.map(|name| String::from_utf8_lossy(&name).into_owned()).collect()
 }
 
 fn mlsr(text: &[u8]) -> Result<MlsrOptions, CommandError> {
@@ -217,7 +218,7 @@ fn mlsr(text: &[u8]) -> Result<MlsrOptions, CommandError> {
             (b"onerror", b"fail") => options.on_error = Some(OnError::Fail),
             (b"traversesymboliclinks" | b"traversesymboliclink", b"true") => options.follow_links = Some(true),
             (b"traversesymboliclinks" | b"traversesymboliclink", b"false") => options.follow_links = Some(false),
-            (_, b"") => options.facts.push(String::from_utf8_lossy(&name).into_owned()),
+            (name, b"") if !name.is_empty() => options.facts.push(String::from_utf8_lossy(name).into_owned()),
             _ => return Err(unknown_option(&name)),
         }
     }

@@ -424,7 +424,8 @@ fn cksm(rest: Option<&[u8]>) -> Result<Command, CommandError> {
 
 fn scks(rest: Option<&[u8]>) -> Result<Command, CommandError> {
     let [algorithm, checksum] = splitn("SCKS", rest)?;
-    Ok(Command::Scks { algorithm: ascii("SCKS", algorithm)?, checksum: ascii("SCKS", checksum.trim_ascii())? })
+    let checksum = word("SCKS", Some(checksum))?;
+    Ok(Command::Scks { algorithm: ascii("SCKS", algorithm)?, checksum: ascii("SCKS", &checksum)? })
 }
 
 /// Commands of RFC 2228 and the GridFTP data-channel security.

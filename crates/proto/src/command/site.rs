@@ -255,10 +255,11 @@ pub fn quote_pairs(pairs: &[(String, Vec<u8>)]) -> Vec<u8> {
 
 /// The text after `SITE `.
 pub(super) fn format(site: &Site) -> Vec<u8> {
-    let with = |word: &str, args: &[u8]| {
+    let join = |word: &[u8], args: &[u8]| {
         let separator: &[u8] = if args.is_empty() { b"" } else { b" " };
-        [word.as_bytes(), separator, args].concat()
+        [word, separator, args].concat()
     };
+    let with = |word: &str, args: &[u8]| join(word.as_bytes(), args);
     let pair = |word: &str, first: &[u8], last: &[u8]| [word.as_bytes(), b" ", first, b" ", last].concat();
     match site {
         Site::Help(arg) => with("HELP", arg.as_deref().unwrap_or(b"")),
@@ -291,6 +292,6 @@ pub(super) fn format(site: &Site) -> Vec<u8> {
             let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
             with("DCNONCE", hex.as_bytes())
         }
-        Site::Unknown { verb, args } => with(&String::from_utf8_lossy(verb), args),
+        Site::Unknown { verb, args } => join(verb, args),
     }
 }

@@ -193,6 +193,32 @@ fn list_flags_are_split_from_the_path() {
 }
 
 #[test]
+fn a_listed_name_is_never_written_as_a_flag() {
+    for (line, want) in
+        [("LIST -- -la", "LIST ./-la\r\n"), ("LIST -l --  a", "LIST -l ./ a\r\n"), ("NLST a", "NLST a\r\n")]
+    {
+        assert_eq!(encoded(&parse(line).unwrap()), want, "{line}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_there_are_missed() {
+    assert_eq!(code("SCKS MD5  "), 501);
+    assert_eq!(code("OPTS MLSR =;"), 504);
+    assert_eq!(parse("OPTS MLST =;size;"), parse("OPTS MLST size;"));
+    assert_eq!(code("GET path=a\0b;"), 501, "as for RETR");
+    assert_eq!(code("GET path=;"), 501);
+}
+
+#[test]
+fn an_unknown_site_command_keeps_its_bytes() {
+    let command = Command::parse(b"SITE \xff\xfe x").unwrap();
+    let mut out = Vec::new();
+    command.encode(&mut out).unwrap();
+    assert_eq!(out, b"SITE \xff\xfe x\r\n");
+}
+
+#[test]
 fn site_commands_of_real_clients_are_read() {
     let info = parse("SITE CLIENTINFO scheme=ftp;appname=\"globus-url-copy\";appver=\"10.12 (gcc64; 1) [x]\";");
     let pair = |k: &str, v: &str| (k.to_owned(), v.as_bytes().to_vec());

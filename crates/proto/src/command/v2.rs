@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, syntax};
+use super::parse::{CommandError, path as parse_path, syntax};
 use super::{TransferMode, WirePath};
 use crate::hostport;
 
@@ -40,7 +40,7 @@ pub(super) fn parse(verb: &'static str, args: &[u8]) -> Result<V2Transfer, Comma
             None => (item, &b""[..]),
         };
         match key.trim_ascii().to_ascii_lowercase().as_slice() {
-            b"path" => path = Some(value.to_vec()),
+            b"path" => path = Some(parse_path(verb, Some(value))?),
             b"pasv" => data = V2Data::Passive,
             b"port" => data = V2Data::Port(hostport::parse_either(value).map_err(|_| syntax(verb, "bad port="))?),
             b"mode" if value.eq_ignore_ascii_case(b"s") => mode = Some(TransferMode::Stream),
@@ -48,6 +48,6 @@ pub(super) fn parse(verb: &'static str, args: &[u8]) -> Result<V2Transfer, Comma
             _ => return Err(CommandError::NotImplemented { verb, what: String::from_utf8_lossy(key).into_owned() }),
         }
     }
-    let path = path.filter(|p| !p.is_empty()).ok_or(syntax(verb, "path= is missing"))?;
+    let path = path.ok_or(syntax(verb, "path= is missing"))?;
     Ok(V2Transfer { path, data, mode })
 }
