@@ -1,0 +1,92 @@
+//! One line of the table: who does what to whom, and how that is tried.
+
+use crate::support::Context;
+
+/// The client program of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Program {
+    /// `globus-url-copy`.
+    UrlCopy,
+    /// `whimbrel cp` and its sister commands.
+    Whimbrel,
+    /// `curl`.
+    Curl,
+    /// `lftp`.
+    Lftp,
+    /// Python's ftplib.
+    Ftplib,
+    /// gfal2 through its Python bindings.
+    Gfal2,
+}
+
+impl Program {
+    /// Its name in the table.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::UrlCopy => "globus-url-copy",
+            Self::Whimbrel => "whimbrel",
+            Self::Curl => "curl",
+            Self::Lftp => "lftp",
+            Self::Ftplib => "Python ftplib",
+            Self::Gfal2 => "gfal2",
+        }
+    }
+}
+
+/// Something that must work.
+pub struct Case {
+    /// The client.
+    pub program: Program,
+    /// Between whom the data go, for the table.
+    pub direction: &'static str,
+    /// The option or operation tried.
+    pub option: String,
+    /// What a pass proves, for the table.
+    pub proves: &'static str,
+    /// Whether the real server takes part.
+    pub needs_server: bool,
+    /// Whether it runs only when ignored cases are asked for.
+    pub nightly: bool,
+    /// Whether it moves so much that nothing else of its kind should run beside it.
+    pub large: bool,
+    /// Tries it, and panics when it does not work.
+    pub run: Box<dyn Fn(&Context) + Send + Sync>,
+}
+
+impl Case {
+    /// A case without the real server that proves the bytes equal.
+    pub fn new(
+        program: Program,
+        direction: &'static str,
+        option: impl Into<String>,
+        run: impl Fn(&Context) + Send + Sync + 'static,
+    ) -> Self {
+        let run = Box::new(run);
+        let option = option.into();
+        let (needs_server, nightly, large) = (direction.contains("theirs"), false, false);
+        Self { program, direction, option, proves: "same bytes", needs_server, nightly, large, run }
+    }
+
+    /// Names what it proves, where that is not only equal bytes.
+    pub fn proves(mut self, what: &'static str) -> Self {
+        self.proves = what;
+        self
+    }
+
+    /// Leaves it to nightly runs when `when` holds.
+    pub fn nightly(mut self, when: bool) -> Self {
+        self.nightly = when;
+        self
+    }
+
+    /// Marks it as moving a lot.
+    pub fn large(mut self, when: bool) -> Self {
+        self.large = when;
+        self
+    }
+
+    /// Its name for selection.
+    pub fn name(&self) -> String {
+        format!("{}::{}::{}", self.program.name(), self.direction, self.option).replace(' ', "_")
+    }
+}

@@ -1,0 +1,241 @@
+//! A relay before an FTP server that cuts one transfer: it rewrites the addresses of data connections, so that these
+//! pass through it too.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use whimbrel_testkit::faults::{Fault, Proxy};
+
+/// Bytes of each data connection that pass before it is cut.
+const CUT_AFTER: u64 = 2_000_000;
+/// Time in which a transfer must get as far as its cut.
+const CUT_LIMIT: Duration = Duration::from_secs(60);
+
+/// What is cut, once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Cut {
+    /// The data connections are reset in mid-file.
+    Data,
+    /// The data connections are closed in mid-file, as if the file ended there.
+    DataClosed,
+    /// The control connection is closed in mid-file, and the data connections with it.
+    Control,
+    /// Both are, right after the first restart marker; until then the data trickle.
+    AfterMarker,
+}
+
+/// The relay; dropping it ends its connections.
+pub struct Cutter {
+    addresses: Vec<SocketAddr>,
+    shared: Arc<Shared>,
+}
+
+/// What a relay does with the control connections that it carries.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Role {
+    /// Rewrites addresses of data; its connections are the ones cut unless another relay has that role alone.
+    Both,
+    /// Only its control connections are cut.
+    Control,
+}
+
+struct Shared {
+    cut: Cut,
+    state: Mutex<State>,
+    closing: AtomicBool,
+}
+
+#[derive(Default)]
+struct State {
+    /// What clients have said, on all connections.
+    commands: Vec<String>,
+    /// Both sockets of each control connection, and what its relay does.
+    sockets: Vec<(TcpStream, Role)>,
+    /// The proxy whose connections suffer.
+    victim: Option<Arc<Proxy>>,
+    others: Vec<Proxy>,
+    was_cut: bool,
+}
+
+impl Cutter {
+    /// Starts before a server on this host.
+    pub fn to(server: SocketAddr, cut: Cut) -> Self {
+        let shared = Arc::new(Shared { cut, state: Mutex::default(), closing: AtomicBool::new(false) });
+        Self { addresses: vec![listen(server, Role::Both, &shared)], shared }
+    }
+
+    /// Also stands before another server, whose control connections are the ones that are then cut, while the data
+    /// pass by the first one; returns where clients connect.
+    pub fn also_before(&mut self, server: SocketAddr) -> SocketAddr {
+        self.addresses.push(listen(server, Role::Control, &self.shared));
+        self.addresses[1]
+    }
+
+    /// Where clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.addresses[0]
+    }
+
+    /// Everything that clients have said to the server.
+    pub fn commands(&self) -> Vec<String> {
+        self.shared.state().commands.clone()
+    }
+
+    /// Whether the cut has happened.
+    pub fn was_cut(&self) -> bool {
+        let state = self.shared.state();
+        let victim = state.victim.as_ref().map_or((0, 0), |victim| victim.bytes());
+        state.was_cut || matches!(self.shared.cut, Cut::Data | Cut::DataClosed) && victim.0.max(victim.1) >= CUT_AFTER
+    }
+}
+
+impl Drop for Cutter {
+    fn drop(&mut self) {
+        self.shared.closing.store(true, Ordering::SeqCst);
+        self.shared.state().sockets.drain(..).for_each(|(socket, _)| drop(socket.shutdown(Shutdown::Both)));
+        // Wakes the acceptors, which then end.
+        self.addresses.iter().for_each(|address| drop(TcpStream::connect(address)));
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Cuts what there is now, once.
+    fn cut_now(&self) {
+        let victim = {
+            let mut state = self.state();
+            if std::mem::replace(&mut state.was_cut, true) {
+                return;
+            }
+            let apart = state.sockets.iter().any(|(_, role)| *role == Role::Control);
+            let role = if apart { Role::Control } else { Role::Both };
+            let cut = state.sockets.iter().filter(|(_, its)| *its == role);
+            cut.for_each(|(socket, _)| drop(socket.shutdown(Shutdown::Both)));
+            state.victim.take()
+        };
+        // Dropping the proxy ends its connections, and nobody else must wait for that.
+        drop(victim);
+    }
+
+    /// A proxy for the data connections to `target`; the first one is the one that suffers.
+    fn data_proxy(self: &Arc<Self>, target: SocketAddr) -> SocketAddr {
+        let first = {
+            let state = self.state();
+            state.victim.is_none() && !state.was_cut
+        };
+        let fault = match (first, self.cut) {
+            (false, _) => Fault::None,
+            (true, Cut::Data) => Fault::ResetAfter(CUT_AFTER),
+            (true, Cut::DataClosed) => Fault::CloseAfter(CUT_AFTER),
+            (true, Cut::Control) => Fault::StallAfter(CUT_AFTER),
+            // 10 MB last 8 s; servers send the first marker after 5.
+            (true, Cut::AfterMarker) => Fault::Trickle { bytes: 24 << 10, every: Duration::from_millis(20) },
+        };
+        let proxy = Proxy::to(target).from_client(fault).from_server(fault).start().expect("a proxy");
+        let address = proxy.addr();
+        if !first {
+            self.state().others.push(proxy);
+            return address;
+        }
+        let proxy = Arc::new(proxy);
+        self.state().victim = Some(proxy.clone());
+        if self.cut == Cut::Control {
+            let shared = self.clone();
+            thread::spawn(move || {
+                let stalled = proxy.wait_for_stall(CUT_LIMIT);
+                drop(proxy);
+                if stalled {
+                    shared.cut_now();
+                }
+            });
+        }
+        address
+    }
+
+    fn rewrite(self: &Arc<Self>, line: &[u8], server: SocketAddr) -> Vec<u8> {
+        let text = String::from_utf8_lossy(line);
+        let names_address =
+            ["PORT ", "EPRT ", "227", "127", "229 ", "129 "].iter().any(|start| text.starts_with(start));
+        match names_address.then(|| rewrite_address(&text, server, |target| self.data_proxy(target))).flatten() {
+            Some(new) => new.into_bytes(),
+            None => line.to_vec(),
+        }
+    }
+}
+
+fn listen(server: SocketAddr, role: Role, shared: &Arc<Shared>) -> SocketAddr {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let address = listener.local_addr().expect("it is bound");
+    let shared = shared.clone();
+    thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            if shared.closing.load(Ordering::SeqCst) {
+                break;
+            }
+            relay(&client, server, role, &shared);
+        }
+    });
+    address
+}
+
+fn relay(client: &TcpStream, address: SocketAddr, role: Role, shared: &Arc<Shared>) {
+    let Ok(server) = TcpStream::connect(address) else { return };
+    let clone = |socket: &TcpStream| socket.try_clone().expect("a descriptor");
+    shared.state().sockets.extend([(clone(client), role), (clone(&server), role)]);
+    for (from, mut to, from_client) in [(clone(client), clone(&server), true), (server, clone(client), false)] {
+        let shared = shared.clone();
+        thread::spawn(move || {
+            let mut lines = BufReader::new(from);
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                if from_client {
+                    shared.state().commands.push(String::from_utf8_lossy(&line).trim_end().to_owned());
+                }
+                let new = if role == Role::Both { shared.rewrite(&line, address) } else { line.clone() };
+                if to.write_all(&new).is_err() {
+                    break;
+                }
+                if !from_client && shared.cut == Cut::AfterMarker && line.starts_with(b"111") {
+                    shared.cut_now();
+                }
+                line.clear();
+            }
+            // The end of one direction ends both, as FTP programs do.
+            let _ = to.shutdown(Shutdown::Both);
+            let _ = lines.into_inner().shutdown(Shutdown::Both);
+        });
+    }
+}
+
+/// A line with its data address replaced; `None` when it has none.
+fn rewrite_address(line: &str, peer: SocketAddr, with: impl FnOnce(SocketAddr) -> SocketAddr) -> Option<String> {
+    if let Some(start) = line.find('|') {
+        let end = line.rfind('|')?;
+        let fields: Vec<&str> = line[start + 1..end].split('|').collect();
+        let [_, host, port] = fields[..] else { return None };
+        let host = if host.is_empty() { peer.ip() } else { host.parse().ok()? };
+        let new = with(SocketAddr::new(host, port.parse().ok()?));
+        let middle = if fields[1].is_empty() {
+            format!("|||{}|", new.port())
+        } else {
+            format!("|1|{}|{}|", new.ip(), new.port())
+        };
+        return Some(format!("{}{middle}{}", &line[..start], &line[end + 1..]));
+    }
+    let after = line.find([' ', '-'])?;
+    let start = after + line[after..].find(|character: char| character.is_ascii_digit())?;
+    let length = line[start..].find(|character: char| !character.is_ascii_digit() && character != ',')?;
+    let numbers: Vec<u8> = line[start..start + length].split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
+    let [a, b, c, d, high, low] = numbers[..] else { return None };
+    let new = with(SocketAddr::from(([a, b, c, d], u16::from_be_bytes([high, low]))));
+    let [high, low] = new.port().to_be_bytes();
+    let host = new.ip().to_string().replace('.', ",");
+    Some(format!("{}{host},{high},{low}{}", &line[..start], &line[start + length..]))
+}
