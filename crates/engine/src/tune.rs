@@ -195,15 +195,15 @@ pub fn gridcopy_buffer(rtt: Duration, streams: u32) -> u64 {
     (bdp / (f64::from(streams) / 2.0).max(1.0)) as u64
 }
 
-/// How many files of `mean_size` bytes must be in flight on one session to hide a round trip: 2 to 64.
+/// How many files of `mean_size` bytes should be in flight on one session: enough to hide a round trip, 2 to 64.
+///
+/// Small files go 32 deep however near the servers are: one system call then carries the commands, replies and data of
+/// several (a quarter of the time of 10,000 files of 10 KiB on one host, against a depth of 8).
 pub fn pipeline_depth(rtt: Option<Duration>, mean_size: u64) -> u32 {
-    let Some(rtt) = rtt else {
-        return 8;
-    };
-    // 1 ms for opening, closing and renaming one file.
-    let seconds = mean_size as f64 / ASSUMED_RATE + 0.001;
-    let depth = (rtt.as_secs_f64() / seconds).ceil() as u32 + 1;
-    depth.clamp(if mean_size < SMALL { 4 } else { 2 }, 64)
+    // 0.2 ms for opening, closing and renaming one file.
+    let seconds = mean_size as f64 / ASSUMED_RATE + 0.0002;
+    let depth = (rtt.unwrap_or_default().as_secs_f64() / seconds).ceil() as u32 + 1;
+    depth.clamp(if mean_size < SMALL { 32 } else { 2 }, 64)
 }
 
 /// Items up to this many bytes are worth pipelining: what the path carries in two round trips, 16 MiB at least.
@@ -237,7 +237,7 @@ mod tests {
         let many = choose(&input(10_000, 10_240, Some(75)));
         assert_eq!((many.concurrency.value, many.parallelism.value), (8, 1));
         assert_eq!(many.pipeline.value, 64);
-        assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 4);
+        assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 32);
     }
 
     #[test]
