@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
@@ -14,7 +14,7 @@ use whimbrel_engine::listing::{Object, ObjectKind};
 use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
-use whimbrel_engine::tune::{self, Fixed, TuneInput, Tuning};
+use whimbrel_engine::tune::{self, Fixed, TuneInput};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Mode, Op, OpId};
 
@@ -61,7 +61,8 @@ async fn run(
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
     let preparation = prepare(&jobs, &options).await?;
-    let tuning = tuning(&jobs, &options, &preparation);
+    let input = tune_input(&jobs, &options, &preparation);
+    let tuning = tune::choose(&input);
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
     let dry_run = options.dry_run;
     let wish = DataWish { parallelism, stripe: options.stripe };
@@ -73,7 +74,12 @@ async fn run(
         return dry(planning, planned, events).await;
     }
     events(Event::Tuned(tuning.clone()));
-    Driver::new(shared, &tuning).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
+    let transfer = TransferOptions {
+        retry: shared.options.retry.clone(),
+        seed: u64::from(std::process::id()),
+        ..TransferOptions::tuned(&input, &tuning)
+    };
+    Driver::new(shared, transfer).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
 }
 
 async fn dry(
@@ -99,8 +105,7 @@ async fn dry(
 struct Preparation {
     opened: Option<Opened>,
     known: Known,
-    control_rtt: Option<std::time::Duration>,
-    can_pipeline: bool,
+    control_rtt: Option<Duration>,
 }
 
 struct Opened {
@@ -168,7 +173,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     let opened =
         Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
-    Ok(Preparation { opened: Some(opened), known, control_rtt, can_pipeline: options.session.pipelined })
+    Ok(Preparation { opened: Some(opened), known, control_rtt })
 }
 
 /// The listener of the first flight; `None` when the server has no extended block mode, say.
@@ -210,19 +215,20 @@ fn file_size(source: &Place, known: &Known) -> Option<u64> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
-fn tuning(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Tuning {
+fn tune_input(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> TuneInput {
     let size = match jobs {
         Jobs::Into { sources, .. } if sources.len() == 1 => file_size(&sources[0], &preparation.known),
         _ => None,
     };
-    let single = size.is_some();
-    tune::choose(&TuneInput {
-        files: u64::from(single),
+    let opened = preparation.opened.as_ref();
+    let remotes = || opened.into_iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten();
+    TuneInput {
+        files: u64::from(size.is_some()),
         bytes: size.unwrap_or(0),
-        more_to_come: !single,
-        rtt: preparation.control_rtt,
+        more_to_come: size.is_none(),
+        rtt: preparation.control_rtt.and_then(|rtt| data_rtt(rtt, remotes().count() > 1)),
         control_rtt: preparation.control_rtt,
-        can_pipeline: preparation.can_pipeline || preparation.opened.is_none(),
+        can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),
         fixed: Fixed {
             concurrency: options.concurrency,
             parallelism: options.parallelism,
@@ -230,7 +236,21 @@ fn tuning(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Tuni
             buffer: tune::Setting::Auto,
         },
         ..TuneInput::default()
-    })
+    }
+}
+
+/// Round trips below this need one data channel only, wherever they are measured.
+const NEAR: Duration = Duration::from_millis(2);
+
+/// Round-trip time of the data path, from that of the slower control connection.
+///
+/// With this host at one end the data take the path of the commands. Two servers are at most as far from each other as both
+/// ways from here together: that proves them near where it is little, and says nothing where it is much.
+fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
+    match third_party {
+        false => Some(control),
+        true => Some(control * 2).filter(|most| *most < NEAR),
+    }
 }
 
 /// Performs what the transfer machine decides.
@@ -244,14 +264,7 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(shared: Rc<Shared>, tuning: &Tuning) -> Self {
-        let options = TransferOptions {
-            concurrency: tuning.concurrency.value,
-            pipeline: shared.options.pipeline,
-            retry: shared.options.retry.clone(),
-            seed: u64::from(std::process::id()),
-            ..TransferOptions::default()
-        };
+    fn new(shared: Rc<Shared>, options: TransferOptions) -> Self {
         let (reports, inputs) = mpsc::unbounded_channel();
         Self {
             machine: TransferMachine::new(options, Instant::now()),
@@ -351,5 +364,19 @@ impl Driver {
 }
 
 fn far() -> Instant {
-    Instant::now() + std::time::Duration::from_secs(86_400)
+    Instant::now() + Duration::from_secs(86_400)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_two_servers_is_known_only_when_both_are_near() {
+        let ms = Duration::from_millis;
+        assert_eq!(data_rtt(ms(75), false), Some(ms(75)));
+        assert_eq!(data_rtt(ms(75), true), None);
+        assert_eq!(data_rtt(ms(1), true), None);
+        assert_eq!(data_rtt(Duration::from_micros(300), true), Some(Duration::from_micros(600)));
+    }
 }

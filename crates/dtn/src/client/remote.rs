@@ -293,6 +293,11 @@ impl Remote {
         self.pending.is_empty() && self.held.is_empty() && self.events.is_empty()
     }
 
+    /// Whether commands are sent ahead of replies.
+    pub fn is_pipelined(&self) -> bool {
+        self.options.pipelined
+    }
+
     /// Whether the last SITE DCNONCE was accepted.
     pub fn nonce_accepted(&self) -> bool {
         self.nonce_accepted
