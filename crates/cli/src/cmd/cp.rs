@@ -40,7 +40,7 @@ pub struct CpArgs {
     /// Read pairs SRC DST from this file, one pair a line; - is standard input
     #[arg(long, value_name = "FILE", conflicts_with = "places")]
     list: Option<OsString>,
-    /// Copy only what is missing or different at the destination, judged by LEVEL
+    /// Leave files alone that are already at the destination, judged by LEVEL; without this they are all replaced
     #[arg(long, value_name = "LEVEL", value_enum)]
     sync: Option<Sync>,
     /// Print what would be done, and do nothing
@@ -94,16 +94,16 @@ fn long_help() -> String {
     )
 }
 
-/// When a file that exists is copied again.
+/// Which files that already exist at the destination are replaced.
 #[derive(Debug, Clone, Copy, ValueEnum)]
 enum Sync {
-    /// Never
+    /// Copy what is missing; never replace a file that is there
     Exists,
-    /// When its size differs
+    /// Also replace a file when the sizes differ
     Size,
-    /// When its size differs or the source is newer
+    /// Also replace a file when the sizes differ or the source is newer
     Mtime,
-    /// When its size or its checksum differs
+    /// Also replace a file when the sizes or the checksums differ; reads both files, so it is slow and sure
     Checksum,
 }
 
