@@ -1,0 +1,99 @@
+//! Whimbrel and the peers side by side on this machine, interleaved in one run: `bench --help`.
+//!
+//! Times of a shared machine mean little, so what is compared is always one round with the same round of the peer, and
+//! a claim is the median of those ratios. What cannot be measured makes the exit status 1; being slow does not.
+
+mod case;
+mod checksums;
+mod local;
+mod machine;
+mod options;
+mod page;
+mod report;
+mod servers;
+mod wan;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use case::{Case, Results};
+use options::{Options, Section};
+use servers::Programs;
+
+/// What a step of the comparison gives, or why it could not be measured.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// One section's results, and the cases that could not be measured.
+struct Measured {
+    section: Section,
+    cases: Vec<Results>,
+    failures: Vec<String>,
+}
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{}", options::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("bench: {error}\n{}", options::HELP);
+            return ExitCode::from(2);
+        }
+    };
+    match compare(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("bench: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, prints and writes; false when a case could not be measured.
+fn compare(options: &Options) -> Outcome<bool> {
+    let programs = Programs::find()?;
+    let machine = machine::Machine::read(&programs)?;
+    println!("{machine}\n");
+    let mut measured = Vec::new();
+    for section in &options.sections {
+        let mut done = Measured { section: *section, cases: Vec::new(), failures: Vec::new() };
+        let outcome = match section {
+            Section::Wan => wan::measure(options, &programs, &mut done),
+            _ => local::measure(options, &programs, &mut done),
+        };
+        if let Err(error) = outcome {
+            done.failures.push(format!("{}: {error}", section.name()));
+        }
+        println!("{}", report::section(&done));
+        measured.push(done);
+    }
+    if let Some(file) = &options.json {
+        std::fs::write(file, report::json(&machine, &measured)?)?;
+    }
+    if options.write {
+        page::update(&page_file(), &machine, &measured)?;
+    }
+    let failures: Vec<&String> = measured.iter().flat_map(|done| &done.failures).collect();
+    failures.iter().for_each(|failure| eprintln!("bench: not measured: {failure}"));
+    Ok(failures.is_empty())
+}
+
+/// The page that people read, in the source tree that this program was built from.
+fn page_file() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md"))
+}
+
+impl Measured {
+    /// Measures one case; a failure is kept, and the next case goes on.
+    fn add(&mut self, case: Case<'_>, rounds: u32) {
+        let name = case.name.clone();
+        match case.measure(rounds) {
+            Ok(results) => self.cases.push(results),
+            Err(error) => self.failures.push(format!("{name}: {error}")),
+        }
+    }
+}
