@@ -4,99 +4,31 @@
 mod support;
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use support::WHIMBREL;
-use support::dtn::{Dtn, data_node};
+use support::cluster::{Cluster, Ground, Kind};
 use whimbrel_testkit::dataset::{self, Compare};
-use whimbrel_testkit::lab::{Host, Lab, Link};
-use whimbrel_testkit::peers::{self, Daemon, GridftpServer, Run, Tool, public_dir};
-use whimbrel_testkit::require_root;
+use whimbrel_testkit::lab::Link;
+use whimbrel_testkit::peers::{self, Run, Tool};
 
 const FILE_BYTES: u64 = 24 << 20;
 
-/// Whose program.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Kind {
-    Real,
-    Own,
-}
-
-/// A front end with data nodes on hosts of their own.
-enum Cluster {
-    /// With the directory that the tests work in.
-    Real(GridftpServer, PathBuf),
-    Own {
-        front: Dtn,
-        _nodes: Vec<Daemon>,
-    },
-}
-
-impl Cluster {
-    fn start(field: &Field, kind: Kind, front: &str, nodes: &[&str]) -> Option<Cluster> {
-        let host = |name: &&str| field.lab.host(name).clone();
-        let nodes: Vec<Host> = nodes.iter().map(host).collect();
-        let front = field.lab.host(front);
-        if kind == Kind::Real {
-            let builder = GridftpServer::builder()?.on(front);
-            let builder = nodes.iter().fold(builder, |builder, node| builder.data_node_on(node, node.addr()));
-            let server = builder.start().expect("the real server starts");
-            return Some(Self::Real(server, field.directory.path().to_path_buf()));
-        }
-        let secret = field.path("secret");
-        let server = Dtn::on(front).anonymous().root(field.directory.path());
-        let server = if nodes.is_empty() { server } else { server.front(&secret) }.start();
-        let join = |node: &Host| data_node(Some(node), node.addr(), server.node_addr(), &secret);
-        let nodes: Vec<Daemon> = nodes.iter().map(join).collect();
-        server.wait_for_nodes(nodes.len());
-        Some(Self::Own { front: server, _nodes: nodes })
-    }
-
-    /// The URL of something in the field; ours serves only that.
-    fn url(&self, name: &str) -> String {
-        match self {
-            Self::Real(server, field) => server.url(field.join(name)),
-            Self::Own { front, .. } => front.url(format!("/{name}")),
-        }
-    }
-
-    fn is_real(&self) -> bool {
-        matches!(self, Self::Real(..))
-    }
-}
-
-/// A laboratory around one router, and a file to move in it.
-struct Field {
-    lab: Lab,
-    directory: tempfile::TempDir,
-}
+/// Where files are moved and the movers counted.
+struct Field(Ground);
 
 impl Field {
-    /// `client`, fronts `src` and `dst`, and data nodes `s1`.. and `d1`.. on addresses of their own.
     fn new() -> Option<Field> {
-        if !require_root() {
-            return None;
-        }
-        let wire = Link::new().rtt(std::time::Duration::from_millis(2));
-        let hosts = ["client", "src", "dst", "s1", "s2", "s3", "d1", "d2", "d3"];
-        let builder = hosts.iter().fold(Lab::builder().host("router"), |lab, host| lab.host(host));
-        let builder = hosts.iter().fold(builder, |lab, host| lab.link("router", host, wire.clone()));
-        let field = Field { lab: builder.build().expect("laboratory"), directory: public_dir().expect("directory") };
-        dataset::random_file(&field.path("from"), FILE_BYTES, 7).expect("made");
-        std::fs::write(field.path("secret"), "sixteen bytes or more").expect("written");
-        Some(field)
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        Ground::new(Link::new().rtt(Duration::from_millis(2)), 3, FILE_BYTES).map(Field)
     }
 
     /// Runs a copy from one cluster's nodes to the other's and checks who carried the bytes.
     #[track_caller]
     fn copy(&self, tool: Tool, source: (&Cluster, &[&str]), destination: (&Cluster, &[&str])) {
         let before = self.moved_by(source.1, destination.1);
-        let run = tool.on(self.lab.host("client")).arg(source.0.url("from")).arg(destination.0.url("to"));
+        let run = tool.on(self.0.lab.host("client")).arg(source.0.url("from")).arg(destination.0.url("to"));
         let run = run.run_ok();
-        Compare::contents().assert_same(&self.path("from"), &self.path("to"));
+        Compare::contents().assert_same(&self.0.path("from"), &self.0.path("to"));
         let after = self.moved_by(source.1, destination.1);
         let moved = |part: fn(&Moved) -> &Vec<u64>| -> Vec<u64> {
             part(&before).iter().zip(part(&after)).map(|(before, after)| after - before).collect()
@@ -111,11 +43,11 @@ impl Field {
         assert_shares(&sent, idle_senders, &run);
         assert_shares(&received, idle_receivers, &run);
         assert!(others.iter().all(|&bytes| bytes < FILE_BYTES / 50), "{others:?} went around the nodes\n{run}");
-        std::fs::remove_dir_all(self.path("to")).or_else(|_| std::fs::remove_file(self.path("to"))).expect("made");
+        std::fs::remove_dir_all(self.0.path("to")).or_else(|_| std::fs::remove_file(self.0.path("to"))).expect("made");
     }
 
     fn moved_by(&self, senders: &[&str], receivers: &[&str]) -> Moved {
-        let bytes = |from: &str, to: &str| self.lab.direction(from, to).counters().delivered_bytes;
+        let bytes = |from: &str, to: &str| self.0.lab.direction(from, to).counters().delivered_bytes;
         let others =
             ["client", "src", "dst"].into_iter().filter(|host| !senders.contains(host) && !receivers.contains(host));
         Moved {
@@ -157,8 +89,8 @@ fn between_two_and_three_nodes(from: Kind, to: Kind) {
     let Some(field) = Field::new() else { return };
     let (sources, sinks) = (["s1", "s2", "s3"], ["d1", "d2", "d3"]);
     for (senders, receivers) in [(&sources[..2], &sinks[..]), (&sources[..], &sinks[..2])] {
-        let Some(source) = Cluster::start(&field, from, "src", senders) else { return };
-        let Some(destination) = Cluster::start(&field, to, "dst", receivers) else { return };
+        let Some(source) = Cluster::start(&field.0, from, "src", senders) else { return };
+        let Some(destination) = Cluster::start(&field.0, to, "dst", receivers) else { return };
         let Some(url_copy) = url_copy() else { return };
         for tool in [url_copy, cp()] {
             field.copy(tool, (&source, senders), (&destination, receivers));
@@ -186,8 +118,8 @@ fn layouts_channels_and_trees_are_striped_in_either_role() {
     let Some(field) = Field::new() else { return };
     let (senders, receivers) = (["s1", "s2"], ["d1", "d2", "d3"]);
     for (from, to) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
-        let Some(source) = Cluster::start(&field, from, "src", &senders) else { return };
-        let Some(destination) = Cluster::start(&field, to, "dst", &receivers) else { return };
+        let Some(source) = Cluster::start(&field.0, from, "src", &senders) else { return };
+        let Some(destination) = Cluster::start(&field.0, to, "dst", &receivers) else { return };
         let manners: [&[&str]; 4] =
             [&["-fast", "-p", "3"], &["-sbs", "65536"], &["-sbs", "0"], &["-fast", "-p", "2", "-sbs", "0"]];
         for manner in manners {
@@ -202,21 +134,21 @@ fn layouts_channels_and_trees_are_striped_in_either_role() {
 fn a_tree_goes_over_all_nodes() {
     let Some(field) = Field::new() else { return };
     let (senders, receivers) = (["s1", "s2", "s3"], ["d1", "d2"]);
-    let tree = field.path("tree");
+    let tree = field.0.path("tree");
     dataset::many_files(&tree_in(&tree), 30, 50_000, 3).expect("made");
     dataset::random_file(&tree.join("large"), 5_000_001, 4).expect("made");
     std::fs::write(tree.join("empty"), b"").expect("made");
     for (from, to) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
-        let Some(source) = Cluster::start(&field, from, "src", &senders) else { return };
-        let Some(destination) = Cluster::start(&field, to, "dst", &receivers) else { return };
+        let Some(source) = Cluster::start(&field.0, from, "src", &senders) else { return };
+        let Some(destination) = Cluster::start(&field.0, to, "dst", &receivers) else { return };
         let Some(url_copy) = url_copy() else { return };
         let (source, sink) = (source.url("tree/"), |name: &str| destination.url(name));
-        let client = field.lab.host("client");
+        let client = field.0.lab.host("client");
         url_copy.on(client).args(["-r", "-cd", "-fast"]).arg(&source).arg(sink("by-copy/")).run_ok();
         cp().on(client).arg("-r").arg(&source).arg(sink("by-cp")).run_ok();
         for copy in ["by-copy", "by-cp"] {
-            Compare::contents().assert_same(&tree, &field.path(copy));
-            std::fs::remove_dir_all(field.path(copy)).expect("made");
+            Compare::contents().assert_same(&tree, &field.0.path(copy));
+            std::fs::remove_dir_all(field.0.path(copy)).expect("made");
         }
     }
 }
@@ -231,16 +163,16 @@ fn a_plain_server_sends_to_all_nodes_and_takes_from_a_striped_one() {
     let Some(field) = Field::new() else { return };
     let nodes = ["s1", "s2", "s3"];
     for (striped, plain) in [(Kind::Real, Kind::Own), (Kind::Own, Kind::Real), (Kind::Own, Kind::Own)] {
-        let Some(striped) = Cluster::start(&field, striped, "src", &nodes) else { return };
-        let Some(plain) = Cluster::start(&field, plain, "dst", &[]) else { return };
+        let Some(striped) = Cluster::start(&field.0, striped, "src", &nodes) else { return };
+        let Some(plain) = Cluster::start(&field.0, plain, "dst", &[]) else { return };
         for tool in [url_copy().map(|tool| tool.args(["-p", "2"])), Some(cp())].into_iter().flatten() {
             field.copy(tool, (&plain, &["dst"]), (&striped, &nodes));
         }
         // One address to connect to is one node's work.
         for tool in [url_copy(), Some(cp())].into_iter().flatten() {
-            let run = tool.on(field.lab.host("client")).arg(striped.url("from")).arg(plain.url("to")).run_ok();
-            Compare::contents().assert_same(&field.path("from"), &field.path("to"));
-            std::fs::remove_file(field.path("to")).unwrap_or_else(|error| panic!("{error}\n{run}"));
+            let run = tool.on(field.0.lab.host("client")).arg(striped.url("from")).arg(plain.url("to")).run_ok();
+            Compare::contents().assert_same(&field.0.path("from"), &field.0.path("to"));
+            std::fs::remove_file(field.0.path("to")).unwrap_or_else(|error| panic!("{error}\n{run}"));
         }
     }
 }

@@ -2,6 +2,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
+pub mod cluster;
+pub mod control;
 pub mod dtn;
 
 use std::io::{BufRead as _, BufReader};

@@ -22,6 +22,9 @@ use super::process::{ServeError, serve_overridden};
 ///
 /// `overrides` are this host's own settings as JSON ([`NodeOverrides`]). Only one call in a process.
 pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
+    if overrides.is_some() {
+        end_with_parent()?;
+    }
     let own = overrides.map(serde_json::from_str::<NodeOverrides>).transpose();
     let own = own.map_err(|error| unusable("read own settings", &error.to_string()))?.unwrap_or_default();
     let socket = standard_input().map_err(|error| Fault::from_io(error, "open stream to front"))?;
@@ -33,6 +36,17 @@ pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
         _ => return Err(unusable("open stream to front", "standard input is no local or TCP socket")),
     };
     served.map_err(ServeError::into_fault)
+}
+
+/// A node's data process holds the stream to the front itself: left alone, it would serve on beside its successor.
+fn end_with_parent() -> Result<(), Fault> {
+    let failed = |error: rustix::io::Errno| Fault::from_io(error.into(), "follow the parent process");
+    let parent = rustix::process::getppid();
+    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(failed)?;
+    if rustix::process::getppid() != parent {
+        return Err(unusable("follow the parent process", "it has ended"));
+    }
+    Ok(())
 }
 
 fn standard_input() -> io::Result<Socket> {
