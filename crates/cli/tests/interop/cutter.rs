@@ -124,11 +124,11 @@ impl Shared {
         drop(victim);
     }
 
-    /// A proxy for the data connections to `target`; the first one is the one that suffers.
+    /// A proxy for the data connections to `target`; the first one that carries something is the one that suffers.
     fn data_proxy(self: &Arc<Self>, target: SocketAddr) -> SocketAddr {
         let first = {
             let state = self.state();
-            state.victim.is_none() && !state.was_cut
+            !state.was_cut && state.victim.as_ref().is_none_or(|victim| victim.bytes() == (0, 0))
         };
         let fault = match (first, self.cut) {
             (false, _) => Fault::None,

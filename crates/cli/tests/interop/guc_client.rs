@@ -64,8 +64,9 @@ pub fn cases(cases: &mut Vec<Case>) {
     for get in [true, false] {
         for options in ["-rst", "-rst -fast", "-rst -fast -p 4"] {
             for cut in [Cut::Data, Cut::DataClosed, Cut::Control] {
-            cases.push(restart(get, options, cut));
-        }}
+                cases.push(restart(get, options, cut));
+            }
+        }
     }
 }
 
@@ -105,7 +106,7 @@ fn tree(get: bool, options: &'static str) -> Case {
 fn sync(get: bool, level: u32) -> Case {
     let run = move |_: &Context| {
         let (server, place) = (Server::start(Kind::Ours), Place::new());
-        let stale = Stale::new(&place);
+        let stale = Stale::new(&place, "to");
         let options = format!("-r -sync -sync-level {level}");
         let run = copy(get, &options, &server, &stale.from.join(""), &stale.to.join("")).run_ok();
         assert_eq!(stale.copied(), [true, level >= 1, level >= 2, level == 3], "missing, size, newer, content\n{run}");
@@ -190,7 +191,8 @@ fn ipv6() -> Case {
 
 fn restart(get: bool, options: &'static str, cut: Cut) -> Case {
     let run = move |context: &Context| {
-        let (server, place) = (Server::start(Kind::Ours), Place::new());
+        let (server, place) =
+            (Server::start(if std::env::var_os("THEIRS").is_some() { Kind::Theirs } else { Kind::Ours }), Place::new());
         let cutter = Cutter::to(server.address(), cut);
         let (from, to) = (context.file(Size::Ten), place.path("copy"));
         let tool = url_copy().args(["-rst-interval", "1"]).args(options.split_whitespace());

@@ -114,7 +114,7 @@ fn tree(pair: Pair, options: &'static str) -> Case {
 fn sync(pair: Pair, level: u32) -> Case {
     let run = move |_: &Context| {
         let ((source, destination), place) = (servers(pair), Place::new());
-        let stale = crate::support::Stale::new(&place);
+        let stale = crate::support::Stale::new(&place, "to");
         let options = format!("-r -sync -sync-level {level}");
         let urls = (source.directory_url(&stale.from), destination.directory_url(&stale.to));
         let run = copy(&options, urls.0, urls.1).run_ok();

@@ -239,8 +239,8 @@ impl Place {
     }
 
     /// A copy of a file that everybody may write to.
-    pub fn copy_of(&self, file: &Path, name: &str) -> PathBuf {
-        let path = self.path(name);
+    pub fn copy_of(&self, file: &Path, name: impl AsRef<Path>) -> PathBuf {
+        let path = self.directory.path().join(name);
         fs::copy(file, &path).unwrap();
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).unwrap();
         path
@@ -257,15 +257,15 @@ pub struct Stale {
 
 impl Stale {
     /// Makes them: a file that is missing, one of other size, one older at the destination, one of the same size and
-    /// newer at the destination, and one that is the same.
-    pub fn new(place: &Place) -> Self {
-        let (from, to) = (place.directory("from"), place.directory("to"));
+    /// newer at the destination, and one that is the same. The destination is the directory of that name.
+    pub fn new(place: &Place, to: &str) -> Self {
+        let (from, to) = (place.directory("from"), place.directory(to));
         let time = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
         let files = [("same", "abc", 3), ("size", "abcd", 3), ("older", "abd", 1), ("content", "abe", 3)];
         for (name, content, written) in files {
             fs::write(from.join(name), "abc").unwrap();
             set_time(&from.join(name), time(1_000_000_000));
-            let file = place.copy_of(&from.join(name), &format!("to/{name}"));
+            let file = place.copy_of(&from.join(name), to.join(name));
             fs::write(&file, content).unwrap();
             set_time(&file, time(500_000_000 * written));
         }
