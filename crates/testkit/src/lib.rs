@@ -6,6 +6,7 @@
 //! | [`peers`] | the real programs of the field as opponents, started, awaited and stopped |
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
+//! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`cpu`] | processor time and memory of a process tree |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
@@ -17,6 +18,7 @@ pub mod cpu;
 pub mod dataset;
 mod error;
 pub mod faults;
+pub mod fuzz;
 pub mod lab;
 pub mod leftovers;
 pub mod peers;

@@ -1,0 +1,47 @@
+//! Bodies of the fuzz targets: what must hold for every input, on the stable compiler too.
+//!
+//! A body takes any bytes and panics where a promise is broken: something read and written again must come back the
+//! same, pieces must read as the whole does, and machines must account for what went through them. The programs in `fuzz/` hand
+//! libFuzzer's inputs to these functions, and the test `corpus_replay` the inputs that were kept.
+
+mod addresses;
+mod blocks;
+mod client;
+mod commands;
+mod input;
+mod listings;
+mod mover;
+mod numbers;
+mod replies;
+mod server;
+mod users;
+
+pub use addresses::{hostport, url};
+pub use blocks::eblock;
+pub use client::client_machine;
+pub use commands::{command, line};
+pub use listings::mlsx;
+pub use mover::mover_codec;
+pub use numbers::ranges_time;
+pub use replies::reply;
+pub use server::server_machine;
+pub use users::users_config;
+
+/// A body: panics if a promise is broken.
+pub type Target = fn(&[u8]);
+
+/// Every target by the name of its program and its corpus folder.
+pub const TARGETS: [(&str, Target); 12] = [
+    ("client_machine", client_machine),
+    ("command", command),
+    ("eblock", eblock),
+    ("hostport", hostport),
+    ("line", line),
+    ("mlsx", mlsx),
+    ("mover_codec", mover_codec),
+    ("ranges_time", ranges_time),
+    ("reply", reply),
+    ("server_machine", server_machine),
+    ("url", url),
+    ("users_config", users_config),
+];

@@ -1,0 +1,113 @@
+//! Replies and what they carry.
+
+use whimbrel_proto::feat::{Features, SiteHelp};
+use whimbrel_proto::hostport;
+use whimbrel_proto::marker::Marker;
+use whimbrel_proto::mlsx;
+use whimbrel_proto::reply::error_body::{self, ErrorBody, ErrorCause};
+use whimbrel_proto::reply::{Reply, ReplyError, ReplyParser};
+
+use super::addresses::check_reply;
+use super::input::pieces;
+
+/// Limits of the parser under test: small ones, so that inputs reach them.
+const MAX_LINE: usize = 300;
+const MAX_BYTES: usize = 3000;
+
+/// Bytes to replies: pieces do not matter, memory is bounded, and all that replies carry is written and read the same.
+pub fn reply(data: &[u8]) {
+    let whole = read(std::iter::once(data));
+    assert_eq!(read(pieces(data)), whole);
+    for reply in whole.iter().flatten() {
+        assert!((100..700).contains(&reply.code) && !reply.lines.is_empty());
+        assert!(reply.lines.iter().map(Vec::len).sum::<usize>() <= MAX_BYTES + MAX_LINE);
+        check_text(reply);
+        check_styles(reply);
+        check_contents(reply);
+    }
+}
+
+fn read<'a>(portions: impl Iterator<Item = &'a [u8]>) -> Vec<Result<Reply, ReplyError>> {
+    let mut parser = ReplyParser::with_limits(MAX_LINE, MAX_BYTES);
+    let mut replies = Vec::new();
+    let mut last = None;
+    for portion in portions {
+        parser.feed(portion);
+        replies.extend(std::iter::from_fn(|| parser.next_reply()));
+        last = portion.last().or(last);
+    }
+    assert!(parser.is_mid_reply() || last.is_none_or(|&b| b == b'\n'), "an unfinished line is an unfinished reply");
+    replies
+}
+
+fn check_text(reply: &Reply) {
+    assert!(!reply.display_text().chars().any(char::is_control));
+    assert!(!(reply.is_success() && reply.is_failure()));
+    let ends = if reply.lines.len() > 1 { 2 } else { 1 };
+    assert_eq!(reply.middle_lines().len() + ends, reply.lines.len());
+    assert_eq!((reply.first_text(), reply.last_text()), (&reply.lines[0][..], &reply.lines[reply.lines.len() - 1][..]));
+}
+
+/// Both ways of writing a reply give it back; only CR, which would forge a line end, changes.
+fn check_styles(reply: &Reply) {
+    let mut safe = reply.clone();
+    safe.lines.iter_mut().flatten().filter(|b| **b == b'\r').for_each(|b| *b = b'?');
+    let mut prefixed = Vec::new();
+    reply.encode_prefixed(&mut prefixed);
+    for wire in [reply.to_bytes(), prefixed] {
+        let mut parser = ReplyParser::default();
+        parser.feed(&wire);
+        assert_eq!(parser.next_reply(), Some(Ok(safe.clone())));
+        assert!(parser.next_reply().is_none() && !parser.is_mid_reply());
+    }
+}
+
+fn check_contents(reply: &Reply) {
+    if let Some(Ok(marker)) = Marker::parse(reply) {
+        assert_eq!(Marker::parse(&marker.to_reply()), Some(Ok(marker)));
+    }
+    check_features(reply);
+    check_error_body(reply);
+    if hostport::parse_passive(reply).is_ok() {
+        check_reply(reply);
+    }
+    if let Ok(entry) = mlsx::parse_mlst(reply) {
+        assert!(!entry.name.is_empty());
+    }
+    if let Ok(entries) = mlsx::parse_mlsc(reply) {
+        assert_eq!(entries.len(), reply.middle_lines().len());
+    }
+}
+
+fn check_features(reply: &Reply) {
+    let features = Features::parse(reply);
+    assert_eq!(features.is_known(), reply.is_success());
+    if features.is_known() {
+        assert_eq!(Features::parse(&features.to_reply()), features);
+    }
+    assert!(features.checksums().is_sorted_by_key(|checksum| checksum.preference));
+    for fact in features.facts() {
+        assert!(!fact.name.contains(';'));
+    }
+    for line in features.lines() {
+        assert!(!line.is_empty());
+        let label: String = line.chars().take_while(|c| !" ;=".contains(*c)).collect();
+        assert!(features.has(&label), "{label:?}");
+    }
+    let _ = SiteHelp::parse(reply).has("SYMLINK");
+}
+
+fn check_error_body(reply: &Reply) {
+    let cause = error_body::cause_of(reply);
+    assert!(cause.is_none() || reply.is_failure());
+    let Some(body) = ErrorBody::parse(reply) else { return };
+    assert_eq!(ErrorCause::from_name(body.cause.name()), body.cause);
+    assert!(matches!(body.cause.code(), 400..=599));
+    if let Some(errno) = body.errno {
+        assert!(matches!(error_body::from_errno(errno).0, 400..=599));
+    }
+    if reply.is_failure() {
+        assert_eq!(cause.as_ref(), Some(&body.cause));
+    }
+    assert_eq!(ErrorBody::parse(&body.to_reply(reply.code)), Some(body));
+}

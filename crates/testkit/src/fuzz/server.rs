@@ -1,0 +1,244 @@
+//! The server's control machine against any client, any data side and any clock.
+
+mod checks;
+mod outcomes;
+
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+use whimbrel_proto::op::{Op, OpId};
+use whimbrel_proto::server::{LoginOutcome, ServerConfig, ServerControl, ServerEvent};
+
+use self::checks::Output;
+
+/// Operations that the default configuration hands over ahead of their turn.
+const AHEAD: usize = 32;
+
+/// Every command line gets one final reply, in order, and whatever happens the connection can be followed to its end.
+///
+/// Lines of the input are the client's, except: `!M` logins and operations are no longer answered by themselves, `!L` verdict on a login,
+/// `!N` and `!O` notice and outcome of the running operation, `!R` bytes without line end, `!T` time passes by this many seconds,
+/// `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
+/// `!C` configuration.
+pub fn server_machine(data: &[u8]) {
+    let (first, rest) = match data.strip_prefix(b"!C") {
+        Some(config) => config.split_at(config.iter().position(|&b| b == b'\n').unwrap_or(config.len())),
+        None => (&b""[..], data),
+    };
+    let mut run = Run::new(configuration(first.first().copied().unwrap_or(0)));
+    for line in rest.split(|&b| b == b'\n') {
+        run.step(line);
+        run.settle();
+    }
+    run.finish();
+}
+
+fn configuration(bits: u8) -> ServerConfig {
+    let is = |bit: u8| bits & (1 << bit) != 0;
+    let small = is(5);
+    let default = ServerConfig::default();
+    ServerConfig {
+        read_only: is(0),
+        anonymous: is(1),
+        announce_get_put: is(2),
+        banner: is(3).then(|| "Welcome\nto all".to_owned()),
+        control_address: is(4).then(|| [127, 0, 0, 1].into()),
+        pipeline_limit: if small { 3 } else { default.pipeline_limit },
+        pipeline_bytes: if small { 200 } else { default.pipeline_bytes },
+        max_line: if small { 100 } else { default.max_line },
+        max_line_before_login: if small { 60 } else { default.max_line_before_login },
+        max_unsent: if small { 100 } else { default.max_unsent },
+        reverse: !is(6),
+        data_nonce: !is(7),
+        extra_features: if is(3) { vec!["EXTRA".into()] } else { Vec::new() },
+        run_ahead: if small { 2 } else { AHEAD },
+        ..default
+    }
+}
+
+struct Run {
+    now: Instant,
+    machine: ServerControl,
+    output: Output,
+    /// Logins and operations are answered at once, in the natural way.
+    automatic: bool,
+    /// Nobody reads the output.
+    clogged: bool,
+    login: bool,
+    /// Operations without an outcome, oldest first: that one runs, the others were handed over ahead of their turn.
+    running: VecDeque<(OpId, Op)>,
+    aborted: Vec<OpId>,
+    last: Option<OpId>,
+    /// Line ends sent; `None` once a CR was sent that may end an ABOR.
+    lines: Option<usize>,
+    closed: bool,
+}
+
+impl Run {
+    fn new(config: ServerConfig) -> Self {
+        let now = Instant::now();
+        Self {
+            now,
+            machine: ServerControl::new(now, config),
+            output: Output::default(),
+            automatic: true,
+            clogged: false,
+            login: false,
+            running: VecDeque::new(),
+            aborted: Vec::new(),
+            last: None,
+            lines: Some(0),
+            closed: false,
+        }
+    }
+
+    fn step(&mut self, line: &[u8]) {
+        match line {
+            [b'!', b'M', ..] => self.automatic = false,
+            [b'!', b'L', choice @ ..] => self.verdict(choice.first().copied().unwrap_or(1)),
+            [b'!', b'N', choices @ ..] => self.notice(choices),
+            [b'!', b'O', choices @ ..] => self.outcome(choices),
+            [b'!', b'R', bytes @ ..] => self.raw(bytes),
+            [b'!', b'T', seconds @ ..] => {
+                self.now += Duration::from_secs(seconds.first().map_or(1, |&b| u64::from(b)) * 4);
+                self.machine.handle_timeout(self.now);
+            }
+            [b'!', b'D', ..] => self.deadline(),
+            [b'!', b'E', ..] => self.machine.handle_eof(self.now),
+            [b'!', b'Q', ..] => self.machine.begin_drain(self.now),
+            [b'!', b'P', ..] => self.clogged = !self.clogged,
+            line => self.line(line),
+        }
+    }
+
+    fn line(&mut self, line: &[u8]) {
+        self.lines = self.lines.map(|lines| lines + 1);
+        self.machine.handle_bytes(self.now, &[line, b"\r\n"].concat());
+    }
+
+    fn raw(&mut self, bytes: &[u8]) {
+        if bytes.contains(&b'\r') {
+            self.lines = None;
+        }
+        self.machine.handle_bytes(self.now, bytes);
+    }
+
+    fn deadline(&mut self) {
+        if let Some(deadline) = self.machine.poll_timeout() {
+            assert!(self.running.is_empty(), "a running operation is not idle");
+            self.now = self.now.max(deadline);
+            self.machine.handle_timeout(self.now);
+            assert!(self.machine.poll_timeout().is_none(), "a deadline ends the connection");
+        }
+    }
+
+    fn verdict(&mut self, choice: u8) {
+        self.login = false;
+        let outcome = match choice % 4 {
+            0 => LoginOutcome::Denied,
+            1 => LoginOutcome::Accepted { user: "u".into(), home: b"/".to_vec() },
+            2 => LoginOutcome::Accepted { user: "u\r\n230 v".into(), home: b"/home/\xff \"u".to_vec() },
+            _ => LoginOutcome::Unavailable("come\r\nback".into()),
+        };
+        self.machine.login(self.now, outcome);
+    }
+
+    fn notice(&mut self, choices: &[u8]) {
+        // A notice of an operation that ended must not be seen.
+        let id = self.running.front().map(|(id, _)| *id).or(self.last).unwrap_or(OpId(0));
+        if self.machine.unsent() < 1 << 20 {
+            self.machine.notice(self.now, id, outcomes::notice(choices));
+        }
+    }
+
+    fn outcome(&mut self, choices: &[u8]) {
+        match self.running.pop_front() {
+            Some((id, op)) => self.machine.outcome(self.now, id, outcomes::outcome(&op, choices)),
+            None => {
+                let id = self.last.unwrap_or(OpId(7));
+                self.machine.outcome(self.now, id, outcomes::outcome(&Op::CloseData, choices));
+            }
+        }
+    }
+
+    /// Takes output and events until there are none.
+    fn settle(&mut self) {
+        loop {
+            let bytes = if self.clogged { None } else { self.machine.poll_transmit() };
+            let event = self.machine.poll_event();
+            if bytes.is_none() && event.is_none() {
+                break;
+            }
+            assert!(!self.closed, "nothing follows the end");
+            self.output.take(&bytes.unwrap_or_default());
+            if let Some(event) = event {
+                self.event(event);
+            }
+        }
+        assert!(self.machine.unsent() <= (1 << 21), "the output is bounded");
+        assert_eq!(self.machine.running_op(), self.running.front().map(|(id, _)| *id));
+    }
+
+    fn event(&mut self, event: ServerEvent) {
+        match event {
+            ServerEvent::Login { .. } => {
+                assert!(!self.login && self.running.is_empty(), "a login waits for what is before it");
+                self.login = true;
+                if self.automatic {
+                    self.verdict(1);
+                }
+            }
+            ServerEvent::Run { id, op } => {
+                assert!(
+                    !self.login && self.running.len() <= AHEAD,
+                    "few operations are handed over ahead of their turn"
+                );
+                assert!(self.last.is_none_or(|last| last < id), "names of operations grow");
+                checks::check_op(&op);
+                self.last = Some(id);
+                self.running.push_back((id, op));
+                if self.automatic {
+                    self.notice(&[0]);
+                    self.outcome(&[]);
+                }
+            }
+            ServerEvent::Abort { id } => {
+                assert!(self.running.iter().any(|(running, _)| *running == id), "what runs is aborted");
+                if self.machine.running_op().is_none() {
+                    self.running.clear();
+                } else {
+                    assert!(!self.aborted.contains(&id), "one abort is enough");
+                }
+                self.aborted.push(id);
+            }
+            ServerEvent::Answered { verb, op, code } => {
+                assert!(verb.len() <= 8 && op.is_none_or(|op| self.last >= Some(op)));
+                self.output.answered(code);
+            }
+            ServerEvent::Label(_) => {}
+            ServerEvent::Closed(_) => self.closed = true,
+        }
+    }
+
+    /// Answers everything that is still open, then compares what was asked with what was answered.
+    fn finish(mut self) {
+        self.clogged = false;
+        self.automatic = true;
+        self.settle();
+        while self.login || !self.running.is_empty() {
+            if self.login {
+                self.verdict(0);
+            } else {
+                self.outcome(&[]);
+            }
+            self.settle();
+        }
+        self.output.check(self.closed);
+        if let (false, Some(lines)) = (self.closed, self.lines) {
+            assert_eq!(self.output.answers(), lines, "one final reply for every line");
+        }
+        self.machine.handle_eof(self.now);
+        self.settle();
+        assert!(self.closed && self.machine.is_closed());
+    }
+}

@@ -1,0 +1,98 @@
+//! What must hold of the output and of what the data side is asked.
+
+use whimbrel_proto::op::{Op, WriteKind};
+use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
+
+/// The server's output so far, and what the machine says about it.
+#[derive(Default)]
+pub(super) struct Output {
+    bytes: Vec<u8>,
+    answered: Vec<u16>,
+}
+
+impl Output {
+    pub(super) fn take(&mut self, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+    }
+
+    pub(super) fn answered(&mut self, code: u16) {
+        self.answered.push(code);
+    }
+
+    pub(super) fn answers(&self) -> usize {
+        self.answered.len()
+    }
+
+    /// The output is a sequence of whole replies, and the final ones are those the machine told of.
+    pub(super) fn check(&self, closed: bool) {
+        check_lines(&self.bytes);
+        let mut parser = ReplyParser::with_limits(1 << 22, 1 << 26);
+        parser.feed(&self.bytes);
+        let replies: Vec<Reply> =
+            std::iter::from_fn(|| parser.next_reply()).collect::<Result<_, _>>().expect("only replies are sent");
+        // A connection may end inside a listing.
+        assert!(closed || !parser.is_mid_reply(), "the last reply is complete");
+        let finals = replies.iter().filter(|reply| reply.class() != ReplyClass::Preliminary);
+        let codes: Vec<u16> = finals.map(|reply| reply.code).collect();
+        let (greeting, codes) = codes.split_first().expect("there is a greeting");
+        assert_eq!(*greeting, 220);
+        match codes.strip_prefix(&self.answered[..]) {
+            Some([]) => {}
+            // Ends of the connection that answer no command.
+            Some([421 | 500]) if closed => {}
+            // The last words may stand inside an unfinished listing.
+            None if closed && parser.is_mid_reply() => {}
+            _ => panic!("sent {codes:?}, told {:?}", self.answered),
+        }
+    }
+}
+
+/// Echoed bytes forge no line end.
+fn check_lines(bytes: &[u8]) {
+    for line in bytes.split_inclusive(|&b| b == b'\n') {
+        let line = line.strip_suffix(b"\r\n").expect("every line ends with CRLF");
+        assert!(!line.contains(&b'\r'), "{:?}", String::from_utf8_lossy(line));
+    }
+}
+
+/// Paths are absolute and hold no NUL; ranges are in order.
+pub(super) fn check_op(op: &Op) {
+    match op {
+        Op::Send(spec) => {
+            check_path(&spec.path);
+            assert!(spec.done.iter().all(|range| range.start <= range.end));
+        }
+        Op::Receive(spec) => {
+            check_path(&spec.path);
+            if let WriteKind::Restart { done } = &spec.write {
+                assert!(done.iter().all(|range| range.start <= range.end));
+            }
+        }
+        Op::SendListing(spec) | Op::Listing(spec) => check_path(&spec.path),
+        Op::Facts { path, .. } | Op::Checksum { path, .. } => check_path(path),
+        Op::Size(path) | Op::Modified(path) | Op::EnterDirectory(path) | Op::Exists(path) => check_path(path),
+        Op::MakeDirectory(path) | Op::RemoveDirectory(path) | Op::Delete(path) | Op::DeleteTree(path) => {
+            check_path(path);
+        }
+        Op::Rename { from, to } => {
+            check_path(from);
+            check_path(to);
+        }
+        Op::SetModified { path, nanoseconds, .. } => {
+            check_path(path);
+            assert!(*nanoseconds < 1_000_000_000);
+        }
+        Op::SetMode { path, mode } => {
+            check_path(path);
+            assert!(*mode <= 0o7777);
+        }
+        Op::SetGroup { path, .. } | Op::Truncate { path, .. } | Op::Symlink { link: path, .. } => check_path(path),
+        Op::Active { targets, params } => assert!(!targets.is_empty() && params.parallelism > 0),
+        Op::Passive { params, .. } => assert!(params.parallelism > 0),
+        Op::CloseData => {}
+    }
+}
+
+fn check_path(path: &[u8]) {
+    assert!(path.starts_with(b"/") && !path.contains(&0), "{:?}", String::from_utf8_lossy(path));
+}

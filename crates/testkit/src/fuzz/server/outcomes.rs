@@ -1,0 +1,86 @@
+//! What a data side may say, sensible or not.
+
+use std::time::Duration;
+
+use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, Outcome};
+
+const KINDS: [FailureKind; 19] = [
+    FailureKind::NotFound,
+    FailureKind::PermissionDenied,
+    FailureKind::NotADirectory,
+    FailureKind::IsADirectory,
+    FailureKind::Exists,
+    FailureKind::NotEmpty,
+    FailureKind::BadPath,
+    FailureKind::NoSpace,
+    FailureKind::Quota,
+    FailureKind::Checksum,
+    FailureKind::CannotConnect,
+    FailureKind::ConnectionBroken,
+    FailureKind::BadData,
+    FailureKind::NoDataHandle,
+    FailureKind::NotSupported,
+    FailureKind::BadArgument,
+    FailureKind::Busy,
+    FailureKind::Aborted,
+    FailureKind::Other,
+];
+
+/// The outcome that `choices` say; without any the one that fits the operation.
+pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
+    let Some((&choice, rest)) = choices.split_first() else { return natural(op) };
+    match choice % 16 {
+        0 => Outcome::Done,
+        1 => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
+        2 => Outcome::Listening(vec!["[2001:db8::1]:2000".parse().expect("an address"); rest.len()]),
+        3 => Outcome::Listening(Vec::new()),
+        4 => Outcome::Transferred { bytes: rest.len() as u64 },
+        5 => Outcome::Line(rest.to_vec()),
+        6 => Outcome::Size(u64::MAX),
+        7 => Outcome::Modified(rest.first().map_or(i64::MIN, |&b| i64::from(b) << 31), 999_999_999),
+        8 => Outcome::Directory(rest.to_vec()),
+        9 => Outcome::Checksum(String::from_utf8_lossy(rest).into_owned()),
+        10 => natural(op),
+        _ => failed(rest),
+    }
+}
+
+fn failed(rest: &[u8]) -> Outcome {
+    let (kind, text) = rest.split_first().unwrap_or((&0, b""));
+    let checksums = (kind & 64 != 0).then(|| ("a\r\nb".to_owned(), "c".to_owned()));
+    let text = String::from_utf8_lossy(text).replace('|', "\r\n");
+    Outcome::Failed(Failure { kind: KINDS[usize::from(*kind) % KINDS.len()], text, checksums })
+}
+
+fn natural(op: &Op) -> Outcome {
+    match op {
+        Op::Passive { striped: true, .. } => Outcome::Listening(vec![
+            "10.0.0.1:2000".parse().expect("an address"),
+            "10.0.0.2:2001".parse().expect("one"),
+        ]),
+        Op::Passive { .. } => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
+        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5 },
+        Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
+        Op::Size(_) => Outcome::Size(5),
+        Op::Modified(_) => Outcome::Modified(1_000_000_000, 0),
+        Op::EnterDirectory(path) | Op::MakeDirectory(path) => Outcome::Directory(path.clone()),
+        Op::Checksum { .. } => Outcome::Checksum("00ff".into()),
+        _ => Outcome::Done,
+    }
+}
+
+/// The notice that `choices` say.
+pub(super) fn notice(choices: &[u8]) -> Notice {
+    let (choice, rest) = choices.split_first().unwrap_or((&0, b""));
+    let number = rest.iter().fold(0_u64, |n, &b| n.wrapping_mul(131).wrapping_add(u64::from(b)));
+    match choice % 8 {
+        0 => Notice::Opened { reused: false, unique_name: None },
+        1 => Notice::Opened { reused: true, unique_name: Some(rest.to_vec()) },
+        2 => Notice::Performance { stripe: 0, stripes: 1, bytes: number, at_ms: number },
+        3 => Notice::Ranges(std::iter::once(0..number).collect()),
+        4 => Notice::Ranges(Vec::new()),
+        5 => Notice::Hashed { bytes: number, at_ms: u64::MAX - number },
+        6 => Notice::Lines([rest, b"\r\n"].concat()),
+        _ => Notice::Lines(rest.repeat(Duration::from_secs(40).as_secs() as usize)),
+    }
+}
