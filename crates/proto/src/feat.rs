@@ -67,9 +67,14 @@ impl Features {
         })
     }
 
-    /// Checksums of the `CKSM NAME:n;…` line, most preferred first; the order of the line breaks ties.
+    /// Checksums of the `CKSM NAME:n;…` line, most preferred first; the order of the line breaks ties. Commas and bare names, as some
+    /// servers write them, are tolerated.
     pub fn checksums(&self) -> Vec<ChecksumFeature> {
-        let mut list: Vec<_> = items(self.params("CKSM").unwrap_or("")).map(checksum).collect();
+        let mut list: Vec<_> = items(self.params("CKSM").unwrap_or(""))
+            .flat_map(|i| i.split(','))
+            .filter(|i| !i.is_empty())
+            .map(checksum)
+            .collect();
         list.sort_by_key(|c| c.preference);
         list
     }
@@ -162,6 +167,8 @@ mod tests {
         let features = Features::parse(&reply(b"211-x\r\n CKSM SHA512:12;MD5:10;CRC32C;ADLER32:10;\r\n211 End\r\n"));
         let names: Vec<_> = features.checksums().into_iter().map(|c| c.name).collect();
         assert_eq!(names, ["MD5", "ADLER32", "SHA512", "CRC32C"]);
+        let bare = Features::parse(&reply(b"211-x\r\n CKSM MD5,SHA1\r\n211 End\r\n")).checksums();
+        assert_eq!(bare.iter().map(|c| c.name.as_str()).collect::<Vec<_>>(), ["MD5", "SHA1"]);
         assert!(Features::default().checksums().is_empty());
     }
 

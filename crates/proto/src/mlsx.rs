@@ -115,8 +115,11 @@ impl Fact {
         (Self::Error, "Error"),
     ];
 
-    /// The fact of a wire name, letter case ignored (RFC 3659 §7.5).
+    /// The fact of a wire name, letter case ignored (RFC 3659 §7.5); some servers call a directory's size `Sizd`.
     pub fn from_name(name: &str) -> Option<Self> {
+        if name.eq_ignore_ascii_case("Sizd") {
+            return Some(Self::Size);
+        }
         Self::ALL.iter().find(|(_, known)| known.eq_ignore_ascii_case(name)).map(|(fact, _)| *fact)
     }
 }
@@ -173,9 +176,6 @@ pub enum MlsxError {
     /// A fact without `=`.
     #[error("the listing line has a fact without a value")]
     BadFact,
-    /// A known fact whose value cannot be read.
-    #[error("the listing line has an unreadable {0}")]
-    BadValue(&'static str),
     /// The reply does not carry exactly one entry.
     #[error("the reply does not describe one entry")]
     BadReply,
@@ -242,7 +242,8 @@ impl Entry {
     /// Parses `fact=value;… name`; a leading space before the facts (MLST) and a trailing CR are tolerated.
     ///
     /// RFC 3659 §7.2: "the space that separates the facts from the pathname" is the first one of the line. Unknown facts are skipped, letter
-    /// case and order do not matter, a missing last `;` is tolerated.
+    /// case and order do not matter, a missing last `;` is tolerated. A value that cannot be read counts as not sent: the entry is there all
+    /// the same, and a copy must not leave it out.
     pub fn parse(line: &[u8]) -> Result<Self, MlsxError> {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         let line = if is_indented(line) { &line[1..] } else { line };
@@ -255,21 +256,19 @@ impl Entry {
             let at = item.iter().position(|&b| b == b'=').ok_or(MlsxError::BadFact)?;
             let (name, value) = (String::from_utf8_lossy(&item[..at]), &item[at + 1..]);
             if let Some(fact) = Fact::from_name(&name) {
-                entry.take(fact, value)?;
+                entry.take(fact, value);
             }
         }
         Ok(entry)
     }
 
-    fn take(&mut self, fact: Fact, value: &[u8]) -> Result<(), MlsxError> {
+    fn take(&mut self, fact: Fact, value: &[u8]) {
         let text = || String::from_utf8_lossy(value).into_owned();
         match fact {
-            Fact::Type => self.kind = Some(EntryKind::from_word(&text())),
-            Fact::Modify => self.modify = Some(Timestamp::parse(value).map_err(|_| MlsxError::BadValue("Modify"))?),
-            Fact::Size => self.size = Some(text().parse().map_err(|_| MlsxError::BadValue("Size"))?),
-            Fact::Mode => {
-                self.mode = Some(u32::from_str_radix(&text(), 8).map_err(|_| MlsxError::BadValue("UNIX.mode"))?)
-            }
+            Fact::Type => self.take_kind(&text()),
+            Fact::Modify => self.modify = Timestamp::parse(value).ok(),
+            Fact::Size => self.size = text().parse().ok(),
+            Fact::Mode => self.mode = u32::from_str_radix(&text(), 8).ok(),
             Fact::Perm => self.perm = Some(text()),
             Fact::Charset => self.charset = Some(text()),
             Fact::Unique => self.unique = Some(text()),
@@ -277,12 +276,21 @@ impl Entry {
             Fact::Owner => self.owner = Some(value.to_vec()),
             Fact::Group => self.group = Some(value.to_vec()),
             Fact::Slink => self.slink = Some(percent_decode(value)),
-            // Informative only: some servers send names here.
+            // Some servers send names here.
             Fact::Uid => self.uid = text().parse().ok(),
             Fact::Gid => self.gid = text().parse().ok(),
             Fact::Count => self.xcount = text().parse().ok(),
         }
-        Ok(())
+    }
+
+    fn take_kind(&mut self, word: &str) {
+        let kind = EntryKind::from_word(word);
+        if kind == EntryKind::Symlink
+            && let Some((_, target)) = word.split_once(':')
+        {
+            self.slink.get_or_insert_with(|| target.as_bytes().to_vec());
+        }
+        self.kind = Some(kind);
     }
 }
 

@@ -27,7 +27,9 @@ fn facts_come_in_any_case_and_order_and_unknown_ones_are_skipped() {
         (entry.size, entry.kind, entry.mode, entry.name),
         (Some(7), Some(EntryKind::Dir), Some(0o755), b"n".to_vec())
     );
-    assert_eq!(Entry::parse(b"Type=OS.unix=slink:/t; n").unwrap().kind, Some(EntryKind::Symlink));
+    let link = Entry::parse(b"Type=OS.unix=slink:/t; n").unwrap();
+    assert_eq!((link.kind, link.slink), (Some(EntryKind::Symlink), Some(b"/t".to_vec())));
+    assert_eq!(Entry::parse(b"Type=dir;Sizd=4096; n").unwrap().size, Some(4096));
     assert_eq!(Entry::parse(b"Type=OS.unix=chr; n").unwrap().kind, Some(EntryKind::Other("OS.unix=chr".into())));
 }
 
@@ -45,9 +47,12 @@ fn broken_lines_have_names() {
     assert_eq!(Entry::parse(b"Size=1;"), Err(MlsxError::NoName));
     assert_eq!(Entry::parse(b"Size=1; "), Err(MlsxError::NoName));
     assert_eq!(Entry::parse(b"Size; n"), Err(MlsxError::BadFact));
-    assert_eq!(Entry::parse(b"Size=-1; n"), Err(MlsxError::BadValue("Size")));
-    assert_eq!(Entry::parse(b"Modify=2026; n"), Err(MlsxError::BadValue("Modify")));
-    assert_eq!(Entry::parse(b"UNIX.mode=9; n"), Err(MlsxError::BadValue("UNIX.mode")));
+}
+
+#[test]
+fn an_unreadable_value_loses_its_fact_and_not_the_entry() {
+    let entry = Entry::parse(b"Type=file;Size=-1;Modify=2026;UNIX.mode=9; n").unwrap();
+    assert_eq!(entry, Entry { name: b"n".to_vec(), kind: Some(EntryKind::File), ..Entry::default() });
 }
 
 #[test]

@@ -208,6 +208,19 @@ impl ReplyParser {
         self.ready.pop_front()
     }
 
+    /// Takes the middle lines that have come so far of a reply that is not complete and refuses nothing.
+    ///
+    /// For listings longer than memory (MLSC): what is taken here counts no more towards the limits and is missing in the reply.
+    pub fn take_middle_lines(&mut self) -> Vec<Vec<u8>> {
+        match &mut self.open {
+            Some(reply) if !reply.is_failure() => {
+                self.open_bytes = 0;
+                reply.lines.split_off(1)
+            }
+            _ => Vec::new(),
+        }
+    }
+
     /// True in the middle of a reply: an end of the stream here is a truncation.
     pub fn is_mid_reply(&self) -> bool {
         self.open.is_some() || self.lines.is_mid_line()

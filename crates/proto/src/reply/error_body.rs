@@ -153,7 +153,8 @@ fn find(haystack: &[u8], needle: &[u8]) -> Option<usize> {
     haystack.windows(needle.len()).position(|w| w == needle)
 }
 
-/// The cause of any error reply: from the structured body, else from texts that the reference server uses for failed opens.
+/// The cause of any error reply: from the structured body, else from the texts of system errors, which the reference server
+/// sends for failed opens and others for everything; letter case does not matter.
 pub fn cause_of(reply: &Reply) -> Option<ErrorCause> {
     if !reply.is_failure() {
         return None;
@@ -161,14 +162,14 @@ pub fn cause_of(reply: &Reply) -> Option<ErrorCause> {
     if let Some(body) = ErrorBody::parse(reply) {
         return Some(body.cause);
     }
-    let text = reply.display_text();
+    let text = reply.display_text().to_ascii_lowercase();
     let texts = [
-        ("No such file", ErrorCause::PathNotFound),
-        ("Permission denied", ErrorCause::PermissionDenied),
-        ("Is a directory", ErrorCause::IsADirectory),
-        ("Not a directory", ErrorCause::NotADirectory),
-        ("File exists", ErrorCause::PathExists),
-        ("No space left", ErrorCause::NoSpaceLeft),
+        ("no such file", ErrorCause::PathNotFound),
+        ("permission denied", ErrorCause::PermissionDenied),
+        ("not a directory", ErrorCause::NotADirectory),
+        ("is a directory", ErrorCause::IsADirectory),
+        ("file exists", ErrorCause::PathExists),
+        ("no space left", ErrorCause::NoSpaceLeft),
         ("quota exceeded", ErrorCause::QuotaExceeded),
     ];
     texts.into_iter().find(|(needle, _)| text.contains(needle)).map(|(_, cause)| cause)

@@ -113,3 +113,18 @@ proptest! {
         let _ = parse_all(&bytes);
     }
 }
+
+#[test]
+fn a_long_reply_can_be_taken_as_it_comes_but_never_a_refusal() {
+    let mut parser = ReplyParser::with_limits(100, 200);
+    parser.feed(b"250-list\r\n");
+    for n in 0..100 {
+        parser.feed(format!(" entry {n}\r\n").as_bytes());
+        assert_eq!(parser.take_middle_lines(), [format!("entry {n}").into_bytes()]);
+    }
+    parser.feed(b" last\r\n250 End\r\n500-no\r\n500-why\r\n");
+    assert!(parser.take_middle_lines().is_empty());
+    assert_eq!(texts(&parser.next_reply().unwrap().unwrap()), ["list", "last", "End"]);
+    parser.feed(b"500 End\r\n");
+    assert_eq!(texts(&parser.next_reply().unwrap().unwrap()), ["no", "why", "End"]);
+}

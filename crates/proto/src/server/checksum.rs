@@ -7,7 +7,8 @@ use super::config::ServerConfig;
 use super::failure;
 use super::session::Session;
 use super::step::{Step, Task};
-use super::transfer::timestamp;
+use super::transfer::{put_marker, tenths};
+use crate::marker::Marker;
 use crate::op::{Notice, Op, Outcome};
 
 /// CKSM: `213` and the digest, with 113 markers on the way if OPTS CKSM asked for them.
@@ -36,10 +37,7 @@ pub(super) fn compute(
 /// 113 (GCT practice).
 pub(super) fn notice(notice: &Notice, out: &mut BytesMut) {
     if let Notice::Hashed { bytes, at_ms } = notice {
-        Answer::listing(113, "Status Marker", "End.")
-            .with(format!("Timestamp: {}", timestamp(*at_ms)))
-            .with(format!("Bytes Processed: {bytes}"))
-            .write(out);
+        put_marker(&Marker::Status { at: tenths(*at_ms), bytes: *bytes }, out);
     }
 }
 

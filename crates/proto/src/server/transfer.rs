@@ -12,8 +12,8 @@ use super::data;
 use super::failure;
 use super::session::{Direction, Once, Session};
 use super::step::Step;
+use crate::marker::{Marker, Perf};
 use crate::op::{ListSpec, Mode, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
-use crate::ranges;
 
 /// A transfer that waits for its data handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -170,10 +170,11 @@ impl Progress {
                 if self.moved.len() < 4096 {
                     self.moved.insert(stripe, bytes);
                 }
-                performance_marker(stripe, stripes, bytes, at_ms).write(out);
+                let (stripe, stripes) = (stripe.into(), stripes.into());
+                put_marker(&Marker::Perf(Perf { at: tenths(at_ms), stripe, bytes, stripes }), out);
             }
             Notice::Ranges(new) if !new.is_empty() => {
-                Answer::line(111, format!("Range Marker {}", ranges::format(&new))).write(out);
+                put_marker(&Marker::Restart(new), out);
             }
             Notice::Opened { .. } | Notice::Ranges(_) | Notice::Hashed { .. } | Notice::Lines(_) => {}
         }
@@ -204,18 +205,14 @@ fn opened_answer(reused: bool, unique_name: Option<&[u8]>) -> Answer {
     }
 }
 
-/// 112 (GFD.20 §4.2).
-fn performance_marker(stripe: u16, stripes: u16, bytes: u64, at_ms: u64) -> Answer {
-    Answer::listing(112, "Perf Marker", "End.")
-        .with(format!("Timestamp: {}", timestamp(at_ms)))
-        .with(format!("Stripe Index: {stripe}"))
-        .with(format!("Stripe Bytes Transferred: {bytes}"))
-        .with(format!("Total Stripe Count: {stripes}"))
+/// Appends a marker.
+pub(super) fn put_marker(marker: &Marker, out: &mut BytesMut) {
+    out.extend_from_slice(&marker.to_reply().to_bytes());
 }
 
-/// Seconds with one decimal, as in 112 and 113.
-pub(super) fn timestamp(at_ms: u64) -> String {
-    format!("{}.{}", at_ms / 1000, at_ms % 1000 / 100)
+/// Milliseconds in the unit of markers.
+pub(super) fn tenths(at_ms: u64) -> u64 {
+    at_ms / 100
 }
 
 /// OPTS RETR Markers, OPTS CKSM Markers, TREV: 0 means none.
