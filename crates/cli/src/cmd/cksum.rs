@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use whimbrel_dtn::client::features::common_checksum;
+use whimbrel_dtn::client::checksum::common_checksum;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_engine::plan::quote_path;
 use whimbrel_engine::units::ByteCount;

@@ -1,4 +1,4 @@
-//! A control connection as a stream of lines: commands out, replies in, nothing of their meaning.
+//! A control connection: command lines out, replies in, nothing of their meaning.
 
 use std::collections::VecDeque;
 use std::io;
@@ -9,23 +9,39 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::line::LineSplitter;
+use whimbrel_proto::reply::{MAX_REPLY_LINE, Reply, ReplyError, ReplyParser};
 
 use super::target::{AddressFamily, SessionOptions, Target};
 
-/// Longest line accepted, bytes; facts and a path of 4096 bytes fit many times.
-const MAX_LINE: usize = 64 * 1024;
+/// What a server sends.
+#[derive(Debug)]
+pub enum Incoming {
+    /// A complete reply, without the lines that came before.
+    Reply(Reply),
+    /// Middle lines of a reply that is not complete.
+    Lines(Vec<Vec<u8>>),
+}
+
+/// Prints the dialogue.
+#[derive(Debug)]
+struct Trace {
+    name: String,
+    lines: LineSplitter,
+}
 
 /// One control connection.
 #[derive(Debug)]
 pub struct Channel {
     stream: TcpStream,
     input: BytesMut,
+    replies: ReplyParser,
     output: BytesMut,
     waiting: VecDeque<Vec<u8>>,
     lockstep: bool,
     /// A reply is due; at first the greeting.
     due: bool,
-    trace: Option<String>,
+    trace: Option<Trace>,
     /// Address of the server.
     pub peer: SocketAddr,
     /// Our address, as the server sees it unless it is translated in between.
@@ -55,11 +71,14 @@ impl Channel {
             local: stream.local_addr().map_err(lost)?,
             stream,
             input: BytesMut::with_capacity(8 * 1024),
+            replies: ReplyParser::default(),
             output: BytesMut::new(),
             waiting: VecDeque::new(),
             lockstep: !options.pipelined,
             due: true,
-            trace: options.trace.then(|| target.to_string()),
+            trace: options
+                .trace
+                .then(|| Trace { name: target.to_string(), lines: LineSplitter::new(MAX_REPLY_LINE).without_telnet() }),
         })
     }
 
@@ -83,7 +102,7 @@ impl Channel {
     }
 
     fn write_line(&mut self, line: &[u8]) {
-        if let Some(name) = &self.trace {
+        if let Some(Trace { name, .. }) = &self.trace {
             let secret = line.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"PASS "));
             let shown = if secret { b"PASS ***".as_slice() } else { line };
             eprintln!("{name} > {}", String::from_utf8_lossy(shown));
@@ -100,36 +119,41 @@ impl Channel {
         }
     }
 
-    /// The next line from the server without its line end, writing what is queued meanwhile.
+    /// What comes next from the server, writing what is queued meanwhile; with `stream`, the lines of a reply as they come.
     ///
     /// Cancel safe: a dropped call loses nothing.
-    pub async fn line(&mut self) -> Result<Vec<u8>, Fault> {
+    ///
+    /// # Errors
+    /// The connection is over, or what comes is no FTP.
+    pub async fn next(&mut self, stream: bool) -> Result<Incoming, Fault> {
         loop {
-            if let Some(line) = self.take_line()? {
-                return Ok(line);
+            if let Some(reply) = self.replies.next_reply() {
+                return reply.map(Incoming::Reply).map_err(misspoken);
+            }
+            if stream {
+                let lines = self.replies.take_middle_lines();
+                if !lines.is_empty() {
+                    return Ok(Incoming::Lines(lines));
+                }
             }
             self.exchange().await?;
+            self.read();
         }
     }
 
-    fn take_line(&mut self) -> Result<Option<Vec<u8>>, Fault> {
-        let Some(end) = self.input.iter().position(|&byte| byte == b'\n') else {
-            if self.input.len() > MAX_LINE {
-                return Err(Fault::new(FaultCode::PeerMisbehaved, "read reply")
-                    .side(Side::Peer)
-                    .detail("a reply line has no end"));
+    /// Makes replies of the bytes that came.
+    fn read(&mut self) {
+        if let Some(Trace { name, lines }) = &mut self.trace {
+            lines.feed(&self.input);
+            while let Some(line) = lines.next_line() {
+                let shown = line
+                    .as_ref()
+                    .map_or_else(|error| error.to_string(), |line| String::from_utf8_lossy(line).into_owned());
+                eprintln!("{name} < {shown}");
             }
-            return Ok(None);
-        };
-        let mut line = self.input.split_to(end + 1).to_vec();
-        line.pop();
-        if line.last() == Some(&b'\r') {
-            line.pop();
         }
-        if let Some(name) = &self.trace {
-            eprintln!("{name} < {}", String::from_utf8_lossy(&line));
-        }
-        Ok(Some(line))
+        self.replies.feed(&self.input);
+        self.input.clear();
     }
 
     /// Moves bytes in either direction once.
@@ -153,6 +177,10 @@ impl Channel {
     pub async fn flush(&mut self) -> Result<(), Fault> {
         self.stream.write_all_buf(&mut self.output).await.map_err(lost)
     }
+}
+
+fn misspoken(error: ReplyError) -> Fault {
+    Fault::new(FaultCode::PeerMisbehaved, "read reply").side(Side::Peer).detail(error.to_string())
 }
 
 fn ended(count: usize) -> Result<(), Fault> {

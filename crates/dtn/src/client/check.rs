@@ -92,7 +92,7 @@ fn control_fault(target: &Target, fault: &Fault) -> Step {
 fn features(remote: &Remote) -> Step {
     let features = &remote.features;
     let yes = |flag: bool| if flag { "yes" } else { "no" };
-    let sums = features.checksums();
+    let sums = remote.checksums();
     let sums = if sums.is_empty() { "none".to_owned() } else { sums.join(" ") };
     Step::ok(
         "features",
@@ -106,7 +106,7 @@ fn features(remote: &Remote) -> Step {
 }
 
 fn listing(path: &[u8], remote: &Remote) -> Op {
-    let facts = !remote.features.known || remote.features.has("MLST");
+    let facts = !remote.lacks("MLST");
     Op::SendListing(ListSpec {
         path: path.to_vec(),
         form: if facts { ListForm::Facts } else { ListForm::Long },

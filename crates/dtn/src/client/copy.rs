@@ -162,7 +162,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     let mut early = None;
     if let Some((remote, ops)) = destination_end.as_mut() {
-        known.destination = match remote.features.known && !remote.features.has("MLST") {
+        known.destination = match remote.lacks("MLST") {
             // Asked again by other means.
             true => None,
             false => Some(answer(remote, ops[0], destination, Side::Destination).await?),

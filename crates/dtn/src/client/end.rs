@@ -2,12 +2,12 @@
 
 use std::net::{IpAddr, SocketAddr};
 
-use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
+use whimbrel_engine::listing::{Object, Timestamp};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
 
 use super::data;
-use super::facts::{self, Entry, Owner};
+use super::facts::{self, Owner};
 use super::local::{Local, LocalData, LocalOptions};
 use super::remote::{EndEvent, Remote};
 use super::target::{SessionOptions, Target};
@@ -83,7 +83,7 @@ impl End {
     /// Checksum algorithms, upper case.
     pub fn checksums(&self) -> Vec<String> {
         match self {
-            Self::Remote(remote) => remote.features.checksums(),
+            Self::Remote(remote) => remote.checksums(),
             Self::Local(_) => LOCAL_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),
         }
     }
@@ -95,7 +95,7 @@ impl End {
 
     /// Whether MODE E may be used.
     pub fn extended_mode(&self) -> bool {
-        self.remote().is_none_or(|remote| remote.features.extended_mode())
+        self.remote().is_none_or(|remote| !remote.lacks("PARALLEL"))
     }
 
     /// What is at `path`; with `links`, a link is described itself. `None`: nothing.
@@ -146,7 +146,7 @@ impl End {
             continue_on_error: true,
             follow_links: false,
         };
-        let over_control = self.remote().is_none_or(|remote| !remote.features.known || remote.features.has("MLSC"));
+        let over_control = self.remote().is_none_or(|remote| !remote.lacks("MLSC"));
         if over_control {
             match self.list_inline(spec(ListForm::Facts), links, &mut each).await {
                 Err(fault) if fault.code == FaultCode::NotSupported => {}
@@ -156,14 +156,14 @@ impl End {
         let Self::Remote(remote) = self else {
             return Err(Fault::new(FaultCode::Internal, "list").on_path(path).side(Side::Us));
         };
-        let form = if remote.features.known && !remote.features.has("MLST") { ListForm::Long } else { ListForm::Facts };
+        let form = if remote.lacks("MLST") { ListForm::Long } else { ListForm::Facts };
         let text = data::fetch_listing(remote, spec(form)).await?;
         let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
         let objects = lines.filter_map(|line| match form {
-            ListForm::Long => facts::parse_long(line).map(|entry| (entry, Owner::default())),
-            _ => facts::parse(line, links),
+            ListForm::Long => facts::parse_long(line).map(|object| (object, Owner::default())),
+            _ => facts::listed(line, links),
         });
-        each(without_dots(objects)).await
+        each(names(objects)).await
     }
 
     async fn list_inline(
@@ -178,8 +178,7 @@ impl End {
             match self.event_in_time().await? {
                 (op, EndEvent::Notice(Notice::Lines(lines))) if op == id => {
                     let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-                    let parsed = lines.filter_map(|line| facts::parse(line.strip_prefix(b" ").unwrap_or(line), links));
-                    batch.extend(without_dots(parsed));
+                    batch.extend(names(lines.filter_map(|line| facts::listed(line, links))));
                     if batch.len() >= BATCH {
                         each(std::mem::take(&mut batch)).await?;
                     }
@@ -194,12 +193,9 @@ impl End {
     }
 }
 
-fn without_dots(entries: impl Iterator<Item = (Entry, Owner)>) -> Vec<(Object, Owner)> {
-    let object = |(entry, owner)| match entry {
-        Entry::Object(object) if is_name(&object.path) => Some((object, owner)),
-        _ => None,
-    };
-    entries.filter_map(object).collect()
+/// The objects that are entries of their directory.
+fn names(objects: impl Iterator<Item = (Object, Owner)>) -> Vec<(Object, Owner)> {
+    objects.filter(|(object, _)| is_name(&object.path)).collect()
 }
 
 /// A hostile server must not make us write outside the directory we write to.
@@ -210,37 +206,12 @@ fn is_name(name: &[u8]) -> bool {
 /// The object that the answer to `Facts` describes; its path is empty.
 pub fn described(answer: Result<Outcome, Fault>, path: &[u8], links: bool) -> Result<Option<Object>, Fault> {
     match answer {
-        Ok(Outcome::Line(line)) => object_of(&line, links).map(Some).ok_or_else(|| {
+        Ok(Outcome::Line(line)) => facts::described(&line, links).map(Some).ok_or_else(|| {
             Fault::new(FaultCode::PeerMisbehaved, "describe").on_path(path).detail(String::from_utf8_lossy(&line))
         }),
         Ok(_) => Ok(None),
         Err(fault) if fault.code == FaultCode::NotFound => Ok(None),
         Err(fault) => Err(fault),
-    }
-}
-
-fn object_of(line: &[u8], links: bool) -> Option<Object> {
-    match facts::parse(line, links)?.0 {
-        Entry::Object(mut object) => {
-            object.path.clear();
-            Some(object)
-        }
-        // MLST of a directory may call it `cdir` (RFC 3659 §7.5.1).
-        Entry::Dots => Some(Object { path: Vec::new(), ..directory_of(line) }),
-    }
-}
-
-fn directory_of(line: &[u8]) -> Object {
-    let space = line.iter().position(|&byte| byte == b' ').unwrap_or(line.len());
-    let mut renamed = line[..space].to_vec();
-    renamed.extend_from_slice(b" d");
-    let lower = renamed.to_ascii_lowercase();
-    if let Some(at) = lower.windows(10).position(|window| window == b"type=cdir;") {
-        renamed.splice(at..at + 10, *b"type=dir;");
-    }
-    match facts::parse(&renamed, false) {
-        Some((Entry::Object(object), _)) => Object { kind: ObjectKind::Directory, ..object },
-        _ => Object::directory(Vec::new()),
     }
 }
 
@@ -261,13 +232,6 @@ mod tests {
             assert!(!is_name(bad), "{bad:?}");
         }
         assert!(is_name(b"..."));
-    }
-
-    #[test]
-    fn a_directory_described_as_cdir_keeps_its_facts() {
-        let object = object_of(b"Type=cdir;Modify=20200101000000;UNIX.mode=0755; /a b", false).unwrap();
-        assert_eq!((object.kind, object.mode), (ObjectKind::Directory, Some(0o755)));
-        assert!(object.modified.is_some() && object.path.is_empty());
     }
 
     #[test]

@@ -1,16 +1,9 @@
-//! Lines of machine listings (RFC 3659 §7.2) and of `ls -l` listings as objects.
+//! Entries of listings as objects.
 
 use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
-use whimbrel_proto::timeval::Timestamp as WireTime;
-
-/// What a line of a listing names.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Entry {
-    /// An entry of the directory.
-    Object(Object),
-    /// The directory itself, or the one above it.
-    Dots,
-}
+use whimbrel_proto::list::ListLine;
+use whimbrel_proto::mlsx::{Entry, EntryKind};
+use whimbrel_proto::timeval;
 
 /// Owner and group as the server names them, for long listings.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -21,117 +14,56 @@ pub struct Owner {
     pub group: Option<String>,
 }
 
-/// Reads `fact=value;fact=value; name`; fact names in any case and order, unknown ones ignored.
+/// The entry that a line of a machine listing tells of; `None`: the line is no such line, or tells of the listed
+/// directory itself or the one above it.
 ///
 /// With `links`, an object reached through a symbolic link counts as that link (servers that follow
-/// links tell it by a `UNIX.slink` fact). `None`: the line is no such line.
-pub fn parse(line: &[u8], links: bool) -> Option<(Entry, Owner)> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let space = line.iter().position(|&byte| byte == b' ')?;
-    let (facts, name) = (&line[..space], &line[space + 1..]);
-    if name.is_empty() || !(facts.is_empty() || facts.ends_with(b";")) {
-        return None;
-    }
-    let mut object = Object::bare(name, ObjectKind::Other);
-    let mut owner = Owner::default();
-    let mut dots = name == b"." || name == b"..";
-    let mut link = None;
-    for fact in facts.split(|&byte| byte == b';').filter(|fact| !fact.is_empty()) {
-        let text = String::from_utf8_lossy(fact);
-        let (label, value) = text.split_once('=')?;
-        match label.to_ascii_lowercase().as_str() {
-            "type" => {
-                dots |= matches!(value.to_ascii_lowercase().as_str(), "cdir" | "pdir");
-                object.kind = kind(value);
-            }
-            "size" | "sizd" => object.size = value.parse().ok(),
-            "modify" => object.modified = time(value),
-            "unix.mode" => object.mode = u32::from_str_radix(value, 8).ok().map(|mode| mode & 0o7777),
-            "unique" => object.unique = Some(value.to_owned()),
-            "unix.slink" => link = Some(percent_decoded(value.as_bytes())),
-            "unix.owner" => owner.user = Some(value.to_owned()),
-            "unix.group" => owner.group = Some(value.to_owned()),
-            "unix.uid" => drop(owner.user.get_or_insert_with(|| value.to_owned())),
-            "unix.gid" => drop(owner.group.get_or_insert_with(|| value.to_owned())),
-            _ => {}
-        }
-    }
-    if let Some(target) = link.filter(|target| !target.is_empty())
-        && (links || matches!(object.kind, ObjectKind::Symlink { .. }))
-    {
-        object.kind = ObjectKind::Symlink { target };
-    }
-    Some((if dots { Entry::Dots } else { Entry::Object(object) }, owner))
+/// links tell it by a `UNIX.slink` fact).
+pub fn listed(line: &[u8], links: bool) -> Option<(Object, Owner)> {
+    let mut entry = Entry::parse(line).ok().filter(|entry| !entry.is_dot())?;
+    let owner = Owner { user: name(entry.owner.take(), entry.uid), group: name(entry.group.take(), entry.gid) };
+    Some((object(entry, links), owner))
 }
 
-fn kind(value: &str) -> ObjectKind {
-    let lower = value.to_ascii_lowercase();
-    match lower.as_str() {
-        "file" => ObjectKind::File,
-        "dir" | "cdir" | "pdir" => ObjectKind::Directory,
-        // `OS.unix=slink:target` is the form of other servers.
-        _ if lower.starts_with("os.unix=slink") || lower.starts_with("os.unix=symlink") || lower == "slink" => {
-            let target = value.split_once(':').map_or("", |(_, target)| target);
-            ObjectKind::Symlink { target: target.as_bytes().to_vec() }
-        }
-        _ => ObjectKind::Other,
+/// The object that the line of an MLST reply describes; its path is empty. `links` as in [`listed`].
+pub fn described(line: &[u8], links: bool) -> Option<Object> {
+    let entry = Entry::parse(line).ok()?;
+    // MLST of a directory may call it `cdir` (RFC 3659 §7.5.1).
+    Some(Object { path: Vec::new(), ..object(entry, links) })
+}
+
+fn object(entry: Entry, links: bool) -> Object {
+    let target = entry.slink.filter(|target| !target.is_empty());
+    let kind = match (entry.kind, target) {
+        (Some(EntryKind::Symlink), target) => ObjectKind::Symlink { target: target.unwrap_or_default() },
+        (_, Some(target)) if links => ObjectKind::Symlink { target },
+        (Some(EntryKind::File), _) => ObjectKind::File,
+        (Some(EntryKind::Dir | EntryKind::Current | EntryKind::Parent), _) => ObjectKind::Directory,
+        (Some(EntryKind::Other(_)) | None, _) => ObjectKind::Other,
+    };
+    Object {
+        size: entry.size,
+        modified: entry.modify.map(|time| Timestamp { secs: time.secs, nanos: time.nanos }),
+        mode: entry.mode.map(|mode| mode & 0o7777),
+        unique: entry.unique,
+        ..Object::bare(entry.name, kind)
     }
 }
 
-fn time(value: &str) -> Option<Timestamp> {
-    let time = WireTime::parse(value.as_bytes()).ok()?;
-    Some(Timestamp { secs: time.secs, nanos: time.nanos })
-}
-
-fn percent_decoded(text: &[u8]) -> Vec<u8> {
-    let mut out = Vec::with_capacity(text.len());
-    let mut at = 0;
-    while at < text.len() {
-        let hex = text.get(at + 1..at + 3).and_then(|hex| std::str::from_utf8(hex).ok());
-        match (text[at], hex.and_then(|hex| u8::from_str_radix(hex, 16).ok())) {
-            (b'%', Some(byte)) => {
-                out.push(byte);
-                at += 3;
-            }
-            (byte, _) => {
-                out.push(byte);
-                at += 1;
-            }
-        }
-    }
-    out
+fn name(name: Option<Vec<u8>>, number: Option<u32>) -> Option<String> {
+    name.map(|name| String::from_utf8_lossy(&name).into_owned()).or_else(|| number.map(|number| number.to_string()))
 }
 
 /// Reads one line of `ls -l`; sizes and names only, because its dates are ambiguous.
-pub fn parse_long(line: &[u8]) -> Option<Entry> {
-    let line = line.strip_suffix(b"\r").unwrap_or(line);
-    let kind = match line.first()? {
+pub fn parse_long(line: &[u8]) -> Option<Object> {
+    let line = ListLine::parse(line, timeval::Timestamp::from_secs(0))?;
+    let kind = match line.kind {
         b'-' => ObjectKind::File,
         b'd' => ObjectKind::Directory,
-        b'l' => ObjectKind::Symlink { target: Vec::new() },
-        b'b' | b'c' | b'p' | b's' => ObjectKind::Other,
-        _ => return None,
+        b'l' => ObjectKind::Symlink { target: line.target.unwrap_or_default() },
+        _ => ObjectKind::Other,
     };
-    let mut at = 0;
-    let mut fields = Vec::new();
-    while fields.len() < 8 {
-        let start = at + line[at..].iter().position(|byte| *byte != b' ')?;
-        let end = start + line[start..].iter().position(|byte| *byte == b' ')?;
-        fields.push(&line[start..end]);
-        at = end;
-    }
-    let name = &line[at + 1..];
-    if name == b"." || name == b".." {
-        return Some(Entry::Dots);
-    }
-    let mut object = Object::bare(name, kind);
-    object.size = std::str::from_utf8(fields[4]).ok()?.parse().ok();
-    let arrow = name.windows(4).position(|window| window == b" -> ");
-    if let (ObjectKind::Symlink { target }, Some(arrow)) = (&mut object.kind, arrow) {
-        *target = name[arrow + 4..].to_vec();
-        object.path.truncate(arrow);
-    }
-    Some(Entry::Object(object))
+    Some(Object { size: Some(line.size), ..Object::bare(line.name, kind) })
 }
 
 #[cfg(test)]
@@ -139,15 +71,12 @@ mod tests {
     use super::*;
 
     fn object(line: &[u8]) -> Object {
-        match parse(line, false).unwrap().0 {
-            Entry::Object(object) => object,
-            Entry::Dots => panic!("dots"),
-        }
+        listed(line, false).unwrap().0
     }
 
     #[test]
-    fn facts_are_read_in_any_case_and_order_and_names_keep_spaces_and_bytes() {
-        let object = object(b"UNIX.mode=0640;SIZE=6;modify=20261121020154;type=file;  a; b\xff");
+    fn facts_become_objects_and_names_keep_spaces_and_bytes() {
+        let object = object(b"UNIX.mode=100640;SIZE=6;modify=20261121020154;type=file;  a; b\xff");
         assert_eq!(object.path, b" a; b\xff");
         assert_eq!((object.size, object.mode, object.kind), (Some(6), Some(0o640), ObjectKind::File));
         assert_eq!(object.modified, Some(Timestamp::from_secs(1_795_226_514)));
@@ -156,31 +85,45 @@ mod tests {
     #[test]
     fn links_devices_and_dots_are_told_apart() {
         assert_eq!(object(b"Type=slink;UNIX.slink=/a%20b; l").kind, ObjectKind::Symlink { target: b"/a b".to_vec() });
+        assert_eq!(object(b"Type=OS.unix=slink:/t; l").kind, ObjectKind::Symlink { target: b"/t".to_vec() });
         assert_eq!(object(b"Type=OS.unix=chr; null").kind, ObjectKind::Other);
-        assert_eq!(parse(b"Type=cdir; /x", false).unwrap().0, Entry::Dots);
-        assert_eq!(parse(b"Type=pdir; ..", false).unwrap().0, Entry::Dots);
+        assert_eq!(listed(b"Type=cdir; /x", false), None);
+        assert_eq!(listed(b"Type=pdir; ..", false), None);
     }
 
     #[test]
     fn a_followed_link_counts_as_what_it_points_to_unless_links_are_wanted() {
         let line = b"Type=file;Size=1;UNIX.slink=/x; l";
         assert_eq!(object(line).kind, ObjectKind::File);
-        let (Entry::Object(link), _) = parse(line, true).unwrap() else { panic!("dots") };
-        assert_eq!(link.kind, ObjectKind::Symlink { target: b"/x".to_vec() });
+        assert_eq!(listed(line, true).unwrap().0.kind, ObjectKind::Symlink { target: b"/x".to_vec() });
+    }
+
+    #[test]
+    fn owners_are_names_or_else_numbers() {
+        let owner = |line| listed(line, false).unwrap().1;
+        assert_eq!(owner(b"UNIX.uid=7;UNIX.owner=anna; x").user.as_deref(), Some("anna"));
+        assert_eq!(owner(b"UNIX.gid=7; x"), Owner { user: None, group: Some("7".to_owned()) });
+    }
+
+    #[test]
+    fn a_directory_described_as_cdir_keeps_its_facts() {
+        let object = described(b"Type=cdir;Modify=20200101000000;UNIX.mode=0755; /a b", false).unwrap();
+        assert_eq!((object.kind, object.mode), (ObjectKind::Directory, Some(0o755)));
+        assert!(object.modified.is_some() && object.path.is_empty());
     }
 
     #[test]
     fn lines_without_facts_or_name_are_refused() {
-        assert_eq!(parse(b"nonsense", false), None);
-        assert_eq!(parse(b"Type=file ", false), None);
-        assert_eq!(parse(b"Type=file; ", false), None);
+        assert_eq!(listed(b"nonsense", false), None);
+        assert_eq!(listed(b"Type=file; ", false), None);
     }
 
     #[test]
     fn long_listings_give_size_and_name() {
         let line = b"-rw-r--r--   1     gftp     root         4096 Nov 21 01:59 a b";
-        assert_eq!(parse_long(line), Some(Entry::Object(Object::file(&b"a b"[..], 4096))));
-        assert_eq!(parse_long(b"drwxr-xr-x 5 a b 4096 Nov 21 01:59 ."), Some(Entry::Dots));
+        assert_eq!(parse_long(line), Some(Object::file(&b"a b"[..], 4096)));
+        let link = parse_long(b"lrwxrwxrwx 1 a b 4 Nov 21 01:59 l -> t").unwrap();
+        assert_eq!((link.path, link.kind), (b"l".to_vec(), ObjectKind::Symlink { target: b"t".to_vec() }));
         assert_eq!(parse_long(b"total 5"), None);
     }
 }

@@ -8,7 +8,7 @@ use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
 
-use super::features::SharedChecksum;
+use super::checksum::SharedChecksum;
 use super::pair::Role;
 
 /// Interval of progress and restart markers.

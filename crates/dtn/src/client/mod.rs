@@ -15,9 +15,9 @@ mod shared;
 mod worker;
 
 pub mod check;
+pub mod checksum;
 pub mod copy;
 pub mod end;
-pub mod features;
 pub mod local;
 pub mod options;
 pub mod remote;

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome};
 
+use super::checksum::{SharedChecksum, common_checksum};
 use super::end::{End, reachable};
-use super::features::{SharedChecksum, common_checksum};
 use super::remote::EndEvent;
 
 /// Which end.

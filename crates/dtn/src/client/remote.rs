@@ -12,11 +12,12 @@ use std::net::SocketAddr;
 
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome};
+use whimbrel_proto::reply::{Reply, ReplyClass};
 
-use super::channel::Channel;
-use super::features::Features;
-use super::reply::{self, Assembler, Piece, Reply};
+use super::channel::{Channel, Incoming};
+use super::reply;
 use super::target::{SessionOptions, Target};
 
 /// News of one operation at an end.
@@ -33,7 +34,6 @@ pub enum EndEvent {
 enum Answer {
     Plain,
     Passive,
-    StripedPassive,
     Transfer,
     Lines,
     Facts,
@@ -97,7 +97,6 @@ const LOGIN: OpId = OpId(0);
 #[derive(Debug)]
 pub struct Remote {
     channel: Channel,
-    assembler: Assembler,
     pending: VecDeque<Pending>,
     held: VecDeque<(Vec<u8>, Pending)>,
     gated: bool,
@@ -160,7 +159,6 @@ impl Remote {
     fn new(channel: Channel, target: &Target, options: &SessionOptions) -> Self {
         Self {
             channel,
-            assembler: Assembler::default(),
             pending: VecDeque::new(),
             held: VecDeque::new(),
             gated: false,
@@ -239,8 +237,12 @@ impl Remote {
             if let Some(fault) = self.fatal.take() {
                 return Err(fault);
             }
-            let line = self.channel.line().await?;
-            self.take_line(&line)?;
+            let stream = self.listing().is_some();
+            match self.channel.next(stream).await? {
+                Incoming::Lines(lines) => self.pass_on(&lines),
+                Incoming::Reply(reply) if reply.class() == ReplyClass::Preliminary => self.preliminary(&reply),
+                Incoming::Reply(reply) => self.final_reply(&reply)?,
+            }
         }
     }
 
@@ -283,6 +285,16 @@ impl Remote {
         }
     }
 
+    /// Whether the server says what it can do, and this is not among it.
+    pub fn lacks(&self, label: &str) -> bool {
+        self.features.is_known() && !self.features.has(label)
+    }
+
+    /// Checksum algorithms, upper case, the server's favourites first.
+    pub fn checksums(&self) -> Vec<String> {
+        self.features.checksums().into_iter().map(|checksum| checksum.name.to_ascii_uppercase()).collect()
+    }
+
     /// Writes what is queued, when nobody waits for events.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         self.channel.flush().await
@@ -313,38 +325,33 @@ impl Remote {
         self.in_force.mode
     }
 
-    fn take_line(&mut self, line: &[u8]) -> Result<(), Fault> {
-        match self.assembler.line(line) {
-            None => {}
-            Some(Piece::More(_)) => self.stream_line(),
-            Some(Piece::Complete(reply)) if reply.is_preliminary() => self.preliminary(&reply),
-            Some(Piece::Complete(reply)) => self.final_reply(&reply)?,
-        }
-        Ok(())
+    /// The operation whose reply is a listing and due now.
+    fn listing(&self) -> Option<OpId> {
+        self.pending.front().filter(|front| front.step == Step::Done(Answer::Lines)).map(|front| front.op)
     }
 
-    /// Passes a line of a listing on at once: listings may be longer than memory.
-    fn stream_line(&mut self) {
-        let Some(front) = self.pending.front().filter(|front| front.step == Step::Done(Answer::Lines)) else { return };
-        let op = front.op;
-        if let Some(mut line) = self.assembler.take_line() {
-            line.extend_from_slice(b"\r\n");
-            match self.events.back_mut() {
-                Some((last, EndEvent::Notice(Notice::Lines(lines)))) if *last == op && lines.len() < 64 * 1024 => {
-                    lines.append(&mut line)
-                }
-                _ => self.events.push_back((op, EndEvent::Notice(Notice::Lines(line)))),
-            }
+    /// Passes lines of a listing on at once: listings may be longer than memory.
+    fn pass_on(&mut self, lines: &[Vec<u8>]) {
+        let Some(op) = self.listing().filter(|_| !lines.is_empty()) else { return };
+        let mut bytes = Vec::with_capacity(lines.iter().map(|line| line.len() + 2).sum());
+        for line in lines {
+            bytes.extend_from_slice(line);
+            bytes.extend_from_slice(b"\r\n");
         }
+        self.events.push_back((op, EndEvent::Notice(Notice::Lines(bytes))));
     }
 
     fn preliminary(&mut self, reply: &Reply) {
+        self.pass_on(reply.middle_lines());
         if let (Some(front), Some(notice)) = (self.pending.front(), answer::notice(reply)) {
             self.events.push_back((front.op, EndEvent::Notice(notice)));
         }
     }
 
     fn final_reply(&mut self, reply: &Reply) -> Result<(), Fault> {
+        if is_ok(reply) {
+            self.pass_on(reply.middle_lines());
+        }
         let Some(front) = self.pending.pop_front() else {
             return Err(reply::fault(reply, "keep the session", b""));
         };
@@ -358,19 +365,19 @@ impl Remote {
     fn step(&mut self, front: Pending, reply: &Reply) -> Result<(), Fault> {
         let refusal = || reply::fault(reply, front.name, &front.subject);
         match front.step {
-            Step::Greeting if reply.is_ok() => self.greeting = reply.text(),
+            Step::Greeting if is_ok(reply) => self.greeting = reply::text(reply),
             Step::Greeting => return Err(refusal()),
             Step::User | Step::Pass => return self.login_reply(&front, reply),
-            Step::Features if reply.is_ok() => self.features = Features::parse(reply.middle()),
-            Step::Features | Step::Quiet => {}
-            Step::Nonce => self.nonce_accepted = reply.is_ok(),
-            Step::Need | Step::Mode if reply.is_ok() => {}
+            Step::Features => self.features = Features::parse(reply),
+            Step::Quiet => {}
+            Step::Nonce => self.nonce_accepted = is_ok(reply),
+            Step::Need | Step::Mode if is_ok(reply) => {}
             Step::Need => self.fail(refusal()),
             Step::Mode => {
                 self.in_force.mode = Mode::Stream;
-                self.fail(refusal().detail(format!("no extended block mode: {}", reply.text())));
+                self.fail(refusal().detail(format!("no extended block mode: {}", reply::text(reply))));
             }
-            Step::Gate => return self.open_gate(&front, (!reply.is_ok()).then(refusal)),
+            Step::Gate => return self.open_gate(&front, (!is_ok(reply)).then(refusal)),
             Step::Done(kind) => self.complete(&front, kind, reply),
         }
         Ok(())
@@ -390,7 +397,7 @@ impl Remote {
         if refused {
             let fault = Fault::new(FaultCode::LoginFailed, front.name)
                 .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
-                .detail(format!("{} {}", reply.code, reply.text()));
+                .detail(format!("{} {}", reply.code, reply::text(reply)));
             return Err(fault);
         }
         self.logged_in |= front.step == Step::Pass;
@@ -402,7 +409,7 @@ impl Remote {
     }
 
     fn complete(&mut self, front: &Pending, kind: Answer, reply: &Reply) {
-        let own = if reply.is_ok() {
+        let own = if is_ok(reply) {
             answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
         } else {
             Err(reply::fault(reply, front.name, &front.subject))
@@ -428,4 +435,9 @@ impl Remote {
         }
         Ok(())
     }
+}
+
+/// Done, or (3xx) ready for the next command of a sequence.
+fn is_ok(reply: &Reply) -> bool {
+    matches!(reply.class(), ReplyClass::Completion | ReplyClass::Intermediate)
 }

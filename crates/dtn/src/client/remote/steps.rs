@@ -5,7 +5,9 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::hostport;
 use whimbrel_proto::op::{DataParams, Family, ListForm, ListSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::ranges;
 use whimbrel_proto::timeval::Timestamp;
 
 use super::{Answer, Remote, Step};
@@ -99,13 +101,13 @@ impl Remote {
             Some(family) => family == Family::V6,
             None => !is_v4(self.channel.peer.ip()),
         };
-        let (verb, answer) = match (striped, v6) {
-            (true, false) => ("SPAS", Answer::StripedPassive),
-            (true, true) => ("SPAS 2", Answer::StripedPassive),
-            (false, false) => ("PASV", Answer::Passive),
-            (false, true) => ("EPSV", Answer::Passive),
+        let verb = match (striped, v6) {
+            (true, false) => "SPAS",
+            (true, true) => "SPAS 2",
+            (false, false) => "PASV",
+            (false, true) => "EPSV",
         };
-        lines.push(line(verb, b"", Step::Done(answer), "listen for data"));
+        lines.push(line(verb, b"", Step::Done(Answer::Passive), "listen for data"));
         lines
     }
 
@@ -117,10 +119,12 @@ impl Remote {
             lines.push(quiet(format!("OPTS RETR Parallelism={wanted},{wanted},{wanted};")));
         }
         let verb = match targets {
-            [one] if is_v4(one.ip()) => format!("PORT {}", comma_form(*one)),
-            [one] => format!("EPRT |2|{}|{}|", one.ip(), one.port()),
+            [one] => match hostport::format_port(*one) {
+                Some(address) => format!("PORT {address}"),
+                None => format!("EPRT {}", hostport::format_eprt(*one)),
+            },
             many => {
-                let items: Vec<String> = many.iter().map(|address| stripe_form(*address)).collect();
+                let items: Vec<String> = many.iter().map(|address| hostport::format_either(*address, false)).collect();
                 format!("SPOR {}", items.join(" "))
             }
         };
@@ -188,17 +192,14 @@ impl Remote {
         let first = done.first()?;
         let argument = match self.in_force.mode {
             Mode::Stream => first.end.to_string(),
-            Mode::Extended => {
-                let items: Vec<String> = done.iter().map(|range| format!("{}-{}", range.start, range.end)).collect();
-                items.join(",")
-            }
+            Mode::Extended => ranges::format(done),
         };
         Some(line(&format!("REST {argument}"), b"", Step::Gate, "restart"))
     }
 
     fn set_modified(&self, path: &[u8], seconds: i64) -> Line {
         let time = Timestamp::from_secs(seconds).to_wire();
-        let verb = if self.features.known && !self.features.has("MFMT") { "SITE UTIME" } else { "MFMT" };
+        let verb = if self.lacks("MFMT") { "SITE UTIME" } else { "MFMT" };
         plain(&format!("{verb} {time}"), path, "set the time")
     }
 }
@@ -235,13 +236,4 @@ fn list(spec: &ListSpec, answer: Answer) -> Line {
 
 fn is_v4(ip: IpAddr) -> bool {
     ip.to_canonical().is_ipv4()
-}
-
-fn comma_form(address: SocketAddr) -> String {
-    let ip = address.ip().to_canonical().to_string().replace('.', ",");
-    format!("{ip},{},{}", address.port() >> 8, address.port() & 255)
-}
-
-fn stripe_form(address: SocketAddr) -> String {
-    if is_v4(address.ip()) { comma_form(address) } else { format!("|2|{}|{}|", address.ip(), address.port()) }
 }
