@@ -1,66 +1,17 @@
-//! Formats of listing lines: MLSx facts (RFC 3659 §7) and `ls -l`.
+//! Objects of a store as lines of listings: machine listings (RFC 3659 §7) and `ls -l`.
 
 use whimbrel_connector::{Kind, Meta, StoragePath};
+use whimbrel_proto::list::ListLine;
+use whimbrel_proto::mlsx::{Entry, EntryKind, FactSet, name_is_safe_on_a_line};
 use whimbrel_proto::timeval::Timestamp;
-
-/// Which facts go into a line.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Wanted(u16);
-
-/// Facts in the order of lines, with the names on the wire.
-///
-/// `Charset` is sent on request only; the others by default.
-const NAMES: [&str; 13] = [
-    "Type",
-    "Modify",
-    "Size",
-    "Perm",
-    "Charset",
-    "UNIX.mode",
-    "UNIX.owner",
-    "UNIX.uid",
-    "UNIX.group",
-    "UNIX.gid",
-    "Unique",
-    "UNIX.slink",
-    "X.count",
-];
-
-const CHARSET: usize = 4;
-const COUNT: usize = 12;
-
-impl Wanted {
-    /// The facts of these names, in any case; `None`: the default set.
-    pub fn of(names: Option<&[String]>) -> Self {
-        let bit = |index: usize| 1u16 << index;
-        match names {
-            None => Self((0..NAMES.len()).filter(|&n| n != CHARSET).map(bit).sum()),
-            Some(names) => Self(
-                (0..NAMES.len())
-                    .filter(|&n| names.iter().any(|name| name.eq_ignore_ascii_case(NAMES[n])))
-                    .map(bit)
-                    .sum(),
-            ),
-        }
-    }
-
-    fn has(self, index: usize) -> bool {
-        self.0 & (1 << index) != 0
-    }
-
-    /// Whether the number of entries is asked for.
-    pub fn count(self) -> bool {
-        self.has(COUNT)
-    }
-}
 
 /// What a line tells about one object.
 #[derive(Debug, Clone)]
 pub struct Subject<'a> {
     /// The object; for a link that is followed, what it points to.
     pub meta: &'a Meta,
-    /// `Type` when it is not that of the object: `cdir`, `pdir`.
-    pub role: Option<&'static str>,
+    /// The kind when it is not that of the object: `cdir`, `pdir`.
+    pub role: Option<EntryKind>,
     /// Where a link points, as an absolute path.
     pub link: Option<&'a StoragePath>,
     /// Number of entries with `.` and `..`.
@@ -71,58 +22,49 @@ pub struct Subject<'a> {
     pub error: Option<&'static str>,
 }
 
-/// Appends facts, a space and `name`, without line end.
-pub fn line(out: &mut Vec<u8>, wanted: Wanted, subject: &Subject<'_>, name: &[u8]) {
-    for (index, fact) in NAMES.iter().enumerate() {
-        if !wanted.has(index) {
-            continue;
-        }
-        if let Some(value) = value(index, subject) {
-            put(out, fact, &value);
-        }
-    }
-    if let Some(error) = subject.error {
-        put(out, "Error", error);
-    }
-    out.push(b' ');
-    out.extend_from_slice(name);
+/// The facts of these names, in any case; `None`: the default set.
+pub fn wanted(names: Option<&[String]>) -> FactSet {
+    names.map_or_else(FactSet::default, FactSet::from_names)
 }
 
-fn put(out: &mut Vec<u8>, fact: &str, value: &str) {
-    out.extend_from_slice(fact.as_bytes());
-    out.push(b'=');
-    out.extend_from_slice(value.as_bytes());
-    out.push(b';');
+/// Appends facts, a space and `name`, without line end; nothing if the name [breaks a line](breaks_line).
+pub fn line(out: &mut Vec<u8>, wanted: FactSet, subject: &Subject<'_>, name: &[u8]) {
+    if let Err(error) = entry(subject, name).encode(wanted, out) {
+        tracing::warn!(%error, name = ?String::from_utf8_lossy(name), "left out of a listing");
+    }
 }
 
-fn value(index: usize, subject: &Subject<'_>) -> Option<String> {
+fn entry(subject: &Subject<'_>, name: &[u8]) -> Entry {
     let meta = subject.meta;
-    Some(match index {
-        0 => subject.role.unwrap_or_else(|| type_of(meta.kind)).to_owned(),
-        1 => Timestamp::from_secs(meta.modified.seconds).to_wire(),
-        2 => meta.size.to_string(),
-        3 => permissions(meta),
-        CHARSET => "UTF-8".to_owned(),
-        5 => format!("{:04o}", meta.mode & 0o7777),
-        6 => printable(&subject.owner.0),
-        7 => meta.uid.to_string(),
-        8 => printable(&subject.owner.1),
-        9 => meta.gid.to_string(),
-        10 => format!("{:x}-{:x}", meta.unique.0, meta.unique.1),
-        11 => percent_encode(subject.link?.as_bytes()),
-        _ => subject.count?.to_string(),
-    })
+    Entry {
+        name: name.to_vec(),
+        kind: Some(subject.role.clone().unwrap_or_else(|| kind_of(meta.kind))),
+        modify: Some(Timestamp::from_secs(meta.modified.seconds)),
+        size: Some(meta.size),
+        perm: Some(permissions(meta)),
+        mode: Some(meta.mode & 0o7777),
+        owner: Some(printable(&subject.owner.0)),
+        uid: Some(meta.uid),
+        group: Some(printable(&subject.owner.1)),
+        gid: Some(meta.gid),
+        unique: Some(format!("{:x}-{:x}", meta.unique.0, meta.unique.1)),
+        slink: subject.link.map(|link| link.as_bytes().to_vec()),
+        xcount: subject.count,
+        charset: Some("UTF-8".to_owned()),
+        error: subject.error.map(str::to_owned),
+    }
 }
 
-fn type_of(kind: Kind) -> &'static str {
+fn kind_of(kind: Kind) -> EntryKind {
+    let other = |word: &str| EntryKind::Other(format!("OS.unix={word}"));
     match kind {
-        Kind::File => "file",
-        Kind::Directory => "dir",
-        Kind::Symlink => "slink",
-        Kind::CharacterDevice => "OS.unix=chr",
-        Kind::BlockDevice => "OS.unix=blk",
-        Kind::Pipe => "OS.unix=pipe",
-        Kind::Other => "OS.unix=other",
+        Kind::File => EntryKind::File,
+        Kind::Directory => EntryKind::Dir,
+        Kind::Symlink => EntryKind::Symlink,
+        Kind::CharacterDevice => other("chr"),
+        Kind::BlockDevice => other("blk"),
+        Kind::Pipe => other("pipe"),
+        Kind::Other => other("other"),
     }
 }
 
@@ -138,87 +80,41 @@ fn permissions(meta: &Meta) -> String {
     letters.iter().filter(|(_, may)| *may).map(|(letter, _)| *letter).collect()
 }
 
-/// Names from an account database must not end a fact.
-fn printable(name: &str) -> String {
-    name.replace(|c: char| c.is_control() || c == ';' || c == ' ', "_")
+/// Names from an account database must not end a fact or a column.
+fn printable(name: &str) -> Vec<u8> {
+    name.replace(|c: char| c.is_control() || c == ';' || c == ' ', "_").into_bytes()
 }
-
-fn percent_encode(path: &[u8]) -> String {
-    let plain = |b: u8| b.is_ascii_alphanumeric() || b"/-_.~+,@:".contains(&b);
-    let mut out = String::with_capacity(path.len());
-    for &byte in path {
-        match plain(byte) {
-            true => out.push(byte as char),
-            false => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
-/// Half a year in seconds: `ls` shows the year of what is older.
-const RECENT: i64 = 31_556_952 / 2;
 
 /// Appends a line of `ls -l` without line end; `now` in seconds since 1970-01-01 UTC.
 pub fn long(out: &mut Vec<u8>, meta: &Meta, owner: &(String, String), name: &[u8], now: i64) {
-    let head = format!(
-        "{}{} {:3} {:>8} {:>8} {:12} {} ",
-        type_letter(meta.kind),
-        mode_letters(meta.mode),
-        meta.links,
-        printable(&owner.0),
-        printable(&owner.1),
-        meta.size,
-        date(meta.modified.seconds, now)
-    );
-    out.extend_from_slice(head.as_bytes());
-    out.extend_from_slice(name);
-    if let Some(target) = meta.link_target.as_ref().filter(|target| !breaks_line(target)) {
-        out.extend_from_slice(b" -> ");
-        out.extend_from_slice(target);
-    }
+    let line = ListLine {
+        kind: type_letter(meta.kind),
+        mode: meta.mode & 0o7777,
+        links: meta.links,
+        owner: printable(&owner.0),
+        group: printable(&owner.1),
+        size: meta.size,
+        modify: Some(Timestamp::from_secs(meta.modified.seconds)),
+        name: name.to_vec(),
+        target: meta.link_target.clone().filter(|target| !breaks_line(target)),
+    };
+    out.extend(line.encode(Timestamp::from_secs(now)));
 }
 
 /// Whether bytes would end a line (RFC 3659 §7.2 knows no escape).
 pub fn breaks_line(bytes: &[u8]) -> bool {
-    bytes.iter().any(|b| matches!(b, b'\r' | b'\n' | 0))
+    !name_is_safe_on_a_line(bytes)
 }
 
-fn type_letter(kind: Kind) -> char {
+fn type_letter(kind: Kind) -> u8 {
     match kind {
-        Kind::File => '-',
-        Kind::Directory => 'd',
-        Kind::Symlink => 'l',
-        Kind::CharacterDevice => 'c',
-        Kind::BlockDevice => 'b',
-        Kind::Pipe => 'p',
-        Kind::Other => 's',
-    }
-}
-
-fn mode_letters(mode: u32) -> String {
-    let mut letters = String::with_capacity(9);
-    for (shift, special, with_x, without) in [(6, 0o4000, 's', 'S'), (3, 0o2000, 's', 'S'), (0, 0o1000, 't', 'T')] {
-        let bits = mode >> shift;
-        letters.push(if bits & 4 != 0 { 'r' } else { '-' });
-        letters.push(if bits & 2 != 0 { 'w' } else { '-' });
-        letters.push(match (mode & special != 0, bits & 1 != 0) {
-            (true, true) => with_x,
-            (true, false) => without,
-            (false, true) => 'x',
-            (false, false) => '-',
-        });
-    }
-    letters
-}
-
-fn date(seconds: i64, now: i64) -> String {
-    const MONTHS: [&str; 12] = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
-    let at = Timestamp::from_secs(seconds).to_civil();
-    let month = MONTHS[(at.month as usize).clamp(1, 12) - 1];
-    let recent = (now - RECENT..now + 86_400).contains(&seconds);
-    match recent {
-        true => format!("{month} {:2} {:02}:{:02}", at.day, at.hour, at.minute),
-        false => format!("{month} {:2}  {:04}", at.day, at.year),
+        Kind::File => b'-',
+        Kind::Directory => b'd',
+        Kind::Symlink => b'l',
+        Kind::CharacterDevice => b'c',
+        Kind::BlockDevice => b'b',
+        Kind::Pipe => b'p',
+        Kind::Other => b's',
     }
 }
 
@@ -247,12 +143,12 @@ mod tests {
         ("gftp".to_owned(), "root".to_owned())
     }
 
-    fn facts(names: Option<&[String]>, meta: &Meta, role: Option<&'static str>) -> String {
+    fn facts(names: Option<&[String]>, meta: &Meta, role: Option<EntryKind>) -> String {
         let link = StoragePath::resolve(&StoragePath::root(), b"/a b").unwrap();
         let owner = owner();
         let subject = Subject { meta, role, link: Some(&link), count: Some(5), owner: &owner, error: None };
         let mut out = Vec::new();
-        line(&mut out, Wanted::of(names), &subject, b"hello");
+        line(&mut out, wanted(names), &subject, b"hello");
         String::from_utf8(out).unwrap()
     }
 
@@ -269,7 +165,7 @@ mod tests {
     fn only_wanted_facts_are_sent_whatever_the_case() {
         let names = ["size".to_owned(), "TYPE".to_owned(), "nonsense".to_owned(), "charset".to_owned()];
         let dir = meta(Kind::Directory);
-        assert_eq!(facts(Some(&names), &dir, Some("cdir")), "Type=cdir;Size=6;Charset=UTF-8; hello");
+        assert_eq!(facts(Some(&names), &dir, Some(EntryKind::Current)), "Type=cdir;Size=6;Charset=UTF-8; hello");
         assert_eq!(facts(Some(&[]), &dir, None), " hello");
         let names = ["perm".to_owned()];
         assert_eq!(facts(Some(&names), &dir, None), "Perm=cfmpel; hello");

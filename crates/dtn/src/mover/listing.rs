@@ -11,11 +11,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use whimbrel_connector::{Connector, Entry, Follow, Kind, Listing, Meta, StoragePath};
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::mlsx::{EntryKind, Fact, FactSet};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Outcome};
 use whimbrel_transport::BlockSource;
 
 use super::command::resolve;
-use super::facts::{self, Subject, Wanted};
+use super::facts::{self, Subject};
 use super::glob;
 use super::report;
 use super::worker::Task;
@@ -88,10 +89,10 @@ pub fn on_control(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Fault
 /// MLST: one object; the number of entries of a directory only when asked for by name.
 pub fn facts(connector: &dyn Connector, path: &[u8], names: Option<&[String]>) -> Result<Outcome, Fault> {
     let path = resolve(path)?;
-    let wanted = Wanted::of(names);
+    let wanted = facts::wanted(names);
     let object = Object::of(connector, &path, connector.stat(&path, Follow::No)?, true);
     let mut count = None;
-    if names.is_some() && wanted.count() && object.meta.kind == Kind::Directory {
+    if names.is_some() && wanted.contains(Fact::Count) && object.meta.kind == Kind::Directory {
         count = Some(connector.list(&path)?.count() as u64 + 2);
     }
     let mut line = Vec::new();
@@ -180,16 +181,16 @@ fn sorted(mut entries: Listing) -> Result<(Listing, Option<u64>), Fault> {
 }
 
 /// How facts are written.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 struct Style {
-    wanted: Wanted,
-    role: Option<&'static str>,
+    wanted: FactSet,
+    role: Option<EntryKind>,
     count: Option<u64>,
     error: Option<&'static str>,
 }
 
 impl Style {
-    fn of(wanted: Wanted) -> Self {
+    fn of(wanted: FactSet) -> Self {
         Self { wanted, role: None, count: None, error: None }
     }
 }
@@ -217,7 +218,7 @@ impl Object {
         let owner = connector.owner_names(self.meta.uid, self.meta.gid);
         let subject = Subject {
             meta: &self.meta,
-            role: style.role,
+            role: style.role.clone(),
             link: self.link.as_ref(),
             count: style.count,
             owner: &owner,
@@ -241,7 +242,7 @@ impl Writer {
         Self {
             connector,
             form: spec.form,
-            style: Style::of(Wanted::of(spec.facts.as_deref())),
+            style: Style::of(facts::wanted(spec.facts.as_deref())),
             directory,
             now: (report::now_ms() / 1000) as i64,
         }
@@ -281,7 +282,7 @@ impl Writer {
 
     fn dot(&self, meta: &Meta, count: Option<u64>) -> Vec<u8> {
         let object = Object { meta: meta.clone(), link: None };
-        self.line(&object, &Style { role: Some("cdir"), count, ..self.style }, b".")
+        self.line(&object, &Style { role: Some(EntryKind::Current), count, ..self.style.clone() }, b".")
     }
 
     /// The parent, or the root itself; an unreadable one is shown as the root's stand-in would be.
@@ -291,7 +292,7 @@ impl Writer {
         match self.connector.stat(&parent, Follow::Yes).or_else(|_| own()) {
             Ok(meta) => {
                 let object = Object { meta, link: None };
-                self.line(&object, &Style { role: Some("pdir"), ..self.style }, b"..")
+                self.line(&object, &Style { role: Some(EntryKind::Parent), ..self.style.clone() }, b"..")
             }
             // Gone since it was opened: the listing itself will tell.
             Err(_) => Vec::new(),
@@ -368,8 +369,8 @@ impl Tree {
     /// Enters the next directory: its own line, with the error if it cannot be read.
     fn enter(&mut self) -> Option<Line> {
         let branch = self.to_enter.pop()?;
-        let role = branch.shown.is_empty().then_some("cdir");
-        let mut style = Style { role, ..self.writer.style };
+        let role = branch.shown.is_empty().then_some(EntryKind::Current);
+        let mut style = Style { role, ..self.writer.style.clone() };
         let listing = match self.writer.connector.list(&branch.path) {
             Ok(listing) => Some(listing),
             Err(_) if self.continue_on_error => {
@@ -403,10 +404,10 @@ impl Tree {
         if object.meta.kind != Kind::Directory {
             let dangling = is_link && self.follow && object.meta.kind == Kind::Symlink;
             let error = dangling.then_some("InvalidLink");
-            return Some(Ok(self.writer.line(&object, &Style { error, ..self.writer.style }, &shown)));
+            return Some(Ok(self.writer.line(&object, &Style { error, ..self.writer.style.clone() }, &shown)));
         }
         if is_link && parent.is_below(object.meta.unique) {
-            let style = Style { error: Some("Cycle"), ..self.writer.style };
+            let style = Style { error: Some("Cycle"), ..self.writer.style.clone() };
             return Some(Ok(self.writer.line(&object, &style, &shown)));
         }
         self.to_enter.push(Branch { path, shown, object, parent: Some(parent.clone()) });
