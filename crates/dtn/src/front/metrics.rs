@@ -97,7 +97,7 @@ pub async fn serve(listener: TcpListener, server: Arc<Server>) {
                     async move { tokio::time::timeout(Duration::from_secs(10), answer(stream, &server)).await },
                 );
             }
-            Err(error) => super::listener::pause_after_accept_error(&error).await,
+            Err(error) => super::accept::pause_after_error(&error).await,
         }
     }
 }

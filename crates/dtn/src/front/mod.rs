@@ -3,6 +3,7 @@
 //! Nothing here opens a file of a user or moves a byte of data: that is the data side's work, and
 //! the only way to it is the mover protocol ([`link`]).
 
+mod accept;
 pub mod config;
 pub mod connection;
 pub mod dataside;

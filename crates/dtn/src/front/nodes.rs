@@ -74,7 +74,7 @@ pub async fn admit(listener: TcpListener, secret: NodeSecret, settings: DataSett
             Ok((stream, peer)) => {
                 drop(tokio::spawn(admit_one(stream, peer, secret.clone(), settings.clone(), data_side.clone())))
             }
-            Err(error) => super::listener::pause_after_accept_error(&error).await,
+            Err(error) => super::accept::pause_after_error(&error).await,
         }
     }
 }

@@ -216,6 +216,7 @@ mod tests {
     fn receive() -> ReceiveSpec {
         ReceiveSpec {
             path: b"/f".to_vec(),
+            ascii: false,
             write: WriteKind::Replace,
             expected_size: None,
             expected_checksum: None,
