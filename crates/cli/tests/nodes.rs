@@ -169,7 +169,7 @@ fn cp_survives_the_loss(kinds: [Kind; 2], victim: usize) {
     let (mut killed, mut resumed, mut last) = (false, 0, serde_json::Value::Null);
     for line in BufReader::new(child.stdout.take().expect("piped")).lines() {
         let event: serde_json::Value = serde_json::from_str(&line.expect("text")).expect("one event a line");
-        if event["event"] == "progress" && !killed && event["bytes_done"].as_u64() > Some(LARGE / 2) {
+        if event["event"] == "progress" && !killed && event["bytes_done"].as_u64() > Some(LARGE / 5) {
             nodes(&mut clusters[victim]).remove(1).kill();
             killed = true;
         }
@@ -183,7 +183,7 @@ fn cp_survives_the_loss(kinds: [Kind; 2], victim: usize) {
     Compare::contents().assert_same(&ground.path("from"), &ground.path("to"));
     let moved = received(&ground);
     println!("{kinds:?}, node of {victim} lost: {resumed} bytes kept of {LARGE}, {moved} moved in all");
-    assert!(resumed >= LARGE / 4, "only {resumed} bytes were kept");
+    assert!(resumed >= LARGE / 5, "only {resumed} bytes were kept");
     // Headers and acknowledgements are in the count, and a second's work may be lost with a node.
     assert!(moved < LARGE + LARGE / 2, "{moved} bytes were moved");
     // The one that was lost comes back, and serves.
