@@ -1,6 +1,5 @@
 //! Accepts control connections and drains on request.
 
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
