@@ -3,6 +3,9 @@
 /// Default limit of a line without its end, bytes.
 pub const DEFAULT_MAX_LINE: usize = 16 * 1024;
 
+/// Memory that an idle splitter may keep, bytes.
+const KEPT: usize = 4096;
+
 /// Telnet "interpret as command" (RFC 854).
 const IAC: u8 = 255;
 /// First of the Telnet commands (SE).
@@ -52,6 +55,26 @@ impl LineSplitter {
         Self { buffer: Vec::new(), start: 0, scanned: 0, limit, telnet: true, overlong: false }
     }
 
+    /// Changes the limit for the lines that end from now on, bytes.
+    pub fn set_limit(&mut self, limit: usize) {
+        self.limit = limit;
+    }
+
+    /// The bytes of the unfinished line, as they came; empty for a line that is too long already.
+    pub fn partial(&self) -> &[u8] {
+        &self.buffer[self.start..]
+    }
+
+    /// Bytes of memory held.
+    pub fn held(&self) -> usize {
+        self.buffer.capacity()
+    }
+
+    /// Forgets everything that was not returned.
+    pub fn clear(&mut self) {
+        *self = Self { telnet: self.telnet, ..Self::new(self.limit) };
+    }
+
     /// Keeps every byte, 255 included.
     pub fn without_telnet(mut self) -> Self {
         self.telnet = false;
@@ -93,7 +116,16 @@ impl LineSplitter {
         };
         self.start = end + 1;
         self.scanned = self.start;
+        if self.start == self.buffer.len() && self.buffer.capacity() > KEPT {
+            self.release();
+        }
         line
+    }
+
+    fn release(&mut self) {
+        self.buffer = Vec::new();
+        self.start = 0;
+        self.scanned = 0;
     }
 
     /// Without a line end in sight: drops what already exceeds the limit.
@@ -101,16 +133,15 @@ impl LineSplitter {
         // One byte of slack for the CR of a line of exactly the limit.
         if self.overlong || self.buffer.len() - self.start > self.limit + 1 {
             self.overlong = true;
-            self.buffer.clear();
-            self.start = 0;
+            self.release();
         }
         self.scanned = self.buffer.len();
         None
     }
 }
 
-/// Removes Telnet commands in front of the verb.
-fn strip_telnet(mut raw: &[u8]) -> &[u8] {
+/// The line without Telnet commands in front of its verb.
+pub(crate) fn strip_telnet(mut raw: &[u8]) -> &[u8] {
     let mut seen = false;
     loop {
         raw = match raw {
@@ -157,6 +188,21 @@ mod tests {
         }
         s.feed(b"\r\nNOOP\r\n");
         assert_eq!(all(&mut s), [Err(LineError::TooLong { limit: 4 }), Ok(b"NOOP".to_vec())]);
+    }
+
+    #[test]
+    fn memory_of_giant_lines_is_given_back() {
+        let mut s = LineSplitter::new(1 << 20);
+        s.feed(&[b'x'; 100_000]);
+        s.feed(b"\r\n");
+        assert_eq!(s.next_line().unwrap().unwrap().len(), 100_000);
+        assert_eq!(s.held(), 0);
+        s.set_limit(10);
+        s.feed(&[b'x'; 100_000]);
+        assert_eq!((s.next_line(), s.held(), s.partial()), (None, 0, &b""[..]));
+        s.clear();
+        s.feed(b"ok\n");
+        assert_eq!(s.next_line(), Some(Ok(b"ok".to_vec())));
     }
 
     #[test]

@@ -3,13 +3,7 @@
 use std::collections::VecDeque;
 
 use super::config::ServerConfig;
-
-/// Telnet "interpret as command" (RFC 854).
-const IAC: u8 = 255;
-/// First and last of the Telnet command codes.
-const TELNET_COMMANDS: std::ops::RangeInclusive<u8> = 240..=254;
-/// WILL, WONT, DO and DONT carry one more byte.
-const TELNET_NEGOTIATIONS: std::ops::RangeInclusive<u8> = 251..=254;
+use crate::line::{LineSplitter, strip_telnet};
 
 /// One command line, waiting.
 #[derive(Debug, PartialEq, Eq)]
@@ -52,9 +46,7 @@ pub(super) fn verb(line: &[u8]) -> String {
 /// Bytes in, lines out.
 #[derive(Debug, Default)]
 pub(super) struct Inbox {
-    partial: Vec<u8>,
-    /// The line being read is above the limit and is dropped up to its end.
-    overlong: bool,
+    reading: LineSplitter,
     /// The LF of an ABOR that was taken without it may still come.
     late_lf: bool,
     waiting: VecDeque<Line>,
@@ -63,54 +55,28 @@ pub(super) struct Inbox {
 
 impl Inbox {
     /// Takes bytes up to and including the next line end; returns the line and how many bytes were used.
-    ///
-    /// CRLF ends a line (RFC 959 §5.3). A bare LF does too: the reference server waits forever instead.
+    /// The limit holds for the line that ends here: it changes with the login.
     pub(super) fn feed(&mut self, bytes: &[u8], max_line: usize) -> (Option<Line>, usize) {
         if std::mem::take(&mut self.late_lf) && bytes.first() == Some(&b'\n') {
             return (None, 1);
         }
-        let Some(end) = bytes.iter().position(|&b| b == b'\n') else {
-            self.extend(bytes, max_line);
-            return (None, bytes.len());
-        };
-        self.extend(&bytes[..end], max_line.saturating_add(1));
-        if self.partial.last() == Some(&b'\r') {
-            self.partial.pop();
-        }
-        let line = if std::mem::take(&mut self.overlong) || self.partial.len() > max_line {
-            self.partial = Vec::new();
-            Line::TooLong
-        } else {
-            Line::Whole(without_telnet_prefix(std::mem::take(&mut self.partial)))
-        };
-        (Some(line), end + 1)
+        let used = bytes.iter().position(|&b| b == b'\n').map_or(bytes.len(), |end| end + 1);
+        self.reading.set_limit(max_line);
+        self.reading.feed(&bytes[..used]);
+        let line = self.reading.next_line().map(|line| line.map_or(Line::TooLong, Line::Whole));
+        (line, used)
     }
 
     /// ABOR as soon as its CR is there, when nothing more has arrived.
     ///
     /// Clients send the line as urgent data (RFC 959 §4.1.3), and then its last byte, the LF, may be read late or never.
     pub(super) fn urgent_abort(&mut self) -> Option<Line> {
-        let start = self.partial.len().checked_sub(5)?;
-        let is_abort = self.partial[start..].eq_ignore_ascii_case(b"ABOR\r");
-        if !is_abort || without_telnet_prefix(self.partial.clone()).len() != 5 {
+        if !strip_telnet(self.reading.partial()).eq_ignore_ascii_case(b"ABOR\r") {
             return None;
         }
-        self.partial.clear();
+        self.reading.clear();
         self.late_lf = true;
         Some(Line::Whole(b"ABOR".to_vec()))
-    }
-
-    fn extend(&mut self, bytes: &[u8], limit: usize) {
-        if self.overlong {
-            return;
-        }
-        // One byte of slack holds the CR of a line that is exactly as long as allowed.
-        if self.partial.len() + bytes.len() > limit.saturating_add(1) {
-            self.overlong = true;
-            self.partial = Vec::new();
-            return;
-        }
-        self.partial.extend_from_slice(bytes);
     }
 
     /// Adds a line to the queue; false if that breaks the limits.
@@ -138,7 +104,7 @@ impl Inbox {
     /// Bytes held.
     #[cfg(test)]
     pub(super) fn held(&self) -> usize {
-        self.partial.capacity() + self.waiting_bytes
+        self.reading.held() + self.waiting_bytes
     }
 
     /// True if no line waits.
@@ -168,21 +134,8 @@ impl Inbox {
     }
 }
 
-/// Drops Telnet commands in front of the verb: clients send IAC IP IAC DM before ABOR (RFC 959 §4.1.3, RFC 854).
-fn without_telnet_prefix(mut line: Vec<u8>) -> Vec<u8> {
-    let mut start = 0;
-    loop {
-        match line.get(start..start + 2) {
-            Some(&[IAC, code]) if TELNET_NEGOTIATIONS.contains(&code) => start += 3,
-            Some(&[IAC, code]) if TELNET_COMMANDS.contains(&code) => start += 2,
-            // The data mark travels alone when IAC was sent as urgent data.
-            Some(&[242, _]) => start += 1,
-            _ => break,
-        }
-    }
-    line.drain(..start.min(line.len()));
-    line
-}
+/// Telnet "interpret as command" (RFC 854).
+const IAC: u8 = 255;
 
 /// Turns IAC IAC into the one byte it stands for (RFC 854); for clients that speak Telnet on the control connection.
 pub(super) fn unescape_telnet(line: &[u8]) -> Vec<u8> {
@@ -227,7 +180,7 @@ mod tests {
         let mut inbox = Inbox::default();
         for _ in 0..1000 {
             assert_eq!(inbox.feed(&[b'x'; 100], 10).0, None);
-            assert!(inbox.partial.capacity() <= 128);
+            assert!(inbox.held() <= 128);
         }
         assert_eq!(inbox.feed(b"\r\nPWD\r\n", 10), (Some(Line::TooLong), 2));
         assert_eq!(inbox.feed(b"PWD\r\n", 10).0, Some(whole("PWD")));
