@@ -130,6 +130,9 @@ pub enum UrlError {
     /// A NUL, CR or LF, plain or percent-encoded: no name with them can be sent.
     #[error("the path contains a NUL or a line end, which the protocol cannot carry")]
     Control,
+    /// A `%` that starts no escape.
+    #[error("a % in a URL is followed by two hexadecimal digits; %25 stands for %")]
+    Escape,
     /// A user name or password that is not text, or contains a line end.
     #[error("the user name or password is not plain text")]
     Login,
@@ -225,12 +228,12 @@ fn parse_file(rest: &[u8]) -> Result<Location, UrlError> {
     if path.is_empty() {
         return Err(UrlError::Empty);
     }
-    local(&percent_decode(path))
+    local(&decoded(path)?)
 }
 
 /// The path with its leading slash, as the reference client sends it; `/~/x` is relative to the login directory.
 fn url_path(path: &[u8]) -> Result<Vec<u8>, UrlError> {
-    let decoded = percent_decode(path);
+    let decoded = decoded(path)?;
     let path = match decoded.strip_prefix(b"/~/") {
         Some(relative) => relative.to_vec(),
         None if decoded == b"/~" => Vec::new(),
@@ -240,12 +243,19 @@ fn url_path(path: &[u8]) -> Result<Vec<u8>, UrlError> {
     wire_path(path)
 }
 
+/// RFC 3986 §2.1.
+fn decoded(text: &[u8]) -> Result<Vec<u8>, UrlError> {
+    let is_escape = |after: &[u8]| after.len() >= 2 && after[..2].iter().all(u8::is_ascii_hexdigit);
+    let whole = text.iter().enumerate().all(|(at, &byte)| byte != b'%' || is_escape(&text[at + 1..]));
+    if whole { Ok(percent_decode(text)) } else { Err(UrlError::Escape) }
+}
+
 fn wire_path(path: Vec<u8>) -> Result<Vec<u8>, UrlError> {
     if path.iter().any(|b| matches!(b, 0 | b'\r' | b'\n')) { Err(UrlError::Control) } else { Ok(path) }
 }
 
 fn login_text(bytes: &[u8]) -> Result<String, UrlError> {
-    match String::from_utf8(percent_decode(bytes)) {
+    match String::from_utf8(decoded(bytes)?) {
         Ok(text) if !text.chars().any(char::is_control) => Ok(text),
         _ => Err(UrlError::Login),
     }
@@ -374,6 +384,9 @@ mod tests {
             ("file://other/x", UrlError::FileHost("other".into())),
             ("file://", UrlError::Empty),
             ("ftp://h/a%0d%0aDELE", UrlError::Control),
+            ("ftp://h/%4", UrlError::Escape),
+            ("ftp://u%zz@h/", UrlError::Escape),
+            ("file:///a%", UrlError::Escape),
             ("h:a\nb", UrlError::Control),
             ("ftp://a%0ab@h/x", UrlError::Login),
             ("ftp://@h/x", UrlError::Login),
