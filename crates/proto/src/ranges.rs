@@ -1,4 +1,6 @@
 //! Byte ranges `a-b,c-d` of REST and 111 markers: ends are exclusive (GFD.20 §3.2 as the peers speak it).
+//!
+//! Lists as they are on the wire; what they add up to is kept by those who plan transfers.
 
 use std::ops::Range;
 
@@ -61,75 +63,6 @@ pub fn format(ranges: &[Range<u64>]) -> String {
     items.join(",")
 }
 
-/// A set of bytes kept as sorted, disjoint, non-touching ranges; 111 markers accumulate in one.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct RangeSet {
-    ranges: Vec<Range<u64>>,
-}
-
-impl RangeSet {
-    /// The empty set.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Adds a range; an empty one changes nothing.
-    pub fn insert(&mut self, range: Range<u64>) {
-        if range.start >= range.end {
-            return;
-        }
-        let first = self.ranges.partition_point(|r| r.end < range.start);
-        let last = self.ranges.partition_point(|r| r.start <= range.end);
-        let merged = self.ranges[first..last].iter().fold(range, |m, r| m.start.min(r.start)..m.end.max(r.end));
-        self.ranges.splice(first..last, [merged]);
-    }
-
-    /// The ranges in ascending order.
-    pub fn as_slice(&self) -> &[Range<u64>] {
-        &self.ranges
-    }
-
-    /// Number of bytes in the set.
-    pub fn len_bytes(&self) -> u64 {
-        self.ranges.iter().map(|r| r.end - r.start).sum()
-    }
-
-    /// True if no byte is in the set.
-    pub fn is_empty(&self) -> bool {
-        self.ranges.is_empty()
-    }
-
-    /// True if every byte of `range` is in the set; an empty range always is.
-    pub fn contains(&self, range: &Range<u64>) -> bool {
-        range.start >= range.end || self.ranges.iter().any(|r| r.start <= range.start && range.end <= r.end)
-    }
-
-    /// The bytes of `within` that are not in the set: what a sender still owes after REST (GFD.20 §3.2.5).
-    pub fn missing(&self, within: Range<u64>) -> Vec<Range<u64>> {
-        let mut out = Vec::new();
-        let mut at = within.start;
-        for r in &self.ranges {
-            let (start, end) = (r.start.min(within.end), r.end.min(within.end));
-            if start > at {
-                out.push(at..start);
-            }
-            at = at.max(end);
-        }
-        if at < within.end {
-            out.push(at..within.end);
-        }
-        out
-    }
-}
-
-impl FromIterator<Range<u64>> for RangeSet {
-    fn from_iter<I: IntoIterator<Item = Range<u64>>>(iter: I) -> Self {
-        let mut set = Self::new();
-        iter.into_iter().for_each(|r| set.insert(r));
-        set
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -156,40 +89,11 @@ mod tests {
         assert_eq!(parse("0-1,".repeat(MAX_RANGES + 1).as_bytes()), Err(RangeError::TooMany));
     }
 
-    #[test]
-    #[allow(clippy::single_range_in_vec_init)]
-    fn touching_ranges_become_one() {
-        let set: RangeSet = [0..5, 10..20, 5..10, 30..30].into_iter().collect();
-        assert_eq!(set.as_slice(), &[0..20]);
-        assert_eq!(set.len_bytes(), 20);
-        assert!(set.contains(&(3..20)) && !set.contains(&(3..21)));
-    }
-
-    #[test]
-    fn missing_is_the_complement_inside_the_asked_range() {
-        let set: RangeSet = [5..10, 20..30].into_iter().collect();
-        assert_eq!(set.missing(0..40), vec![0..5, 10..20, 30..40]);
-        assert_eq!(set.missing(7..25), vec![10..20]);
-        assert!(set.missing(6..9).is_empty());
-        assert_eq!(RangeSet::new().missing(3..3), vec![]);
-    }
-
     proptest! {
         #[test]
         fn any_list_survives_the_wire(pairs in proptest::collection::vec((any::<u64>(), any::<u64>()), 1..20)) {
             let ranges: Vec<_> = pairs.into_iter().map(|(a, b)| a.min(b)..a.max(b)).collect();
             prop_assert_eq!(parse(format(&ranges).as_bytes()), Ok(ranges));
-        }
-
-        #[test]
-        fn the_set_agrees_with_a_bit_per_byte(pairs in proptest::collection::vec((0u64..64, 0u64..64), 0..12)) {
-            let set: RangeSet = pairs.iter().map(|&(a, b)| a.min(b)..a.max(b)).collect();
-            let has = |i: u64| pairs.iter().any(|&(a, b)| a.min(b) <= i && i < a.max(b));
-            for i in 0..64 {
-                prop_assert_eq!(set.contains(&(i..i + 1)), has(i));
-            }
-            let missing: u64 = set.missing(0..64).iter().map(|r| r.end - r.start).sum();
-            prop_assert_eq!(missing + set.len_bytes(), 64);
         }
 
         #[test]

@@ -3,12 +3,12 @@
 use std::collections::VecDeque;
 use std::ops::Range;
 
+use whimbrel_engine::RangeSet;
 use whimbrel_proto::eblock::{
     EofDuty, HEADER_LEN, Header, ReceiveConfig, ReceiveError, ReceiveMachine, ReceiveStep, SendConfig, SendError,
     SendMachine, SendStep, Stripe, nonce_blocks,
 };
 use whimbrel_proto::op::Layout;
-use whimbrel_proto::ranges::RangeSet;
 
 use super::input::Input;
 
@@ -304,7 +304,7 @@ impl Pair {
     fn check_end(mut self) {
         assert!(self.receiver.is_complete() && self.senders.iter().all(SendMachine::is_finished));
         for (at, &times) in (0..).zip(&self.arrived) {
-            let due = at < self.size && self.wanted.contains(&(at..at + 1));
+            let due = at < self.size && self.wanted.covers(at..at + 1);
             assert_eq!(times, u8::from(due), "byte {at} of a source of {}", self.size);
         }
         assert_eq!(self.receiver.received(), self.senders.iter().map(SendMachine::announced).sum::<u64>());
