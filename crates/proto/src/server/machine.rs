@@ -371,10 +371,9 @@ impl ServerControl {
 
     /// Ends the connection: what waits is dropped, what runs is aborted.
     fn close(&mut self, reason: CloseReason) {
-        if let Some(id) = self.running_op() {
+        if let Some(Running { op: Some(id), wait: Wait::Op { aborted: false, .. }, .. }) = self.running.take() {
             self.events.push_back(ServerEvent::Abort { id });
         }
-        self.running = None;
         self.ahead.clear();
         self.inbox.clear();
         self.closing = Some(reason);

@@ -101,3 +101,14 @@ fn a_client_that_does_not_read_gets_no_more_work_done() {
     let replies = peer.output();
     assert_eq!(replies.matches("211 End.\r\n").count(), 100, "all are answered once the client reads");
 }
+
+#[test]
+fn an_operation_is_aborted_once_even_if_its_abor_overflows_the_queue() {
+    let mut peer = Peer::logged_in_with(ServerConfig { pipeline_limit: 1, ..ServerConfig::default() });
+    peer.send("SIZE /f");
+    let (id, _) = peer.op();
+    peer.events.clear();
+    peer.send("PWD");
+    peer.send("ABOR");
+    assert_eq!(peer.events, [ServerEvent::Abort { id }, ServerEvent::Closed(CloseReason::PipelineFull)]);
+}
