@@ -9,7 +9,7 @@ use std::os::unix::fs::symlink;
 
 use mover_support::{Node, extended, pattern, receive, stream};
 use whimbrel_dtn::mover::message::MoverId;
-use whimbrel_proto::op::{DataParams, FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSpec, WriteKind};
 
 fn spec(path: &str, form: ListForm) -> ListSpec {
     ListSpec {
@@ -126,24 +126,24 @@ fn mlst_describes_one_object_and_refuses_a_link_to_nowhere() {
 
 #[test]
 fn listings_travel_over_data_connections_like_files() {
-    for params in [stream(), extended(2), DataParams { ascii: true, ..stream() }] {
+    for (params, ascii) in [(stream(), false), (extended(2), false), (stream(), true)] {
         let (mut node, source) = tree();
         for n in 0..400 {
             node.write(&format!("dir/sub/a-rather-long-name-for-a-file-{n:05}"), b"");
         }
         let destination = node.attach();
         node.link(source, destination, &params);
-        let receiving = node.run(destination, Op::Receive(receive("/listing")));
+        let receiving = node.run(destination, Op::Receive(ReceiveSpec { ascii, ..receive("/listing") }));
         let sending = node.run(source, Op::SendListing(spec("/dir/sub", ListForm::Facts)));
         let bytes = node.wait(sending).bytes();
         let stored = node.wait(receiving).bytes();
         // A receiver in ASCII counts what it stores, without carriage returns.
-        assert_eq!(stored, if params.ascii { bytes - 403 } else { bytes });
+        assert_eq!(stored, if ascii { bytes - 403 } else { bytes });
         let listing = node.read("listing");
         let lines: Vec<&[u8]> = listing.split(|&b| b == b'\n').collect();
         assert_eq!(lines.len(), 400 + 3 + 1, "{params:?}");
         let last = lines[lines.len() - 3];
-        if !params.ascii {
+        if !ascii {
             assert_eq!(last, b"Type=file; a-rather-long-name-for-a-file-00399\r");
         }
     }

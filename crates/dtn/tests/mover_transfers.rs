@@ -256,9 +256,9 @@ fn the_modification_time_is_set_at_the_commit() {
 fn lines_are_converted_in_ascii() {
     let mut node = Node::start();
     node.write("source", b"one\ntwo\n");
-    let params = DataParams { ascii: true, ..stream() };
-    let movers = node.pair(&params);
-    let (_, received) = node.copy(movers, send("/source"), receive("/copy"));
+    let movers = node.pair(&stream());
+    let from = SendSpec { ascii: true, ..send("/source") };
+    let (_, received) = node.copy(movers, from, ReceiveSpec { ascii: true, ..receive("/copy") });
     received.done();
     assert_eq!(node.read("copy"), b"one\ntwo\n");
 }

@@ -141,8 +141,6 @@ pub enum Family {
 pub struct DataParams {
     /// Framing on the data connection.
     pub mode: Mode,
-    /// Convert line ends (TYPE A, RFC 959 §3.1.1.1).
-    pub ascii: bool,
     /// Data connections that the connecting side opens to each address.
     pub parallelism: u16,
     /// How a sender spreads a file over several addresses.
@@ -159,7 +157,6 @@ impl Default for DataParams {
     fn default() -> Self {
         Self {
             mode: Mode::Stream,
-            ascii: false,
             parallelism: 1,
             layout: Layout::default(),
             send_buffer: None,
@@ -201,6 +198,8 @@ impl Default for Layout {
 pub struct SendSpec {
     /// File.
     pub path: Vec<u8>,
+    /// Convert line ends in a stream (TYPE A, RFC 959 §3.1.1.1).
+    pub ascii: bool,
     /// First byte of the part (ERET P); block offsets and `done` count from here.
     pub offset: u64,
     /// Length of the part, bytes; `None`: to the end.
@@ -216,6 +215,8 @@ pub struct SendSpec {
 pub struct ReceiveSpec {
     /// File.
     pub path: Vec<u8>,
+    /// Convert line ends in a stream (TYPE A, RFC 959 §3.1.1.1).
+    pub ascii: bool,
     /// What becomes of what is there.
     pub write: WriteKind,
     /// Size announced by ALLO, bytes.

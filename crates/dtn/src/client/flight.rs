@@ -242,6 +242,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let length = window.as_ref().filter(|range| range.end != u64::MAX).map(|range| range.end - range.start);
     let send = SendSpec {
         path: item.source.clone(),
+        ascii: false,
         offset: window.as_ref().map_or(0, |range| range.start),
         length,
         done: done.clone(),
@@ -254,6 +255,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     };
     let receive = ReceiveSpec {
         path: item.destination.clone(),
+        ascii: false,
         write,
         expected_size: if window.is_some() { length } else { item.size },
         expected_checksum: None,

@@ -279,7 +279,7 @@ impl File {
         spec: &ReceiveSpec,
         transfer: &mut Transfer,
     ) -> Result<(), Fault> {
-        let representation = match handle.params.ascii {
+        let representation = match spec.ascii {
             true => Representation::Ascii,
             false => Representation::Image,
         };

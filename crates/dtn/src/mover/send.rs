@@ -43,7 +43,7 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let path = resolve(&spec.path)?;
     let reader = task.node.connector.open_read(&path, None)?;
     let before = reader.opened()?;
-    let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: true };
+    let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: spec.ascii };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());
     transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))
@@ -171,7 +171,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
             (from, Some(end - from))
         }
     };
-    let ascii = work.ascii && handle.params.ascii;
+    let ascii = work.ascii;
     let job = StreamSend {
         source: work.source,
         offset,
@@ -338,7 +338,7 @@ mod tests {
     }
 
     fn spec(offset: u64, length: Option<u64>, done: &[Range<u64>]) -> SendSpec {
-        SendSpec { path: Vec::new(), offset, length, done: done.to_vec(), performance_interval: None }
+        SendSpec { path: Vec::new(), ascii: false, offset, length, done: done.to_vec(), performance_interval: None }
     }
 
     fn part(spec: &SendSpec, size: u64) -> (u64, u64, Vec<Range<u64>>) {

@@ -314,12 +314,13 @@ pub fn extended(parallelism: u16) -> DataParams {
 }
 
 pub fn send(path: &str) -> SendSpec {
-    SendSpec { path: path.into(), offset: 0, length: None, done: Vec::new(), performance_interval: None }
+    SendSpec { path: path.into(), ascii: false, offset: 0, length: None, done: Vec::new(), performance_interval: None }
 }
 
 pub fn receive(path: &str) -> ReceiveSpec {
     ReceiveSpec {
         path: path.into(),
+        ascii: false,
         write: WriteKind::Replace,
         expected_size: None,
         expected_checksum: None,

@@ -97,7 +97,7 @@ pub(super) fn status(session: &Session, config: &ServerConfig, running: Option<(
     if let Some(account) = session.account() {
         answer.push(format!("Logged in as {}", account.user));
     }
-    let kind = if session.params.ascii { "ASCII" } else { "Image" };
+    let kind = if session.ascii { "ASCII" } else { "Image" };
     let mode = if session.params.mode == Mode::Extended { "Extended block" } else { "Stream" };
     answer.push(format!("TYPE: {kind}; STRU: File; MODE: {mode}; Parallelism: {}", session.params.parallelism));
     if let Some((verb, moved)) = running {

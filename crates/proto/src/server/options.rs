@@ -95,8 +95,8 @@ fn mlsr(session: &mut Session, options: MlsrOptions) {
 
 /// TYPE (RFC 959 §3.1.1).
 pub(super) fn transfer_type(session: &mut Session, kind: TransferType) -> Step {
-    session.params.ascii = kind == TransferType::Ascii;
-    Step::Answer(Answer::line(200, if session.params.ascii { "Type set to A." } else { "Type set to I." }))
+    session.ascii = kind == TransferType::Ascii;
+    Step::Answer(Answer::line(200, if session.ascii { "Type set to A." } else { "Type set to I." }))
 }
 
 /// MODE (RFC 959 §3.4, GFD.20 §3.2).

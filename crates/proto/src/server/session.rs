@@ -16,6 +16,8 @@ pub(super) struct Session {
     pub(super) failures: u32,
     /// Working directory, absolute.
     pub(super) cwd: Vec<u8>,
+    /// TYPE A is in force. It belongs to a transfer, not to its connection: everyday clients send TYPE after PASV.
+    pub(super) ascii: bool,
     /// What the next PASV or PORT freezes.
     pub(super) params: DataParams,
     /// Stripe layout, and the block size to use when it is Blocked.
@@ -143,7 +145,8 @@ impl Session {
             failures: 0,
             cwd: b"/".to_vec(),
             // TYPE A, MODE S: RFC 959 §5.1.
-            params: DataParams { ascii: true, ..DataParams::default() },
+            ascii: true,
+            params: DataParams::default(),
             layout: LayoutKind::Blocked,
             block_size: 1 << 20,
             data: DataHandle::None,

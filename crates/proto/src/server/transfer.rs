@@ -60,6 +60,7 @@ pub(super) fn send(session: &mut Session, path: &[u8], part: Part) -> Transfer {
         direction: Direction::Sending,
         what: What::Send(SendSpec {
             path: session.resolve(path),
+            ascii: session.ascii,
             offset: part.offset,
             length: part.length,
             done: once.restart.unwrap_or_default(),
@@ -111,6 +112,7 @@ pub(super) fn receive(
     let write = write_kind(store, once.restart, stream).ok_or_else(|| Answer::line(501, "Offset out of range."))?;
     let spec = ReceiveSpec {
         path: session.resolve(path),
+        ascii: session.ascii,
         write,
         expected_size: once.size,
         expected_checksum: once.checksum,

@@ -4,7 +4,7 @@ use super::*;
 use crate::op::{DataParams, Family, Mode};
 
 fn params() -> DataParams {
-    DataParams { ascii: true, ..DataParams::default() }
+    DataParams::default()
 }
 
 fn passive(striped: bool, family: Option<Family>) -> Op {

@@ -17,7 +17,19 @@ fn frozen(peer: &mut Peer) -> DataParams {
 #[test]
 fn defaults_of_a_fresh_login_are_type_a_mode_s_one_channel() {
     let mut peer = Peer::logged_in();
-    assert_eq!(frozen(&mut peer), DataParams { ascii: true, ..DataParams::default() });
+    assert_eq!(frozen(&mut peer), DataParams::default());
+}
+
+#[test]
+fn the_type_of_a_transfer_is_the_one_in_force_at_its_command() {
+    for (line, expected) in [("TYPE I", false), ("TYPE A", true)] {
+        let mut peer = Peer::logged_in();
+        peer.passive();
+        peer.send(line);
+        peer.send("RETR /f");
+        let (_, Op::Send(spec)) = peer.op() else { panic!("a send") };
+        assert_eq!(spec.ascii, expected, "curl sends TYPE between EPSV and RETR");
+    }
 }
 
 #[test]
@@ -34,7 +46,7 @@ fn type_mode_and_stru_answer_and_count() {
         assert_eq!(peer.send(line), format!("{reply}\r\n"));
     }
     let params = frozen(&mut peer);
-    assert_eq!((params.ascii, params.mode), (false, Mode::Extended));
+    assert_eq!(params.mode, Mode::Extended);
 }
 
 #[test]
@@ -150,6 +162,7 @@ fn opts_retr_markers_reach_the_sender() {
     let (_, op) = peer.op();
     let expected = SendSpec {
         path: b"/f".to_vec(),
+        ascii: true,
         offset: 0,
         length: None,
         done: vec![],

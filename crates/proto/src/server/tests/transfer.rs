@@ -4,12 +4,13 @@ use super::*;
 use crate::op::{ReceiveSpec, SendSpec, WriteKind};
 
 fn send_of(path: &str) -> SendSpec {
-    SendSpec { path: path.into(), offset: 0, length: None, done: vec![], performance_interval: None }
+    SendSpec { path: path.into(), ascii: true, offset: 0, length: None, done: vec![], performance_interval: None }
 }
 
 fn receive_of(path: &str, write: WriteKind) -> ReceiveSpec {
     ReceiveSpec {
         path: path.into(),
+        ascii: true,
         write,
         expected_size: None,
         expected_checksum: None,
