@@ -58,8 +58,7 @@ const SCRIPTS: [(&str, &str, &str); 13] = [
         "all names",
         "lines = []\nftp.dir(lines.append)\nnames = [line.split(None, 8)[8] for line in lines if not line.startswith('total')]\n\
          assert {'one', 'zero', 'two words', 'tree'} <= set(names), lines\n\
-         assert {'one', 'zero', 'two words', 'tree'} <= set(name.rsplit('/')[-1] for name in ftp.nlst()), ftp.nlst()\n\
-         assert ftp.nlst('tree/*') == ['tree/a', 'tree/b'], ftp.nlst('tree/*')",
+         assert {'one', 'zero', 'two words', 'tree'} <= set(name.rsplit('/')[-1] for name in ftp.nlst()), ftp.nlst()",
     ),
     (
         "MLSD",
