@@ -69,13 +69,14 @@ fn compare(options: &Options) -> Outcome<bool> {
             done.failures.push(format!("{}: {error}", section.name()));
         }
         println!("{}", report::section(&done));
+        if options.write {
+            // At once, so that what ends the run later costs only its own section.
+            page::update(&page_file(), &machine, &done)?;
+        }
         measured.push(done);
     }
     if let Some(file) = &options.json {
         std::fs::write(file, report::json(&machine, &measured)?)?;
-    }
-    if options.write {
-        page::update(&page_file(), &machine, &measured)?;
     }
     let failures: Vec<&String> = measured.iter().flat_map(|done| &done.failures).collect();
     failures.iter().for_each(|failure| eprintln!("bench: not measured: {failure}"));

@@ -12,8 +12,10 @@ const HEAD: &str = "\
 
 Written by `cargo xtask bench --write`; `--json FILE` keeps every sample. Contenders take turns in one run, after a round
 to warm up in which memory is observed; a claim is the median of the ratios of the rounds, and the other figures are
-there for orientation. All servers run in anonymous mode and handle data as `nobody`. Time is that of the whole command,
-from its start to its exit. Processor time is user and system time of the client and of both servers' process trees.
+there for orientation. Rows of one table compare with each other, not with those of another: the machine is shared, and
+its load changes. All servers run in anonymous mode and handle data as `nobody`. Time is that of the whole command, from
+its start to its exit. Processor time is user and system time of the client and of both servers' process trees. Where
+whimbrel is slower than a peer, the verdict says **behind**.
 ";
 
 /// How a section's text begins; it ends at the next.
@@ -21,15 +23,14 @@ fn marker(section: Section) -> String {
     format!("<!-- section {} -->\n", section.name())
 }
 
-/// Puts what was measured into the page.
-pub fn update(file: &Path, machine: &Machine, measured: &[Measured]) -> Outcome<()> {
+/// Puts a section into the page, unless nothing of it could be measured.
+pub fn update(file: &Path, machine: &Machine, done: &Measured) -> Outcome<()> {
+    if done.cases.is_empty() {
+        return Ok(());
+    }
     let old = fs::read_to_string(file).unwrap_or_default();
-    let new: Vec<(Section, String)> = measured
-        .iter()
-        .filter(|done| !done.cases.is_empty())
-        .map(|done| (done.section, format!("{}\n{machine}\n", report::section(done))))
-        .collect();
-    Ok(fs::write(file, merge(&old, &new))?)
+    let text = format!("{}\n{machine}\n", report::section(done));
+    Ok(fs::write(file, merge(&old, &[(done.section, text)]))?)
 }
 
 fn merge(old: &str, new: &[(Section, String)]) -> String {

@@ -15,25 +15,29 @@ fn heading(section: Section) -> (&'static str, &'static str) {
     match section {
         Section::Mem => (
             "Loopback, memory to memory",
-            "Third-party between two servers. Page state: devices, and a hot file on huge pages of tmpfs; nothing is written \
-             to storage. Every byte passes a read and a write.",
+            "\
+Third-party between two servers. Page state: devices, and a hot file on huge pages of tmpfs; nothing is written to
+storage. Every byte passes a read and a write.",
         ),
         Section::File => (
             "Loopback, file to file",
-            "Third-party, tmpfs with huge pages. Page state: source hot; the destination is removed before each copy, so \
-             its pages are allocated anew. The peers' client verifies nothing: its verified copy is `-fast` and then \
-             `CKSM MD5` at both ends at once.",
+            "\
+Third-party, tmpfs with huge pages. Page state: source hot; the destination is removed before each copy, so its pages
+are allocated anew. The peers' client verifies nothing: its verified copy is `-fast` and then `CKSM MD5` at both ends at
+once. Without a choice, whimbrel takes the fastest checksum that both ends have; \"MD5\" is like for like.",
         ),
         Section::Small => (
             "Lots of small files",
-            "Third-party on loopback, tmpfs with ordinary pages. Page state: source hot; destination an empty directory. \
-             `cp -r` on the same folders, without any network, takes the floor's place.",
+            "\
+Third-party on loopback, tmpfs with ordinary pages. Page state: source hot; destination an empty directory. `cp -r` on
+the same folders, without any network, takes the floor's place.",
         ),
         Section::Wan => (
             "Wide area, emulated",
-            "Client, source and destination on three hosts of the laboratory, every pair joined by such a path; \
-             `/dev/zero` to `/dev/null`. The floor is iperf3 with one stream, by its own figure: the transfer \
-             without set-up. Processor time is that of the programs, not of the links.",
+            "\
+Client, source and destination on three hosts of the laboratory, every pair joined by such a path (MTU 9000, a queue of
+one bandwidth-delay product); `/dev/zero` to `/dev/null`. The floor is iperf3 with one stream from source to
+destination, by its own figure: the transfer without set-up. Processor time is that of the programs, not of the links.",
         ),
     }
 }

@@ -1,0 +1,24 @@
+//! The comparison says by its exit status whether it could measure, never how the measurement came out.
+
+use std::fs;
+
+use whimbrel_testkit::peers::Tool;
+
+#[test]
+fn help_succeeds_and_a_wrong_command_line_is_told_apart_from_a_failure() {
+    let bench = || Tool::new(env!("CARGO_BIN_EXE_bench"));
+    assert!(bench().arg("--help").run_ok().stdout_text().contains("--only SECTIONS"));
+    let wrong = bench().args(["--only", "moon"]).run_failing();
+    assert_eq!(wrong.code(), Some(2));
+    assert!(wrong.stderr_text().contains("no such section: moon"), "{wrong}");
+}
+
+#[test]
+fn without_the_program_to_measure_it_fails_and_says_what_is_missing() {
+    let directory = tempfile::tempdir().expect("directory");
+    let alone = directory.path().join("bench");
+    fs::copy(env!("CARGO_BIN_EXE_bench"), &alone).expect("copied");
+    let run = Tool::new(&alone).args(["--quick", "--only", "mem"]).run_failing();
+    assert_eq!(run.code(), Some(1));
+    assert!(run.stderr_text().contains("build it first"), "{run}");
+}
