@@ -6,6 +6,8 @@ use std::net::{TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use whimbrel_dtn::client::end::End;
+use whimbrel_dtn::client::local::LocalOptions;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::remote::Remote;
 use whimbrel_dtn::client::target::{SessionOptions, Target};
@@ -94,6 +96,24 @@ fn unfriendly(mut stream: TcpStream) {
     }
 }
 
+/// Sends a listing line by line, refuses the next one at length, and answers at last.
+fn talkative(mut stream: TcpStream) {
+    stream.write_all(b"220 Hello\r\n").unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap_or(0) > 0 {
+        let parts: &[&str] = match line.trim_end() {
+            "MLSC /d" => &["250-Listing\r\n Type=file; a\r\n Type=fi", "le; b\r\n", "250 End\r\n"],
+            "MLSC /no" => &["550-GlobusError: v=1 c=PERMISSION_DENIED\r\n", "550-why\r\n550 End.\r\n"],
+            other => &[answer(other)],
+        };
+        for part in parts {
+            stream.write_all(part.as_bytes()).unwrap();
+        }
+        line.clear();
+    }
+}
+
 fn described(target: &Target) -> Outcome {
     block_on(async {
         let (mut remote, ops) = Remote::dial(target, &SessionOptions::default(), &[facts()]).await.expect("a session");
@@ -115,6 +135,24 @@ fn a_server_that_closes_on_commands_sent_ahead_is_asked_one_by_one() {
     block_on(async {
         let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
         assert_eq!(remote.run(facts()).await.expect("facts"), Outcome::Line(LINE.to_vec()));
+    });
+}
+
+#[test]
+fn listings_over_the_control_connection_come_whole_and_refusals_keep_their_cause() {
+    let target = serve(vec![talkative]);
+    block_on(async {
+        let mut end = End::open(Some(&target), &SessionOptions::default(), &LocalOptions::default()).await.unwrap();
+        let mut names = Vec::new();
+        let list = end.list(b"/d", false, async |batch| {
+            names.extend(batch.into_iter().map(|(object, _)| object.path));
+            Ok(())
+        });
+        list.await.unwrap();
+        assert_eq!(names, [b"a".to_vec(), b"b".to_vec()]);
+        let refused = end.list(b"/no", false, async |_| Ok(())).await.expect_err("refused");
+        assert_eq!(refused.code, FaultCode::PermissionDenied);
+        assert!(end.stat(b"/x", false).await.unwrap().is_some(), "the session goes on");
     });
 }
 
