@@ -39,9 +39,9 @@ impl Machine {
             commit: said_by(Command::new("git").args([
                 "-C",
                 env!("CARGO_MANIFEST_DIR"),
-                "rev-parse",
-                "--short",
-                "HEAD",
+                "describe",
+                "--always",
+                "--dirty",
             ])),
             url_copy: Tool::new(&programs.url_copy).arg("-version").run()?.stderr_text().trim().into(),
         })

@@ -101,7 +101,7 @@ fn ratios(case: &Results) -> String {
             comparison.peer.into(),
             format!("{:.2}", median(comparison.speed.iter().copied())),
             format!("{:.2} - {:.2}", range(f64::min, f64::INFINITY), range(f64::max, 0.0)),
-            format!("{:.2}", median(comparison.cpu.iter().copied())),
+            cpu_ratio(case, comparison),
             verdict(comparison).into(),
         ]);
     }
@@ -109,6 +109,11 @@ fn ratios(case: &Results) -> String {
     let (before, after) = case.load;
     let claim = if (pairs as u32) < CLAIM_ROUNDS { "; too few for a claim" } else { "" };
     format!("{}\nMedians of {pairs} pairs{claim}; load average {before:.1} before, {after:.1} after.\n", table(&lines))
+}
+
+/// Means nothing for a single byte, like the cost itself.
+fn cpu_ratio(case: &Results, comparison: &Comparison) -> String {
+    if case.bytes < 1 << 20 { "-".into() } else { format!("{:.2}", median(comparison.cpu.iter().copied())) }
 }
 
 fn verdict(comparison: &Comparison) -> &'static str {
