@@ -176,6 +176,11 @@ impl Run {
             }
         }
         assert!(self.machine.unsent() <= (1 << 21), "the output is bounded");
+        // What was aborted and is no longer awaited ended with the connection, and so did what was handed over behind it.
+        let is_aborted = self.running.front().is_some_and(|(id, _)| self.aborted.contains(id));
+        if is_aborted && self.machine.running_op().is_none() {
+            self.running.clear();
+        }
         assert_eq!(self.machine.running_op(), self.running.front().map(|(id, _)| *id));
     }
 

@@ -38,7 +38,8 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         5 => Outcome::Line(rest.to_vec()),
         6 => Outcome::Size(u64::MAX),
         7 => Outcome::Modified(rest.first().map_or(i64::MIN, |&b| i64::from(b) << 31), 999_999_999),
-        8 => Outcome::Directory(rest.to_vec()),
+        // The data side normalises paths: absolute, without NUL.
+        8 => Outcome::Directory([b"/", rest].concat().into_iter().filter(|&b| b != 0).collect()),
         9 => Outcome::Checksum(String::from_utf8_lossy(rest).into_owned()),
         10 => natural(op),
         _ => failed(rest),

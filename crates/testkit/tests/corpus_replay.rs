@@ -1,0 +1,56 @@
+//! Replays every kept fuzz input on the ordinary compiler: what once broke a promise must keep it for good.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::PathBuf;
+
+use whimbrel_testkit::fuzz::TARGETS;
+
+/// Most inputs, and most bytes, that one target may keep.
+const MAX_FILES: usize = 300;
+const MAX_BYTES: usize = 300 * 1024;
+
+fn fuzz_folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../fuzz")
+}
+
+/// The inputs of a target, by name.
+fn corpus(target: &str) -> Vec<(String, Vec<u8>)> {
+    let folder = fuzz_folder().join("corpus").join(target);
+    let entries = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
+    let paths = entries.map(|entry| entry.expect("the folder can be read").path());
+    let mut inputs: Vec<_> = paths.map(|path| (path.display().to_string(), fs::read(path).expect("a file"))).collect();
+    inputs.sort();
+    inputs
+}
+
+#[test]
+fn every_kept_input_keeps_every_promise() {
+    for (target, body) in TARGETS {
+        let inputs = corpus(target);
+        assert!(!inputs.is_empty(), "{target} has no corpus");
+        for (name, data) in inputs {
+            println!("{name}");
+            body(&data);
+        }
+    }
+}
+
+#[test]
+fn corpora_stay_small() {
+    for (target, _) in TARGETS {
+        let inputs = corpus(target);
+        let bytes: usize = inputs.iter().map(|(_, data)| data.len()).sum();
+        assert!(inputs.len() <= MAX_FILES && bytes <= MAX_BYTES, "{target}: {} files, {bytes} bytes", inputs.len());
+    }
+}
+
+#[test]
+fn programs_and_corpora_are_those_of_the_targets() {
+    let targets: BTreeSet<String> = TARGETS.iter().map(|(name, _)| (*name).to_owned()).collect();
+    for folder in ["fuzz_targets", "corpus"] {
+        let entries = fs::read_dir(fuzz_folder().join(folder)).unwrap();
+        let stems = entries.map(|entry| entry.unwrap().path().file_stem().unwrap().to_string_lossy().into_owned());
+        assert_eq!(stems.collect::<BTreeSet<_>>(), targets, "{folder}");
+    }
+}
