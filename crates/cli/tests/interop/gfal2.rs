@@ -1,6 +1,5 @@
 //! gfal2 (its GridFTP and file plugins, through the Python bindings) with our server.
 
-use std::fs;
 use std::time::Duration;
 
 use whimbrel_testkit::peers;
