@@ -392,7 +392,7 @@ mod tests {
                 shares.iter().for_each(|share| all.union_with(share));
                 assert_eq!(all, missing, "{layout:?} {nodes} {targets}");
                 assert_eq!(shares.iter().map(RangeSet::len).sum::<u64>(), missing.len());
-                assert!(shares.iter().all(|share| share.len() > 0), "{layout:?} {nodes} {targets}: {shares:?}");
+                assert!(shares.iter().all(|share| !share.is_empty()), "{layout:?} {nodes} {targets}: {shares:?}");
                 // An address gets the same bytes, however many nodes send there.
                 for target in 0..targets {
                     let mut got = RangeSet::new();
