@@ -133,8 +133,14 @@ impl Worker {
     }
 
     /// Whether the order can follow what is in the air without waiting.
+    ///
+    /// Behind a file that it refuses, a stock source sends the next one over the same connections, where the
+    /// destination takes it for the refused one. Ours closes the connections instead, so that nothing can be misplaced.
     fn fits(&self, route: &Route, job: &Job) -> bool {
         let Some((open, pair)) = &self.pair else { return false };
+        if job.work == Work::Copy && !pair.source.has("DCNONCE") {
+            return false;
+        }
         open == route && (job.work != Work::Copy || pair.wire.is_none_or(|wire| wire.reusable) && pair.wire.is_some())
     }
 
