@@ -125,6 +125,11 @@ impl DtnConfig {
         seconds(self.login_timeout, 120)
     }
 
+    /// Control connections at once.
+    pub fn max_connections(&self) -> usize {
+        self.max_connections.unwrap_or(1000)
+    }
+
     fn port_range(&self) -> Result<Option<(u16, u16)>, Fault> {
         let environment = std::env::var("GLOBUS_TCP_PORT_RANGE").ok();
         let Some(text) = self.data_ports.as_deref().or(environment.as_deref()) else {

@@ -66,7 +66,7 @@ impl Listeners {
         if let Some(listener) = self.metrics {
             tasks.spawn(metrics::serve(listener, server.clone()));
         }
-        let slots = Arc::new(Semaphore::new(server.config().max_connections.unwrap_or(1000)));
+        let slots = Arc::new(Semaphore::new(server.config().max_connections()));
         let mut acceptors = JoinSet::new();
         for listener in self.control {
             acceptors.spawn(accept(listener, server.clone(), slots.clone(), drain.clone()));
@@ -84,7 +84,7 @@ impl Listeners {
 }
 
 async fn all_free(slots: &Semaphore, server: &Server) {
-    let all = server.config().max_connections.unwrap_or(1000) as u32;
+    let all = server.config().max_connections() as u32;
     // Fails only on a closed semaphore, and nobody closes it.
     let _ = slots.acquire_many(all).await;
 }

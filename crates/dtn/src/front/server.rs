@@ -132,14 +132,10 @@ impl Server {
         };
         let account = match &user.account {
             Some(account) if rustix::process::geteuid().is_root() => Some(dataside::account(account)?),
-            _ => self.anonymous_account_or_own(),
+            // Data of a user without an account of their own: never root's.
+            _ => self.anonymous_account.clone(),
         };
         Ok(Some((user.name, account)))
-    }
-
-    /// Data of a user without an account of their own: never root's.
-    fn anonymous_account_or_own(&self) -> Option<Account> {
-        self.anonymous_account.clone()
     }
 }
 
