@@ -20,7 +20,7 @@ pub fn nightly() -> Result {
         ("tests", test::run_stages(None)),
         ("long tests", long_tests()),
         ("comparison", run_comparison(&[])),
-        ("fuzz, 5 minutes a target", fuzz::run_targets(Some("5"))),
+        ("fuzz, 5 minutes a target", fuzz::run_targets(&["+5"])),
     ];
     record(&results)?;
     match results.iter().find(|(_, result)| result.is_err()) {

@@ -20,7 +20,8 @@ cargo xtask COMMAND
   test [STAGE]    set up and run every test, or one stage: setup hygiene unit demo
   bench [ARG...]  compare with the peers, side by side, and write docs/reference/performance.md
   nightly         everything that is too long for `test`; results go to docs/reference/nightly.md
-  fuzz [MINUTES]  run every fuzz target for so long (needs a nightly compiler and cargo-fuzz)
+  fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
+                  (needs a nightly compiler and cargo-fuzz)
   docs            write the generated parts of docs/reference anew
   setup           install the system packages that demo, test and bench need";
 
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         ["test", stage] => test::run_stages(Some(stage)),
         ["bench", ref rest @ ..] => bench::run_comparison(rest),
         ["nightly"] => bench::nightly(),
-        ["fuzz", ref rest @ ..] => fuzz::run_targets(rest.first().copied()),
+        ["fuzz", ref rest @ ..] => fuzz::run_targets(rest),
         ["docs"] => docs::write(),
         ["setup"] => setup::run_command(),
         _ => Err(HELP.to_owned()),
