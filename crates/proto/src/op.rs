@@ -125,6 +125,64 @@ pub enum Op {
         /// New size, bytes.
         size: u64,
     },
+    /// Make or find the unfinished file that chunks are written to (SITE CHUNK OPEN); answers [`Outcome::Chunked`].
+    OpenChunked(ChunkedFile),
+    /// Record leaves as proven, durably (SITE CHUNK KEEP).
+    KeepLeaves {
+        /// Final name.
+        path: Vec<u8>,
+        /// From [`Outcome::Chunked`].
+        session: Vec<u8>,
+        /// What was proven.
+        leaves: Vec<Leaf>,
+    },
+    /// Give a wholly proven file its name (SITE CHUNK COMMIT).
+    CommitChunked {
+        /// Final name.
+        path: Vec<u8>,
+        /// From [`Outcome::Chunked`].
+        session: Vec<u8>,
+        /// Modification time to set: seconds and nanoseconds.
+        modified: Option<(i64, u32)>,
+    },
+    /// Throw an unfinished file away (SITE CHUNK DROP).
+    DropChunked {
+        /// Final name.
+        path: Vec<u8>,
+        /// From [`Outcome::Chunked`].
+        session: Vec<u8>,
+    },
+}
+
+/// Leaves of a transfer: what the digests in its final reply cover (SITE LEAVES).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LeafSpec {
+    /// Bytes of a leaf; leaf `i` begins at `i * size` of the file. At least 1.
+    pub size: u64,
+    /// Algorithm name, upper case.
+    pub algorithm: String,
+}
+
+/// One leaf and its digest.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leaf {
+    /// Offsets in the file, end exclusive.
+    pub range: Range<u64>,
+    /// Lower-case hexadecimal digest.
+    pub digest: String,
+}
+
+/// A file that is written in chunks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChunkedFile {
+    /// Final name.
+    pub path: Vec<u8>,
+    /// Size of the source, bytes.
+    pub size: u64,
+    /// Modification time of the source, seconds and nanoseconds: with the size, its version.
+    pub modified: Option<(i64, u32)>,
+    /// How it is proven.
+    pub leaves: LeafSpec,
 }
 
 /// Address family of a data connection (RFC 2428 §2).
@@ -208,6 +266,8 @@ pub struct SendSpec {
     pub done: Vec<Range<u64>>,
     /// Interval of [`Notice::Performance`]; `None`: none are wanted.
     pub performance_interval: Option<Duration>,
+    /// Digests of what is sent; `None`: none are wanted.
+    pub leaves: Option<LeafSpec>,
 }
 
 /// What to receive.
@@ -229,6 +289,8 @@ pub struct ReceiveSpec {
     pub performance_interval: Option<Duration>,
     /// Interval of [`Notice::Ranges`]; `None`: none are wanted.
     pub range_interval: Option<Duration>,
+    /// Digests of what is stored, read back; `None`: none are wanted.
+    pub leaves: Option<LeafSpec>,
 }
 
 /// What a receive does to an existing file.
@@ -250,6 +312,13 @@ pub enum WriteKind {
     Append,
     /// STOU: under a new name near the given one; [`Notice::Opened`] tells it.
     Unique,
+    /// ESTO C: added to every block offset, into the unfinished file of a session; not committed.
+    Chunk {
+        /// Bytes.
+        offset: u64,
+        /// From [`Outcome::Chunked`].
+        session: Vec<u8>,
+    },
 }
 
 /// Which listing.
@@ -327,6 +396,15 @@ pub enum Outcome {
     Transferred {
         /// Bytes moved in this transfer.
         bytes: u64,
+        /// Digests of the leaves moved, ascending; empty when none were wanted.
+        leaves: Vec<Leaf>,
+    },
+    /// A file may be written in chunks.
+    Chunked {
+        /// For every operation on it; opaque.
+        session: Vec<u8>,
+        /// Leaves that need not be sent again, ascending.
+        verified: Vec<Leaf>,
     },
     /// One formatted line without line end.
     Line(Vec<u8>),

@@ -95,7 +95,7 @@ impl Connection {
             "ranges" => self.notice(Notice::Ranges(rest.split(',').map(range).collect())),
             "listening" => self.finish(Outcome::Listening(rest.split(' ').map(address).collect())),
             "done" => self.finish(Outcome::Done),
-            "transferred" => self.finish(Outcome::Transferred { bytes: 0 }),
+            "transferred" => self.finish(Outcome::Transferred { bytes: 0, leaves: Vec::new() }),
             "size" => self.finish(Outcome::Size(number())),
             "checksum" => self.finish(Outcome::Checksum(rest.into())),
             "modified" => self.finish(Outcome::Modified(rest.parse().expect("seconds"), 0)),

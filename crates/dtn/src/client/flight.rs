@@ -227,6 +227,7 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
         Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
         Work::SetAttributes => attribute_orders(job, false),
+        Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
     }
 }
 
@@ -247,6 +248,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         length,
         done: done.clone(),
         performance_interval: None,
+        leaves: None,
     };
     let write = match &window {
         Some(range) => WriteKind::Adjusted { offset: range.start },
@@ -262,6 +264,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
+        leaves: None,
     };
     let mut orders = vec![
         Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },

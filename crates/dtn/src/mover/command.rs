@@ -17,6 +17,7 @@ pub fn changes(op: &Op) -> bool {
         Op::Receive(_) | Op::MakeDirectory(_) | Op::RemoveDirectory(_) | Op::Delete(_) => true,
         Op::DeleteTree(_) | Op::Rename { .. } | Op::SetModified { .. } | Op::SetMode { .. } => true,
         Op::SetGroup { .. } | Op::Symlink { .. } | Op::Truncate { .. } => true,
+        Op::OpenChunked(_) | Op::KeepLeaves { .. } | Op::CommitChunked { .. } | Op::DropChunked { .. } => true,
         Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::Send(_) => false,
         Op::SendListing(_) | Op::Listing(_) | Op::Facts { .. } | Op::Size(_) => false,
         Op::Modified(_) | Op::EnterDirectory(_) | Op::Exists(_) | Op::Checksum { .. } => false,

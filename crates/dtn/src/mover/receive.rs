@@ -75,7 +75,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     }
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
-    Ok(Some(Outcome::Transferred { bytes }))
+    Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new() }))
 }
 
 /// What could only fail at the end is refused before anything is moved.
@@ -99,7 +99,7 @@ pub fn commit(
     cancel: &Cancel,
 ) -> Result<Outcome, Problem> {
     complete(node, spec, session, None, receipts, cancel)?;
-    Ok(Outcome::Transferred { bytes })
+    Ok(Outcome::Transferred { bytes, leaves: Vec::new() })
 }
 
 /// Verifies, sets attributes, gives the file its name.
@@ -184,6 +184,7 @@ impl File {
             WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
             WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
             WriteKind::Adjusted { .. } | WriteKind::Append => (Disposition::Update, None),
+            WriteKind::Chunk { .. } => return Err(Fault::new(FaultCode::NotSupported, "receive a chunk")),
         };
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
@@ -203,7 +204,7 @@ impl File {
 
     fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
         let (origin, start) = match &spec.write {
-            WriteKind::Adjusted { offset } => (check_offset(*offset)?, *offset),
+            WriteKind::Adjusted { offset } | WriteKind::Chunk { offset, .. } => (check_offset(*offset)?, *offset),
             WriteKind::Restart { done } => (0, done.first().map_or(Ok(0), |range| check_offset(range.end))?),
             WriteKind::Replace | WriteKind::Unique | WriteKind::Append => (0, 0),
         };
@@ -217,7 +218,7 @@ impl File {
             WriteKind::Append => "APPE",
             _ => "STOR",
         };
-        let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes());
+        let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes(), expected(spec));
         let result = self.fill_over_handle(task, spec, &mut transfer);
         let bytes = transfer.progress.bytes();
         task.session.release(Way::In, result.is_ok(), bytes);
@@ -332,6 +333,15 @@ impl File {
         transfer.used(handle);
         Ok(())
     }
+}
+
+/// Bytes that are to come, where they were announced.
+fn expected(spec: &ReceiveSpec) -> Option<u64> {
+    let done = match &spec.write {
+        WriteKind::Restart { done } => done.iter().map(|range| range.end.saturating_sub(range.start)).sum(),
+        _ => 0,
+    };
+    spec.expected_size.map(|size| size.saturating_sub(done))
 }
 
 /// What became durable since the last call.

@@ -45,7 +45,7 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let before = reader.opened()?;
     let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: spec.ascii };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
-    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());
+    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
     transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))
 }
 
@@ -61,7 +61,7 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
         ListForm::Facts => "MLSD",
         ListForm::FactsRecursive => "MLSR",
     };
-    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes());
+    let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), None);
     transmit(task, &work, transfer, None, |_| Ok(()))
 }
 
@@ -144,7 +144,7 @@ fn transmit(
     task.session.release(Way::Out, sent.is_ok(), bytes);
     let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
     transfer.end(task, if result.is_ok() { 226 } else { 500 });
-    result.map(|()| Outcome::Transferred { bytes })
+    result.map(|()| Outcome::Transferred { bytes, leaves: Vec::new() })
 }
 
 fn over_handle(task: &mut Task<'_>, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
@@ -181,6 +181,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
         flow: transfer.flow(task),
     };
     let result = mode_s::send(&job, &mut channel);
+    task.node.stats.channel(&channel);
     if result.is_err() {
         // A plain close would look like a complete file: reset instead.
         let _ = SockRef::from(&channel.as_fd()).set_linger(Some(std::time::Duration::ZERO));

@@ -79,7 +79,7 @@ impl Answer {
     #[track_caller]
     pub fn bytes(self) -> u64 {
         match self.done() {
-            Outcome::Transferred { bytes } => bytes,
+            Outcome::Transferred { bytes, .. } => bytes,
             other => panic!("{other:?}"),
         }
     }
@@ -314,7 +314,15 @@ pub fn extended(parallelism: u16) -> DataParams {
 }
 
 pub fn send(path: &str) -> SendSpec {
-    SendSpec { path: path.into(), ascii: false, offset: 0, length: None, done: Vec::new(), performance_interval: None }
+    SendSpec {
+        path: path.into(),
+        ascii: false,
+        offset: 0,
+        length: None,
+        done: Vec::new(),
+        performance_interval: None,
+        leaves: None,
+    }
 }
 
 pub fn receive(path: &str) -> ReceiveSpec {
@@ -327,6 +335,7 @@ pub fn receive(path: &str) -> ReceiveSpec {
         modified: None,
         performance_interval: None,
         range_interval: None,
+        leaves: None,
     }
 }
 

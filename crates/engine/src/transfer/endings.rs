@@ -121,6 +121,8 @@ impl TransferMachine {
                 (Outcome::Linked, 0)
             }
             Work::SetAttributes => (Outcome::AttributesSet, 0),
+            // Not given out yet.
+            Work::Open { .. } | Work::Chunk { .. } | Work::Commit => return,
         };
         self.report(Event::ItemDone { item, outcome, bytes, verification: verified.clone(), attempts, seconds });
         if let (Work::MakeDirectory, Some(directory)) = (work, self.directory_of(id)) {

@@ -24,6 +24,8 @@ impl TransferMachine {
             Input::ItemCompared { attempt, equal } => self.compared(now, attempt, equal),
             Input::ItemFailed { attempt, fault, received } => self.failed(now, attempt, fault, &received),
             Input::Cancel => self.cancel(),
+            // Answers to work that is not given out yet.
+            Input::ItemOpened { .. } | Input::ItemWhole { .. } | Input::ChunkDone { .. } => {}
             Input::Tick => {}
         }
     }

@@ -1,5 +1,7 @@
 //! What goes into the machine and what comes out.
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use crate::events::Event;
@@ -38,6 +40,18 @@ pub enum Work {
     },
     /// Set the item's attributes.
     SetAttributes,
+    /// Make or find the unfinished copy of a file that is moved in chunks; answer with [`Input::ItemOpened`].
+    Open {
+        /// Bytes of a leaf.
+        leaf: u64,
+    },
+    /// Move and prove one part of an opened file; answer with [`Input::ChunkDone`]. Any number at once on any sessions.
+    Chunk {
+        /// Offsets in the file; leaves that lie in it are whole.
+        part: Range<u64>,
+    },
+    /// Every part is proven: set attributes and give the final name; answer with [`Input::ItemDone`].
+    Commit,
 }
 
 /// One order to a session.
@@ -114,6 +128,31 @@ pub enum Input {
         bytes: u64,
         /// Whether the copy was verified.
         verified: Verification,
+    },
+    /// An unfinished copy is ready for chunks.
+    ItemOpened {
+        /// Which.
+        attempt: Attempt,
+        /// What is proven there already, offsets in the file.
+        verified: RangeSet,
+    },
+    /// These ends cannot move the file in chunks: copy it whole.
+    ItemWhole {
+        /// Which.
+        attempt: Attempt,
+    },
+    /// A chunk has moved and its leaves were compared.
+    ChunkDone {
+        /// Which.
+        attempt: Attempt,
+        /// Payload bytes moved by this attempt.
+        bytes: u64,
+        /// Leaves that are proven (without proof: what was stored).
+        verified: RangeSet,
+        /// Leaves whose digests differ: to be moved again.
+        wrong: RangeSet,
+        /// How.
+        verification: Verification,
     },
     /// The checksums of both sides were compared.
     ItemCompared {

@@ -65,6 +65,7 @@ pub(super) fn send(session: &mut Session, path: &[u8], part: Part) -> Transfer {
             length: part.length,
             done: once.restart.unwrap_or_default(),
             performance_interval: session.markers.sending,
+            leaves: None,
         }),
     }
 }
@@ -119,6 +120,7 @@ pub(super) fn receive(
         modified: once.modified,
         performance_interval: session.markers.performance,
         range_interval: session.markers.ranges,
+        leaves: None,
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
 }

@@ -32,7 +32,7 @@ pub(super) fn outcome(
         Answer::Plain | Answer::Lines => Some(Outcome::Done),
         Answer::Directory => Some(Outcome::Directory(subject.to_vec())),
         // The amount is known from markers and listings, never from this reply.
-        Answer::Transfer => Some(Outcome::Transferred { bytes: 0 }),
+        Answer::Transfer => Some(Outcome::Transferred { bytes: 0, leaves: Vec::new() }),
         Answer::Passive => passive(reply, peer).map(Outcome::Listening),
         Answer::Facts => reply.middle_lines().first().cloned().map(Outcome::Line),
         Answer::Size => number(reply).map(Outcome::Size),

@@ -89,8 +89,7 @@ impl Remote {
         }
         self.nonce_accepted = false;
         if let Some(nonce) = params.nonce {
-            let hex: String = nonce.iter().map(|byte| format!("{byte:02x}")).collect();
-            lines.push(line(&format!("SITE DCNONCE {hex}"), b"", Step::Nonce, "set nonce"));
+            lines.push(line(&format!("SITE DCNONCE {}", hex(&nonce)), b"", Step::Nonce, "set nonce"));
         }
         lines
     }
@@ -182,6 +181,7 @@ impl Remote {
             WriteKind::Adjusted { offset } => format!("ESTO A {offset}"),
             WriteKind::Append => "APPE".to_owned(),
             WriteKind::Unique => "STOU".to_owned(),
+            WriteKind::Chunk { offset, session } => format!("ESTO C {},{offset}", hex(session)),
         };
         lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "store"));
         lines
@@ -236,4 +236,8 @@ fn list(spec: &ListSpec, answer: Answer) -> Line {
 
 fn is_v4(ip: IpAddr) -> bool {
     ip.to_canonical().is_ipv4()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

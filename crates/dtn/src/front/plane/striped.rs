@@ -162,9 +162,9 @@ impl Running {
                 self.failed.get_or_insert(failure);
             }
             Outcome::Listening(addresses) => drop(self.addresses.insert(tag, addresses)),
-            Outcome::Transferred { bytes } => {
+            Outcome::Transferred { bytes, .. } => {
                 self.bytes += bytes;
-                self.done = Some(Outcome::Transferred { bytes: self.bytes });
+                self.done = Some(Outcome::Transferred { bytes: self.bytes, leaves: Vec::new() });
             }
             other => self.done = Some(other),
         }
@@ -223,6 +223,7 @@ mod tests {
             modified: None,
             performance_interval: None,
             range_interval: None,
+            leaves: None,
         }
     }
 
@@ -257,8 +258,8 @@ mod tests {
         assert!(running.absorb(1, received(10)).is_empty());
         let steps = running.absorb(0, received(5));
         assert!(matches!(&steps[..], [Progress::Commit { node: 0, receipts, bytes: 15, .. }] if receipts.len() == 2));
-        let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15 }));
-        assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15 })]));
+        let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new() }));
+        assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new() })]));
     }
 
     #[test]

@@ -126,7 +126,7 @@ fn a_nonce_is_frozen_into_the_handle() {
 fn receive(peer: &mut Peer) -> ReceiveSpec {
     peer.send("STOR /f");
     let (id, op) = peer.op();
-    peer.finish(id, Outcome::Transferred { bytes: 0 });
+    peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new() });
     match op {
         Op::Receive(spec) => spec,
         other => panic!("{other:?}"),
@@ -167,6 +167,7 @@ fn opts_retr_markers_reach_the_sender() {
         length: None,
         done: vec![],
         performance_interval: Some(Duration::from_secs(3)),
+        leaves: None,
     };
     assert_eq!(op, Op::Send(expected));
 }

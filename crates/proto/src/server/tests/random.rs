@@ -93,7 +93,7 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
     match op {
         _ if choice.is_multiple_of(4) => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
         Op::Passive { .. } => listening("10.0.0.1:2000"),
-        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5 },
+        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(0, 0),

@@ -89,6 +89,15 @@ pub(super) fn check_op(op: &Op) {
         Op::SetGroup { path, .. } | Op::Truncate { path, .. } | Op::Symlink { link: path, .. } => check_path(path),
         Op::Active { targets, params } => assert!(!targets.is_empty() && params.parallelism > 0),
         Op::Passive { params, .. } => assert!(params.parallelism > 0),
+        Op::OpenChunked(file) => {
+            check_path(&file.path);
+            assert!(file.leaves.size > 0);
+        }
+        Op::KeepLeaves { path, leaves, .. } => {
+            check_path(path);
+            assert!(leaves.iter().all(|leaf| leaf.range.start < leaf.range.end));
+        }
+        Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
         Op::CloseData => {}
     }
 }
