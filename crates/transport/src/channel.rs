@@ -3,9 +3,12 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use std::time::Duration;
 
 use whimbrel_sys::poll::PollFlags;
+
+use crate::watch::{ChannelWatch, Watched};
 
 /// One open data connection, non-blocking.
 ///
@@ -64,6 +67,24 @@ pub trait DataChannel: Send {
 
     /// Counters as of now.
     fn stats(&self) -> ChannelStats;
+
+    /// What other threads may look at while the channel is in use; `None` where there is nothing to see.
+    fn watched(&self) -> Option<Arc<dyn Watched>> {
+        None
+    }
+
+    /// A look at this channel for one transfer, whose bytes are counted from now.
+    fn watch(&self) -> Option<ChannelWatch> {
+        let watched = self.watched()?;
+        let carried = self.carried();
+        Some(ChannelWatch::new(&watched, self.peer_addr(), carried))
+    }
+
+    /// Bytes sent and received, headers included, without asking the system.
+    fn carried(&self) -> u64 {
+        let stats = self.stats();
+        stats.bytes_sent + stats.bytes_received
+    }
 }
 
 /// Counters of one data channel since it was opened.

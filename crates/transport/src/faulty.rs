@@ -3,11 +3,13 @@
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
 
 use whimbrel_engine::Fault;
 use whimbrel_sys::poll::PollFlags;
 
 use crate::channel::{ChannelStats, DataChannel};
+use crate::watch::Watched;
 
 /// What goes wrong, counted in bytes through the channel in either direction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -112,6 +114,10 @@ impl DataChannel for FaultyChannel {
 
     fn stats(&self) -> ChannelStats {
         self.inner.stats()
+    }
+
+    fn watched(&self) -> Option<Arc<dyn Watched>> {
+        self.inner.watched()
     }
 }
 

@@ -17,6 +17,7 @@ pub mod pool;
 pub mod progress;
 pub mod rate;
 pub mod tcp;
+pub mod watch;
 
 pub use block::{BlockSink, BlockSource};
 pub use cancel::Cancel;
@@ -25,3 +26,4 @@ pub use flow::{Flow, StallPolicy};
 pub use pool::{Pool, PoolLimits};
 pub use progress::Progress;
 pub use rate::RateLimit;
+pub use watch::{ChannelWatch, Watched};

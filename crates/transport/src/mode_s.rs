@@ -130,6 +130,7 @@ struct Line<'a, 'c> {
 
 impl<'a, 'c> Line<'a, 'c> {
     fn new(flow: Flow<'a>, channel: &'c mut dyn DataChannel, op: &'static str) -> Self {
+        flow.progress.uses(channel);
         Self { flow, channel, op, moved: 0, stall: StallWatch::new(flow.stall, Instant::now(), 0) }
     }
 

@@ -1,19 +1,27 @@
 //! What a running transfer has done so far, for markers and displays in other threads.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::RangeSet;
 
+use crate::channel::DataChannel;
+use crate::watch::ChannelWatch;
+
 /// Bytes moved and where they lie, in offsets of the file at this side.
 ///
 /// Written by the transfer's threads, read by whoever makes 111 and 112 markers.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Progress {
     bytes: AtomicU64,
     log: Mutex<Log>,
+    channels: Mutex<Vec<ChannelWatch>>,
 }
+
+/// Channels after which closed ones are looked for before one more is remembered.
+const CHANNELS_KEPT: usize = 64;
 
 #[derive(Debug, Default)]
 struct Log {
@@ -57,8 +65,34 @@ impl Progress {
         self.bytes.fetch_add(count, Ordering::Relaxed);
     }
 
+    /// Remembers a channel that the transfer uses from now on.
+    pub(crate) fn uses(&self, channel: &dyn DataChannel) {
+        let Some(watch) = channel.watch() else { return };
+        let mut channels = self.lock_channels();
+        if channels.len() % CHANNELS_KEPT == CHANNELS_KEPT - 1 {
+            // Strangers come and go while a listener is open.
+            channels.retain(ChannelWatch::is_open);
+        }
+        channels.push(watch);
+    }
+
+    /// The channels used so far that are still open, in the order in which they came.
+    pub fn channels(&self) -> Vec<ChannelWatch> {
+        self.lock_channels().iter().filter(|channel| channel.is_open()).cloned().collect()
+    }
+
+    fn lock_channels(&self) -> MutexGuard<'_, Vec<ChannelWatch>> {
+        self.channels.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Log> {
         self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl fmt::Debug for Progress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Progress").field("bytes", &self.bytes()).field("ranges", &self.lock().all).finish()
     }
 }
 

@@ -108,6 +108,7 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     let mut shares: Vec<Vec<Lane<'_>>> = (0..threads).map(|_| Vec::new()).collect();
     for (i, connection) in connections.iter_mut().enumerate() {
         let end = job.end_header(i == 0, eods);
+        job.flow.progress.uses(connection.channel());
         shares[i % threads].push(Lane::new(connection, end, job.nonce));
     }
     if threads > 1 {

@@ -11,6 +11,8 @@ pub use ports::PortRange;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use whimbrel_engine::Fault;
@@ -18,6 +20,7 @@ use whimbrel_sys::socket;
 use whimbrel_sys::tcp_info::{TcpInfo, tcp_info};
 
 use crate::channel::{ChannelStats, DataChannel};
+use crate::watch::Watched;
 
 /// How TCP data channels are tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,11 +81,42 @@ impl ChannelOptions {
 /// One TCP connection as a data channel.
 #[derive(Debug)]
 pub struct TcpChannel {
-    stream: TcpStream,
+    socket: Arc<Socket>,
     peer: SocketAddr,
     local: SocketAddr,
-    sent: u64,
-    received: u64,
+}
+
+/// What the channel shares with those who watch it; watchers hold it for a moment only, for its last owner closes it.
+#[derive(Debug)]
+struct Socket {
+    stream: TcpStream,
+    sent: AtomicU64,
+    received: AtomicU64,
+    /// Segments sent again that have been counted somewhere.
+    told: AtomicU64,
+}
+
+impl Socket {
+    fn tcp_info(&self) -> TcpInfo {
+        tcp_info(&self.stream).unwrap_or_default()
+    }
+}
+
+impl Watched for Socket {
+    fn stats(&self) -> ChannelStats {
+        let info = self.tcp_info();
+        ChannelStats {
+            bytes_sent: self.sent.load(Relaxed),
+            bytes_received: self.received.load(Relaxed),
+            retransmits: u64::from(info.retransmits),
+            rtt: info.rtt,
+            window: u64::from(info.cwnd) * u64::from(info.send_mss),
+        }
+    }
+
+    fn untold(&self, retransmits: u64) -> u64 {
+        retransmits.saturating_sub(self.told.fetch_max(retransmits, Relaxed))
+    }
 }
 
 impl TcpChannel {
@@ -93,12 +127,13 @@ impl TcpChannel {
             Ok((canonical(stream.peer_addr()?), canonical(stream.local_addr()?)))
         };
         let (peer, local) = prepare().map_err(|error| Fault::from_io(error, "open data channel"))?;
-        Ok(Self { stream, peer, local, sent: 0, received: 0 })
+        let [sent, received, told] = [0; 3].map(AtomicU64::new);
+        Ok(Self { socket: Arc::new(Socket { stream, sent, received, told }), peer, local })
     }
 
     /// What the kernel knows about the connection; zeros when it cannot say.
     pub fn tcp_info(&self) -> TcpInfo {
-        tcp_info(&self.stream).unwrap_or_default()
+        self.socket.tcp_info()
     }
 }
 
@@ -109,14 +144,14 @@ fn canonical(addr: SocketAddr) -> SocketAddr {
 
 impl DataChannel for TcpChannel {
     fn send_vectored(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize> {
-        let sent = socket::send_vectored(&self.stream, pieces, more)?;
-        self.sent += sent as u64;
+        let sent = socket::send_vectored(&self.socket.stream, pieces, more)?;
+        self.socket.sent.fetch_add(sent as u64, Relaxed);
         Ok(sent)
     }
 
     fn recv_vectored(&mut self, pieces: &mut [IoSliceMut<'_>]) -> io::Result<usize> {
-        let received = socket::recv_vectored(&self.stream, pieces)?;
-        self.received += received as u64;
+        let received = socket::recv_vectored(&self.socket.stream, pieces)?;
+        self.socket.received.fetch_add(received as u64, Relaxed);
         Ok(received)
     }
 
@@ -125,17 +160,17 @@ impl DataChannel for TcpChannel {
     }
 
     fn sendfile(&mut self, file: BorrowedFd<'_>, offset: u64, len: usize) -> io::Result<usize> {
-        let sent = socket::sendfile(&self.stream, file, offset, len)?;
-        self.sent += sent as u64;
+        let sent = socket::sendfile(&self.socket.stream, file, offset, len)?;
+        self.socket.sent.fetch_add(sent as u64, Relaxed);
         Ok(sent)
     }
 
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.stream.as_fd()
+        self.socket.stream.as_fd()
     }
 
     fn shutdown(&mut self) -> io::Result<()> {
-        socket::shutdown_write(&self.stream)
+        socket::shutdown_write(&self.socket.stream)
     }
 
     fn peer_addr(&self) -> Option<SocketAddr> {
@@ -147,14 +182,15 @@ impl DataChannel for TcpChannel {
     }
 
     fn stats(&self) -> ChannelStats {
-        let info = self.tcp_info();
-        ChannelStats {
-            bytes_sent: self.sent,
-            bytes_received: self.received,
-            retransmits: u64::from(info.retransmits),
-            rtt: info.rtt,
-            window: u64::from(info.cwnd) * u64::from(info.send_mss),
-        }
+        self.socket.stats()
+    }
+
+    fn watched(&self) -> Option<Arc<dyn Watched>> {
+        Some(self.socket.clone())
+    }
+
+    fn carried(&self) -> u64 {
+        self.socket.sent.load(Relaxed) + self.socket.received.load(Relaxed)
     }
 }
 

@@ -1,6 +1,5 @@
 use super::*;
 use crate::cancel::Cancel;
-use std::sync::Arc;
 use whimbrel_engine::FaultCode;
 
 fn cancel() -> Cancel {
@@ -30,6 +29,26 @@ fn a_channel_carries_bytes_and_knows_both_ends() {
     assert_eq!(server.peer_addr(), client.local_addr());
     assert_eq!(client.send_vectored(&[IoSlice::new(b"hello")], false).expect("send"), 5);
     assert_eq!(client.stats().bytes_sent, 5);
+}
+
+#[test]
+fn a_watch_counts_from_its_beginning_and_neither_keeps_the_channel_open_nor_outlives_it() {
+    let listener = local();
+    let mut client = connect(listener.local_addr(), &ConnectOptions::default(), &cancel()).expect("connect");
+    let mut server = listener.accept(SECOND, &cancel()).expect("accept");
+    client.send_vectored(&[IoSlice::new(b"before")], false).expect("send");
+    let watch = client.watch().expect("TCP can be watched");
+    client.send_vectored(&[IoSlice::new(b"hello")], false).expect("send");
+    let (bytes, stats) = watch.look().expect("open");
+    assert_eq!((bytes, stats.bytes_sent), (5, 11));
+    assert!(stats.window > 0 && stats.rtt > Duration::ZERO, "{stats:?}");
+    assert_eq!(watch.peer(), Some(listener.local_addr()));
+    assert_eq!((watch.untold(3), client.watched().expect("the same").untold(4), watch.untold(4)), (3, 1, 0));
+    drop(client);
+    assert!(!watch.is_open() && watch.look().is_none());
+    let mut got = [0; 20];
+    assert_eq!(server.recv(&mut got).expect("what was sent"), 11);
+    assert_eq!(server.recv(&mut got).expect("the end"), 0);
 }
 
 #[test]
@@ -116,7 +135,7 @@ fn options_reach_both_ends() {
     let connect_options = ConnectOptions { channel: options, ..ConnectOptions::default() };
     let client = connect(listener.local_addr(), &connect_options, &cancel()).expect("connect");
     let server = listener.accept(SECOND, &cancel()).expect("accept");
-    for stream in [&client.stream, &server.stream] {
+    for stream in [&client.socket.stream, &server.socket.stream] {
         assert!(stream.nodelay().expect("nodelay"));
         let bytes = socket::recv_buffer(stream).expect("buffer");
         assert!((65_536..=262_144).contains(&bytes), "{bytes}");

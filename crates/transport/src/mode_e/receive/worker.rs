@@ -84,6 +84,7 @@ impl<'s, 'a> Worker<'s, 'a> {
 
     fn admit(&mut self, connection: Connection) -> Result<(), Fault> {
         let id = self.shared.lock().join(!connection.greeted)?;
+        self.shared.crew.flow.progress.uses(connection.channel());
         self.lanes.push(Lane::new(connection, id));
         Ok(())
     }
