@@ -1,0 +1,155 @@
+//! From TOML text to settings, without touching a file.
+
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Duration;
+
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::DtnConfig;
+use crate::mover::message::{DataSettings, NodeOverrides};
+
+/// Longest time that is told from "for ever", seconds: a century, which can be added to every clock.
+const LONGEST: u64 = 100 * 365 * 24 * 3600;
+
+/// Most control connections at once.
+const MOST_CONNECTIONS: usize = 1 << 20;
+
+/// Least memory for transfer buffers, MiB.
+const LEAST_BUFFER: u64 = 4;
+
+impl DtnConfig {
+    /// Reads TOML text; unknown keys are an error.
+    pub fn parse(text: &str) -> Result<Self, Fault> {
+        toml::from_str(text).map_err(|error| bad("configuration", error.to_string()))
+    }
+
+    /// Control addresses with the default filled in.
+    pub fn listen_addresses(&self) -> Vec<String> {
+        if self.listen.is_empty() { vec!["[::]:2811".to_owned()] } else { self.listen.clone() }
+    }
+
+    /// What data processes obey that serve this directory; `ports` as in [`Self::overrides`].
+    ///
+    /// # Errors
+    /// `InvalidArgument` for data ports that are no range.
+    pub fn settings_below(&self, root: &Path, ports: Option<&str>) -> Result<DataSettings, Fault> {
+        Ok(DataSettings {
+            root: path_bytes(root),
+            read_only: self.read_only,
+            data_ports: self.port_range(ports)?,
+            data_interface: self.data_interface,
+            data_address: self.data_address,
+            pool_bytes: self.buffer_mib.unwrap_or(64).max(LEAST_BUFFER).saturating_mul(1 << 20),
+            sync_writes: self.sync_writes,
+            stall_timeout: seconds(self.stall_timeout, 120),
+            connect_timeout: seconds(self.connect_timeout, 30),
+            congestion: self.congestion.clone(),
+            transfer_log: self.transfer_log.as_deref().map(path_bytes),
+            transfer_log_json: self.transfer_log_json.as_deref().map(path_bytes),
+        })
+    }
+
+    /// What a data node decides for itself; `ports` are the data ports where the configuration sets none.
+    ///
+    /// # Errors
+    /// `InvalidArgument` for data ports that are no range.
+    pub fn overrides(&self, ports: Option<&str>) -> Result<NodeOverrides, Fault> {
+        Ok(NodeOverrides {
+            root: self.root.as_deref().map(path_bytes),
+            data_ports: self.port_range(ports)?,
+            data_interface: self.data_interface,
+            data_address: self.data_address,
+        })
+    }
+
+    /// How long a control connection may be idle; a century at most.
+    pub fn idle_timeout(&self) -> Duration {
+        seconds(self.idle_timeout, 600)
+    }
+
+    /// How long a login may take; a century at most.
+    pub fn login_timeout(&self) -> Duration {
+        seconds(self.login_timeout, 120)
+    }
+
+    /// Control connections at once, 1 to 1,048,576.
+    pub fn max_connections(&self) -> usize {
+        self.max_connections.unwrap_or(1000).clamp(1, MOST_CONNECTIONS)
+    }
+
+    fn port_range(&self, otherwise: Option<&str>) -> Result<Option<(u16, u16)>, Fault> {
+        let Some(text) = self.data_ports.as_deref().or(otherwise) else {
+            return Ok(None);
+        };
+        parse_ports(text)
+            .map(Some)
+            .ok_or_else(|| bad("data ports", format!("`{text}` is not MIN-MAX with 1 <= MIN <= MAX <= 65535")))
+    }
+}
+
+/// `A-B`, `A,B` or `A B`, as GLOBUS_TCP_PORT_RANGE allows; a single port is a range of one.
+fn parse_ports(text: &str) -> Option<(u16, u16)> {
+    let mut numbers = text.split([',', '-', ' ']).filter(|part| !part.is_empty()).map(|part| part.parse::<u16>());
+    let min = numbers.next()?.ok()?;
+    let max = numbers.next().unwrap_or(Ok(min)).ok()?;
+    (numbers.next().is_none() && 0 < min && min <= max).then_some((min, max))
+}
+
+fn seconds(value: Option<u64>, default: u64) -> Duration {
+    Duration::from_secs(value.unwrap_or(default).min(LONGEST))
+}
+
+fn path_bytes(path: &Path) -> Vec<u8> {
+    path.as_os_str().as_bytes().to_vec()
+}
+
+fn bad(subject: &str, detail: String) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, "configure").subject(subject).detail(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use super::*;
+
+    #[test]
+    fn port_ranges_are_read_in_every_spelling_and_checked() {
+        assert_eq!(parse_ports("5000-5010"), Some((5000, 5010)));
+        assert_eq!(parse_ports("5000,5010"), Some((5000, 5010)));
+        assert_eq!(parse_ports("5000"), Some((5000, 5000)));
+        for wrong in ["", "0-5", "10-5", "1-2-3", "a-b", "1-70000"] {
+            assert_eq!(parse_ports(wrong), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ports_of_the_configuration_win_over_those_of_the_environment() {
+        let ports = |text: &str, environment| DtnConfig::parse(text).unwrap().overrides(environment);
+        assert_eq!(ports("data_ports = \"7-9\"", Some("1-2")).unwrap().data_ports, Some((7, 9)));
+        assert_eq!(ports("", Some("1,2")).unwrap().data_ports, Some((1, 2)));
+        assert_eq!(ports("", None).unwrap().data_ports, None);
+        assert!(ports("", Some("2-1")).is_err());
+    }
+
+    #[test]
+    fn an_unknown_key_is_an_error_not_a_surprise() {
+        assert!(DtnConfig::parse("read_onyl = true").is_err());
+        assert!(DtnConfig::parse("read_only = true\nlisten = [\"[::1]:0\"]").unwrap().read_only);
+    }
+
+    #[test]
+    fn the_largest_numbers_stay_usable() {
+        let most = i64::MAX;
+        let text = ["idle_timeout", "login_timeout", "connect_timeout", "buffer_mib", "max_connections"]
+            .map(|key| format!("{key} = {most}\n"))
+            .concat();
+        let config = DtnConfig::parse(&text).unwrap();
+        let settings = config.settings_below(Path::new("/"), None).unwrap();
+        for time in [config.idle_timeout(), config.login_timeout(), settings.connect_timeout] {
+            assert!(Instant::now().checked_add(time).is_some());
+        }
+        assert_eq!((settings.pool_bytes, config.max_connections()), (u64::MAX, 1 << 20));
+    }
+}
