@@ -6,9 +6,11 @@ use std::time::Duration;
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
-use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{Leaf, LeafSpec, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
 
 use super::checksum::SharedChecksum;
+use super::chunk::{self, OpenFile, Unfinished};
+use super::facts;
 use super::pair::Role;
 
 /// Interval of progress and restart markers.
@@ -32,6 +34,21 @@ pub enum Part {
     DestinationSum,
     /// A directory, link or attribute is made.
     Make,
+    /// The unfinished copy of a chunked file is made or found.
+    Open,
+    /// The digest of one leaf, offsets in the file; at the end that is asked.
+    Leaf {
+        /// First byte.
+        start: u64,
+        /// Behind the last byte.
+        end: u64,
+    },
+    /// The source's version, behind the reading of a part of it.
+    Version,
+    /// The destination is told what is proven.
+    Keep,
+    /// A chunked file gets its name.
+    Commit,
 }
 
 impl Part {
@@ -58,10 +75,22 @@ pub struct Manner {
     /// Framing of the data connection.
     pub mode: Mode,
     /// How to prove the copy; `Err`: why not.
-    pub proof: Result<SharedChecksum, Verification>,
+    pub proof: Result<Proof, Verification>,
     /// Whether the destination sets the time itself when told before the transfer.
     pub time_with_store: bool,
 }
+
+/// How a copy is proven.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Proof {
+    /// The algorithm.
+    pub checksum: SharedChecksum,
+    /// Whether both ends tell digests in the replies of the transfer itself; otherwise they are asked afterwards (CKSM).
+    pub in_reply: bool,
+}
+
+/// Bytes of a leaf of files that move whole: their digests are compared, not kept.
+const WHOLE_LEAF: u64 = 16 << 20;
 
 /// One attempt in the air.
 #[derive(Debug)]
@@ -69,7 +98,13 @@ pub struct Flight {
     /// The order.
     pub job: Job,
     /// Its proof, or why there is none.
-    pub proof: Result<SharedChecksum, Verification>,
+    pub proof: Result<Proof, Verification>,
+    /// The file it is a part of, when it moves in chunks.
+    pub file: Option<OpenFile>,
+    /// What opening found, with what is proven there.
+    pub opened: Option<(Unfinished, RangeSet)>,
+    /// What the comparison of a part's leaves said, once it was made.
+    pub compared: Option<chunk::Compared>,
     /// Operations not answered yet.
     pub waiting: Vec<(Role, OpId, Part)>,
     /// First thing that went wrong, a refusal before a broken connection.
@@ -92,6 +127,8 @@ pub struct Flight {
     pub received: RangeSet,
     source_sum: Option<String>,
     destination_sum: Option<String>,
+    source_leaves: Vec<Leaf>,
+    destination_leaves: Vec<Leaf>,
     stripes: Vec<u64>,
     /// Added to the offsets of range markers.
     shift: u64,
@@ -105,6 +142,9 @@ impl Flight {
             received: job.received.clone(),
             job,
             proof: manner.proof.clone(),
+            file: None,
+            opened: None,
+            compared: None,
             waiting: Vec::new(),
             failure: None,
             store_opened: false,
@@ -116,17 +156,30 @@ impl Flight {
             moved: 0,
             source_sum: None,
             destination_sum: None,
+            source_leaves: Vec::new(),
+            destination_leaves: Vec::new(),
             stripes: Vec::new(),
             shift,
         }
     }
 
     /// Takes an answer; the operation is no longer waited for.
-    pub fn answer(&mut self, part: Part, result: Result<Outcome, Fault>) {
+    pub fn answer(&mut self, role: Role, part: Part, result: Result<Outcome, Fault>) {
         self.store_refused |=
             part == Part::Store && result.as_ref().err().is_some_and(|fault| fault.side == Some(Side::Destination));
         match (part, result) {
-            (Part::Store, Ok(_)) => self.stored = true,
+            (Part::Store, Ok(outcome)) => {
+                self.stored = true;
+                self.leaves(role).extend(leaves(outcome));
+            }
+            (Part::Send, Ok(outcome)) => self.leaves(role).extend(leaves(outcome)),
+            (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
+                self.leaves(role).push(Leaf { range: start..end, digest });
+            }
+            (Part::Open, Ok(outcome)) => self.opened = chunk::opened(outcome),
+            (Part::Version, Ok(Outcome::Line(line))) => self.check_version(&line),
+            // A server that does not describe files.
+            (Part::Version, Err(fault)) if fault.code == FaultCode::NotSupported => {}
             (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
             (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
             (Part::Make, Err(fault))
@@ -135,6 +188,34 @@ impl Flight {
             // The end of a transfer that was stopped because the other end had failed.
             (_, Err(fault)) if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
             (part, Err(fault)) => self.fail(part, fault),
+        }
+    }
+
+    fn leaves(&mut self, role: Role) -> &mut Vec<Leaf> {
+        match role {
+            Role::Source => &mut self.source_leaves,
+            Role::Destination => &mut self.destination_leaves,
+        }
+    }
+
+    /// Whether the source is still what was listed: chunks of two versions make no file.
+    fn check_version(&mut self, line: &[u8]) {
+        let item = &self.job.item;
+        let Some(object) = facts::described(line, false) else { return };
+        let same_size = object.size == item.size || object.size.is_none();
+        let same_time = object.modified == item.modified || object.modified.is_none() || item.modified.is_none();
+        if !(same_size && same_time) {
+            let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
+            self.fail(Part::Version, fault);
+        }
+    }
+
+    /// Compares the leaves of a part, once everything about it is answered.
+    pub fn compare(&mut self) {
+        let (Some(part), Some(file)) = (chunk::part(&self.job), &self.file) else { return };
+        match chunk::compare(part, file.leaf, &self.source_leaves, &self.destination_leaves) {
+            Ok(compared) => self.compared = Some(compared),
+            Err(fault) => self.fail(Part::Version, fault),
         }
     }
 
@@ -172,6 +253,8 @@ impl Flight {
                 self.stripes[at] = self.stripes[at].max(*bytes);
                 self.moved = self.moved.max(self.stripes.iter().sum());
             }
+            // Parts of chunked files are proven or moved again, never resumed.
+            Notice::Ranges(_) if self.file.is_some() => {}
             Notice::Ranges(ranges) => {
                 for range in ranges {
                     self.received.insert(range.start.saturating_add(self.shift)..range.end.saturating_add(self.shift));
@@ -185,19 +268,50 @@ impl Flight {
 
     /// Whether the copy is proven, once everything is answered.
     pub fn verdict(&self) -> Result<Verification, Fault> {
-        let shared = match &self.proof {
-            Ok(shared) => shared,
+        let proof = match &self.proof {
+            Ok(proof) => proof,
             Err(why) => return Ok(why.clone()),
         };
-        match (&self.source_sum, &self.destination_sum) {
-            (Some(source), Some(destination)) if source == destination => {
-                Ok(Verification::Verified { algorithm: shared.display() })
-            }
-            (Some(source), Some(destination)) => Err(Fault::new(FaultCode::ChecksumMismatch, "verify")
+        let algorithm = proof.checksum.display();
+        let differ = |text: String| {
+            Fault::new(FaultCode::ChecksumMismatch, "verify")
                 .on_path(&self.job.item.destination)
                 .side(Side::Destination)
-                .detail(format!("{} at the source {source}, at the destination {destination}", shared.display()))),
+                .detail(format!("{algorithm} at the source {text}"))
+        };
+        if proof.in_reply {
+            return match self.leaves_agree() {
+                Ok(true) => Ok(Verification::Verified { algorithm }),
+                Ok(false) => Ok(Verification::Unverified { reason: "digests were not delivered".to_owned() }),
+                Err(text) => Err(differ(text)),
+            };
+        }
+        match (&self.source_sum, &self.destination_sum) {
+            (Some(source), Some(destination)) if source == destination => Ok(Verification::Verified { algorithm }),
+            (Some(source), Some(destination)) => Err(differ(format!("{source}, at the destination {destination}"))),
             _ => Ok(Verification::Unverified { reason: "a checksum was not delivered".to_owned() }),
+        }
+    }
+
+    /// Whether the digests in both replies cover the file and agree; `Err`: how the first ones differ.
+    fn leaves_agree(&self) -> Result<bool, String> {
+        let (source, destination) = (&self.source_leaves, &self.destination_leaves);
+        for (sent, stored) in source.iter().zip(destination) {
+            if sent != stored {
+                let at = |leaf: &Leaf| format!("{} of bytes {} to {}", leaf.digest, leaf.range.start, leaf.range.end);
+                return Err(format!("{}, at the destination {}", at(sent), at(stored)));
+            }
+        }
+        // Only an empty file has no leaves.
+        let told = !source.is_empty() || self.job.item.size == Some(0);
+        Ok(source.len() == destination.len() && told)
+    }
+
+    /// What proves a file that moved in chunks.
+    pub fn proven(&self) -> Verification {
+        match &self.proof {
+            Ok(proof) => Verification::Verified { algorithm: proof.checksum.display() },
+            Err(why) => why.clone(),
         }
     }
 
@@ -219,6 +333,7 @@ pub fn window(job: &Job) -> Option<Range<u64>> {
 
 /// The operations that carry out a job, in the order in which they must be given to their ends.
 pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    debug_assert!(!matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit), "made by chunk.rs");
     let item = &job.item;
     let make = |op| vec![Order { role: Role::Destination, part: Part::Make, op }];
     match &job.work {
@@ -233,6 +348,12 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
 
 fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let item = &job.item;
+    let in_reply = |spelling: fn(&SharedChecksum) -> &String| match &manner.proof {
+        Ok(proof) if proof.in_reply => {
+            Some(LeafSpec { size: WHOLE_LEAF, algorithm: spelling(&proof.checksum).clone() })
+        }
+        _ => None,
+    };
     let window = window(job);
     let done = match manner.mode {
         _ if window.is_some() => Vec::new(),
@@ -248,7 +369,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         length,
         done: done.clone(),
         performance_interval: None,
-        leaves: None,
+        leaves: in_reply(|shared| &shared.source),
     };
     let write = match &window {
         Some(range) => WriteKind::Adjusted { offset: range.start },
@@ -264,7 +385,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
-        leaves: None,
+        leaves: in_reply(|shared| &shared.destination),
     };
     let mut orders = vec![
         Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
@@ -275,7 +396,10 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
 }
 
 fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
-    let Ok(shared) = &manner.proof else { return Vec::new() };
+    let shared = match &manner.proof {
+        Ok(Proof { checksum, in_reply }) if !in_reply || job.work == Work::Compare => checksum,
+        _ => return Vec::new(),
+    };
     let item = &job.item;
     let (offset, length) = match &item.range {
         Some(range) => (range.start, (range.end != u64::MAX).then(|| range.end - range.start)),
@@ -294,6 +418,14 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Order { role: Role::Destination, part: Part::DestinationSum, op: sum(&shared.destination, &item.destination) },
         Order { role: Role::Source, part: Part::SourceSum, op: sum(&shared.source, &item.source) },
     ]
+}
+
+/// The digests in a transfer's final reply.
+fn leaves(outcome: Outcome) -> Vec<Leaf> {
+    match outcome {
+        Outcome::Transferred { leaves, .. } => leaves,
+        _ => Vec::new(),
+    }
 }
 
 /// Mode, then time: setting the mode of some storage changes the time.

@@ -126,7 +126,7 @@ impl Local {
                     self.pending -= 1;
                     return Ok((id, EndEvent::Done(checked(outcome))));
                 }
-                Some((_, MoverEvent::Message(_))) => {}
+                Some((_, MoverEvent::Message(_) | MoverEvent::Leaving)) => {}
                 Some((_, MoverEvent::Lost)) | None => {
                     return Err(Fault::new(FaultCode::Internal, "move data")
                         .side(Side::Us)

@@ -6,6 +6,7 @@
 //! machine with as many pairs as are wanted.
 
 mod channel;
+mod chunk;
 mod data;
 mod facts;
 mod flight;

@@ -5,9 +5,10 @@ use std::collections::{HashMap, HashSet};
 
 use tokio::sync::OnceCell;
 use whimbrel_engine::Fault;
-use whimbrel_engine::plan::RootId;
+use whimbrel_engine::plan::{ItemId, RootId};
 use whimbrel_proto::op::{Op, OpId};
 
+use super::chunk::OpenFile;
 use super::end::End;
 use super::local::LocalData;
 use super::options::CopyOptions;
@@ -44,6 +45,7 @@ pub struct Shared {
     devices: RefCell<HashSet<RootId>>,
     prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
+    open_files: RefCell<HashMap<ItemId, OpenFile>>,
 }
 
 impl Shared {
@@ -57,6 +59,7 @@ impl Shared {
             devices: RefCell::default(),
             prepared: RefCell::default(),
             stream_only: RefCell::default(),
+            open_files: RefCell::default(),
         }
     }
 
@@ -90,6 +93,21 @@ impl Shared {
     /// Remembers that extended block mode does not work between these ends.
     pub fn use_streams(&self, route: &Route) {
         self.stream_only.borrow_mut().insert(route.clone());
+    }
+
+    /// A file that moves in chunks and was opened.
+    pub fn open_file(&self, item: ItemId) -> Option<OpenFile> {
+        self.open_files.borrow().get(&item).cloned()
+    }
+
+    /// Remembers how a file moves in chunks.
+    pub fn file_opened(&self, item: ItemId, file: OpenFile) {
+        self.open_files.borrow_mut().insert(item, file);
+    }
+
+    /// Forgets a file that is complete.
+    pub fn file_ended(&self, item: ItemId) {
+        self.open_files.borrow_mut().remove(&item);
     }
 
     /// Leaves a pair for the first session that wants this route.

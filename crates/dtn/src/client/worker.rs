@@ -16,7 +16,8 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Retry, Side};
 use whimbrel_proto::op::{Mode, Notice, Op, OpId};
 
 use super::end::End;
-use super::flight::{self, Flight, Manner, Order, Part};
+use super::chunk::{self, OpenFile};
+use super::flight::{self, Flight, Manner, Order, Part, Proof};
 use super::options::Verify;
 use super::pair::{Pair, Role};
 use super::remote::EndEvent;
@@ -138,10 +139,11 @@ impl Worker {
     /// destination takes it for the refused one. Ours closes the connections instead, so that nothing can be misplaced.
     fn fits(&self, route: &Route, job: &Job) -> bool {
         let Some((open, pair)) = &self.pair else { return false };
+        // What is misplaced in a chunked file is found by its leaves.
         if job.work == Work::Copy && !pair.source.has("DCNONCE") {
             return false;
         }
-        open == route && (job.work != Work::Copy || pair.wire.is_none_or(|wire| wire.reusable) && pair.wire.is_some())
+        open == route && (!moves_data(job) || pair.wire.is_some_and(|wire| wire.reusable))
     }
 
     fn refuse(&self, job: &Job, fault: Fault) {
@@ -173,6 +175,11 @@ impl Worker {
 
     /// Reports a failed transfer; what it left at a destination that writes in place goes first.
     fn fail(&mut self, flight: Flight, part: Part, fault: Fault, in_place: bool, misplaced: bool) {
+        if flight.file.is_some() {
+            // The unfinished copy stays: what is proven there need not be moved again.
+            let attempt = flight.job.attempt;
+            return self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+        }
         let refused = part == Part::Send && fault.side == Some(Side::Source) && !fault.is_temporary();
         // A store that was refused left what was there before.
         let empty = in_place && !flight.store_refused && flight.received.is_empty();
@@ -186,7 +193,7 @@ impl Worker {
     async fn start(&mut self, job: Job) -> Result<(), Lost> {
         let Some((_, pair)) = &mut self.pair else { return Ok(()) };
         let mut connecting = None;
-        if job.work == Work::Copy && pair.wire.is_none_or(|wire| !wire.reusable) {
+        if moves_data(&job) && pair.wire.is_none_or(|wire| !wire.reusable) {
             connecting = match connect(pair, &self.shared).await {
                 Ok(connecting) => Some(connecting),
                 Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
@@ -195,6 +202,10 @@ impl Worker {
                     return Ok(());
                 }
             };
+        }
+        if matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit) {
+            self.start_chunked(job, connecting);
+            return Ok(());
         }
         let manner = manner(pair, &self.shared, &job);
         let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;
@@ -209,16 +220,39 @@ impl Worker {
         Ok(())
     }
 
+    /// Opening, a part, or the end of a file that moves in chunks.
+    fn start_chunked(&mut self, job: Job, connecting: Option<(Role, OpId)>) {
+        let Some((_, pair)) = &mut self.pair else { return };
+        let attempt = job.attempt;
+        let Some(manner) = chunked_manner(pair, &self.shared, &job) else {
+            return self.report(Input::ItemWhole { attempt });
+        };
+        let mut flight = Flight::new(job, &manner);
+        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
+        let orders = match (&flight.job.work, self.shared.open_file(attempt.item)) {
+            (Work::Open { leaf }, _) => {
+                let Ok(proof) = &manner.proof else { return self.report(Input::ItemWhole { attempt }) };
+                let (place, orders) = chunk::open(&flight.job, pair, &proof.checksum, *leaf);
+                flight.opened = place.map(|place| (place, RangeSet::new()));
+                orders
+            }
+            (Work::Chunk { part }, Some(file)) => {
+                let orders = chunk::chunk(&flight.job, part, &file, pair);
+                flight.file = Some(file);
+                orders
+            }
+            (_, Some(file)) => chunk::commit(&flight.job, &file),
+            (_, None) => return self.report(Input::ItemWhole { attempt }),
+        };
+        self.submit(flight, orders);
+    }
+
     fn submit(&mut self, mut flight: Flight, orders: Vec<Order>) {
         let Some((_, pair)) = &mut self.pair else { return };
         let nothing_to_do = orders.is_empty();
-        for Order { role, part, op } in orders {
-            match pair.end(role).submit(op) {
-                Ok(id) => flight.waiting.push((role, id, part)),
-                Err(fault) => {
-                    flight.fail(part, fault.side_if_unknown(role.side()));
-                    break;
-                }
+        for order in orders {
+            if !hand_over(pair, &mut flight, order) {
+                break;
             }
         }
         let hopeless = flight.transfer_failed() && !flight.waiting.is_empty();
@@ -243,7 +277,7 @@ impl Worker {
             EndEvent::Notice(notice) => self.news(index, at, &notice),
             EndEvent::Done(result) => {
                 let (_, _, part) = self.flights[index].waiting.swap_remove(at);
-                self.flights[index].answer(part, result.map_err(|fault| fault.side_if_unknown(role.side())));
+                self.flights[index].answer(role, part, result.map_err(|fault| fault.side_if_unknown(role.side())));
                 self.advance(index, part);
             }
         }
@@ -263,7 +297,8 @@ impl Worker {
             self.grace = Some(Instant::now());
         }
         if flight.notice(part, notice) {
-            let durable = matches!(notice, Notice::Ranges(_)).then(|| flight.received.clone());
+            let tells = matches!(notice, Notice::Ranges(_)) && flight.file.is_none();
+            let durable = tells.then(|| flight.received.clone());
             let (attempt, moved) = (flight.job.attempt, flight.moved);
             self.report(Input::ItemProgress { attempt, moved, durable });
         }
@@ -279,8 +314,11 @@ impl Worker {
         if moved_all && !flight.waiting.is_empty() {
             self.report(Input::ItemPhase { attempt: flight.job.attempt, phase: Phase::Verifying });
         }
-        if moved_all && !flight.attributes_sent {
+        if moved_all && !flight.attributes_sent && flight.file.is_none() {
             self.set_attributes(index);
+        }
+        if self.flights[index].waiting.is_empty() {
+            self.keep_proven(index);
         }
         if self.flights[index].waiting.is_empty() {
             self.land(index);
@@ -291,10 +329,48 @@ impl Worker {
         let flight = &mut self.flights[index];
         flight.attributes_sent = true;
         let Some((_, pair)) = &mut self.pair else { return };
-        for Order { role, part, op } in flight::attribute_orders(&flight.job, flight.time_with_store) {
-            match pair.end(role).submit(op) {
-                Ok(id) => flight.waiting.push((role, id, part)),
-                Err(fault) => flight.fail(part, fault.side_if_unknown(role.side())),
+        for order in flight::attribute_orders(&flight.job, flight.time_with_store) {
+            hand_over(pair, flight, order);
+        }
+    }
+
+    /// A part of a chunked file has moved: compares its leaves and tells the destination what is proven.
+    fn keep_proven(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        if flight.failure.is_some() || flight.file.is_none() || flight.compared.is_some() {
+            return;
+        }
+        flight.compare();
+        let (Some((_, pair)), Some(file), Some(compared)) = (&mut self.pair, &flight.file, &flight.compared) else {
+            return;
+        };
+        if let Some(order) = chunk::keep(&flight.job, file, compared.proven.clone()) {
+            hand_over(pair, flight, order);
+        }
+    }
+
+    /// A step of a chunked file is over.
+    fn land_chunked(&mut self, flight: Flight) {
+        let attempt = flight.job.attempt;
+        let verification = flight.proven();
+        match (&flight.job.work, flight.opened, flight.compared) {
+            (Work::Open { leaf }, Some((place, verified)), _) => {
+                let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
+                self.shared.file_opened(attempt.item, OpenFile { place, checksum, leaf: *leaf });
+                self.report(Input::ItemOpened { attempt, verified });
+            }
+            (Work::Chunk { part }, _, Some(compared)) => {
+                self.careful = self.careful.saturating_sub(1);
+                let (bytes, verified) = (part.end - part.start, compared.ranges());
+                self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
+            }
+            (Work::Commit, ..) => {
+                self.shared.file_ended(attempt.item);
+                self.report(Input::ItemDone { attempt, bytes: 0, verified: verification });
+            }
+            _ => {
+                let fault = Fault::new(FaultCode::PeerMisbehaved, "move in chunks");
+                self.refuse(&flight.job, fault.side(Side::Peer).detail("an answer is missing"));
             }
         }
     }
@@ -359,6 +435,9 @@ impl Worker {
         let attempt = flight.job.attempt;
         if let Some((part, fault)) = flight.failure.take() {
             return self.landed_badly(flight, part, fault);
+        }
+        if matches!(flight.job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit) {
+            return self.land_chunked(flight);
         }
         if flight.job.work == Work::Compare {
             return self.report(Input::ItemCompared { attempt, equal: flight.sums_agree() });
@@ -432,6 +511,37 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
+/// Whether the job needs data connections.
+fn moves_data(job: &Job) -> bool {
+    matches!(job.work, Work::Copy | Work::Chunk { .. })
+}
+
+/// Gives one operation to its end; false when it could not be sent.
+fn hand_over(pair: &mut Pair, flight: &mut Flight, Order { role, part, op }: Order) -> bool {
+    match pair.end(role).submit(op) {
+        Ok(id) => flight.waiting.push((role, id, part)),
+        Err(fault) => {
+            flight.fail(part, fault.side_if_unknown(role.side()));
+            return false;
+        }
+    }
+    true
+}
+
+/// How a file is moved in chunks; `None`: these ends, or the user's wishes, do not allow it.
+fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
+    let options = &shared.options;
+    if options.verify == Verify::Never || shared.is_device(job.item.root) {
+        return None;
+    }
+    let checksum = match shared.open_file(job.attempt.item) {
+        Some(file) => file.checksum,
+        None => chunk::checksum(pair, options.checksum.as_deref())?,
+    };
+    let proof = Ok(Proof { checksum, in_reply: true });
+    (pair.mode() == Mode::Extended).then_some(Manner { mode: Mode::Extended, proof, time_with_store: false })
+}
+
 /// A local mover can be told at once that its transfer is over.
 fn abort_local(pair: &mut Pair, flight: &Flight) {
     for &(role, id, part) in flight.waiting.iter().filter(|(_, _, part)| part.moves_data()) {
@@ -461,14 +571,18 @@ fn ends_session(fault: &Fault) -> bool {
 
 fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
     let options = &shared.options;
+    // What earlier attempts brought has no digest in this one's replies.
+    let in_reply = pair.source.has("LEAVES") && pair.destination.has("LEAVES") && job.received.is_empty();
+    let proof = |checksum| Proof { checksum, in_reply };
     let proof = if job.work == Work::Compare {
-        pair.checksum(options.checksum.as_deref()).ok_or(Verification::NotAsked)
+        pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)
     } else if options.verify == Verify::Never {
         Err(Verification::NotAsked)
     } else if shared.is_device(job.item.root) {
         Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
     } else {
         pair.checksum(options.checksum.as_deref())
+            .map(proof)
             .ok_or_else(|| Verification::Unverified { reason: no_common_checksum(pair, options.checksum.as_deref()) })
     };
     let time_with_store = match &pair.destination {
