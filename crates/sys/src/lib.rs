@@ -1,6 +1,7 @@
-//! The only unsafe code: positional I/O, sendfile, socket options, TCP_INFO.
+//! The only unsafe code: system calls that the safe libraries lack, memory pages, and vector instructions.
 
 pub mod accounts;
+pub mod md5lanes;
 pub mod names;
 pub mod netns;
 pub mod pages;
