@@ -125,6 +125,11 @@ impl StatusOf {
         }
     }
 
+    /// True if the first line is sent.
+    pub(super) fn has_begun(&self) -> bool {
+        self.begun
+    }
+
     /// `213 End.`; a failure after the first line can only be told in the text, for the code is fixed by then.
     pub(super) fn finish(self, outcome: Outcome) -> Step {
         Step::Answer(match outcome {

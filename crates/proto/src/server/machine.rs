@@ -263,12 +263,14 @@ impl ServerControl {
         }
     }
 
-    /// STAT while an operation runs and nothing waits before it: answered at once (RFC 959 §4.1.3).
+    /// STAT while an operation runs and nothing waits before it: answered at once (RFC 959 §4.1.3), unless the running
+    /// command's reply has begun, whose lines it would become one of.
     fn answer_status(&mut self, line: &Line) -> bool {
         let Some(Running { verb, op: Some(_), wait: Wait::Op { task, .. }, .. }) = &self.running else {
             return false;
         };
-        if !self.inbox.is_empty() || !self.ahead.is_empty() || !line.is_bare() {
+        let waits = !self.inbox.is_empty() || !self.ahead.is_empty() || task.is_mid_reply();
+        if waits || !line.is_bare() {
             return false;
         }
         let answer = login::status(&self.session, &self.config, Some((verb, task.bytes_moved())));

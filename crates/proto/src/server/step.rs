@@ -125,6 +125,11 @@ impl Task {
         matches!(self, Self::Transfer(_) | Self::Checksum | Self::Simple(_) | Self::Size | Self::Facts { .. })
     }
 
+    /// True if the first lines of the final reply are sent, so that no other reply may be.
+    pub(super) fn is_mid_reply(&self) -> bool {
+        matches!(self, Self::StatusOf(status) if status.has_begun())
+    }
+
     /// Bytes moved so far, for STAT.
     pub(super) fn bytes_moved(&self) -> Option<u64> {
         match self {

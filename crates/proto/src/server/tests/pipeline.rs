@@ -134,6 +134,17 @@ fn stat_in_a_transfer_is_answered_at_once_unless_something_waits_before_it() {
 }
 
 #[test]
+fn stat_waits_for_the_end_of_a_listing_that_has_begun() {
+    let mut peer = Peer::logged_in();
+    peer.send("STAT /d");
+    let (id, _) = peer.op();
+    assert!(peer.send("STAT").starts_with("211-GridFTP server status."), "nothing of the listing is sent yet");
+    assert_eq!(peer.notice(id, Notice::Lines(b"a\r\n".to_vec())), "213-status of /d\r\n a\r\n");
+    assert_eq!(peer.send("STAT"), "");
+    assert!(peer.finish(id, Outcome::Done).starts_with("213 End.\r\n211-GridFTP server status."));
+}
+
+#[test]
 fn quit_in_a_transfer_waits_for_it() {
     let mut peer = Peer::logged_in();
     peer.passive();

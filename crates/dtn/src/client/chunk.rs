@@ -1,0 +1,293 @@
+//! Files that move in chunks: what the sessions of a copy know about them, and the operations of each step.
+//!
+//! The client compares the digests of both ends leaf by leaf (docs/design/chunks.md). A destination of ours keeps the
+//! unfinished file and a journal of what is proven; any other gets a temporary name and a rename.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use whimbrel_engine::transfer::{Job, Work};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Mode, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_transport::digest::{Algorithm, Hasher};
+
+use super::checksum::SharedChecksum;
+use super::flight::{self, Order, Part};
+use super::pair::{Pair, Role};
+
+/// Longest name, bytes, that keeps below the limit of file systems with what is added to it.
+const LONGEST_NAME: usize = 240;
+
+/// Interval of progress markers.
+const MARKERS: Duration = Duration::from_secs(1);
+
+/// A file whose unfinished copy is ready for chunks.
+#[derive(Debug, Clone)]
+pub struct OpenFile {
+    /// Where its bytes go meanwhile.
+    pub place: Unfinished,
+    /// What proves it.
+    pub checksum: SharedChecksum,
+    /// Bytes of a leaf.
+    pub leaf: u64,
+}
+
+/// Where an unfinished copy is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Unfinished {
+    /// With a server of ours, which calls it so.
+    Session(Vec<u8>),
+    /// Under this name.
+    Temporary(Vec<u8>),
+}
+
+/// Whether these ends can move files in chunks, and with which checksum.
+pub fn checksum(pair: &Pair, wanted: Option<&str>) -> Option<SharedChecksum> {
+    if pair.mode() != Mode::Extended {
+        return None;
+    }
+    pair.checksum(wanted)
+}
+
+/// Whether the end puts leaf digests into its replies.
+fn tells_leaves(pair: &mut Pair, role: Role) -> bool {
+    pair.end(role).has("LEAVES")
+}
+
+/// The operations that open the unfinished copy; none when it needs only a name.
+pub fn open(job: &Job, pair: &Pair, checksum: &SharedChecksum, leaf: u64) -> (Option<Unfinished>, Vec<Order>) {
+    if !pair.destination.has("CHUNK") {
+        let name = temporary_name(&job.item.destination);
+        return (Some(Unfinished::Temporary(name)), Vec::new());
+    }
+    let file = ChunkedFile {
+        path: job.item.destination.clone(),
+        size: job.item.size.unwrap_or(0),
+        modified: job.item.modified.map(|time| (time.secs, time.nanos)),
+        leaves: LeafSpec { size: leaf, algorithm: checksum.destination.clone() },
+    };
+    (None, vec![Order { role: Role::Destination, part: Part::Open, op: Op::OpenChunked(file) }])
+}
+
+/// The name of an unfinished copy at a server that keeps none: hidden, beside the final name, the same on every run.
+fn temporary_name(path: &[u8]) -> Vec<u8> {
+    let cut = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
+    let (directory, name) = path.split_at(cut);
+    // File systems take names of 255 bytes; long ones keep a beginning and what tells them apart.
+    if name.len() <= LONGEST_NAME {
+        return [directory, b".", name, b".whimbrel"].concat();
+    }
+    let mut hasher = Hasher::new(Algorithm::Xxh3_128);
+    hasher.update(name);
+    [directory, b".", &name[..LONGEST_NAME - 40], b".", hasher.finish_hex().as_bytes(), b".whimbrel"].concat()
+}
+
+/// The operations that move one part and tell its digests.
+pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &mut Pair) -> Vec<Order> {
+    let told = |pair: &mut Pair, role, name: &str| {
+        tells_leaves(pair, role).then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned() })
+    };
+    let source_leaves = told(pair, Role::Source, &file.checksum.source);
+    let destination_leaves = told(pair, Role::Destination, &file.checksum.destination);
+    let asked_source = source_leaves.is_none();
+    let asked_destination = destination_leaves.is_none();
+    let length = part.end - part.start;
+    let (path, write) = match &file.place {
+        Unfinished::Session(session) => {
+            let write = WriteKind::Chunk { offset: part.start, session: session.clone() };
+            (job.item.destination.clone(), write)
+        }
+        Unfinished::Temporary(name) => (name.clone(), WriteKind::Adjusted { offset: part.start }),
+    };
+    let receive = ReceiveSpec {
+        path: path.clone(),
+        ascii: false,
+        write,
+        expected_size: Some(length),
+        expected_checksum: None,
+        modified: None,
+        performance_interval: Some(MARKERS),
+        range_interval: Some(MARKERS),
+        leaves: destination_leaves,
+    };
+    let send = SendSpec {
+        path: job.item.source.clone(),
+        ascii: false,
+        offset: part.start,
+        length: Some(length),
+        done: Vec::new(),
+        performance_interval: None,
+        leaves: source_leaves,
+    };
+    let mut orders = vec![
+        Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
+        Order { role: Role::Source, part: Part::Send, op: Op::Send(send) },
+    ];
+    if asked_destination {
+        orders.extend(sums(Role::Destination, &file.checksum.destination, &path, part, file.leaf));
+    }
+    if asked_source {
+        orders.extend(sums(Role::Source, &file.checksum.source, &job.item.source, part, file.leaf));
+    }
+    // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
+    let facts = Op::Facts { path: job.item.source.clone(), facts: None };
+    orders.push(Order { role: Role::Source, part: Part::Version, op: facts });
+    orders
+}
+
+/// Partial checksums, one a leaf (CKSM with offset and length).
+fn sums(role: Role, algorithm: &str, path: &[u8], part: &Range<u64>, leaf: u64) -> Vec<Order> {
+    let order = |range: Range<u64>| Order {
+        role,
+        part: Part::Leaf { start: range.start, end: range.end },
+        op: Op::Checksum {
+            algorithm: algorithm.to_owned(),
+            offset: range.start,
+            length: Some(range.end - range.start),
+            path: path.to_vec(),
+            marker_interval: None,
+        },
+    };
+    leaves_of(part, leaf).map(order).collect()
+}
+
+/// The leaves that a part is made of: multiples of `leaf` of the file, cut by the part's ends.
+fn leaves_of(part: &Range<u64>, leaf: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+    let (end, leaf) = (part.end, leaf.max(1));
+    let mut start = part.start;
+    std::iter::from_fn(move || {
+        let cut = (start / leaf + 1).saturating_mul(leaf).min(end);
+        let range = start..cut;
+        start = cut;
+        (range.start < range.end).then_some(range)
+    })
+}
+
+/// The operations that tell a destination of ours what is proven.
+pub fn keep(job: &Job, file: &OpenFile, proven: &[Leaf]) -> Vec<Order> {
+    let Unfinished::Session(session) = &file.place else { return Vec::new() };
+    let order = |leaves: &[Leaf]| {
+        let (path, session) = (job.item.destination.clone(), session.clone());
+        let op = Op::KeepLeaves { path, session, leaves: leaves.to_vec() };
+        Order { role: Role::Destination, part: Part::Keep, op }
+    };
+    leaf::batches(proven).map(order).collect()
+}
+
+/// The operations that give a proven file its name and attributes.
+pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
+    let item = &job.item;
+    let time = item.attributes.modified.map(|time| (time.secs, time.nanos));
+    let (op, time_is_set) = match &file.place {
+        Unfinished::Session(session) => {
+            let op = Op::CommitChunked { path: item.destination.clone(), session: session.clone(), modified: time };
+            (op, true)
+        }
+        Unfinished::Temporary(name) => (Op::Rename { from: name.clone(), to: item.destination.clone() }, false),
+    };
+    let mut orders = vec![Order { role: Role::Destination, part: Part::Commit, op }];
+    orders.extend(flight::attribute_orders(job, time_is_set));
+    orders
+}
+
+/// What a comparison of digests says of one part.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Compared {
+    /// Leaves whose digests agree.
+    pub proven: Vec<Leaf>,
+    /// Ranges whose digests differ.
+    pub wrong: RangeSet,
+}
+
+impl Compared {
+    /// What is proven, as ranges.
+    pub fn ranges(&self) -> RangeSet {
+        self.proven.iter().map(|leaf| leaf.range.clone()).collect()
+    }
+}
+
+/// Compares the digests of both ends for a part.
+///
+/// # Errors
+/// `PeerMisbehaved` when an end did not tell a digest for each leaf.
+pub fn compare(part: &Range<u64>, leaf: u64, source: &[Leaf], destination: &[Leaf]) -> Result<Compared, Fault> {
+    let mut result = Compared::default();
+    for range in leaves_of(part, leaf) {
+        let sent = told(source, &range, Side::Source)?;
+        let stored = told(destination, &range, Side::Destination)?;
+        if sent.digest.eq_ignore_ascii_case(&stored.digest) {
+            result.proven.push(stored.clone());
+        } else {
+            tracing::warn!(?range, sent = sent.digest, stored = stored.digest, "a leaf differs");
+            result.wrong.insert(range);
+        }
+    }
+    Ok(result)
+}
+
+fn told<'a>(leaves: &'a [Leaf], range: &Range<u64>, side: Side) -> Result<&'a Leaf, Fault> {
+    leaves.iter().find(|leaf| leaf.range == *range).ok_or_else(|| {
+        Fault::new(FaultCode::PeerMisbehaved, "verify")
+            .side(side)
+            .detail(format!("no digest of bytes {} to {}", range.start, range.end))
+    })
+}
+
+/// What opening came to.
+pub fn opened(outcome: Outcome) -> Option<(Unfinished, RangeSet)> {
+    match outcome {
+        Outcome::Chunked { session, verified } => {
+            let ranges = verified.into_iter().map(|leaf| leaf.range).collect();
+            Some((Unfinished::Session(session), ranges))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a job is about a part of a file in chunks, and which.
+pub fn part(job: &Job) -> Option<&Range<u64>> {
+    match &job.work {
+        Work::Chunk { part } => Some(part),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn leaf(range: Range<u64>, digest: &str) -> Leaf {
+        Leaf { range, digest: digest.into() }
+    }
+
+    #[test]
+    fn leaves_begin_at_multiples_of_their_size_in_the_file() {
+        let leaves: Vec<_> = leaves_of(&(10..35), 10).collect();
+        assert_eq!(leaves, [10..20, 20..30, 30..35]);
+        assert_eq!(leaves_of(&(15..16), 10).collect::<Vec<_>>(), std::iter::once(15..16).collect::<Vec<_>>());
+        assert_eq!(leaves_of(&(10..10), 10).count(), 0);
+    }
+
+    #[test]
+    fn a_leaf_is_proven_only_by_equal_digests_of_the_same_range() {
+        let source = [leaf(0..10, "aa"), leaf(10..15, "bb")];
+        let stored = [leaf(0..10, "AA"), leaf(10..15, "bc")];
+        let compared = compare(&(0..15), 10, &source, &stored).unwrap();
+        assert_eq!(compared.ranges(), RangeSet::from_iter([0..10]));
+        assert_eq!(compared.wrong, RangeSet::from_iter([10..15]));
+        let fault = compare(&(0..15), 10, &source, &stored[..1]).unwrap_err();
+        assert_eq!((fault.code, fault.side), (FaultCode::PeerMisbehaved, Some(Side::Destination)));
+        let shifted = [leaf(0..9, "aa"), leaf(10..15, "bb")];
+        assert!(compare(&(0..15), 10, &shifted, &stored).is_err());
+    }
+
+    #[test]
+    fn the_unfinished_name_is_hidden_beside_the_final_one_and_fits() {
+        assert_eq!(temporary_name(b"/a/b"), b"/a/.b.whimbrel");
+        let long = [b"/d/".as_slice(), &[b'x'; 255]].concat();
+        assert!(temporary_name(&long).len() <= 3 + 255);
+        let other = [b"/d/".as_slice(), &[b'x'; 254], b"y"].concat();
+        assert_ne!(temporary_name(&long), temporary_name(&other));
+    }
+}
