@@ -9,7 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use mover_support::{Node, extended, identity, pattern, receive, send, stream};
-use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover};
+use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover, Way};
 use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, ReceiveSpec, SendSpec};
 
 fn from_elsewhere() -> Identity {
@@ -246,6 +246,52 @@ fn load_reports_add_up() {
     assert_eq!(sum(&node, |load| load.bytes_sent), 50_000);
     assert_eq!(sum(&node, |load| load.bytes_received), 50_000);
     assert_eq!(node.loads.last().unwrap().channels_open, 4);
+}
+
+#[test]
+fn a_transfer_under_way_is_told_with_its_channels_until_it_ends() {
+    for (params, count) in [(stream(), 1), (extended(3), 3)] {
+        let mut node = Node::at(tempfile::tempdir().unwrap(), |settings| settings.root = b"/dev".to_vec());
+        let mover = node.attach();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let addr = listener.local_addr().unwrap();
+        node.active(mover, &[addr], &params);
+        let spec = SendSpec { length: Some(1 << 40), ..send("/zero") };
+        let sending = node.run(mover, Op::Send(spec));
+        // Nobody reads: the transfer gets as far as the sockets take it.
+        let peers: Vec<TcpStream> = (0..count).map(|_| listener.accept().unwrap().0).collect();
+        while node.transfers.running.iter().all(|one| one.channels.iter().filter(|c| c.bytes > 0).count() < count) {
+            node.step();
+        }
+        let one = node.transfers.running[0].clone();
+        assert_eq!((one.way, &one.kind[..], one.expected), (Way::Out, "ERET", Some(1 << 40)));
+        for (index, channel) in one.channels.iter().enumerate() {
+            assert_eq!((channel.index as usize, channel.peer), (index, Some(addr)));
+            assert!(channel.rtt_us > 0 && channel.window > 0, "{channel:?}");
+        }
+        while node.loads.last().is_none_or(|load| load.channels_open as usize != count) {
+            node.step();
+        }
+        while node.transfers.running[0].rate > 0 {
+            node.step();
+        }
+        // It moves again after a rest, and that is told while it runs.
+        let before = node.transfers.running[0].bytes;
+        let readers: Vec<_> = peers
+            .into_iter()
+            .map(|mut peer| std::thread::spawn(move || std::io::copy(&mut peer, &mut std::io::sink())))
+            .collect();
+        while node.transfers.running[0].bytes == before {
+            node.step();
+        }
+        node.abort(sending);
+        node.wait(sending).fails_with(FailureKind::Aborted);
+        while !node.transfers.running.is_empty() || node.loads.last().unwrap().channels_open > 0 {
+            node.step();
+        }
+        // A reset is how a sender that was stopped says so.
+        readers.into_iter().for_each(|reader| drop(reader.join().unwrap()));
+    }
 }
 
 #[test]

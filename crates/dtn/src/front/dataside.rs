@@ -6,14 +6,14 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
+use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::Mutex;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::link::MoverLink;
+use super::link::{MoverLink, add_load};
 use super::nodes::NodeRegistry;
-use crate::mover::message::DataSettings;
+use crate::mover::message::{DataSettings, Load};
 
 /// A local account that handles data.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -35,25 +35,48 @@ pub struct DataSide {
     processes: Mutex<HashMap<Option<Account>, Arc<MoverLink>>>,
     /// Data nodes of a striped server.
     pub nodes: NodeRegistry,
+    /// What data processes counted that are gone: a count never falls.
+    retired: std::sync::Mutex<Load>,
 }
 
 impl DataSide {
     /// A data side that starts `program data-process` when a login needs it.
     pub fn new(program: PathBuf, settings: DataSettings) -> Self {
-        Self { program, settings, processes: Mutex::default(), nodes: NodeRegistry::default() }
+        Self {
+            program,
+            settings,
+            processes: Mutex::default(),
+            nodes: NodeRegistry::default(),
+            retired: Default::default(),
+        }
     }
 
-    /// The links a login of `account` uses now: the live data nodes, or else the local data process.
+    /// The links a login of `account` uses now: the data nodes that take work, or else the local data process.
     pub async fn links(&self, account: Option<&Account>) -> Result<Vec<Arc<MoverLink>>, Fault> {
-        let nodes = self.nodes.live();
+        let nodes = self.nodes.ready();
         if nodes.is_empty() { Ok(vec![self.local(account).await?]) } else { Ok(nodes) }
     }
 
     /// Every link there is, for metrics and draining.
     pub async fn all(&self) -> Vec<Arc<MoverLink>> {
         let mut links: Vec<_> = self.processes.lock().await.values().cloned().collect();
-        links.extend(self.nodes.live());
+        links.extend(self.nodes.all());
         links
+    }
+
+    /// Takes a lost node out of the list, and keeps what it had counted.
+    pub fn retire(&self, link: &Arc<MoverLink>) {
+        self.nodes.remove(link);
+        self.keep_counts(link);
+    }
+
+    fn keep_counts(&self, link: &MoverLink) {
+        add_load(&mut self.retired(), link.load());
+    }
+
+    /// What data processes counted that are no longer among [`DataSide::all`].
+    pub fn retired(&self) -> MutexGuard<'_, Load> {
+        self.retired.lock().expect("no code panics while it holds the counts")
     }
 
     async fn local(&self, account: Option<&Account>) -> Result<Arc<MoverLink>, Fault> {
@@ -63,7 +86,9 @@ impl DataSide {
             return Ok(link.clone());
         }
         let link = self.start(account).await?;
-        processes.insert(key, link.clone());
+        if let Some(lost) = processes.insert(key, link.clone()) {
+            self.keep_counts(&lost);
+        }
         Ok(link)
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use tokio::sync::{mpsc, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::mover::codec::{self, CodecError, Decoder};
-use crate::mover::message::{DataSettings, FromMover, Identity, Load, MoverId, ToMover, VERSION};
+use crate::mover::message::{DataSettings, FromMover, Identity, Load, MoverId, ToMover, Transfers, VERSION};
 
 /// How long a data process may take to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -22,6 +22,8 @@ pub struct MoverLink {
     shared: Arc<Shared>,
     next_mover: AtomicU64,
     lost: watch::Receiver<bool>,
+    /// Tells data processes apart, for metrics; never used again.
+    pub number: u64,
     /// Processors the data process has.
     pub processors: u32,
 }
@@ -31,6 +33,8 @@ pub struct MoverLink {
 pub enum MoverEvent {
     /// A message.
     Message(FromMover),
+    /// The data process takes no new work: what runs is finished, then the mover is to be detached.
+    Leaving,
     /// The data process is gone; nothing follows.
     Lost,
 }
@@ -48,11 +52,13 @@ struct Shared {
     /// `None` once the link is lost.
     routes: Mutex<Option<HashMap<MoverId, Route>>>,
     load: Mutex<Load>,
+    transfers: Mutex<Arc<Transfers>>,
+    leaving: AtomicBool,
 }
 
 impl Shared {
     fn new() -> Self {
-        Self { routes: Mutex::new(Some(HashMap::new())), load: Mutex::default() }
+        Self { routes: Mutex::new(Some(HashMap::new())), ..Self::default() }
     }
 
     fn routes(&self) -> MutexGuard<'_, Option<HashMap<MoverId, Route>>> {
@@ -61,6 +67,16 @@ impl Shared {
 
     fn load(&self) -> MutexGuard<'_, Load> {
         self.load.lock().expect("no code panics while it holds the load")
+    }
+
+    fn transfers(&self) -> MutexGuard<'_, Arc<Transfers>> {
+        self.transfers.lock().expect("no code panics while it holds the transfers")
+    }
+
+    /// Forgets what was and no longer is; what was counted stays.
+    fn forget_levels(&self) {
+        *self.transfers() = Arc::default();
+        add_load(&mut self.load(), Load::default());
     }
 }
 
@@ -93,7 +109,9 @@ impl MoverLink {
         let shared = Arc::new(Shared::new());
         tokio::spawn(write_messages(writer, messages));
         tokio::spawn(route_messages(reader, decoder, shared.clone(), lost_sender));
-        Arc::new(Self { outgoing, shared, next_mover: AtomicU64::new(1), lost, processors })
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
+        Arc::new(Self { outgoing, shared, next_mover: AtomicU64::new(1), lost, number, processors })
     }
 
     /// Makes a mover for one control connection; its events arrive at `events` marked with `tag`.
@@ -117,6 +135,11 @@ impl MoverLink {
         !*self.lost.borrow()
     }
 
+    /// Whether new work may go there: the stream stands, and the data process has not said that it leaves.
+    pub fn takes_work(&self) -> bool {
+        self.is_alive() && !self.shared.leaving.load(Ordering::Acquire)
+    }
+
     /// Resolves when the stream is lost.
     pub async fn lost(&self) {
         let mut lost = self.lost.clone();
@@ -132,6 +155,11 @@ impl MoverLink {
     /// Counters summed over the link's life, levels as last reported.
     pub fn load(&self) -> Load {
         self.shared.load().clone()
+    }
+
+    /// The transfers that run there, as last reported.
+    pub fn transfers(&self) -> Arc<Transfers> {
+        self.shared.transfers().clone()
     }
 }
 
@@ -190,16 +218,28 @@ async fn route_messages<S: AsyncRead>(
     let fault = loop {
         match next_message(&mut reader, &mut decoder).await {
             Ok(FromMover::Load(load)) => add_load(&mut shared.load(), load),
+            Ok(FromMover::Transfers(transfers)) => *shared.transfers() = transfers.into(),
+            Ok(FromMover::Leaving) => leave(&shared),
             Ok(message) => route(&shared, message),
             Err(fault) => break fault,
         }
     };
     tracing::info!(%fault, "data process gone");
+    shared.forget_levels();
     let routes = shared.routes().take().unwrap_or_default();
     lost.send_replace(true);
     for route in routes.into_values() {
         // A control connection that has just ended needs no notice.
         let _ = route.events.send((route.tag, MoverEvent::Lost));
+    }
+}
+
+/// Nothing new goes to a data process that leaves; those who use it are told.
+fn leave(shared: &Shared) {
+    shared.leaving.store(true, Ordering::Release);
+    for route in shared.routes().iter().flat_map(HashMap::values) {
+        // A control connection that has just ended needs no notice.
+        let _ = route.events.send((route.tag, MoverEvent::Leaving));
     }
 }
 
@@ -219,11 +259,12 @@ fn mover_of(message: &FromMover) -> Option<MoverId> {
         | FromMover::Outcome { mover, .. }
         | FromMover::Session { mover, .. }
         | FromMover::Received { mover, .. } => Some(*mover),
-        FromMover::Hello { .. } | FromMover::Load(_) => None,
+        FromMover::Hello { .. } | FromMover::Load(_) | FromMover::Transfers(_) | FromMover::Leaving => None,
     }
 }
 
-fn add_load(total: &mut Load, news: Load) {
+/// Sums up counts; levels are those of the news.
+pub(super) fn add_load(total: &mut Load, news: Load) {
     total.bytes_received += news.bytes_received;
     total.bytes_sent += news.bytes_sent;
     total.transfers_done += news.transfers_done;

@@ -1,5 +1,7 @@
 //! Prometheus metrics of a DTN.
 
+mod running;
+
 use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
@@ -53,7 +55,7 @@ impl Metrics {
     /// The text exposition format, from these counters and the summed load of all data processes.
     fn render(&self, load: &Load, data_processes: usize) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rows: [(&str, &str, &str, u64); 14] = [
+        let rows: [(&str, &str, &str, u64); 16] = [
             ("control_connections_total", "counter", "Control connections accepted.", read(&self.connections_total)),
             ("control_connections", "gauge", "Control connections open.", read(&self.connections_open)),
             ("logins_total", "counter", "Logins accepted.", read(&self.logins_ok)),
@@ -65,6 +67,8 @@ impl Metrics {
             ("transfers_total", "counter", "Transfers completed.", load.transfers_done),
             ("transfers_failed_total", "counter", "Transfers failed.", load.transfers_failed),
             ("retransmitted_segments_total", "counter", "TCP segments sent again by data channels.", load.retransmits),
+            ("receive_bytes_per_second", "gauge", "Bytes received a second of late.", load.receive_rate),
+            ("send_bytes_per_second", "gauge", "Bytes sent a second of late.", load.send_rate),
             ("transfers_running", "gauge", "Transfers running.", u64::from(load.transfers_running)),
             ("data_channels", "gauge", "Data channels open.", u64::from(load.channels_open)),
             ("data_processes", "gauge", "Data processes and nodes attached.", data_processes as u64),
@@ -110,8 +114,7 @@ async fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
         }
     }
     let (status, body) = if request.starts_with(b"GET /metrics ") {
-        let links = server.data_side.all().await;
-        ("200 OK", server.metrics.render(&total_load(links.iter().map(|link| link.load())), links.len()))
+        ("200 OK", page(server).await)
     } else {
         ("404 Not Found", "Metrics are at /metrics.\n".to_owned())
     };
@@ -124,6 +127,17 @@ async fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
     stream.shutdown().await
 }
 
+async fn page(server: &Server) -> String {
+    let links = server.data_side.all().await;
+    let retired = server.data_side.retired().clone();
+    let load = total_load(links.iter().map(|link| link.load()).chain([retired]));
+    let alive = links.iter().filter(|link| link.is_alive());
+    let mut text = server.metrics.render(&load, alive.clone().count());
+    let transfers: Vec<_> = alive.map(|link| (link.number, link.transfers())).collect();
+    running::render(&transfers, &mut text);
+    text
+}
+
 fn total_load(loads: impl Iterator<Item = Load>) -> Load {
     loads.fold(Load::default(), |sum, load| Load {
         bytes_received: sum.bytes_received + load.bytes_received,
@@ -133,6 +147,8 @@ fn total_load(loads: impl Iterator<Item = Load>) -> Load {
         retransmits: sum.retransmits + load.retransmits,
         transfers_running: sum.transfers_running + load.transfers_running,
         channels_open: sum.channels_open + load.channels_open,
+        receive_rate: sum.receive_rate + load.receive_rate,
+        send_rate: sum.send_rate + load.send_rate,
         rtt_us: sum.rtt_us.max(load.rtt_us),
         pool_bytes: sum.pool_bytes + load.pool_bytes,
     })

@@ -10,7 +10,7 @@
 //! ```
 
 use std::net::SocketAddr;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use argon2::password_hash::rand_core::{OsRng, RngCore};
@@ -55,15 +55,26 @@ pub struct NodeRegistry {
 }
 
 impl NodeRegistry {
-    /// Nodes whose stream stands, in the order they joined.
-    pub fn live(&self) -> Vec<Arc<MoverLink>> {
-        let mut links = self.links.lock().expect("no code panics while it holds the list");
-        links.retain(|link| link.is_alive());
-        links.clone()
+    /// Nodes that take new work, in the order they joined.
+    pub fn ready(&self) -> Vec<Arc<MoverLink>> {
+        self.links().iter().filter(|link| link.takes_work()).cloned().collect()
+    }
+
+    /// Nodes whose stream stands or stood, in the order they joined.
+    pub fn all(&self) -> Vec<Arc<MoverLink>> {
+        self.links().clone()
+    }
+
+    fn links(&self) -> MutexGuard<'_, Vec<Arc<MoverLink>>> {
+        self.links.lock().expect("no code panics while it holds the list")
+    }
+
+    pub(super) fn remove(&self, link: &Arc<MoverLink>) {
+        self.links().retain(|one| !Arc::ptr_eq(one, link));
     }
 
     fn add(&self, link: Arc<MoverLink>) {
-        self.links.lock().expect("no code panics while it holds the list").push(link);
+        self.links().push(link);
     }
 }
 
@@ -101,6 +112,7 @@ async fn admit_one(
             tracing::info!(%peer, processors = link.processors, "data node joined");
             data_side.nodes.add(link.clone());
             link.lost().await;
+            data_side.retire(&link);
             tracing::warn!(%peer, "data node left");
         }
         Err(fault) => tracing::warn!(%peer, %fault, "data node refused"),

@@ -5,7 +5,7 @@
 
 mod striped;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -33,6 +33,8 @@ pub struct Plane {
     identity: Identity,
     labels: (Option<String>, Option<String>),
     nodes: HashMap<usize, MoverHandle>,
+    /// Of these, those that finish what runs and then leave.
+    leaving: BTreeSet<usize>,
     next_tag: usize,
     events: mpsc::UnboundedReceiver<(usize, MoverEvent)>,
     sender: EventSender,
@@ -55,6 +57,7 @@ impl Plane {
             identity,
             labels: (None, None),
             nodes: HashMap::new(),
+            leaving: BTreeSet::new(),
             next_tag: 0,
             events,
             sender,
@@ -117,7 +120,8 @@ impl Plane {
 
     /// Whether `op` can be sent behind what runs.
     fn may_follow(&self, op: &Op) -> bool {
-        let alone = self.nodes.len() == 1 && self.running.iter().all(Running::is_on_one_node);
+        let alone =
+            self.nodes.len() == 1 && self.leaving.is_empty() && self.running.iter().all(Running::is_on_one_node);
         alone && !matches!(op, Op::Passive { .. } | Op::Active { .. })
     }
 
@@ -236,8 +240,12 @@ impl Plane {
 
     fn absorb(&mut self, tag: usize, event: MoverEvent) {
         match event {
+            MoverEvent::Leaving => {
+                self.leaving.insert(tag);
+            }
             MoverEvent::Lost => {
                 self.nodes.remove(&tag);
+                self.leaving.remove(&tag);
                 let ids: Vec<OpId> = self.running.iter().map(|running| running.id).collect();
                 for id in ids {
                     self.step(id, |running| running.node_lost(tag));
@@ -249,6 +257,17 @@ impl Plane {
                 }
                 _ => tracing::debug!(?message, "news of an operation that is over"),
             },
+        }
+        self.let_go();
+    }
+
+    /// Detaches from leaving nodes that have nothing more to do here; a data handle they hold is gone then.
+    fn let_go(&mut self) {
+        let running = &self.running;
+        let idle = |tag: &usize| !running.iter().any(|running| running.needs(*tag));
+        for tag in self.leaving.iter().copied().filter(idle).collect::<Vec<_>>() {
+            self.leaving.remove(&tag);
+            self.nodes.remove(&tag);
         }
     }
 
@@ -299,6 +318,6 @@ fn id_of(message: &FromMover) -> Option<OpId> {
         | FromMover::Outcome { id, .. }
         | FromMover::Session { id, .. }
         | FromMover::Received { id, .. } => Some(*id),
-        FromMover::Hello { .. } | FromMover::Load(_) => None,
+        FromMover::Hello { .. } | FromMover::Load(_) | FromMover::Transfers(_) | FromMover::Leaving => None,
     }
 }

@@ -22,7 +22,7 @@ use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -153,6 +153,10 @@ pub enum FromMover {
     },
     /// Counters since the last report, at most twice a second, for metrics.
     Load(Load),
+    /// The transfers that run now, in place of those of the last report, for metrics.
+    Transfers(Box<Transfers>),
+    /// This data process takes no new work: it finishes what runs and leaves when its last mover is detached.
+    Leaving,
 }
 
 /// A node's part in an operation that several nodes carry out together.
@@ -260,10 +264,70 @@ pub struct Load {
     pub retransmits: u64,
     /// Transfers running now (a level, not a count).
     pub transfers_running: u32,
-    /// Data channels open now (a level).
+    /// Data channels open now, in use or kept for the next transfer (a level).
     pub channels_open: u32,
+    /// Bytes received a second of late (a level).
+    pub receive_rate: u64,
+    /// Bytes sent a second of late (a level).
+    pub send_rate: u64,
     /// Smoothed round-trip time of the channel that reported last, microseconds (a level; 0: unknown).
     pub rtt_us: u32,
     /// Pool bytes in use now (a level).
     pub pool_bytes: u64,
+}
+
+/// Direction of a transfer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Way {
+    /// From the network to storage.
+    In,
+    /// From storage to the network.
+    Out,
+}
+
+/// What a data process moves at the time of a report.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Transfers {
+    /// Transfers that have run for a second or more, oldest first.
+    pub running: Vec<RunningTransfer>,
+    /// Further such transfers that the report has no room for.
+    pub left_out: u32,
+    /// Channels of the transfers in the report that it has no room for.
+    pub channels_left_out: u32,
+}
+
+/// A transfer under way, or this node's share of it.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunningTransfer {
+    /// Unique in the data process.
+    pub id: u64,
+    /// Direction.
+    pub way: Way,
+    /// The command as logs name it, such as `RETR`.
+    pub kind: String,
+    /// Payload bytes moved so far.
+    pub bytes: u64,
+    /// Payload bytes to move in all, where known.
+    pub expected: Option<u64>,
+    /// Payload bytes a second of late.
+    pub rate: u64,
+    /// Its data channels, in the order in which it took them in use.
+    pub channels: Vec<RunningChannel>,
+}
+
+/// A data channel of a transfer under way.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunningChannel {
+    /// Position among the transfer's channels, from 0.
+    pub index: u32,
+    /// The other end.
+    pub peer: Option<SocketAddr>,
+    /// Bytes carried for this transfer, headers included.
+    pub bytes: u64,
+    /// Smoothed round-trip time, microseconds (0: unknown).
+    pub rtt_us: u32,
+    /// Segments sent again since the channel was opened.
+    pub retransmits: u64,
+    /// Congestion window, bytes.
+    pub window: u64,
 }

@@ -20,6 +20,7 @@ mod log;
 mod node;
 mod receive;
 mod report;
+mod running;
 mod send;
 mod session;
 mod stats;

@@ -1,17 +1,18 @@
 //! What all movers of a data process share.
 
 use std::net::IpAddr;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
 use whimbrel_transport::{Pool, PoolLimits, Progress};
 
-use super::codec::FrameWriter;
+use super::codec::{self, FrameWriter};
 use super::log::TransferLog;
-use super::message::{DataSettings, FromMover, Load};
+use super::message::{DataSettings, FromMover, Load, Transfers};
+use super::running::{self, Meter, Running};
 use super::stats::{self, Stats, Way};
 use super::ticker::{Tick, Ticker};
 
@@ -45,6 +46,7 @@ pub struct Node {
     pub processors: usize,
     /// Transfers under way.
     running: Mutex<Vec<Running>>,
+    next_transfer: AtomicU64,
     load: Arc<LoadReport>,
 }
 
@@ -77,6 +79,7 @@ impl Node {
             link_ip,
             processors: std::thread::available_parallelism().map_or(1, |n| n.get()),
             running: Mutex::default(),
+            next_transfer: AtomicU64::new(1),
         })
     }
 
@@ -89,18 +92,24 @@ impl Node {
         self.ticker.every(LOAD_INTERVAL, Arc::new(tick)).detach();
     }
 
-    /// Counts a transfer that begins.
-    pub fn transfer_begins(self: &Arc<Self>, way: Way, progress: &Arc<Progress>) {
+    /// Counts a transfer that begins; `kind` is its command, `expected` the bytes to move where known.
+    pub fn transfer_begins(
+        self: &Arc<Self>,
+        way: Way,
+        kind: &'static str,
+        expected: Option<u64>,
+        progress: &Arc<Progress>,
+    ) {
         self.stats.began();
-        let running = Running { way, progress: progress.clone(), counted: 0 };
-        self.running().push(running);
+        let id = self.next_transfer.fetch_add(1, Ordering::Relaxed);
+        self.running().push(Running::new(id, way, kind, expected, progress.clone()));
         self.load_changed();
     }
 
     /// Counts a transfer that has ended.
     pub fn transfer_ends(self: &Arc<Self>, progress: &Arc<Progress>, well: bool) {
         let mut running = self.running();
-        if let Some(at) = running.iter().position(|one| Arc::ptr_eq(&one.progress, progress)) {
+        if let Some(at) = running.iter().position(|one| one.is(progress)) {
             running.swap_remove(at).count(&self.stats);
         }
         drop(running);
@@ -112,45 +121,63 @@ impl Node {
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Sends a report if there is anything new; whether there was.
+    /// Sends a report if there is anything new; whether there was, or will be while a transfer runs.
     fn report_load(&self) -> bool {
-        for one in self.running().iter_mut() {
-            one.count(&self.stats);
-        }
-        let pool = self.pool.stats();
-        let bytes = (pool.send + pool.receive) * self.pool.buffer_size();
-        let now = self.stats.take(bytes as u64);
         let mut last = self.load.last.lock().unwrap_or_else(PoisonError::into_inner);
-        let news = stats::worth_reporting(&last, &now);
-        *last = now.clone();
-        drop(last);
-        if news {
-            let message = FromMover::Load(now);
-            self.writer.send_message(&message).expect("a load report is short");
+        let now = Instant::now();
+        let mut running = self.running();
+        let busy = !running.is_empty();
+        let (transfers, in_use) = running::look(&mut running, now, LOAD_INTERVAL, &self.stats);
+        drop(running);
+        let pool = self.pool.stats();
+        let mut load = self.stats.take();
+        load.channels_open += in_use;
+        load.pool_bytes = ((pool.send + pool.receive) * self.pool.buffer_size()) as u64;
+        (load.receive_rate, load.send_rate) = last.rates(now, &load);
+        let mut frames = Vec::new();
+        if stats::worth_reporting(&last.load, &load) {
+            codec::encode(&FromMover::Load(load.clone()), &mut frames).expect("a load report is short");
+            last.load = load;
         }
-        news
-    }
-}
-
-/// A transfer under way, with the bytes that are in the counters already.
-struct Running {
-    way: Way,
-    progress: Arc<Progress>,
-    counted: u64,
-}
-
-impl Running {
-    fn count(&mut self, stats: &Stats) {
-        let now = self.progress.bytes();
-        stats.moved(self.way, now.saturating_sub(self.counted));
-        self.counted = now;
+        if last.transfers != transfers {
+            let message = FromMover::Transfers(Box::new(transfers.clone()));
+            codec::encode(&message, &mut frames).expect("a report of transfers has a limit");
+            last.transfers = transfers;
+        }
+        drop(last);
+        if frames.is_empty() {
+            return busy;
+        }
+        self.writer.send(&frames);
+        true
     }
 }
 
 #[derive(Default)]
 struct LoadReport {
     scheduled: AtomicBool,
-    last: Mutex<Load>,
+    last: Mutex<LastReport>,
+}
+
+/// What was reported last.
+#[derive(Default)]
+struct LastReport {
+    load: Load,
+    transfers: Transfers,
+    received: (u64, Meter),
+    sent: (u64, Meter),
+}
+
+impl LastReport {
+    /// Bytes received and sent per second with what `news` counts.
+    fn rates(&mut self, now: Instant, news: &Load) -> (u64, u64) {
+        let rate = |(total, meter): &mut (u64, Meter), bytes| {
+            *total += bytes;
+            meter.look(now, LOAD_INTERVAL, *total);
+            meter.rate()
+        };
+        (rate(&mut self.received, news.bytes_received), rate(&mut self.sent, news.bytes_sent))
+    }
 }
 
 /// Reports as long as something changes, then leaves the process asleep.

@@ -339,7 +339,15 @@ mod tests {
     }
 
     fn spec(offset: u64, length: Option<u64>, done: &[Range<u64>]) -> SendSpec {
-        SendSpec { path: Vec::new(), ascii: false, offset, length, done: done.to_vec(), performance_interval: None }
+        SendSpec {
+            path: Vec::new(),
+            ascii: false,
+            offset,
+            length,
+            done: done.to_vec(),
+            performance_interval: None,
+            leaves: None,
+        }
     }
 
     fn part(spec: &SendSpec, size: u64) -> (u64, u64, Vec<Range<u64>>) {

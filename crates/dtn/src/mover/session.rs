@@ -45,7 +45,6 @@ pub struct Handle {
     /// One for each address of the other side (one in all when this side listens).
     pub lanes: Vec<Lane>,
     direction: Option<Way>,
-    retransmits: u64,
 }
 
 /// Who connects to whom.
@@ -82,7 +81,7 @@ impl Session {
 
     /// Closes the data handle with its listener and connections.
     pub fn close(&mut self) {
-        if let Some(handle) = &mut self.handle {
+        if let Some(handle) = &self.handle {
             handle.count_network(&self.node);
         }
         self.handle = None;
@@ -124,7 +123,7 @@ impl Session {
     }
 
     fn open(&mut self, params: &DataParams, rendezvous: Rendezvous, lanes: Vec<Lane>) {
-        self.handle = Some(Handle { params: params.clone(), rendezvous, lanes, direction: None, retransmits: 0 });
+        self.handle = Some(Handle { params: params.clone(), rendezvous, lanes, direction: None });
     }
 
     /// The handle for a transfer in this direction.
@@ -141,7 +140,10 @@ impl Session {
 
     /// Lends the handle to a transfer; [`Session::put_back`] follows in every case.
     pub fn take(&mut self) -> Result<Handle, Problem> {
-        self.handle.take().ok_or(Problem::NoDataHandle("the data handle is in use"))
+        let handle = self.handle.take().ok_or(Problem::NoDataHandle("the data handle is in use"))?;
+        // While a transfer runs its channels are counted there, new ones and lost ones too.
+        self.count_channels();
+        Ok(handle)
     }
 
     /// Ends the loan.
@@ -298,15 +300,10 @@ impl Handle {
         open.and_then(|connection| connection.channel().peer_addr()).or(target)
     }
 
-    fn count_network(&mut self, node: &Node) {
-        let (mut retransmits, mut rtt_us) = (0, 0);
+    fn count_network(&self, node: &Node) {
         for connection in self.lanes.iter().flat_map(|lane| &lane.connections) {
-            let stats = connection.channel().stats();
-            retransmits += stats.retransmits;
-            rtt_us = u32::try_from(stats.rtt.as_micros()).unwrap_or(u32::MAX);
+            node.stats.channel(connection.channel());
         }
-        node.stats.network(retransmits.saturating_sub(self.retransmits), rtt_us);
-        self.retransmits = self.retransmits.max(retransmits);
     }
 }
 

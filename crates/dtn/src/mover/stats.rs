@@ -2,7 +2,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
+use whimbrel_transport::DataChannel;
+
 use super::message::Load;
+pub use super::message::Way;
 
 /// What a data process counts; every thread adds, the ticker takes.
 #[derive(Debug, Default)]
@@ -15,15 +18,6 @@ pub struct Stats {
     running: AtomicU32,
     channels: AtomicU32,
     rtt_us: AtomicU32,
-}
-
-/// Direction of a transfer as counters see it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
-    /// From the network to storage.
-    In,
-    /// From storage to the network.
-    Out,
 }
 
 impl Stats {
@@ -47,7 +41,7 @@ impl Stats {
         counter.fetch_add(1, Relaxed);
     }
 
-    /// A mover now holds `now` data channels where it held `before`.
+    /// A mover now keeps `now` data channels, unused, where it kept `before`.
     pub fn channels(&self, before: usize, now: usize) {
         // Wrapping addition of the difference is exact in either direction.
         self.channels.fetch_add((now as u32).wrapping_sub(before as u32), Relaxed);
@@ -61,8 +55,16 @@ impl Stats {
         }
     }
 
-    /// Takes the counts since the last call; levels stay.
-    pub fn take(&self, pool_bytes: u64) -> Load {
+    /// Asks TCP about a channel and counts what it says.
+    pub fn channel(&self, channel: &dyn DataChannel) {
+        if let Some(watched) = channel.watched() {
+            let stats = watched.stats();
+            self.network(watched.untold(stats.retransmits), u32::try_from(stats.rtt.as_micros()).unwrap_or(u32::MAX));
+        }
+    }
+
+    /// Takes the counts since the last call; levels stay. What is not counted here is left at nothing.
+    pub fn take(&self) -> Load {
         Load {
             bytes_received: self.received.swap(0, Relaxed),
             bytes_sent: self.sent.swap(0, Relaxed),
@@ -72,14 +74,14 @@ impl Stats {
             transfers_running: self.running.load(Relaxed),
             channels_open: self.channels.load(Relaxed),
             rtt_us: self.rtt_us.load(Relaxed),
-            pool_bytes,
+            ..Load::default()
         }
     }
 }
 
 /// Whether `now` tells anything that `before` did not.
 pub fn worth_reporting(before: &Load, now: &Load) -> bool {
-    let levels = |l: &Load| (l.transfers_running, l.channels_open, l.rtt_us, l.pool_bytes);
+    let levels = |l: &Load| (l.transfers_running, l.channels_open, l.receive_rate, l.send_rate, l.rtt_us, l.pool_bytes);
     let counts = [now.bytes_received, now.bytes_sent, now.transfers_done, now.transfers_failed, now.retransmits];
     counts.iter().any(|&n| n != 0) || levels(before) != levels(now)
 }
@@ -95,14 +97,14 @@ mod tests {
         stats.moved(Way::In, 5);
         stats.channels(0, 4);
         stats.channels(4, 1);
-        let first = stats.take(7);
+        let first = stats.take();
         assert_eq!((first.bytes_received, first.transfers_running), (5, 1));
-        assert_eq!((first.channels_open, first.pool_bytes), (1, 7));
+        assert_eq!(first.channels_open, 1);
         assert!(worth_reporting(&Load::default(), &first));
-        let second = stats.take(7);
+        let second = stats.take();
         assert_eq!((second.bytes_received, second.transfers_running), (0, 1));
         assert!(!worth_reporting(&first, &second));
         stats.ended(false);
-        assert_eq!(stats.take(7).transfers_failed, 1);
+        assert_eq!(stats.take().transfers_failed, 1);
     }
 }

@@ -32,10 +32,10 @@ pub struct Transfer {
 }
 
 impl Transfer {
-    /// Counts a transfer from now on; `kind` is the command as logs name it.
-    pub fn begin(task: &Task<'_>, way: Way, kind: &'static str, path: &[u8]) -> Self {
+    /// Counts a transfer from now on; `kind` is the command as logs name it, `expected` the bytes to move where known.
+    pub fn begin(task: &Task<'_>, way: Way, kind: &'static str, path: &[u8], expected: Option<u64>) -> Self {
         let progress = Arc::new(Progress::new());
-        task.node.transfer_begins(way, &progress);
+        task.node.transfer_begins(way, kind, expected, &progress);
         Self { progress, way, kind, path: path.to_vec(), began: SystemTime::now(), streams: 1, peer: None, buffer: 0 }
     }
 

@@ -17,7 +17,7 @@ use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Connector, Receipt, WriteSession};
 use whimbrel_dtn::mover::codec::{FrameReader, FrameWriter};
 use whimbrel_dtn::mover::message::{
-    DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Stripe, ToMover, VERSION,
+    DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Stripe, ToMover, Transfers, VERSION,
 };
 use whimbrel_dtn::mover::{ServeError, spawn_in_process};
 use whimbrel_proto::op::{
@@ -124,6 +124,9 @@ pub struct Node {
     reader: FrameReader<UnixStream, FromMover>,
     answers: HashMap<(MoverId, OpId), Answer>,
     pub loads: Vec<Load>,
+    /// As last reported.
+    pub transfers: Transfers,
+    pub leaving: bool,
     next: u64,
     thread: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -152,7 +155,8 @@ impl Node {
         let hello = reader.read().unwrap();
         assert!(matches!(hello, Some(FromMover::Hello { version: VERSION, .. })), "{hello:?}");
         let (answers, loads, thread) = (HashMap::new(), Vec::new(), Some(thread));
-        Self { root, writer, stream, reader, answers, loads, next: 0, thread }
+        let (transfers, leaving) = (Transfers::default(), false);
+        Self { root, writer, stream, reader, answers, loads, transfers, leaving, next: 0, thread }
     }
 
     pub fn attach(&mut self) -> MoverId {
@@ -201,6 +205,8 @@ impl Node {
                 self.answer((mover, id)).received = Some((bytes, *receipt));
             }
             FromMover::Load(load) => self.loads.push(load),
+            FromMover::Transfers(transfers) => self.transfers = *transfers,
+            FromMover::Leaving => self.leaving = true,
             FromMover::Hello { .. } => panic!("a second greeting"),
         }
     }

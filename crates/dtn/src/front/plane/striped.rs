@@ -101,6 +101,11 @@ impl Running {
         self.waiting.iter().copied().collect()
     }
 
+    /// Whether a node has, or may still get, a part in it.
+    pub(super) fn needs(&self, tag: usize) -> bool {
+        self.waiting.contains(&tag) || (self.receive.is_some() && self.nodes.contains(&tag))
+    }
+
     /// A node's share.
     pub(super) fn stripe_of(&self, tag: usize) -> Stripe {
         let index = self.nodes.iter().position(|&node| node == tag).unwrap_or(0);
@@ -120,7 +125,7 @@ impl Running {
                 self.node_done(tag)
             }
             FromMover::Outcome { outcome, .. } => self.outcome(tag, outcome),
-            FromMover::Hello { .. } | FromMover::Load(_) => Vec::new(),
+            FromMover::Hello { .. } | FromMover::Load(_) | FromMover::Transfers(_) | FromMover::Leaving => Vec::new(),
         }
     }
 
@@ -259,7 +264,7 @@ mod tests {
         let steps = running.absorb(0, received(5));
         assert!(matches!(&steps[..], [Progress::Commit { node: 0, receipts, bytes: 15, .. }] if receipts.len() == 2));
         let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new() }));
-        assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new() })]));
+        assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, .. })]));
     }
 
     #[test]
