@@ -79,6 +79,11 @@ impl Features {
         list
     }
 
+    /// Algorithms of the `LEAVES NAME,...` line in its order (our own); none if digests do not come with replies.
+    pub fn leaf_algorithms(&self) -> impl Iterator<Item = &str> {
+        self.params("LEAVES").unwrap_or("").split(',').map(str::trim).filter(|name| !name.is_empty())
+    }
+
     /// Facts of the MLST line (RFC 3659 §7.8).
     pub fn facts(&self) -> Vec<FactFeature> {
         let fact =

@@ -7,6 +7,7 @@ pub mod command;
 pub mod eblock;
 pub mod feat;
 pub mod hostport;
+pub mod leaf;
 pub mod line;
 pub mod list;
 pub mod marker;

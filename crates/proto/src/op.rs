@@ -16,7 +16,8 @@ pub struct OpId(pub u64);
 
 /// One operation; exactly one [`Outcome`] answers it, any number of [`Notice`]s come before.
 ///
-/// Operations of one control connection are carried out in order, one at a time.
+/// Operations of one control connection are begun in order. One may begin while what the one before it stored is still
+/// verified.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Op {
     /// Listen for data connections (PASV, EPSV, SPAS); answers [`Outcome::Listening`].
@@ -472,4 +473,6 @@ pub enum FailureKind {
     Aborted,
     /// Anything else.
     Other,
+    /// Parts of a chunked file are not proven (554).
+    Unproven,
 }

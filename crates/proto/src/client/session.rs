@@ -62,6 +62,7 @@ enum Setting {
     NetStack,
     DiskStack,
     Directory,
+    Leaves,
 }
 
 /// Remembers the values that a server has confirmed on one connection.
@@ -132,6 +133,7 @@ fn settings(command: &Command) -> Vec<(Setting, Vec<u8>)> {
         Command::Site(Site::BufferSize { verb, bytes }) => return buffers(verb.side(), *bytes),
         Command::Site(Site::SetNetStack(_)) => Setting::NetStack,
         Command::Site(Site::SetDiskStack(_)) => Setting::DiskStack,
+        Command::Site(Site::Leaves(_)) => Setting::Leaves,
         _ => return Vec::new(),
     };
     vec![(key, line)]

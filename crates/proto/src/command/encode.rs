@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{
     Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Protection, Restart, TransferMode, TransferType, TrevEvent,
-    V2Data, V2Transfer, opts, site,
+    V2Data, V2Transfer, chunk, opts, site,
 };
 use crate::{hostport, ranges};
 
@@ -59,7 +59,7 @@ fn line(command: &Command) -> Result<Vec<u8>, EncodeError> {
         Command::Auth(kind) => must("AUTH", kind),
         Command::Abuf(args) => Ok(with("ABUF", args)),
         Command::Opts(opts) => Ok(with("OPTS", &opts::format(opts))),
-        Command::Site(site) => Ok(with("SITE", &site::format(site))),
+        Command::Site(site) => site::format(site).map(|text| with("SITE", &text)),
         Command::Raw(line) => Ok(line.clone()),
         Command::Get(get) => v2("GET", get),
         Command::Put(put) => v2("PUT", put),
@@ -218,6 +218,9 @@ fn encode_eret(eret: &Eret) -> Result<Vec<u8>, EncodeError> {
 fn encode_esto(esto: &Esto) -> Result<Vec<u8>, EncodeError> {
     match esto {
         Esto::Adjusted { offset, path } => must("ESTO", path).map(|_| with(&format!("ESTO A {offset}"), path)),
+        Esto::Chunk { session, offset, path } => {
+            chunk::format_esto(session, *offset, path).map(|args| with("ESTO", &args))
+        }
         Esto::Module { name, args, path } => module("ESTO", name, args, path),
     }
 }

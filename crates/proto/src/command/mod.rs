@@ -4,6 +4,7 @@
 //! the line, so paths need no quoting. Unlike that server a path is taken from **exactly one** separator onwards
 //! (RFC 959 §5.3.1 `<SP> <pathname>`), so a name that starts with a space can be reached.
 
+mod chunk;
 mod encode;
 mod opts;
 mod parse;
@@ -19,6 +20,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+pub use chunk::Chunk;
 pub use encode::EncodeError;
 pub use opts::{LayoutKind, MlsVerb, MlsrOptions, OnError, Opts, Parallelism, PassiveVerb, RetrOptions};
 pub use parse::CommandError;
@@ -110,6 +112,15 @@ pub enum Esto {
         /// Added to each block's offset.
         offset: u64,
         /// The file.
+        path: WirePath,
+    },
+    /// `C session,offset path`: as `A`, into the unfinished file of a session (our own).
+    Chunk {
+        /// As the reply to SITE CHUNK OPEN gave it.
+        session: Vec<u8>,
+        /// Added to each block's offset.
+        offset: u64,
+        /// Final name.
         path: WirePath,
     },
     /// `name="args" path`: through a named storage module.

@@ -2,7 +2,7 @@
 
 use super::{
     Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Protection, Restart, Secret, TransferMode, TransferType,
-    TrevEvent, WirePath, opts, site, v2,
+    TrevEvent, WirePath, chunk, opts, site, v2,
 };
 use crate::hostport::{self, AddressError};
 use crate::ranges;
@@ -149,7 +149,7 @@ pub(super) fn time(verb: &'static str, text: &[u8]) -> Result<Timestamp, Command
     Timestamp::parse(text).map_err(|_| syntax(verb, "a time is YYYYMMDDHHMMSS"))
 }
 
-fn ascii(verb: &'static str, text: &[u8]) -> Result<String, CommandError> {
+pub(super) fn ascii(verb: &'static str, text: &[u8]) -> Result<String, CommandError> {
     match std::str::from_utf8(text) {
         Ok(text) if text.bytes().all(|b| b.is_ascii_graphic()) => Ok(text.to_owned()),
         _ => Err(syntax(verb, "an argument is not plain text")),
@@ -370,6 +370,9 @@ fn esto(rest: Option<&[u8]>) -> Result<Esto, CommandError> {
     if function.eq_ignore_ascii_case(b"A") {
         let [offset, name] = splitn("ESTO", Some(args))?;
         return Ok(Esto::Adjusted { offset: unsigned("ESTO", offset)?, path: path("ESTO", Some(name))? });
+    }
+    if function.eq_ignore_ascii_case(b"C") {
+        return chunk::esto(args);
     }
     let (name, args, path) = module("ESTO", rest)?;
     Ok(Esto::Module { name, args, path })

@@ -3,7 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::parse::{CommandError, first_word, optional, path, splitn, syntax, time, unsigned};
-use super::{Secret, WirePath};
+use super::{Chunk, EncodeError, Secret, WirePath, chunk};
+use crate::op::LeafSpec;
 use crate::timeval::Timestamp;
 
 /// Which socket buffer a command sets, seen from the server.
@@ -112,6 +113,10 @@ pub enum Site {
     Fault(Vec<u8>),
     /// Our own: 16 bytes in hex that data connections of the next handle must present.
     DcNonce(Nonce),
+    /// Our own: digests in the final replies of transfers from now on; `None` ends it.
+    Leaves(Option<LeafSpec>),
+    /// Our own: files written in chunks.
+    Chunk(Chunk),
     Unknown {
         verb: Vec<u8>,
         args: Vec<u8>,
@@ -148,6 +153,8 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"RDEL" => path(VERB, rest).map(Site::Rdel),
         b"CHROOT" => path(VERB, rest).map(Site::Chroot),
         b"DCNONCE" => nonce(rest),
+        b"LEAVES" => chunk::leaves(rest),
+        b"CHUNK" => chunk::parse(rest),
         _ => Ok(text_command(upper, rest.unwrap_or(b""))),
     }
 }
@@ -254,14 +261,14 @@ pub fn quote_pairs(pairs: &[(String, Vec<u8>)]) -> Vec<u8> {
 }
 
 /// The text after `SITE `.
-pub(super) fn format(site: &Site) -> Vec<u8> {
+pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
     let join = |word: &[u8], args: &[u8]| {
         let separator: &[u8] = if args.is_empty() { b"" } else { b" " };
         [word, separator, args].concat()
     };
     let with = |word: &str, args: &[u8]| join(word.as_bytes(), args);
     let pair = |word: &str, first: &[u8], last: &[u8]| [word.as_bytes(), b" ", first, b" ", last].concat();
-    match site {
+    Ok(match site {
         Site::Help(arg) => with("HELP", arg.as_deref().unwrap_or(b"")),
         Site::Chmod { mode, path } => pair("CHMOD", format!("{mode:03o}").as_bytes(), path),
         Site::Chgrp { group, path } => pair("CHGRP", group, path),
@@ -292,6 +299,8 @@ pub(super) fn format(site: &Site) -> Vec<u8> {
             let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
             with("DCNONCE", hex.as_bytes())
         }
+        Site::Leaves(spec) => chunk::format_leaves(spec.as_ref())?,
+        Site::Chunk(chunk) => chunk::format(chunk)?,
         Site::Unknown { verb, args } => join(verb, args),
-    }
+    })
 }

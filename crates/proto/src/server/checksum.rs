@@ -58,11 +58,13 @@ pub(super) fn expect(config: &ServerConfig, algorithm: &str, digest: &str) -> Re
     Ok((algorithm, digest.to_ascii_lowercase()))
 }
 
-fn known(config: &ServerConfig, algorithm: &str) -> Option<String> {
+/// The algorithm in our spelling, if it is there.
+pub(super) fn known(config: &ServerConfig, algorithm: &str) -> Option<String> {
     let found = config.checksums.iter().find(|known| known.name.eq_ignore_ascii_case(algorithm));
     found.map(|known| known.name.clone())
 }
 
-fn unknown() -> Answer {
+/// 504.
+pub(super) fn unknown() -> Answer {
     Answer::line(504, "Unknown checksum algorithm requested.")
 }

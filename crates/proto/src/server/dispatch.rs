@@ -3,7 +3,7 @@
 use super::answer::Answer;
 use super::config::ServerConfig;
 use super::data;
-use super::inbox::{Line, unescape_telnet};
+use super::inbox::{Line, unescape_telnet, verb};
 use super::session::{Once, PassiveKind, Session};
 use super::step::{Step, Task, aborted_before_it_began};
 use super::transfer::{self, Part, Store, Transfer};
@@ -18,10 +18,17 @@ pub(super) fn is_transfer(verb: &str) -> bool {
     TRANSFERS.contains(&verb)
 }
 
-/// Verbs that may be dispatched while a transfer in front of them runs over the same, proven data handle: they neither
-/// set up a handle nor look at what the outcome of that transfer changes.
-pub(super) fn may_run_ahead(verb: &str) -> bool {
-    ["STOR", "RETR", "ESTO", "ERET", "CKSM", "ALLO", "SCKS", "MFMT"].contains(&verb)
+/// True for lines that may be dispatched while a transfer in front of them runs over the same, proven data handle: they
+/// neither set up a handle nor look at what the outcome of that transfer changes.
+pub(super) fn may_run_ahead(line: &[u8]) -> bool {
+    match verb(line).as_str() {
+        "SITE" => {
+            let rest = line[b"SITE".len()..].trim_ascii_start();
+            let word = rest.split(|&b| b == b' ').next().unwrap_or_default().to_ascii_uppercase();
+            matches!(word.as_slice(), b"CHUNK" | b"LEAVES" | b"STORATTR")
+        }
+        verb => ["STOR", "RETR", "ESTO", "ERET", "CKSM", "ALLO", "SCKS", "MFMT"].contains(&verb),
+    }
 }
 
 /// Carries out one line.
@@ -199,6 +206,9 @@ fn transfers(session: &mut Session, config: &ServerConfig, command: Command) -> 
         Command::Appe(path) => store(session, config, &path, Store::Append),
         Command::Stou(path) => store(session, config, path.as_deref().unwrap_or(b"stou"), Store::Unique),
         Command::Esto(Esto::Adjusted { offset, path }) => store(session, config, &path, Store::Adjusted(offset)),
+        Command::Esto(Esto::Chunk { session: id, offset, path }) => {
+            store(session, config, &path, Store::Chunk(offset, id))
+        }
         Command::Eret(Eret::Module { name, .. }) | Command::Esto(Esto::Module { name, .. }) => {
             session.once = Once::default();
             Step::Answer(Answer::line(504, [b"No storage module '", name.as_slice(), b"'."].concat()))

@@ -13,8 +13,8 @@ pub enum ServerEvent {
         /// Password as sent.
         password: Secret,
     },
-    /// Carry out an operation; answer with notices and one outcome. Several may be outstanding: they run in order, and
-    /// each outcome comes before the next one's notices.
+    /// Carry out an operation; answer with notices and one outcome. Several may be outstanding: they begin in order. One
+    /// may tell of itself, or end, before the outcome of the one in front of it; that is kept until its turn.
     Run {
         /// Its name, for notices and outcome.
         id: OpId,

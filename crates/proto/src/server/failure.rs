@@ -37,6 +37,7 @@ fn shape(kind: FailureKind) -> Shape {
         FailureKind::NotSupported => Plain(504),
         FailureKind::BadArgument => Plain(501),
         FailureKind::Aborted => Plain(426),
+        FailureKind::Unproven => Plain(554),
     }
 }
 

@@ -53,12 +53,18 @@ const ALWAYS: [&str; 28] = [
     "TREV",
 ];
 
-/// The reply to FEAT; the CKSM line appears only after login, as on the reference server.
+/// The reply to FEAT; the CKSM line appears only after login, as on the reference server, and with it what needs one of
+/// its algorithms.
 pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_in: bool) -> Answer {
     let mut answer = Answer::listing(211, "Extensions supported", "End.");
     if logged_in && !config.checksums.is_empty() {
         let list = config.checksums.iter().map(|sum| format!("{}:{};", sum.name, sum.preference));
         answer.push(format!("CKSM {}", list.collect::<String>()));
+        let names: Vec<&str> = config.checksums.iter().map(|sum| sum.name.as_str()).collect();
+        answer.push(format!("LEAVES {}", names.join(",")));
+        if !config.read_only {
+            answer.push("CHUNK");
+        }
     }
     answer.push(format!("MLST {}", fact_list(facts)));
     ALWAYS.iter().for_each(|feature| answer.push(feature));

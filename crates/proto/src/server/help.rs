@@ -19,7 +19,7 @@ const COMMANDS: [(&str, &str); 66] = [
     ("EPRT", "EPRT <sp> |protocol|address|port|"),
     ("EPSV", "EPSV [<sp> 1|2|ALL]"),
     ("ERET", "ERET <sp> P <sp> offset <sp> length <sp> pathname"),
-    ("ESTO", "ESTO <sp> A <sp> offset <sp> pathname"),
+    ("ESTO", "ESTO <sp> A <sp> offset <sp> pathname | ESTO <sp> C <sp> session,offset <sp> pathname"),
     ("FEAT", "FEAT"),
     ("GET", "GET <sp> path=pathname;[pasv;|port=h1,h2,h3,h4,p1,p2;]"),
     ("HELP", "HELP [<sp> command]"),
@@ -74,13 +74,15 @@ const COMMANDS: [(&str, &str); 66] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 24] = [
+const SITE: [(&str, &str); 26] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
+    ("CHUNK", "SITE CHUNK <sp> OPEN|KEEP|COMMIT|DROP <sp> ... <sp> pathname"),
     ("CLIENTINFO", "SITE CLIENTINFO <sp> key=value;..."),
     ("DCNONCE", "SITE DCNONCE <sp> 32 hexadecimal digits"),
     ("HELP", "SITE HELP [<sp> command]"),
+    ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm | SITE LEAVES <sp> 0"),
     ("RBUFSIZ", "SITE RBUFSIZ <sp> bytes"),
     ("RBUFSZ", "SITE RBUFSZ <sp> bytes"),
     ("RDEL", "SITE RDEL <sp> pathname"),

@@ -93,10 +93,10 @@ impl Inbox {
         Some(line)
     }
 
-    /// The next line, if it is whole and `wanted` says so of its verb.
-    pub(super) fn pop_if(&mut self, wanted: impl Fn(&str) -> bool) -> Option<Line> {
+    /// The next line, if it is whole and wanted.
+    pub(super) fn pop_if(&mut self, wanted: impl Fn(&[u8]) -> bool) -> Option<Line> {
         match self.waiting.front() {
-            Some(Line::Whole(line)) if wanted(&verb(line)) => self.pop(),
+            Some(Line::Whole(line)) if wanted(line) => self.pop(),
             _ => None,
         }
     }

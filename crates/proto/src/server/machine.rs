@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use bytes::{Bytes, BytesMut};
 
+use super::ahead::Held;
 use super::answer::Answer;
 use super::config::ServerConfig;
 use super::dispatch;
@@ -50,8 +51,8 @@ struct Running {
 /// A command that was dispatched before the replies of those in front of it.
 #[derive(Debug)]
 enum Ahead {
-    /// Its operation is with the data side.
-    Op(Running),
+    /// Its operation is with the data side, which may have said something of it already.
+    Op(Running, Box<Held>),
     /// Its reply waits.
     Answer { verb: String, answer: Answer },
 }
@@ -185,29 +186,34 @@ impl ServerControl {
         self.work();
     }
 
-    /// News of the running operation; ignored for any other.
+    /// News of an operation: told at once if its reply is the next one due, kept (the latest of each kind) if it was
+    /// handed over ahead of its turn, ignored otherwise.
     pub fn notice(&mut self, _now: Instant, id: OpId, notice: Notice) {
         if self.closing.is_some() {
             return;
         }
-        if let Some(Running { op: Some(op), wait: Wait::Op { task, .. }, .. }) = &mut self.running
+        if let Some(held) = self.held_ahead(id) {
+            held.notice(notice);
+        } else if let Some(Running { op: Some(op), wait: Wait::Op { task, .. }, .. }) = &mut self.running
             && *op == id
         {
             task.notice(notice, &mut self.out);
         }
     }
 
-    /// The end of the running operation; ignored for any other.
+    /// The end of an operation: answered if its reply is the next one due, kept until then if it was handed over ahead of
+    /// its turn, ignored otherwise.
     pub fn outcome(&mut self, now: Instant, id: OpId, outcome: Outcome) {
-        if self.closing.is_some() || self.running_op() != Some(id) {
+        if self.closing.is_some() {
             return;
         }
-        if let Some(Running { verb, op, wait: Wait::Op { task, aborted } }) = self.running.take() {
-            let step = task.finish(&mut self.session, &self.config, outcome, aborted, &mut self.out);
-            self.perform(verb, op, step);
+        if let Some(held) = self.held_ahead(id) {
+            held.end(outcome);
+        } else if self.running_op() == Some(id) {
+            self.finish(outcome);
+            self.since = now;
+            self.work();
         }
-        self.since = now;
-        self.work();
     }
 
     /// Shuts down: 421 at once when nothing runs, otherwise after the running command's reply.
@@ -255,7 +261,8 @@ impl ServerControl {
             self.events.push_back(ServerEvent::Abort { id: *id });
         }
         for ahead in &mut self.ahead {
-            if let Ahead::Op(Running { op: Some(id), wait: Wait::Op { aborted, .. }, .. }) = ahead
+            if let Ahead::Op(Running { op: Some(id), wait: Wait::Op { aborted, .. }, .. }, held) = ahead
+                && !held.has_ended()
                 && !std::mem::replace(aborted, true)
             {
                 self.events.push_back(ServerEvent::Abort { id: *id });
@@ -278,12 +285,43 @@ impl ServerControl {
         true
     }
 
+    /// What is kept of an operation that was handed over ahead of its turn.
+    fn held_ahead(&mut self, id: OpId) -> Option<&mut Held> {
+        self.ahead.iter_mut().find_map(|ahead| match ahead {
+            Ahead::Op(Running { op: Some(op), .. }, held) if *op == id => Some(&mut **held),
+            _ => None,
+        })
+    }
+
+    /// What follows from the end of the running operation.
+    fn finish(&mut self, outcome: Outcome) {
+        match self.running.take() {
+            Some(Running { verb, op, wait: Wait::Op { task, aborted } }) => {
+                let step = task.finish(&mut self.session, &self.config, outcome, aborted, &mut self.out);
+                self.perform(verb, op, step);
+            }
+            other => self.running = other,
+        }
+    }
+
+    /// The turn of an operation that was handed over ahead of it: what is known of it is told.
+    fn take_turn(&mut self, mut running: Running, held: Held) {
+        let (notices, outcome) = held.release();
+        if let Wait::Op { task, .. } = &mut running.wait {
+            notices.for_each(|notice| task.notice(notice, &mut self.out));
+        }
+        self.running = Some(running);
+        if let Some(outcome) = outcome {
+            self.finish(outcome);
+        }
+    }
+
     /// Carries out waiting commands until one has to wait or the output is full.
     fn work(&mut self) {
         while self.running.is_none() && self.closing.is_none() {
             match self.ahead.pop_front() {
-                Some(Ahead::Op(running)) => {
-                    self.running = Some(running);
+                Some(Ahead::Op(running, held)) => {
+                    self.take_turn(running, *held);
                     continue;
                 }
                 Some(Ahead::Answer { verb, answer }) => {
@@ -324,7 +362,7 @@ impl ServerControl {
                 Step::Answer(answer) => self.ahead.push_back(Ahead::Answer { verb, answer }),
                 Step::Run { before: None, op, task } => {
                     let running = self.start(verb, op, *task);
-                    self.ahead.push_back(Ahead::Op(running));
+                    self.ahead.push_back(Ahead::Op(running, Box::default()));
                 }
                 step => {
                     debug_assert!(false, "{verb} led to {step:?} over a proven handle");

@@ -5,8 +5,10 @@
 //! [`ServerControl::poll_event`] and arms a timer for [`ServerControl::poll_timeout`]. Operations go to the data side
 //! as [`ServerEvent::Run`] and come back through [`ServerControl::notice`] and [`ServerControl::outcome`].
 
+mod ahead;
 mod answer;
 mod checksum;
+mod chunk;
 mod config;
 mod data;
 mod dispatch;

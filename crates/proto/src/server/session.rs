@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::config::ServerConfig;
 use crate::command::LayoutKind;
-use crate::op::{DataParams, Mode, Op};
+use crate::op::{DataParams, LeafSpec, Mode, Op};
 
 /// State of one login; REIN makes a fresh one.
 #[derive(Debug)]
@@ -32,6 +32,8 @@ pub(super) struct Session {
     pub(super) epsv_only: bool,
     /// Marker intervals.
     pub(super) markers: Markers,
+    /// Digests in the final replies of transfers (SITE LEAVES).
+    pub(super) leaves: Option<LeafSpec>,
     /// Settings for the next transfer only.
     pub(super) once: Once,
     /// Facts of machine listings; `None`: the default set.
@@ -158,6 +160,7 @@ impl Session {
                 sending: None,
                 hashing: None,
             },
+            leaves: None,
             once: Once::default(),
             facts: None,
             recursion: Recursion { continue_on_error: true, follow_links: false },
@@ -190,6 +193,11 @@ impl Session {
     /// True if a transfer has succeeded over the MODE E handle in force, so that the next one reuses its connections.
     pub(super) fn handle_is_proven(&self) -> bool {
         matches!(self.data, DataHandle::Ready { mode: Mode::Extended, direction: Some(_) })
+    }
+
+    /// Digests that the next transfer tells: none in TYPE A, whose bytes are not those of the file.
+    pub(super) fn leaves_of_transfer(&self) -> Option<LeafSpec> {
+        self.leaves.clone().filter(|_| !self.ascii)
     }
 
     /// Mode that the next transfer will have, as frozen in its handle.

@@ -5,7 +5,7 @@ use super::config::ServerConfig;
 use super::event::Label;
 use super::session::Session;
 use super::step::Step;
-use super::{checksum, files, help, options};
+use super::{checksum, chunk, files, help, options};
 use crate::command::{BufferVerb, Secret, Site, quote_pairs};
 use crate::op::Op;
 use crate::timeval::Timestamp;
@@ -20,6 +20,8 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::TaskId(id) => Step::Label(Label::TaskId(id), ok()),
         Site::StorAttr(pairs) => attributes(session, config, &pairs),
         Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
+        Site::Leaves(spec) => chunk::leaves(session, config, spec),
+        Site::Chunk(command) => chunk::chunk(session, config, command),
         Site::DcNonce(secret) => nonce(session, config, &secret),
         Site::SymlinkFrom(target) => {
             session.symlink_target = Some(target);

@@ -8,7 +8,7 @@ use super::event::{CloseReason, Label, Secret};
 use super::listing::{Contents, StatusOf};
 use super::session::{PassiveKind, Session};
 use super::transfer::{Progress, Transfer};
-use super::{checksum, data, failure, files, listing, login};
+use super::{checksum, chunk, data, failure, files, listing, login};
 use crate::op::{Mode, Notice, Op, Outcome};
 use crate::timeval::Timestamp;
 
@@ -65,7 +65,12 @@ pub(super) enum Task {
     RenameFrom(Vec<u8>),
     /// CKSM.
     Checksum,
+    /// SITE CHUNK OPEN.
+    OpenChunked,
 }
+
+/// A bound for a data side gone wrong: real servers have a few hundred stripes at most.
+pub(super) const MAX_STRIPES: usize = 4096;
 
 impl Task {
     /// Appends the preliminary reply that a notice stands for.
@@ -113,6 +118,7 @@ impl Task {
             Self::MakeDirectory => files::finish_make(outcome),
             Self::RenameFrom(path) => files::finish_rename_from(session, path, outcome),
             Self::Checksum => checksum::finish(outcome),
+            Self::OpenChunked => chunk::finish_open(outcome),
             Self::Simple(answer) => Step::Answer(match outcome {
                 Outcome::Failed(failure) => failure::answer(&failure),
                 _ => answer,
@@ -122,7 +128,10 @@ impl Task {
 
     /// True if the outcome changes nothing that the dispatch of a transfer over a proven handle looks at.
     pub(super) fn leaves_session(&self) -> bool {
-        matches!(self, Self::Transfer(_) | Self::Checksum | Self::Simple(_) | Self::Size | Self::Facts { .. })
+        matches!(
+            self,
+            Self::Transfer(_) | Self::Checksum | Self::Simple(_) | Self::Size | Self::Facts { .. } | Self::OpenChunked
+        )
     }
 
     /// True if the first lines of the final reply are sent, so that no other reply may be.

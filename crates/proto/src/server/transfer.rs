@@ -7,11 +7,12 @@ use std::time::Duration;
 use bytes::BytesMut;
 
 use super::answer::Answer;
+use super::chunk;
 use super::config::ServerConfig;
 use super::data;
 use super::failure;
 use super::session::{Direction, Once, Session};
-use super::step::Step;
+use super::step::{MAX_STRIPES, Step};
 use crate::marker::{Marker, Perf};
 use crate::op::{ListSpec, Mode, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
 
@@ -65,7 +66,7 @@ pub(super) fn send(session: &mut Session, path: &[u8], part: Part) -> Transfer {
             length: part.length,
             done: once.restart.unwrap_or_default(),
             performance_interval: session.markers.sending,
-            leaves: None,
+            leaves: session.leaves_of_transfer(),
         }),
     }
 }
@@ -85,12 +86,14 @@ impl Part {
 }
 
 /// How a receive was asked for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Store {
     /// STOR, PUT.
     Plain,
     /// ESTO A with its offset.
     Adjusted(u64),
+    /// ESTO C with its offset and session.
+    Chunk(u64, Vec<u8>),
     /// APPE.
     Append,
     /// STOU.
@@ -110,6 +113,9 @@ pub(super) fn receive(
     }
     let stream = session.handle_mode() == Mode::Stream;
     let once = std::mem::take(&mut session.once);
+    if let Store::Chunk(..) = store {
+        may_store_chunk(session, &once)?;
+    }
     let write = write_kind(store, once.restart, stream).ok_or_else(|| Answer::line(501, "Offset out of range."))?;
     let spec = ReceiveSpec {
         path: session.resolve(path),
@@ -120,9 +126,20 @@ pub(super) fn receive(
         modified: once.modified,
         performance_interval: session.markers.performance,
         range_interval: session.markers.ranges,
-        leaves: None,
+        leaves: session.leaves_of_transfer(),
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
+}
+
+/// A chunk is proven by its leaves alone; what belongs to a whole file is refused, for it would not be done.
+fn may_store_chunk(session: &Session, once: &Once) -> Result<(), Answer> {
+    if session.leaves_of_transfer().is_none() {
+        return Err(Answer::line(503, "Send TYPE I and SITE LEAVES before ESTO C."));
+    }
+    if once.restart.is_some() || once.checksum.is_some() || once.modified.is_some() {
+        return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with ESTO C."));
+    }
+    Ok(())
 }
 
 /// `REST 0` is no restart: clients send it to withdraw an earlier one (RFC 3659 §5.3).
@@ -135,6 +152,7 @@ fn write_kind(store: Store, restart: Option<Vec<Range<u64>>>, stream: bool) -> O
             let skipped = done.first().filter(|_| stream).map_or(0, |range| range.end);
             WriteKind::Adjusted { offset: offset.checked_add(skipped)? }
         }
+        (Store::Chunk(offset, session), _) => WriteKind::Chunk { offset, session },
         (Store::Append, _) => WriteKind::Append,
         (Store::Unique, _) => WriteKind::Unique,
     })
@@ -170,8 +188,7 @@ impl Progress {
                 opened_answer(reused, unique_name.as_deref()).write(out);
             }
             Notice::Performance { stripe, stripes, bytes, at_ms } => {
-                // A bound for a data side gone wrong: real servers have a few hundred stripes at most.
-                if self.moved.len() < 4096 {
+                if self.moved.len() < MAX_STRIPES {
                     self.moved.insert(stripe, bytes);
                 }
                 let (stripe, stripes) = (stripe.into(), stripes.into());
@@ -194,7 +211,8 @@ impl Progress {
         Step::Answer(match outcome {
             Outcome::Failed(_) if aborted => Answer::line(426, "Transfer aborted."),
             Outcome::Failed(failure) => failure::answer(&failure),
-            _ => Answer::line(226, "Transfer Complete."),
+            Outcome::Transferred { leaves, .. } => chunk::complete(&leaves),
+            _ => chunk::complete(&[]),
         })
     }
 }

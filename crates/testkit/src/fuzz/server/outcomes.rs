@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, Outcome};
 
-const KINDS: [FailureKind; 19] = [
+const KINDS: [FailureKind; 20] = [
     FailureKind::NotFound,
     FailureKind::PermissionDenied,
     FailureKind::NotADirectory,
@@ -24,6 +24,7 @@ const KINDS: [FailureKind; 19] = [
     FailureKind::Busy,
     FailureKind::Aborted,
     FailureKind::Other,
+    FailureKind::Unproven,
 ];
 
 /// The outcome that `choices` say; without any the one that fits the operation.

@@ -1,0 +1,83 @@
+//! SITE LEAVES and SITE CHUNK: digests in replies, and files written in chunks (our own).
+
+use super::answer::Answer;
+use super::config::ServerConfig;
+use super::session::Session;
+use super::step::{Step, Task};
+use super::{checksum, failure, files};
+use crate::command::Chunk;
+use crate::leaf;
+use crate::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome};
+
+/// SITE LEAVES: digests in the final replies of transfers from now on.
+pub(super) fn leaves(session: &mut Session, config: &ServerConfig, spec: Option<LeafSpec>) -> Step {
+    let known = spec.map(|spec| known_spec(config, spec)).transpose();
+    Step::Answer(match known {
+        Ok(spec) => {
+            session.leaves = spec;
+            Answer::line(200, "OK.")
+        }
+        Err(refusal) => refusal,
+    })
+}
+
+fn known_spec(config: &ServerConfig, spec: LeafSpec) -> Result<LeafSpec, Answer> {
+    let algorithm = checksum::known(config, &spec.algorithm).ok_or_else(checksum::unknown)?;
+    Ok(LeafSpec { algorithm, ..spec })
+}
+
+/// SITE CHUNK; COMMIT takes the time of a SITE STORATTR before it.
+pub(super) fn chunk(session: &mut Session, config: &ServerConfig, chunk: Chunk) -> Step {
+    let op = match chunk {
+        Chunk::Open(file) => return open(session, config, file),
+        Chunk::Keep { session: id, leaves, path } => {
+            Op::KeepLeaves { path: session.resolve(&path), session: id, leaves }
+        }
+        Chunk::Commit { session: id, path } => {
+            let once = std::mem::take(&mut session.once);
+            if once.checksum.is_some() {
+                return Step::Answer(Answer::line(504, "COMMIT checks no checksum of the whole file; use CKSM."));
+            }
+            Op::CommitChunked { path: session.resolve(&path), session: id, modified: once.modified }
+        }
+        Chunk::Drop { session: id, path } => Op::DropChunked { path: session.resolve(&path), session: id },
+    };
+    files::change(config, op)
+}
+
+fn open(session: &Session, config: &ServerConfig, file: ChunkedFile) -> Step {
+    if config.read_only {
+        return Step::Answer(failure::read_only());
+    }
+    match known_spec(config, file.leaves) {
+        Ok(leaves) => {
+            let path = session.resolve(&file.path);
+            Step::run(Op::OpenChunked(ChunkedFile { path, leaves, ..file }), Task::OpenChunked)
+        }
+        Err(refusal) => Step::Answer(refusal),
+    }
+}
+
+/// `250-` with the session and what is proven already.
+pub(super) fn finish_open(outcome: Outcome) -> Step {
+    Step::Answer(match outcome {
+        Outcome::Chunked { session, verified } => {
+            let answer = Answer::listing(250, "Ready for chunks.", "End").with(leaf::session_line(&session));
+            with_leaves(answer, &verified)
+        }
+        other => failure::unexpected(other),
+    })
+}
+
+/// 226 of a transfer, with the digests of its leaves if there are any.
+pub(super) fn complete(leaves: &[Leaf]) -> Answer {
+    if leaves.is_empty() {
+        return Answer::line(226, "Transfer Complete.");
+    }
+    with_leaves(Answer::listing(226, "Transfer Complete.", "End"), leaves)
+}
+
+/// Leaves above the limit of a reply are left out: to the client they are not proven.
+fn with_leaves(answer: Answer, leaves: &[Leaf]) -> Answer {
+    leaves.iter().take(leaf::MAX_LEAVES).fold(answer, |answer, leaf| answer.with(leaf::line(leaf)))
+}
