@@ -18,6 +18,7 @@ pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
 pub use path::StoragePath;
 pub use session::{Attributes, Disposition, Receipt, WriteIntent, WriteSession};
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -86,6 +87,17 @@ pub trait Connector: Send + Sync {
     /// Links are followed: the session's path is the name the bytes really go to. The missing
     /// directory is `NotFound`, a directory at `path` `IsADirectory`, too little space `NoSpace`.
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault>;
+
+    /// The name that bytes written to `path` go to: links in the last place are followed.
+    ///
+    /// Equal to the `path` of every session begun for it.
+    fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault>;
+
+    /// The journal of a session begun with [`Disposition::Continue`].
+    ///
+    /// It belongs to the very file of the session: another file under the same names has another
+    /// journal. Removed by commit and by abandon. `NotSupported` for every other session.
+    fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault>;
 
     /// Joins a session started here or elsewhere, to write some of its ranges.
     ///
@@ -170,6 +182,33 @@ pub trait ReadAt: Send + Sync {
     }
 }
 
+/// Where bytes that are read back come from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ReadsFrom {
+    /// The storage itself: no byte of the range is in this host's memory.
+    Storage,
+    /// Possibly this host's memory: the storage has nothing else, or would not let go of it.
+    Memory,
+}
+
+/// Bytes beside an unfinished file that say what of it is proven; shared by all its writers.
+///
+/// Appends of several writers, on several hosts, never mix, but a crash may tear the last one.
+pub trait Journal: Send + Sync {
+    /// All bytes appended so far; empty when there is no journal yet.
+    fn read(&self) -> Result<Vec<u8>, Fault>;
+
+    /// Adds `bytes` at the end, in one piece; they survive a crash when this returns.
+    ///
+    /// `StorageBusy` when the journal was removed since it was opened: the file was committed or replaced.
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault>;
+
+    /// Keeps only the first `keep` bytes, if there are exactly `seen` bytes; whether it did.
+    ///
+    /// For a torn end: another writer may have appended since it was read.
+    fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault>;
+}
+
 /// One writer's hold on a session, used by many threads at once.
 pub trait WriteAt: Send + Sync {
     /// Writes all of `data` at `offset`.
@@ -180,6 +219,23 @@ pub trait WriteAt: Send + Sync {
 
     /// What a restart may trust: everything written before the last successful [`WriteAt::sync`].
     fn durable(&self) -> Result<RangeSet, Fault>;
+
+    /// Takes the space that writing `range` will need, so that a full disk is known before data flow.
+    ///
+    /// Changes neither size nor content. `NoSpace` when there is none; storage that cannot reserve
+    /// does nothing.
+    fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
+        let _ = range;
+        Ok(())
+    }
+
+    /// Makes `range` durable and forgets what memory holds of it, then tells where [`WriteAt::read_back`]
+    /// of it reads from until somebody reads or writes it again.
+    fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
+        let _ = range;
+        self.sync()?;
+        Ok(ReadsFrom::Memory)
+    }
 
     /// Reads back what was written, for verification; same rules as [`ReadAt::read_at`].
     fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;

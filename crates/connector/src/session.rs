@@ -1,10 +1,11 @@
 //! The values a write session is made of; all of them can travel to another host.
 
 use serde::{Deserialize, Serialize};
-use whimbrel_engine::RangeSet;
+use whimbrel_engine::{Fault, RangeSet};
 
 use crate::meta::Timestamp;
 use crate::path::StoragePath;
+use crate::staging::staging_path;
 
 /// What should become of what is there already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -18,6 +19,11 @@ pub enum Disposition {
     Resume,
     /// The existing file is changed in place (created when missing): bytes outside what is written stay.
     Update,
+    /// Goes on with the unfinished file beside the final name, or makes it; never changes the final name in place.
+    ///
+    /// Many writers on many hosts begin it so at once and share one file and one journal
+    /// ([`crate::Connector::journal`]). Devices and pipes have no unfinished file: `NotSupported`.
+    Continue,
 }
 
 /// What a writer intends, so that storage can prepare.
@@ -44,6 +50,17 @@ pub struct WriteSession {
     pub token: Vec<u8>,
     /// Size known at begin, bytes.
     pub size: Option<u64>,
+}
+
+impl WriteSession {
+    /// The session that a [`Disposition::Continue`] of `path` gave, from its token: so a token from
+    /// elsewhere leads to the unfinished file of `path` or to nothing.
+    ///
+    /// `path` as [`crate::Connector::target`] answers it.
+    pub fn of_unfinished(path: StoragePath, token: Vec<u8>, size: Option<u64>) -> Result<Self, Fault> {
+        let staging = staging_path(&path)?;
+        Ok(Self { path, staging, rename: true, token, size })
+    }
 }
 
 /// What one writer wrote.

@@ -6,6 +6,8 @@ use crate::path::StoragePath;
 
 /// How the name of every unfinished file ends.
 const SUFFIX: &[u8] = b".whimbrel-part";
+/// How the name of every journal ends, before the number of the file it is about.
+const JOURNAL: &str = ".whimbrel-journal-";
 /// Longest name, bytes (`NAME_MAX` of every common file system).
 const NAME_MAX: usize = 255;
 /// How much of a long name is kept in front of its hash.
@@ -28,15 +30,26 @@ pub(crate) fn staging_path(path: &StoragePath) -> Result<StoragePath, Fault> {
 }
 
 fn staging_name(name: &[u8]) -> Vec<u8> {
+    hidden_name(name, SUFFIX)
+}
+
+/// The name of the journal of the unfinished file of `name` that is `identity`, in the same directory.
+///
+/// The identity is part of the name, so a journal can never be taken for that of another file.
+pub(crate) fn journal_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
+    hidden_name(name, format!("{JOURNAL}{:016x}", fnv1a(identity)).as_bytes())
+}
+
+fn hidden_name(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::with_capacity(NAME_MAX);
     hidden.push(b'.');
-    if 1 + name.len() + SUFFIX.len() <= NAME_MAX {
+    if 1 + name.len() + suffix.len() <= NAME_MAX {
         hidden.extend_from_slice(name);
     } else {
         hidden.extend_from_slice(&name[..KEPT]);
         hidden.extend_from_slice(format!("-{:016x}", fnv1a(name)).as_bytes());
     }
-    hidden.extend_from_slice(SUFFIX);
+    hidden.extend_from_slice(suffix);
     hidden
 }
 
@@ -69,6 +82,13 @@ mod tests {
         assert_ne!(a, b);
         assert_eq!(staging_name(&[b'x'; 240]).len(), NAME_MAX);
         assert!(staging_name(&[b'x'; 241]).len() <= NAME_MAX);
+    }
+
+    #[test]
+    fn journals_of_one_name_stay_apart_and_within_the_limit() {
+        assert!(journal_name(b"a.txt", b"1").starts_with(b".a.txt.whimbrel-journal-"));
+        assert_ne!(journal_name(b"a", b"1"), journal_name(b"a", b"2"));
+        assert!((1..=255).all(|len| journal_name(&vec![b'x'; len], b"1").len() <= NAME_MAX));
     }
 
     #[test]

@@ -28,7 +28,8 @@ fn storage(script: &Script) -> (Faulty<Memory>, WriteSession) {
     let session = memory.begin(&path("file"), &INTENT).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     memory.commit(&session, &[], &Attributes::default()).unwrap();
-    let session = memory.begin(&path("new"), &INTENT).unwrap();
+    let shared = WriteIntent { disposition: Disposition::Continue, size: None };
+    let session = memory.begin(&path("new"), &shared).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     (Faulty::new(memory, script.clone()), session)
 }
@@ -69,6 +70,13 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::Durable => writer()?.durable().map(drop),
         Operation::ReadBack => writer()?.read_back(0, &mut buffer).map(drop),
         Operation::Finish => writer()?.finish().map(drop),
+        Operation::Target => storage.target(&file).map(drop),
+        Operation::Journal => storage.journal(session).map(drop),
+        Operation::Reserve => writer()?.reserve(0..10),
+        Operation::DropCached => writer()?.drop_cached(0..10).map(drop),
+        Operation::JournalRead => storage.journal(session)?.read().map(drop),
+        Operation::JournalAppend => storage.journal(session)?.append(b"x"),
+        Operation::JournalCut => storage.journal(session)?.cut(0, 0).map(drop),
     }
 }
 

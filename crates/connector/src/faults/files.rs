@@ -1,5 +1,6 @@
 //! Open files that fail when told to.
 
+use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use whimbrel_engine::{Fault, RangeSet};
 
 use super::{Operation, Script};
 use crate::session::Receipt;
-use crate::{Meta, ReadAt, WriteAt};
+use crate::{Journal, Meta, ReadAt, ReadsFrom, WriteAt};
 
 pub(super) struct FaultyReader {
     pub inner: Arc<dyn ReadAt>,
@@ -48,6 +49,14 @@ impl WriteAt for FaultyWriter {
         self.script.run(Operation::Sync, || self.inner.sync())
     }
 
+    fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
+        self.script.run(Operation::Reserve, || self.inner.reserve(range))
+    }
+
+    fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
+        self.script.run(Operation::DropCached, || self.inner.drop_cached(range))
+    }
+
     fn durable(&self) -> Result<RangeSet, Fault> {
         self.script.run(Operation::Durable, || self.inner.durable())
     }
@@ -59,5 +68,24 @@ impl WriteAt for FaultyWriter {
 
     fn finish(&self) -> Result<Receipt, Fault> {
         self.script.run(Operation::Finish, || self.inner.finish())
+    }
+}
+
+pub(super) struct FaultyJournal {
+    pub inner: Arc<dyn Journal>,
+    pub script: Script,
+}
+
+impl Journal for FaultyJournal {
+    fn read(&self) -> Result<Vec<u8>, Fault> {
+        self.script.run(Operation::JournalRead, || self.inner.read())
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
+        self.script.run(Operation::JournalAppend, || self.inner.append(bytes))
+    }
+
+    fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault> {
+        self.script.run(Operation::JournalCut, || self.inner.cut(seen, keep))
     }
 }

@@ -25,8 +25,8 @@ use whimbrel_engine::Fault;
 
 use crate::path::StoragePath;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Entry, Follow, Listing, Meta, ReadAt, Version, WriteAt};
-use files::{FaultyReader, FaultyWriter};
+use crate::{Capabilities, Connector, Entry, Follow, Journal, Listing, Meta, ReadAt, Version, WriteAt};
+use files::{FaultyJournal, FaultyReader, FaultyWriter};
 use script::scripted;
 
 /// A storage whose calls fail, wait or return damaged bytes as its [`Script`] says.
@@ -126,6 +126,16 @@ impl<C: Connector> Connector for Faulty<C> {
 
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         self.script.run(Operation::Begin, || self.inner.begin(path, intent))
+    }
+
+    fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
+        self.script.run(Operation::Target, || self.inner.target(path))
+    }
+
+    fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {
+        let inner = self.script.run(Operation::Journal, || self.inner.journal(session))?;
+        let script = self.script.clone();
+        Ok(Arc::new(FaultyJournal { inner, script }))
     }
 
     fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault> {

@@ -15,6 +15,8 @@ pub enum Operation {
     ListNext,
     OpenRead,
     Begin,
+    Target,
+    Journal,
     Join,
     Commit,
     Abandon,
@@ -38,6 +40,14 @@ pub enum Operation {
     Durable,
     ReadBack,
     Finish,
+    Reserve,
+    DropCached,
+    /// `Journal::read`.
+    JournalRead,
+    /// `Journal::append`.
+    JournalAppend,
+    /// `Journal::cut`.
+    JournalCut,
 }
 
 impl Operation {
@@ -50,6 +60,8 @@ impl Operation {
             ListNext,
             OpenRead,
             Begin,
+            Target,
+            Journal,
             Join,
             Commit,
             Abandon,
@@ -71,6 +83,11 @@ impl Operation {
             Durable,
             ReadBack,
             Finish,
+            Reserve,
+            DropCached,
+            JournalRead,
+            JournalAppend,
+            JournalCut,
         ]
     };
 }

@@ -6,6 +6,7 @@
 
 mod data;
 mod files;
+mod journal;
 mod session;
 mod tree;
 
@@ -20,7 +21,7 @@ use crate::meta::{Entry, Kind, Meta, Timestamp, Version};
 use crate::path::StoragePath;
 use crate::rules::{can_be_cut, check_commit_only, end_of, expect_version, link_has_no_mode, root_stays};
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Follow, Listing, ReadAt, WriteAt, WriteOrder};
+use crate::{Capabilities, Connector, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use files::{Reader, Writer};
 use tree::{Body, Facts, Node, OnPath, Spot, is_within, resolve};
 
@@ -246,6 +247,19 @@ impl Connector for Memory {
 
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         self.begin_session(path, intent)
+    }
+
+    fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
+        let op = "open for writing";
+        let _names = self.lock();
+        match resolve(&self.root, path, true).on(op, path)? {
+            Some(spot) => Ok(spot.path),
+            None => Err(FaultCode::IsADirectory).on(op, path),
+        }
+    }
+
+    fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {
+        Ok(Arc::new(self.open_journal(session)?))
     }
 
     fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault> {

@@ -25,12 +25,34 @@ impl Memory {
         let unfinished = spot.dir.child(staging.name().unwrap_or_default());
         let unfinished = unfinished.on(OPEN, path)?.filter(|node| node.kind() == Kind::File);
         let kind = spot.found.as_ref().map(|node| node.kind());
+        let continued = intent.disposition == Disposition::Continue;
         let (node, rename) = match (kind, intent.disposition, &spot.found) {
             (Some(Kind::Directory), ..) => return Err(FaultCode::IsADirectory).on(OPEN, path),
+            (None | Some(Kind::File), Disposition::Continue, _) => match unfinished {
+                Some(node) => (node, true),
+                None => (self.create(&spot, &staging)?, true),
+            },
+            (Some(_), Disposition::Continue, _) => {
+                return Err(Fault::new(FaultCode::NotSupported, OPEN)
+                    .on_path(path.as_bytes())
+                    .detail("a device cannot be written in chunks"));
+            }
             (None, Disposition::Update, _) => (self.create(&spot, &spot.path)?, false),
-            (None | Some(Kind::File), Disposition::Replace, _) => (self.create(&spot, &staging)?, true),
+            (None | Some(Kind::File), Disposition::Replace, _) => {
+                if let Some(old) = unfinished {
+                    self.remove_journal(&spot.path, old.id);
+                }
+                (self.create(&spot, &staging)?, true)
+            }
             (None | Some(Kind::File), Disposition::Resume, found) => match (unfinished, found) {
-                (Some(node), _) => (node, true),
+                (Some(node), _) => {
+                    if Self::has_journal(&spot.dir, &spot.path, node.id).on(OPEN, path)? {
+                        return Err(Fault::new(FaultCode::StorageBusy, OPEN)
+                            .on_path(path.as_bytes())
+                            .detail("it is being written in chunks; start from the beginning to replace that"));
+                    }
+                    (node, true)
+                }
                 (None, Some(node)) => (node.clone(), false),
                 (None, None) => (self.create(&spot, &staging)?, true),
             },
@@ -40,7 +62,7 @@ impl Memory {
             staging: if rename { staging } else { spot.path.clone() },
             path: spot.path,
             rename,
-            token: token(&node, kind.and(spot.found).filter(|_| rename)),
+            token: token(&node, kind.and(spot.found).filter(|_| rename), continued),
             size: intent.size,
         })
     }
@@ -70,8 +92,11 @@ impl Memory {
         }
         let staging = staging_path(&spot.path)?;
         let found = spot.dir.child(staging.name().unwrap_or_default());
-        let found = found.on(op, path)?.filter(|n| n.kind() == Kind::File);
-        Ok(found.map(|node| node.meta()))
+        let Some(found) = found.on(op, path)?.filter(|n| n.kind() == Kind::File) else {
+            return Ok(None);
+        };
+        let chunked = Self::has_journal(&spot.dir, &spot.path, found.id).on(op, path)?;
+        Ok((!chunked).then(|| found.meta()))
     }
 
     /// What bears the session's hidden name, if it is still the session's.
@@ -96,6 +121,9 @@ impl Memory {
             Err(fault) if session.rename => {
                 let spot = resolve(&self.root, &session.path, false).ok().flatten();
                 let done = spot.and_then(|spot| spot.found).filter(|n| n.id == id);
+                if done.is_some() {
+                    self.remove_journal(&session.path, id);
+                }
                 return done.map(|node| node.meta()).ok_or(fault);
             }
             Err(fault) => return Err(fault),
@@ -115,6 +143,7 @@ impl Memory {
         set_facts(&node, &wanted, &session.path)?;
         if session.rename {
             self.move_name(&session.staging, &session.path)?;
+            self.remove_journal(&session.path, id);
         }
         Ok(node.meta())
     }
@@ -125,6 +154,7 @@ impl Memory {
         if !session.rename {
             return Ok(());
         }
+        self.remove_journal(&session.path, id);
         let Ok(Some(spot)) = resolve(&self.root, &session.staging, false) else {
             return Ok(());
         };
@@ -137,21 +167,26 @@ impl Memory {
     }
 }
 
-fn token(node: &Node, replaced: Option<Arc<Node>>) -> Vec<u8> {
+fn token(node: &Node, replaced: Option<Arc<Node>>, continued: bool) -> Vec<u8> {
     let mode = replaced.map_or(u32::MAX, |node| node.facts().mode);
-    [&node.id.to_le_bytes()[..], &mode.to_le_bytes()[..]].concat()
+    [&node.id.to_le_bytes()[..], &mode.to_le_bytes()[..], &[u8::from(continued)]].concat()
+}
+
+/// Whether the session is one of many writers, with a journal.
+pub(super) fn is_continued(session: &WriteSession) -> Result<bool, Fault> {
+    decode(session)?;
+    Ok(session.rename && session.token.last() == Some(&1))
 }
 
 /// The file's number, and the mode of the file it replaces.
 fn decode(session: &WriteSession) -> Result<(u64, Option<u32>), Fault> {
-    let split = session.token.split_first_chunk::<8>();
-    let parts = split.and_then(|(id, rest)| Some((id, rest.try_into().ok()?)));
-    let fits = session.rename == (session.staging != session.path);
-    match parts {
-        Some((id, mode)) if fits => {
-            let mode = u32::from_le_bytes(mode);
-            let id = u64::from_le_bytes(*id);
-            Ok((id, (mode <= 0o7777).then_some(mode)))
+    let beside = session.path.parent() == session.staging.parent();
+    let fits = beside && session.rename == (session.staging != session.path);
+    match <&[u8; 13]>::try_from(&session.token[..]) {
+        Ok(token) if fits && token[12] <= 1 => {
+            let (id, rest) = token.split_first_chunk::<8>().expect("thirteen bytes");
+            let mode = rest.first_chunk::<4>().map_or(u32::MAX, |mode| u32::from_le_bytes(*mode));
+            Ok((u64::from_le_bytes(*id), (mode <= 0o7777).then_some(mode)))
         }
         _ => Err(Fault::new(FaultCode::InvalidArgument, "join session")
             .on_path(session.path.as_bytes())

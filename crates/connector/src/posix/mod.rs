@@ -29,6 +29,7 @@ mod attributes;
 mod error;
 mod handles;
 mod inorder;
+mod journal;
 mod list;
 mod meta;
 mod read;
@@ -52,7 +53,7 @@ use whimbrel_sys::names;
 use crate::path::StoragePath;
 use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Follow, Listing, ReadAt, WriteAt, WriteOrder};
+use crate::{Capabilities, Connector, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
 use error::{OrFault, fault};
 use handles::Handles;
@@ -145,6 +146,15 @@ impl Connector for Posix {
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         self.writable("write", path)?;
         self.begin_session(path, intent)
+    }
+
+    fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
+        Ok(self.root.place(path)?.path)
+    }
+
+    fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {
+        self.writable("write", &session.path)?;
+        Ok(Arc::new(self.open_journal(session)?))
     }
 
     fn join(&self, session: &WriteSession) -> Result<Arc<dyn WriteAt>, Fault> {

@@ -19,6 +19,7 @@ use super::Posix;
 use super::attributes;
 use super::error::{OrFault, fault};
 use super::handles::Handle;
+use super::journal;
 use super::meta::{kind_of, mode_of, size_of, statx_at, statx_fd};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
@@ -57,12 +58,12 @@ impl Posix {
         let token = Token {
             manner: begun.manner,
             identity: Identity::of(&begun.stat),
-            keep_mode: replaced.filter(|_| begun.manner == Manner::Staged),
+            keep_mode: replaced.filter(|_| begun.manner.is_hidden()),
         };
         let session = WriteSession {
             path: place.path,
             staging: begun.staging,
-            rename: begun.manner == Manner::Staged,
+            rename: begun.manner.is_hidden(),
             token: token.encode(),
             size: intent.size,
         };
@@ -82,7 +83,12 @@ impl Posix {
             (None | Some(Kind::File), Disposition::Replace) => {
                 return self.create(place, intent, create_staged);
             }
+            (None | Some(Kind::File), Disposition::Continue) => match self.continued(place)? {
+                Some(begun) => begun,
+                None => return self.create(place, intent, create_continued),
+            },
             (None, Disposition::Update) => return self.create(place, intent, create_in_place),
+            (Some(_), Disposition::Continue) => return Err(no_unfinished(&place.path)),
             (Some(_), _) => return in_place(place, Manner::Special),
         };
         self.check_space(begun.file.as_fd(), begun.stat.stx_blocks, intent, &place.path)?;
@@ -104,6 +110,11 @@ impl Posix {
     fn resume(&self, place: &Place) -> Result<Option<Begun>, Fault> {
         let staging = staging_path(&place.path)?;
         let found = self.unfinished_at(&place.dir, &staging).or_fault(OPEN, &staging)?;
+        if let Some(stat) = &found
+            && journal::exists(&place.dir, &place.path, stat).or_fault(OPEN, &staging)?
+        {
+            return Err(in_chunks(&place.path));
+        }
         let file = found.map(|_| open_existing(&place.dir, staging.name().unwrap_or_default()));
         match file {
             Some(Ok(file)) => Begun::of(file, Manner::Staged, staging).map(Some),
@@ -111,6 +122,16 @@ impl Posix {
             _ if place.found.is_some() => in_place(place, Manner::InPlace).map(Some),
             _ => Ok(None),
         }
+    }
+
+    /// The unfinished file that others may be writing already.
+    fn continued(&self, place: &Place) -> Result<Option<Begun>, Fault> {
+        may_replace(place)?;
+        let staging = staging_path(&place.path)?;
+        if self.unfinished_at(&place.dir, &staging).or_fault(OPEN, &staging)?.is_none() {
+            return Ok(None);
+        }
+        join_continued(place, staging)
     }
 
     /// The unfinished file, if it is one that this user may trust: a regular file of their own
@@ -135,8 +156,12 @@ impl Posix {
             return Ok(None);
         }
         let staging = staging_path(&place.path)?;
-        let found = self.unfinished_at(&place.dir, &staging).or_fault(op, path)?;
-        Ok(found.map(|stat| self.caller.meta(&stat, None)))
+        let Some(found) = self.unfinished_at(&place.dir, &staging).or_fault(op, path)? else {
+            return Ok(None);
+        };
+        // Written in chunks: its size says nothing about what of it is there.
+        let chunked = journal::exists(&place.dir, &place.path, &found).or_fault(op, path)?;
+        Ok((!chunked).then(|| self.caller.meta(&found, None)))
     }
 
     /// Refuses what cannot fit; the blocks the file has already count as free.
@@ -193,7 +218,7 @@ impl Posix {
         let handle = match self.handles.take(&session.staging, &token.identity) {
             Some(handle) => handle,
             None => match self.reopen(session, &token) {
-                Err(fault) if token.manner == Manner::Staged => {
+                Err(fault) if token.manner.is_hidden() => {
                     return self.committed_before(session, &token, attributes, fault);
                 }
                 other => other?,
@@ -210,7 +235,7 @@ impl Posix {
                 }
                 self.described(&handle, stat, changed, &session.path)
             }
-            Manner::Staged => self.rename_staged(session, &token, &handle, attributes),
+            Manner::Staged | Manner::Continued => self.rename_staged(session, &token, &handle, attributes),
         }
     }
 
@@ -247,6 +272,10 @@ impl Posix {
         if attributes.durable {
             sync_dir(&handle.dir).or_fault("sync directory", path)?;
         }
+        // Only now: until the name is durable a crash brings the unfinished file back, and it is proven.
+        if token.manner == Manner::Continued {
+            journal::remove(&handle.dir, path, &token.identity).or_fault("remove journal", path)?;
+        }
         self.described(handle, stat, changed, path)
     }
 
@@ -266,6 +295,9 @@ impl Posix {
             Ok(Some(stat)) if Identity::of(&stat) == token.identity => {
                 if attributes.durable {
                     sync_dir(&dir).or_fault("sync directory", path)?;
+                }
+                if token.manner == Manner::Continued {
+                    journal::remove(&dir, path, &token.identity).or_fault("remove journal", path)?;
                 }
                 Ok(self.caller.meta(&stat, None))
             }
@@ -288,8 +320,11 @@ impl Posix {
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
         let token = Token::of(session)?;
         let open_here = self.handles.take(&session.staging, &token.identity);
-        if token.manner != Manner::Staged {
+        if !token.manner.is_hidden() {
             return Ok(());
+        }
+        if token.manner == Manner::Continued {
+            self.remove_journal(session, &token)?;
         }
         let handle = match open_here.map_or_else(|| self.reopen(session, &token), Ok) {
             Ok(handle) => handle,
@@ -307,6 +342,34 @@ impl Posix {
             }
             _ => Ok(()),
         }
+    }
+}
+
+impl Posix {
+    /// The journal goes before the file it speaks of, and also when that file is gone already.
+    fn remove_journal(&self, session: &WriteSession, token: &Token) -> Result<(), Fault> {
+        match self.root.entry(&session.path, "abandon") {
+            Ok((dir, _)) => journal::remove(&dir, &session.path, &token.identity).or_fault("abandon", &session.path),
+            // With its directory.
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::NotADirectory) => Ok(()),
+            Err(fault) => Err(fault),
+        }
+    }
+
+    pub(super) fn open_journal(&self, session: &WriteSession) -> Result<journal::Log, Fault> {
+        let token = Token::of(session)?;
+        if token.manner != Manner::Continued {
+            return Err(Fault::new(FaultCode::NotSupported, "open journal")
+                .on_path(session.path.as_bytes())
+                .detail("only a file that is written in chunks has one"));
+        }
+        let (dir, name) = self.root.entry(&session.staging, "open journal")?;
+        match look(&dir, name).or_fault("open journal", &session.path)? {
+            Some(stat) if Identity::of(&stat) == token.identity => {}
+            Some(_) => return Err(taken(session)),
+            None => return Err(fault(Errno::NOENT, "open journal", &session.path)),
+        }
+        Ok(journal::Log::new(dir, session.path.clone(), &token.identity, self.caller.clone()))
     }
 }
 
@@ -359,20 +422,73 @@ fn open_existing(dir: &Dir, name: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
+/// Opens what another writer made; `None` when it is gone again or no file to trust.
+fn join_continued(place: &Place, staging: StoragePath) -> Result<Option<Begun>, Fault> {
+    match open_existing(&place.dir, staging.name().unwrap_or_default()) {
+        Ok(file) => Begun::of(file, Manner::Continued, staging).map(Some),
+        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR) => Ok(None),
+        Err(errno) => Err(fault(errno, OPEN, &staging)),
+    }
+}
+
+/// Renaming over a file needs no permission on it: asked, or write protection would mean nothing.
+fn may_replace(place: &Place) -> Result<(), Fault> {
+    match (&place.found, place.path.name()) {
+        (Some(_), Some(name)) => {
+            accessat(&place.dir, name, Access::WRITE_OK, AtFlags::empty()).or_fault(OPEN, &place.path)
+        }
+        _ => Ok(()),
+    }
+}
+
 /// Creates the hidden file; throws away one that is there.
 fn create_staged(place: &Place) -> Result<Begun, Fault> {
-    // Renaming over a file needs no permission on it: ask, or write protection would mean nothing.
-    if let (Some(_), Some(name)) = (&place.found, place.path.name()) {
-        accessat(&place.dir, name, Access::WRITE_OK, AtFlags::empty()).or_fault(OPEN, &place.path)?;
-    }
+    may_replace(place)?;
+    create_hidden(place, Manner::Staged, |staging| {
+        take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;
+        Ok(None)
+    })
+}
+
+/// Creates the hidden file for many writers, unless another of them is faster.
+fn create_continued(place: &Place) -> Result<Begun, Fault> {
+    let mut refused = 0;
+    create_hidden(place, Manner::Continued, |staging| {
+        refused += 1;
+        if refused == 1 {
+            return join_continued(place, staging.clone());
+        }
+        // Something that cannot be trusted has the name.
+        take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;
+        Ok(None)
+    })
+}
+
+fn create_hidden(
+    place: &Place,
+    manner: Manner,
+    mut when_there: impl FnMut(&StoragePath) -> Result<Option<Begun>, Fault>,
+) -> Result<Begun, Fault> {
     // Other hosts must be able to open it again, whatever the final mode is.
     let mode = place.found.as_ref().map_or(0o666, |stat| mode_of(stat) & 0o777 | 0o600);
     let staging = staging_path(&place.path)?;
     let name = staging.name().unwrap_or_default();
     for _ in 0..ATTEMPTS {
         match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))) {
-            Ok(file) => return Begun::of(file, Manner::Staged, staging),
-            Err(Errno::EXIST) => take_over(&place.dir, name).or_fault(OPEN, &staging)?,
+            Ok(file) => {
+                let begun = Begun::of(file, manner, staging)?;
+                let identity = Identity::of(&begun.stat);
+                if !identity.has_birth() {
+                    // An earlier file with this inode may have left its journal.
+                    journal::remove(&place.dir, &place.path, &identity).or_fault(OPEN, &place.path)?;
+                }
+                return Ok(begun);
+            }
+            Err(Errno::EXIST) => {
+                if let Some(begun) = when_there(&staging)? {
+                    return Ok(begun);
+                }
+            }
             Err(errno) => return Err(fault(errno, OPEN, &place.path)),
         }
     }
@@ -382,14 +498,18 @@ fn create_staged(place: &Place) -> Result<Begun, Fault> {
 }
 
 /// Removes a hidden file of an earlier or concurrent attempt, unless it is just being committed.
-fn take_over(dir: &Dir, name: &[u8]) -> Result<(), Errno> {
+fn take_over(dir: &Dir, path: &StoragePath, name: &[u8]) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
     let result = match retry(|| openat(dir, name, flags, Mode::empty())) {
         Ok(file) => {
             let _locked = Locked::new(&file);
             let mine = Identity::of(&statx_fd(&file)?);
             match look(dir, name)? {
-                Some(stat) if Identity::of(&stat) == mine => retry(|| unlinkat(dir, name, AtFlags::empty())),
+                Some(stat) if Identity::of(&stat) == mine => {
+                    // The journal first: it must not be there without its file.
+                    journal::remove(dir, path, &mine)?;
+                    retry(|| unlinkat(dir, name, AtFlags::empty()))
+                }
                 // Committed or replaced meanwhile.
                 _ => Ok(()),
             }
@@ -425,7 +545,7 @@ fn finalize(
 }
 
 /// A path descriptor cannot be synced; its directory is opened for real.
-fn sync_dir(dir: &Dir) -> Result<(), Errno> {
+pub(super) fn sync_dir(dir: &Dir) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
     let real = retry(|| openat(dir, c".", flags, Mode::empty()))?;
     retry(|| fsync(&real))
@@ -433,6 +553,18 @@ fn sync_dir(dir: &Dir) -> Result<(), Errno> {
 
 fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {
     session.staging.name().zip(session.path.name()).ok_or_else(|| fault(Errno::INVAL, "commit", &session.path))
+}
+
+fn no_unfinished(path: &StoragePath) -> Fault {
+    Fault::new(FaultCode::NotSupported, OPEN)
+        .on_path(path.as_bytes())
+        .detail("a device or pipe cannot be written in chunks")
+}
+
+fn in_chunks(path: &StoragePath) -> Fault {
+    Fault::new(FaultCode::StorageBusy, OPEN)
+        .on_path(path.as_bytes())
+        .detail("it is being written in chunks; start from the beginning to replace that")
 }
 
 fn taken(session: &WriteSession) -> Fault {

@@ -20,6 +20,20 @@ impl Identity {
     pub fn of(stat: &Statx) -> Self {
         Self { inode: stat.stx_ino, born: stat.stx_btime.tv_sec, born_ns: stat.stx_btime.tv_nsec }
     }
+
+    /// The same bytes on every host.
+    pub fn to_bytes(self) -> [u8; 20] {
+        let mut bytes = [0; 20];
+        bytes[..8].copy_from_slice(&self.inode.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.born.to_le_bytes());
+        bytes[16..].copy_from_slice(&self.born_ns.to_le_bytes());
+        bytes
+    }
+
+    /// Whether the file system knows when a file was made; else only the inode tells files apart.
+    pub fn has_birth(self) -> bool {
+        (self.born, self.born_ns) != (0, 0)
+    }
 }
 
 /// How the bytes get to their final name.
@@ -27,10 +41,19 @@ impl Identity {
 pub(super) enum Manner {
     /// Written under a hidden name, renamed at commit.
     Staged,
+    /// Like `Staged`, shared by many writers, with a journal beside it.
+    Continued,
     /// An existing file, changed where it is.
     InPlace,
     /// A device or pipe, opened where it is; has no size, name or attributes to change.
     Special,
+}
+
+impl Manner {
+    /// Whether the bytes are under a hidden name until commit.
+    pub fn is_hidden(self) -> bool {
+        matches!(self, Self::Staged | Self::Continued)
+    }
 }
 
 /// The decoded token.
@@ -52,12 +75,11 @@ impl Token {
             Manner::Staged => 0,
             Manner::InPlace => 1,
             Manner::Special => 2,
+            Manner::Continued => 3,
         };
         let mut bytes = Vec::with_capacity(LEN);
         bytes.extend_from_slice(&[VERSION, manner]);
-        bytes.extend_from_slice(&self.identity.inode.to_le_bytes());
-        bytes.extend_from_slice(&self.identity.born.to_le_bytes());
-        bytes.extend_from_slice(&self.identity.born_ns.to_le_bytes());
+        bytes.extend_from_slice(&self.identity.to_bytes());
         bytes.extend_from_slice(&self.keep_mode.unwrap_or(NO_MODE).to_le_bytes());
         bytes
     }
@@ -68,7 +90,7 @@ impl Token {
         let token = Self::decode(&session.token).filter(|token| {
             beside
                 && match token.manner {
-                    Manner::Staged => session.rename && session.staging != session.path,
+                    Manner::Staged | Manner::Continued => session.rename && session.staging != session.path,
                     Manner::InPlace | Manner::Special => !session.rename && session.staging == session.path,
                 }
         });
@@ -85,6 +107,7 @@ impl Token {
             (VERSION, 0) => Manner::Staged,
             (VERSION, 1) => Manner::InPlace,
             (VERSION, 2) => Manner::Special,
+            (VERSION, 3) => Manner::Continued,
             _ => return None,
         };
         let mode = u32::from_le_bytes(bytes[22..26].try_into().ok()?);
@@ -106,7 +129,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_journey() {
-        for manner in [Manner::Staged, Manner::InPlace, Manner::Special] {
+        for manner in [Manner::Staged, Manner::Continued, Manner::InPlace, Manner::Special] {
             for keep_mode in [None, Some(0o640)] {
                 let identity = Identity { inode: u64::MAX - 1, born: -5, born_ns: 999_999_999 };
                 let token = Token { manner, identity, keep_mode };
@@ -121,7 +144,7 @@ mod tests {
         let mut other_version = good.encode();
         other_version[0] = 9;
         let mut other_manner = good.encode();
-        other_manner[1] = 3;
+        other_manner[1] = 4;
         for bad in [&[][..], &[1, 0], &other_version, &other_manner] {
             assert_eq!(Token::decode(bad), None);
         }

@@ -9,6 +9,7 @@ pub mod message;
 pub mod process;
 
 mod checksum;
+mod chunk;
 mod command;
 mod context;
 mod dial;

@@ -9,6 +9,7 @@ use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
 use whimbrel_transport::{Pool, PoolLimits, Progress};
 
+use super::chunk;
 use super::codec::{self, FrameWriter};
 use super::log::TransferLog;
 use super::message::{DataSettings, FromMover, Load, Transfers};
@@ -44,6 +45,8 @@ pub struct Node {
     pub link_ip: Option<IpAddr>,
     /// Processors; asked once, because the answer takes a dozen system calls.
     pub processors: usize,
+    /// Files being written in chunks.
+    pub chunked: chunk::Files,
     /// Transfers under way.
     running: Mutex<Vec<Running>>,
     next_transfer: AtomicU64,
@@ -78,6 +81,7 @@ impl Node {
             writer,
             link_ip,
             processors: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            chunked: chunk::Files::default(),
             running: Mutex::default(),
             next_transfer: AtomicU64::new(1),
         })

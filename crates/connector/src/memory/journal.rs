@@ -1,0 +1,110 @@
+//! The journal beside an unfinished file: a file too, as for POSIX.
+
+use std::sync::{Arc, PoisonError};
+
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::Memory;
+use super::tree::{Body, Node, OnPath, Spot, resolve};
+use crate::Journal;
+use crate::path::StoragePath;
+use crate::session::WriteSession;
+use crate::staging::journal_name;
+
+fn name_of(path: &StoragePath, id: u64) -> Vec<u8> {
+    journal_name(path.name().unwrap_or_default(), &id.to_le_bytes())
+}
+
+/// One writer's hold on the journal of the unfinished file `id`.
+pub(super) struct Log {
+    storage: Memory,
+    path: StoragePath,
+    id: u64,
+}
+
+impl Memory {
+    pub(super) fn open_journal(&self, session: &WriteSession) -> Result<Log, Fault> {
+        let _names = self.lock();
+        let node = self.node_of(session)?;
+        if !super::session::is_continued(session)? {
+            return Err(Fault::new(FaultCode::NotSupported, "open journal")
+                .on_path(session.path.as_bytes())
+                .detail("only a file that is written in chunks has one"));
+        }
+        Ok(Log { storage: self.clone(), path: session.path.clone(), id: node.id })
+    }
+
+    /// Whether the unfinished file `id` of `path`, which is in `dir`, has a journal.
+    pub(super) fn has_journal(dir: &Node, path: &StoragePath, id: u64) -> Result<bool, FaultCode> {
+        Ok(dir.child(&name_of(path, id))?.is_some())
+    }
+
+    /// Removes the journal of one unfinished file; the caller holds the names' lock.
+    pub(super) fn remove_journal(&self, path: &StoragePath, id: u64) {
+        if let Ok(Some(spot)) = resolve(&self.root, path, false)
+            && let Ok(mut names) = spot.dir.names()
+            && names.remove(&name_of(path, id)).is_some()
+        {
+            spot.dir.facts().modified = (self.clock)();
+        }
+    }
+}
+
+impl Log {
+    fn spot(&self) -> Result<Spot, Fault> {
+        let spot = resolve(&self.storage.root, &self.path, false).on("open journal", &self.path)?;
+        spot.ok_or_else(|| Fault::new(FaultCode::IsADirectory, "open journal").on_path(self.path.as_bytes()))
+    }
+
+    fn find(&self) -> Result<Option<Arc<Node>>, Fault> {
+        self.spot()?.dir.child(&name_of(&self.path, self.id)).on("open journal", &self.path)
+    }
+}
+
+impl Journal for Log {
+    fn read(&self) -> Result<Vec<u8>, Fault> {
+        let _names = self.storage.lock();
+        let Some(node) = self.find()? else {
+            return Ok(Vec::new());
+        };
+        let mut bytes = vec![0; node.size() as usize];
+        if let Body::File(data) = &node.body {
+            data.read().unwrap_or_else(PoisonError::into_inner).read(0, &mut bytes);
+        }
+        Ok(bytes)
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let op = "write journal";
+        let _names = self.storage.lock();
+        let node = match self.find()? {
+            Some(node) => node,
+            None => {
+                let node = self.storage.new_node(Body::File(Default::default()), 0o600);
+                let spot = self.spot()?;
+                spot.dir.names().on(op, &self.path)?.insert(name_of(&self.path, self.id), node.clone());
+                node
+            }
+        };
+        if let Body::File(data) = &node.body {
+            let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
+            let end = data.size();
+            data.write(end, bytes);
+        }
+        Ok(())
+    }
+
+    fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault> {
+        let _names = self.storage.lock();
+        let Some(node) = self.find()? else {
+            return Ok(seen == 0);
+        };
+        if node.size() != seen {
+            return Ok(false);
+        }
+        if let Body::File(data) = &node.body {
+            data.write().unwrap_or_else(PoisonError::into_inner).set_size(keep.min(seen));
+        }
+        Ok(true)
+    }
+}

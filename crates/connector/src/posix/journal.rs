@@ -1,0 +1,194 @@
+//! The journal beside an unfinished file.
+//!
+//! Its name holds the identity of the file it speaks of, so that it can neither be found by nor
+//! mistaken for that of a file that took the name since.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Statx, fdatasync, flock, ftruncate, openat, unlinkat};
+use rustix::io::{Errno, write};
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::error::{OrFault, fault};
+use super::meta::{Caller, kind_of, statx_fd};
+use super::read::read_fully;
+use super::resolve::{Dir, look, retry};
+use super::session::sync_dir;
+use super::token::Identity;
+use crate::Journal;
+use crate::meta::Kind;
+use crate::path::StoragePath;
+use crate::staging::journal_name;
+
+const OPEN: OFlags = OFlags::RDWR
+    .union(OFlags::APPEND)
+    .union(OFlags::NOFOLLOW)
+    .union(OFlags::NONBLOCK)
+    .union(OFlags::NOCTTY)
+    .union(OFlags::CLOEXEC);
+
+/// Attempts to open or create it while others remove and create it.
+const ATTEMPTS: usize = 16;
+
+fn name_of(path: &StoragePath, identity: &Identity) -> Vec<u8> {
+    journal_name(path.name().unwrap_or_default(), &identity.to_bytes())
+}
+
+/// Whether the unfinished file of `path` has a journal.
+pub(super) fn exists(dir: &Dir, path: &StoragePath, unfinished: &Statx) -> Result<bool, Errno> {
+    Ok(look(dir, &name_of(path, &Identity::of(unfinished)))?.is_some())
+}
+
+/// Removes the journal of one unfinished file of `path`, if there is one.
+pub(super) fn remove(dir: &Dir, path: &StoragePath, identity: &Identity) -> Result<(), Errno> {
+    match retry(|| unlinkat(dir, &name_of(path, identity)[..], AtFlags::empty())) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// One writer's hold on the journal; opened when it is first needed.
+pub(super) struct Log {
+    dir: Dir,
+    name: Vec<u8>,
+    path: StoragePath,
+    caller: Caller,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    file: Option<OwnedFd>,
+    /// Whether the name of the journal, and that of the file beside it, survive a crash.
+    named: bool,
+}
+
+impl Log {
+    pub fn new(dir: Dir, path: StoragePath, identity: &Identity, caller: Caller) -> Self {
+        Self { name: name_of(&path, identity), dir, path, caller, state: Mutex::default() }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens what is there; `None` without one. What another user planted is an error.
+    fn open(&self) -> Result<Option<OwnedFd>, Errno> {
+        let file = match retry(|| openat(&self.dir, &self.name[..], OPEN, Mode::empty())) {
+            Err(Errno::NOENT) => return Ok(None),
+            other => other?,
+        };
+        let stat = statx_fd(&file)?;
+        let trusted = kind_of(&stat) == Kind::File && stat.stx_nlink <= 1 && self.caller.owns(stat.stx_uid);
+        if trusted { Ok(Some(file)) } else { Err(Errno::PERM) }
+    }
+
+    fn open_or_create(&self) -> Result<OwnedFd, Errno> {
+        for _ in 0..ATTEMPTS {
+            if let Some(file) = self.open()? {
+                return Ok(file);
+            }
+            let flags = OPEN | OFlags::CREATE | OFlags::EXCL;
+            match retry(|| openat(&self.dir, &self.name[..], flags, Mode::from_raw_mode(0o600))) {
+                Err(Errno::EXIST) => {}
+                other => return other,
+            }
+        }
+        Err(Errno::AGAIN)
+    }
+
+    fn removed(&self) -> Fault {
+        Fault::new(FaultCode::StorageBusy, "write journal")
+            .on_path(self.path.as_bytes())
+            .detail("the file was committed or replaced meanwhile")
+    }
+}
+
+/// Appends whole or not at all: what was written of a piece that did not fit is taken back.
+fn append(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
+    let before = statx_fd(file)?.stx_size;
+    match retry(|| write(file, bytes)) {
+        Ok(count) if count == bytes.len() => Ok(()),
+        short => {
+            retry(|| ftruncate(file, before))?;
+            Err(short.err().unwrap_or(Errno::NOSPC))
+        }
+    }
+}
+
+impl Journal for Log {
+    fn read(&self) -> Result<Vec<u8>, Fault> {
+        let op = "read journal";
+        let mut state = self.state();
+        if state.file.is_none() {
+            state.file = self.open().or_fault(op, &self.path)?;
+        }
+        let Some(file) = &state.file else {
+            return Ok(Vec::new());
+        };
+        let _locked = Locked::new(file, FlockOperation::LockShared);
+        let size = statx_fd(file).or_fault(op, &self.path)?.stx_size;
+        let size = usize::try_from(size).map_err(|_| fault(Errno::FBIG, op, &self.path))?;
+        let mut bytes = vec![0; size];
+        let count = read_fully(file.as_fd(), 0, &mut bytes, size as u64).or_fault(op, &self.path)?;
+        bytes.truncate(count);
+        Ok(bytes)
+    }
+
+    fn append(&self, bytes: &[u8]) -> Result<(), Fault> {
+        let op = "write journal";
+        let mut state = self.state();
+        let file = match state.file.take() {
+            Some(file) => file,
+            None => self.open_or_create().or_fault(op, &self.path)?,
+        };
+        let file = state.file.insert(file);
+        let locked = Locked::new(file, FlockOperation::LockExclusive);
+        append(file, bytes).or_fault(op, &self.path)?;
+        drop(locked);
+        retry(|| fdatasync(&*file)).or_fault(op, &self.path)?;
+        if statx_fd(&*file).or_fault(op, &self.path)?.stx_nlink == 0 {
+            return Err(self.removed());
+        }
+        if !state.named {
+            // Not only by the one that created it: that one may have died in between.
+            sync_dir(&self.dir).or_fault("sync directory", &self.path)?;
+            state.named = true;
+        }
+        Ok(())
+    }
+
+    fn cut(&self, seen: u64, keep: u64) -> Result<bool, Fault> {
+        let op = "cut journal";
+        let state = self.state();
+        let Some(file) = &state.file else {
+            return Ok(seen == 0);
+        };
+        let _locked = Locked::new(file, FlockOperation::LockExclusive);
+        if statx_fd(file).or_fault(op, &self.path)?.stx_size != seen {
+            return Ok(false);
+        }
+        retry(|| ftruncate(file, keep.min(seen))).or_fault(op, &self.path)?;
+        retry(|| fdatasync(file)).or_fault(op, &self.path)?;
+        Ok(true)
+    }
+}
+
+/// Keeps other hosts from appending meanwhile, where the file system has locks.
+struct Locked<'file>(&'file OwnedFd);
+
+impl<'file> Locked<'file> {
+    fn new(file: &'file OwnedFd, how: FlockOperation) -> Self {
+        // Without locks an append is still one call at the end of the file.
+        let _ = retry(|| flock(file, how));
+        Self(file)
+    }
+}
+
+impl Drop for Locked<'_> {
+    fn drop(&mut self) {
+        // Fails only for locks that were never had.
+        let _ = flock(self.0, FlockOperation::Unlock);
+    }
+}
