@@ -5,6 +5,7 @@
 
 pub mod events;
 pub mod fault;
+pub mod journal;
 pub mod listing;
 pub mod plan;
 pub mod progress;

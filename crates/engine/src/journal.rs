@@ -1,0 +1,219 @@
+//! The journal of a file that is written in chunks: which of its leaves are proven.
+//!
+//! A sequence of records, each with its CRC32C: a [`Header`] that says which version of which source
+//! is meant, then proven leaves as they come. Bytes are only ever appended, so a crash can tear the
+//! end and nothing else; the first record that is torn or wrong ends what is trusted, whatever
+//! follows. Writing, syncing and removing the bytes is the storage's part.
+//!
+//! A record: kind (1 byte), length of the body (2), body, CRC32C of all of these (4). A header's
+//! body: magic (8), version (2), size (8), time known (1), seconds (8), nanoseconds (4), leaf length
+//! (8), algorithm. A leaf's body: start (8), end (8), digest. Numbers are little-endian.
+
+mod crc;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use crate::ranges::RangeSet;
+use crc::crc32c;
+
+const MAGIC: &[u8; 8] = b"whimjrnl";
+const VERSION: u16 = 1;
+
+const HEADER: u8 = 1;
+const LEAF: u8 = 2;
+
+/// Kind and length in front of a body.
+const FRONT: usize = 3;
+/// The CRC behind it.
+const BACK: usize = 4;
+/// Of a header's body, without the algorithm.
+const HEADER_FIXED: usize = 39;
+/// Of a leaf's body, without the digest.
+const LEAF_FIXED: usize = 16;
+
+/// Longest name of an algorithm, bytes.
+pub const ALGORITHM_MAX: usize = 64;
+/// Longest digest, bytes (that of SHA-512).
+pub const DIGEST_MAX: usize = 64;
+
+/// What the leaves of a journal are about: one version of one source, cut and hashed in one way.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Header {
+    /// Size of the source, bytes.
+    pub size: u64,
+    /// Modification time of the source, seconds since 1970-01-01 UTC and nanoseconds.
+    pub modified: Option<(i64, u32)>,
+    /// Bytes of a leaf; the last one of a file may be shorter. At least 1.
+    pub leaf: u64,
+    /// Algorithm of the digests, 1 to [`ALGORITHM_MAX`] bytes.
+    pub algorithm: String,
+}
+
+/// A proven leaf.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Leaf {
+    /// Offsets in the file, end exclusive.
+    pub range: Range<u64>,
+    /// Its digest, 1 to [`DIGEST_MAX`] bytes.
+    pub digest: Vec<u8>,
+}
+
+/// What a journal says as far as it can be trusted.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Trusted {
+    /// `None`: nothing is known.
+    pub header: Option<Header>,
+    /// Ascending, each once: the last record of a leaf counts.
+    pub leaves: Vec<Leaf>,
+    /// Length of the trusted part, bytes.
+    pub sound: usize,
+    /// Whether anything follows the trusted part.
+    pub torn: bool,
+}
+
+impl Trusted {
+    /// What of the file is not proven; nothing is when there is no header.
+    pub fn missing(&self) -> RangeSet {
+        let size = self.header.as_ref().map_or(u64::MAX, |header| header.size);
+        let proven: RangeSet = self.leaves.iter().map(|leaf| leaf.range.clone()).collect();
+        proven.missing(0..size)
+    }
+}
+
+impl Header {
+    /// Whether `range` is a whole leaf of the file.
+    pub fn is_leaf(&self, range: &Range<u64>) -> bool {
+        let end = range.start.saturating_add(self.leaf).min(self.size);
+        range.start < self.size && range.start.is_multiple_of(self.leaf) && range.end == end
+    }
+
+    fn is_valid(&self) -> bool {
+        self.leaf > 0 && (1..=ALGORITHM_MAX).contains(&self.algorithm.len())
+    }
+}
+
+/// The record a journal begins with; `None` for a header that breaks its bounds.
+pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
+    if !header.is_valid() {
+        return None;
+    }
+    let (seconds, nanoseconds) = header.modified.unwrap_or_default();
+    let mut body = Vec::with_capacity(HEADER_FIXED + header.algorithm.len());
+    body.extend_from_slice(MAGIC);
+    body.extend_from_slice(&VERSION.to_le_bytes());
+    body.extend_from_slice(&header.size.to_le_bytes());
+    body.push(u8::from(header.modified.is_some()));
+    body.extend_from_slice(&seconds.to_le_bytes());
+    body.extend_from_slice(&nanoseconds.to_le_bytes());
+    body.extend_from_slice(&header.leaf.to_le_bytes());
+    body.extend_from_slice(header.algorithm.as_bytes());
+    let mut bytes = Vec::new();
+    record(HEADER, &body, &mut bytes);
+    Some(bytes)
+}
+
+/// Records of proven leaves, to be appended in one piece.
+///
+/// `None` when one is no leaf of the file that `header` describes, or its digest breaks its bounds.
+pub fn encode_leaves(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    let mut body = Vec::new();
+    for leaf in leaves {
+        if !header.is_leaf(&leaf.range) || !(1..=DIGEST_MAX).contains(&leaf.digest.len()) {
+            return None;
+        }
+        body.clear();
+        body.extend_from_slice(&leaf.range.start.to_le_bytes());
+        body.extend_from_slice(&leaf.range.end.to_le_bytes());
+        body.extend_from_slice(&leaf.digest);
+        record(LEAF, &body, &mut bytes);
+    }
+    Some(bytes)
+}
+
+fn record(kind: u8, body: &[u8], bytes: &mut Vec<u8>) {
+    let start = bytes.len();
+    let len = u16::try_from(body.len()).expect("names and digests have bounds");
+    bytes.push(kind);
+    bytes.extend_from_slice(&len.to_le_bytes());
+    bytes.extend_from_slice(body);
+    let crc = crc32c(&bytes[start..]);
+    bytes.extend_from_slice(&crc.to_le_bytes());
+}
+
+/// Reads a journal up to the first record that is torn or wrong.
+///
+/// A repeated header is harmless (two hosts may open a file at once); a different one is wrong.
+pub fn decode(bytes: &[u8]) -> Trusted {
+    let mut trusted = Trusted::default();
+    let mut leaves = BTreeMap::new();
+    let mut rest = bytes;
+    while let Some((kind, body, after)) = next_record(rest) {
+        let good = match (kind, &trusted.header) {
+            (HEADER, None) => {
+                trusted.header = decode_header(body);
+                trusted.header.is_some()
+            }
+            (HEADER, Some(header)) => decode_header(body).as_ref() == Some(header),
+            (LEAF, Some(header)) => match decode_leaf(header, body) {
+                Some(leaf) => {
+                    leaves.insert(leaf.range.start, leaf);
+                    true
+                }
+                None => false,
+            },
+            _ => false,
+        };
+        if !good {
+            break;
+        }
+        rest = after;
+    }
+    trusted.leaves = leaves.into_values().collect();
+    trusted.sound = bytes.len() - rest.len();
+    trusted.torn = !rest.is_empty();
+    trusted
+}
+
+/// The first record: its kind and body, and what follows it.
+fn next_record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
+    let (front, rest) = bytes.split_first_chunk::<FRONT>()?;
+    let len = usize::from(u16::from_le_bytes([front[1], front[2]]));
+    let (body, rest) = rest.split_at_checked(len)?;
+    let (crc, rest) = rest.split_first_chunk::<BACK>()?;
+    let right = crc32c(&bytes[..FRONT + len]) == u32::from_le_bytes(*crc);
+    right.then_some((front[0], body, rest))
+}
+
+fn decode_header(body: &[u8]) -> Option<Header> {
+    let (fixed, algorithm) = body.split_first_chunk::<HEADER_FIXED>()?;
+    let (magic, fixed) = fixed.split_first_chunk::<8>()?;
+    let (version, fixed) = fixed.split_first_chunk::<2>()?;
+    let (size, fixed) = fixed.split_first_chunk::<8>()?;
+    let (known, fixed) = fixed.split_first_chunk::<1>()?;
+    let (seconds, fixed) = fixed.split_first_chunk::<8>()?;
+    let (nanoseconds, fixed) = fixed.split_first_chunk::<4>()?;
+    let leaf = fixed.first_chunk::<8>()?;
+    if magic != MAGIC || u16::from_le_bytes(*version) != VERSION || known[0] > 1 {
+        return None;
+    }
+    let modified = (i64::from_le_bytes(*seconds), u32::from_le_bytes(*nanoseconds));
+    let header = Header {
+        size: u64::from_le_bytes(*size),
+        modified: (known[0] == 1).then_some(modified),
+        leaf: u64::from_le_bytes(*leaf),
+        algorithm: String::from_utf8(algorithm.to_vec()).ok()?,
+    };
+    header.is_valid().then_some(header)
+}
+
+fn decode_leaf(header: &Header, body: &[u8]) -> Option<Leaf> {
+    let (fixed, digest) = body.split_first_chunk::<LEAF_FIXED>()?;
+    let (start, end) = fixed.split_first_chunk::<8>()?;
+    let range = u64::from_le_bytes(*start)..u64::from_le_bytes(*end.first_chunk()?);
+    let right = header.is_leaf(&range) && (1..=DIGEST_MAX).contains(&digest.len());
+    right.then(|| Leaf { range, digest: digest.to_vec() })
+}
