@@ -54,15 +54,10 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
             )));
         }
     };
-    let [host] = &remote.hosts[..] else {
-        return Err(PlaceError("name one host: several in one URL are for a later version".to_owned()));
-    };
-    let target = Target {
-        host: host.name.clone(),
-        port: host.port.unwrap_or(default_port),
-        user: remote.user,
-        password: remote.password.map(Password),
-    };
+    let mut addresses = remote.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port)));
+    let (host, port) = addresses.next().ok_or_else(|| PlaceError(UrlError::NoHost.to_string()))?;
+    let target =
+        Target { host, port, others: addresses.collect(), user: remote.user, password: remote.password.map(Password) };
     // An empty path is the directory a login starts in.
     let path = if remote.path.is_empty() { b".".to_vec() } else { remote.path };
     Ok(Place { target: Some(target), path })
@@ -112,6 +107,11 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_may_be_many_servers() {
+        assert_eq!(remote("ftp://a:1,b,[::1]:3/x"), pair("a:1,b:21,[::1]:3", "/x"));
+    }
+
+    #[test]
     fn everything_else_is_a_local_path() {
         for text in ["/a:b", "./a:b", "dir/x:y", ":a", "plain"] {
             let place = parse(text.as_bytes()).unwrap();
@@ -124,7 +124,7 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         for bad in
-            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "gsiftp://h/x", "ftp://[::1/x", "ftp://a,b/x"]
+            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "gsiftp://h/x", "ftp://[::1/x", "ftp://a,/x"]
         {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }

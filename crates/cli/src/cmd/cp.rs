@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
-use whimbrel_dtn::client::options::{CopyOptions, Jobs, Place, Verify};
+use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Verify};
 use whimbrel_engine::Fault;
 use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
 use whimbrel_engine::retry::RetryPolicy;
@@ -70,6 +70,9 @@ pub struct CpArgs {
     /// Do not verify copies, the same as --verify=never
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+    /// Move large files in parts of this size, several at once: auto, off, or BYTES as in 256M
+    #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = parse_chunks)]
+    chunk: Chunks,
     /// Use all data nodes of striped servers for each file
     #[arg(long)]
     stripe: bool,
@@ -92,6 +95,21 @@ fn long_help() -> String {
          Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7 ./run7\n  \
          Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n\n{HELP_END}"
     )
+}
+
+/// Smallest chunk that is taken, bytes: below, commands cost more than they bring.
+const LEAST_CHUNK: u64 = 64 << 10;
+
+fn parse_chunks(text: &str) -> Result<Chunks, String> {
+    match text {
+        "auto" => Ok(Chunks::Auto),
+        "off" => Ok(Chunks::Off),
+        size => match size.parse::<ByteCount>() {
+            Ok(ByteCount(size)) if size >= LEAST_CHUNK => Ok(Chunks::Size(size)),
+            Ok(_) => Err("a chunk has at least 64 KiB".to_owned()),
+            Err(error) => Err(format!("{error}; or say auto or off")),
+        },
+    }
 }
 
 /// Which files that already exist at the destination are replaced.
@@ -200,6 +218,7 @@ impl CpArgs {
                 (_, When::Auto) => Verify::WhenPossible,
             },
             checksum: self.checksum.clone(),
+            chunks: self.chunk,
             stripe: self.stripe,
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },

@@ -8,6 +8,7 @@
 mod channel;
 mod chunk;
 mod data;
+mod dtns;
 mod facts;
 mod flight;
 mod pair;

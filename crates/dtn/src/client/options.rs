@@ -39,6 +39,18 @@ pub enum Verify {
     Never,
 }
 
+/// Whether large files move in chunks.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Chunks {
+    /// Where it pays, of a size chosen by the file.
+    #[default]
+    Auto,
+    /// Never.
+    Off,
+    /// Every file of at least two of them, bytes.
+    Size(u64),
+}
+
 /// Sources with their destinations.
 #[derive(Debug)]
 pub enum Jobs {
@@ -72,6 +84,8 @@ pub struct CopyOptions {
     pub verify: Verify,
     /// Checksum algorithm; `None`: the cheapest both ends share.
     pub checksum: Option<String>,
+    /// Moving large files in parts.
+    pub chunks: Chunks,
     /// Use every data node of striped servers (SPAS, SPOR).
     pub stripe: bool,
     /// Repetition of failed attempts.

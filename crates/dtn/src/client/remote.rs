@@ -13,10 +13,11 @@ use std::net::SocketAddr;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::feat::Features;
-use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome};
+use whimbrel_proto::op::{LeafSpec, Mode, Notice, Op, OpId, Outcome};
 use whimbrel_proto::reply::{Reply, ReplyClass};
 
 use super::channel::{Channel, Incoming};
+use super::dtns::Seat;
 use super::reply;
 use super::target::{SessionOptions, Target};
 
@@ -41,6 +42,7 @@ enum Answer {
     Modified,
     Checksum,
     Directory,
+    Chunked,
 }
 
 /// What a reply means to its operation.
@@ -73,13 +75,14 @@ struct Pending {
 }
 
 /// Values the server holds for this session.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 struct InForce {
     mode: Mode,
     parallelism: u16,
     checksum_markers: bool,
     transfer_markers: bool,
     frequent_markers: bool,
+    leaves: Option<LeafSpec>,
 }
 
 const FRESH: InForce = InForce {
@@ -88,6 +91,7 @@ const FRESH: InForce = InForce {
     checksum_markers: false,
     transfer_markers: false,
     frequent_markers: false,
+    leaves: None,
 };
 
 /// The login's operation.
@@ -114,6 +118,8 @@ pub struct Remote {
     pub features: Features,
     /// Its greeting, for people.
     pub greeting: String,
+    /// Counts as a session of its DTN while it lives.
+    pub seat: Option<Seat>,
 }
 
 impl Remote {
@@ -173,6 +179,7 @@ impl Remote {
             target: target.clone(),
             features: Features::default(),
             greeting: String::new(),
+            seat: None,
         }
     }
 

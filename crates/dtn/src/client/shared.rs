@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use tokio::sync::OnceCell;
-use whimbrel_engine::Fault;
+use tokio::time::Instant;
 use whimbrel_engine::plan::{ItemId, RootId};
+use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, OpId};
 
 use super::chunk::OpenFile;
+use super::dtns::Dtns;
 use super::end::End;
 use super::local::LocalData;
 use super::options::CopyOptions;
@@ -46,6 +48,7 @@ pub struct Shared {
     prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
+    dtns: Dtns,
 }
 
 impl Shared {
@@ -60,6 +63,7 @@ impl Shared {
             prepared: RefCell::default(),
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
+            dtns: Dtns::default(),
         }
     }
 
@@ -140,8 +144,31 @@ impl Shared {
         first: &[Op],
     ) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
         let Some(target) = route.target(role) else { return Ok(None) };
-        let dialled = Remote::dial(target, &self.options.session, first).await;
-        dialled.map(Some).map_err(|fault| fault.side_if_unknown(role.side()))
+        self.dial(target, role, first).await.map(Some)
+    }
+
+    /// A session with the least busy DTN of an endpoint that can be reached.
+    async fn dial(&self, target: &Target, role: Role, first: &[Op]) -> Result<(Remote, Vec<OpId>), Fault> {
+        let mut last = None;
+        for dtn in self.dtns.in_order(target, Instant::now()) {
+            match Remote::dial(&dtn, &self.options.session, first).await {
+                Ok((mut remote, ids)) => {
+                    remote.seat = Some(self.dtns.seat(&dtn));
+                    return Ok((remote, ids));
+                }
+                // What one DTN says of a login, the others would say, too.
+                Err(fault) if fault.code == FaultCode::LoginFailed => {
+                    return Err(fault.side_if_unknown(role.side()));
+                }
+                Err(fault) => {
+                    self.dtns.failed(&dtn, Instant::now());
+                    tracing::warn!(%dtn, %fault, "a server cannot be used");
+                    last = Some(fault);
+                }
+            }
+        }
+        let fault = last.unwrap_or_else(|| Fault::new(FaultCode::Internal, "choose a server"));
+        Err(fault.side_if_unknown(role.side()))
     }
 
     /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
@@ -162,8 +189,7 @@ impl Shared {
     /// One end for listings and questions.
     pub async fn open_lister(&self, target: Option<&Target>, role: Role) -> Result<End, Fault> {
         let Some(target) = target else { return Ok(End::Local(self.local().await?.attach(None)?)) };
-        let dialled = Remote::dial(target, &self.options.session, &[]).await;
-        let (remote, _) = dialled.map_err(|fault| fault.side_if_unknown(role.side()))?;
+        let (remote, _) = self.dial(target, role, &[]).await?;
         Ok(End::Remote(Box::new(remote)))
     }
 

@@ -16,6 +16,9 @@ impl fmt::Debug for Password {
     }
 }
 
+/// Host, without brackets, and TCP port of a control connection.
+pub type Address = (String, u16);
+
 /// A server and a login there; equal targets may share sessions.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Target {
@@ -23,6 +26,8 @@ pub struct Target {
     pub host: String,
     /// TCP port of the control connection.
     pub port: u16,
+    /// Further DTNs of the same endpoint: the same storage, the same logins.
+    pub others: Vec<Address>,
     /// Login name; `None` logs in as `anonymous`.
     pub user: Option<String>,
     /// Its password.
@@ -32,18 +37,34 @@ pub struct Target {
 impl Target {
     /// An anonymous login.
     pub fn anonymous(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, user: None, password: None }
+        Self { host: host.into(), port, others: Vec::new(), user: None, password: None }
+    }
+
+    /// The first DTN.
+    pub fn address(&self) -> Address {
+        (self.host.clone(), self.port)
+    }
+
+    /// Every DTN of the endpoint, in the order in which they were named.
+    pub fn addresses(&self) -> impl Iterator<Item = Address> + '_ {
+        std::iter::once(self.address()).chain(self.others.iter().cloned())
+    }
+
+    /// One DTN of the endpoint alone, with the same login.
+    pub fn at(&self, (host, port): Address) -> Self {
+        Self { host, port, others: Vec::new(), ..self.clone() }
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address; never the password.
+/// `host:port`, with brackets around an IPv6 address, for each DTN; never the password.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.host.contains(':') {
-            write!(f, "[{}]:{}", self.host, self.port)
-        } else {
-            write!(f, "{}:{}", self.host, self.port)
+        for (i, (host, port)) in self.addresses().enumerate() {
+            let comma = if i > 0 { "," } else { "" };
+            let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
+            write!(f, "{comma}{open}{host}{close}:{port}")?;
         }
+        Ok(())
     }
 }
 

@@ -15,8 +15,8 @@ use whimbrel_engine::transfer::{Input, Job, Phase, Slot, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Retry, Side};
 use whimbrel_proto::op::{Mode, Notice, Op, OpId};
 
-use super::end::End;
 use super::chunk::{self, OpenFile};
+use super::end::End;
 use super::flight::{self, Flight, Manner, Order, Part, Proof};
 use super::options::Verify;
 use super::pair::{Pair, Role};
@@ -344,7 +344,7 @@ impl Worker {
         let (Some((_, pair)), Some(file), Some(compared)) = (&mut self.pair, &flight.file, &flight.compared) else {
             return;
         };
-        if let Some(order) = chunk::keep(&flight.job, file, compared.proven.clone()) {
+        for order in chunk::keep(&flight.job, file, &compared.proven) {
             hand_over(pair, flight, order);
         }
     }

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::hostport::{self, Passive};
+use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::op::{Notice, Outcome};
 use whimbrel_proto::ranges;
@@ -32,7 +33,10 @@ pub(super) fn outcome(
         Answer::Plain | Answer::Lines => Some(Outcome::Done),
         Answer::Directory => Some(Outcome::Directory(subject.to_vec())),
         // The amount is known from markers and listings, never from this reply.
-        Answer::Transfer => Some(Outcome::Transferred { bytes: 0, leaves: Vec::new() }),
+        Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| Outcome::Transferred { bytes: 0, leaves }),
+        Answer::Chunked => {
+            leaf::opened_from_reply(reply).ok().map(|(session, verified)| Outcome::Chunked { session, verified })
+        }
         Answer::Passive => passive(reply, peer).map(Outcome::Listening),
         Answer::Facts => reply.middle_lines().first().cloned().map(Outcome::Line),
         Answer::Size => number(reply).map(Outcome::Size),

@@ -6,7 +6,9 @@ use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::hostport;
-use whimbrel_proto::op::{DataParams, Family, ListForm, ListSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec};
+use whimbrel_proto::op::{Mode, Op, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_proto::ranges;
 use whimbrel_proto::timeval::Timestamp;
 
@@ -68,6 +70,19 @@ impl Remote {
             ],
             Op::Rename { from, to } => vec![line("RNFR", from, Step::Need, "rename"), plain("RNTO", to, "rename to")],
             Op::SetModified { path, seconds, .. } => vec![self.set_modified(path, *seconds)],
+            Op::OpenChunked(file) => vec![open_chunked(file)],
+            Op::KeepLeaves { path, session, leaves } => {
+                let verb = format!("SITE CHUNK KEEP {} {}", leaf::hex(session), leaf::format_list(leaves));
+                vec![plain(&verb, path, "keep what is proven")]
+            }
+            Op::CommitChunked { path, session, modified } => {
+                let time = modified.map(|(seconds, _)| store_time(seconds));
+                let commit = plain(&format!("SITE CHUNK COMMIT {}", leaf::hex(session)), path, "complete");
+                time.into_iter().chain([commit]).collect()
+            }
+            Op::DropChunked { path, session } => {
+                vec![plain(&format!("SITE CHUNK DROP {}", leaf::hex(session)), path, "throw away")]
+            }
             other => vec![simple(other)?],
         })
     }
@@ -89,7 +104,7 @@ impl Remote {
         }
         self.nonce_accepted = false;
         if let Some(nonce) = params.nonce {
-            lines.push(line(&format!("SITE DCNONCE {}", hex(&nonce)), b"", Step::Nonce, "set nonce"));
+            lines.push(line(&format!("SITE DCNONCE {}", leaf::hex(&nonce)), b"", Step::Nonce, "set nonce"));
         }
         lines
     }
@@ -131,8 +146,21 @@ impl Remote {
         lines
     }
 
+    /// Leaf digests in the replies to transfers, or none.
+    fn leaves(&mut self, wanted: Option<&LeafSpec>) -> Option<Line> {
+        if self.in_force.leaves.as_ref() == wanted {
+            return None;
+        }
+        self.in_force.leaves = wanted.cloned();
+        let text = match wanted {
+            Some(LeafSpec { size, algorithm }) => format!("SITE LEAVES {size} {algorithm}"),
+            None => "SITE LEAVES 0".to_owned(),
+        };
+        Some(quiet(text))
+    }
+
     fn send(&mut self, spec: &SendSpec) -> Vec<Line> {
-        let mut lines = Vec::new();
+        let mut lines: Vec<Line> = self.leaves(spec.leaves.as_ref()).into_iter().collect();
         if let Some(interval) = spec.performance_interval.filter(|_| !self.in_force.transfer_markers) {
             self.in_force.transfer_markers = true;
             lines.push(quiet(format!("OPTS RETR Markers={};", interval.as_secs().max(1))));
@@ -163,14 +191,14 @@ impl Remote {
 
     fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
         let mut lines = self.frequent_markers(spec);
+        lines.extend(self.leaves(spec.leaves.as_ref()));
         if let Some(size) = spec.expected_size {
             lines.push(quiet(format!("ALLO {size}")));
         }
         if let Some((seconds, _)) = spec.modified
             && self.features.has("STORATTR")
         {
-            let time = Timestamp::from_secs(seconds).to_wire();
-            lines.push(quiet(format!("SITE STORATTR modify={time};")));
+            lines.push(store_time(seconds));
         }
         let verb = match &spec.write {
             WriteKind::Replace => "STOR".to_owned(),
@@ -181,7 +209,7 @@ impl Remote {
             WriteKind::Adjusted { offset } => format!("ESTO A {offset}"),
             WriteKind::Append => "APPE".to_owned(),
             WriteKind::Unique => "STOU".to_owned(),
-            WriteKind::Chunk { offset, session } => format!("ESTO C {},{offset}", hex(session)),
+            WriteKind::Chunk { offset, session } => format!("ESTO C {},{offset}", leaf::hex(session)),
         };
         lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "store"));
         lines
@@ -238,6 +266,14 @@ fn is_v4(ip: IpAddr) -> bool {
     ip.to_canonical().is_ipv4()
 }
 
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+/// The time that the next store or commit gives its file.
+fn store_time(seconds: i64) -> Line {
+    quiet(format!("SITE STORATTR modify={};", Timestamp::from_secs(seconds).to_wire()))
+}
+
+fn open_chunked(file: &ChunkedFile) -> Line {
+    let time = file.modified.map_or("-".to_owned(), |(seconds, _)| Timestamp::from_secs(seconds).to_wire());
+    let LeafSpec { size, algorithm } = &file.leaves;
+    let verb = format!("SITE CHUNK OPEN {} {time} {size} {algorithm}", file.size);
+    line(&verb, &file.path, Step::Done(Answer::Chunked), "open for chunks")
 }
