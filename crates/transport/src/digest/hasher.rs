@@ -1,0 +1,116 @@
+//! A running checksum of one stream.
+
+use std::ops::Range;
+
+use blake3::hazmat::{HasherExt as _, max_subtree_len};
+use sha2::Digest as _;
+use whimbrel_sys::md5lanes::Md5;
+
+use super::{Algorithm, Digest};
+
+/// A running checksum.
+pub struct Hasher {
+    algorithm: Algorithm,
+    state: State,
+    /// A BLAKE3 tree node: the bytes are a part of a larger whole.
+    subtree: bool,
+    bytes: u64,
+}
+
+enum State {
+    Md5(Box<Md5>),
+    Adler32(simd_adler32::Adler32),
+    Crc32c(crc_fast::Digest),
+    Sha1(sha1::Sha1),
+    Sha256(sha2::Sha256),
+    Sha512(Box<sha2::Sha512>),
+    Blake3(Box<blake3::Hasher>),
+    Xxh3(Box<twox_hash::XxHash3_128>),
+}
+
+impl Hasher {
+    /// Nothing hashed yet.
+    pub fn new(algorithm: Algorithm) -> Self {
+        let state = match algorithm {
+            Algorithm::Md5 => State::Md5(Box::new(Md5::new())),
+            Algorithm::Adler32 => State::Adler32(simd_adler32::Adler32::new()),
+            Algorithm::Crc32c => State::Crc32c(crc_fast::Digest::new(crc_fast::CrcAlgorithm::Crc32Iscsi)),
+            Algorithm::Sha1 => State::Sha1(sha1::Sha1::new()),
+            Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
+            Algorithm::Sha512 => State::Sha512(Box::new(sha2::Sha512::new())),
+            Algorithm::Blake3 => State::Blake3(Box::new(blake3::Hasher::new())),
+            Algorithm::Xxh3_128 => State::Xxh3(Box::new(twox_hash::XxHash3_128::new())),
+        };
+        Self { algorithm, state, subtree: false, bytes: 0 }
+    }
+
+    /// For the bytes `part` of a larger file, so that the digests of its parts can be [composed](super::compose).
+    ///
+    /// Differs from [`new`](Self::new) for BLAKE3 only: the digest is then the part's node in the file's tree, if the
+    /// part can be one (it begins at a multiple of 1 KiB and is not longer than the largest power of two that divides
+    /// where it begins; leaves of one size that is a power of two are), and else the part's own BLAKE3. Two parts of one
+    /// place and length therefore always have digests of one kind. Not for a part that is the whole file.
+    pub fn for_part(algorithm: Algorithm, part: &Range<u64>) -> Self {
+        let mut hasher = Self::new(algorithm);
+        let State::Blake3(state) = &mut hasher.state else {
+            return hasher;
+        };
+        let len = part.end.saturating_sub(part.start);
+        let aligned = part.start.is_multiple_of(blake3::CHUNK_LEN as u64);
+        if aligned && len > 0 && max_subtree_len(part.start).is_none_or(|most| len <= most) {
+            state.set_input_offset(part.start);
+            hasher.subtree = true;
+        }
+        hasher
+    }
+
+    /// Which checksum this is.
+    pub fn algorithm(&self) -> Algorithm {
+        self.algorithm
+    }
+
+    /// Bytes hashed so far.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Hashes the next bytes; panics when a BLAKE3 part gets more bytes than its place in the tree has.
+    pub fn update(&mut self, data: &[u8]) {
+        self.bytes += data.len() as u64;
+        match &mut self.state {
+            State::Md5(state) => state.update(data),
+            State::Adler32(state) => state.write(data),
+            State::Crc32c(state) => state.update(data),
+            State::Sha1(state) => state.update(data),
+            State::Sha256(state) => state.update(data),
+            State::Sha512(state) => state.update(data),
+            State::Blake3(state) => {
+                state.update(data);
+            }
+            State::Xxh3(state) => state.write(data),
+        }
+    }
+
+    /// The checksum of the bytes so far.
+    pub fn finish(self) -> Digest {
+        let new = |bytes: &[u8]| Digest::new(self.algorithm, bytes);
+        match self.state {
+            State::Md5(state) => new(&state.finish()),
+            State::Adler32(state) => new(&state.finish().to_be_bytes()),
+            State::Crc32c(state) => new(&(state.finalize() as u32).to_be_bytes()),
+            State::Sha1(state) => new(&state.finalize()),
+            State::Sha256(state) => new(&state.finalize()),
+            State::Sha512(state) => new(&state.finalize()),
+            // No tree has a node without bytes.
+            State::Blake3(_) if self.subtree && self.bytes == 0 => Self::new(self.algorithm).finish(),
+            State::Blake3(state) if self.subtree => new(&state.finalize_non_root()).as_subtree(),
+            State::Blake3(state) => new(state.finalize().as_bytes()),
+            State::Xxh3(state) => new(&state.finish_128().to_be_bytes()),
+        }
+    }
+
+    /// The checksum in lower-case hexadecimal digits, leading zeros kept.
+    pub fn finish_hex(self) -> String {
+        self.finish().to_string()
+    }
+}
