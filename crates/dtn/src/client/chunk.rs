@@ -3,6 +3,7 @@
 //! The client compares the digests of both ends leaf by leaf (docs/design/chunks.md). A destination of ours keeps the
 //! unfinished file and a journal of what is proven; any other gets a temporary name and a rename.
 
+use std::collections::HashMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -55,11 +56,14 @@ fn tells_leaves(pair: &mut Pair, role: Role) -> bool {
     pair.end(role).has("LEAVES")
 }
 
-/// The operations that open the unfinished copy; none when it needs only a name.
+/// The operations that open the unfinished copy, and where it is if that needs no asking.
+///
+/// Where no journal is kept, what an earlier run left is asked for: it is trusted as far as partial checksums agree.
 pub fn open(job: &Job, pair: &Pair, checksum: &SharedChecksum, leaf: u64) -> (Option<Unfinished>, Vec<Order>) {
     if !pair.destination.has("CHUNK") {
         let name = temporary_name(&job.item.destination);
-        return (Some(Unfinished::Temporary(name)), Vec::new());
+        let order = Order { role: Role::Destination, part: Part::Found, op: Op::Size(name.clone()) };
+        return (Some(Unfinished::Temporary(name)), vec![order]);
     }
     let file = ChunkedFile {
         path: job.item.destination.clone(),
@@ -134,6 +138,27 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &mut Pair) -> 
     let facts = Op::Facts { path: job.item.source.clone(), facts: None };
     orders.push(Order { role: Role::Source, part: Part::Version, op: facts });
     orders
+}
+
+/// The operations that tell what of the first `found` bytes of a temporary file can be trusted.
+pub fn examine(job: &Job, place: &Unfinished, checksum: &SharedChecksum, leaf: u64, found: u64) -> Vec<Order> {
+    let (Unfinished::Temporary(name), Some(size)) = (place, job.item.size) else { return Vec::new() };
+    if found > size {
+        // The rest of a longer version would get the final name, too.
+        return vec![Order { role: Role::Destination, part: Part::Make, op: Op::Delete(name.clone()) }];
+    }
+    // A leaf that was cut short is moved again.
+    let whole = if found >= size { size } else { found / leaf * leaf };
+    let mut orders = sums(Role::Destination, &checksum.destination, name, &(0..whole), leaf);
+    orders.extend(sums(Role::Source, &checksum.source, &job.item.source, &(0..whole), leaf));
+    orders
+}
+
+/// The leaves that agree, whatever of them was told.
+pub fn agreeing(source: &[Leaf], destination: &[Leaf]) -> RangeSet {
+    let stored: HashMap<u64, &Leaf> = destination.iter().map(|leaf| (leaf.range.start, leaf)).collect();
+    let same = |leaf: &&Leaf| stored.get(&leaf.range.start) == Some(leaf);
+    source.iter().filter(same).map(|leaf| leaf.range.clone()).collect()
 }
 
 /// Partial checksums, one a leaf (CKSM with offset and length).

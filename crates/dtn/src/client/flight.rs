@@ -36,6 +36,8 @@ pub enum Part {
     Make,
     /// The unfinished copy of a chunked file is made or found.
     Open,
+    /// How much of a temporary file an earlier run left.
+    Found,
     /// The digest of one leaf, offsets in the file; at the end that is asked.
     Leaf {
         /// First byte.
@@ -103,6 +105,8 @@ pub struct Flight {
     pub file: Option<OpenFile>,
     /// What opening found, with what is proven there.
     pub opened: Option<(Unfinished, RangeSet)>,
+    /// Bytes of a temporary file that an earlier run left, until they are examined.
+    pub found: Option<u64>,
     /// What the comparison of a part's leaves said, once it was made.
     pub compared: Option<chunk::Compared>,
     /// Operations not answered yet.
@@ -144,6 +148,7 @@ impl Flight {
             proof: manner.proof.clone(),
             file: None,
             opened: None,
+            found: None,
             compared: None,
             waiting: Vec::new(),
             failure: None,
@@ -176,6 +181,10 @@ impl Flight {
             (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
                 self.leaves(role).push(Leaf { range: start..end, digest });
             }
+            (Part::Found, Ok(Outcome::Size(size))) => self.found = Some(size),
+            // Nothing is there, or nothing that could be trusted.
+            (Part::Found, Err(fault)) if !fault.is_temporary() => {}
+            (Part::Leaf { .. }, Err(_)) if matches!(self.job.work, Work::Open { .. }) => {}
             (Part::Open, Ok(outcome)) => self.opened = chunk::opened(outcome),
             (Part::Version, Ok(Outcome::Line(line))) => self.check_version(&line),
             // A server that does not describe files.
@@ -208,6 +217,11 @@ impl Flight {
             let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
             self.fail(Part::Version, fault);
         }
+    }
+
+    /// What examined leaves of a temporary file agree.
+    pub fn agreeing(&self) -> RangeSet {
+        chunk::agreeing(&self.source_leaves, &self.destination_leaves)
     }
 
     /// Compares the leaves of a part, once everything about it is answered.

@@ -179,6 +179,7 @@ fn fault(failure: Failure) -> Fault {
         Kind::NoSpace => (FaultCode::NoSpace, false),
         Kind::Quota => (FaultCode::QuotaExceeded, false),
         Kind::Checksum => (FaultCode::ChecksumMismatch, false),
+        Kind::Unproven => (FaultCode::Unverified, false),
         Kind::CannotConnect => (FaultCode::ConnectionRefused, true),
         Kind::ConnectionBroken => (FaultCode::ConnectionLost, true),
         Kind::BadData => (FaultCode::PeerMisbehaved, true),

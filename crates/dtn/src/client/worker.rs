@@ -318,6 +318,7 @@ impl Worker {
             self.set_attributes(index);
         }
         if self.flights[index].waiting.is_empty() {
+            self.examine(index);
             self.keep_proven(index);
         }
         if self.flights[index].waiting.is_empty() {
@@ -330,6 +331,18 @@ impl Worker {
         flight.attributes_sent = true;
         let Some((_, pair)) = &mut self.pair else { return };
         for order in flight::attribute_orders(&flight.job, flight.time_with_store) {
+            hand_over(pair, flight, order);
+        }
+    }
+
+    /// A temporary file is there: asks what of it can be trusted.
+    fn examine(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let (Some(found), Work::Open { leaf }) = (flight.found.take(), &flight.job.work) else { return };
+        let (Some((_, pair)), Some((place, _)), Ok(proof)) = (&mut self.pair, &flight.opened, &flight.proof) else {
+            return;
+        };
+        for order in chunk::examine(&flight.job, place, &proof.checksum, *leaf, found) {
             hand_over(pair, flight, order);
         }
     }
@@ -352,9 +365,10 @@ impl Worker {
     /// A step of a chunked file is over.
     fn land_chunked(&mut self, flight: Flight) {
         let attempt = flight.job.attempt;
-        let verification = flight.proven();
+        let (verification, agreeing) = (flight.proven(), flight.agreeing());
         match (&flight.job.work, flight.opened, flight.compared) {
-            (Work::Open { leaf }, Some((place, verified)), _) => {
+            (Work::Open { leaf }, Some((place, mut verified)), _) => {
+                verified.union_with(&agreeing);
                 let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
                 self.shared.file_opened(attempt.item, OpenFile { place, checksum, leaf: *leaf });
                 self.report(Input::ItemOpened { attempt, verified });
