@@ -9,9 +9,9 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use support::cluster::{Cluster, Ground, Kind};
-use support::control::Control;
+use support::control::{Control, block, header};
 use support::dtn::{Dtn, PATIENCE, data_node, data_node_command, until};
-use support::{Field, WHIMBREL, expect};
+use support::{Field, WHIMBREL, expect, pattern};
 use whimbrel_testkit::dataset::Compare;
 use whimbrel_testkit::lab::Link;
 use whimbrel_testkit::peers::{self, Daemon, Tool};
@@ -19,6 +19,12 @@ use whimbrel_testkit::peers::{self, Daemon, Tool};
 /// Written so slowly that a node can be killed in the middle: 2 x 40 Mbit/s.
 const LARGE: u64 = 40_000_000;
 const SLOW_MBIT: u64 = 40;
+
+/// Sent at first by a guest who takes time.
+const HALF: usize = 100_000;
+
+const EOF: u8 = 0x40;
+const EOD: u8 = 0x08;
 
 fn secret(directory: &Path, name: &str, text: &str) -> std::path::PathBuf {
     let path = directory.join(name);
@@ -74,6 +80,70 @@ fn nodes_join_and_leave_while_sessions_go_on() {
     drop(back);
 }
 
+/// A guest who sends a file in blocks, and has sent the first.
+fn half_sent(server: &Dtn, path: &Path) -> (Control, TcpStream) {
+    let (mut guest, data) = Control::extended(server.addr());
+    guest.say(&format!("STOR {}", path.display()));
+    let mut stream = TcpStream::connect(data).expect("the node listens");
+    stream.write_all(&block(0, 0, &pattern(HALF)[..])).expect("taken");
+    assert_eq!(guest.reply().code, 150);
+    (guest, stream)
+}
+
+#[test]
+fn a_node_that_is_asked_to_leave_finishes_what_it_runs_and_gets_nothing_new() {
+    let field = Field::new();
+    let secret = secret(&field.path(""), "secret", "sixteen bytes or more");
+    let server = Dtn::builder().anonymous().front(&secret).start();
+    let mut node = data_node(None, [127, 0, 0, 2].into(), server.node_addr(), &secret);
+    server.wait_for_nodes(1);
+    let stays = data_node(None, [127, 0, 0, 3].into(), server.node_addr(), &secret);
+    server.wait_for_nodes(2);
+    let both: Vec<IpAddr> = vec![[127, 0, 0, 2].into(), [127, 0, 0, 3].into()];
+    // The least loaded node gets a session: the first of both.
+    let (mut guest, mut stream) = half_sent(&server, &field.path("to/whole"));
+    assert_eq!(stream.peer_addr().expect("connected").ip(), both[0]);
+    let mut idle = Control::login(server.addr());
+    idle.ask_for(200, "MODE E");
+    assert_eq!(listeners(&mut idle), both);
+
+    signal("-TERM", node.id());
+    until("the word that the node leaves", || server.log().contains("takes no new work"));
+    until("sessions without the node", || listeners_of(&server) == both[1..]);
+    assert_eq!(listeners(&mut idle), both[1..], "nor does a session that knew it use it");
+    assert_serves(&server, &field, "meanwhile");
+    assert!(!server.log().contains("data node left"), "it is still there for what it runs");
+
+    stream.write_all(&block(0, HALF as u64, b"the end")).expect("taken");
+    stream.write_all(&header(EOF | EOD, 0, 1)).expect("taken");
+    assert_eq!(guest.last_reply().code, 226);
+    let whole = [&pattern(HALF)[..], b"the end"].concat();
+    assert!(std::fs::read(field.path("to/whole")).expect("stored") == whole);
+    server.wait_for_nodes(1);
+    assert!(node.wait(PATIENCE).expect("it ends by itself").success());
+    assert_serves(&server, &field, "after");
+    drop(stays);
+}
+
+#[test]
+fn a_node_whose_time_to_leave_is_up_is_gone_and_the_transfer_says_so() {
+    let field = Field::new();
+    let secret = secret(&field.path(""), "secret", "sixteen bytes or more");
+    let server = Dtn::builder().anonymous().front(&secret).start();
+    let mut command = data_node_command(None, [127, 0, 0, 2].into(), server.node_addr(), &secret);
+    command.args(["--drain-timeout", "1"]);
+    let joined = |line: &str| line.starts_with("joined ").then_some(());
+    let (mut node, ()) = Daemon::start(command, PATIENCE, joined).expect("the node joins");
+    server.wait_for_nodes(1);
+    let (mut guest, stream) = half_sent(&server, &field.path("to/part"));
+    signal("-TERM", node.id());
+    assert_eq!(guest.last_reply().code, 426);
+    assert!(node.wait(PATIENCE).expect("it ends").success());
+    server.wait_for_nodes(0);
+    assert!(!field.path("to/part").exists(), "half a file has no name");
+    drop(stream);
+}
+
 fn listeners_of(server: &Dtn) -> Vec<IpAddr> {
     listeners(&mut Control::login(server.addr()))
 }
@@ -106,7 +176,11 @@ fn a_killed_nodes_data_process_does_not_outlive_it() {
 }
 
 fn kill(process: u32) {
-    Tool::new("kill").args(["-KILL", &process.to_string()]).run_ok();
+    signal("-KILL", process);
+}
+
+fn signal(signal: &str, process: u32) {
+    Tool::new("kill").args([signal, &process.to_string()]).run_ok();
 }
 
 #[test]

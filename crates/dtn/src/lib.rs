@@ -7,3 +7,5 @@
 pub mod client;
 pub mod front;
 pub mod mover;
+
+mod keepalive;

@@ -72,12 +72,17 @@ impl Dtn {
 
     /// One value of its metrics page.
     pub fn metric(&self, name: &str) -> u64 {
-        let page = match &self.host {
-            Some(host) => host.run(|| scrape(self.metrics)),
-            None => scrape(self.metrics),
-        };
+        let page = self.metrics();
         let line = page.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
         line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
+    }
+
+    /// Its metrics page.
+    pub fn metrics(&self) -> String {
+        match &self.host {
+            Some(host) => host.run(|| scrape(self.metrics)),
+            None => scrape(self.metrics),
+        }
     }
 
     /// Waits until so many data nodes serve it.

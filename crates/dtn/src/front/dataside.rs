@@ -82,7 +82,7 @@ impl DataSide {
     async fn local(&self, account: Option<&Account>) -> Result<Arc<MoverLink>, Fault> {
         let mut processes = self.processes.lock().await;
         let key = account.cloned();
-        if let Some(link) = processes.get(&key).filter(|link| link.is_alive()) {
+        if let Some(link) = processes.get(&key).filter(|link| link.takes_work()) {
             return Ok(link.clone());
         }
         let link = self.start(account).await?;

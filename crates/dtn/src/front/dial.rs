@@ -9,11 +9,13 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
+use tokio::time::Instant;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::config::DtnConfig;
 use super::dataside::account;
 use super::nodes::{NodeSecret, prove_to_front};
+use crate::keepalive;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -35,7 +37,7 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
                 pause = FIRST_PAUSE;
                 println!("joined {front}");
                 let child = start(config, program, &overrides, stream)?;
-                if wait(child, &mut drain).await? {
+                if wait(child, &mut drain, config.drain_timeout.map(Duration::from_secs)).await? {
                     return Ok(());
                 }
                 tracing::warn!(front, "the front is gone; joining again");
@@ -53,10 +55,7 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
 async fn join(front: &str, secret: &NodeSecret) -> Result<TcpStream, Fault> {
     let failed = |error| Fault::from_io(error, "connect to front").side(Side::Network);
     let mut stream = TcpStream::connect(front).await.map_err(failed)?;
-    stream.set_nodelay(true).map_err(failed)?;
-    let keepalive =
-        socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-    socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive).map_err(failed)?;
+    keepalive::set(&stream, keepalive::NODE).map_err(failed)?;
     prove_to_front(&mut stream, secret).await?;
     Ok(stream)
 }
@@ -76,21 +75,37 @@ fn start(config: &DtnConfig, program: &Path, overrides: &str, stream: TcpStream)
 }
 
 /// Waits for the data process; true when it ended because of a drain.
-async fn wait(mut child: Child, drain: &mut watch::Receiver<bool>) -> Result<bool, Fault> {
+///
+/// Asked to leave, it finishes what it runs; after `patience` (`None`: however long that takes) it is ended, and the
+/// front, which learns of the loss at once, has clients restart what it had not stored.
+async fn wait(mut child: Child, drain: &mut watch::Receiver<bool>, patience: Option<Duration>) -> Result<bool, Fault> {
     let failed = |error| Fault::from_io(error, "wait for data process");
     let mut children = signal(SignalKind::child()).map_err(failed)?;
+    let mut until: Option<Instant> = None;
+    let mut asked = false;
     loop {
         if child.try_wait().map_err(failed)?.is_some() {
             return Ok(*drain.borrow());
         }
         tokio::select! {
             _ = children.recv() => {}
-            _ = drain.wait_for(|drain| *drain) => {
-                // The front learns of the loss at once and restarts elsewhere what this node had not stored.
+            _ = drain.wait_for(|drain| *drain), if !asked => {
+                asked = true;
+                until = patience.map(|patience| Instant::now() + patience);
+                ask_to_leave(&child)?;
+            }
+            () = async { tokio::time::sleep_until(until.expect("guarded")).await }, if until.is_some() => {
+                tracing::warn!("the drain's time is up; running transfers are cut");
                 child.kill().map_err(failed)?;
                 child.wait().map_err(failed)?;
                 return Ok(true);
             }
         }
     }
+}
+
+fn ask_to_leave(child: &Child) -> Result<(), Fault> {
+    let id = rustix::process::Pid::from_child(child);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM)
+        .map_err(|error| Fault::from_io(error.into(), "ask data process to leave"))
 }

@@ -108,7 +108,7 @@ impl MoverLink {
         let (lost_sender, lost) = watch::channel(false);
         let shared = Arc::new(Shared::new());
         tokio::spawn(write_messages(writer, messages));
-        tokio::spawn(route_messages(reader, decoder, shared.clone(), lost_sender));
+        tokio::spawn(route_messages(reader, decoder, shared.clone(), outgoing.downgrade(), lost_sender));
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         Arc::new(Self { outgoing, shared, next_mover: AtomicU64::new(1), lost, number, processors })
@@ -213,13 +213,14 @@ async fn route_messages<S: AsyncRead>(
     mut reader: ReadHalf<S>,
     mut decoder: Decoder<FromMover>,
     shared: Arc<Shared>,
+    outgoing: mpsc::WeakUnboundedSender<ToMover>,
     lost: watch::Sender<bool>,
 ) {
     let fault = loop {
         match next_message(&mut reader, &mut decoder).await {
             Ok(FromMover::Load(load)) => add_load(&mut shared.load(), load),
             Ok(FromMover::Transfers(transfers)) => *shared.transfers() = transfers.into(),
-            Ok(FromMover::Leaving) => leave(&shared),
+            Ok(FromMover::Leaving) => leave(&shared, &outgoing),
             Ok(message) => route(&shared, message),
             Err(fault) => break fault,
         }
@@ -235,11 +236,17 @@ async fn route_messages<S: AsyncRead>(
 }
 
 /// Nothing new goes to a data process that leaves; those who use it are told.
-fn leave(shared: &Shared) {
+fn leave(shared: &Shared, outgoing: &mpsc::WeakUnboundedSender<ToMover>) {
+    tracing::info!("a data process takes no new work: it finishes what it runs");
     shared.leaving.store(true, Ordering::Release);
     for route in shared.routes().iter().flat_map(HashMap::values) {
         // A control connection that has just ended needs no notice.
         let _ = route.events.send((route.tag, MoverEvent::Leaving));
+    }
+    // Behind the last attachment: it goes when that and all before it are detached.
+    if let Some(outgoing) = outgoing.upgrade() {
+        // A link that is lost meanwhile needs no word.
+        let _ = outgoing.send(ToMover::Drain);
     }
 }
 

@@ -14,6 +14,7 @@ use super::config::resolve;
 use super::connection::{Ends, serve};
 use super::server::Server;
 use super::{metrics, nodes};
+use crate::keepalive;
 
 /// Sockets of a DTN, bound but not yet served.
 pub struct Listeners {
@@ -115,11 +116,7 @@ fn admit(
         let _ = stream.try_write(b"421 Too many connections, try again later.\r\n");
         return;
     };
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%peer, %error, "no TCP_NODELAY");
-    }
-    let keepalive = socket2::TcpKeepalive::new().with_time(Duration::from_secs(60));
-    if let Err(error) = socket2::SockRef::from(&stream).set_tcp_keepalive(&keepalive) {
+    if let Err(error) = keepalive::set(&stream, keepalive::CONTROL) {
         tracing::debug!(%peer, %error, "no keepalive");
     }
     // Clients send ABOR as urgent data (RFC 959 §4.1.3); its bytes belong to the command line.

@@ -19,6 +19,7 @@ use tokio::net::{TcpListener, TcpStream};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::link::MoverLink;
+use crate::keepalive;
 use crate::mover::message::DataSettings;
 
 const MAGIC: &[u8; 8] = b"WHBNODE1";
@@ -98,12 +99,7 @@ async fn admit_one(
     data_side: Arc<super::DataSide>,
 ) {
     let joined = async {
-        stream.set_nodelay(true).map_err(|error| Fault::from_io(error, "admit data node"))?;
-        let keepalive =
-            socket2::TcpKeepalive::new().with_time(Duration::from_secs(15)).with_interval(Duration::from_secs(5));
-        socket2::SockRef::from(&stream)
-            .set_tcp_keepalive(&keepalive)
-            .map_err(|error| Fault::from_io(error, "admit data node"))?;
+        keepalive::set(&stream, keepalive::NODE).map_err(|error| Fault::from_io(error, "admit data node"))?;
         challenge_node(&mut stream, &secret).await?;
         MoverLink::open(stream, settings).await
     };

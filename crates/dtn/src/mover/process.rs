@@ -6,9 +6,7 @@ use std::net::{IpAddr, Shutdown, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
-use socket2::{SockRef, TcpKeepalive};
 use whimbrel_connector::Connector;
 use whimbrel_engine::{Fault, FaultCode};
 
@@ -17,9 +15,7 @@ use super::message::{DataSettings, FromMover, MoverId, NodeOverrides, ToMover, V
 use super::node::Node;
 pub use super::stdio::serve_standard_input;
 use super::worker::{Job, Worker};
-
-/// Silence after which a remote front is probed.
-const PROBE_AFTER: Duration = Duration::from_secs(30);
+use crate::keepalive;
 
 /// Stack of a mover's thread; buffers live on the heap.
 pub(crate) const STACK: usize = 256 << 10;
@@ -96,10 +92,8 @@ impl Link for TcpStream {
     }
 
     fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
-        self.set_nodelay(true)?;
         // A front whose host died says nothing: the kernel must find out.
-        let probes = TcpKeepalive::new().with_time(PROBE_AFTER).with_interval(PROBE_AFTER / 3);
-        SockRef::from(&self).set_tcp_keepalive(&probes)?;
+        keepalive::set(&self, keepalive::NODE)?;
         let writer = self.try_clone()?;
         Ok((Box::new(self), Box::new(writer)))
     }
@@ -113,11 +107,28 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    serve_overridden(link, NodeOverrides::default(), connect)
+    serve_overridden(link, NodeOverrides::default(), connect, |_| {})
 }
 
-/// Like [`serve`], on a host that decides some settings for itself.
-pub fn serve_overridden<C>(link: impl Link, own: NodeOverrides, connect: C) -> Result<(), ServeError>
+/// Tells the front that this data process takes no new work.
+///
+/// What runs is finished; the process ends when the front has detached its movers.
+pub struct Departure(FrameWriter);
+
+impl Departure {
+    /// Says so; harmless when the stream is gone.
+    pub fn announce(&self) {
+        self.0.send_message(&FromMover::Leaving).expect("a short message");
+    }
+}
+
+/// Like [`serve`], on a host that decides some settings for itself; `started` gets the means to leave early.
+pub fn serve_overridden<C>(
+    link: impl Link,
+    own: NodeOverrides,
+    connect: C,
+    started: impl FnOnce(Departure),
+) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
@@ -132,6 +143,7 @@ where
     let node = connect(&settings).and_then(|connector| Node::new(settings, connector, writer.clone(), link_ip));
     let node = Arc::new(node.map_err(ServeError::Setup)?);
     writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
+    started(Departure(writer));
     let mut process = Process::new(node);
     let result = process.run(&mut reader);
     if !process.draining {

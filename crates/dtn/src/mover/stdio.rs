@@ -8,20 +8,23 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 
 use socket2::{Domain, Socket};
 use whimbrel_connector::Connector;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::signals;
 
 use super::message::{DataSettings, NodeOverrides};
-use super::process::{ServeError, serve_overridden};
+use super::process::{Departure, STACK, ServeError, serve_overridden};
 
 /// Serves the front at the other end of standard input, a local or a TCP socket, from the
 /// directory tree its settings name.
 ///
 /// `overrides` are this host's own settings as JSON ([`NodeOverrides`]). Only one call in a process.
 pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
+    let terminate = signals::block_terminate().map_err(|error| Fault::from_io(error, "watch for signals"))?;
     if overrides.is_some() {
         end_with_parent()?;
     }
@@ -30,12 +33,25 @@ pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
     let socket = standard_input().map_err(|error| Fault::from_io(error, "open stream to front"))?;
     let local = socket.domain().map_err(|error| Fault::from_io(error, "open stream to front"))?;
     let socket = OwnedFd::from(socket);
+    let leave = |departure| leave_on(terminate, departure);
     let served = match local {
-        Domain::UNIX => serve_overridden(UnixStream::from(socket), own, posix),
-        Domain::IPV4 | Domain::IPV6 => serve_overridden(TcpStream::from(socket), own, posix),
+        Domain::UNIX => serve_overridden(UnixStream::from(socket), own, posix, leave),
+        Domain::IPV4 | Domain::IPV6 => serve_overridden(TcpStream::from(socket), own, posix, leave),
         _ => return Err(unusable("open stream to front", "standard input is no local or TCP socket")),
     };
     served.map_err(ServeError::into_fault)
+}
+
+/// SIGTERM makes the process finish what it runs and leave, whoever sends it: a service manager asks front and data
+/// processes alike.
+fn leave_on(terminate: signals::Blocked, departure: Departure) {
+    let wait = move || match terminate.wait() {
+        Ok(()) => departure.announce(),
+        Err(error) => tracing::error!(%error, "cannot wait for signals"),
+    };
+    if let Err(error) = thread::Builder::new().name("departure".to_owned()).stack_size(STACK).spawn(wait) {
+        tracing::error!(%error, "SIGTERM will not be heard");
+    }
 }
 
 /// A node's data process holds the stream to the front itself: left alone, it would serve on beside its successor.

@@ -1,0 +1,39 @@
+//! How long a silent peer of a long-lived connection is believed to be there.
+
+use std::io;
+use std::os::fd::AsFd;
+use std::time::Duration;
+
+use socket2::{SockRef, TcpKeepalive};
+
+/// For clients: some wait for hours while others move their data.
+pub const CONTROL: Duration = Duration::from_secs(60);
+
+/// For a front and its data nodes: a host that died holds up transfers until it is missed.
+pub const NODE: Duration = Duration::from_secs(15);
+
+/// Sends small messages at once, and probes a peer that has been silent for `silence` until it has missed a few probes
+/// a third of that apart; then the connection fails.
+pub fn set(socket: impl AsFd, silence: Duration) -> io::Result<()> {
+    let socket = SockRef::from(&socket);
+    socket.set_tcp_nodelay(true)?;
+    socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(silence).with_interval(silence / 3))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn a_silent_peer_is_probed() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        let stream = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        set(&stream, NODE).expect("set");
+        let socket = SockRef::from(&stream);
+        assert!(socket.keepalive().expect("asked") && stream.nodelay().expect("asked"));
+        assert_eq!(socket.tcp_keepalive_time().expect("asked"), NODE);
+        assert_eq!(socket.tcp_keepalive_interval().expect("asked"), NODE / 3);
+    }
+}
