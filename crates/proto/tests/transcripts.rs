@@ -10,7 +10,8 @@ use std::ops::Range;
 use std::path::Path;
 use std::time::Instant;
 
-use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{Failure, FailureKind, Leaf, Notice, Op, OpId, Outcome};
 use whimbrel_proto::server::{LoginOutcome, ServerConfig, ServerControl, ServerEvent};
 
 /// One connection of a transcript.
@@ -95,15 +96,18 @@ impl Connection {
             "ranges" => self.notice(Notice::Ranges(rest.split(',').map(range).collect())),
             "listening" => self.finish(Outcome::Listening(rest.split(' ').map(address).collect())),
             "done" => self.finish(Outcome::Done),
-            "transferred" => self.finish(Outcome::Transferred { bytes: 0, leaves: Vec::new() }),
+            "transferred" => self.finish(Outcome::Transferred { bytes: 0, leaves: leaves(rest) }),
+            "chunked" => {
+                let (session, list) = rest.split_once(' ').unwrap_or((rest, ""));
+                let session = leaf::parse_session(session.as_bytes()).expect("a session");
+                self.finish(Outcome::Chunked { session, verified: leaves(list) });
+            }
+            "unproven" => self.finish(failed(FailureKind::Unproven, rest)),
+            "busy" => self.finish(failed(FailureKind::Busy, rest)),
             "size" => self.finish(Outcome::Size(number())),
             "checksum" => self.finish(Outcome::Checksum(rest.into())),
             "modified" => self.finish(Outcome::Modified(rest.parse().expect("seconds"), 0)),
-            "exists" => self.finish(Outcome::Failed(Failure {
-                kind: FailureKind::Exists,
-                text: "there".into(),
-                checksums: None,
-            })),
+            "exists" => self.finish(failed(FailureKind::Exists, "there")),
             "directory" => self.finish(Outcome::Directory(rest.into())),
             other => panic!("unknown answer {other}"),
         }
@@ -118,6 +122,15 @@ impl Connection {
         let (id, _) = self.op.take().expect("an operation runs");
         self.machine.outcome(self.now, id, outcome);
     }
+}
+
+fn failed(kind: FailureKind, text: &str) -> Outcome {
+    Outcome::Failed(Failure { kind, text: text.into(), checksums: None })
+}
+
+/// A list as in SITE CHUNK KEEP; nothing for none.
+fn leaves(text: &str) -> Vec<Leaf> {
+    if text.is_empty() { Vec::new() } else { leaf::parse_list(text.as_bytes()).expect("leaves") }
 }
 
 fn performance(text: &str) -> Notice {
@@ -172,6 +185,7 @@ macro_rules! transcripts {
 }
 
 transcripts! {
+    our_own_pair_moves_a_file_in_chunks: "chunks.txt",
     curl_gets_a_file: "curl.txt",
     guc_puts_with_delayed_passive: "dpput.txt",
     guc_gets_a_tree_over_one_connection: "fastr.txt",

@@ -260,6 +260,25 @@ fn options_are_remembered_one_by_one() {
 }
 
 #[test]
+fn leaves_hold_until_they_are_changed_and_commands_on_chunks_are_always_sent() {
+    let leaves = |size| Command::parse(format!("SITE LEAVES {size} MD5").as_bytes()).unwrap();
+    let mut state = SessionState::new();
+    assert!(state.needs(&leaves(4096)));
+    state.sent(&leaves(4096));
+    assert!(!state.needs(&leaves(4096)) && state.needs(&leaves(8192)));
+    state.completed(&leaves(4096), false);
+    assert!(state.needs(&leaves(4096)), "a refusal leaves it unknown");
+    state.sent(&leaves(4096));
+    state.sent(&Command::Rein);
+    assert!(state.needs(&leaves(4096)));
+    let keep = Command::parse(b"SITE CHUNK KEEP ab 0-5:00 /f").unwrap();
+    state.sent(&keep);
+    assert!(state.needs(&keep));
+    assert_eq!(data_handle_effect(&keep), DataHandleEffect::Keeps);
+    assert_eq!(data_handle_effect(&leaves(4096)), DataHandleEffect::Keeps);
+}
+
+#[test]
 fn relative_directories_are_always_sent() {
     let mut state = SessionState::new();
     let (absolute, relative) = (Command::Cwd(b"/a".to_vec()), Command::Cwd(b"a".to_vec()));

@@ -53,7 +53,7 @@ pub struct ServerConfig {
     pub anonymous: bool,
     /// Refuse everything that changes storage (550).
     pub read_only: bool,
-    /// Checksums of CKSM, SCKS and SITE STORATTR.
+    /// Checksums of CKSM, SCKS, SITE STORATTR, SITE LEAVES and SITE CHUNK.
     pub checksums: Vec<ChecksumAlgorithm>,
     /// Announce GETPUT (the commands work anyway). Default false: on seeing it, globus-url-copy 10.12 stops reusing data
     /// connections, and dies of a segmentation fault with `-pp`.

@@ -22,7 +22,7 @@ pub(super) fn passive(session: &mut Session, kind: PassiveKind, family: Option<F
     let striped = matches!(kind, PassiveKind::Striped(_));
     let op = Op::Passive { striped, family, params: session.params_for_handle() };
     if session.allow_delayed {
-        session.data = DataHandle::Delayed(kind, op);
+        session.data = DataHandle::Delayed(kind, Box::new(op));
         return Step::Answer(Answer::line(200, "Passive delayed."));
     }
     run_passive(session, kind, op, None)
@@ -85,7 +85,7 @@ fn frozen_mode(op: &Op) -> Mode {
 pub(super) fn begin(session: &mut Session, transfer: Transfer) -> Step {
     match session.data.clone() {
         DataHandle::None => Step::Answer(Answer::line(425, "Use PASV or PORT first.")),
-        DataHandle::Delayed(kind, op) => run_passive(session, kind, op, Some(transfer)),
+        DataHandle::Delayed(kind, op) => run_passive(session, kind, *op, Some(transfer)),
         DataHandle::Ready { direction: Some(direction), .. } if direction != transfer.direction => {
             Step::Answer(Answer::line(425, "The data connections carried data the other way; use PASV or PORT first."))
         }

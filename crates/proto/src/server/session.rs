@@ -74,7 +74,7 @@ pub(super) enum DataHandle {
     /// Nothing: PASV or PORT is needed first.
     None,
     /// A delayed passive handle: this operation runs when the transfer command comes.
-    Delayed(PassiveKind, Op),
+    Delayed(PassiveKind, Box<Op>),
     /// Listener or targets exist on the data side.
     Ready {
         /// Frozen mode.
@@ -204,8 +204,11 @@ impl Session {
     pub(super) fn handle_mode(&self) -> Mode {
         match &self.data {
             DataHandle::Ready { mode, .. } => *mode,
-            DataHandle::Delayed(_, Op::Passive { params, .. }) => params.mode,
-            DataHandle::Delayed(..) | DataHandle::None => self.params.mode,
+            DataHandle::Delayed(_, op) => match &**op {
+                Op::Passive { params, .. } => params.mode,
+                _ => self.params.mode,
+            },
+            DataHandle::None => self.params.mode,
         }
     }
 

@@ -1,6 +1,7 @@
 //! The machine as a client and a data side see it: bytes and outcomes in, bytes and events out, virtual time.
 #![allow(clippy::single_range_in_vec_init, reason = "lists of one range are meant")]
 
+mod chunk;
 mod data;
 mod files;
 mod limits;

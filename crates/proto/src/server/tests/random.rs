@@ -5,9 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
+use crate::op::Leaf;
 
 /// Commands with arguments good and bad, to get far into the machine.
-const PIECES: [&str; 62] = [
+const PIECES: [&str; 70] = [
     "USER u",
     "PASS p",
     "PASV",
@@ -70,6 +71,14 @@ const PIECES: [&str; 62] = [
     "OPTS MLST type;",
     "TREV PERF 0",
     "DCAU N",
+    "SITE LEAVES 4096 MD5",
+    "SITE LEAVES 0",
+    "SITE CHUNK OPEN 5 - 4096 MD5 f",
+    "SITE CHUNK KEEP ab 0-5:00 f",
+    "SITE CHUNK COMMIT ab f",
+    "SITE CHUNK DROP ab f",
+    "ESTO C ab,0 f",
+    "ESTO C ab,4096 f",
 ];
 
 fn line() -> impl Strategy<Value = Vec<u8>> {
@@ -93,7 +102,8 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
     match op {
         _ if choice.is_multiple_of(4) => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
         Op::Passive { .. } => listening("10.0.0.1:2000"),
-        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
+        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: leaves(choice) },
+        Op::OpenChunked(_) => Outcome::Chunked { session: vec![choice], verified: leaves(choice) },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(0, 0),
@@ -101,6 +111,12 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
         Op::Checksum { .. } => Outcome::Checksum("00".into()),
         _ => Outcome::Done,
     }
+}
+
+/// What a data side may say, digests that are none included.
+fn leaves(choice: u8) -> Vec<Leaf> {
+    let digest = if choice.is_multiple_of(2) { "00ff" } else { "a\r\n226 b" };
+    (0..u64::from(choice % 3)).map(|i| Leaf { range: i..i + 1, digest: digest.into() }).collect()
 }
 
 /// Checks that output is a sequence of well-formed replies; counts the final ones by code.
