@@ -13,13 +13,14 @@ use whimbrel_engine::events::Event;
 use whimbrel_engine::listing::{Object, ObjectKind};
 use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
-use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
+use whimbrel_engine::transfer::{Chunking, Command, Input, Job, Slot, TransferMachine, TransferOptions};
 use whimbrel_engine::tune::{self, Fixed, TuneInput};
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::leaf;
 use whimbrel_proto::op::{Mode, Op, OpId};
 
 use super::end::described;
-use super::options::{CopyOptions, Jobs, Place};
+use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
 use super::pair::{DataWish, Early, Role, fresh_nonce, listening, params};
 use super::plan::{Known, Planning};
 use super::remote::Remote;
@@ -77,6 +78,7 @@ async fn run(
     let transfer = TransferOptions {
         retry: shared.options.retry.clone(),
         seed: u64::from(std::process::id()),
+        chunking: chunking(&shared.options),
         ..TransferOptions::tuned(&input, &tuning)
     };
     Driver::new(shared, transfer).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
@@ -250,6 +252,28 @@ fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
     match third_party {
         false => Some(control),
         true => Some(control * 2).filter(|most| *most < NEAR),
+    }
+}
+
+/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
+/// proven is kept, which comes behind the transfer that moves.
+const CHUNKS_AHEAD: u32 = 3;
+
+/// Leaves that a sender walks at once.
+const LEAVES_AT_ONCE: u64 = 8;
+
+/// How large files move in parts; `None`: whole.
+fn chunking(options: &CopyOptions) -> Option<Chunking> {
+    let default = Chunking { ahead: CHUNKS_AHEAD, ..Chunking::default() };
+    match options.chunks {
+        // Without proof there is nothing to keep of a part.
+        Chunks::Off => None,
+        _ if options.verify == Verify::Never || options.range.is_some() => None,
+        Chunks::Auto => Some(default),
+        Chunks::Size(chunk) => {
+            let leaf = (chunk / LEAVES_AT_ONCE).next_power_of_two().clamp(leaf::MIN_SIZE, default.leaf);
+            Some(Chunking { chunk, leaf, threshold: chunk.saturating_mul(2), ahead: CHUNKS_AHEAD })
+        }
     }
 }
 
