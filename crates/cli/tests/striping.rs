@@ -40,8 +40,10 @@ impl Field {
         // server without nodes sends everything to one of the addresses.
         let idle_senders = if source.0.is_real() { senders.saturating_sub(receivers) } else { 0 };
         let idle_receivers = if source.0.is_real() && senders == 1 { receivers - 1 } else { 0 };
-        assert_shares(&sent, idle_senders, &run);
-        assert_shares(&received, idle_receivers, &run);
+        // Our nodes send evenly whatever the numbers of either side.
+        let sent_at_least = if source.0.is_real() { 0.5 } else { 0.9 };
+        assert_shares(&sent, idle_senders, sent_at_least, &run);
+        assert_shares(&received, idle_receivers, 0.5, &run);
         assert!(others.iter().all(|&bytes| bytes < FILE_BYTES / 50), "{others:?} went around the nodes\n{run}");
         std::fs::remove_dir_all(self.0.path("to")).or_else(|_| std::fs::remove_file(self.0.path("to"))).expect("made");
     }
@@ -65,12 +67,12 @@ struct Moved {
     others: Vec<u64>,
 }
 
-/// Panics unless all but `idle` of the nodes moved at least half of an even share, and all together not much more than
+/// Panics unless all but `idle` of the nodes moved at least `part` of an even share, and all together not much more than
 /// the file.
 #[track_caller]
-fn assert_shares(bytes: &[u64], idle: usize, run: &Run) {
-    let half = FILE_BYTES / bytes.len() as u64 / 2;
-    let busy = bytes.iter().filter(|&&bytes| bytes >= half).count();
+fn assert_shares(bytes: &[u64], idle: usize, part: f64, run: &Run) {
+    let least = (FILE_BYTES as f64 / bytes.len() as f64 * part) as u64;
+    let busy = bytes.iter().filter(|&&bytes| bytes >= least).count();
     let sum: u64 = bytes.iter().sum();
     assert!(busy + idle >= bytes.len(), "{bytes:?} of {FILE_BYTES}\n{run}");
     assert!((FILE_BYTES..FILE_BYTES + FILE_BYTES / 20).contains(&sum), "{bytes:?} of {FILE_BYTES}\n{run}");

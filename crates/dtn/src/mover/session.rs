@@ -272,19 +272,13 @@ impl Handle {
     /// senders, each address has at least one; with more nodes than addresses several share one.
     pub fn share(&self, stripe: Stripe) -> Share {
         let (index, count) = (usize::from(stripe.index), usize::from(stripe.count).max(1));
-        let targets = match self.rendezvous {
+        match self.rendezvous {
             Rendezvous::Listen(_) => {
                 let feed = Feed { lane: 0, target: index, rank: 0, feeders: 1 };
-                return Share { targets: count, feeds: vec![feed] };
+                Share { targets: count, feeds: vec![feed] }
             }
-            Rendezvous::Connect => self.lanes.len(),
-        };
-        let feed = |target: usize| {
-            let (rank, feeders) = (index / targets, count.saturating_sub(target).div_ceil(targets).max(1));
-            Feed { lane: target, target, rank, feeders }
-        };
-        let mine = |target: &usize| if count > targets { index % targets == *target } else { target % count == index };
-        Share { targets, feeds: (0..targets).filter(mine).map(feed).collect() }
+            Rendezvous::Connect => Share { targets: self.lanes.len(), feeds: feeds(index, count, self.lanes.len()) },
+        }
     }
 
     /// The addresses that a striped receiver's node connects to: a listening sender serves one receiver.
@@ -329,6 +323,21 @@ pub struct Feed {
     pub feeders: usize,
 }
 
+/// What node `index` of `count` sends to which of `targets` addresses, so that all nodes send the same amount.
+///
+/// Where one number divides the other, each node has addresses of its own or each address nodes of its own; otherwise
+/// every node sends its part to every address.
+fn feeds(index: usize, count: usize, targets: usize) -> Vec<Feed> {
+    let feed = |target, rank, feeders| Feed { lane: target, target, rank, feeders };
+    if count.is_multiple_of(targets) {
+        return vec![feed(index % targets, index / targets, count / targets)];
+    }
+    if targets.is_multiple_of(count) {
+        return (index..targets).step_by(count).map(|target| feed(target, 0, 1)).collect();
+    }
+    (0..targets).map(|target| feed(target, index, count)).collect()
+}
+
 /// How many connections to open to each address.
 pub fn parallelism(params: &DataParams) -> usize {
     match params.mode {
@@ -354,5 +363,30 @@ pub fn connect_options(node: &Node, params: &DataParams) -> ConnectOptions {
         source_ports: None,
         timeout: node.settings.connect_timeout,
         channel: channel_options(node, params),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_and_addresses_share_evenly_whatever_their_numbers() {
+        for (count, targets) in [(1, 1), (2, 2), (1, 3), (3, 1), (2, 4), (4, 2), (3, 2), (2, 3), (5, 3), (4, 6)] {
+            let all: Vec<Vec<Feed>> = (0..count).map(|index| feeds(index, count, targets)).collect();
+            // Of the whole file, in parts that every division here comes out even in.
+            let whole = count * targets;
+            let part = |feed: &Feed| whole / targets / feed.feeders;
+            for feeds in &all {
+                assert_eq!(feeds.iter().map(part).sum::<usize>(), targets, "{count} to {targets}: {feeds:?}");
+            }
+            for target in 0..targets {
+                let mut ranks: Vec<_> = all.iter().flatten().filter(|feed| feed.target == target).collect();
+                ranks.sort_by_key(|feed| feed.rank);
+                let feeders = ranks[0].feeders;
+                assert!(ranks.iter().map(|feed| feed.rank).eq(0..feeders), "{count} to {targets}: {ranks:?}");
+                assert!(ranks.iter().all(|feed| (feed.feeders, feed.lane) == (feeders, target)));
+            }
+        }
     }
 }
