@@ -1,6 +1,6 @@
 //! Command lines.
 
-use whimbrel_proto::command::{Command, CommandError, EncodeError, Opts, Site, WirePath};
+use whimbrel_proto::command::{Chunk, Command, CommandError, EncodeError, Opts, Site, WirePath};
 use whimbrel_proto::line::{LineError, LineSplitter};
 
 use super::input::pieces;
@@ -57,9 +57,12 @@ fn path_of(command: &Command) -> Option<&WirePath> {
         Command::List(args) | Command::Nlst(args) => args.path.as_ref()?,
         Command::Mfmt { path, .. } | Command::Cksm { path, .. } => path,
         Command::Eret(Eret::Partial { path, .. } | Eret::Module { path, .. }) => path,
-        Command::Esto(Esto::Adjusted { path, .. } | Esto::Module { path, .. }) => path,
+        Command::Esto(Esto::Adjusted { path, .. } | Esto::Chunk { path, .. } | Esto::Module { path, .. }) => path,
         Command::Get(transfer) | Command::Put(transfer) => &transfer.path,
         Command::Site(Site::Chmod { path, .. } | Site::Chgrp { path, .. } | Site::Utime { path, .. }) => path,
+        Command::Site(Site::Chunk(Chunk::Open(file))) => &file.path,
+        Command::Site(Site::Chunk(Chunk::Keep { path, .. })) => path,
+        Command::Site(Site::Chunk(Chunk::Commit { path, .. } | Chunk::Drop { path, .. })) => path,
         Command::Site(Site::Rdel(path) | Site::Chroot(path) | Site::Trnc { path, .. }) => path,
         Command::Site(Site::SymlinkFrom(path) | Site::SymlinkTo(path) | Site::Symlink { link: path, .. }) => path,
         _ => return None,

@@ -2,6 +2,7 @@
 
 use whimbrel_proto::feat::{Features, SiteHelp};
 use whimbrel_proto::hostport;
+use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::mlsx;
 use whimbrel_proto::reply::error_body::{self, ErrorBody, ErrorCause};
@@ -66,6 +67,7 @@ fn check_contents(reply: &Reply) {
     if let Some(Ok(marker)) = Marker::parse(reply) {
         assert_eq!(Marker::parse(&marker.to_reply()), Some(Ok(marker)));
     }
+    check_leaves(reply);
     check_features(reply);
     check_error_body(reply);
     if hostport::parse_passive(reply).is_ok() {
@@ -77,6 +79,21 @@ fn check_contents(reply: &Reply) {
     if let Ok(entries) = mlsx::parse_mlsc(reply) {
         assert_eq!(entries.len(), reply.middle_lines().len());
     }
+}
+
+/// Leaves and sessions are written as they were read.
+fn check_leaves(reply: &Reply) {
+    let Ok(leaves) = leaf::from_reply(reply) else {
+        assert!(leaf::opened_from_reply(reply).is_err(), "what is proven must be read whole");
+        return;
+    };
+    assert!(leaves.is_empty() || leaf::check_list(&leaves).is_ok());
+    let opened = leaf::opened_from_reply(reply);
+    let session = opened.as_ref().ok().map(|(session, _)| leaf::session_line(session));
+    let lines = session.into_iter().chain(leaves.iter().map(leaf::line)).map(String::into_bytes);
+    let again = Reply::multi(reply.code, "first", lines, "End");
+    assert_eq!(leaf::from_reply(&again), Ok(leaves));
+    assert_eq!(leaf::opened_from_reply(&again).ok(), opened.ok());
 }
 
 fn check_features(reply: &Reply) {

@@ -17,7 +17,8 @@ const AHEAD: usize = 32;
 /// Every command line gets one final reply, in order, and whatever happens the connection can be followed to its end.
 ///
 /// Lines of the input are the client's, except: `!M` logins and operations are no longer answered by themselves, `!L` verdict on a login,
-/// `!N` and `!O` notice and outcome of the running operation, `!R` bytes without line end, `!T` time passes by this many seconds,
+/// `!N` and `!O` notice and outcome of the running operation, `!n` and `!o` those of one that was handed over ahead of its turn (the first
+/// byte says which), `!R` bytes without line end, `!T` time passes by this many seconds,
 /// `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
 /// `!C` configuration.
 pub fn server_machine(data: &[u8]) {
@@ -56,6 +57,13 @@ fn configuration(bits: u8) -> ServerConfig {
     }
 }
 
+struct Outstanding {
+    id: OpId,
+    op: Op,
+    /// Its outcome came before its turn.
+    ended: bool,
+}
+
 struct Run {
     now: Instant,
     machine: ServerControl,
@@ -65,8 +73,8 @@ struct Run {
     /// Nobody reads the output.
     clogged: bool,
     login: bool,
-    /// Operations without an outcome, oldest first: that one runs, the others were handed over ahead of their turn.
-    running: VecDeque<(OpId, Op)>,
+    /// Operations without a reply, oldest first: that one runs, the others were handed over ahead of their turn.
+    running: VecDeque<Outstanding>,
     aborted: Vec<OpId>,
     last: Option<OpId>,
     /// Line ends sent; `None` once a CR was sent that may end an ABOR.
@@ -98,6 +106,8 @@ impl Run {
             [b'!', b'L', choice @ ..] => self.verdict(choice.first().copied().unwrap_or(1)),
             [b'!', b'N', choices @ ..] => self.notice(choices),
             [b'!', b'O', choices @ ..] => self.outcome(choices),
+            [b'!', b'n', which, choices @ ..] => self.early_notice(*which, choices),
+            [b'!', b'o', which, choices @ ..] => self.early_outcome(*which, choices),
             [b'!', b'R', bytes @ ..] => self.raw(bytes),
             [b'!', b'T', seconds @ ..] => {
                 self.now += Duration::from_secs(seconds.first().map_or(1, |&b| u64::from(b)) * 4);
@@ -145,7 +155,7 @@ impl Run {
 
     fn notice(&mut self, choices: &[u8]) {
         // A notice of an operation that ended must not be seen.
-        let id = self.running.front().map(|(id, _)| *id).or(self.last).unwrap_or(OpId(0));
+        let id = self.running.front().map(|first| first.id).or(self.last).unwrap_or(OpId(0));
         if self.machine.unsent() < 1 << 20 {
             self.machine.notice(self.now, id, outcomes::notice(choices));
         }
@@ -153,12 +163,40 @@ impl Run {
 
     fn outcome(&mut self, choices: &[u8]) {
         match self.running.pop_front() {
-            Some((id, op)) => self.machine.outcome(self.now, id, outcomes::outcome(&op, choices)),
+            Some(first) => {
+                self.machine.outcome(self.now, first.id, outcomes::outcome(&first.op, choices));
+                // Those that ended before their turn are answered with it.
+                while self.running.front().is_some_and(|next| next.ended) {
+                    self.running.pop_front();
+                }
+            }
             None => {
                 let id = self.last.unwrap_or(OpId(7));
                 self.machine.outcome(self.now, id, outcomes::outcome(&Op::CloseData, choices));
             }
         }
+    }
+
+    /// One of the operations behind the running one.
+    fn early(&mut self, which: u8) -> Option<&mut Outstanding> {
+        let ahead = self.running.len().saturating_sub(1).max(1);
+        self.running.get_mut(1 + usize::from(which) % ahead)
+    }
+
+    fn early_notice(&mut self, which: u8, choices: &[u8]) {
+        let Some(id) = self.early(which).map(|early| early.id) else { return };
+        let unsent = self.machine.unsent();
+        self.machine.notice(self.now, id, outcomes::notice(choices));
+        assert_eq!(self.machine.unsent(), unsent, "nothing is said before its turn");
+    }
+
+    fn early_outcome(&mut self, which: u8, choices: &[u8]) {
+        let Some(early) = self.early(which) else { return };
+        early.ended = true;
+        let (id, outcome) = (early.id, outcomes::outcome(&early.op, choices));
+        let unsent = self.machine.unsent();
+        self.machine.outcome(self.now, id, outcome);
+        assert_eq!(self.machine.unsent(), unsent, "nothing is answered before its turn");
     }
 
     /// Takes output and events until there are none.
@@ -177,11 +215,11 @@ impl Run {
         }
         assert!(self.machine.unsent() <= (1 << 21), "the output is bounded");
         // What was aborted and is no longer awaited ended with the connection, and so did what was handed over behind it.
-        let is_aborted = self.running.front().is_some_and(|(id, _)| self.aborted.contains(id));
+        let is_aborted = self.running.front().is_some_and(|first| self.aborted.contains(&first.id));
         if is_aborted && self.machine.running_op().is_none() {
             self.running.clear();
         }
-        assert_eq!(self.machine.running_op(), self.running.front().map(|(id, _)| *id));
+        assert_eq!(self.machine.running_op(), self.running.front().map(|first| first.id));
     }
 
     fn event(&mut self, event: ServerEvent) {
@@ -201,14 +239,14 @@ impl Run {
                 assert!(self.last.is_none_or(|last| last < id), "names of operations grow");
                 checks::check_op(&op);
                 self.last = Some(id);
-                self.running.push_back((id, op));
+                self.running.push_back(Outstanding { id, op, ended: false });
                 if self.automatic {
                     self.notice(&[0]);
                     self.outcome(&[]);
                 }
             }
             ServerEvent::Abort { id } => {
-                assert!(self.running.iter().any(|(running, _)| *running == id), "what runs is aborted");
+                assert!(self.running.iter().any(|running| running.id == id && !running.ended), "what runs is aborted");
                 if self.machine.running_op().is_none() {
                     self.running.clear();
                 } else {

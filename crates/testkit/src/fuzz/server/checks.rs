@@ -1,6 +1,7 @@
 //! What must hold of the output and of what the data side is asked.
 
-use whimbrel_proto::op::{Op, WriteKind};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{LeafSpec, Op, WriteKind};
 use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
 
 /// The server's output so far, and what the machine says about it.
@@ -61,11 +62,18 @@ pub(super) fn check_op(op: &Op) {
         Op::Send(spec) => {
             check_path(&spec.path);
             assert!(spec.done.iter().all(|range| range.start <= range.end));
+            check_leaves(spec.leaves.as_ref(), spec.ascii);
         }
         Op::Receive(spec) => {
             check_path(&spec.path);
-            if let WriteKind::Restart { done } = &spec.write {
-                assert!(done.iter().all(|range| range.start <= range.end));
+            check_leaves(spec.leaves.as_ref(), spec.ascii);
+            match &spec.write {
+                WriteKind::Restart { done } => assert!(done.iter().all(|range| range.start <= range.end)),
+                WriteKind::Chunk { session, .. } => {
+                    assert!(spec.leaves.is_some() && !session.is_empty());
+                    assert!(spec.expected_checksum.is_none() && spec.modified.is_none());
+                }
+                _ => {}
             }
         }
         Op::SendListing(spec) | Op::Listing(spec) => check_path(&spec.path),
@@ -91,14 +99,23 @@ pub(super) fn check_op(op: &Op) {
         Op::Passive { params, .. } => assert!(params.parallelism > 0),
         Op::OpenChunked(file) => {
             check_path(&file.path);
-            assert!(file.leaves.size > 0);
+            check_leaves(Some(&file.leaves), false);
+            assert!(file.size.div_ceil(file.leaves.size) <= leaf::MAX_LEAVES as u64);
         }
         Op::KeepLeaves { path, leaves, .. } => {
             check_path(path);
-            assert!(leaves.iter().all(|leaf| leaf.range.start < leaf.range.end));
+            assert_eq!(leaf::check_list(leaves), Ok(()));
         }
         Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
         Op::CloseData => {}
+    }
+}
+
+/// Leaves are of a size and an algorithm that exist, and never of converted bytes.
+fn check_leaves(leaves: Option<&LeafSpec>, ascii: bool) {
+    if let Some(spec) = leaves {
+        let known = ["MD5", "ADLER32", "SHA1", "SHA256", "SHA512"].contains(&spec.algorithm.as_str());
+        assert!(leaf::is_size(spec.size) && known && !ascii, "{spec:?}");
     }
 }
 

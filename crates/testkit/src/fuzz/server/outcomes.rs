@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome};
 
 const KINDS: [FailureKind; 20] = [
     FailureKind::NotFound,
@@ -35,7 +35,7 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         1 => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
         2 => Outcome::Listening(vec!["[2001:db8::1]:2000".parse().expect("an address"); rest.len()]),
         3 => Outcome::Listening(Vec::new()),
-        4 => Outcome::Transferred { bytes: rest.len() as u64, leaves: Vec::new() },
+        4 => Outcome::Transferred { bytes: rest.len() as u64, leaves: leaves(rest) },
         5 => Outcome::Line(rest.to_vec()),
         6 => Outcome::Size(u64::MAX),
         7 => Outcome::Modified(rest.first().map_or(i64::MIN, |&b| i64::from(b) << 31), 999_999_999),
@@ -43,8 +43,24 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         8 => Outcome::Directory([b"/", rest].concat().into_iter().filter(|&b| b != 0).collect()),
         9 => Outcome::Checksum(String::from_utf8_lossy(rest).into_owned()),
         10 => natural(op),
+        15 => Outcome::Chunked { session: rest.to_vec(), verified: leaves(rest) },
         _ => failed(rest),
     }
+}
+
+/// One leaf for each byte, in order or not, with a digest or other text.
+fn leaves(bytes: &[u8]) -> Vec<Leaf> {
+    let leaf = |&byte: &u8| Leaf {
+        range: u64::from(byte) << 20..u64::from(byte).wrapping_sub(1) << 20,
+        digest: if byte.is_ascii_lowercase() { "a\r\n226 b".into() } else { "00ff".into() },
+    };
+    bytes.iter().map(leaf).collect()
+}
+
+/// Two leaves, if they are wanted.
+fn natural_leaves(wanted: Option<&LeafSpec>) -> Vec<Leaf> {
+    let leaf = |spec: &LeafSpec, i: u64| Leaf { range: i * spec.size..(i + 1) * spec.size, digest: "00ff".into() };
+    wanted.map_or_else(Vec::new, |spec| vec![leaf(spec, 0), leaf(spec, 1)])
 }
 
 fn failed(rest: &[u8]) -> Outcome {
@@ -61,7 +77,10 @@ fn natural(op: &Op) -> Outcome {
             "10.0.0.2:2001".parse().expect("one"),
         ]),
         Op::Passive { .. } => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
-        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
+        Op::Send(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
+        Op::Receive(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
+        Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
+        Op::OpenChunked(file) => Outcome::Chunked { session: vec![1, 2], verified: natural_leaves(Some(&file.leaves)) },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(1_000_000_000, 0),
