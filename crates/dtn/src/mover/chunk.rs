@@ -7,14 +7,35 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
-use whimbrel_connector::{Connector, WriteAt, WriteSession};
+use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
+use whimbrel_engine::journal::{self, Header, Trusted};
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome};
+use whimbrel_transport::digest::Algorithm;
 
-use super::command::resolve;
+use super::command::{resolve, timestamp};
+use super::failure::Problem;
 use super::node::Node;
 
 /// Most files kept open between operations; each holds up to three descriptors.
 const KEPT: usize = 64;
+
+/// Attempts to agree with others who open the same file at once.
+const ATTEMPTS: usize = 32;
+
+/// Largest file the systems here can address.
+const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// Carries out an operation on a file written in chunks; `None` when `op` is none.
+pub fn run(node: &Node, op: &Op) -> Option<Result<Outcome, Problem>> {
+    Some(match op {
+        Op::OpenChunked(file) => open_chunked(node, file).map_err(Problem::from),
+        Op::KeepLeaves { path, session, leaves } => keep_leaves(node, path, session, leaves).map_err(Problem::from),
+        Op::CommitChunked { path, session, modified } => commit(node, path, session, *modified),
+        Op::DropChunked { path, session } => drop_chunked(node, path, session).map_err(Problem::from),
+        _ => return None,
+    })
+}
 
 /// What a client carries from operation to operation.
 ///
@@ -46,6 +67,8 @@ struct File {
     ticket: Vec<u8>,
     session: WriteSession,
     writer: Arc<dyn WriteAt>,
+    journal: Arc<dyn Journal>,
+    header: Header,
 }
 
 /// The unfinished files that were used last.
@@ -65,6 +88,10 @@ impl Files {
         Some(file)
     }
 
+    fn forget(&self, path: &[u8], ticket: &[u8]) {
+        self.lock().retain(|file| file.path != path || file.ticket != ticket);
+    }
+
     fn keep(&self, file: &Arc<File>) {
         let mut files = self.lock();
         files.push_back(file.clone());
@@ -81,7 +108,13 @@ fn open(node: &Node, path: &[u8], ticket: &[u8]) -> Result<Arc<File>, Fault> {
     let connector = node.connector.as_ref();
     let session = decode(path, ticket)?.session(connector, path)?;
     let writer = connector.join(&session)?;
-    let file = Arc::new(File { path: path.to_vec(), ticket: ticket.to_vec(), session, writer });
+    let journal = connector.journal(&session)?;
+    let Some(header) = journal::decode(&journal.read()?).header else {
+        return Err(Fault::new(FaultCode::StorageBusy, "join session")
+            .on_path(path)
+            .detail("the file is not open for chunks any more: open it again"));
+    };
+    let file = Arc::new(File { path: path.to_vec(), ticket: ticket.to_vec(), session, writer, journal, header });
     node.chunked.keep(&file);
     Ok(file)
 }
@@ -93,4 +126,176 @@ fn open(node: &Node, path: &[u8], ticket: &[u8]) -> Result<Arc<File>, Fault> {
 pub fn join(node: &Node, path: &[u8], session: &[u8]) -> Result<(WriteSession, Arc<dyn WriteAt>), Fault> {
     let file = open(node, path, session)?;
     Ok((file.session.clone(), file.writer.clone()))
+}
+
+fn open_chunked(node: &Node, file: &ChunkedFile) -> Result<Outcome, Fault> {
+    let wanted = header_of(file)?;
+    let (session, trusted) = agree(node.connector.as_ref(), file, &wanted)?;
+    let ticket = Ticket { token: session.token, size: file.size };
+    let session = postcard::to_stdvec(&ticket)
+        .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
+    let verified = trusted.leaves.into_iter().map(to_wire).collect();
+    Ok(Outcome::Chunked { session, verified })
+}
+
+fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
+    let algorithm: Algorithm = file.leaves.algorithm.parse()?;
+    let bad = |code, detail| Err(Fault::new(code, "open for chunks").on_path(&file.path).detail(detail));
+    if file.leaves.size == 0 {
+        return bad(FaultCode::InvalidArgument, "a leaf has at least one byte");
+    }
+    if file.size > MAX_SIZE {
+        return bad(FaultCode::FileTooLarge, "no file can be that long");
+    }
+    if let Some((seconds, nanoseconds)) = file.modified {
+        timestamp(seconds, nanoseconds)?;
+    }
+    let algorithm = algorithm.name().to_owned();
+    Ok(Header { size: file.size, modified: file.modified, leaf: file.leaves.size, algorithm })
+}
+
+/// Finds or makes the unfinished file whose journal says what is `wanted`.
+///
+/// Others may do the same at once: the first header in a journal counts, and each round begins with
+/// what has the hidden name now.
+fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<(WriteSession, Trusted), Fault> {
+    let path = resolve(&file.path)?;
+    // Space is reserved chunk by chunk: a sparse file needs less than its size.
+    let intent = WriteIntent { disposition: Disposition::Continue, size: None };
+    let mut marked: Option<WriteSession> = None;
+    for _ in 0..ATTEMPTS {
+        let session = connector.begin(&path, &intent)?;
+        if let Some(earlier) = marked.take().filter(|earlier| earlier.token != session.token) {
+            // Its file got its final name before the header was written: nothing may be left beside it.
+            connector.abandon(&earlier)?;
+        }
+        match look(connector, &session, wanted) {
+            Ok(Found::Fitting(trusted)) => return Ok((session, trusted)),
+            Ok(Found::Foreign) => connector.abandon(&session)?,
+            Ok(Found::Again) => marked = Some(session),
+            // Committed, dropped or replaced since it was begun.
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
+            Err(fault) => return Err(fault),
+        }
+    }
+    Err(Fault::new(FaultCode::StorageBusy, "open for chunks")
+        .on_path(&file.path)
+        .detail("others keep opening it for other versions of its source"))
+}
+
+enum Found {
+    /// What is there is about the same version of the same source.
+    Fitting(Trusted),
+    /// What is there is about something else.
+    Foreign,
+    /// Something was changed: look again.
+    Again,
+}
+
+fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> Result<Found, Fault> {
+    // Before the journal is read: whoever writes in chunks has written its header first, so bytes
+    // without a journal are those of an ordinary attempt.
+    let leftover = connector.unfinished(&session.path)?.is_some_and(|meta| meta.size > 0);
+    let journal = connector.journal(session)?;
+    let bytes = journal.read()?;
+    let mut trusted = journal::decode(&bytes);
+    match &trusted.header {
+        Some(header) if header == wanted => {
+            // What is appended behind a torn record would never be read.
+            if trusted.torn && !journal.cut(bytes.len() as u64, trusted.sound as u64)? {
+                return Ok(Found::Again);
+            }
+            trusted.torn = false;
+            Ok(Found::Fitting(trusted))
+        }
+        Some(_) => Ok(Found::Foreign),
+        None if leftover => Ok(Found::Foreign),
+        None => {
+            if journal.cut(bytes.len() as u64, 0)? {
+                let header = journal::encode_header(wanted);
+                journal.append(&header.expect("checked when the operation began"))?;
+            }
+            Ok(Found::Again)
+        }
+    }
+}
+
+/// Only what the client proved comes here; it is durable when answered.
+fn keep_leaves(node: &Node, path: &[u8], session: &[u8], leaves: &[Leaf]) -> Result<Outcome, Fault> {
+    let file = open(node, path, session)?;
+    let bad = || {
+        Fault::new(FaultCode::InvalidArgument, "keep leaves")
+            .on_path(path)
+            .detail("a range that is no leaf of the file, or a digest of another algorithm")
+    };
+    let algorithm: Algorithm = file.header.algorithm.parse()?;
+    let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, algorithm)).collect();
+    let records = leaves.and_then(|leaves| journal::encode_leaves(&file.header, &leaves)).ok_or_else(bad)?;
+    if !records.is_empty() {
+        file.journal.append(&records).inspect_err(|_| node.chunked.forget(path, session))?;
+    }
+    Ok(Outcome::Done)
+}
+
+fn commit(node: &Node, path: &[u8], ticket: &[u8], modified: Option<(i64, u32)>) -> Result<Outcome, Problem> {
+    let connector = node.connector.as_ref();
+    let ticket_of = decode(path, ticket)?;
+    let size = ticket_of.size;
+    let session = ticket_of.session(connector, path)?;
+    let modified = modified.map(|(s, n)| timestamp(s, n)).transpose()?;
+    match connector.journal(&session) {
+        Ok(journal) => prove(&journal.read()?, size)?,
+        // Committed before, perhaps, and the answer was lost: storage knows.
+        Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
+        Err(fault) => return Err(fault.into()),
+    }
+    let attributes = Attributes { modified, size: Some(size), durable: true, ..Attributes::default() };
+    connector.commit(&session, &[], &attributes)?;
+    node.chunked.forget(path, ticket);
+    Ok(Outcome::Done)
+}
+
+/// Trusts only what is read from the journal now, whatever was answered before.
+fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
+    let trusted = journal::decode(bytes);
+    let missing = trusted.missing();
+    match &trusted.header {
+        Some(header) if header.size != size => {
+            Err(Problem::Unproven(format!("the journal is about {} bytes, not {size}", header.size)))
+        }
+        Some(_) if missing.is_empty() => Ok(()),
+        Some(_) => {
+            let first = missing.as_slice().first().cloned().unwrap_or_default();
+            Err(Problem::Unproven(format!(
+                "{} bytes are not proven, the first of them {}-{}",
+                missing.len(),
+                first.start,
+                first.end
+            )))
+        }
+        None => Err(Problem::Unproven("no journal says that anything is proven".to_owned())),
+    }
+}
+
+fn drop_chunked(node: &Node, path: &[u8], ticket: &[u8]) -> Result<Outcome, Fault> {
+    let connector = node.connector.as_ref();
+    let session = decode(path, ticket)?.session(connector, path)?;
+    node.chunked.forget(path, ticket);
+    connector.abandon(&session)?;
+    Ok(Outcome::Done)
+}
+
+fn to_wire(leaf: journal::Leaf) -> Leaf {
+    Leaf { range: leaf.range, digest: leaf.digest.iter().map(|byte| format!("{byte:02x}")).collect() }
+}
+
+fn from_wire(leaf: &Leaf, algorithm: Algorithm) -> Option<journal::Leaf> {
+    let hex = leaf.digest.as_bytes();
+    if hex.len() != algorithm.hex_len() {
+        return None;
+    }
+    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
+    let digest: Option<Vec<u8>> =
+        hex.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
+    digest.map(|digest| journal::Leaf { range: leaf.range.clone(), digest })
 }

@@ -11,6 +11,8 @@ pub enum Problem {
     Fault(Fault),
     /// No data handle that fits; why.
     NoDataHandle(&'static str),
+    /// Not all of a file written in chunks is proven; what is missing.
+    Unproven(String),
     /// The received file has another checksum than announced.
     Checksum {
         /// What it has.
@@ -34,6 +36,11 @@ impl Problem {
             Self::NoDataHandle(why) => {
                 Failure { kind: FailureKind::NoDataHandle, text: why.to_owned(), checksums: None }
             }
+            Self::Unproven(missing) => Failure {
+                kind: FailureKind::Unproven,
+                text: format!("the file cannot be committed: {missing}"),
+                checksums: None,
+            },
             Self::Checksum { computed, expected } => Failure {
                 kind: FailureKind::Checksum,
                 text: format!("the checksum is {computed}, but {expected} was announced; the file was not kept"),

@@ -16,7 +16,7 @@ use super::message::{Identity, MoverId, Stripe, ToMover};
 use super::node::Node;
 use super::report::Reporter;
 use super::session::Session;
-use super::{checksum, command, listing, receive, send};
+use super::{checksum, chunk, command, listing, receive, send};
 
 /// What the reader hands to a mover's thread.
 pub enum Job {
@@ -241,6 +241,9 @@ impl Worker {
         let node = self.node.clone();
         if let Some(result) = command::run(node.connector.as_ref(), op) {
             return Ok(Some(result?));
+        }
+        if let Some(result) = chunk::run(&node, op) {
+            return result.map(Some);
         }
         let mut task = Task {
             node: &node,
