@@ -90,12 +90,12 @@ impl<'a> Crew<'a> {
         StallWatch::new(self.flow.stall, Instant::now(), self.moved())
     }
 
-    /// Polls `fds` besides the two signals; returns the readiness of each.
+    /// Polls `fds` besides the two signals; returns what each is ready for.
     pub(super) fn poll(
         &self,
         fds: &[(BorrowedFd<'_>, PollFlags)],
         timeout: Option<Duration>,
-    ) -> Result<Vec<bool>, Fault> {
+    ) -> Result<Vec<PollFlags>, Fault> {
         let mut all = Vec::with_capacity(fds.len() + 2);
         for &(fd, flags) in fds {
             all.push(PollFd::from_borrowed_fd(fd, flags));
@@ -106,8 +106,7 @@ impl<'a> Crew<'a> {
         }
         poll::wait(&mut all, timeout).map_err(|error| Fault::from_io(error, self.op))?;
         self.flow.cancel.check(self.op)?;
-        let ready = |poll: &PollFd<'_>| !poll.revents().is_empty();
-        Ok(all[..fds.len()].iter().map(ready).collect())
+        Ok(all[..fds.len()].iter().map(PollFd::revents).collect())
     }
 
     /// Pays for `bytes` and waits; returns early when the crew is stopped.

@@ -202,8 +202,8 @@ impl Shared<'_> {
         let ready = self.crew.poll(&fds, timeout)?;
         drop(fds);
         let waiting = lanes.iter_mut().filter(|lane| lane.is_waiting());
-        for (lane, _) in waiting.zip(ready).filter(|(_, ready)| *ready) {
-            lane.wake();
+        for (lane, ready) in waiting.zip(ready).filter(|(_, ready)| !ready.is_empty()) {
+            lane.wake(ready, self.crew.op())?;
         }
         Ok(())
     }

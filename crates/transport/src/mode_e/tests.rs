@@ -464,6 +464,34 @@ fn stalls_are_noticed_on_both_sides() {
 }
 
 #[test]
+fn a_receiver_that_leaves_is_missed_at_once() {
+    let cancel = Cancel::new().expect("cancel");
+    // By closing its side or altogether, with data unread, on one of two connections.
+    for half in [true, false] {
+        let listener = local_listener();
+        let mut from: Vec<_> = (0..2).map(|_| dial(&listener, &cancel)).collect();
+        let mut to: Vec<_> =
+            (0..2).map(|_| Some(listener.accept(Duration::from_secs(10), &cancel).expect("accept"))).collect();
+        let end = End::new(4, 2);
+        let (source, wanted) = (data(64 * MIB), all(64 * MIB));
+        let sent = thread::scope(|scope| {
+            let sender = scope.spawn(|| send(&end.send_job(&source, &wanted), &mut from));
+            while end.progress.bytes() == 0 {
+                thread::yield_now();
+            }
+            match half {
+                true => to[1].as_mut().expect("open").shutdown().expect("shut down"),
+                false => to[1] = None,
+            }
+            sender.join().expect("no panic")
+        });
+        let fault = sent.expect_err("it has left");
+        assert_eq!(fault.code, FaultCode::ConnectionLost, "{fault}");
+        drop(to);
+    }
+}
+
+#[test]
 fn cancellation_ends_both_sides_at_once() {
     let end = End::new(4, 2);
     let (mut from, mut to) = connections(2);

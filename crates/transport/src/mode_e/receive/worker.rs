@@ -192,9 +192,9 @@ impl<'s, 'a> Worker<'s, 'a> {
         let door = listener.map(|listener| (listener.as_fd(), PollFlags::IN));
         let fds: Vec<_> = lanes.chain(door).collect();
         let mut ready = self.shared.crew.poll(&fds, timeout)?;
-        let arrived = door.is_some() && ready.pop() == Some(true);
+        let arrived = door.is_some() && ready.pop().is_some_and(|ready| !ready.is_empty());
         let waiting = self.lanes.iter_mut().filter(|lane| !lane.ready);
-        waiting.zip(ready).for_each(|(lane, ready)| lane.ready = ready);
+        waiting.zip(ready).for_each(|(lane, ready)| lane.ready = !ready.is_empty());
         match listener {
             Some(listener) if arrived => self.accept(listener),
             _ => Ok(()),

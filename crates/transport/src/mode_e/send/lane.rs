@@ -72,14 +72,21 @@ impl<'c> Lane<'c> {
         matches!(body, Some(Body::Buffer(..)))
     }
 
-    pub(super) fn wake(&mut self) {
+    /// The channel is ready. A receiver that has closed its side is an error: it will never ask for the rest, but as long
+    /// as its system holds the connection no send fails, and it would be missed only as a stall.
+    pub(super) fn wake(&mut self, ready: PollFlags, op: &str) -> Result<(), Fault> {
+        if ready.contains(PollFlags::RDHUP) && !ready.contains(PollFlags::ERR) {
+            let fault = Fault::new(FaultCode::ConnectionLost, op).side(Side::Peer).subject(self.peer());
+            return Err(fault.detail("the receiver closed its side in the middle"));
+        }
         self.state = State::Ready;
         self.congested = false;
+        Ok(())
     }
 
     pub(super) fn poll_entry(&self) -> (BorrowedFd<'_>, PollFlags) {
         let channel = &self.connection.channel;
-        (channel.as_fd(), channel.poll_flags(PollFlags::OUT))
+        (channel.as_fd(), channel.poll_flags(PollFlags::OUT) | PollFlags::RDHUP)
     }
 
     /// Sends up to one block.
@@ -127,8 +134,11 @@ impl<'c> Lane<'c> {
     }
 
     fn network_fault(&self, error: io::Error, op: &str) -> Fault {
-        let peer = self.connection.channel.peer_addr();
-        Fault::from_io(error, op).side(Side::Network).subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
+        Fault::from_io(error, op).side(Side::Network).subject(self.peer())
+    }
+
+    fn peer(&self) -> String {
+        self.connection.channel.peer_addr().map(|peer| peer.to_string()).unwrap_or_default()
     }
 
     /// Loads the next block, or the end; `None` when there is no buffer to load it into now.
