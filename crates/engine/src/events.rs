@@ -108,6 +108,20 @@ pub enum Event {
         /// Bytes that need not be moved again.
         kept: u64,
     },
+    /// A leaf of a file differed from the source and goes again.
+    LeafWrong {
+        /// The item.
+        item: ItemId,
+        /// Its source path.
+        #[serde(with = "path_text")]
+        source: Vec<u8>,
+        /// Where the leaf begins in the file.
+        start: u64,
+        /// Where it ends, exclusive.
+        end: u64,
+        /// How often it was wrong by now.
+        times: u32,
+    },
     /// The end.
     Summary(Summary),
 }
@@ -195,6 +209,7 @@ mod tests {
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
+            Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
             Event::Summary(Summary::new(snapshot, &failures, false)),
         ];
         for event in events {

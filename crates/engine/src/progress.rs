@@ -60,6 +60,9 @@ pub struct ActiveItem {
     pub bytes_total: Option<u64>,
     /// Attempt under way, or the next one.
     pub attempt: u32,
+    /// Bytes of those done that an earlier run had brought.
+    #[serde(default)]
+    pub bytes_resumed: u64,
 }
 
 /// Every number shown, at one moment.
@@ -103,6 +106,12 @@ pub struct Snapshot {
     pub retries: u64,
     /// Bytes moved that did not count in the end.
     pub bytes_wasted: u64,
+    /// Bytes that earlier runs had brought; part of `bytes_done`.
+    #[serde(default)]
+    pub bytes_resumed: u64,
+    /// Parts of files that differed from the source and were sent again.
+    #[serde(default)]
+    pub leaves_resent: u64,
     /// Files proven.
     pub verified: u64,
     /// Files that could not be proven though it was wanted.
@@ -130,6 +139,8 @@ pub struct Progress {
     bytes_failed: u64,
     /// Bytes moved by the network in all.
     bytes_moved: u64,
+    /// Bytes of finished and active files that were there before.
+    bytes_resumed: u64,
     active: BTreeMap<ItemId, Active>,
     bytes_rate: RateWindow,
     files_rate: RateWindow,
@@ -150,6 +161,7 @@ struct Counts {
     retries: u64,
     verified: u64,
     unverified: u64,
+    leaves_resent: u64,
 }
 
 #[derive(Debug)]
@@ -164,6 +176,8 @@ struct Active {
     moved: u64,
     total: Option<u64>,
     attempt: u32,
+    /// Bytes an earlier run had brought.
+    resumed: u64,
 }
 
 /// Most items listed in a snapshot.
@@ -181,6 +195,7 @@ impl Progress {
             bytes_total: 0,
             bytes_failed: 0,
             bytes_moved: 0,
+            bytes_resumed: 0,
             active: BTreeMap::new(),
             bytes_rate: RateWindow::new(now),
             files_rate: RateWindow::new(now),
@@ -209,7 +224,9 @@ impl Progress {
             percent: self.percent(),
             faults: counts.faults,
             retries: counts.retries,
-            bytes_wasted: self.bytes_moved.saturating_sub(self.bytes_done),
+            bytes_wasted: (self.bytes_moved + self.bytes_resumed).saturating_sub(self.bytes_done),
+            bytes_resumed: self.bytes_resumed,
+            leaves_resent: counts.leaves_resent,
             verified: counts.verified,
             unverified: counts.unverified,
             sessions: self.sessions,
@@ -291,6 +308,7 @@ impl Progress {
             moved: 0,
             total: item.size,
             attempt: number,
+            resumed: 0,
         });
         active.state = ItemState::Queued;
         active.attempt = number;
@@ -312,12 +330,35 @@ impl Progress {
         let new = moved.saturating_sub(active.moved);
         active.moved += new;
         let credit = active.base.saturating_add(active.moved);
+        self.network_moved(now, new);
+        self.credit(item, credit);
+        new
+    }
+
+    /// A chunk has moved `new` bytes more, and `credit` bytes of its file count now.
+    pub(crate) fn chunk_moved(&mut self, now: Instant, item: ItemId, new: u64, credit: u64) {
+        self.network_moved(now, new);
+        self.credit(item, credit);
+    }
+
+    fn network_moved(&mut self, now: Instant, new: u64) {
         self.bytes_moved = self.bytes_moved.saturating_add(new);
         if new > 0 {
             self.bytes_rate.add(now, new);
         }
-        self.credit(item, credit);
-        new
+    }
+
+    /// An earlier run has brought `bytes` of the item.
+    pub(crate) fn resumed(&mut self, item: ItemId, bytes: u64) {
+        if let Some(active) = self.active.get_mut(&item) {
+            let old = std::mem::replace(&mut active.resumed, bytes);
+            self.bytes_resumed = self.bytes_resumed.saturating_sub(old).saturating_add(bytes);
+        }
+    }
+
+    /// Leaves were wrong and go again.
+    pub(crate) fn leaves_again(&mut self, leaves: u64) {
+        self.counts.leaves_resent += leaves;
     }
 
     /// The attempt is over; `kept` bytes stay.
@@ -344,6 +385,7 @@ impl Progress {
 
     /// A file ends without its copy.
     pub(crate) fn file_failed(&mut self, item: &Item) {
+        self.resumed(item.id, 0);
         self.set_credit(item.id, 0);
         self.active.remove(&item.id);
         self.counts.files_failed += 1;
@@ -384,7 +426,7 @@ impl Progress {
         self.active.get(&item).map_or(0, |active| active.credit)
     }
 
-    fn set_credit(&mut self, item: ItemId, kept: u64) {
+    pub(crate) fn set_credit(&mut self, item: ItemId, kept: u64) {
         self.credit(item, kept);
         if let Some(active) = self.active.get_mut(&item) {
             active.base = active.credit;
@@ -416,6 +458,7 @@ fn active_item((id, active): (&ItemId, &Active)) -> ActiveItem {
         bytes_done: active.credit,
         bytes_total: active.total,
         attempt: active.attempt,
+        bytes_resumed: active.resumed,
     }
 }
 

@@ -43,6 +43,28 @@ impl RangeSet {
         }
     }
 
+    /// Takes `range` out of the set.
+    pub fn remove(&mut self, range: Range<u64>) {
+        if range.start >= range.end {
+            return;
+        }
+        let first = self.ranges.partition_point(|r| r.end <= range.start);
+        let last = self.ranges.partition_point(|r| r.start < range.end);
+        if first >= last {
+            return;
+        }
+        let before = self.ranges[first].start..range.start;
+        let after = range.end..self.ranges[last - 1].end;
+        let kept = [before, after].into_iter().filter(|r| r.start < r.end);
+        self.ranges.splice(first..last, kept);
+    }
+
+    /// What is both in the set and in `within`.
+    pub fn within(&self, within: Range<u64>) -> RangeSet {
+        let inside = |r: &Range<u64>| r.start.max(within.start)..r.end.min(within.end);
+        self.ranges.iter().map(inside).collect()
+    }
+
     /// What of `within` is not in the set, in order.
     pub fn missing(&self, within: Range<u64>) -> RangeSet {
         let mut missing = RangeSet::new();
@@ -133,10 +155,11 @@ mod tests {
         assert_eq!(set.missing(0..50).as_slice(), [0..10, 20..30, 40..50]);
         assert_eq!(set.missing(12..35), RangeSet::from(20..30));
         assert!(set.missing(31..39).is_empty());
+        assert_eq!(set.within(12..35).as_slice(), [12..20, 30..35]);
     }
 
     #[test]
-    fn agrees_with_a_bitmap_on_pseudo_random_inserts() {
+    fn agrees_with_a_bitmap_on_pseudo_random_inserts_and_removals() {
         let mut state = 7u64;
         let mut next = |n: u64| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
@@ -147,8 +170,13 @@ mod tests {
         for _ in 0..500 {
             let start = next(200);
             let end = (start + next(12)).min(200);
-            set.insert(start..end);
-            bitmap[start as usize..end as usize].fill(true);
+            let put = next(3) > 0;
+            if put {
+                set.insert(start..end);
+            } else {
+                set.remove(start..end);
+            }
+            bitmap[start as usize..end as usize].fill(put);
             for (at, &expected) in bitmap.iter().enumerate() {
                 assert_eq!(set.covers(at as u64..at as u64 + 1), expected, "byte {at}");
             }

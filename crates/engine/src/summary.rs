@@ -106,6 +106,12 @@ pub struct Summary {
     pub retries: u64,
     /// Bytes moved that did not count.
     pub bytes_wasted: u64,
+    /// Bytes that earlier runs had brought.
+    #[serde(default)]
+    pub bytes_resumed: u64,
+    /// Parts of files that differed from the source and were sent again.
+    #[serde(default)]
+    pub leaves_resent: u64,
     /// Whether the user ended it.
     pub cancelled: bool,
     /// The failed items, the first thousand.
@@ -142,6 +148,8 @@ impl Summary {
             faults: last.faults,
             retries: last.retries,
             bytes_wasted: last.bytes_wasted,
+            bytes_resumed: last.bytes_resumed,
+            leaves_resent: last.leaves_resent,
             cancelled,
             failures: failures.listed.clone(),
             failures_not_listed: failures.count - failures.listed.len() as u64,

@@ -41,19 +41,23 @@
 //! assert_eq!(machine.summary(now).exit_code, 0);
 //! ```
 
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::time::Instant;
 
 use crate::events::Event;
 use crate::fault::Fault;
-use crate::plan::{DirectoryId, Item, ItemId};
+use crate::plan::ItemId;
 use crate::progress::Progress;
-use crate::ranges::RangeSet;
 use crate::summary::{Failures, Summary};
 
+mod chunked;
+mod chunks;
+#[cfg(test)]
+mod chunks_tests;
 mod directories;
 mod dispatch;
 mod endings;
+mod entry;
 mod inputs;
 mod messages;
 mod options;
@@ -66,9 +70,10 @@ mod slot;
 mod tests;
 
 pub use messages::{Attempt, Command, Input, Job, Phase, Slot, Work};
-pub use options::{StallPolicy, TransferOptions};
+pub use options::{Chunking, StallPolicy, TransferOptions};
 
 use directories::Directories;
+use entry::Entry;
 use queue::{Class, Queue};
 use slot::{SlotData, SlotState};
 
@@ -84,6 +89,10 @@ pub struct TransferMachine {
     delayed: BTreeSet<(Instant, ItemId)>,
     directories: Directories,
     slots: Vec<SlotData>,
+    /// Attempts that are not listened to any more, though they still take their sessions' time.
+    orphans: BTreeMap<Attempt, Slot>,
+    /// Starts so far.
+    given: u64,
     commands: VecDeque<Command>,
     /// Consequences still to be drawn; a list, because a failed directory can end a deep tree.
     endings: VecDeque<Ending>,
@@ -91,37 +100,6 @@ pub struct TransferMachine {
     cancelled: bool,
     /// Why no session can be opened any more.
     dead: Option<Fault>,
-}
-
-/// One item until it ends.
-#[derive(Debug)]
-struct Entry {
-    item: Item,
-    work: Work,
-    /// The directory that `MakeDirectory` makes or `SetAttributes` ends.
-    directory: Option<DirectoryId>,
-    received: RangeSet,
-    /// How much of it there was when progress was last acknowledged.
-    gain_base: u64,
-    /// Starts so far.
-    number: u32,
-    /// Failures in a row that brought no progress.
-    failures: u32,
-    /// Failures in all that proved the data wrong.
-    integrity_failures: u32,
-    place: EntryPlace,
-    begun: Option<Instant>,
-    /// Whether its turn in the pipeline has come.
-    at_work: bool,
-}
-
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum EntryPlace {
-    /// Waits for its directory, or for what is in it.
-    Blocked,
-    Queued,
-    Delayed,
-    Running(Slot),
 }
 
 /// A consequence of something that ended.
@@ -133,7 +111,8 @@ enum Ending {
 
 impl TransferMachine {
     /// A machine without items; `now` is the start of the run.
-    pub fn new(options: TransferOptions, now: Instant) -> Self {
+    pub fn new(mut options: TransferOptions, now: Instant) -> Self {
+        options.chunking = options.chunking.map(Chunking::normal);
         let slots = (0..options.concurrency.max(1)).map(|_| SlotData::new(now));
         Self {
             slots: slots.collect(),
@@ -144,6 +123,8 @@ impl TransferMachine {
             queue: Queue::default(),
             delayed: BTreeSet::new(),
             directories: Directories::default(),
+            orphans: BTreeMap::new(),
+            given: 0,
             commands: VecDeque::new(),
             endings: VecDeque::new(),
             listing_done: false,
@@ -208,6 +189,7 @@ impl TransferMachine {
             (Work::Copy | Work::Compare, Some(size)) => Class::Large(size),
             // A device may give any number of bytes.
             (Work::Copy | Work::Compare, None) => Class::Large(self.options.small_limit),
+            (Work::Open { .. }, size) => Class::Chunked(size.unwrap_or(0)),
             _ => Class::Control,
         }
     }

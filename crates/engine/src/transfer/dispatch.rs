@@ -2,8 +2,11 @@
 
 use std::time::Instant;
 
-use super::{Attempt, Command, EntryPlace, Job, Slot, TransferMachine, Work};
+use super::entry::Place;
+use super::slot::{Load, SlotData};
+use super::{Command, Job, Slot, TransferMachine, Work};
 use crate::plan::ItemId;
+use crate::ranges::RangeSet;
 use crate::tune::{Setting, pipeline_depth};
 
 impl TransferMachine {
@@ -13,6 +16,7 @@ impl TransferMachine {
             self.close_all();
             return;
         }
+        self.open_files();
         self.open_sessions(now);
         self.dispatch_large(now);
         self.dispatch_short(now);
@@ -21,47 +25,97 @@ impl TransferMachine {
     }
 
     fn dispatch_large(&mut self, now: Instant) {
-        loop {
+        let mut given = true;
+        while given {
             let ready = self.slots.iter().filter(|slot| slot.is_ready()).count();
-            let busy = self.slots.iter().filter(|slot| slot.large).count();
-            if busy >= self.queue.large_share(ready) {
-                return;
-            }
-            let idle = |slot: &super::SlotData| slot.is_ready() && slot.pipeline.is_empty();
-            let Some(index) = self.slots.iter().position(idle) else {
-                return;
-            };
-            let Some(item) = self.queue.pop_large() else {
-                return;
-            };
-            self.slots[index].large = true;
-            self.start(now, index, item);
+            let share = self.queue.large_share(ready);
+            let whole = self.slots.iter().filter(|slot| slot.count(Load::Whole) > 0).count();
+            let large = self.large_slots();
+            let for_whole = self.queue.whole_share(share).max(whole);
+            let for_chunks = share.saturating_sub(for_whole);
+            given = (large < share && whole < for_whole && self.give_whole(now))
+                || (large < share && large - whole < for_chunks && self.give_chunk(now))
+                || self.give_ahead(now, for_chunks);
         }
+    }
+
+    fn give_whole(&mut self, now: Instant) -> bool {
+        let idle = |slot: &SlotData| slot.is_ready() && slot.pipeline.is_empty();
+        let Some(index) = self.slots.iter().position(idle) else {
+            return false;
+        };
+        let Some(item) = self.queue.pop_large() else {
+            return false;
+        };
+        self.start(now, index, item, Load::Whole);
+        true
+    }
+
+    /// Gives a session without large work its first chunk.
+    fn give_chunk(&mut self, now: Instant) -> bool {
+        let index = self.slots.iter().position(|slot| slot.takes_chunk(1));
+        index.is_some_and(|index| self.start_chunk(now, index))
+    }
+
+    /// Gives a session with chunks another, so that it does not wait for the read-back of the one before. Of more
+    /// sessions than `share` those with the least in the air run dry, and of equal ones that which has waited the
+    /// longest, so that it is always the same: they are wanted for other work.
+    fn give_ahead(&mut self, now: Instant, share: usize) -> bool {
+        let ahead = self.ahead();
+        let chunks = |index: &usize| self.slots[*index].count(Load::Chunk);
+        let mut busy: Vec<usize> = (0..self.slots.len()).filter(|index| chunks(index) > 0).collect();
+        busy.sort_by_key(|index| std::cmp::Reverse((chunks(index), self.slots[*index].last_given)));
+        busy.truncate(share);
+        let next = busy.into_iter().filter(|index| self.slots[*index].takes_chunk(ahead));
+        next.min_by_key(|index| (chunks(index), self.slots[*index].last_given))
+            .is_some_and(|index| self.start_chunk(now, index))
     }
 
     fn dispatch_short(&mut self, now: Instant) {
         let depth = self.depth();
         while self.queue.has_short() {
-            let Some(index) = self.least_loaded(depth) else {
+            let (index, item) = if let Some(index) = self.least_loaded(depth) {
+                (index, self.queue.pop_short())
+            } else if let Some(index) = self.between_chunks() {
+                (index, self.queue.pop_control())
+            } else {
                 return;
             };
-            let Some(item) = self.queue.pop_short() else {
+            let Some(item) = item else {
                 return;
             };
-            self.start(now, index, item);
+            let is_small =
+                self.entries.get(&item).is_some_and(|entry| matches!(entry.work, Work::Copy | Work::Compare));
+            self.start(now, index, item, if is_small { Load::Small } else { Load::Control });
         }
     }
 
     /// The session for the next short item; those that large items wait for take no more.
     fn least_loaded(&self, depth: usize) -> Option<usize> {
         let ready = self.slots.iter().filter(|slot| slot.is_ready()).count();
-        let busy = self.slots.iter().filter(|slot| slot.large).count();
-        let reserved = self.queue.large_share(ready).saturating_sub(busy);
-        let free = |index: &usize| self.slots[*index].is_ready() && !self.slots[*index].large;
+        let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
+        let free = |index: &usize| self.slots[*index].is_ready() && !self.slots[*index].is_large();
         let mut free: Vec<_> = (0..self.slots.len()).filter(free).collect();
         free.sort_by_key(|index| self.slots[*index].pipeline.len());
         let index = *free.get(reserved)?;
         (self.slots[index].pipeline.len() < depth).then_some(index)
+    }
+
+    /// The session with chunks for something without data: it holds up nothing there.
+    fn between_chunks(&self) -> Option<usize> {
+        let most = self.ahead() + 1;
+        let room = |slot: &SlotData| slot.is_ready() && slot.count(Load::Whole) == 0 && slot.count(Load::Chunk) > 0;
+        let free = (0..self.slots.len()).filter(|index| room(&self.slots[*index]));
+        let index = free.min_by_key(|index| self.slots[*index].pipeline.len())?;
+        (self.queue.has_control() && self.slots[index].pipeline.len() < most).then_some(index)
+    }
+
+    pub(super) fn large_slots(&self) -> usize {
+        self.slots.iter().filter(|slot| slot.is_large()).count()
+    }
+
+    fn ahead(&self) -> usize {
+        self.options.chunking.map_or(1, |chunking| chunking.ahead.max(1) as usize)
     }
 
     fn depth(&self) -> usize {
@@ -72,29 +126,47 @@ impl TransferMachine {
         depth.max(1) as usize
     }
 
-    fn start(&mut self, now: Instant, index: usize, id: ItemId) {
-        let slot = Slot(index as u32);
+    fn start(&mut self, now: Instant, index: usize, id: ItemId, load: Load) {
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
-        entry.number += 1;
-        entry.at_work = false;
-        entry.place = EntryPlace::Running(slot);
-        entry.begun.get_or_insert(now);
-        let job = Job {
-            attempt: Attempt { item: id, number: entry.number },
-            work: entry.work.clone(),
-            item: entry.item.clone(),
-            received: entry.received.clone(),
-        };
-        if matches!(job.work, Work::Copy | Work::Compare) {
-            self.progress.attempt(&job.item, job.attempt.number, job.received.len());
+        entry.tries += u32::from(entry.work != Work::Commit);
+        entry.place = Place::Running;
+        let attempt = entry.run(now, Slot(index as u32), 0..0);
+        let (work, item, received) = (entry.work.clone(), entry.item.clone(), entry.received.clone());
+        let tries = entry.tries;
+        let job = Job { attempt, work, item, received };
+        if matches!(job.work, Work::Copy | Work::Compare | Work::Open { .. }) {
+            self.progress.attempt(&job.item, tries, job.received.len());
         }
+        self.give(now, index, job, load);
+    }
+
+    /// Gives a session the next part of a file that is moved in chunks.
+    fn start_chunk(&mut self, now: Instant, index: usize) -> bool {
+        let length = self.chunk_length();
+        let Some(id) = self.queue.next_parts() else {
+            return false;
+        };
+        let entry = self.entries.get_mut(&id).expect("what waits in the queue has not ended");
+        let part = entry.chunked.as_mut().and_then(|file| file.take(length));
+        let part = part.expect("the queue knows what waits of each file");
+        let attempt = entry.run(now, Slot(index as u32), part.clone());
+        let item = entry.item.clone();
+        self.parts_changed(id);
+        let job = Job { attempt, work: Work::Chunk { part }, item, received: RangeSet::new() };
+        self.give(now, index, job, Load::Chunk);
+        true
+    }
+
+    fn give(&mut self, now: Instant, index: usize, job: Job, load: Load) {
+        self.given += 1;
         let data = &mut self.slots[index];
+        data.last_given = self.given;
         if data.pipeline.is_empty() {
             data.sign(now);
         }
-        data.pipeline.push_back(id);
-        self.commands.push_back(Command::Start { slot, job: Box::new(job) });
+        data.pipeline.push_back((job.attempt, load));
+        self.commands.push_back(Command::Start { slot: Slot(index as u32), job: Box::new(job) });
     }
 }

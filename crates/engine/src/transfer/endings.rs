@@ -2,7 +2,8 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Ending, Entry, EntryPlace, TransferMachine, Work};
+use super::entry::{Entry, Place};
+use super::{Ending, TransferMachine, Work};
 use crate::events::{Event, Outcome};
 use crate::fault::{Fault, FaultCode, Retry};
 use crate::plan::{Item, ItemId, SkipReason};
@@ -49,8 +50,7 @@ impl TransferMachine {
 
     pub(super) fn enqueue(&mut self, id: ItemId, front: bool) {
         if let Some(entry) = self.entries.get_mut(&id) {
-            entry.place = EntryPlace::Queued;
-            entry.at_work = false;
+            entry.place = Place::Queued;
         }
         if let Some(entry) = self.entries.get(&id) {
             let class = self.class(entry);
@@ -61,9 +61,11 @@ impl TransferMachine {
     /// An attempt is over without success: another follows, or the item ends.
     pub(super) fn attempt_failed(&mut self, now: Instant, id: ItemId, fault: Fault) {
         self.progress.fault();
+        self.queue.forget(id);
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
+        let fault = reopened(entry, fault);
         let wrong_data = matches!(fault.code, FaultCode::ChecksumMismatch | FaultCode::SourceChanged);
         let failures = if wrong_data {
             // Nobody knows which bytes are wrong.
@@ -75,7 +77,7 @@ impl TransferMachine {
             entry.failures += 1;
             entry.failures
         };
-        let kept = entry.received.len();
+        let kept = entry.received.len() + entry.chunked.as_ref().map_or(0, |file| file.verified.len());
         self.progress.attempt_failed(id, kept);
         let seed = self.options.seed ^ id.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
         match self.options.retry.decide(fault, failures, seed) {
@@ -89,15 +91,15 @@ impl TransferMachine {
             return;
         };
         let until = now + after;
-        entry.place = EntryPlace::Delayed;
-        entry.at_work = false;
+        let kept = entry.received.len() + entry.chunked.as_ref().map_or(0, |file| file.verified.len());
+        entry.place = Place::Delayed;
         let event = Event::Retry {
             item: id,
             source: entry.item.source.clone(),
             fault,
-            attempt: entry.number,
+            attempt: entry.tries,
             retry_in: after.as_secs_f64(),
-            kept: entry.received.len(),
+            kept,
         };
         self.delayed.insert((until, id));
         self.progress.retry();
@@ -109,9 +111,16 @@ impl TransferMachine {
             return;
         };
         let seconds = entry.begun.map_or(0.0, |at| now.saturating_duration_since(at).as_secs_f64());
-        let (item, attempts, work) = (entry.item.clone(), entry.number, entry.work.clone());
+        let (item, attempts, work) = (entry.item.clone(), entry.tries, entry.work.clone());
+        let proof = entry.chunked.as_ref().and_then(|file| file.proof.clone());
+        let verified = match (proof, verified) {
+            (Some(proof), Verification::NotAsked | Verification::Verified { .. }) => proof,
+            (_, verified) => verified.clone(),
+        };
         let (outcome, bytes) = match work {
-            Work::Copy | Work::Compare => (Outcome::Copied, self.progress.file_done(now, &item, verified)),
+            Work::Copy | Work::Compare | Work::Commit => {
+                (Outcome::Copied, self.progress.file_done(now, &item, &verified))
+            }
             Work::MakeDirectory => {
                 self.progress.directory_done();
                 (Outcome::DirectoryMade, 0)
@@ -121,10 +130,10 @@ impl TransferMachine {
                 (Outcome::Linked, 0)
             }
             Work::SetAttributes => (Outcome::AttributesSet, 0),
-            // Not given out yet.
-            Work::Open { .. } | Work::Chunk { .. } | Work::Commit => return,
+            // Neither ends an item.
+            Work::Open { .. } | Work::Chunk { .. } => return,
         };
-        self.report(Event::ItemDone { item, outcome, bytes, verification: verified.clone(), attempts, seconds });
+        self.report(Event::ItemDone { item, outcome, bytes, verification: verified, attempts, seconds });
         if let (Work::MakeDirectory, Some(directory)) = (work, self.directory_of(id)) {
             let (blocked, finish) = self.directories.made(directory, Ok(()));
             self.endings.extend(blocked.into_iter().chain(finish).map(Ending::Release));
@@ -150,7 +159,7 @@ impl TransferMachine {
             return self.end(id);
         }
         let (item, work) = (entry.item.clone(), entry.work.clone());
-        if matches!(work, Work::Copy | Work::Compare) {
+        if entry.is_file() {
             self.progress.file_failed(&item);
         }
         if let (Work::MakeDirectory, Some(directory)) = (&work, self.directory_of(id)) {
@@ -166,6 +175,7 @@ impl TransferMachine {
 
     /// The item is over; its directory may follow.
     fn end(&mut self, id: ItemId) {
+        self.drop_parts(id);
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };
@@ -204,6 +214,19 @@ impl TransferMachine {
             self.failures.add(&failure);
         }
         self.report(Event::ItemFailed(failure));
+    }
+}
+
+/// Lets a file be opened again whose commit found the unfinished copy gone or replaced: the opening tells what there is.
+fn reopened(entry: &mut Entry, fault: Fault) -> Fault {
+    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy | FaultCode::SourceChanged);
+    match (&entry.work, &entry.chunked) {
+        (Work::Commit, Some(file)) if gone => {
+            entry.work = Work::Open { leaf: file.leaf() };
+            let waits = Retry::Temporary { after: Duration::ZERO };
+            if fault.retry == Retry::Permanent { fault.retry(waits) } else { fault }
+        }
+        _ => fault,
     }
 }
 

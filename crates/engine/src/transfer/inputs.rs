@@ -2,8 +2,10 @@
 
 use std::time::Instant;
 
+use super::chunks::ChunkReport;
 use super::directories::Admission;
-use super::{Attempt, Ending, Entry, EntryPlace, Input, Phase, Slot, SlotState, TransferMachine, Work};
+use super::entry::{Entry, Place};
+use super::{Attempt, Ending, Input, Phase, Slot, SlotState, TransferMachine, Work};
 use crate::events::Event;
 use crate::fault::{Fault, FaultCode};
 use crate::plan::{Action, DirectoryId, Item, SkipReason};
@@ -12,6 +14,11 @@ use crate::ranges::RangeSet;
 
 impl TransferMachine {
     pub(super) fn take(&mut self, now: Instant, input: Input) {
+        if let Some(attempt) = last_report(&input)
+            && self.orphan(now, attempt, true)
+        {
+            return;
+        }
         match input {
             Input::Planned(action) => self.planned(action),
             Input::ListingDone => self.listing_complete(now),
@@ -24,8 +31,11 @@ impl TransferMachine {
             Input::ItemCompared { attempt, equal } => self.compared(now, attempt, equal),
             Input::ItemFailed { attempt, fault, received } => self.failed(now, attempt, fault, &received),
             Input::Cancel => self.cancel(),
-            // Answers to work that is not given out yet.
-            Input::ItemOpened { .. } | Input::ItemWhole { .. } | Input::ChunkDone { .. } => {}
+            Input::ItemOpened { attempt, verified } => self.opened(now, attempt, &verified),
+            Input::ItemWhole { attempt } => self.whole(now, attempt),
+            Input::ChunkDone { attempt, bytes, verified, wrong, verification } => {
+                self.chunk_done(now, attempt, ChunkReport { bytes, verified, wrong, verification });
+            }
             Input::Tick => {}
         }
     }
@@ -43,7 +53,10 @@ impl TransferMachine {
                 self.directories.announce(directory);
                 self.admit(item, Work::MakeDirectory, Some(directory));
             }
-            Action::Copy { item } => self.admit_file(item, Work::Copy),
+            Action::Copy { item } => {
+                let work = self.first_work(&item, false);
+                self.admit_file(item, work);
+            }
             Action::CompareChecksum { item } => self.admit_file(item, Work::Compare),
             Action::Symlink { item, target } => self.admit(item, Work::Symlink { target }, None),
             Action::SetAttributes { item, directory } => {
@@ -62,19 +75,7 @@ impl TransferMachine {
         let parent = item.parent;
         self.directories.entered(parent);
         let finishing = matches!(work, Work::SetAttributes);
-        let entry = Entry {
-            item,
-            work,
-            directory,
-            received: RangeSet::new(),
-            gain_base: 0,
-            number: 0,
-            failures: 0,
-            integrity_failures: 0,
-            place: EntryPlace::Blocked,
-            begun: None,
-            at_work: false,
-        };
+        let entry = Entry::new(item, work, directory);
         self.entries.insert(id, entry);
         let refused = match (&self.dead, self.cancelled) {
             (_, true) => Some(Fault::new(FaultCode::Cancelled, "transfer")),
@@ -111,44 +112,69 @@ impl TransferMachine {
     // --- from the sessions -------------------------------------------------------------------
 
     /// The entry an attempt's report is about and its slot, unless the report comes late.
-    fn current(&mut self, attempt: Attempt) -> Option<(&mut Entry, Slot)> {
+    pub(super) fn current(&mut self, attempt: Attempt) -> Option<(&mut Entry, Slot)> {
         let entry = self.entries.get_mut(&attempt.item)?;
-        match entry.place {
-            EntryPlace::Running(slot) if entry.number == attempt.number => Some((entry, slot)),
-            _ => None,
+        let slot = entry.runs.get(&attempt.number)?.slot;
+        Some((entry, slot))
+    }
+
+    /// Takes news of an attempt whose file has ended or begun anew: its session lives, and has room when it is `over`.
+    fn orphan(&mut self, now: Instant, attempt: Attempt, over: bool) -> bool {
+        let Some(slot) = self.orphans.get(&attempt).copied() else {
+            return false;
+        };
+        if over {
+            self.orphans.remove(&attempt);
+            self.leave_slot(now, slot, attempt);
+        } else if let Some(data) = self.slot(slot) {
+            data.sign(now);
         }
+        true
     }
 
     fn started(&mut self, now: Instant, attempt: Attempt) {
         let Some((entry, slot)) = self.current(attempt) else {
+            self.orphan(now, attempt, false);
             return;
         };
-        if std::mem::replace(&mut entry.at_work, true) {
+        let Some(run) = entry.runs.get_mut(&attempt.number) else {
+            return;
+        };
+        if std::mem::replace(&mut run.at_work, true) {
             return;
         }
         let resumed = entry.received.len();
-        let left = entry.item.size.map_or(u64::MAX, |size| size.saturating_sub(resumed));
-        let (item, is_copy) = (entry.item.clone(), entry.work == Work::Copy);
-        let is_compare = entry.work == Work::Compare;
+        let left = match (run.part.end - run.part.start, entry.item.size) {
+            (0, size) => size.map_or(u64::MAX, |size| size.saturating_sub(resumed)),
+            (part, _) => part,
+        };
+        let is_chunk = entry.place == Place::Parts;
+        let (item, work, tries) = (entry.item.clone(), entry.work.clone(), entry.tries);
         if let Some(data) = self.slot(slot) {
             data.sign(now);
             data.charged = false;
-            if is_copy {
-                data.set_moving(item.id, left);
+            if is_chunk || work == Work::Copy {
+                data.set_moving(attempt, left);
             }
         }
-        let state = if is_compare { ItemState::Verifying } else { ItemState::Moving };
-        self.progress.state(item.id, state);
-        if is_copy {
-            self.report(Event::Started {
-                item: item.id,
-                source: item.source,
-                destination: item.destination,
-                size: item.size,
-                slot,
-                attempt: attempt.number,
-                resumed,
-            });
+        if is_chunk {
+            return self.parts_changed(item.id);
+        }
+        match work {
+            Work::Compare | Work::Commit => self.progress.state(item.id, ItemState::Verifying),
+            Work::Copy => {
+                self.progress.state(item.id, ItemState::Moving);
+                self.report(Event::Started {
+                    item: item.id,
+                    source: item.source,
+                    destination: item.destination,
+                    size: item.size,
+                    slot,
+                    attempt: tries,
+                    resumed,
+                });
+            }
+            _ => {}
         }
     }
 
@@ -158,15 +184,20 @@ impl TransferMachine {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
-        if let Some(durable) = durable {
+        let is_chunk = entry.place == Place::Parts;
+        // What is stored of a chunk is trusted when its leaves are proven, not before.
+        if let Some(durable) = durable.filter(|_| !is_chunk) {
             keep(entry, &durable);
         }
         let is_copy = entry.work == Work::Copy;
-        // Comparing moves nothing, whatever the driver counts.
-        let moved = if is_copy { moved } else { 0 };
-        let new = self.progress.moved(now, attempt.item, moved);
+        let new = match (is_chunk, is_copy) {
+            (true, _) => self.chunk_moved(now, attempt, moved),
+            (_, true) => self.progress.moved(now, attempt.item, moved),
+            // Comparing moves nothing, whatever the driver counts.
+            _ => 0,
+        };
         if let Some(data) = self.slot(slot) {
-            data.moved(now, attempt.item, new);
+            data.moved(now, attempt, new);
             if new > 0 {
                 data.failures = 0;
             }
@@ -175,75 +206,94 @@ impl TransferMachine {
 
     fn phase(&mut self, now: Instant, attempt: Attempt, phase: Phase) {
         self.started(now, attempt);
+        let credited = self.progress.credited(attempt.item);
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
+        let is_chunk = entry.place == Place::Parts;
         let size = entry.item.size;
-        let credited = self.progress.credited(attempt.item);
+        let Some(run) = entry.runs.get_mut(&attempt.number) else {
+            return;
+        };
+        run.phase = phase;
+        let left = match size {
+            _ if is_chunk => (run.part.end - run.part.start).saturating_sub(run.moved),
+            size => size.map_or(u64::MAX, |size| size.saturating_sub(credited)),
+        };
+        if let Some(data) = self.slot(slot) {
+            data.sign(now);
+            match phase {
+                Phase::Verifying => data.clear_moving(attempt),
+                Phase::Moving => data.set_moving(attempt, left),
+            }
+        }
         let state = match phase {
+            _ if is_chunk => return self.parts_changed(attempt.item),
             Phase::Moving => ItemState::Moving,
             Phase::Verifying => ItemState::Verifying,
         };
         self.progress.state(attempt.item, state);
-        if let Some(data) = self.slot(slot) {
-            data.sign(now);
-            match phase {
-                Phase::Verifying => data.clear_moving(attempt.item),
-                Phase::Moving => {
-                    let left = size.map_or(u64::MAX, |size| size.saturating_sub(credited));
-                    data.set_moving(attempt.item, left);
-                }
-            }
-        }
     }
 
     fn done(&mut self, now: Instant, attempt: Attempt, bytes: u64, verified: Verification) {
-        let Some((_, slot)) = self.current(attempt) else {
+        let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
-        self.progress.moved(now, attempt.item, bytes);
-        self.leave_slot(now, slot, attempt);
-        if let Some(data) = self.slot(slot) {
-            data.failures = 0;
-            data.charged = false;
+        if matches!(entry.work, Work::Open { .. }) {
+            return self.misused(now, attempt);
         }
+        if entry.work == Work::Copy || entry.work == Work::Compare {
+            self.progress.moved(now, attempt.item, bytes);
+        }
+        self.leave_well(now, slot, attempt);
         self.complete(now, attempt.item, &verified);
     }
 
     fn compared(&mut self, now: Instant, attempt: Attempt, equal: bool) {
-        let Some((_, slot)) = self.current(attempt) else {
+        let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
+        if entry.work != Work::Compare {
+            return self.misused(now, attempt);
+        }
+        let item = entry.item.clone();
+        entry.runs.clear();
         self.leave_slot(now, slot, attempt);
         if equal {
             self.drop_file(attempt.item, SkipReason::SameChecksum);
-        } else if let Some(entry) = self.entries.get_mut(&attempt.item) {
-            entry.work = Work::Copy;
+            return;
+        }
+        let work = self.first_work(&item, false);
+        if let Some(entry) = self.entries.get_mut(&attempt.item) {
+            entry.work = work;
             entry.failures = 0;
             self.enqueue(attempt.item, true);
         }
     }
 
-    fn failed(&mut self, now: Instant, attempt: Attempt, fault: Fault, received: &RangeSet) {
+    pub(super) fn failed(&mut self, now: Instant, attempt: Attempt, fault: Fault, received: &RangeSet) {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
-        keep(entry, received);
+        let is_chunk = entry.place == Place::Parts;
+        if !is_chunk {
+            keep(entry, received);
+            entry.runs.clear();
+        }
         self.leave_slot(now, slot, attempt);
         if let Some(data) = self.slot(slot) {
             data.charged = true;
         }
-        self.attempt_failed(now, attempt.item, fault);
+        if is_chunk {
+            self.chunk_failed(now, attempt, fault, received);
+        } else {
+            self.attempt_failed(now, attempt.item, fault);
+        }
     }
 
     fn leave_slot(&mut self, now: Instant, slot: Slot, attempt: Attempt) {
         if let Some(data) = self.slot(slot) {
-            data.pipeline.retain(|item| *item != attempt.item);
-            data.clear_moving(attempt.item);
-            data.sign(now);
-            if data.pipeline.is_empty() {
-                data.large = false;
-            }
+            data.leave(now, attempt);
         }
     }
 
@@ -259,7 +309,21 @@ impl TransferMachine {
             self.slots[slot].pipeline.clear();
             self.slots[slot].state = SlotState::Dead;
         }
+        self.orphans.clear();
         self.fail_all(&fault);
+    }
+}
+
+/// The attempt that ends with this input.
+fn last_report(input: &Input) -> Option<Attempt> {
+    match input {
+        Input::ItemDone { attempt, .. }
+        | Input::ItemOpened { attempt, .. }
+        | Input::ItemWhole { attempt }
+        | Input::ChunkDone { attempt, .. }
+        | Input::ItemCompared { attempt, .. }
+        | Input::ItemFailed { attempt, .. } => Some(*attempt),
+        _ => None,
     }
 }
 

@@ -31,6 +31,34 @@ impl Default for StallPolicy {
     }
 }
 
+/// How large files are moved in parts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Chunking {
+    /// Bytes of a chunk, a multiple of `leaf`; at the tail of a run parts get shorter, down to one leaf. Default 128 MiB.
+    pub chunk: u64,
+    /// Bytes of a leaf, a power of two; default 16 MiB.
+    pub leaf: u64,
+    /// Files of at least this many bytes are moved in chunks; default 256 MiB.
+    pub threshold: u64,
+    /// Chunks in the air for each session, so that one moves while another is read back; at least 1, default 2.
+    pub ahead: u32,
+}
+
+impl Default for Chunking {
+    fn default() -> Self {
+        Self { chunk: 128 << 20, leaf: 16 << 20, threshold: 256 << 20, ahead: 2 }
+    }
+}
+
+impl Chunking {
+    /// The same within its bounds: what is not a power of two or a multiple is rounded up.
+    pub fn normal(self) -> Self {
+        let leaf = self.leaf.clamp(1, 1 << 62).next_power_of_two();
+        let chunk = self.chunk.max(leaf).checked_next_multiple_of(leaf).unwrap_or(leaf);
+        Self { chunk, leaf, threshold: self.threshold.max(1), ahead: self.ahead.max(1) }
+    }
+}
+
 /// How the machine works.
 #[derive(Debug, Clone)]
 pub struct TransferOptions {
@@ -42,6 +70,8 @@ pub struct TransferOptions {
     pub rtt: Option<Duration>,
     /// Items up to this many bytes are pipelined, larger ones run one at a time; default 16 MiB.
     pub small_limit: u64,
+    /// Whether and how large files are moved in parts; default `None`: whole.
+    pub chunking: Option<Chunking>,
     /// Items held above which [`super::TransferMachine::wants_more`] says no; default 4096.
     pub queue_limit: usize,
     /// When failed attempts are repeated.
@@ -77,6 +107,7 @@ impl Default for TransferOptions {
             pipeline: Setting::Auto,
             rtt: None,
             small_limit: 16 << 20,
+            chunking: None,
             queue_limit: 4096,
             retry: RetryPolicy::default(),
             stall: StallPolicy::default(),

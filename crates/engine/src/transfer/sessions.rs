@@ -2,10 +2,11 @@
 
 use std::time::{Duration, Instant};
 
-use super::{Command, Slot, SlotData, SlotState, TransferMachine};
+use super::entry::Place;
+use super::{Attempt, Command, Slot, SlotData, SlotState, TransferMachine};
 use crate::events::Event;
 use crate::fault::{Fault, FaultCode, Retry, Side};
-use crate::plan::ItemId;
+use crate::ranges::RangeSet;
 use crate::retry::Decision;
 
 impl TransferMachine {
@@ -65,19 +66,46 @@ impl TransferMachine {
     }
 
     /// Charges the item at work with the loss, unless one was `charged` already; the others go back unharmed.
-    fn reassign(&mut self, now: Instant, lost: Vec<ItemId>, charged: bool, fault: Fault) {
-        let at_work = |id: &ItemId| self.entries.get(id).is_some_and(|entry| entry.at_work);
+    fn reassign(&mut self, now: Instant, mut lost: Vec<Attempt>, charged: bool, fault: Fault) {
+        lost.retain(|attempt| self.orphans.remove(attempt).is_none());
+        let at_work = |attempt: &Attempt| {
+            let run = self.entries.get(&attempt.item).and_then(|entry| entry.runs.get(&attempt.number));
+            run.is_some_and(|run| run.at_work)
+        };
         // Without any at work, the first is the suspect: it may be what kills the session.
         let first = lost.first().copied().filter(|_| !charged);
         let suspect = lost.iter().copied().find(at_work).or(first);
-        for id in lost.iter().rev().copied().filter(|id| Some(*id) != suspect) {
-            let kept = self.entries.get(&id).map_or(0, |entry| entry.received.len());
+        for attempt in lost.iter().rev().copied().filter(|attempt| Some(*attempt) != suspect) {
+            self.hand_back(attempt);
+        }
+        if let Some(attempt) = suspect {
+            let Some(entry) = self.entries.get_mut(&attempt.item) else {
+                return;
+            };
+            if entry.place == Place::Parts {
+                self.chunk_failed(now, attempt, fault, &RangeSet::new());
+            } else {
+                entry.runs.clear();
+                self.attempt_failed(now, attempt.item, fault);
+            }
+        }
+    }
+
+    /// An attempt goes to another session.
+    fn hand_back(&mut self, attempt: Attempt) {
+        let id = attempt.item;
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        if entry.place == Place::Parts {
+            return self.put_back_chunk(attempt);
+        }
+        entry.runs.clear();
+        if entry.chunked.is_none() {
+            let kept = entry.received.len();
             self.progress.attempt_failed(id, kept);
-            self.enqueue(id, true);
         }
-        if let Some(id) = suspect {
-            self.attempt_failed(now, id, fault);
-        }
+        self.enqueue(id, true);
     }
 
     fn give_up_if_all_dead(&mut self, fault: Fault) {
@@ -109,7 +137,11 @@ impl TransferMachine {
             && at <= now
         {
             self.delayed.pop_first();
-            self.enqueue(id, false);
+            match self.entries.get(&id).map(|entry| entry.place) {
+                Some(Place::Parts) => self.release_parts(now, id),
+                Some(Place::Delayed) => self.enqueue(id, false),
+                _ => {}
+            }
         }
     }
 
@@ -125,6 +157,7 @@ impl TransferMachine {
             data.state = SlotState::Closed;
             data.take_pipeline();
         }
+        self.orphans.retain(|_, other| *other != slot);
         self.count_sessions();
         self.commands.push_back(Command::CloseSession { slot, fault });
     }
@@ -132,7 +165,7 @@ impl TransferMachine {
     /// Opens as many sessions as there is work for.
     pub(super) fn open_sessions(&mut self, now: Instant) {
         let running: usize = self.slots.iter().map(|slot| slot.pipeline.len()).sum();
-        let wanted = (self.queue.len() + running).min(self.slots.len());
+        let wanted = (self.queue.len() + self.chunk_sessions() + running).min(self.slots.len());
         let mut open = self.slots.iter().filter(|slot| slot.is_open()).count();
         for index in 0..self.slots.len() {
             if open >= wanted {
@@ -149,7 +182,10 @@ impl TransferMachine {
     pub(super) fn close_all(&mut self) {
         for index in 0..self.slots.len() {
             if self.slots[index].is_open() {
-                self.close(Slot(index as u32), None);
+                // What still runs is of files that have failed.
+                let busy = !self.slots[index].pipeline.is_empty();
+                let fault = busy.then(|| Fault::new(FaultCode::Cancelled, "transfer"));
+                self.close(Slot(index as u32), fault);
             }
         }
     }

@@ -8,8 +8,9 @@ use proptest::prelude::*;
 use super::tests::item;
 use super::*;
 use crate::fault::FaultCode;
-use crate::plan::Action;
+use crate::plan::{Action, DirectoryId};
 use crate::progress::Verification;
+use crate::ranges::RangeSet;
 use crate::tune::Setting;
 
 /// How bad the world is, each in percent.

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
+use super::messages::Attempt;
 use super::options::StallPolicy;
-use crate::plan::ItemId;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotState {
@@ -20,15 +20,28 @@ pub(super) enum SlotState {
     Dead,
 }
 
+/// How much of a session something takes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Load {
+    /// No data.
+    Control,
+    /// A small file among others.
+    Small,
+    /// A large file, alone.
+    Whole,
+    /// A part of a large file, among others.
+    Chunk,
+}
+
 #[derive(Debug)]
 pub(super) struct SlotData {
     pub(super) state: SlotState,
     /// What it was given and has not ended, in order.
-    pub(super) pipeline: VecDeque<ItemId>,
-    /// Whether it runs a large item.
-    pub(super) large: bool,
+    pub(super) pipeline: VecDeque<(Attempt, Load)>,
     /// Whether the last that was heard of it is an item's failure: losing it then is the same event.
     pub(super) charged: bool,
+    /// Which of all starts was its last.
+    pub(super) last_given: u64,
     /// Losses in a row without a sign of use.
     pub(super) failures: u32,
     watch: Watch,
@@ -40,8 +53,8 @@ struct Watch {
     window_start: Instant,
     window_bytes: u64,
     last_sign: Instant,
-    /// The item that moves data, and how many bytes it has still to move.
-    moving: Option<(ItemId, u64)>,
+    /// What moves data, and how many bytes it has still to move.
+    moving: Option<(Attempt, u64)>,
 }
 
 impl SlotData {
@@ -49,8 +62,8 @@ impl SlotData {
         Self {
             state: SlotState::Closed,
             pipeline: VecDeque::new(),
-            large: false,
             charged: false,
+            last_given: 0,
             failures: 0,
             watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None },
         }
@@ -64,6 +77,22 @@ impl SlotData {
         matches!(self.state, SlotState::Ready | SlotState::Opening { .. })
     }
 
+    /// How many of `load` it was given.
+    pub(super) fn count(&self, load: Load) -> usize {
+        self.pipeline.iter().filter(|(_, other)| *other == load).count()
+    }
+
+    /// Whether it moves large files or parts of them.
+    pub(super) fn is_large(&self) -> bool {
+        self.pipeline.iter().any(|(_, load)| matches!(load, Load::Whole | Load::Chunk))
+    }
+
+    /// Whether it could take a chunk, with at most `ahead` in the air.
+    pub(super) fn takes_chunk(&self, ahead: usize) -> bool {
+        let others = self.count(Load::Whole) + self.count(Load::Small);
+        self.is_ready() && others == 0 && self.count(Load::Chunk) < ahead
+    }
+
     /// A sign of life that ends every window: something began, ended or changed its phase.
     pub(super) fn sign(&mut self, now: Instant) {
         self.watch.window_start = now;
@@ -71,31 +100,37 @@ impl SlotData {
         self.watch.last_sign = now;
     }
 
-    /// `item` moves data from now on, `left` bytes are still to come.
-    pub(super) fn set_moving(&mut self, item: ItemId, left: u64) {
-        self.watch.moving = Some((item, left));
+    /// `attempt` moves data from now on, `left` bytes are still to come.
+    pub(super) fn set_moving(&mut self, attempt: Attempt, left: u64) {
+        self.watch.moving = Some((attempt, left));
     }
 
-    /// `item` moves data no more.
-    pub(super) fn clear_moving(&mut self, item: ItemId) {
-        self.watch.moving = self.watch.moving.filter(|(moving, _)| *moving != item);
+    /// `attempt` moves data no more.
+    pub(super) fn clear_moving(&mut self, attempt: Attempt) {
+        self.watch.moving = self.watch.moving.filter(|(moving, _)| *moving != attempt);
+    }
+
+    /// An attempt is over.
+    pub(super) fn leave(&mut self, now: Instant, attempt: Attempt) {
+        self.pipeline.retain(|(other, _)| *other != attempt);
+        self.clear_moving(attempt);
+        self.sign(now);
     }
 
     /// What ran on a session that is over.
-    pub(super) fn take_pipeline(&mut self) -> Vec<ItemId> {
-        self.large = false;
+    pub(super) fn take_pipeline(&mut self) -> Vec<Attempt> {
         self.watch.moving = None;
-        std::mem::take(&mut self.pipeline).into()
+        self.pipeline.drain(..).map(|(attempt, _)| attempt).collect()
     }
 
     fn left(&self) -> u64 {
         self.watch.moving.map_or(0, |(_, left)| left)
     }
 
-    pub(super) fn moved(&mut self, now: Instant, item: ItemId, bytes: u64) {
+    pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) {
         self.watch.window_bytes = self.watch.window_bytes.saturating_add(bytes);
         if let Some((moving, left)) = &mut self.watch.moving
-            && *moving == item
+            && *moving == attempt
         {
             *left = left.saturating_sub(bytes);
         }

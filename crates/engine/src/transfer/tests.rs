@@ -2,8 +2,9 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::fault::{FaultCode, Retry, Side};
-use crate::plan::{Action, Attributes, RootId, SkipReason};
+use crate::plan::{Action, Attributes, DirectoryId, Item, RootId, SkipReason};
 use crate::progress::Verification;
+use crate::ranges::RangeSet;
 use crate::summary::exit;
 use crate::tune::Setting;
 
@@ -22,17 +23,17 @@ pub(super) fn item(id: u64, size: u64) -> Item {
 }
 
 /// A machine and its clock; sessions open at once unless told otherwise.
-struct Bench {
-    machine: TransferMachine,
-    now: Instant,
-    jobs: Vec<(Slot, Job)>,
-    events: Vec<Event>,
-    closed: Vec<(Slot, Option<Fault>)>,
-    opens: Vec<Slot>,
+pub(super) struct Bench {
+    pub(super) machine: TransferMachine,
+    pub(super) now: Instant,
+    pub(super) jobs: Vec<(Slot, Job)>,
+    pub(super) events: Vec<Event>,
+    pub(super) closed: Vec<(Slot, Option<Fault>)>,
+    pub(super) opens: Vec<Slot>,
 }
 
 impl Bench {
-    fn new(options: TransferOptions) -> Self {
+    pub(super) fn new(options: TransferOptions) -> Self {
         let now = Instant::now();
         Self {
             machine: TransferMachine::new(options, now),
@@ -44,7 +45,7 @@ impl Bench {
         }
     }
 
-    fn put(&mut self, input: Input) {
+    pub(super) fn put(&mut self, input: Input) {
         self.machine.handle(self.now, input);
         while let Some(command) = self.machine.poll_command() {
             match command {
@@ -56,44 +57,44 @@ impl Bench {
         }
     }
 
-    fn copy(&mut self, id: u64, size: u64) {
+    pub(super) fn copy(&mut self, id: u64, size: u64) {
         self.put(Input::Planned(Action::Copy { item: item(id, size) }));
     }
 
-    fn open_all(&mut self) {
+    pub(super) fn open_all(&mut self) {
         for slot in std::mem::take(&mut self.opens) {
             self.put(Input::SessionReady { slot });
         }
     }
 
-    fn tick_to_timeout(&mut self) {
+    pub(super) fn tick_to_timeout(&mut self) {
         self.now = self.machine.poll_timeout().expect("something is awaited");
         self.put(Input::Tick);
     }
 
-    fn job(&self, item: u64) -> (Slot, &Job) {
+    pub(super) fn job(&self, item: u64) -> (Slot, &Job) {
         let found = self.jobs.iter().rev().find(|(_, job)| job.item.id == ItemId(item));
         let (slot, job) = found.expect("the item was started");
         (*slot, job)
     }
 
-    fn done(&mut self, item: u64) {
+    pub(super) fn done(&mut self, item: u64) {
         let attempt = self.job(item).1.attempt;
         let bytes = self.job(item).1.item.size.unwrap_or(0) - self.job(item).1.received.len();
         self.put(Input::ItemDone { attempt, bytes, verified: Verification::NotAsked });
     }
 
-    fn fail(&mut self, item: u64, code: FaultCode, received: RangeSet) {
+    pub(super) fn fail(&mut self, item: u64, code: FaultCode, received: RangeSet) {
         let attempt = self.job(item).1.attempt;
         let fault = Fault::new(code, "test").side(Side::Source);
         self.put(Input::ItemFailed { attempt, fault, received });
     }
 
-    fn started(&self) -> Vec<u64> {
+    pub(super) fn started(&self) -> Vec<u64> {
         self.jobs.iter().map(|(_, job)| job.item.id.0).collect()
     }
 
-    fn summary(&self) -> Summary {
+    pub(super) fn summary(&self) -> Summary {
         self.machine.summary(self.now)
     }
 }

@@ -1,0 +1,357 @@
+//! Files in chunks: opened once, moved in parts by any sessions, proven leaf by leaf, committed once.
+
+use std::ops::Range;
+use std::time::Instant;
+
+use super::chunked::ChunkedFile;
+use super::entry::Place;
+use super::options::Chunking;
+use super::{Attempt, Slot, TransferMachine, Work};
+use crate::events::Event;
+use crate::fault::{Fault, FaultCode, Retry, Side};
+use crate::plan::{Item, ItemId};
+use crate::progress::Verification;
+use crate::ranges::RangeSet;
+use crate::retry::Decision;
+
+impl TransferMachine {
+    /// How a file begins: whole, or with its opening for chunks.
+    pub(super) fn first_work(&self, item: &Item, only_whole: bool) -> Work {
+        match (self.options.chunking, item.size) {
+            (Some(chunking), Some(size)) if !only_whole && item.range.is_none() && size >= chunking.threshold => {
+                Work::Open { leaf: chunking.leaf }
+            }
+            _ => Work::Copy,
+        }
+    }
+
+    /// Lets as many files be opened as the sessions will want parts of.
+    pub(super) fn open_files(&mut self) {
+        if let Some(chunking) = self.options.chunking {
+            let sessions = self.slots.len();
+            let runway = chunking.chunk.saturating_mul(sessions as u64).saturating_mul(u64::from(chunking.ahead));
+            self.queue.open_files(sessions, runway);
+        }
+    }
+
+    /// How many sessions files in chunks could use.
+    pub(super) fn chunk_sessions(&self) -> usize {
+        let leaf = self.options.chunking.map_or(u64::MAX, |chunking| chunking.leaf);
+        let most = self.slots.len() as u64;
+        self.queue.chunk_bytes().div_ceil(leaf).min(most) as usize
+    }
+
+    /// Bytes of the next part: a chunk, until fewer chunks are left than sessions; then each session's share, one leaf at least.
+    pub(super) fn chunk_length(&self) -> u64 {
+        let Chunking { chunk, leaf, .. } = self.options.chunking.unwrap_or_default();
+        let sessions = self.slots.iter().filter(|slot| slot.is_open()).count().max(1) as u64;
+        self.queue.bulk().div_ceil(sessions).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+    }
+
+    /// Tells the queue what waits of a file, and progress what it is busy with.
+    pub(super) fn parts_changed(&mut self, id: ItemId) {
+        if let Some(entry) = self.entries.get(&id)
+            && let Some(file) = &entry.chunked
+            && entry.place == Place::Parts
+        {
+            self.queue.set_parts(id, entry.runs.len(), file.waiting());
+            self.progress.state(id, entry.parts_state());
+            self.progress.set_credit(id, entry.credit());
+        }
+    }
+
+    // --- inputs ------------------------------------------------------------------------------
+
+    pub(super) fn opened(&mut self, now: Instant, attempt: Attempt, verified: &RangeSet) {
+        let Some((entry, slot)) = self.current(attempt) else {
+            return;
+        };
+        let Work::Open { leaf } = entry.work else {
+            return self.misused(now, attempt);
+        };
+        entry.runs.clear();
+        entry.place = Place::Parts;
+        let mut file = ChunkedFile::new(entry.item.size.unwrap_or(0), leaf, verified);
+        let resumed = file.verified.len();
+        // Opened once more in this run: what is there, it brought itself.
+        let is_new = match entry.chunked.take() {
+            Some(old) => {
+                file.inherit(*old);
+                false
+            }
+            None => true,
+        };
+        entry.chunked = Some(Box::new(file));
+        let (item, tries) = (entry.item.clone(), entry.tries);
+        self.leave_well(now, slot, attempt);
+        if is_new {
+            self.progress.resumed(item.id, resumed);
+        }
+        self.queue.forget(item.id);
+        self.parts_changed(item.id);
+        self.report(Event::Started {
+            item: item.id,
+            source: item.source,
+            destination: item.destination,
+            size: item.size,
+            slot,
+            attempt: tries,
+            resumed,
+        });
+        self.commit_if_proven(item.id);
+    }
+
+    /// Chunks are refused: the file is copied whole.
+    pub(super) fn whole(&mut self, now: Instant, attempt: Attempt) {
+        let Some((entry, slot)) = self.current(attempt) else {
+            return;
+        };
+        if !matches!(entry.work, Work::Open { .. }) {
+            return self.misused(now, attempt);
+        }
+        entry.runs.clear();
+        entry.only_whole = true;
+        entry.work = Work::Copy;
+        // The question was no attempt.
+        entry.tries -= 1;
+        self.queue.forget(attempt.item);
+        self.leave_well(now, slot, attempt);
+        self.enqueue(attempt.item, true);
+    }
+
+    pub(super) fn chunk_done(&mut self, now: Instant, attempt: Attempt, report: ChunkReport) {
+        let Some((_, slot)) = self.current(attempt) else {
+            return;
+        };
+        self.chunk_moved(now, attempt, report.bytes);
+        let Some(part) = self.take_run(attempt) else {
+            return self.misused(now, attempt);
+        };
+        self.leave_well(now, slot, attempt);
+        let Some(entry) = self.entries.get_mut(&attempt.item) else {
+            return;
+        };
+        let Some(file) = entry.chunked.as_deref_mut() else {
+            return;
+        };
+        let known = file.verified.len();
+        let rest = file.settle(part.clone(), &report.verified, &report.wrong);
+        if file.verified.len() > known {
+            entry.failures = 0;
+            file.add_proof(report.verification);
+        }
+        self.leaves_wrong(attempt.item, part, &report.wrong);
+        if !rest.is_empty() {
+            let fault = Fault::new(FaultCode::ConnectionLost, "move chunk").side(Side::Network);
+            let fault = fault.detail(format!("bytes {rest} have neither arrived nor failed"));
+            self.part_failed(now, attempt, &rest, fault);
+        }
+        self.parts_changed(attempt.item);
+        self.commit_if_proven(attempt.item);
+    }
+
+    /// A chunk failed, and its session lives on.
+    pub(super) fn chunk_failed(&mut self, now: Instant, attempt: Attempt, fault: Fault, received: &RangeSet) {
+        let Some(part) = self.take_run(attempt) else {
+            return;
+        };
+        let Some(entry) = self.entries.get_mut(&attempt.item) else {
+            return;
+        };
+        let Some(file) = entry.chunked.as_deref_mut() else {
+            return;
+        };
+        let known = file.verified.len();
+        let rest = file.settle(part.clone(), received, &RangeSet::new());
+        if file.verified.len() > known {
+            entry.failures = 0;
+        }
+        if fault.code == FaultCode::ChecksumMismatch {
+            // Nobody says which: all of them are suspected.
+            self.leaves_wrong(attempt.item, part, &rest);
+        } else {
+            self.part_failed(now, attempt, &rest, fault);
+        }
+        self.parts_changed(attempt.item);
+        self.commit_if_proven(attempt.item);
+    }
+
+    /// Puts back what a session had that is over and was not to blame.
+    pub(super) fn put_back_chunk(&mut self, attempt: Attempt) {
+        if let Some(part) = self.take_run(attempt)
+            && let Some(file) = self.entries.get_mut(&attempt.item).and_then(|entry| entry.chunked.as_deref_mut())
+        {
+            file.put_back(&RangeSet::from(part));
+            self.parts_changed(attempt.item);
+        }
+    }
+
+    /// What was put off may go now.
+    pub(super) fn release_parts(&mut self, now: Instant, id: ItemId) {
+        if let Some(file) = self.entries.get_mut(&id).and_then(|entry| entry.chunked.as_deref_mut()) {
+            file.release(now);
+            self.parts_changed(id);
+        }
+    }
+
+    /// A chunk's attempt has moved `moved` bytes so far; returns how many are new.
+    pub(super) fn chunk_moved(&mut self, now: Instant, attempt: Attempt, moved: u64) -> u64 {
+        let Some((entry, _)) = self.current(attempt) else {
+            return 0;
+        };
+        let Some(run) = entry.runs.get_mut(&attempt.number) else {
+            return 0;
+        };
+        let new = moved.saturating_sub(run.moved);
+        run.moved += new;
+        let credit = entry.credit();
+        self.progress.chunk_moved(now, attempt.item, new, credit);
+        new
+    }
+
+    /// Ends the parts of a file: what still runs is let run out and not listened to.
+    pub(super) fn drop_parts(&mut self, id: ItemId) {
+        self.queue.forget(id);
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        for at in entry.chunked.iter().flat_map(|file| file.waits()) {
+            self.delayed.remove(&(at, id));
+        }
+        for (number, run) in std::mem::take(&mut entry.runs) {
+            let attempt = Attempt { item: id, number };
+            let runs_on = |slot: &super::SlotData| slot.pipeline.iter().any(|(other, _)| *other == attempt);
+            if self.slots.get(run.slot.0 as usize).is_some_and(runs_on) {
+                self.orphans.insert(attempt, run.slot);
+            }
+        }
+    }
+
+    // --- what follows from them --------------------------------------------------------------
+
+    /// Takes a chunk's run out and returns its part; `None` when it is not a chunk.
+    fn take_run(&mut self, attempt: Attempt) -> Option<Range<u64>> {
+        let entry = self.entries.get_mut(&attempt.item)?;
+        if entry.place != Place::Parts {
+            return None;
+        }
+        entry.runs.remove(&attempt.number).map(|run| run.part)
+    }
+
+    /// Leaves that were compared and differ go again, each by itself, until one was wrong too often.
+    fn leaves_wrong(&mut self, id: ItemId, part: Range<u64>, wrong: &RangeSet) {
+        let limit = self.options.retry.integrity_attempts.max(1);
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let Some(file) = entry.chunked.as_deref_mut() else {
+            return;
+        };
+        let mut hopeless = None;
+        let leaves = file.wrong_leaves(part, wrong);
+        for leaf in &leaves {
+            let times = file.leaf_wrong(leaf.clone());
+            let (source, start, end) = (entry.item.source.clone(), leaf.start, leaf.end);
+            self.commands.push_back(super::Command::Report(Event::LeafWrong { item: id, source, start, end, times }));
+            if times >= limit && hopeless.is_none() {
+                hopeless = Some((leaf.clone(), times));
+            }
+        }
+        if leaves.is_empty() {
+            return;
+        }
+        self.progress.fault();
+        if let Some((leaf, times)) = hopeless {
+            let mut fault = Fault::new(FaultCode::ChecksumMismatch, "verify").side(Side::Destination);
+            fault = fault.on_path(&entry.item.destination).retry(Retry::Exhausted);
+            fault = fault.detail(format!("bytes {}-{} differed from the source {times} times", leaf.start, leaf.end));
+            self.endings.push_back(super::Ending::Fail(id, fault));
+        } else {
+            self.progress.leaves_again(leaves.len() as u64);
+        }
+    }
+
+    /// The bytes `rest` of a chunk have failed: they go again after a while, or the file ends.
+    pub(super) fn part_failed(&mut self, now: Instant, attempt: Attempt, rest: &RangeSet, fault: Fault) {
+        let id = attempt.item;
+        if fault.code == FaultCode::SourceChanged {
+            return self.start_over(now, id, fault);
+        }
+        self.progress.fault();
+        if rest.is_empty() {
+            return;
+        }
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let Some(file) = entry.chunked.as_deref_mut() else {
+            return;
+        };
+        if file.charge(attempt.number, entry.number) {
+            entry.failures += 1;
+        }
+        let seed = self.options.seed ^ id.0.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(attempt.number);
+        match self.options.retry.decide(fault, entry.failures, seed) {
+            Decision::GiveUp(fault) => self.endings.push_back(super::Ending::Fail(id, fault)),
+            Decision::Again { after, fault } => {
+                file.put_off(rest, now + after);
+                entry.tries += 1;
+                let (source, attempt, kept) = (entry.item.source.clone(), entry.tries - 1, file.verified.len());
+                let retry_in = after.as_secs_f64();
+                self.delayed.insert((now + after, id));
+                self.progress.retry();
+                self.report(Event::Retry { item: id, source, fault, attempt, retry_in, kept });
+            }
+        }
+    }
+
+    /// The source is another one: nothing that was proven counts.
+    fn start_over(&mut self, now: Instant, id: ItemId, fault: Fault) {
+        self.drop_parts(id);
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        entry.chunked = None;
+        entry.work = Work::Open { leaf: self.options.chunking.unwrap_or_default().leaf };
+        self.progress.resumed(id, 0);
+        self.attempt_failed(now, id, fault);
+    }
+
+    fn commit_if_proven(&mut self, id: ItemId) {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let proven = entry.chunked.as_ref().is_some_and(|file| file.is_proven());
+        if proven && entry.place == Place::Parts {
+            entry.work = Work::Commit;
+            entry.failures = 0;
+            self.queue.forget(id);
+            self.enqueue(id, true);
+            self.progress.state(id, crate::progress::ItemState::Verifying);
+        }
+    }
+
+    /// A report that does not belong to the work it is about.
+    pub(super) fn misused(&mut self, now: Instant, attempt: Attempt) {
+        let fault = Fault::new(FaultCode::Internal, "transfer").side(Side::Us).detail("an answer to another question");
+        self.failed(now, attempt, fault, &RangeSet::new());
+    }
+
+    /// An attempt ends well as far as its session goes.
+    pub(super) fn leave_well(&mut self, now: Instant, slot: Slot, attempt: Attempt) {
+        if let Some(data) = self.slot(slot) {
+            data.leave(now, attempt);
+            data.failures = 0;
+            data.charged = false;
+        }
+    }
+}
+
+/// What a chunk's last report says.
+#[derive(Debug)]
+pub(super) struct ChunkReport {
+    pub(super) bytes: u64,
+    pub(super) verified: RangeSet,
+    pub(super) wrong: RangeSet,
+    pub(super) verification: Verification,
+}

@@ -1,0 +1,444 @@
+//! Files in chunks, one promise after the other.
+
+use std::time::Duration;
+
+use super::tests::{Bench, item};
+use super::*;
+use crate::fault::{FaultCode, Retry, Side};
+use crate::plan::{Action, ItemId};
+use crate::progress::{ItemState, Verification};
+use crate::ranges::RangeSet;
+use crate::summary::exit;
+use crate::tune::Setting;
+
+const LEAF: u64 = 16;
+const CHUNK: u64 = 8 * LEAF;
+
+fn options(concurrency: u32) -> TransferOptions {
+    let chunking = Chunking { chunk: CHUNK, leaf: LEAF, threshold: 2 * CHUNK, ahead: 2 };
+    TransferOptions {
+        concurrency,
+        pipeline: Setting::Fixed(4),
+        small_limit: CHUNK,
+        chunking: Some(chunking),
+        ..TransferOptions::default()
+    }
+}
+
+fn md5() -> Verification {
+    Verification::Verified { algorithm: "md5".into() }
+}
+
+/// A bench with one file of `size` bytes whose opening found `verified`.
+fn opened(concurrency: u32, size: u64, verified: RangeSet) -> Bench {
+    let mut bench = Bench::new(options(concurrency));
+    bench.copy(0, size);
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
+    bench.jobs.clear();
+    bench.put(Input::ItemOpened { attempt, verified });
+    bench
+}
+
+/// Takes the jobs that are chunks, in the order of their starts.
+fn chunks(bench: &mut Bench) -> Vec<(Slot, Attempt, std::ops::Range<u64>)> {
+    let jobs = std::mem::take(&mut bench.jobs);
+    let chunk = |(slot, job): (Slot, Job)| match job.work {
+        Work::Chunk { part } => Some((slot, job.attempt, part)),
+        _ => None,
+    };
+    jobs.into_iter().filter_map(chunk).collect()
+}
+
+fn prove(bench: &mut Bench, attempt: Attempt, part: &std::ops::Range<u64>) {
+    let (bytes, verified, wrong) = (part.end - part.start, RangeSet::from(part.clone()), RangeSet::new());
+    bench.put(Input::ChunkDone { attempt, bytes, verified, wrong, verification: md5() });
+}
+
+fn wrong(bench: &mut Bench, attempt: Attempt, part: &std::ops::Range<u64>, wrong: RangeSet) {
+    let verified = wrong.missing(part.clone());
+    let bytes = part.end - part.start;
+    bench.put(Input::ChunkDone { attempt, bytes, verified, wrong, verification: md5() });
+}
+
+/// Proves every chunk until the file is to be committed; returns how often each leaf was moved.
+fn prove_all(bench: &mut Bench, size: u64) -> Vec<u32> {
+    let mut moved = vec![0; size.div_ceil(LEAF) as usize];
+    loop {
+        let taken = chunks(bench);
+        if taken.is_empty() {
+            return moved;
+        }
+        for (_, attempt, part) in taken {
+            part.clone().step_by(LEAF as usize).for_each(|at| moved[(at / LEAF) as usize] += 1);
+            let commit = |bench: &Bench| bench.jobs.iter().any(|(_, job)| job.work == Work::Commit);
+            prove(bench, attempt, &part);
+            if commit(bench) {
+                return moved;
+            }
+        }
+    }
+}
+
+fn leaves_wrong(bench: &Bench) -> Vec<(u64, u64, u32)> {
+    let wrong = |event: &Event| match event {
+        Event::LeafWrong { start, end, times, .. } => Some((*start, *end, *times)),
+        _ => None,
+    };
+    bench.events.iter().filter_map(wrong).collect()
+}
+
+#[test]
+fn a_large_file_is_opened_moved_by_every_session_and_committed_once() {
+    let size = 40 * LEAF + 5;
+    let mut bench = opened(3, size, RangeSet::new());
+    assert!(bench.opens.is_empty(), "every session was opened while the file was");
+    let first: Vec<_> = bench.jobs.iter().map(|(slot, _)| slot.0).collect();
+    assert_eq!(first, [0, 1, 2, 0, 1, 2], "one chunk each, then one more ahead");
+    assert_eq!(prove_all(&mut bench, size), vec![1; 41]);
+    let (_, job) = bench.job(0);
+    assert_eq!((&job.work, job.received.is_empty()), (&Work::Commit, true));
+    let attempt = job.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });
+    assert!(bench.machine.is_finished());
+    let starts = bench.events.iter().filter(|event| matches!(event, Event::Started { .. })).count();
+    let done = bench.events.iter().filter_map(|event| match event {
+        Event::ItemDone { bytes, verification, attempts, .. } => Some((*bytes, verification.clone(), *attempts)),
+        _ => None,
+    });
+    assert_eq!((starts, done.collect::<Vec<_>>()), (1, vec![(size, md5(), 1)]));
+    let summary = bench.summary();
+    assert_eq!((summary.bytes, summary.bytes_wasted, summary.verified, summary.exit_code), (size, 0, 1, exit::OK));
+}
+
+#[test]
+fn smaller_files_ranges_and_unknown_sizes_are_copied_whole() {
+    let mut bench = Bench::new(options(4));
+    bench.copy(0, 2 * CHUNK - 1);
+    let mut part = item(1, 4 * CHUNK);
+    part.range = Some(0..4 * CHUNK);
+    let mut device = item(2, 0);
+    device.size = None;
+    for item in [part, device] {
+        bench.put(Input::Planned(Action::Copy { item }));
+    }
+    bench.open_all();
+    assert!((0..3).all(|id| bench.job(id).1.work == Work::Copy));
+}
+
+#[test]
+fn ends_that_know_no_chunks_get_the_file_whole() {
+    let mut bench = Bench::new(options(2));
+    bench.copy(0, 100 * CHUNK);
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemWhole { attempt });
+    assert_eq!(bench.job(0).1.work, Work::Copy);
+    bench.done(0);
+    assert!(bench.machine.is_finished());
+    assert_eq!(bench.summary().bytes, 100 * CHUNK);
+}
+
+#[test]
+fn what_an_earlier_run_proved_is_skipped_and_counted_as_resumed() {
+    let size = 20 * LEAF;
+    let mut bench = opened(2, size, [3..5 * LEAF, 10 * LEAF..size].into_iter().collect());
+    let resumed = 14 * LEAF;
+    let now = bench.now;
+    let snapshot = bench.machine.progress().snapshot(now);
+    assert_eq!((snapshot.bytes_done, snapshot.bytes_resumed, snapshot.bytes_wasted), (resumed, resumed, 0));
+    assert_eq!(snapshot.active[0].bytes_resumed, resumed);
+    let moved = prove_all(&mut bench, size);
+    assert_eq!(moved, [vec![1], vec![0; 4], vec![1; 5], vec![0; 10]].concat());
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });
+    let summary = bench.summary();
+    assert_eq!((summary.bytes, summary.bytes_resumed, summary.bytes_wasted), (size, resumed, 0));
+}
+
+#[test]
+fn a_file_that_is_proven_already_is_only_committed() {
+    let bench = opened(2, 20 * LEAF, RangeSet::from(0..20 * LEAF));
+    assert_eq!(bench.started(), [0]);
+    assert_eq!(bench.job(0).1.work, Work::Commit);
+}
+
+#[test]
+fn a_wrong_leaf_alone_is_sent_again_and_reported() {
+    let size = 32 * LEAF;
+    let mut bench = opened(1, size, RangeSet::new());
+    let taken = chunks(&mut bench);
+    wrong(&mut bench, taken[0].1, &taken[0].2, RangeSet::from(LEAF..3 * LEAF));
+    assert_eq!(leaves_wrong(&bench), [(LEAF, 2 * LEAF, 1), (2 * LEAF, 3 * LEAF, 1)]);
+    let again = chunks(&mut bench);
+    assert_eq!(again[0].2, LEAF..2 * LEAF);
+    prove(&mut bench, again[0].1, &again[0].2);
+    prove(&mut bench, taken[1].1, &taken[1].2);
+    prove_all(&mut bench, size);
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });
+    let summary = bench.summary();
+    assert_eq!((summary.leaves_resent, summary.bytes_wasted, summary.bytes), (2, 2 * LEAF, size));
+}
+
+#[test]
+fn a_leaf_wrong_three_times_ends_the_file_with_its_place() {
+    let size = 3 * CHUNK;
+    let mut bench = opened(1, size, RangeSet::new());
+    let mut taken = chunks(&mut bench);
+    let (_, attempt, part) = taken.remove(0);
+    wrong(&mut bench, attempt, &part, RangeSet::from(LEAF..2 * LEAF));
+    for _ in 0..2 {
+        let (_, attempt, part) = chunks(&mut bench).remove(0);
+        assert_eq!(part, LEAF..2 * LEAF);
+        wrong(&mut bench, attempt, &part, RangeSet::from(part.clone()));
+    }
+    let fault = &bench.summary().failures[0].fault;
+    assert_eq!(
+        (fault.code, fault.side, fault.retry),
+        (FaultCode::ChecksumMismatch, Some(Side::Destination), Retry::Exhausted)
+    );
+    assert!(fault.detail.contains("16-32"), "{}", fault.detail);
+    assert_eq!(bench.summary().failed, 1);
+    assert!(bench.machine.is_finished(), "the chunk in the air holds nothing up");
+}
+
+#[test]
+fn a_failed_chunk_keeps_its_proven_leaves_and_stops_no_other() {
+    let size = 64 * LEAF;
+    let mut bench = opened(2, size, RangeSet::new());
+    let taken = chunks(&mut bench);
+    let (_, attempt, part) = taken[0].clone();
+    let fault = Fault::new(FaultCode::ConnectionLost, "test");
+    bench.put(Input::ItemFailed { attempt, fault, received: RangeSet::from(0..3 * LEAF + 7) });
+    let others = chunks(&mut bench);
+    assert_eq!(others.len(), 1, "the session goes on with the next part");
+    assert!(others[0].2.start >= part.end, "the failed one waits");
+    bench.now += Duration::from_secs(2);
+    bench.put(Input::Tick);
+    prove(&mut bench, taken[1].1, &taken[1].2);
+    let (_, _, again) = chunks(&mut bench).remove(0);
+    assert_eq!(again, 3 * LEAF..CHUNK);
+    assert!(bench.events.iter().any(|event| matches!(event, Event::Retry { kept, .. } if *kept == 3 * LEAF)));
+}
+
+#[test]
+fn chunks_that_fail_together_are_one_failure() {
+    let mut bench = opened(8, 1000 * LEAF, RangeSet::new());
+    for (_, attempt, _) in chunks(&mut bench) {
+        let fault = Fault::new(FaultCode::TimedOut, "test");
+        bench.put(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+    }
+    assert_eq!(bench.summary().failed, 0);
+}
+
+#[test]
+fn a_part_that_never_gets_through_exhausts_its_files_retries() {
+    let mut bench = opened(1, 2 * CHUNK, RangeSet::new());
+    for _ in 0..100 {
+        for (_, attempt, _) in chunks(&mut bench) {
+            let fault = Fault::new(FaultCode::TimedOut, "test");
+            bench.put(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+        }
+        if bench.machine.is_finished() {
+            break;
+        }
+        bench.tick_to_timeout();
+    }
+    assert_eq!(bench.summary().failures[0].fault.retry, Retry::Exhausted);
+}
+
+#[test]
+fn a_permanent_fault_is_reported_once_and_late_reports_free_their_sessions() {
+    let mut bench = Bench::new(options(2));
+    bench.copy(0, 100 * CHUNK);
+    bench.copy(1, 10);
+    bench.open_all();
+    let open = bench.jobs.iter().find(|(_, job)| job.item.id == ItemId(0)).expect("it is opened").1.attempt;
+    bench.done(1);
+    bench.jobs.clear();
+    bench.put(Input::ItemOpened { attempt: open, verified: RangeSet::new() });
+    let taken = chunks(&mut bench);
+    assert_eq!(taken.len(), 4);
+    for (_, attempt, _) in &taken {
+        let fault = Fault::new(FaultCode::NoSpace, "write").side(Side::Destination);
+        bench.put(Input::ItemFailed { attempt: *attempt, fault, received: RangeSet::new() });
+    }
+    assert_eq!(bench.summary().failed, 1);
+    assert!(bench.machine.orphans.is_empty());
+    bench.copy(2, 10 * CHUNK);
+    bench.put(Input::ListingDone);
+    assert_eq!(bench.job(2).1.work, Work::Open { leaf: LEAF }, "the sessions are free again");
+}
+
+#[test]
+fn a_lost_session_charges_the_chunk_at_work_and_gives_back_the_other_at_once() {
+    let mut bench = opened(2, 100 * CHUNK, RangeSet::new());
+    let taken = chunks(&mut bench);
+    let lost: Vec<_> = taken.iter().filter(|(slot, ..)| slot.0 == 0).cloned().collect();
+    let other = taken.iter().find(|(slot, ..)| slot.0 == 1).expect("both have work").clone();
+    bench.put(Input::ItemStarted { attempt: lost[0].1 });
+    let fault = Fault::new(FaultCode::ConnectionLost, "test");
+    bench.put(Input::SessionLost { slot: Slot(0), fault });
+    prove(&mut bench, other.1, &other.2);
+    assert_eq!(chunks(&mut bench)[0].2, lost[1].2, "what was not at work goes first");
+    let retries = bench.events.iter().filter(|event| matches!(event, Event::Retry { .. })).count();
+    assert_eq!(retries, 1);
+}
+
+#[test]
+fn a_changed_source_starts_over_and_old_reports_count_no_more() {
+    let size = 10 * CHUNK;
+    let mut bench = opened(1, size, RangeSet::from(0..CHUNK));
+    let taken = chunks(&mut bench);
+    let fault = Fault::new(FaultCode::SourceChanged, "read").side(Side::Source);
+    bench.put(Input::ItemFailed { attempt: taken[0].1, fault, received: RangeSet::from(taken[0].2.clone()) });
+    prove(&mut bench, taken[1].1, &taken[1].2);
+    bench.tick_to_timeout();
+    let attempt = bench.job(0).1.attempt;
+    assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
+    let now = bench.now;
+    assert_eq!(bench.machine.progress().snapshot(now).bytes_done, 0);
+    bench.jobs.clear();
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    assert_eq!(prove_all(&mut bench, size), vec![1; 80]);
+}
+
+#[test]
+fn at_the_tail_parts_get_shorter_so_that_every_session_has_one() {
+    let size = 2 * CHUNK;
+    let mut bench = opened(4, size, RangeSet::new());
+    let taken = chunks(&mut bench);
+    let lengths: Vec<_> = taken.iter().map(|(_, _, part)| (part.end - part.start) / LEAF).collect();
+    assert_eq!(lengths, [4, 3, 3, 2, 1, 1, 1, 1]);
+}
+
+#[test]
+fn sessions_are_spread_over_the_files_that_are_open() {
+    let mut bench = Bench::new(options(4));
+    (0..2).for_each(|id| bench.copy(id, 100 * CHUNK));
+    bench.open_all();
+    let opens: Vec<_> = bench.jobs.iter().map(|(_, job)| job.attempt).collect();
+    assert_eq!(opens.len(), 2);
+    bench.jobs.clear();
+    for attempt in opens {
+        bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    }
+    let taken = chunks(&mut bench);
+    let of = |id| taken.iter().filter(|(_, attempt, _)| attempt.item == ItemId(id)).count();
+    assert_eq!(of(0) + of(1), 8);
+    for (_, attempt, part) in taken {
+        prove(&mut bench, attempt, &part);
+    }
+    let taken = chunks(&mut bench);
+    let of = |id| taken.iter().filter(|(_, attempt, _)| attempt.item == ItemId(id)).count();
+    assert_eq!((of(0), of(1)), (4, 4));
+}
+
+#[test]
+fn a_tebibyte_is_never_more_than_what_is_in_the_air() {
+    let mut bench = Bench::new(TransferOptions { chunking: Some(Chunking::default()), ..options(8) });
+    bench.copy(0, 1 << 40);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    assert_eq!(bench.started().len(), 1 + 16);
+    assert_eq!(bench.machine.entries.len(), 1);
+}
+
+#[test]
+fn a_commit_that_found_its_file_gone_opens_it_again() {
+    let mut bench = opened(1, 2 * CHUNK, RangeSet::from(0..2 * CHUNK));
+    bench.fail(0, FaultCode::NotFound, RangeSet::new());
+    bench.tick_to_timeout();
+    assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
+}
+
+#[test]
+fn a_commit_that_was_cut_off_is_asked_for_again() {
+    let mut bench = opened(1, 2 * CHUNK, RangeSet::from(0..2 * CHUNK));
+    let fault = Fault::new(FaultCode::ConnectionLost, "test");
+    bench.put(Input::SessionLost { slot: Slot(0), fault });
+    bench.jobs.clear();
+    while bench.jobs.is_empty() {
+        bench.tick_to_timeout();
+        bench.open_all();
+    }
+    assert_eq!(bench.job(0).1.work, Work::Commit);
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 0, verified: md5() });
+    assert_eq!(bench.summary().verified, 1);
+}
+
+#[test]
+fn progress_sums_the_chunks_and_says_when_all_are_read_back() {
+    let mut bench = opened(2, 10 * CHUNK, RangeSet::new());
+    let taken = chunks(&mut bench);
+    for (_, attempt, _) in &taken {
+        bench.put(Input::ItemProgress { attempt: *attempt, moved: 10, durable: Some(RangeSet::from(0..10 * CHUNK)) });
+    }
+    let now = bench.now;
+    let active = |bench: &Bench| bench.machine.progress().snapshot(now).active.remove(0);
+    assert_eq!((active(&bench).bytes_done, active(&bench).state), (40, ItemState::Moving));
+    for (_, attempt, _) in &taken {
+        bench.put(Input::ItemPhase { attempt: *attempt, phase: Phase::Verifying });
+    }
+    assert_eq!(active(&bench).state, ItemState::Verifying);
+}
+
+#[test]
+fn a_chunk_that_moves_nothing_is_a_stall_and_one_that_is_read_back_is_not() {
+    let mut bench = opened(1, 10 * CHUNK, RangeSet::new());
+    let taken = chunks(&mut bench);
+    bench.put(Input::ItemPhase { attempt: taken[0].1, phase: Phase::Verifying });
+    bench.now += Duration::from_secs(500);
+    bench.put(Input::Tick);
+    assert!(bench.closed.is_empty());
+    bench.put(Input::ItemStarted { attempt: taken[1].1 });
+    bench.now += Duration::from_secs(61);
+    bench.put(Input::Tick);
+    assert_eq!(bench.closed.len(), 1);
+}
+
+#[test]
+fn whole_large_files_and_files_in_chunks_both_get_sessions() {
+    let mut bench = Bench::new(options(3));
+    bench.copy(0, 1000 * CHUNK);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    bench.open_all();
+    let mut taken = chunks(&mut bench);
+    bench.copy(1, CHUNK + 1);
+    for _ in 0..6 {
+        let (_, attempt, part) = taken.remove(0);
+        prove(&mut bench, attempt, &part);
+        let more = bench.jobs.iter().any(|(_, job)| job.item.id == ItemId(1));
+        if more {
+            return;
+        }
+        taken.extend(chunks(&mut bench));
+    }
+    panic!("the whole file waits for ever");
+}
+
+#[test]
+fn small_files_that_come_later_get_a_session_and_only_one_runs_dry() {
+    let mut bench = opened(3, 1000 * CHUNK, RangeSet::new());
+    let mut taken = chunks(&mut bench);
+    bench.put(Input::Planned(Action::Copy { item: item(5, 1) }));
+    for _ in 0..4 {
+        let (_, attempt, part) = taken.remove(0);
+        prove(&mut bench, attempt, &part);
+        if bench.jobs.iter().any(|(_, job)| job.item.id == ItemId(5)) {
+            let large = bench.machine.large_slots();
+            assert_eq!(large, 2);
+            return;
+        }
+        taken.extend(chunks(&mut bench));
+    }
+    panic!("the small file waits for ever");
+}

@@ -1,0 +1,118 @@
+//! One item until it ends, and the attempts at it that run.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::time::Instant;
+
+use super::chunked::ChunkedFile;
+use super::{Attempt, Phase, Slot, Work};
+use crate::plan::{DirectoryId, Item};
+use crate::progress::ItemState;
+use crate::ranges::RangeSet;
+
+/// One item until it ends.
+#[derive(Debug)]
+pub(super) struct Entry {
+    pub(super) item: Item,
+    pub(super) work: Work,
+    /// The directory that `MakeDirectory` makes or `SetAttributes` ends.
+    pub(super) directory: Option<DirectoryId>,
+    pub(super) received: RangeSet,
+    /// How much of it there was when progress was last acknowledged.
+    pub(super) gain_base: u64,
+    /// Starts so far, those of chunks included: tells attempts apart.
+    pub(super) number: u32,
+    /// Attempts at the item as people count them: those of its chunks count only when they repeat one that failed.
+    pub(super) tries: u32,
+    /// Failures in a row that brought no progress.
+    pub(super) failures: u32,
+    /// Failures in all that proved the data wrong.
+    pub(super) integrity_failures: u32,
+    pub(super) place: Place,
+    /// What runs, by the number of its start; more than one only for chunks.
+    pub(super) runs: BTreeMap<u32, Run>,
+    /// The parts of a file that is moved in chunks, from its opening on.
+    pub(super) chunked: Option<Box<ChunkedFile>>,
+    /// Whether its ends cannot move it in chunks.
+    pub(super) only_whole: bool,
+    pub(super) begun: Option<Instant>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Waits for its directory, or for what is in it.
+    Blocked,
+    Queued,
+    Delayed,
+    Running,
+    /// Opened: its parts wait, run and come back each by itself.
+    Parts,
+}
+
+/// One attempt that a session was given.
+#[derive(Debug)]
+pub(super) struct Run {
+    pub(super) slot: Slot,
+    /// The bytes of a chunk; empty for anything else.
+    pub(super) part: Range<u64>,
+    /// Bytes it says it moved; kept for chunks only.
+    pub(super) moved: u64,
+    /// Whether its turn in the pipeline has come.
+    pub(super) at_work: bool,
+    pub(super) phase: Phase,
+}
+
+impl Entry {
+    pub(super) fn new(item: Item, work: Work, directory: Option<DirectoryId>) -> Self {
+        Self {
+            item,
+            work,
+            directory,
+            received: RangeSet::new(),
+            gain_base: 0,
+            number: 0,
+            tries: 0,
+            failures: 0,
+            integrity_failures: 0,
+            place: Place::Blocked,
+            runs: BTreeMap::new(),
+            chunked: None,
+            only_whole: false,
+            begun: None,
+        }
+    }
+
+    /// Counts a start on `slot`.
+    pub(super) fn run(&mut self, now: Instant, slot: Slot, part: Range<u64>) -> Attempt {
+        self.number += 1;
+        self.begun.get_or_insert(now);
+        self.runs.insert(self.number, Run { slot, part, moved: 0, at_work: false, phase: Phase::Moving });
+        Attempt { item: self.item.id, number: self.number }
+    }
+
+    /// Whether it is a file that is to be copied or compared: such items are shown in progress.
+    pub(super) fn is_file(&self) -> bool {
+        !matches!(self.work, Work::MakeDirectory | Work::Symlink { .. } | Work::SetAttributes)
+    }
+
+    /// Bytes of a file in chunks that are proven or moved by what runs.
+    pub(super) fn credit(&self) -> u64 {
+        let proven = self.chunked.as_ref().map_or(0, |file| file.verified.len());
+        let moving: u64 = self.runs.values().map(|run| run.moved.min(run.part.end - run.part.start)).sum();
+        proven + moving
+    }
+
+    /// What a file in chunks is busy with, all its chunks together.
+    pub(super) fn parts_state(&self) -> ItemState {
+        let at_work = |phase| self.runs.values().any(|run| run.at_work && run.phase == phase);
+        if at_work(Phase::Moving) {
+            ItemState::Moving
+        } else if at_work(Phase::Verifying) {
+            ItemState::Verifying
+        } else if self.runs.is_empty() {
+            ItemState::Waiting
+        } else {
+            ItemState::Queued
+        }
+    }
+}
