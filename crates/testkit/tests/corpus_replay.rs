@@ -1,10 +1,11 @@
 //! Replays every kept fuzz input on the ordinary compiler: what once broke a promise must keep it for good.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
 use whimbrel_testkit::fuzz::TARGETS;
+use whimbrel_testkit::fuzz::seeds::{PREFIX, seeds};
 
 /// Most inputs, and most bytes, that one target may keep.
 const MAX_FILES: usize = 300;
@@ -33,6 +34,17 @@ fn every_kept_input_keeps_every_promise() {
             println!("{name}");
             body(&data);
         }
+    }
+}
+
+#[test]
+fn seeds_are_made_of_the_types_of_today() {
+    for (target, _) in TARGETS {
+        let name = |path: &str| path.rsplit('/').next().expect("a path has a last part").to_owned();
+        let kept = corpus(target).into_iter().map(|(path, data)| (name(&path), data));
+        let kept: BTreeMap<_, _> = kept.filter(|(name, _)| name.starts_with(PREFIX)).collect();
+        let same = kept == seeds(target).into_iter().collect();
+        assert!(same, "{target}: cargo run -p whimbrel-testkit --example fuzz_seeds");
     }
 }
 

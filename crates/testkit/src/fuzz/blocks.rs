@@ -219,7 +219,8 @@ impl Pair {
             };
             let stripe = Stripe { index, count: nodes, layout, size: end };
             let ranges = pair.wanted.as_slice().to_vec();
-            pair.add(SendConfig { ranges, stripe, block_size, origin, nonce, close, eof }, per_node[index as usize]);
+            let config = SendConfig { stripe, block_size, origin, nonce, close, eof, ..SendConfig::new(ranges) };
+            pair.add(config, per_node[index as usize]);
         }
         pair
     }

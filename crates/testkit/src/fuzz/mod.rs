@@ -13,6 +13,7 @@ mod listings;
 mod mover;
 mod numbers;
 mod replies;
+pub mod seeds;
 mod server;
 mod users;
 

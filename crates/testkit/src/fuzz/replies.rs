@@ -1,6 +1,6 @@
 //! Replies and what they carry.
 
-use whimbrel_proto::feat::{Features, SiteHelp};
+use whimbrel_proto::feat::{self, Features, SiteHelp};
 use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
@@ -111,7 +111,22 @@ fn check_features(reply: &Reply) {
         let label: String = line.chars().take_while(|c| !" ;=".contains(*c)).collect();
         assert!(features.has(&label), "{label:?}");
     }
+    check_feature_lines(&features);
     let _ = SiteHelp::parse(reply).has("SYMLINK");
+}
+
+/// Checksums and facts are read again as they were, except a name that the line's separators would swallow.
+fn check_feature_lines(features: &Features) {
+    let (checksums, facts) = (features.checksums(), features.facts());
+    let lines = [
+        feat::cksm_line(checksums.iter().map(|checksum| (checksum.name.as_str(), checksum.preference))),
+        feat::mlst_line(facts.iter().map(|fact| (fact.name.as_str(), fact.default))),
+    ];
+    let again = Features::from_lines(lines);
+    if !checksums.first().is_some_and(|first| first.name.starts_with('=')) {
+        assert_eq!(again.checksums(), checksums);
+    }
+    assert_eq!(again.facts(), facts);
 }
 
 fn check_error_body(reply: &Reply) {

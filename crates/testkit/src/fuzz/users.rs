@@ -1,12 +1,27 @@
 //! The administrator's files.
 
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
 use whimbrel_dtn::front::config::DtnConfig;
 use whimbrel_dtn::front::users::parse_users;
 
-/// Users file and configuration: no text is half understood.
+/// Ports from the environment.
+const PORTS: &str = "50000,50010";
+
+/// Users file and configuration: no text is half understood, and what is understood can be used.
 pub fn users_config(data: &[u8]) {
     let text = String::from_utf8_lossy(data);
-    match parse_users(&text) {
+    check_users(&text);
+    match DtnConfig::parse(&text) {
+        Ok(config) => check_config(&config),
+        Err(fault) => assert!(!fault.detail.is_empty()),
+    }
+}
+
+fn check_users(text: &str) {
+    match parse_users(text) {
         Ok(users) => {
             let entries = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
             assert_eq!(users.len(), entries.clone().count(), "every entry is one user");
@@ -14,19 +29,34 @@ pub fn users_config(data: &[u8]) {
                 assert!(!user.name.is_empty() && !user.name.contains(':') && entry.starts_with(&user.name));
                 assert_ne!(user.account.as_deref(), Some(""));
             }
+            let names: BTreeSet<_> = users.iter().map(|user| &user.name).collect();
+            assert_eq!(names.len(), users.len(), "nobody has two passwords");
         }
         Err(fault) => assert!(fault.to_string().len() < 1000),
-    }
-    if let Ok(config) = DtnConfig::parse(&text) {
-        check_config(&config);
     }
 }
 
 fn check_config(config: &DtnConfig) {
-    assert!(!config.listen_addresses().is_empty());
-    let _ = (config.idle_timeout(), config.login_timeout());
-    if let (Some(_), Ok(overrides)) = (&config.data_ports, config.node_overrides()) {
-        let (first, last) = overrides.data_ports.expect("ports were given");
-        assert!(0 < first && first <= last);
-    }
+    assert!(!config.listen_addresses().is_empty() && config.max_connections() > 0);
+    check_time(config.idle_timeout());
+    check_time(config.login_timeout());
+    let read = (config.settings_below(Path::new("/"), Some(PORTS)), config.overrides(Some(PORTS)));
+    let (settings, overrides) = match read {
+        (Ok(settings), Ok(overrides)) => (settings, overrides),
+        (Err(_), Err(_)) => return assert!(config.data_ports.is_some(), "only ports may be wrong"),
+        (settings, overrides) => panic!("{settings:?}, but {overrides:?}"),
+    };
+    let (first, last) = overrides.data_ports.expect("ports were given");
+    assert!(0 < first && first <= last);
+    check_time(settings.stall_timeout);
+    check_time(settings.connect_timeout);
+    assert!(settings.pool_bytes >= 4 << 20);
+    let node = settings.clone().overridden(overrides.clone());
+    assert_eq!((node.data_ports, node.data_address), (settings.data_ports, settings.data_address));
+    assert_eq!(node.root, overrides.root.unwrap_or(settings.root));
+}
+
+/// Clocks can be set to the end of a time.
+fn check_time(time: Duration) {
+    assert!(Instant::now().checked_add(time).is_some());
 }

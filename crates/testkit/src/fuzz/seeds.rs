@@ -1,0 +1,107 @@
+//! Inputs that every corpus keeps, made from real values: a fuzzer would not guess a password hash or a frame of a message.
+
+mod sample;
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use whimbrel_dtn::mover::codec::encode;
+use whimbrel_dtn::mover::message::{FromMover, ToMover};
+use whimbrel_proto::reply::error_body::{self, ErrorBody};
+
+use self::sample::samples;
+
+/// What names of seeds begin with in the corpus folders; inputs that were found have no such names.
+pub const PREFIX: &str = "seed-";
+
+/// The seeds of a target by name; many targets have none.
+///
+/// `cargo run -p whimbrel-testkit --example fuzz_seeds` writes them to the corpus folders.
+pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
+    let seeds: &[(&str, &[u8])] = match target {
+        "mover_codec" => return [messages::<ToMover>("to"), messages::<FromMover>("from")].concat(),
+        "users_config" => &[
+            ("users", include_bytes!("seeds/users")),
+            ("users-twice", include_bytes!("seeds/users-twice")),
+            ("config", include_bytes!("seeds/dtn.toml")),
+            ("config-largest", include_bytes!("seeds/largest.toml")),
+        ],
+        "command" => &[("chunks", include_bytes!("seeds/chunk-commands"))],
+        "reply" => {
+            &[("feat", include_bytes!("seeds/feat")), ("leaves", include_bytes!("seeds/leaves")), ("errors", &errors())]
+        }
+        "server_machine" => &[
+            ("site", include_bytes!("seeds/site")),
+            ("chunks", include_bytes!("seeds/chunks")),
+            ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
+            ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
+            ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),
+            ("stat-in-stat", b"USER u\nPASS p\n!M\nSTAT /\n!N\x06a\nSTAT\n!O\n"),
+        ],
+        _ => &[],
+    };
+    seeds.iter().map(|(name, bytes)| (format!("{PREFIX}{name}"), bytes.to_vec())).collect()
+}
+
+/// A structured error reply for every number that has a meaning of its own, and one that has none.
+fn errors() -> Vec<u8> {
+    let mut wire = Vec::new();
+    for errno in [2, 13, 20, 21, 1, 28, 122, 27, 17, 111, 104, 16, 5] {
+        let (code, cause) = error_body::from_errno(errno);
+        let body = ErrorBody { errno: Some(errno), ..ErrorBody::new(cause) };
+        body.to_reply(code).encode_prefixed(&mut wire);
+    }
+    wire
+}
+
+/// One frame for every variant of every enum in a direction's messages, and all lean ones in one stream.
+fn messages<T: Serialize + DeserializeOwned>(way: &str) -> Vec<(String, Vec<u8>)> {
+    let mut stream = Vec::new();
+    let mut seeds = Vec::new();
+    for (name, message) in samples::<T>() {
+        let mut frame = Vec::new();
+        encode(&message, &mut frame).expect("samples are small");
+        if name.starts_with("lean") {
+            stream.extend_from_slice(&frame);
+        } else {
+            seeds.push((format!("{PREFIX}{way}-{name}"), frame));
+        }
+    }
+    seeds.push((format!("{PREFIX}{way}-stream"), stream));
+    seeds
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_dtn::front::{DtnConfig, users::parse_users};
+    use whimbrel_dtn::mover::codec::Decoder;
+
+    use super::*;
+
+    fn seed(target: &str, name: &str) -> String {
+        let (_, bytes) = seeds(target).into_iter().find(|(seed, _)| seed == &format!("{PREFIX}{name}")).unwrap();
+        String::from_utf8(bytes).unwrap()
+    }
+
+    fn count<T: DeserializeOwned>(bytes: &[u8]) -> usize {
+        let mut decoder = Decoder::<T>::new();
+        decoder.push(bytes);
+        std::iter::from_fn(|| decoder.next().unwrap()).count()
+    }
+
+    #[test]
+    fn every_message_seed_is_one_message_of_its_direction() {
+        for (name, bytes) in seeds("mover_codec").iter().filter(|(name, _)| !name.ends_with("stream")) {
+            let count = if name.starts_with("seed-to") { count::<ToMover>(bytes) } else { count::<FromMover>(bytes) };
+            assert_eq!(count, 1, "{name}");
+        }
+    }
+
+    #[test]
+    fn the_administrators_files_among_the_seeds_are_right_except_the_one_that_is_wrong() {
+        assert_eq!(parse_users(&seed("users_config", "users")).unwrap().len(), 3);
+        assert!(parse_users(&seed("users_config", "users-twice")).is_err());
+        for config in ["config", "config-largest"] {
+            DtnConfig::parse(&seed("users_config", config)).unwrap();
+        }
+    }
+}
