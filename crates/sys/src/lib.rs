@@ -6,6 +6,7 @@ pub mod names;
 pub mod netns;
 pub mod pages;
 pub mod poll;
+pub mod resident;
 pub mod signals;
 pub mod socket;
 pub mod tcp_info;

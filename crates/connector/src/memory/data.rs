@@ -68,6 +68,27 @@ impl Data {
         self.size = size;
     }
 
+    /// Takes over what of `newer` survived: pages one by one, and a growth up to any byte.
+    pub fn survive(&mut self, newer: &Data, choose: &mut dyn FnMut(u64) -> u64) {
+        let gone: Vec<u64> = self.pages.keys().filter(|page| !newer.pages.contains_key(page)).copied().collect();
+        for (page, bytes) in &newer.pages {
+            if self.pages.get(page) != Some(bytes) && choose(2) == 1 {
+                self.pages.insert(*page, bytes.clone());
+            }
+        }
+        for page in gone {
+            if choose(2) == 1 {
+                self.pages.remove(&page);
+            }
+        }
+        let span = self.size.abs_diff(newer.size);
+        let size = self.size.min(newer.size) + if span > 0 { choose(span + 1) } else { 0 };
+        let size = if newer.size < self.size { newer.size + self.size - size } else { size };
+        // Cut pages even where the size stays: those beyond it were never part of the file.
+        self.size = u64::MAX;
+        self.set_size(size);
+    }
+
     pub fn data_ranges(&self) -> RangeSet {
         self.pages.keys().map(|page| page * PAGE..((page + 1) * PAGE).min(self.size)).collect()
     }

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 
-use super::Clock;
-use super::tree::{Body, Node};
+use super::tree::{Body, Node, OnPath};
+use super::{Memory, Safeguard};
 use crate::meta::Meta;
 use crate::path::StoragePath;
 use crate::rules::end_of;
@@ -55,7 +55,7 @@ impl ReadAt for Reader {
 pub(super) struct Writer {
     node: Arc<Node>,
     path: StoragePath,
-    clock: Clock,
+    storage: Memory,
     ranges: Mutex<Ranges>,
 }
 
@@ -66,8 +66,8 @@ struct Ranges {
 }
 
 impl Writer {
-    pub fn new(node: Arc<Node>, path: StoragePath, clock: Clock) -> Self {
-        Self { node, path, clock, ranges: Mutex::default() }
+    pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory) -> Self {
+        Self { node, path, storage, ranges: Mutex::default() }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -82,9 +82,10 @@ impl WriteAt for Writer {
         };
         if let Body::File(content) = &self.node.body {
             let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            self.storage.power.step().on("write", &self.path)?;
             content.write(offset, data);
             if !data.is_empty() {
-                self.node.facts().modified = (self.clock)();
+                self.node.facts().modified = (self.storage.clock)();
             }
         }
         self.ranges().written.insert(offset..end);
@@ -93,6 +94,9 @@ impl WriteAt for Writer {
 
     fn sync(&self) -> Result<(), Fault> {
         let mut ranges = self.ranges();
+        if self.storage.power.has(Safeguard::SyncData) {
+            self.storage.sync_file(&self.node).on("sync", &self.path)?;
+        }
         ranges.durable = ranges.written.clone();
         Ok(())
     }

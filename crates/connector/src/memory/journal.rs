@@ -1,11 +1,13 @@
 //! The journal beside an unfinished file: a file too, as for POSIX.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode};
 
-use super::Memory;
+use super::data::Data;
 use super::tree::{Body, Node, OnPath, Spot, resolve};
+use super::{Memory, Safeguard};
 use crate::Journal;
 use crate::path::StoragePath;
 use crate::session::WriteSession;
@@ -20,6 +22,8 @@ pub(super) struct Log {
     storage: Memory,
     path: StoragePath,
     id: u64,
+    /// Whether its name, and that of the file beside it, survive a power cut.
+    named: AtomicBool,
 }
 
 impl Memory {
@@ -31,7 +35,7 @@ impl Memory {
                 .on_path(session.path.as_bytes())
                 .detail("only a file that is written in chunks has one"));
         }
-        Ok(Log { storage: self.clone(), path: session.path.clone(), id: node.id })
+        Ok(Log { storage: self.clone(), path: session.path.clone(), id: node.id, named: AtomicBool::new(false) })
     }
 
     /// Whether the unfinished file `id` of `path`, which is in `dir`, has a journal.
@@ -40,13 +44,12 @@ impl Memory {
     }
 
     /// Removes the journal of one unfinished file; the caller holds the names' lock.
-    pub(super) fn remove_journal(&self, path: &StoragePath, id: u64) {
-        if let Ok(Some(spot)) = resolve(&self.root, path, false)
-            && let Ok(mut names) = spot.dir.names()
-            && names.remove(&name_of(path, id)).is_some()
-        {
-            spot.dir.facts().modified = (self.clock)();
-        }
+    pub(super) fn remove_journal(&self, path: &StoragePath, id: u64) -> Result<(), FaultCode> {
+        let Ok(Some(spot)) = resolve(&self.root, path, false) else {
+            return Ok(());
+        };
+        let name = name_of(path, id);
+        if spot.dir.child(&name)?.is_some() { self.drop_name(&spot.dir, &name) } else { Ok(()) }
     }
 }
 
@@ -54,6 +57,15 @@ impl Log {
     fn spot(&self) -> Result<Spot, Fault> {
         let spot = resolve(&self.storage.root, &self.path, false).on("open journal", &self.path)?;
         spot.ok_or_else(|| Fault::new(FaultCode::IsADirectory, "open journal").on_path(self.path.as_bytes()))
+    }
+
+    /// Changes it and makes the change durable.
+    fn write(&self, node: &Node, change: impl FnOnce(&mut Data)) -> Result<(), FaultCode> {
+        if let Body::File(data) = &node.body {
+            self.storage.power.step()?;
+            change(&mut data.write().unwrap_or_else(PoisonError::into_inner));
+        }
+        if self.storage.power.has(Safeguard::SyncJournal) { self.storage.sync_file(node) } else { Ok(()) }
     }
 
     fn find(&self) -> Result<Option<Arc<Node>>, Fault> {
@@ -81,15 +93,21 @@ impl Journal for Log {
             Some(node) => node,
             None => {
                 let node = self.storage.new_node(Body::File(Default::default()), 0o600);
-                let spot = self.spot()?;
-                spot.dir.names().on(op, &self.path)?.insert(name_of(&self.path, self.id), node.clone());
+                let name = name_of(&self.path, self.id);
+                self.storage.put_name(&self.spot()?.dir, &name, &node).on(op, &self.path)?;
                 node
             }
         };
-        if let Body::File(data) = &node.body {
-            let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
+        self.write(&node, |data| {
             let end = data.size();
             data.write(end, bytes);
+        })
+        .on(op, &self.path)?;
+        if !self.named.load(Ordering::Acquire) {
+            if self.storage.power.has(Safeguard::SyncJournalName) {
+                self.storage.sync_parent(&self.path).on("sync directory", &self.path)?;
+            }
+            self.named.store(true, Ordering::Release);
         }
         Ok(())
     }
@@ -102,9 +120,7 @@ impl Journal for Log {
         if node.size() != seen {
             return Ok(false);
         }
-        if let Body::File(data) = &node.body {
-            data.write().unwrap_or_else(PoisonError::into_inner).set_size(keep.min(seen));
-        }
+        self.write(&node, |data| data.set_size(keep.min(seen))).on("cut journal", &self.path)?;
         Ok(true)
     }
 }

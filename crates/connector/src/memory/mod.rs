@@ -2,11 +2,13 @@
 //!
 //! For tests and simulations: every path, link, session and error behaves as in
 //! [`crate::posix`], except that everybody may do everything, and that nothing survives. Instances
-//! made by `clone` share one storage, as two hosts share a file system.
+//! made by `clone` share one storage, as two hosts share a file system. With
+//! [`Memory::with_power_cuts`] it survives power cuts as a disk does: what was synced is there.
 
 mod data;
 mod files;
 mod journal;
+mod power;
 mod session;
 mod tree;
 
@@ -23,6 +25,8 @@ use crate::rules::{can_be_cut, check_commit_only, end_of, expect_version, link_h
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use files::{Reader, Writer};
+use power::Power;
+pub use power::Safeguard;
 use tree::{Body, Facts, Node, OnPath, Spot, is_within, resolve};
 
 /// Where modification times come from.
@@ -39,6 +43,7 @@ pub struct Memory {
     names: Arc<Mutex<()>>,
     next_id: Arc<AtomicU64>,
     clock: Clock,
+    power: Arc<Power>,
 }
 
 impl Default for Memory {
@@ -63,8 +68,10 @@ impl Memory {
             id: 1,
             body: Body::Directory(Mutex::default()),
             facts: Mutex::new(Facts { mode: 0o755, gid: 0, modified: clock() }),
+            stable: Mutex::default(),
         };
-        Self { root: Arc::new(root), names: Arc::default(), next_id: Arc::new(AtomicU64::new(2)), clock }
+        let next_id = Arc::new(AtomicU64::new(2));
+        Self { root: Arc::new(root), names: Arc::default(), next_id, clock, power: Arc::default() }
     }
 
     /// Adds the device nodes `/zero` (endless zeros) and `/null`; both swallow what is written.
@@ -87,6 +94,7 @@ impl Memory {
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
             body,
             facts: Mutex::new(Facts { mode, gid: 0, modified: (self.clock)() }),
+            stable: Mutex::default(),
         })
     }
 
@@ -111,10 +119,7 @@ impl Memory {
             return Err(FaultCode::AlreadyExists).on(op, path);
         };
         let node = self.new_node(body, mode);
-        let mut names = spot.dir.names().on(op, path)?;
-        names.insert(spot.name().to_vec(), node);
-        spot.dir.facts().modified = (self.clock)();
-        Ok(())
+        self.put_name(&spot.dir, spot.name(), &node).on(op, path)
     }
 
     /// Removes a name when `check` allows it for what bears it.
@@ -123,10 +128,7 @@ impl Memory {
         let spot = self.entry(path, op)?;
         let node = spot.found.as_ref().ok_or(FaultCode::NotFound);
         node.and_then(|node| check(node)).on(op, path)?;
-        let mut names = spot.dir.names().on(op, path)?;
-        names.remove(spot.name());
-        spot.dir.facts().modified = (self.clock)();
-        Ok(())
+        self.drop_name(&spot.dir, spot.name()).on(op, path)
     }
 
     /// Renames; the caller holds the names' lock.
@@ -137,13 +139,11 @@ impl Memory {
             return Err(FaultCode::NotFound).on(op, from);
         };
         if may_replace(node, &old, &new).on(op, from)? {
-            old.dir.names().on(op, from)?.remove(old.name());
-            let mut names = new.dir.names().on(op, to)?;
-            names.insert(new.name().to_vec(), node.clone());
-            drop(names);
-            let now = (self.clock)();
-            old.dir.facts().modified = now;
-            new.dir.facts().modified = now;
+            if Arc::ptr_eq(&old.dir, &new.dir) {
+                return self.change_name(&old.dir, old.name(), new.name(), node).on(op, from);
+            }
+            self.drop_name(&old.dir, old.name()).on(op, from)?;
+            self.put_name(&new.dir, new.name(), node).on(op, to)?;
         }
         Ok(())
     }
@@ -266,7 +266,7 @@ impl Connector for Memory {
         let _names = self.lock();
         let node = self.node_of(session)?;
         let path = session.path.clone();
-        Ok(Arc::new(Writer::new(node, path, self.clock.clone())))
+        Ok(Arc::new(Writer::new(node, path, self.clone())))
     }
 
     fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
@@ -347,6 +347,7 @@ impl Connector for Memory {
         }
         if let Body::File(data) = &node.body {
             let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
+            self.power.step().on(op, path)?;
             data.set_size(size);
             node.facts().modified = (self.clock)();
         }

@@ -5,7 +5,7 @@ use std::sync::{Arc, PoisonError};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::tree::{Body, Node, OnPath, Spot, resolve};
-use super::{Memory, set_facts};
+use super::{Memory, Safeguard, set_facts};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
 use crate::rules::check;
@@ -40,7 +40,7 @@ impl Memory {
             (None, Disposition::Update, _) => (self.create(&spot, &spot.path)?, false),
             (None | Some(Kind::File), Disposition::Replace, _) => {
                 if let Some(old) = unfinished {
-                    self.remove_journal(&spot.path, old.id);
+                    self.remove_journal(&spot.path, old.id).on(OPEN, path)?;
                 }
                 (self.create(&spot, &staging)?, true)
             }
@@ -70,13 +70,11 @@ impl Memory {
     /// Puts a new empty file where `path` says, which is in the directory of `spot`.
     fn create(&self, spot: &Spot, path: &StoragePath) -> Result<Arc<Node>, Fault> {
         let node = self.new_node(Body::File(Default::default()), 0o644);
-        let mut names = spot.dir.names().on(OPEN, path)?;
-        let name = path.name().unwrap_or_default().to_vec();
-        if names.get(&name).is_some_and(|old| old.kind() == Kind::Directory) {
+        let name = path.name().unwrap_or_default();
+        if spot.dir.child(name).on(OPEN, path)?.is_some_and(|old| old.kind() == Kind::Directory) {
             return Err(FaultCode::IsADirectory).on(OPEN, path);
         }
-        names.insert(name, node.clone());
-        spot.dir.facts().modified = (self.clock)();
+        self.put_name(&spot.dir, name, &node).on(OPEN, path)?;
         Ok(node)
     }
 
@@ -122,7 +120,10 @@ impl Memory {
                 let spot = resolve(&self.root, &session.path, false).ok().flatten();
                 let done = spot.and_then(|spot| spot.found).filter(|n| n.id == id);
                 if done.is_some() {
-                    self.remove_journal(&session.path, id);
+                    if attributes.durable && self.power.has(Safeguard::SyncRepeatedCommit) {
+                        self.sync_parent(&session.path).on("commit", &session.path)?;
+                    }
+                    self.remove_journal(&session.path, id).on("commit", &session.path)?;
                 }
                 return done.map(|node| node.meta()).ok_or(fault);
             }
@@ -134,6 +135,7 @@ impl Memory {
         if let Some(size) = attributes.size {
             let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
             if data.size() != size {
+                self.power.step().on("commit", &session.path)?;
                 data.set_size(size);
                 node.facts().modified = (self.clock)();
             }
@@ -141,11 +143,33 @@ impl Memory {
         let mut wanted = attributes.clone();
         wanted.mode = wanted.mode.or(keep_mode);
         set_facts(&node, &wanted, &session.path)?;
-        if session.rename {
-            self.move_name(&session.staging, &session.path)?;
-            self.remove_journal(&session.path, id);
-        }
+        self.finish(session, &node, attributes.durable).on("commit", &session.path)?;
         Ok(node.meta())
+    }
+
+    /// Syncs, renames, syncs the name, removes the journal: in this order, as POSIX does.
+    fn finish(&self, session: &WriteSession, node: &Arc<Node>, durable: bool) -> Result<(), FaultCode> {
+        if durable && self.power.has(Safeguard::SyncBeforeRename) {
+            self.sync_file(node)?;
+        }
+        if session.rename && !self.power.has(Safeguard::RemoveJournalLast) {
+            self.remove_journal(&session.path, node.id)?;
+        }
+        if session.rename {
+            self.move_name(&session.staging, &session.path).map_err(|fault| fault.code)?;
+        }
+        if durable && self.power.has(Safeguard::SyncAfterRename) {
+            self.sync_parent(&session.path)?;
+        }
+        if session.rename { self.remove_journal(&session.path, node.id) } else { Ok(()) }
+    }
+
+    /// Makes the names beside `path` durable; the caller holds the names' lock.
+    pub(super) fn sync_parent(&self, path: &StoragePath) -> Result<(), FaultCode> {
+        match resolve(&self.root, path, false)? {
+            Some(spot) => self.sync_names(&spot.dir),
+            None => Ok(()),
+        }
     }
 
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
@@ -154,14 +178,12 @@ impl Memory {
         if !session.rename {
             return Ok(());
         }
-        self.remove_journal(&session.path, id);
+        self.remove_journal(&session.path, id).on("abandon", &session.path)?;
         let Ok(Some(spot)) = resolve(&self.root, &session.staging, false) else {
             return Ok(());
         };
         if spot.found.as_ref().is_some_and(|node| node.id == id) {
-            let mut names = spot.dir.names().on("abandon", &session.path)?;
-            names.remove(spot.name());
-            spot.dir.facts().modified = (self.clock)();
+            self.drop_name(&spot.dir, spot.name()).on("abandon", &session.path)?;
         }
         Ok(())
     }

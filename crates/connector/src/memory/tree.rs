@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::data::Data;
+use super::power::Stable;
 use crate::meta::{Access, Kind, Meta, Timestamp};
 use crate::path::StoragePath;
 
@@ -20,6 +21,8 @@ pub(super) struct Node {
     pub id: u64,
     pub body: Body,
     pub facts: Mutex<Facts>,
+    /// What of it survives a power cut.
+    pub stable: Mutex<Stable>,
 }
 
 pub(super) enum Body {
@@ -53,6 +56,10 @@ impl Spot {
 }
 
 impl Node {
+    pub fn stable(&self) -> MutexGuard<'_, Stable> {
+        self.stable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     pub fn facts(&self) -> MutexGuard<'_, Facts> {
         self.facts.lock().unwrap_or_else(PoisonError::into_inner)
     }

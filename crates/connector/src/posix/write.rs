@@ -1,28 +1,35 @@
 //! One writer's hold on a session.
 
+use std::num::NonZeroU64;
+use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::fs::fdatasync;
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, fstatfs};
 use rustix::io::{Errno, pwrite, write};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
+use whimbrel_sys::resident::{page_size, resident_pages};
 
 use super::error::OrFault;
 use super::handles::Handle;
 use super::inorder::InOrder;
 use super::read::read_fully;
 use super::resolve::retry;
-use crate::WriteAt;
 use crate::meta::Kind;
 use crate::path::StoragePath;
 use crate::rules::end_of;
 use crate::session::Receipt;
+use crate::{ReadsFrom, WriteAt};
+
+/// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
+const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// Writes through a descriptor that other writers of the session may share.
 pub(super) struct Writer {
     handle: Arc<Handle>,
     path: StoragePath,
     in_order: InOrder,
+    in_memory: OnceLock<bool>,
     ranges: Mutex<Ranges>,
 }
 
@@ -34,11 +41,25 @@ struct Ranges {
 
 impl Writer {
     pub fn new(handle: Arc<Handle>, path: StoragePath) -> Self {
-        Self { in_order: InOrder::new(handle.kind == Kind::Pipe), handle, path, ranges: Mutex::default() }
+        Self {
+            in_order: InOrder::new(handle.kind == Kind::Pipe),
+            handle,
+            path,
+            in_memory: OnceLock::new(),
+            ranges: Mutex::default(),
+        }
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether the file system has no storage but memory.
+    fn in_memory(&self) -> bool {
+        *self.in_memory.get_or_init(|| {
+            // Its type comes in different widths on different processors.
+            fstatfs(&self.handle.file).is_ok_and(|stat| MEMORY_ONLY.contains(&(stat.f_type as u32)))
+        })
     }
 
     fn put(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
@@ -91,6 +112,44 @@ impl WriteAt for Writer {
         }
         self.ranges().durable.union_with(&covered);
         Ok(())
+    }
+
+    fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
+        let len = range.end.saturating_sub(range.start);
+        if range.is_empty() || self.handle.kind != Kind::File || self.in_memory() {
+            return Ok(());
+        }
+        if end_of(range.end, 0).is_none() {
+            return Err(Fault::new(FaultCode::FileTooLarge, "reserve").on_path(self.path.as_bytes()));
+        }
+        match retry(|| fallocate(&self.handle.file, FallocateFlags::KEEP_SIZE, range.start, len)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            other => other.or_fault("reserve", &self.path),
+        }
+    }
+
+    fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
+        self.sync()?;
+        if range.is_empty() {
+            return Ok(ReadsFrom::Storage);
+        }
+        if self.handle.kind != Kind::File || self.in_memory() {
+            return Ok(ReadsFrom::Memory);
+        }
+        // The kernel lets go of whole pages only.
+        let page = page_size();
+        let start = range.start / page * page;
+        let len = range.end.checked_next_multiple_of(page).map_or(u64::MAX, |end| end - start);
+        let file = &self.handle.file;
+        match fadvise(file, start, NonZeroU64::new(len), Advice::DontNeed) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => return Ok(ReadsFrom::Memory),
+            other => other.or_fault("drop cached pages", &self.path)?,
+        }
+        // Advice may be ignored (pages in use, locked, or dirtied again): asked, not believed.
+        match resident_pages(file.as_fd(), range) {
+            Ok(0) => Ok(ReadsFrom::Storage),
+            Ok(_) | Err(_) => Ok(ReadsFrom::Memory),
+        }
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {
