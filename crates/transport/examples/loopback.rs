@@ -138,6 +138,7 @@ fn mode_e_send(settings: &Settings) {
         nonce: None,
         eof: Eof::Own,
         sendfile: false,
+        digests: None,
         flow: Flow { threads: settings.threads, ..Flow::new(&pool, &progress, &cancel) },
     };
     send(&job, &mut connections).expect("send");

@@ -15,6 +15,7 @@ use self::ascii::{FromWire, ToWire};
 use crate::block::{BlockSink, BlockSource};
 use crate::channel::DataChannel;
 use crate::flow::{Flow, StallWatch};
+use crate::leaves::{Digests, InOrder};
 use crate::pool::Class;
 
 /// How lines travel.
@@ -39,6 +40,8 @@ pub struct StreamSend<'a> {
     pub representation: Representation,
     /// Whether the kernel may send from the source's descriptor; needs a `length`.
     pub sendfile: bool,
+    /// Where the digests of what is sent go; source bytes, not converted ones.
+    pub digests: Option<&'a Digests>,
     /// Surroundings.
     pub flow: Flow<'a>,
 }
@@ -68,6 +71,7 @@ const SENDFILE_PIECE: u64 = 1 << 20;
 pub fn send(job: &StreamSend<'_>, channel: &mut dyn DataChannel) -> Result<u64, Fault> {
     let mut line = Line::new(job.flow, channel, "send data");
     let kernel = job.sendfile
+        && job.digests.is_none()
         && job.representation == Representation::Image
         && line.channel.can_sendfile()
         && job.length.is_some()
@@ -157,6 +161,7 @@ impl<'a, 'c> Line<'a, 'c> {
 
     fn send_read(&mut self, job: &StreamSend<'_>, end: Option<u64>) -> Result<u64, Fault> {
         let mut convert = ToWire::default();
+        let mut leaves = job.digests.map(InOrder::new);
         let mut at = job.offset;
         while end.is_none_or(|end| at < end) {
             self.flow.cancel.check(self.op)?;
@@ -167,6 +172,9 @@ impl<'a, 'c> Line<'a, 'c> {
             let read = read.map_err(|fault| fault.side_if_unknown(Side::Source))?;
             if read == 0 {
                 break;
+            }
+            if let Some(leaves) = &mut leaves {
+                leaves.feed(at, &buffer[..read])?;
             }
             match job.representation {
                 Representation::Image => self.send_all(&buffer[..read])?,
@@ -180,6 +188,9 @@ impl<'a, 'c> Line<'a, 'c> {
             self.flow.progress.add(at..at + read as u64);
             at += read as u64;
             self.pay(read)?;
+        }
+        if let Some(leaves) = &mut leaves {
+            leaves.finish()?;
         }
         Ok(at)
     }

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
+use whimbrel_transport::leaves::Permits;
 use whimbrel_transport::{Pool, PoolLimits, Progress};
 
 use super::chunk;
@@ -31,6 +32,8 @@ pub struct Node {
     pub connector: Arc<dyn Connector>,
     /// Payload buffers.
     pub pool: Pool,
+    /// For reading back and hashing: as many at once as there are processors.
+    pub hashing: Permits,
     /// Counters.
     pub stats: Stats,
     /// Performance notices and load reports.
@@ -69,6 +72,7 @@ impl Node {
             ..PoolLimits::default()
         })?;
         let start = |name| Ticker::start(name).map_err(|error| Fault::from_io(error, "start ticker"));
+        let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         Ok(Self {
             log: TransferLog::open(&settings)?,
             ticker: start("ticker")?,
@@ -80,7 +84,8 @@ impl Node {
             pool,
             writer,
             link_ip,
-            processors: std::thread::available_parallelism().map_or(1, |n| n.get()),
+            hashing: Permits::new(processors),
+            processors,
             chunked: chunk::Files::default(),
             running: Mutex::default(),
             next_transfer: AtomicU64::new(1),

@@ -8,14 +8,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Receipt, StoragePath};
 use whimbrel_connector::{WriteAt, WriteIntent, WriteSession};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
-use whimbrel_proto::op::{Mode, Notice, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_proto::op::{LeafSpec, Mode, Notice, Outcome, ReceiveSpec, WriteKind};
 use whimbrel_transport::mode_e::{self, Admission, ReceiveJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
-use whimbrel_transport::{BlockSink, BlockSource, Cancel, DataChannel, Progress, digest};
+use whimbrel_transport::{BlockSink, Cancel, DataChannel, Progress, digest};
 
+use super::chunk;
 use super::command::{resolve, timestamp};
 use super::dial::{self, in_parallel};
 use super::failure::Problem;
+use super::finisher::Later;
+use super::leaves::{self, Stored};
 use super::message::FromMover;
 use super::node::Node;
 use super::session::{Handle, Rendezvous};
@@ -25,6 +28,9 @@ use super::worker::Task;
 
 /// Largest file offset the systems here can address.
 const MAX_OFFSET: u64 = i64::MAX as u64;
+
+/// Receives with leaves up to this size are finished at once; longer ones while the next data come in.
+const FINISHED_AT_ONCE: u64 = 1 << 20;
 
 /// Names tried for STOU.
 const UNIQUE_ATTEMPTS: u32 = 10_000;
@@ -38,15 +44,6 @@ impl BlockSink for Sink<'_> {
     }
 }
 
-/// Storage as it was written, for checksums.
-struct ReadBack<'a>(&'a dyn WriteAt);
-
-impl BlockSource for ReadBack<'_> {
-    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        self.0.read_back(offset, buffer)
-    }
-}
-
 /// Receives a file; with `joined` another node has begun it. `None`: the answer is sent already.
 pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession>) -> Result<Option<Outcome>, Problem> {
     task.session.acquire(Way::In)?;
@@ -56,6 +53,9 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return Err(fault.into());
     }
     check_promises(spec)?;
+    if spec.leaves.is_some() && striped {
+        return Err(leaves::unsupported("a file spread over several nodes has no leaves").into());
+    }
     let mut file = match joined {
         Some(session) => File::join(task.node, spec, session)?,
         None => File::begin(task.node, spec)?,
@@ -65,7 +65,13 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         let session = Box::new(file.session.clone());
         task.reporter.message(&FromMover::Session { mover, id, session });
     }
-    let bytes = file.fill(task, spec)?;
+    let (bytes, written) = file.fill(task, spec)?;
+    if let Some(wanted) = &spec.leaves {
+        return file.prove(task, spec, wanted, bytes, written);
+    }
+    if file.is_chunk(spec) {
+        return Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new() }));
+    }
     let receipt = file.writer.finish()?;
     if striped {
         let (mover, id) = task.reporter.about();
@@ -85,8 +91,18 @@ fn check_promises(spec: &ReceiveSpec) -> Result<(), Fault> {
     }
     if let Some((algorithm, _)) = &spec.expected_checksum {
         algorithm.parse::<digest::Algorithm>()?;
+        if matches!(spec.write, WriteKind::Chunk { .. }) {
+            return Err(
+                Fault::new(FaultCode::NotSupported, "receive a chunk").detail("a chunk is proven by its leaves")
+            );
+        }
     }
-    Ok(())
+    let Some(wanted) = &spec.leaves else { return Ok(()) };
+    if spec.ascii {
+        return Err(leaves::unsupported("a text that is converted has no leaves"));
+    }
+    let digests = leaves::collector(wanted)?;
+    expected(spec).map_or(Ok(()), |size| digests.check(&RangeSet::from(0..size)))
 }
 
 /// Completes a receive that several nodes carried out.
@@ -153,7 +169,7 @@ fn verify(
 ) -> Result<(), Problem> {
     let algorithm: digest::Algorithm = algorithm.parse()?;
     let progress = Progress::new();
-    let source = ReadBack(writer);
+    let source = Stored(writer);
     let computed = digest::hash_source(algorithm, &source, None, &node.pool, &progress, cancel)?;
     if computed.eq_ignore_ascii_case(expected.trim()) {
         return Ok(());
@@ -175,6 +191,9 @@ struct File {
 
 impl File {
     fn begin(node: &Node, spec: &ReceiveSpec) -> Result<Self, Fault> {
+        if let WriteKind::Chunk { offset, session } = &spec.write {
+            return Self::of_chunk(node, spec, *offset, session);
+        }
         let connector = node.connector.as_ref();
         let mut path = resolve(&spec.path)?;
         if spec.write == WriteKind::Unique {
@@ -184,7 +203,7 @@ impl File {
             WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
             WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
             WriteKind::Adjusted { .. } | WriteKind::Append => (Disposition::Update, None),
-            WriteKind::Chunk { .. } => return Err(Fault::new(FaultCode::NotSupported, "receive a chunk")),
+            WriteKind::Chunk { .. } => return Err(Fault::new(FaultCode::Internal, "receive a chunk")),
         };
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
@@ -202,6 +221,18 @@ impl File {
         Ok(file)
     }
 
+    /// A part of an unfinished file, which lies inside the whole.
+    fn of_chunk(node: &Node, spec: &ReceiveSpec, offset: u64, session: &[u8]) -> Result<Self, Fault> {
+        let (session, writer) = chunk::join(node, &spec.path, session)?;
+        let size = session.size.unwrap_or(MAX_OFFSET);
+        let end = offset.checked_add(spec.expected_size.unwrap_or(0));
+        if end.is_none_or(|end| end > size) {
+            let fault = Fault::new(FaultCode::InvalidArgument, "receive a chunk").on_path(&spec.path);
+            return Err(fault.detail(format!("it would end beyond the file's {size} bytes")));
+        }
+        Ok(Self { session, writer, origin: offset, start: offset, unique_name: None })
+    }
+
     fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
         let (origin, start) = match &spec.write {
             WriteKind::Adjusted { offset } | WriteKind::Chunk { offset, .. } => (check_offset(*offset)?, *offset),
@@ -211,23 +242,82 @@ impl File {
         Ok(Self { writer: node.connector.join(session)?, session: session.clone(), origin, start, unique_name: None })
     }
 
-    /// Receives the data, with all that belongs to a transfer; bytes received.
-    fn fill(&mut self, task: &mut Task<'_>, spec: &ReceiveSpec) -> Result<u64, Problem> {
+    fn is_chunk(&self, spec: &ReceiveSpec) -> bool {
+        matches!(spec.write, WriteKind::Chunk { .. })
+    }
+
+    /// Most bytes that may come, in wire offsets: what was announced, where leaves or a chunk are.
+    fn window(&self, spec: &ReceiveSpec) -> u64 {
+        let whole = match &spec.write {
+            WriteKind::Chunk { .. } => self.session.size.unwrap_or(MAX_OFFSET),
+            _ => MAX_OFFSET,
+        };
+        let announced = match &spec.write {
+            WriteKind::Chunk { .. } => spec.expected_size,
+            WriteKind::Adjusted { .. } => spec.expected_size.filter(|_| spec.leaves.is_some()),
+            _ => None,
+        };
+        (whole - self.origin.min(whole)).min(announced.unwrap_or(u64::MAX))
+    }
+
+    /// Reads back what was stored, before it gets its name; long ones while the next data come in.
+    fn prove(
+        self,
+        task: &mut Task<'_>,
+        spec: &ReceiveSpec,
+        wanted: &LeafSpec,
+        bytes: u64,
+        written: RangeSet,
+    ) -> Result<Option<Outcome>, Problem> {
+        if !self.is_chunk(spec) && bytes <= FINISHED_AT_ONCE {
+            return self.finish(task.node, spec, wanted, bytes, &written, task.cancel).map(Some);
+        }
+        let (node, spec, wanted, path) = (task.node.clone(), spec.clone(), wanted.clone(), spec.path.clone());
+        let work = move |cancel: &Cancel| self.finish(&node, &spec, &wanted, bytes, &written, cancel);
+        *task.later = Some(Later { path, work: Box::new(work) });
+        Ok(None)
+    }
+
+    fn finish(
+        self,
+        node: &Node,
+        spec: &ReceiveSpec,
+        wanted: &LeafSpec,
+        bytes: u64,
+        written: &RangeSet,
+        cancel: &Cancel,
+    ) -> Result<Outcome, Problem> {
+        let writer = self.writer.as_ref();
+        let is_chunk = self.is_chunk(spec);
+        // What a client will record as proven must survive a crash.
+        if is_chunk || node.settings.sync_writes {
+            writer.sync()?;
+        }
+        let leaves = leaves::read_back(node, writer, written, wanted, cancel)?;
+        if !is_chunk {
+            complete(node, spec, &self.session, Some(writer), &[writer.finish()?], cancel)?;
+        }
+        Ok(Outcome::Transferred { bytes, leaves })
+    }
+
+    /// Receives the data, with all that belongs to a transfer; bytes received, and where they are.
+    fn fill(&mut self, task: &mut Task<'_>, spec: &ReceiveSpec) -> Result<(u64, RangeSet), Problem> {
         let kind = match spec.write {
-            WriteKind::Adjusted { .. } => "ESTO",
+            WriteKind::Adjusted { .. } | WriteKind::Chunk { .. } => "ESTO",
             WriteKind::Append => "APPE",
             _ => "STOR",
         };
         let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes(), expected(spec));
         let result = self.fill_over_handle(task, spec, &mut transfer);
         let bytes = transfer.progress.bytes();
+        let written = if spec.leaves.is_some() { transfer.progress.ranges() } else { RangeSet::new() };
         task.session.release(Way::In, result.is_ok(), bytes);
         transfer.end(task, if result.is_ok() { 226 } else { 500 });
         if result.is_err() && bytes == 0 && task.stripe.count == 1 && self.is_new(spec) {
             // Nothing that a restart could use.
             task.node.connector.abandon(&self.session)?;
         }
-        result.map(|()| bytes)
+        result.map(|()| (bytes, written))
     }
 
     fn is_new(&self, spec: &ReceiveSpec) -> bool {
@@ -250,7 +340,7 @@ impl File {
         let ranges = Markers::ranges(task, interval, self.news(task.node, &transfer.progress));
         let received = match handle.params.mode {
             Mode::Stream => self.stream(task, &handle, spec, transfer),
-            Mode::Extended => self.extended(task, &mut handle, transfer),
+            Mode::Extended => self.extended(task, &mut handle, spec, transfer),
         };
         task.session.put_back(handle);
         performance.end(task);
@@ -291,7 +381,7 @@ impl File {
             let job = StreamReceive {
                 sink: &Sink(self.writer.as_ref()),
                 offset: self.start,
-                limit: Some(MAX_OFFSET - self.start),
+                limit: Some((MAX_OFFSET - self.start).min(self.window(spec))),
                 representation,
                 flow: transfer.flow(task),
             };
@@ -304,7 +394,13 @@ impl File {
         }
     }
 
-    fn extended(&self, task: &Task<'_>, handle: &mut Handle, transfer: &mut Transfer) -> Result<(), Fault> {
+    fn extended(
+        &self,
+        task: &Task<'_>,
+        handle: &mut Handle,
+        spec: &ReceiveSpec,
+        transfer: &mut Transfer,
+    ) -> Result<(), Fault> {
         let lanes: Vec<usize> = match handle.rendezvous {
             Rendezvous::Connect => handle.receives_from(task.stripe),
             Rendezvous::Listen(_) => vec![0],
@@ -326,7 +422,7 @@ impl File {
         let mut parts: Vec<_> = all.iter_mut().enumerate().filter(|(lane, _)| lanes.contains(lane)).collect();
         let flow = transfer.flow(task);
         in_parallel(&mut parts, |(_, lane)| {
-            let bound = 0..MAX_OFFSET - self.origin;
+            let bound = 0..self.window(spec);
             let job = ReceiveJob { sink: &sink, bound, origin: self.origin, admission, flow };
             mode_e::receive(&job, &mut lane.connections).map(drop)
         })?;

@@ -7,8 +7,9 @@ use whimbrel_engine::RangeSet;
 use whimbrel_proto::op::{Failure, FailureKind, Notice, OpId, Outcome};
 use whimbrel_transport::Progress;
 
-use super::codec::{self, FrameWriter};
+use super::codec;
 use super::message::{FromMover, MoverId, Stripe};
+use super::outlet::Outlet;
 use super::ticker::Tick;
 
 /// Most ranges in one notice; more go out as several.
@@ -16,7 +17,7 @@ const RANGES_PER_NOTICE: usize = 1024;
 
 /// Collects messages of one mover's operations; used by the mover's own thread.
 pub struct Reporter {
-    writer: FrameWriter,
+    outlet: Arc<Outlet>,
     mover: MoverId,
     id: OpId,
     frames: Vec<u8>,
@@ -24,8 +25,8 @@ pub struct Reporter {
 
 impl Reporter {
     /// A reporter without an operation yet.
-    pub fn new(writer: FrameWriter, mover: MoverId) -> Self {
-        Self { writer, mover, id: OpId(0), frames: Vec::new() }
+    pub fn new(outlet: Arc<Outlet>, mover: MoverId) -> Self {
+        Self { outlet, mover, id: OpId(0), frames: Vec::new() }
     }
 
     /// From now on messages are about `id`.
@@ -39,8 +40,8 @@ impl Reporter {
     }
 
     /// Another handle to the stream, for other threads.
-    pub fn writer(&self) -> FrameWriter {
-        self.writer.clone()
+    pub fn outlet(&self) -> Arc<Outlet> {
+        self.outlet.clone()
     }
 
     /// Adds a notice; it goes out with the next [`Reporter::flush`].
@@ -58,30 +59,37 @@ impl Reporter {
 
     /// Adds any message.
     pub fn message(&mut self, message: &FromMover) {
-        if let Err(error) = codec::encode(message, &mut self.frames) {
-            tracing::error!(%error, "a message to the front is too long");
-            self.give_up(message);
-        }
+        encode(message, &mut self.frames);
     }
 
     /// Sends what was added.
     pub fn flush(&mut self) {
         if !self.frames.is_empty() {
-            self.writer.send(&self.frames);
+            self.outlet.send(&self.frames);
             self.frames.clear();
         }
     }
+}
 
-    /// An outcome that cannot be sent must still be answered.
-    fn give_up(&mut self, message: &FromMover) {
-        let FromMover::Outcome { mover, id, .. } = *message else {
-            return;
-        };
-        let failure = Failure { kind: FailureKind::Other, text: "the answer is too long".to_owned(), checksums: None };
-        let outcome = Outcome::Failed(failure);
-        let short = FromMover::Outcome { mover, id, outcome };
-        codec::encode(&short, &mut self.frames).expect("a short message fits a frame");
-    }
+/// Adds a message to `frames`; an outcome that cannot be sent must still be answered.
+fn encode(message: &FromMover, frames: &mut Vec<u8>) {
+    let Err(error) = codec::encode(message, frames) else {
+        return;
+    };
+    tracing::error!(%error, "a message to the front is too long");
+    let FromMover::Outcome { mover, id, .. } = *message else {
+        return;
+    };
+    let failure = Failure { kind: FailureKind::Other, text: "the answer is too long".to_owned(), checksums: None };
+    let outcome = Outcome::Failed(failure);
+    codec::encode(&FromMover::Outcome { mover, id, outcome }, frames).expect("a short message fits a frame");
+}
+
+/// The frames of an outcome, for those who answer later.
+pub fn outcome_frames(mover: MoverId, id: OpId, outcome: Outcome) -> Vec<u8> {
+    let mut frames = Vec::new();
+    encode(&FromMover::Outcome { mover, id, outcome }, &mut frames);
+    frames
 }
 
 /// Milliseconds since 1970-01-01 UTC.
@@ -102,7 +110,7 @@ pub fn range_notices(ranges: &RangeSet) -> impl Iterator<Item = Notice> + '_ {
 
 /// Sends notices at intervals until closed; nothing of it goes out after [`Periodic::close`].
 pub struct Periodic<F> {
-    writer: FrameWriter,
+    outlet: Arc<Outlet>,
     mover: MoverId,
     id: OpId,
     source: Mutex<Option<F>>,
@@ -112,7 +120,7 @@ impl<F: FnMut() -> Vec<Notice> + Send> Periodic<F> {
     /// Sends what `source` returns under the operation that `reporter` is about.
     pub fn new(reporter: &Reporter, source: F) -> Arc<Self> {
         let (mover, id) = reporter.about();
-        Arc::new(Self { writer: reporter.writer(), mover, id, source: Mutex::new(Some(source)) })
+        Arc::new(Self { outlet: reporter.outlet(), mover, id, source: Mutex::new(Some(source)) })
     }
 
     /// Ends it; waits for a notice that is being sent. The source comes back for a last use.
@@ -139,7 +147,7 @@ impl<F: FnMut() -> Vec<Notice> + Send> Tick for Periodic<F> {
             codec::encode(&message, &mut frames).expect("notices at intervals are short");
         }
         if !frames.is_empty() {
-            self.writer.send(&frames);
+            self.outlet.send(&frames);
         }
         true
     }
@@ -149,12 +157,12 @@ impl<F: FnMut() -> Vec<Notice> + Send> Tick for Periodic<F> {
 mod tests {
     use std::os::unix::net::UnixStream;
 
-    use super::super::codec::FrameReader;
+    use super::super::codec::{FrameReader, FrameWriter};
     use super::*;
 
     fn pair() -> (Reporter, FrameReader<UnixStream, FromMover>) {
         let (near, far) = UnixStream::pair().unwrap();
-        let reporter = Reporter::new(FrameWriter::new(near), MoverId(3));
+        let reporter = Reporter::new(Outlet::new(FrameWriter::new(near)), MoverId(3));
         (reporter, FrameReader::new(far))
     }
 

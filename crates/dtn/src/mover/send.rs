@@ -10,11 +10,12 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
 use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
-use whimbrel_transport::{BlockSource, DataChannel, Flow};
+use whimbrel_transport::{BlockSource, DataChannel, Digests, Flow};
 
 use super::command::resolve;
 use super::dial::{self, in_parallel};
 use super::failure::Problem;
+use super::leaves;
 use super::listing::Lines;
 use super::session::{Feed, Handle, Rendezvous, Share};
 use super::stats::Way;
@@ -43,10 +44,30 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let path = resolve(&spec.path)?;
     let reader = task.node.connector.open_read(&path, None)?;
     let before = reader.opened()?;
-    let work = Work { source: &Source(reader.as_ref()), what: What::of(spec, &before), ascii: spec.ascii };
+    let digests = collector(task, spec)?;
+    let what = What::of(spec, &before);
+    if let (Some(digests), What::Part { missing, .. }) = (&digests, &what) {
+        digests.check(missing)?;
+    }
+    let work = Work { source: &Source(reader.as_ref()), what, ascii: spec.ascii, digests: digests.as_ref() };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
-    transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))
+    let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))?;
+    Ok(Outcome::Transferred { bytes, leaves: digests.map(leaves::told).unwrap_or_default() })
+}
+
+/// Where digests are collected, if any are wanted: one sender's bytes as they are stored.
+fn collector(task: &mut Task<'_>, spec: &SendSpec) -> Result<Option<Digests>, Problem> {
+    let Some(wanted) = &spec.leaves else {
+        return Ok(None);
+    };
+    if task.stripe.count > 1 || task.session.acquire(Way::Out)?.lanes.len() > 1 {
+        return Err(leaves::unsupported("a file spread over several nodes or addresses has no leaves").into());
+    }
+    if spec.ascii {
+        return Err(leaves::unsupported("a text that is converted has no leaves").into());
+    }
+    Ok(Some(leaves::collector(wanted)?))
 }
 
 /// Sends a listing.
@@ -54,7 +75,7 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     task.session.acquire(Way::Out)?;
     let path = resolve(&spec.path)?;
     let lines = Lines::open(task.node.connector.clone(), spec)?;
-    let work = Work { source: &lines, what: What::Stream { offset: 0 }, ascii: false };
+    let work = Work { source: &lines, what: What::Stream { offset: 0 }, ascii: false, digests: None };
     let kind = match spec.form {
         ListForm::Long => "LIST",
         ListForm::Names => "NLST",
@@ -62,7 +83,8 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
         ListForm::FactsRecursive => "MLSR",
     };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), None);
-    transmit(task, &work, transfer, None, |_| Ok(()))
+    let bytes = transmit(task, &work, transfer, None, |_| Ok(()))?;
+    Ok(Outcome::Transferred { bytes, leaves: Vec::new() })
 }
 
 /// A file that was changed while it was read is no copy of anything.
@@ -121,16 +143,17 @@ struct Work<'a> {
     what: What,
     /// Whether TYPE A converts line ends; listings have theirs already.
     ascii: bool,
+    digests: Option<&'a Digests>,
 }
 
-/// Sends `work` over the data handle, with all that belongs to a transfer.
+/// Sends `work` over the data handle, with all that belongs to a transfer; bytes sent.
 fn transmit(
     task: &mut Task<'_>,
     work: &Work<'_>,
     mut transfer: Transfer,
     interval: Option<std::time::Duration>,
     check: impl FnOnce(&Transfer) -> Result<(), Fault>,
-) -> Result<Outcome, Problem> {
+) -> Result<u64, Problem> {
     let reused = task.session.acquire(Way::Out)?.reused();
     task.reporter.notice(Notice::Opened { reused, unique_name: None });
     let markers = Markers::performance(task, interval, &transfer.progress);
@@ -144,7 +167,7 @@ fn transmit(
     task.session.release(Way::Out, sent.is_ok(), bytes);
     let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
     transfer.end(task, if result.is_ok() { 226 } else { 500 });
-    result.map(|()| Outcome::Transferred { bytes, leaves: Vec::new() })
+    result.map(|()| bytes)
 }
 
 fn over_handle(task: &mut Task<'_>, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
@@ -178,6 +201,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
         length,
         representation: if ascii { Representation::Ascii } else { Representation::Image },
         sendfile: !ascii,
+        digests: work.digests,
         flow: transfer.flow(task),
     };
     let result = mode_s::send(&job, &mut channel);
@@ -235,6 +259,7 @@ impl Shared<'_> {
             nonce: self.nonce,
             eof: end_of(feed, connections.len()),
             sendfile: true,
+            digests: self.work.digests,
             flow: self.flow,
         };
         mode_e::send(&job, connections).map(drop)

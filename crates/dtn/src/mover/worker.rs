@@ -1,20 +1,22 @@
 //! One mover: the thread that carries out the operations of one control connection in order.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_connector::{Receipt, WriteSession};
-use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{FailureKind, Op, OpId, Outcome, ReceiveSpec};
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{Failure, FailureKind, Op, OpId, Outcome, ReceiveSpec};
 use whimbrel_transport::Cancel;
 
 use super::context::Context;
 use super::failure::Problem;
+use super::finisher::{Finisher, Finishing, Later, bug};
 use super::message::{Identity, MoverId, Stripe, ToMover};
 use super::node::Node;
-use super::report::Reporter;
+use super::outlet::Outlet;
+use super::report::{self, Reporter};
 use super::session::Session;
 use super::{checksum, chunk, command, listing, receive, send};
 
@@ -81,6 +83,8 @@ struct ControlState {
     /// Kept from operation to operation until it is used: making one costs a system call.
     cancel: Option<Cancel>,
     aborted: BTreeSet<OpId>,
+    /// Operations whose data have passed and whose results are still to come.
+    finishing: BTreeMap<OpId, Cancel>,
 }
 
 impl Control {
@@ -89,6 +93,8 @@ impl Control {
         let mut state = self.lock();
         if state.running == Some(id) {
             state.cancel();
+        } else if let Some(cancel) = state.finishing.get(&id) {
+            cancel.cancel();
         } else if state.last < Some(id) {
             state.aborted.insert(id);
         }
@@ -99,6 +105,7 @@ impl Control {
         let mut state = self.lock();
         state.detached = true;
         state.cancel();
+        state.finishing.values().for_each(Cancel::cancel);
     }
 
     fn is_detached(&self) -> bool {
@@ -124,6 +131,20 @@ impl Control {
         self.lock().running = None;
     }
 
+    /// Like [`Control::finish`] for an operation that goes on elsewhere; its token.
+    fn hand_over(&self, id: OpId) -> Option<Cancel> {
+        let mut state = self.lock();
+        state.running = None;
+        let cancel = state.cancel.take()?;
+        state.finishing.insert(id, cancel.clone());
+        Some(cancel)
+    }
+
+    /// An operation that went on elsewhere has ended.
+    pub fn finished(&self, id: OpId) {
+        self.lock().finishing.remove(&id);
+    }
+
     fn lock(&self) -> MutexGuard<'_, ControlState> {
         // Every change of the state is one step, so a panic leaves it usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -145,14 +166,20 @@ pub struct Worker {
     reporter: Reporter,
     session: Session,
     context: Context,
+    finisher: Finisher,
+    /// What the present operation leaves to the finisher.
+    later: Option<Later>,
 }
 
 impl Worker {
     /// A mover without a data handle.
     pub fn new(node: Arc<Node>, mover: MoverId, identity: Identity) -> Self {
+        let control = Arc::<Control>::default();
         Self {
-            control: Arc::default(),
-            reporter: Reporter::new(node.writer.clone(), mover),
+            finisher: Finisher::new(control.clone()),
+            later: None,
+            control,
+            reporter: Reporter::new(Outlet::new(node.writer.clone()), mover),
             session: Session::new(node.clone(), &identity),
             context: Context::new(identity),
             node,
@@ -178,13 +205,17 @@ impl Worker {
         match job {
             Job::Label { task, client } => self.context.label(task, client),
             Job::Run { id, op, stripe, session } => {
+                self.finisher.make_way(&op);
                 let moves_data = matches!(*op, Op::Send(_) | Op::Receive(_));
                 self.guarded(id, moves_data, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
             }
-            Job::Commit { id, spec, session, receipts, bytes } => self.guarded(id, false, |worker, cancel| {
-                let node = worker.node.clone();
-                receive::commit(&node, &spec, &session, &receipts, bytes, cancel).map(Some)
-            }),
+            Job::Commit { id, spec, session, receipts, bytes } => {
+                self.finisher.drain();
+                self.guarded(id, false, |worker, cancel| {
+                    let node = worker.node.clone();
+                    receive::commit(&node, &spec, &session, &receipts, bytes, cancel).map(Some)
+                })
+            }
         }
     }
 
@@ -205,7 +236,9 @@ impl Worker {
             Err(fault) => (Err(fault.into()), true),
             Ok(cancel) => {
                 let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
-                self.control.finish();
+                if self.later.is_none() {
+                    self.control.finish();
+                }
                 (result.unwrap_or_else(|_| Err(bug().into())), cancel.is_cancelled())
             }
         };
@@ -214,17 +247,30 @@ impl Worker {
         }
         match result {
             Ok(Some(outcome)) => self.reporter.outcome(outcome),
-            Ok(None) => self.reporter.flush(),
+            Ok(None) => match self.later.take() {
+                Some(later) => self.hand_over(id, later),
+                None => self.reporter.flush(),
+            },
             Err(problem) => self.fail(problem, cancelled),
         }
     }
 
+    /// Leaves the rest of an operation to the finisher; what this mover says from now on waits for its answer.
+    fn hand_over(&mut self, id: OpId, later: Later) {
+        let cancel = self.control.hand_over(id).expect("the operation had a token");
+        self.reporter.flush();
+        let place = self.reporter.outlet().hold();
+        let (mover, _) = self.reporter.about();
+        let (user, token) = (self.context.user().to_owned(), cancel.clone());
+        let encode = Box::new(move |result: Result<Outcome, Problem>| {
+            let failed = |problem| Outcome::Failed(failure(problem, token.is_cancelled(), &user));
+            report::outcome_frames(mover, id, result.unwrap_or_else(failed))
+        });
+        self.finisher.take(Finishing { id, later, cancel, place, encode });
+    }
+
     fn fail(&mut self, problem: Problem, cancelled: bool) {
-        let mut failure = problem.into_failure();
-        if cancelled {
-            failure.kind = FailureKind::Aborted;
-        }
-        tracing::info!(user = self.context.user(), failure = failure.text, "operation failed");
+        let failure = failure(problem, cancelled, self.context.user());
         self.reporter.outcome(Outcome::Failed(failure));
     }
 
@@ -252,6 +298,7 @@ impl Worker {
             session: &mut self.session,
             stripe,
             cancel,
+            later: &mut self.later,
         };
         match op {
             // A node is one stripe: with or without SPAS it listens at one address.
@@ -272,10 +319,13 @@ impl Worker {
     }
 }
 
-/// A panic was caught; the panic hook has said where.
-fn bug() -> Fault {
-    let fault = Fault::new(FaultCode::Internal, "carry out operation").side(Side::Us);
-    fault.detail("this is a bug; the log has more")
+fn failure(problem: Problem, cancelled: bool, user: &str) -> Failure {
+    let mut failure = problem.into_failure();
+    if cancelled {
+        failure.kind = FailureKind::Aborted;
+    }
+    tracing::info!(user, failure = failure.text, "operation failed");
+    failure
 }
 
 /// What an operation works with.
@@ -292,4 +342,6 @@ pub struct Task<'a> {
     pub stripe: Stripe,
     /// The request to stop.
     pub cancel: &'a Cancel,
+    /// Set by an operation that leaves its end to the finisher and answers nothing itself.
+    pub later: &'a mut Option<Later>,
 }

@@ -17,4 +17,6 @@ pub use whimbrel_proto::eblock::Stripe;
 pub const INLINE_LIMIT: u64 = 16 << 20;
 
 #[cfg(test)]
+mod leaf_tests;
+#[cfg(test)]
 mod tests;

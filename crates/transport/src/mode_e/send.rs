@@ -1,6 +1,7 @@
 //! The sending side of MODE E.
 
 mod lane;
+mod walk;
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,12 +11,15 @@ use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::eblock::{EOD, EOF, Header, RangeCursor, Stripe};
+use whimbrel_sys::poll::PollFlags;
 
 use self::lane::{Block, Lane};
+use self::walk::Walk;
 use super::crew::Crew;
 use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSource;
 use crate::flow::{Flow, StallWatch};
+use crate::leaves::{Digests, InOrder};
 
 /// How much of the source to send.
 #[derive(Debug, Clone, Copy)]
@@ -58,8 +62,10 @@ pub struct SendJob<'a> {
     pub nonce: Option<Nonce>,
     /// Who announces the end.
     pub eof: Eof,
-    /// Whether the kernel may send from the source's descriptor; not when a digest is wanted.
+    /// Whether the kernel may send from the source's descriptor, when no digest is wanted.
     pub sendfile: bool,
+    /// Where the digests of what is sent go: of the very bytes that are sent.
+    pub digests: Option<&'a Digests>,
     /// Surroundings.
     pub flow: Flow<'a>,
 }
@@ -98,10 +104,13 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
         return Err(fault.detail("no data connection"));
     }
     let threads = job.threads_for(connections.len());
+    let (in_order, walk) = job.hashing(threads)?;
     let shared = Shared {
         crew: Crew::new(job.flow, OP),
         job,
         cursor: Mutex::new(Cursor::new(job.amount)),
+        in_order: in_order.map(Mutex::new),
+        walk,
         bytes: AtomicU64::new(0),
         blocks: AtomicU64::new(0),
     };
@@ -115,13 +124,39 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
         shared.crew.grow()?;
     }
     shared.run(shares);
+    if let Some(in_order) = &shared.in_order {
+        in_order.lock().unwrap_or_else(PoisonError::into_inner).finish()?;
+    }
     match shared.crew.take_fault() {
         Some(fault) => Err(fault),
         None => Ok(SendReport { bytes: shared.bytes.into_inner(), blocks: shared.blocks.into_inner(), eods, threads }),
     }
 }
 
-impl SendJob<'_> {
+impl<'a> SendJob<'a> {
+    /// How leaves are hashed: in the order of the file where that is all the same, else several in step.
+    fn hashing(&self, threads: usize) -> Result<(Option<InOrder<'a>>, Option<Walk<'a>>), Fault> {
+        let Some(digests) = self.digests else {
+            return Ok((None, None));
+        };
+        match self.amount {
+            Amount::Ranges(ranges) => {
+                digests.check(ranges)?;
+                let in_order = || Some(InOrder::new(digests));
+                if threads == 1 && (digests.leaves().count(ranges) <= 1 || ranges.len() <= self.block_size as u64) {
+                    return Ok((in_order(), None));
+                }
+                Ok((None, Some(Walk::new(digests.leaves().cut(ranges), digests, threads)?)))
+            }
+            Amount::ToEnd(_) => Ok((Some(InOrder::new(digests)), None)),
+            // Its threads would be more than one hash can follow.
+            Amount::Share(..) => {
+                let fault = Fault::new(FaultCode::NotSupported, "send data");
+                Err(fault.detail("digests of a share of the file"))
+            }
+        }
+    }
+
     fn threads_for(&self, connections: usize) -> usize {
         match self.amount {
             Amount::Ranges(ranges) if ranges.len() > INLINE_LIMIT => self.flow.threads.clamp(1, connections),
@@ -146,6 +181,10 @@ struct Shared<'a> {
     crew: Crew<'a>,
     job: &'a SendJob<'a>,
     cursor: Mutex<Cursor>,
+    /// Digests of bytes that are read in the order of the file, by one thread.
+    in_order: Option<Mutex<InOrder<'a>>>,
+    /// Where blocks come from instead of the cursor.
+    walk: Option<Walk<'a>>,
     bytes: AtomicU64,
     blocks: AtomicU64,
 }
@@ -185,7 +224,8 @@ impl Shared<'_> {
             if lanes.iter().all(Lane::is_done) {
                 return Ok(());
             }
-            if lanes.iter().any(|lane| lane.is_waiting()) {
+            let others_load = || self.walk.is_some() && lanes.iter().any(Lane::is_starved);
+            if lanes.iter().any(Lane::is_waiting) || others_load() {
                 let busy = lanes.iter().any(Lane::is_ready);
                 self.wait(lanes, busy, stall)?;
             }
@@ -198,7 +238,10 @@ impl Shared<'_> {
         stall.check(now, self.crew.moved(), self.crew.op())?;
         let timeout = if busy { Some(Duration::ZERO) } else { stall.remaining(now) };
         let waiting = || lanes.iter().filter(|lane| lane.is_waiting());
-        let fds: Vec<_> = waiting().map(Lane::poll_entry).collect();
+        // A lane without a block is tried again in any case, so that only the waking counts.
+        let news = self.walk.as_ref().filter(|_| lanes.iter().any(Lane::is_starved)).and_then(Walk::news);
+        let news = news.map(|news| (news, PollFlags::IN));
+        let fds: Vec<_> = waiting().map(Lane::poll_entry).chain(news).collect();
         let ready = self.crew.poll(&fds, timeout)?;
         drop(fds);
         let waiting = lanes.iter_mut().filter(|lane| lane.is_waiting());
@@ -208,16 +251,23 @@ impl Shared<'_> {
         Ok(())
     }
 
-    /// The next block to send, and whether it is the last one.
-    fn next_block(&self) -> Option<(Block, bool)> {
+    /// Most bytes of a block when `together` of them are loaded at a time.
+    fn block_limit(&self, together: usize) -> usize {
         let mut most = self.job.block_size.max(1);
         if let Some(rate) = self.crew.flow.rate.and_then(|rate| rate.rate()) {
             // Several blocks a second keep a slow, limited transfer smooth.
-            most = most.min(usize::try_from(rate / 4).unwrap_or(usize::MAX).max(4096));
+            let quarter = usize::try_from(rate / 4).unwrap_or(usize::MAX);
+            most = most.min((quarter / together).max(4096));
         }
         if !self.uses_sendfile() {
             most = most.min(self.crew.flow.pool.buffer_size());
         }
+        most
+    }
+
+    /// The next block to send, and whether it is the last one.
+    fn next_block(&self) -> Option<(Block, bool)> {
+        let most = self.block_limit(1);
         let mut cursor = self.lock();
         let block = cursor.next(most)?;
         Some((block, cursor.is_exhausted()))
@@ -225,7 +275,7 @@ impl Shared<'_> {
 
     fn uses_sendfile(&self) -> bool {
         let exact = !matches!(self.job.amount, Amount::ToEnd(_));
-        self.job.sendfile && exact && self.job.source.fd().is_some()
+        self.job.sendfile && self.job.digests.is_none() && exact && self.job.source.fd().is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, Cursor> {

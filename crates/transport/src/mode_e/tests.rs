@@ -17,11 +17,11 @@ use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::eblock::{CLOSE, EOD, EOF, HEADER_LEN, Header};
 
-const MIB: usize = 1 << 20;
+pub(super) const MIB: usize = 1 << 20;
 const NONCE: Nonce = *b"0123456789abcdef";
 
 #[derive(Default)]
-struct Memory(Mutex<Vec<u8>>);
+pub(super) struct Memory(pub(super) Mutex<Vec<u8>>);
 
 impl BlockSink for Memory {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
@@ -65,8 +65,8 @@ impl BlockSource for FileSource {
 }
 
 /// One side of a transfer.
-struct End {
-    pool: Pool,
+pub(super) struct End {
+    pub(super) pool: Pool,
     progress: Progress,
     cancel: Cancel,
     threads: usize,
@@ -74,7 +74,7 @@ struct End {
 }
 
 impl End {
-    fn new(buffers: usize, threads: usize) -> Self {
+    pub(super) fn new(buffers: usize, threads: usize) -> Self {
         let limits = PoolLimits { buffer_size: 128 * 1024, send: buffers, receive: buffers, low_water: 2 };
         Self {
             pool: Pool::new(limits).expect("pool"),
@@ -89,7 +89,7 @@ impl End {
         Flow { threads: self.threads, stall: self.stall, ..Flow::new(&self.pool, &self.progress, &self.cancel) }
     }
 
-    fn send_job<'a>(&'a self, source: &'a dyn BlockSource, ranges: &'a RangeSet) -> SendJob<'a> {
+    pub(super) fn send_job<'a>(&'a self, source: &'a dyn BlockSource, ranges: &'a RangeSet) -> SendJob<'a> {
         SendJob {
             source,
             amount: Amount::Ranges(ranges),
@@ -98,20 +98,21 @@ impl End {
             nonce: None,
             eof: Eof::Own,
             sendfile: false,
+            digests: None,
             flow: self.flow(),
         }
     }
 
-    fn receive_job<'a>(&'a self, sink: &'a dyn BlockSink) -> ReceiveJob<'a> {
+    pub(super) fn receive_job<'a>(&'a self, sink: &'a dyn BlockSink) -> ReceiveJob<'a> {
         ReceiveJob { sink, bound: 0..u64::MAX, origin: 0, admission: Admission::default(), flow: self.flow() }
     }
 }
 
-fn data(len: usize) -> Vec<u8> {
+pub(super) fn data(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
 }
 
-fn all(len: usize) -> RangeSet {
+pub(super) fn all(len: usize) -> RangeSet {
     one(0..len as u64)
 }
 
@@ -119,11 +120,11 @@ fn one(range: Range<u64>) -> RangeSet {
     std::iter::once(range).collect()
 }
 
-fn ranges<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
+pub(super) fn ranges<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
     ranges.into_iter().collect()
 }
 
-fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
+pub(super) fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
     let make = |_| {
         let (one, other) = pair().expect("pair");
         (Connection::new(Box::new(one)), Connection::new(Box::new(other)))
@@ -132,7 +133,7 @@ fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
 }
 
 /// Sends on one thread, receives on another.
-fn transfer(
+pub(super) fn transfer(
     send_job: &SendJob<'_>,
     receive_job: &ReceiveJob<'_>,
     from: &mut Vec<Connection>,

@@ -72,6 +72,7 @@ impl Bench {
             length: None,
             representation: Representation::Image,
             sendfile: false,
+            digests: None,
             flow: self.flow(),
         }
     }

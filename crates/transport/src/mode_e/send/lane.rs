@@ -2,11 +2,13 @@
 
 use std::io::{self, ErrorKind, IoSlice};
 use std::os::fd::BorrowedFd;
+use std::sync::PoisonError;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::PollFlags;
 
 use super::super::{Connection, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
+use super::walk::{Taken, Walk};
 use super::{Amount, Shared};
 use crate::channel::DataChannel;
 use crate::flow::StallWatch;
@@ -143,6 +145,9 @@ impl<'c> Lane<'c> {
 
     /// Loads the next block, or the end; `None` when there is no buffer to load it into now.
     fn prepare(&self, shared: &Shared<'_>, may_block: bool, stall: &mut StallWatch) -> Result<Option<Outgoing>, Fault> {
+        if let Some(walk) = &shared.walk {
+            return self.prepare_walked(walk, shared, may_block, stall);
+        }
         if self.use_sendfile(shared) {
             return self.prepare_file(shared, stall).map(Some);
         }
@@ -167,10 +172,34 @@ impl<'c> Lane<'c> {
                 return Ok(Some(self.ending(head, None, Body::None)));
             }
         }
+        if let Some(in_order) = &shared.in_order {
+            let mut in_order = in_order.lock().unwrap_or_else(PoisonError::into_inner);
+            in_order.feed(block.offset, &buffer[..block.len])?;
+        }
         shared.crew.pay(block.len, stall)?;
         let head = head.with(data_header(shared, block));
         let body = Body::Buffer(buffer, block.len);
         Ok(Some(self.out(head, block, body, last)))
+    }
+
+    fn prepare_walked(
+        &self,
+        walk: &Walk<'_>,
+        shared: &Shared<'_>,
+        may_block: bool,
+        stall: &mut StallWatch,
+    ) -> Result<Option<Outgoing>, Fault> {
+        let head = Head::new(self.greeting());
+        match walk.take(shared, may_block)? {
+            Taken::Later => Ok(None),
+            Taken::End => Ok(Some(self.ending(head, None, Body::None))),
+            Taken::Block(block, buffer, last) => {
+                shared.crew.pay(block.len, stall)?;
+                let head = head.with(data_header(shared, block));
+                let body = Body::Buffer(buffer, block.len);
+                Ok(Some(self.out(head, block, body, last)))
+            }
+        }
     }
 
     fn prepare_file(&self, shared: &Shared<'_>, stall: &mut StallWatch) -> Result<Outgoing, Fault> {
@@ -225,7 +254,7 @@ fn data_header(shared: &Shared<'_>, block: Block) -> Header {
     Header { descriptor: 0, count: block.len as u64, offset: block.offset - shared.job.origin }
 }
 
-fn source_changed(shared: &Shared<'_>, end: u64) -> Fault {
+pub(super) fn source_changed(shared: &Shared<'_>, end: u64) -> Fault {
     Fault::new(FaultCode::SourceChanged, shared.crew.op())
         .side(Side::Source)
         .detail(format!("it now ends at byte {end}"))

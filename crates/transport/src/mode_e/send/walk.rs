@@ -1,0 +1,174 @@
+//! Blocks of a send whose leaves are hashed: several leaves walked in step.
+//!
+//! Any thread of the transfer loads the next blocks when few are left, while the others send; with leaves enough for
+//! more than one group, threads load at the same time.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use whimbrel_engine::{Fault, Side};
+use whimbrel_sys::poll::Wake;
+
+use super::Shared;
+use super::lane::{Block, source_changed};
+use crate::leaves::{Cutter, Digests, Group};
+use crate::pool::{Buffer, Class};
+
+/// Loaded blocks below which the next are loaded, when other threads have something to do meanwhile.
+const LOW: usize = 4;
+
+/// What all threads of a send take their blocks from.
+pub(super) struct Walk<'a> {
+    digests: &'a Digests,
+    state: Mutex<State>,
+    threads: usize,
+    /// Blocks are loaded when no more than these are left.
+    low: usize,
+    /// Readable while there is a block to take, or none will come; only for more than one thread.
+    news: Option<Wake>,
+}
+
+struct State {
+    leaves: Cutter,
+    /// Groups that nobody works on.
+    idle: Vec<Group>,
+    /// Groups that threads load blocks of.
+    busy: usize,
+    loaded: VecDeque<(Block, Buffer)>,
+    /// Whether `news` is readable.
+    told: bool,
+}
+
+/// The answer to a request for a block.
+pub(super) enum Taken {
+    /// A block, and whether it is the last.
+    Block(Block, Buffer, bool),
+    /// There will be more, but not now.
+    Later,
+    /// There are no more.
+    End,
+}
+
+impl State {
+    fn is_over(&self) -> bool {
+        self.loaded.is_empty() && !self.more_come()
+    }
+
+    fn more_come(&self) -> bool {
+        self.busy > 0 || !self.idle.is_empty() || !self.leaves.is_empty()
+    }
+}
+
+impl<'a> Walk<'a> {
+    pub(super) fn new(leaves: Cutter, digests: &'a Digests, threads: usize) -> Result<Self, Fault> {
+        let wake = || Wake::new().map_err(|error| Fault::from_io(error, "send data").side(Side::Us));
+        let news = (threads > 1).then(wake).transpose()?;
+        // Blocks that are hashed alone need no stock: every thread loads its own, and sends them from its cache.
+        let low = if threads > 1 && Group::is_wide(digests.leaves().algorithm) { LOW } else { 0 };
+        let state = State { leaves, idle: Vec::new(), busy: 0, loaded: VecDeque::new(), told: false };
+        Ok(Self { digests, state: Mutex::new(state), threads, low, news })
+    }
+
+    /// What to poll for after [`Taken::Later`].
+    pub(super) fn news(&self) -> Option<BorrowedFd<'_>> {
+        self.news.as_ref().map(|news| news.as_fd())
+    }
+
+    /// The next block; loads more when few are left.
+    ///
+    /// `may_block`: the caller's lanes hold no buffer, so it may wait for one.
+    pub(super) fn take(&self, shared: &Shared<'_>, may_block: bool) -> Result<Taken, Fault> {
+        let mut state = self.lock();
+        if state.loaded.len() <= self.low
+            && let Some(group) = self.check_out(&mut state)
+        {
+            let may_block = may_block && state.loaded.is_empty();
+            drop(state);
+            self.load(shared, group, may_block)?;
+            state = self.lock();
+        }
+        let taken = match state.loaded.pop_front() {
+            Some((block, buffer)) => Taken::Block(block, buffer, state.is_over()),
+            None if state.is_over() => Taken::End,
+            None => Taken::Later,
+        };
+        self.tell(&mut state);
+        Ok(taken)
+    }
+
+    fn check_out(&self, state: &mut State) -> Option<Group> {
+        let group = match state.idle.pop() {
+            Some(group) => group,
+            None if state.busy < self.threads => Group::next(&mut state.leaves, self.digests.leaves().algorithm)?,
+            None => return None,
+        };
+        state.busy += 1;
+        Some(group)
+    }
+
+    /// Loads the next blocks of a group, as many as there are buffers for.
+    fn load(&self, shared: &Shared<'_>, mut group: Group, may_block: bool) -> Result<(), Fault> {
+        let mut turn = Turn { walk: self, loaded: Vec::new(), group: None };
+        let pool = &shared.crew.flow.pool;
+        let mut buffers: Vec<Buffer> = Vec::with_capacity(group.unfinished());
+        while buffers.len() < group.unfinished() {
+            match pool.try_acquire(Class::Send)? {
+                Some(buffer) => buffers.push(buffer),
+                None if may_block && buffers.is_empty() => {
+                    buffers.push(pool.acquire(Class::Send, shared.crew.flow.cancel)?);
+                }
+                None => break,
+            }
+        }
+        let most = shared.block_limit(group.unfinished().max(1));
+        let pieces = group.pieces(buffers.len(), most);
+        let mut slices: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        group.load(&pieces, &mut slices, |offset, part| {
+            let read = shared.job.source.read_at(offset, part);
+            match read.map_err(|fault| fault.side_if_unknown(Side::Source))? {
+                read if read < part.len() => Err(source_changed(shared, offset + read as u64)),
+                _ => Ok(()),
+            }
+        })?;
+        let blocks = pieces.iter().map(|piece| Block { offset: piece.offset, len: piece.len });
+        turn.loaded = blocks.zip(buffers).collect();
+        if group.unfinished() == 0 {
+            return group.finish(self.digests);
+        }
+        turn.group = Some(group);
+        Ok(())
+    }
+
+    /// Makes `news` say what is so.
+    fn tell(&self, state: &mut State) {
+        let Some(news) = &self.news else { return };
+        let due = !state.loaded.is_empty() || state.is_over();
+        if due != state.told {
+            state.told = due;
+            if due { news.signal() } else { news.clear() }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        // Every change of the state is one step, so a panic leaves it usable.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One thread's turn with a group, which ends whatever happens in it.
+struct Turn<'w, 'a> {
+    walk: &'w Walk<'a>,
+    loaded: Vec<(Block, Buffer)>,
+    group: Option<Group>,
+}
+
+impl Drop for Turn<'_, '_> {
+    fn drop(&mut self) {
+        let mut state = self.walk.lock();
+        state.busy -= 1;
+        state.loaded.extend(self.loaded.drain(..));
+        state.idle.extend(self.group.take());
+        self.walk.tell(&mut state);
+    }
+}
