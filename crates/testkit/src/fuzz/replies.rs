@@ -5,6 +5,7 @@ use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::mlsx;
+use whimbrel_proto::op::Leaf;
 use whimbrel_proto::reply::error_body::{self, ErrorBody, ErrorCause};
 use whimbrel_proto::reply::{Reply, ReplyError, ReplyParser};
 
@@ -88,12 +89,29 @@ fn check_leaves(reply: &Reply) {
         return;
     };
     assert!(leaves.is_empty() || leaf::check_list(&leaves).is_ok());
+    check_batches(&leaves);
     let opened = leaf::opened_from_reply(reply);
     let session = opened.as_ref().ok().map(|(session, _)| leaf::session_line(session));
     let lines = session.into_iter().chain(leaves.iter().map(leaf::line)).map(String::into_bytes);
     let again = Reply::multi(reply.code, "first", lines, "End");
     assert_eq!(leaf::from_reply(&again), Ok(leaves));
     assert_eq!(leaf::opened_from_reply(&again).ok(), opened.ok());
+}
+
+/// What one reply carries goes back in commands that are read as written, and fits a file of leaves that large.
+fn check_batches(leaves: &[Leaf]) {
+    let mut batched = Vec::new();
+    for batch in leaf::batches(leaves) {
+        let list = leaf::format_list(batch);
+        assert!(list.len() <= leaf::MAX_KEPT_BYTES);
+        assert_eq!(leaf::parse_list(list.as_bytes()).as_deref(), Ok(batch));
+        batched.extend_from_slice(batch);
+    }
+    assert_eq!(batched, leaves);
+    let end = leaves.last().map_or(0, |leaf| leaf.range.end);
+    if let Some(size) = leaf::size_for(end, 0) {
+        assert!(leaf::is_size(size) && end.div_ceil(size) <= leaf::MAX_LEAVES as u64);
+    }
 }
 
 fn check_features(reply: &Reply) {

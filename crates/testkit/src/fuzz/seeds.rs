@@ -32,6 +32,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         "server_machine" => &[
             ("site", include_bytes!("seeds/site")),
             ("chunks", include_bytes!("seeds/chunks")),
+            ("early-news", include_bytes!("seeds/early")),
             ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
             ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
             ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),
