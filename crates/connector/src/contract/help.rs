@@ -9,6 +9,7 @@ use crate::{Connector, Follow, Kind, Meta};
 pub(super) const REPLACE: WriteIntent = intent(Disposition::Replace);
 pub(super) const RESUME: WriteIntent = intent(Disposition::Resume);
 pub(super) const UPDATE: WriteIntent = intent(Disposition::Update);
+pub(super) const CONTINUE: WriteIntent = intent(Disposition::Continue);
 
 const fn intent(disposition: Disposition) -> WriteIntent {
     WriteIntent { disposition, size: None }

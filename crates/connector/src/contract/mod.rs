@@ -15,6 +15,8 @@
 #[allow(missing_docs)]
 mod attributes;
 #[allow(missing_docs)]
+mod chunks;
+#[allow(missing_docs)]
 mod content;
 #[allow(missing_docs)]
 mod errors;
@@ -27,6 +29,7 @@ mod sessions;
 use crate::Connector;
 
 pub use attributes::*;
+pub use chunks::*;
 pub use content::*;
 pub use errors::*;
 pub use names::*;
@@ -68,6 +71,19 @@ macro_rules! contract_cases {
             commit_cuts_and_extends_to_the_size_asked_for
             sessions_survive_the_journey_to_another_host
             foreign_sessions_are_refused
+            many_hosts_continue_one_file
+            hosts_that_begin_to_continue_at_once_get_the_same_file
+            a_session_to_continue_is_its_path_and_its_token
+            a_link_is_continued_where_it_leads
+            what_is_appended_to_a_journal_is_read_by_every_host
+            appends_of_many_writers_never_mix
+            a_journal_is_cut_only_where_it_was_seen
+            a_journal_goes_with_its_file
+            a_new_file_never_has_the_journal_of_the_one_before
+            what_is_written_in_chunks_is_not_resumed_by_its_size
+            only_files_to_continue_have_journals
+            reserving_changes_neither_size_nor_content
+            dropping_what_is_cached_makes_it_durable_and_keeps_it
             attributes_are_kept
             replacing_keeps_the_mode_of_the_old_file
             attributes_of_what_exists_can_be_changed

@@ -1,7 +1,7 @@
 //! The journal beside an unfinished file: a file too, as for POSIX.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode};
 
@@ -22,6 +22,8 @@ pub(super) struct Log {
     storage: Memory,
     path: StoragePath,
     id: u64,
+    /// Once it was found or made: the journal stays this one, also without a name.
+    opened: Mutex<Option<Arc<Node>>>,
     /// Whether its name, and that of the file beside it, survive a power cut.
     named: AtomicBool,
 }
@@ -35,7 +37,13 @@ impl Memory {
                 .on_path(session.path.as_bytes())
                 .detail("only a file that is written in chunks has one"));
         }
-        Ok(Log { storage: self.clone(), path: session.path.clone(), id: node.id, named: AtomicBool::new(false) })
+        Ok(Log {
+            storage: self.clone(),
+            path: session.path.clone(),
+            id: node.id,
+            opened: Mutex::default(),
+            named: AtomicBool::new(false),
+        })
     }
 
     /// Whether the unfinished file `id` of `path`, which is in `dir`, has a journal.
@@ -59,6 +67,16 @@ impl Log {
         spot.ok_or_else(|| Fault::new(FaultCode::IsADirectory, "open journal").on_path(self.path.as_bytes()))
     }
 
+    fn create(&self) -> Result<Arc<Node>, FaultCode> {
+        let node = self.storage.new_node(Body::File(Default::default()), 0o600);
+        let Some(spot) = resolve(&self.storage.root, &self.path, false)? else {
+            return Err(FaultCode::IsADirectory);
+        };
+        self.storage.put_name(&spot.dir, &name_of(&self.path, self.id), &node)?;
+        *self.opened.lock().unwrap_or_else(PoisonError::into_inner) = Some(node.clone());
+        Ok(node)
+    }
+
     /// Changes it and makes the change durable.
     fn write(&self, node: &Node, change: impl FnOnce(&mut Data)) -> Result<(), FaultCode> {
         if let Body::File(data) = &node.body {
@@ -68,8 +86,16 @@ impl Log {
         if self.storage.power.has(Safeguard::SyncJournal) { self.storage.sync_file(node) } else { Ok(()) }
     }
 
-    fn find(&self) -> Result<Option<Arc<Node>>, Fault> {
+    fn named(&self) -> Result<Option<Arc<Node>>, Fault> {
         self.spot()?.dir.child(&name_of(&self.path, self.id)).on("open journal", &self.path)
+    }
+
+    fn find(&self) -> Result<Option<Arc<Node>>, Fault> {
+        let mut opened = self.opened.lock().unwrap_or_else(PoisonError::into_inner);
+        if opened.is_none() {
+            opened.clone_from(&self.named()?);
+        }
+        Ok(opened.clone())
     }
 }
 
@@ -90,13 +116,13 @@ impl Journal for Log {
         let op = "write journal";
         let _names = self.storage.lock();
         let node = match self.find()? {
-            Some(node) => node,
-            None => {
-                let node = self.storage.new_node(Body::File(Default::default()), 0o600);
-                let name = name_of(&self.path, self.id);
-                self.storage.put_name(&self.spot()?.dir, &name, &node).on(op, &self.path)?;
-                node
+            Some(node) if self.named()?.is_some_and(|named| Arc::ptr_eq(&named, &node)) => node,
+            Some(_) => {
+                return Err(Fault::new(FaultCode::StorageBusy, op)
+                    .on_path(self.path.as_bytes())
+                    .detail("the file was committed or replaced meanwhile"));
             }
+            None => self.create().on(op, &self.path)?,
         };
         self.write(&node, |data| {
             let end = data.size();
