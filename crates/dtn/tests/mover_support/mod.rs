@@ -20,6 +20,7 @@ use whimbrel_dtn::mover::message::{
     DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Stripe, ToMover, Transfers, VERSION,
 };
 use whimbrel_dtn::mover::{ServeError, spawn_in_process};
+use whimbrel_engine::Fault;
 use whimbrel_proto::op::{
     DataParams, Failure, FailureKind, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind,
 };
@@ -141,12 +142,24 @@ impl Node {
     }
 
     pub fn at(root: TempDir, change: impl FnOnce(&mut DataSettings)) -> Self {
-        let mut settings = settings(root.path());
-        change(&mut settings);
-        let open = |settings: &DataSettings| {
+        Self::opened(root, change, |settings| {
             let root = PathBuf::from(std::ffi::OsStr::from_bytes(&settings.root));
             Ok(Arc::new(Posix::open(&root, PosixOptions::default())?) as Arc<dyn Connector>)
-        };
+        })
+    }
+
+    /// On storage that the test has opened itself.
+    pub fn on(root: TempDir, change: impl FnOnce(&mut DataSettings), storage: Arc<dyn Connector>) -> Self {
+        Self::opened(root, change, |_| Ok(storage))
+    }
+
+    fn opened(
+        root: TempDir,
+        change: impl FnOnce(&mut DataSettings),
+        open: impl FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault> + Send + 'static,
+    ) -> Self {
+        let mut settings = settings(root.path());
+        change(&mut settings);
         let (stream, thread) = spawn_in_process(open).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let writer = FrameWriter::new(stream.try_clone().unwrap());
@@ -223,6 +236,10 @@ impl Node {
             self.step();
         }
         &self.answers[&key]
+    }
+
+    pub fn has_outcome(&self, key: (MoverId, OpId)) -> bool {
+        self.answers.get(&key).is_some_and(|answer| answer.outcome.is_some())
     }
 
     pub fn wait(&mut self, key: (MoverId, OpId)) -> Answer {
