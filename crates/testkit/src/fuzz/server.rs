@@ -247,11 +247,7 @@ impl Run {
             }
             ServerEvent::Abort { id } => {
                 assert!(self.running.iter().any(|running| running.id == id && !running.ended), "what runs is aborted");
-                if self.machine.running_op().is_none() {
-                    self.running.clear();
-                } else {
-                    assert!(!self.aborted.contains(&id), "one abort is enough");
-                }
+                assert!(!self.aborted.contains(&id), "one abort is enough");
                 self.aborted.push(id);
             }
             ServerEvent::Answered { verb, op, code } => {
