@@ -7,6 +7,9 @@ use whimbrel_proto::timeval::Timestamp;
 /// 2026-11-21 00:00 UTC: listings without a year are read against it.
 const NOW: Timestamp = Timestamp::from_secs(1_795_219_200);
 
+const MONTHS: [&[u8]; 12] =
+    [b"jan", b"feb", b"mar", b"apr", b"may", b"jun", b"jul", b"aug", b"sep", b"oct", b"nov", b"dec"];
+
 /// Listing lines: what was read is written and read as the same, and no line is two.
 pub fn mlsx(data: &[u8]) {
     let entries = mlsx::parse_listing(data).count();
@@ -72,6 +75,11 @@ fn check_list_line(entry: &ListLine) {
         return;
     }
     if entry.target.as_ref().is_some_and(|target| target.ends_with(b"\r")) {
+        return;
+    }
+    // Behind a number, such a group reads as the month of a line without groups.
+    if entry.owner.iter().all(u8::is_ascii_digit) && MONTHS.iter().any(|month| entry.group.eq_ignore_ascii_case(month))
+    {
         return;
     }
     let again = ListLine::parse(&line, NOW).expect("what was written is read");
