@@ -7,6 +7,7 @@ pub mod events;
 pub mod fault;
 pub mod journal;
 pub mod listing;
+pub mod model;
 pub mod plan;
 pub mod progress;
 pub mod ranges;

@@ -53,6 +53,8 @@ use crate::summary::{Failures, Summary};
 mod chunked;
 mod chunks;
 #[cfg(test)]
+mod chunks_simulation;
+#[cfg(test)]
 mod chunks_tests;
 mod directories;
 mod dispatch;

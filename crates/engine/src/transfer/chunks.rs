@@ -28,7 +28,7 @@ impl TransferMachine {
     /// Lets as many files be opened as the sessions will want parts of.
     pub(super) fn open_files(&mut self) {
         if let Some(chunking) = self.options.chunking {
-            let sessions = self.slots.len();
+            let sessions = self.slots.iter().filter(|slot| !slot.retired).count();
             let runway = chunking.chunk.saturating_mul(sessions as u64).saturating_mul(u64::from(chunking.ahead));
             self.queue.open_files(sessions, runway);
         }
@@ -41,11 +41,21 @@ impl TransferMachine {
         self.queue.chunk_bytes().div_ceil(leaf).min(most) as usize
     }
 
-    /// Bytes of the next part: a chunk, until fewer chunks are left than sessions; then each session's share, one leaf at least.
-    pub(super) fn chunk_length(&self) -> u64 {
+    /// Bytes of the next part of a session: a chunk, until fewer chunks are left than sessions; then its share by what
+    /// it has shown to be able to, one leaf at least.
+    pub(super) fn chunk_length(&self, index: usize) -> u64 {
         let Chunking { chunk, leaf, .. } = self.options.chunking.unwrap_or_default();
-        let sessions = self.slots.iter().filter(|slot| slot.is_open()).count().max(1) as u64;
-        self.queue.bulk().div_ceil(sessions).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+        let usual = self.usual_rate();
+        let rates: f64 = self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.rate.unwrap_or(usual)).sum();
+        let share = self.queue.bulk() as f64 * self.slots[index].rate.unwrap_or(usual) / rates;
+        (share as u64).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+    }
+
+    /// What a session is taken for before its first chunk has ended.
+    pub(super) fn usual_rate(&self) -> f64 {
+        let known = self.slots.iter().filter(|slot| slot.is_open()).filter_map(|slot| slot.rate);
+        let (sum, count) = known.fold((0.0, 0u32), |(sum, count), rate| (sum + rate, count + 1));
+        if count == 0 { 1.0 } else { sum / f64::from(count) }
     }
 
     /// Tells the queue what waits of a file, and progress what it is busy with.
@@ -128,6 +138,9 @@ impl TransferMachine {
             return self.misused(now, attempt);
         };
         self.leave_well(now, slot, attempt);
+        if let Some(data) = self.slot(slot) {
+            data.chunk_ended(now, part.end - part.start);
+        }
         let Some(entry) = self.entries.get_mut(&attempt.item) else {
             return;
         };
@@ -220,7 +233,7 @@ impl TransferMachine {
         }
         for (number, run) in std::mem::take(&mut entry.runs) {
             let attempt = Attempt { item: id, number };
-            let runs_on = |slot: &super::SlotData| slot.pipeline.iter().any(|(other, _)| *other == attempt);
+            let runs_on = |slot: &super::SlotData| slot.pipeline.iter().any(|flight| flight.attempt == attempt);
             if self.slots.get(run.slot.0 as usize).is_some_and(runs_on) {
                 self.orphans.insert(attempt, run.slot);
             }

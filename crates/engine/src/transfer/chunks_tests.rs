@@ -442,3 +442,23 @@ fn small_files_that_come_later_get_a_session_and_only_one_runs_dry() {
     }
     panic!("the small file waits for ever");
 }
+
+#[test]
+fn sessions_come_and_go_while_a_file_is_moved() {
+    let mut bench = opened(2, 1000 * CHUNK, RangeSet::new());
+    let taken = chunks(&mut bench);
+    bench.put(Input::Concurrency { sessions: 4 });
+    assert_eq!(bench.opens, [Slot(2), Slot(3)]);
+    bench.open_all();
+    assert_eq!(chunks(&mut bench).len(), 4);
+    bench.put(Input::Concurrency { sessions: 1 });
+    assert!(bench.closed.is_empty(), "what runs is let run out");
+    for (slot, attempt, part) in taken {
+        prove(&mut bench, attempt, &part);
+        assert!(bench.jobs.iter().all(|(slot, _)| *slot == Slot(0)), "{slot:?} gets no more");
+    }
+    assert_eq!(
+        bench.closed.iter().map(|(slot, fault)| (*slot, fault.is_some())).collect::<Vec<_>>(),
+        [(Slot(1), false)]
+    );
+}

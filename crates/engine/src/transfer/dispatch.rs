@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use super::entry::Place;
-use super::slot::{Load, SlotData};
+use super::slot::{Flight, Load, SlotData};
 use super::{Command, Job, Slot, TransferMachine, Work};
 use crate::plan::ItemId;
 use crate::ranges::RangeSet;
@@ -16,6 +16,7 @@ impl TransferMachine {
             self.close_all();
             return;
         }
+        self.close_retired();
         self.open_files();
         self.open_sessions(now);
         self.dispatch_large(now);
@@ -27,7 +28,7 @@ impl TransferMachine {
     fn dispatch_large(&mut self, now: Instant) {
         let mut given = true;
         while given {
-            let ready = self.slots.iter().filter(|slot| slot.is_ready()).count();
+            let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
             let share = self.queue.large_share(ready);
             let whole = self.slots.iter().filter(|slot| slot.count(Load::Whole) > 0).count();
             let large = self.large_slots();
@@ -40,7 +41,7 @@ impl TransferMachine {
     }
 
     fn give_whole(&mut self, now: Instant) -> bool {
-        let idle = |slot: &SlotData| slot.is_ready() && slot.pipeline.is_empty();
+        let idle = |slot: &SlotData| slot.takes_work() && slot.pipeline.is_empty();
         let Some(index) = self.slots.iter().position(idle) else {
             return false;
         };
@@ -66,9 +67,21 @@ impl TransferMachine {
         let mut busy: Vec<usize> = (0..self.slots.len()).filter(|index| chunks(index) > 0).collect();
         busy.sort_by_key(|index| std::cmp::Reverse((chunks(index), self.slots[*index].last_given)));
         busy.truncate(share);
-        let next = busy.into_iter().filter(|index| self.slots[*index].takes_chunk(ahead));
-        next.min_by_key(|index| (chunks(index), self.slots[*index].last_given))
-            .is_some_and(|index| self.start_chunk(now, index))
+        let in_time = self.in_time();
+        let next =
+            busy.into_iter().filter(|index| self.slots[*index].takes_chunk(ahead) && in_time(&self.slots[*index]));
+        let next = next.min_by_key(|index| (chunks(index), self.slots[*index].last_given));
+        next.is_some_and(|index| self.start_chunk(now, index))
+    }
+
+    /// Whether a session ends with what it has before all sessions together end with everything: the others do the
+    /// rest of what a slow one would keep them waiting for.
+    fn in_time(&self) -> impl Fn(&SlotData) -> bool + use<> {
+        let usual = self.usual_rate();
+        let open = || self.slots.iter().filter(|slot| slot.is_open());
+        let rates: f64 = open().map(|slot| slot.rate.unwrap_or(usual)).sum();
+        let bytes = self.queue.bulk() as f64 + open().map(SlotData::backlog).sum::<u64>() as f64;
+        move |slot| slot.backlog() as f64 / slot.rate.unwrap_or(usual) <= bytes / rates
     }
 
     fn dispatch_short(&mut self, now: Instant) {
@@ -92,9 +105,9 @@ impl TransferMachine {
 
     /// The session for the next short item; those that large items wait for take no more.
     fn least_loaded(&self, depth: usize) -> Option<usize> {
-        let ready = self.slots.iter().filter(|slot| slot.is_ready()).count();
+        let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
         let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
-        let free = |index: &usize| self.slots[*index].is_ready() && !self.slots[*index].is_large();
+        let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
         let mut free: Vec<_> = (0..self.slots.len()).filter(free).collect();
         free.sort_by_key(|index| self.slots[*index].pipeline.len());
         let index = *free.get(reserved)?;
@@ -104,7 +117,7 @@ impl TransferMachine {
     /// The session with chunks for something without data: it holds up nothing there.
     fn between_chunks(&self) -> Option<usize> {
         let most = self.ahead() + 1;
-        let room = |slot: &SlotData| slot.is_ready() && slot.count(Load::Whole) == 0 && slot.count(Load::Chunk) > 0;
+        let room = |slot: &SlotData| slot.takes_work() && slot.count(Load::Whole) == 0 && slot.count(Load::Chunk) > 0;
         let free = (0..self.slots.len()).filter(|index| room(&self.slots[*index]));
         let index = free.min_by_key(|index| self.slots[*index].pipeline.len())?;
         (self.queue.has_control() && self.slots[index].pipeline.len() < most).then_some(index)
@@ -144,7 +157,7 @@ impl TransferMachine {
 
     /// Gives a session the next part of a file that is moved in chunks.
     fn start_chunk(&mut self, now: Instant, index: usize) -> bool {
-        let length = self.chunk_length();
+        let length = self.chunk_length(index);
         let Some(id) = self.queue.next_parts() else {
             return false;
         };
@@ -160,13 +173,14 @@ impl TransferMachine {
     }
 
     fn give(&mut self, now: Instant, index: usize, job: Job, load: Load) {
+        let bytes = match &job.work {
+            Work::Chunk { part } => part.end - part.start,
+            _ => 0,
+        };
         self.given += 1;
         let data = &mut self.slots[index];
         data.last_given = self.given;
-        if data.pipeline.is_empty() {
-            data.sign(now);
-        }
-        data.pipeline.push_back((job.attempt, load));
+        data.give(now, Flight { attempt: job.attempt, load, bytes });
         self.commands.push_back(Command::Start { slot: Slot(index as u32), job: Box::new(job) });
     }
 }

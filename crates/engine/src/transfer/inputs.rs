@@ -30,6 +30,7 @@ impl TransferMachine {
             Input::ItemDone { attempt, bytes, verified } => self.done(now, attempt, bytes, verified),
             Input::ItemCompared { attempt, equal } => self.compared(now, attempt, equal),
             Input::ItemFailed { attempt, fault, received } => self.failed(now, attempt, fault, &received),
+            Input::Concurrency { sessions } => self.set_concurrency(now, sessions),
             Input::Cancel => self.cancel(),
             Input::ItemOpened { attempt, verified } => self.opened(now, attempt, &verified),
             Input::ItemWhole { attempt } => self.whole(now, attempt),

@@ -170,6 +170,11 @@ pub enum Input {
         /// What has arrived and may be trusted, earlier attempts included or not.
         received: RangeSet,
     },
+    /// From now on so many sessions at once, at least 1; one that is too many ends with what it has and is closed.
+    Concurrency {
+        /// How many.
+        sessions: u32,
+    },
     /// The user or the administrator wants it to end.
     Cancel,
     /// Time has passed.

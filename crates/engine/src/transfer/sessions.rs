@@ -109,7 +109,13 @@ impl TransferMachine {
     }
 
     fn give_up_if_all_dead(&mut self, fault: Fault) {
-        if self.slots.iter().all(|slot| slot.state == SlotState::Dead) {
+        if self.slots.iter().any(|slot| slot.state != SlotState::Dead && !slot.retired) {
+            return;
+        }
+        // One that was too many may do what the dead ones cannot.
+        if let Some(spare) = self.slots.iter_mut().find(|slot| slot.retired) {
+            spare.retired = false;
+        } else {
             self.fail_all(&fault);
             self.dead = Some(fault);
         }
@@ -165,16 +171,42 @@ impl TransferMachine {
     /// Opens as many sessions as there is work for.
     pub(super) fn open_sessions(&mut self, now: Instant) {
         let running: usize = self.slots.iter().map(|slot| slot.pipeline.len()).sum();
-        let wanted = (self.queue.len() + self.chunk_sessions() + running).min(self.slots.len());
-        let mut open = self.slots.iter().filter(|slot| slot.is_open()).count();
+        let most = self.slots.iter().filter(|slot| !slot.retired).count();
+        let wanted = (self.queue.len() + self.chunk_sessions() + running).min(most);
+        let mut open = self.slots.iter().filter(|slot| slot.is_open() && !slot.retired).count();
         for index in 0..self.slots.len() {
             if open >= wanted {
                 return;
             }
-            if self.slots[index].state == SlotState::Closed {
+            if self.slots[index].state == SlotState::Closed && !self.slots[index].retired {
                 self.slots[index].state = SlotState::Opening { since: now };
                 self.commands.push_back(Command::OpenSession { slot: Slot(index as u32) });
                 open += 1;
+            }
+        }
+    }
+
+    /// More or fewer sessions from now on, at least one; those that are too many end with what they have.
+    pub(super) fn set_concurrency(&mut self, now: Instant, sessions: u32) {
+        let sessions = sessions.max(1) as usize;
+        while self.slots.len() < sessions && !self.cancelled {
+            self.slots.push(SlotData::new(now));
+        }
+        // Given-up slots bring nothing: the others make up for them as far as there are any.
+        let mut kept = 0;
+        for slot in &mut self.slots {
+            let keep = kept < sessions && slot.state != SlotState::Dead;
+            slot.retired = !keep && slot.state != SlotState::Dead;
+            kept += usize::from(keep);
+        }
+    }
+
+    /// Closes sessions that are one too many and have nothing left to do.
+    pub(super) fn close_retired(&mut self) {
+        for index in 0..self.slots.len() {
+            let slot = &self.slots[index];
+            if slot.retired && slot.is_ready() && slot.pipeline.is_empty() {
+                self.close(Slot(index as u32), None);
             }
         }
     }

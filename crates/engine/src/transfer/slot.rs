@@ -33,11 +33,26 @@ pub(super) enum Load {
     Chunk,
 }
 
+/// Something that a session was given.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Flight {
+    pub(super) attempt: Attempt,
+    pub(super) load: Load,
+    /// Bytes of a chunk; 0 for anything else.
+    pub(super) bytes: u64,
+}
+
 #[derive(Debug)]
 pub(super) struct SlotData {
     pub(super) state: SlotState,
+    /// Whether it is one too many: it ends with what it has.
+    pub(super) retired: bool,
     /// What it was given and has not ended, in order.
-    pub(super) pipeline: VecDeque<(Attempt, Load)>,
+    pub(super) pipeline: VecDeque<Flight>,
+    /// Bytes per second of its chunks, once one has ended.
+    pub(super) rate: Option<f64>,
+    /// When the chunk at work could begin.
+    chunk_since: Instant,
     /// Whether the last that was heard of it is an item's failure: losing it then is the same event.
     pub(super) charged: bool,
     /// Which of all starts was its last.
@@ -61,7 +76,10 @@ impl SlotData {
     pub(super) fn new(now: Instant) -> Self {
         Self {
             state: SlotState::Closed,
+            retired: false,
             pipeline: VecDeque::new(),
+            rate: None,
+            chunk_since: now,
             charged: false,
             last_given: 0,
             failures: 0,
@@ -73,24 +91,29 @@ impl SlotData {
         self.state == SlotState::Ready
     }
 
+    /// Whether it may be given something.
+    pub(super) fn takes_work(&self) -> bool {
+        self.is_ready() && !self.retired
+    }
+
     pub(super) fn is_open(&self) -> bool {
         matches!(self.state, SlotState::Ready | SlotState::Opening { .. })
     }
 
     /// How many of `load` it was given.
     pub(super) fn count(&self, load: Load) -> usize {
-        self.pipeline.iter().filter(|(_, other)| *other == load).count()
+        self.pipeline.iter().filter(|flight| flight.load == load).count()
     }
 
     /// Whether it moves large files or parts of them.
     pub(super) fn is_large(&self) -> bool {
-        self.pipeline.iter().any(|(_, load)| matches!(load, Load::Whole | Load::Chunk))
+        self.pipeline.iter().any(|flight| matches!(flight.load, Load::Whole | Load::Chunk))
     }
 
     /// Whether it could take a chunk, with at most `ahead` in the air.
     pub(super) fn takes_chunk(&self, ahead: usize) -> bool {
         let others = self.count(Load::Whole) + self.count(Load::Small);
-        self.is_ready() && others == 0 && self.count(Load::Chunk) < ahead
+        self.takes_work() && others == 0 && self.count(Load::Chunk) < ahead
     }
 
     /// A sign of life that ends every window: something began, ended or changed its phase.
@@ -110,9 +133,35 @@ impl SlotData {
         self.watch.moving = self.watch.moving.filter(|(moving, _)| *moving != attempt);
     }
 
+    /// Takes something on.
+    pub(super) fn give(&mut self, now: Instant, flight: Flight) {
+        if self.pipeline.is_empty() {
+            self.sign(now);
+        }
+        if flight.load == Load::Chunk && self.count(Load::Chunk) == 0 {
+            self.chunk_since = now;
+        }
+        self.pipeline.push_back(flight);
+    }
+
+    /// Bytes of the chunks in the air.
+    pub(super) fn backlog(&self) -> u64 {
+        self.pipeline.iter().map(|flight| flight.bytes).sum()
+    }
+
+    /// A chunk has moved `bytes`: the pace follows, half from this one and half from those before.
+    pub(super) fn chunk_ended(&mut self, now: Instant, bytes: u64) {
+        let seconds = now.saturating_duration_since(self.chunk_since).as_secs_f64();
+        self.chunk_since = now;
+        if seconds > 0.0 && bytes > 0 {
+            let sample = bytes as f64 / seconds;
+            self.rate = Some(self.rate.map_or(sample, |rate| (rate + sample) / 2.0));
+        }
+    }
+
     /// An attempt is over.
     pub(super) fn leave(&mut self, now: Instant, attempt: Attempt) {
-        self.pipeline.retain(|(other, _)| *other != attempt);
+        self.pipeline.retain(|flight| flight.attempt != attempt);
         self.clear_moving(attempt);
         self.sign(now);
     }
@@ -120,7 +169,7 @@ impl SlotData {
     /// What ran on a session that is over.
     pub(super) fn take_pipeline(&mut self) -> Vec<Attempt> {
         self.watch.moving = None;
-        self.pipeline.drain(..).map(|(attempt, _)| attempt).collect()
+        self.pipeline.drain(..).map(|flight| flight.attempt).collect()
     }
 
     fn left(&self) -> u64 {
