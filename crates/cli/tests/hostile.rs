@@ -185,6 +185,39 @@ fn ten_thousand_commands_in_one_go_are_answered_in_order() {
 }
 
 #[test]
+fn those_who_never_read_cost_little_and_are_sent_away() {
+    let scene = Scene::with("idle_timeout = 4");
+    let many = scene.path("root/many");
+    std::fs::create_dir(&many).expect("made");
+    let name = "x".repeat(200);
+    for number in 0..10_000 {
+        std::fs::write(many.join(format!("{number}-{name}")), "").expect("made");
+    }
+    let before = resident(scene.server.daemon.id());
+    let guests: Vec<Control> = (0..16)
+        .map(|_| {
+            let mut guest = Control::login(scene.addr());
+            guest.send("STAT /many\r\nHELP\r\n".repeat(200).as_bytes()).expect("taken");
+            guest
+        })
+        .collect();
+    scene.assert_serves_others();
+    let grown = resident(scene.server.daemon.id()).saturating_sub(before);
+    assert!(grown < 12 << 20, "{grown} bytes more");
+    until("the end of those who do not read", || scene.server.metric("control_connections") == 0);
+    scene.server.wait_for_log(&["does not read its replies"]);
+    scene.assert_serves_others();
+    drop(guests);
+}
+
+/// Memory of one process alone.
+fn resident(process: u32) -> usize {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).expect("it runs");
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).expect("a line");
+    line.trim().trim_end_matches(" kB").parse::<usize>().expect("a number") << 10
+}
+
+#[test]
 fn those_who_never_finish_a_line_are_sent_away_and_keep_nobody_waiting() {
     let scene = Scene::with("login_timeout = 2");
     let mut guests: Vec<Control> = (0..200).map(|_| Control::open(scene.addr())).collect();

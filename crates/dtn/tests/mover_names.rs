@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
 use mover_support::{Node, extended, pattern, receive, stream};
-use whimbrel_dtn::mover::message::MoverId;
+use whimbrel_dtn::mover::message::{LINES_AHEAD, MoverId, ToMover};
 use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSpec, WriteKind};
 
 fn spec(path: &str, form: ListForm) -> ListSpec {
@@ -47,6 +47,35 @@ fn listed(node: &mut Node, mover: MoverId, spec: ListSpec) -> Vec<Vec<u8>> {
         assert_eq!(line.pop(), Some(b'\r'));
     }
     split
+}
+
+#[test]
+fn a_listing_goes_no_further_than_it_is_heard_and_can_be_aborted_there() {
+    let mut node = Node::start();
+    let name = "x".repeat(200);
+    for number in 0..5000 {
+        node.write(&format!("{number}-{name}"), b"");
+    }
+    let mover = node.attach();
+    let every = spec("/", ListForm::Facts);
+    node.listens = false;
+    let unheard = node.run(mover, Op::Listing(every.clone()));
+    let most = LINES_AHEAD as usize + (128 << 10);
+    let got = node.until(unheard, |answer| answer.lines().len() as u64 > LINES_AHEAD).lines().len();
+    assert!(got < most, "{got}");
+    // Another mover is not held up, and after it nothing more of the first has come.
+    let other = node.attach();
+    node.call(other, Op::MakeDirectory(b"/d".to_vec())).done();
+    node.abort(unheard);
+    let answer = node.wait(unheard);
+    assert!(answer.lines().len() < most);
+    answer.fails_with(FailureKind::Aborted);
+    // What was not heard of the first is still not heard: the front says so in the end.
+    node.send(&ToMover::Heard { mover, bytes: got as u64 });
+    node.listens = true;
+    let heard = node.call(mover, Op::Listing(every));
+    assert!(heard.lines().len() > 5000 * 200);
+    heard.done();
 }
 
 #[test]

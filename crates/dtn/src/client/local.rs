@@ -11,7 +11,7 @@ use tokio::sync::mpsc;
 use whimbrel_connector::Connector;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Failure, FailureKind, Op, OpId, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use super::remote::EndEvent;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
@@ -120,6 +120,9 @@ impl Local {
         loop {
             match self.events.recv().await {
                 Some((_, MoverEvent::Message(FromMover::Notice { id, notice, .. }))) => {
+                    if let Notice::Lines(lines) = &notice {
+                        self.mover.send(ToMover::Heard { mover: self.mover.id, bytes: lines.len() as u64 })?;
+                    }
                     return Ok((id, EndEvent::Notice(notice)));
                 }
                 Some((_, MoverEvent::Message(FromMover::Outcome { id, outcome, .. }))) => {

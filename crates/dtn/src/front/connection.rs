@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -17,6 +17,9 @@ use super::server::Server;
 
 /// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
 const MAX_UNSENT: usize = 64 << 10;
+
+/// How long the last words may take.
+const FAREWELL: Duration = Duration::from_secs(10);
 
 /// Where a control connection comes from.
 #[derive(Debug, Clone, Copy, Default)]
@@ -38,11 +41,13 @@ where
     let mut connection = Connection::new(ends, server);
     let mut input = BytesMut::with_capacity(16 << 10);
     let mut drained = false;
+    let mut reading = Reading::default();
     loop {
         connection.pump().await;
         if connection.over && connection.output.is_empty() {
             break;
         }
+        let give_up = reading.give_up_at(&connection, Instant::now());
         let deadline = connection.control.poll_timeout();
         let room = connection.output.len() < MAX_UNSENT;
         tokio::select! {
@@ -50,7 +55,10 @@ where
                 connection.received(read, &mut input);
             }
             written = writer.write(&connection.output), if !connection.output.is_empty() => match written {
-                Ok(count) if count > 0 => connection.output.advance(count),
+                Ok(count) if count > 0 => {
+                    connection.output.advance(count);
+                    reading.goes_on();
+                }
                 _ => break, // the client is gone; what runs for it is aborted by dropping its mover
             },
             (outcome, plane) = async { connection.login.as_mut().expect("guarded").await }, if connection.login.is_some() => {
@@ -64,6 +72,10 @@ where
             () = async { tokio::time::sleep_until(deadline.expect("guarded").into()).await }, if deadline.is_some() => {
                 connection.control.handle_timeout(Instant::now());
             }
+            () = async { tokio::time::sleep_until(give_up.expect("guarded").into()).await }, if give_up.is_some() => {
+                tracing::warn!(peer = ?ends.peer, "the client does not read its replies");
+                break; // what runs for it is aborted by dropping its mover
+            }
             _ = drain.changed(), if !drained => {
                 drained = true;
                 connection.control.begin_drain(Instant::now());
@@ -72,6 +84,30 @@ where
     }
     // A client that has already gone needs no farewell.
     let _ = writer.shutdown().await;
+}
+
+/// Whether the client reads what it is told.
+#[derive(Default)]
+struct Reading {
+    /// Since when it has taken nothing of what waits for it.
+    stuck_since: Option<Instant>,
+}
+
+impl Reading {
+    fn goes_on(&mut self) {
+        self.stuck_since = None;
+    }
+
+    /// When to leave a client alone that takes nothing: one may be as long about reading as about commands.
+    fn give_up_at(&mut self, connection: &Connection, now: Instant) -> Option<Instant> {
+        if connection.output.is_empty() {
+            self.stuck_since = None;
+            return None;
+        }
+        let patience = connection.server.config().idle_timeout();
+        let patience = if connection.over { patience.min(FAREWELL) } else { patience };
+        self.stuck_since.get_or_insert(now).checked_add(patience)
+    }
 }
 
 struct Connection {

@@ -251,14 +251,22 @@ impl Plane {
                     self.step(id, |running| running.node_lost(tag));
                 }
             }
-            MoverEvent::Message(message) => match id_of(&message) {
-                Some(id) if self.running.iter().any(|running| running.id == id) => {
-                    self.step(id, |running| running.absorb(tag, message));
-                }
-                _ => tracing::debug!(?message, "news of an operation that is over"),
-            },
+            MoverEvent::Message(message) => self.take_in(tag, message),
         }
         self.let_go();
+    }
+
+    fn take_in(&mut self, tag: usize, message: FromMover) {
+        if let (FromMover::Notice { notice: Notice::Lines(lines), .. }, Some(node)) = (&message, self.nodes.get(&tag)) {
+            // The mover waits for this before it sends much more; a lost one has nobody who waits.
+            let _ = node.send(ToMover::Heard { mover: node.id, bytes: lines.len() as u64 });
+        }
+        match id_of(&message) {
+            Some(id) if self.running.iter().any(|running| running.id == id) => {
+                self.step(id, |running| running.absorb(tag, message));
+            }
+            _ => tracing::debug!(?message, "news of an operation that is over"),
+        }
     }
 
     /// Detaches from leaving nodes that have nothing more to do here; a data handle they hold is gone then.

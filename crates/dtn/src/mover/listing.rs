@@ -79,11 +79,13 @@ pub fn on_control(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Fault
         task.cancel.check("list")?;
         collected.extend(line?);
         if collected.len() >= NOTICE_BYTES {
+            task.control.tell(collected.len(), task.cancel)?;
             task.reporter.notice(Notice::Lines(std::mem::take(&mut collected)));
             task.reporter.flush();
         }
     }
     if !collected.is_empty() {
+        task.control.tell(collected.len(), task.cancel)?;
         task.reporter.notice(Notice::Lines(collected));
     }
     Ok(Outcome::Done)

@@ -27,6 +27,9 @@ pub const VERSION: u32 = 2;
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
 
+/// Bytes of [`Notice::Lines`] that a mover sends before it waits for [`ToMover::Heard`].
+pub const LINES_AHEAD: u64 = 256 << 10;
+
 /// Names one mover on one stream; chosen by the front, never reused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct MoverId(pub u64);
@@ -92,6 +95,14 @@ pub enum ToMover {
         task: Option<String>,
         /// SITE CLIENTINFO text.
         client: Option<String>,
+    },
+    /// So many bytes of [`Notice::Lines`] have been taken up: a listing goes no further ahead of a client that does not
+    /// read than [`LINES_AHEAD`].
+    Heard {
+        /// The mover.
+        mover: MoverId,
+        /// Since the last message of this kind.
+        bytes: u64,
     },
     /// The control connection is gone: abort, close data channels, forget the mover.
     Detach {

@@ -225,6 +225,11 @@ impl Process {
                     handle.control.abort(id);
                 }
             }
+            ToMover::Heard { mover, bytes } => {
+                if let Some(handle) = self.movers.get(&mover) {
+                    handle.control.heard(bytes);
+                }
+            }
             ToMover::Detach { mover } => self.detach(mover),
             ToMover::Drain => self.draining = true,
             ToMover::Run { mover, .. } | ToMover::Commit { mover, .. } | ToMover::Label { mover, .. } => {

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::Receiver;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_engine::{Fault, FaultCode};
@@ -13,7 +13,7 @@ use whimbrel_transport::Cancel;
 use super::context::Context;
 use super::failure::Problem;
 use super::finisher::{Finisher, Finishing, Later, bug};
-use super::message::{Identity, MoverId, Stripe, ToMover};
+use super::message::{Identity, LINES_AHEAD, MoverId, Stripe, ToMover};
 use super::node::Node;
 use super::outlet::Outlet;
 use super::report::{self, Reporter};
@@ -73,6 +73,8 @@ impl Job {
 #[derive(Default)]
 pub struct Control {
     state: Mutex<ControlState>,
+    /// The front has heard something, or the operation is to stop.
+    changed: Condvar,
 }
 
 #[derive(Default)]
@@ -85,6 +87,8 @@ struct ControlState {
     aborted: BTreeSet<OpId>,
     /// Operations whose data have passed and whose results are still to come.
     finishing: BTreeMap<OpId, Cancel>,
+    /// Bytes of listings sent and not yet heard.
+    unheard: u64,
 }
 
 impl Control {
@@ -93,6 +97,7 @@ impl Control {
         let mut state = self.lock();
         if state.running == Some(id) {
             state.cancel();
+            self.changed.notify_all();
         } else if let Some(cancel) = state.finishing.get(&id) {
             cancel.cancel();
         } else if state.last < Some(id) {
@@ -106,6 +111,25 @@ impl Control {
         state.detached = true;
         state.cancel();
         state.finishing.values().for_each(Cancel::cancel);
+        self.changed.notify_all();
+    }
+
+    /// The front has taken up so many bytes of a listing.
+    pub fn heard(&self, bytes: u64) {
+        let mut state = self.lock();
+        state.unheard = state.unheard.saturating_sub(bytes);
+        self.changed.notify_all();
+    }
+
+    /// Before bytes of a listing are sent: waits while too many are unheard, until cancelled.
+    pub fn tell(&self, bytes: usize, cancel: &Cancel) -> Result<(), Fault> {
+        let mut state = self.lock();
+        while state.unheard > LINES_AHEAD {
+            cancel.check("list")?;
+            state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+        }
+        state.unheard += bytes as u64;
+        Ok(())
     }
 
     fn is_detached(&self) -> bool {
@@ -299,6 +323,7 @@ impl Worker {
             stripe,
             cancel,
             later: &mut self.later,
+            control: &self.control,
         };
         match op {
             // A node is one stripe: with or without SPAS it listens at one address.
@@ -344,4 +369,6 @@ pub struct Task<'a> {
     pub cancel: &'a Cancel,
     /// Set by an operation that leaves its end to the finisher and answers nothing itself.
     pub later: &'a mut Option<Later>,
+    /// How far listings may run ahead of the front.
+    pub control: &'a Control,
 }

@@ -128,6 +128,8 @@ pub struct Node {
     /// As last reported.
     pub transfers: Transfers,
     pub leaving: bool,
+    /// Whether it says that it has heard listings.
+    pub listens: bool,
     next: u64,
     thread: Option<JoinHandle<Result<(), ServeError>>>,
 }
@@ -169,7 +171,7 @@ impl Node {
         assert!(matches!(hello, Some(FromMover::Hello { version: VERSION, .. })), "{hello:?}");
         let (answers, loads, thread) = (HashMap::new(), Vec::new(), Some(thread));
         let (transfers, leaving) = (Transfers::default(), false);
-        Self { root, writer, stream, reader, answers, loads, transfers, leaving, next: 0, thread }
+        Self { root, writer, stream, reader, answers, loads, transfers, leaving, listens: true, next: 0, thread }
     }
 
     pub fn attach(&mut self) -> MoverId {
@@ -207,7 +209,12 @@ impl Node {
     /// Takes in one message.
     pub fn step(&mut self) {
         match self.reader.read().unwrap().expect("the data process lives") {
-            FromMover::Notice { mover, id, notice } => self.answer((mover, id)).notices.push(notice),
+            FromMover::Notice { mover, id, notice } => {
+                if let (Notice::Lines(lines), true) = (&notice, self.listens) {
+                    self.send(&ToMover::Heard { mover, bytes: lines.len() as u64 });
+                }
+                self.answer((mover, id)).notices.push(notice);
+            }
             FromMover::Outcome { mover, id, outcome } => {
                 let answer = self.answer((mover, id));
                 assert!(answer.outcome.is_none(), "two outcomes");
