@@ -8,6 +8,7 @@ mod addresses;
 mod blocks;
 mod client;
 mod commands;
+mod hashes;
 mod input;
 mod listings;
 mod mover;
@@ -21,6 +22,7 @@ pub use addresses::{hostport, url};
 pub use blocks::eblock;
 pub use client::client_machine;
 pub use commands::{command, line};
+pub use hashes::md5_lanes;
 pub use listings::mlsx;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
@@ -32,12 +34,13 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 12] = [
+pub const TARGETS: [(&str, Target); 13] = [
     ("client_machine", client_machine),
     ("command", command),
     ("eblock", eblock),
     ("hostport", hostport),
     ("line", line),
+    ("md5_lanes", md5_lanes),
     ("mlsx", mlsx),
     ("mover_codec", mover_codec),
     ("ranges_time", ranges_time),

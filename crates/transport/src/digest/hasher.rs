@@ -25,7 +25,7 @@ enum State {
     Sha256(sha2::Sha256),
     Sha512(Box<sha2::Sha512>),
     Blake3(Box<blake3::Hasher>),
-    Xxh3(Box<twox_hash::XxHash3_128>),
+    Xxh3(Box<xxhash_rust::xxh3::Xxh3>),
 }
 
 impl Hasher {
@@ -39,7 +39,7 @@ impl Hasher {
             Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
             Algorithm::Sha512 => State::Sha512(Box::new(sha2::Sha512::new())),
             Algorithm::Blake3 => State::Blake3(Box::new(blake3::Hasher::new())),
-            Algorithm::Xxh3_128 => State::Xxh3(Box::new(twox_hash::XxHash3_128::new())),
+            Algorithm::Xxh3_128 => State::Xxh3(Box::new(xxhash_rust::xxh3::Xxh3::new())),
         };
         Self { algorithm, state, subtree: false, bytes: 0 }
     }
@@ -87,7 +87,7 @@ impl Hasher {
             State::Blake3(state) => {
                 state.update(data);
             }
-            State::Xxh3(state) => state.write(data),
+            State::Xxh3(state) => state.update(data),
         }
     }
 
@@ -105,7 +105,7 @@ impl Hasher {
             State::Blake3(_) if self.subtree && self.bytes == 0 => Self::new(self.algorithm).finish(),
             State::Blake3(state) if self.subtree => new(&state.finalize_non_root()).as_subtree(),
             State::Blake3(state) => new(state.finalize().as_bytes()),
-            State::Xxh3(state) => new(&state.finish_128().to_be_bytes()),
+            State::Xxh3(state) => new(&state.digest128().to_be_bytes()),
         }
     }
 
