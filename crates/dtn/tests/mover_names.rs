@@ -14,6 +14,7 @@ use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSp
 fn spec(path: &str, form: ListForm) -> ListSpec {
     ListSpec {
         path: path.into(),
+        written: Vec::new(),
         form,
         facts: Some(vec!["type".to_owned()]),
         flags: Vec::new(),
@@ -111,7 +112,10 @@ fn plain_listings_take_patterns_in_the_last_component() {
     let (mut node, mover) = tree();
     let names = listed(&mut node, mover, spec("/dir/*.dat", ListForm::Names));
     assert_eq!(names, [b"a.dat".to_vec(), b"b.dat".to_vec()]);
-    let names = listed(&mut node, mover, spec("/dir/sub", ListForm::Names));
+    // Each name can be fetched as it stands, from where the client is.
+    let written = ListSpec { written: b"../dir/".to_vec(), ..spec("/dir/*.dat", ListForm::Names) };
+    assert_eq!(listed(&mut node, mover, written), [b"../dir/a.dat".to_vec(), b"../dir/b.dat".to_vec()]);
+    let names = listed(&mut node, mover, ListSpec { written: b"/dir/".to_vec(), ..spec("/dir/sub", ListForm::Names) });
     assert_eq!(names, [b"deep".to_vec()]);
     let long = listed(&mut node, mover, spec("/dir/l*", ListForm::Long));
     assert!(long[0].starts_with(b"lrwxrwxrwx") && long[0].ends_with(b" link -> b.dat"), "{long:?}");

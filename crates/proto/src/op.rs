@@ -327,6 +327,9 @@ pub enum WriteKind {
 pub struct ListSpec {
     /// Directory or file; may end in a pattern for `Long` and `Names`.
     pub path: Vec<u8>,
+    /// The path's directory as the client wrote it, with its last `/`: goes before the names that a pattern finds in
+    /// `Names`, so that each can be used as it is (RFC 959 §4.1.3).
+    pub written: Vec<u8>,
     /// Form of each line.
     pub form: ListForm,
     /// Names of the wanted facts for machine listings; `None`: the default set.

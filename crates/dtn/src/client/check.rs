@@ -109,6 +109,7 @@ fn listing(path: &[u8], remote: &Remote) -> Op {
     let facts = !remote.lacks("MLST");
     Op::SendListing(ListSpec {
         path: path.to_vec(),
+        written: Vec::new(),
         form: if facts { ListForm::Facts } else { ListForm::Long },
         facts: None,
         flags: Vec::new(),

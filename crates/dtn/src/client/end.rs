@@ -149,6 +149,7 @@ impl End {
     ) -> Result<(), Fault> {
         let spec = |form| ListSpec {
             path: path.to_vec(),
+            written: Vec::new(),
             form,
             facts: None,
             flags: Vec::new(),

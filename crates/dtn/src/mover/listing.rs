@@ -170,7 +170,7 @@ fn matching(
     if count == Some(2) {
         return Err(missing());
     }
-    let writer = Writer::new(connector, spec, parent);
+    let writer = Writer { prefix: spec.written.clone(), ..Writer::new(connector, spec, parent) };
     Ok(Box::new(entries.filter_map(move |entry| writer.entry(entry))))
 }
 
@@ -239,6 +239,8 @@ struct Writer {
     form: ListForm,
     style: Style,
     directory: StoragePath,
+    /// Before names that stand alone.
+    prefix: Vec<u8>,
     now: i64,
 }
 
@@ -249,6 +251,7 @@ impl Writer {
             form: spec.form,
             style: Style::of(facts::wanted(spec.facts.as_deref())),
             directory,
+            prefix: Vec::new(),
             now: (report::now_ms() / 1000) as i64,
         }
     }
@@ -272,7 +275,10 @@ impl Writer {
     fn line(&self, object: &Object, style: &Style, name: &[u8]) -> Vec<u8> {
         let mut out = Vec::with_capacity(128 + name.len());
         match self.form {
-            ListForm::Names => out.extend_from_slice(name),
+            ListForm::Names => {
+                out.extend_from_slice(&self.prefix);
+                out.extend_from_slice(name);
+            }
             ListForm::Facts | ListForm::FactsRecursive => {
                 object.facts(self.connector.as_ref(), &mut out, style, name);
             }

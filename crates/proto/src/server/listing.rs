@@ -63,12 +63,18 @@ fn shown_path(session: &Session, path: Option<&[u8]>) -> Vec<u8> {
 fn spec(session: &Session, form: ListForm, path: Option<&[u8]>, flags: Vec<u8>) -> ListSpec {
     ListSpec {
         path: session.resolve_or_cwd(path),
+        written: directory_of(path.unwrap_or_default()).to_vec(),
         form,
         facts: session.facts.clone(),
         flags,
         continue_on_error: session.recursion.continue_on_error,
         follow_links: session.recursion.follow_links,
     }
+}
+
+/// Up to and with the last `/`.
+fn directory_of(path: &[u8]) -> &[u8] {
+    path.iter().rposition(|&byte| byte == b'/').map_or(&[], |slash| &path[..=slash])
 }
 
 /// An MLSC under way: the latest part is held back until it is known whether it is the last.

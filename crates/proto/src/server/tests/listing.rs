@@ -4,7 +4,8 @@ use super::*;
 use crate::op::{ListForm, ListSpec};
 
 fn spec(path: &str, form: ListForm) -> ListSpec {
-    ListSpec { path: path.into(), form, facts: None, flags: vec![], continue_on_error: true, follow_links: false }
+    let (path, flags) = (path.into(), vec![]);
+    ListSpec { path, written: vec![], form, facts: None, flags, continue_on_error: true, follow_links: false }
 }
 
 fn listed(peer: &mut Peer, line: &str) -> ListSpec {
@@ -22,14 +23,16 @@ fn listed(peer: &mut Peer, line: &str) -> ListSpec {
 fn listings_over_the_data_connection_name_form_path_and_flags() {
     let mut peer = Peer::logged_in();
     assert_eq!(listed(&mut peer, "LIST"), spec("/home/u", ListForm::Long));
-    let flags = ListSpec { flags: b"la".to_vec(), ..spec("/d", ListForm::Long) };
+    let written = |text: &str, spec| ListSpec { written: text.into(), ..spec };
+    let flags = written("/", ListSpec { flags: b"la".to_vec(), ..spec("/d", ListForm::Long) });
     assert_eq!(listed(&mut peer, "LIST -la /d"), flags);
     let flags = ListSpec { flags: b"a".to_vec(), ..spec("/home/u", ListForm::Long) };
     assert_eq!(listed(&mut peer, "LIST -a"), flags);
     assert_eq!(listed(&mut peer, "NLST *.txt"), spec("/home/u/*.txt", ListForm::Names));
-    assert_eq!(listed(&mut peer, "MLSD /d/"), spec("/d/", ListForm::Facts));
+    assert_eq!(listed(&mut peer, "NLST d/e/*.txt"), written("d/e/", spec("/home/u/d/e/*.txt", ListForm::Names)));
+    assert_eq!(listed(&mut peer, "MLSD /d/"), written("/d/", spec("/d/", ListForm::Facts)));
     assert_eq!(listed(&mut peer, "MLSD"), spec("/home/u", ListForm::Facts));
-    assert_eq!(listed(&mut peer, "MLSR /d"), spec("/d", ListForm::FactsRecursive));
+    assert_eq!(listed(&mut peer, "MLSR /d"), written("/", spec("/d", ListForm::FactsRecursive)));
 }
 
 #[test]
@@ -43,6 +46,7 @@ fn opts_reach_machine_listings() {
         facts: Some(vec!["Type".into()]),
         continue_on_error: false,
         follow_links: true,
+        written: b"/".to_vec(),
         ..spec("/d", ListForm::FactsRecursive)
     };
     assert_eq!(listed(&mut peer, "MLSR /d"), expected);
