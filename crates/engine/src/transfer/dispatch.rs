@@ -30,7 +30,7 @@ impl TransferMachine {
         while given {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
             let share = self.queue.large_share(ready);
-            let whole = self.slots.iter().filter(|slot| slot.count(Load::Whole) > 0).count();
+            let whole = self.slots.iter().filter(|slot| !slot.retired && slot.count(Load::Whole) > 0).count();
             let large = self.large_slots();
             let for_whole = self.queue.whole_share(share).max(whole);
             let for_chunks = share.saturating_sub(for_whole);
@@ -64,7 +64,8 @@ impl TransferMachine {
     fn give_ahead(&mut self, now: Instant, share: usize) -> bool {
         let ahead = self.ahead();
         let chunks = |index: &usize| self.slots[*index].count(Load::Chunk);
-        let mut busy: Vec<usize> = (0..self.slots.len()).filter(|index| chunks(index) > 0).collect();
+        let mut busy: Vec<usize> =
+            (0..self.slots.len()).filter(|index| !self.slots[*index].retired && chunks(index) > 0).collect();
         busy.sort_by_key(|index| std::cmp::Reverse((chunks(index), self.slots[*index].last_given)));
         busy.truncate(share);
         let in_time = self.in_time();
@@ -124,7 +125,7 @@ impl TransferMachine {
     }
 
     pub(super) fn large_slots(&self) -> usize {
-        self.slots.iter().filter(|slot| slot.is_large()).count()
+        self.slots.iter().filter(|slot| !slot.retired && slot.is_large()).count()
     }
 
     fn ahead(&self) -> usize {
