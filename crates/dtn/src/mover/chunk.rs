@@ -3,6 +3,9 @@
 //! The client proves leaves; here they are recorded beside the unfinished file, and the file gets
 //! its name only when the record covers all of it. See `docs/design/chunks.md`.
 
+#[cfg(test)]
+mod tests;
+
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -28,13 +31,25 @@ const MAX_SIZE: u64 = i64::MAX as u64;
 
 /// Carries out an operation on a file written in chunks; `None` when `op` is none.
 pub fn run(node: &Node, op: &Op) -> Option<Result<Outcome, Problem>> {
-    Some(match op {
-        Op::OpenChunked(file) => open_chunked(node, file).map_err(Problem::from),
-        Op::KeepLeaves { path, session, leaves } => keep_leaves(node, path, session, leaves).map_err(Problem::from),
-        Op::CommitChunked { path, session, modified } => commit(node, path, session, *modified),
-        Op::DropChunked { path, session } => drop_chunked(node, path, session).map_err(Problem::from),
-        _ => return None,
-    })
+    Storage { connector: node.connector.as_ref(), files: &node.chunked }.run(op)
+}
+
+/// The unfinished file of `path` to write a chunk of; all movers of this process share the writer.
+///
+/// A session of another file, of another path or of a file that was replaced is refused; it cannot
+/// reach anything but the unfinished file of `path`.
+pub fn join(node: &Node, path: &[u8], session: &[u8]) -> Result<(WriteSession, Arc<dyn WriteAt>), Fault> {
+    let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
+    let file = storage.open(path, session)?;
+    // Fails when the hidden name is another file's by now: what is written would be lost.
+    node.connector.journal(&file.session).inspect_err(|_| node.chunked.forget(path, session))?;
+    Ok((file.session.clone(), file.writer.clone()))
+}
+
+/// What the operations work with.
+struct Storage<'a> {
+    connector: &'a dyn Connector,
+    files: &'a Files,
 }
 
 /// What a client carries from operation to operation.
@@ -101,41 +116,84 @@ impl Files {
     }
 }
 
-fn open(node: &Node, path: &[u8], ticket: &[u8]) -> Result<Arc<File>, Fault> {
-    if let Some(file) = node.chunked.find(path, ticket) {
-        return Ok(file);
+impl Storage<'_> {
+    fn run(&self, op: &Op) -> Option<Result<Outcome, Problem>> {
+        Some(match op {
+            Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
+            Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves).map_err(Problem::from),
+            Op::CommitChunked { path, session, modified } => self.commit(path, session, *modified),
+            Op::DropChunked { path, session } => self.discard(path, session).map_err(Problem::from),
+            _ => return None,
+        })
     }
-    let connector = node.connector.as_ref();
-    let session = decode(path, ticket)?.session(connector, path)?;
-    let writer = connector.join(&session)?;
-    let journal = connector.journal(&session)?;
-    let Some(header) = journal::decode(&journal.read()?).header else {
-        return Err(Fault::new(FaultCode::StorageBusy, "join session")
-            .on_path(path)
-            .detail("the file is not open for chunks any more: open it again"));
-    };
-    let file = Arc::new(File { path: path.to_vec(), ticket: ticket.to_vec(), session, writer, journal, header });
-    node.chunked.keep(&file);
-    Ok(file)
-}
 
-/// The unfinished file of `path` to write a chunk of; all movers of this process share the writer.
-///
-/// A session of another file, of another path or of a file that was replaced is refused; it cannot
-/// reach anything but the unfinished file of `path`.
-pub fn join(node: &Node, path: &[u8], session: &[u8]) -> Result<(WriteSession, Arc<dyn WriteAt>), Fault> {
-    let file = open(node, path, session)?;
-    Ok((file.session.clone(), file.writer.clone()))
-}
+    fn open(&self, path: &[u8], ticket: &[u8]) -> Result<Arc<File>, Fault> {
+        if let Some(file) = self.files.find(path, ticket) {
+            return Ok(file);
+        }
+        let session = decode(path, ticket)?.session(self.connector, path)?;
+        let writer = self.connector.join(&session)?;
+        let journal = self.connector.journal(&session)?;
+        let Some(header) = journal::decode(&journal.read()?).header else {
+            return Err(Fault::new(FaultCode::StorageBusy, "join session")
+                .on_path(path)
+                .detail("the file is not open for chunks any more: open it again"));
+        };
+        let file = Arc::new(File { path: path.to_vec(), ticket: ticket.to_vec(), session, writer, journal, header });
+        self.files.keep(&file);
+        Ok(file)
+    }
 
-fn open_chunked(node: &Node, file: &ChunkedFile) -> Result<Outcome, Fault> {
-    let wanted = header_of(file)?;
-    let (session, trusted) = agree(node.connector.as_ref(), file, &wanted)?;
-    let ticket = Ticket { token: session.token, size: file.size };
-    let session = postcard::to_stdvec(&ticket)
-        .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
-    let verified = trusted.leaves.into_iter().map(to_wire).collect();
-    Ok(Outcome::Chunked { session, verified })
+    fn open_chunked(&self, file: &ChunkedFile) -> Result<Outcome, Fault> {
+        let wanted = header_of(file)?;
+        let (session, trusted) = agree(self.connector, file, &wanted)?;
+        let ticket = Ticket { token: session.token, size: file.size };
+        let session = postcard::to_stdvec(&ticket)
+            .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
+        let verified = trusted.leaves.into_iter().map(to_wire).collect();
+        Ok(Outcome::Chunked { session, verified })
+    }
+
+    /// Only what the client proved comes here; it is durable when answered.
+    fn keep_leaves(&self, path: &[u8], session: &[u8], leaves: &[Leaf]) -> Result<Outcome, Fault> {
+        let file = self.open(path, session)?;
+        let bad = || {
+            Fault::new(FaultCode::InvalidArgument, "keep leaves")
+                .on_path(path)
+                .detail("a range that is no leaf of the file, or a digest of another algorithm")
+        };
+        let algorithm: Algorithm = file.header.algorithm.parse()?;
+        let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, algorithm)).collect();
+        let records = leaves.and_then(|leaves| journal::encode_leaves(&file.header, &leaves)).ok_or_else(bad)?;
+        if !records.is_empty() {
+            file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
+        }
+        Ok(Outcome::Done)
+    }
+
+    fn commit(&self, path: &[u8], session: &[u8], modified: Option<(i64, u32)>) -> Result<Outcome, Problem> {
+        let ticket = decode(path, session)?;
+        let size = ticket.size;
+        let begun = ticket.session(self.connector, path)?;
+        let modified = modified.map(|(s, n)| timestamp(s, n)).transpose()?;
+        match self.connector.journal(&begun) {
+            Ok(journal) => prove(&journal.read()?, size)?,
+            // Committed before, perhaps, and the answer was lost: storage knows.
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
+            Err(fault) => return Err(fault.into()),
+        }
+        let attributes = Attributes { modified, size: Some(size), durable: true, ..Attributes::default() };
+        self.connector.commit(&begun, &[], &attributes)?;
+        self.files.forget(path, session);
+        Ok(Outcome::Done)
+    }
+
+    fn discard(&self, path: &[u8], session: &[u8]) -> Result<Outcome, Fault> {
+        let begun = decode(path, session)?.session(self.connector, path)?;
+        self.files.forget(path, session);
+        self.connector.abandon(&begun)?;
+        Ok(Outcome::Done)
+    }
 }
 
 fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
@@ -220,41 +278,6 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
     }
 }
 
-/// Only what the client proved comes here; it is durable when answered.
-fn keep_leaves(node: &Node, path: &[u8], session: &[u8], leaves: &[Leaf]) -> Result<Outcome, Fault> {
-    let file = open(node, path, session)?;
-    let bad = || {
-        Fault::new(FaultCode::InvalidArgument, "keep leaves")
-            .on_path(path)
-            .detail("a range that is no leaf of the file, or a digest of another algorithm")
-    };
-    let algorithm: Algorithm = file.header.algorithm.parse()?;
-    let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, algorithm)).collect();
-    let records = leaves.and_then(|leaves| journal::encode_leaves(&file.header, &leaves)).ok_or_else(bad)?;
-    if !records.is_empty() {
-        file.journal.append(&records).inspect_err(|_| node.chunked.forget(path, session))?;
-    }
-    Ok(Outcome::Done)
-}
-
-fn commit(node: &Node, path: &[u8], ticket: &[u8], modified: Option<(i64, u32)>) -> Result<Outcome, Problem> {
-    let connector = node.connector.as_ref();
-    let ticket_of = decode(path, ticket)?;
-    let size = ticket_of.size;
-    let session = ticket_of.session(connector, path)?;
-    let modified = modified.map(|(s, n)| timestamp(s, n)).transpose()?;
-    match connector.journal(&session) {
-        Ok(journal) => prove(&journal.read()?, size)?,
-        // Committed before, perhaps, and the answer was lost: storage knows.
-        Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
-        Err(fault) => return Err(fault.into()),
-    }
-    let attributes = Attributes { modified, size: Some(size), durable: true, ..Attributes::default() };
-    connector.commit(&session, &[], &attributes)?;
-    node.chunked.forget(path, ticket);
-    Ok(Outcome::Done)
-}
-
 /// Trusts only what is read from the journal now, whatever was answered before.
 fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
     let trusted = journal::decode(bytes);
@@ -275,14 +298,6 @@ fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
         }
         None => Err(Problem::Unproven("no journal says that anything is proven".to_owned())),
     }
-}
-
-fn drop_chunked(node: &Node, path: &[u8], ticket: &[u8]) -> Result<Outcome, Fault> {
-    let connector = node.connector.as_ref();
-    let session = decode(path, ticket)?.session(connector, path)?;
-    node.chunked.forget(path, ticket);
-    connector.abandon(&session)?;
-    Ok(Outcome::Done)
 }
 
 fn to_wire(leaf: journal::Leaf) -> Leaf {

@@ -1,0 +1,313 @@
+//! Power cuts and kills at every step of two hosts that write one file.
+//!
+//! Each seed is a life: files are opened, written (sometimes wrongly), proven, kept, committed and dropped in random
+//! order, and the power goes at random steps; what was not synced survives or not, page by page and name by name. The
+//! verdict compares bytes with the source. Which sync guards what is shown by leaving each out.
+
+use std::collections::BTreeSet;
+use std::ops::Range;
+
+use whimbrel_connector::memory::{Memory, Safeguard};
+use whimbrel_connector::{Connector, Follow, StoragePath};
+use whimbrel_proto::op::LeafSpec;
+
+use super::*;
+
+/// No multiple of a page: leaves share pages.
+const LEAF: u64 = 3000;
+const STEPS: usize = 80;
+
+struct Random(u64);
+
+impl Random {
+    /// SplitMix64.
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+struct World {
+    random: Random,
+    storage: Memory,
+    hosts: [Files; 2],
+    version: u32,
+    source: Vec<u8>,
+    session: Option<Vec<u8>>,
+    writer: Option<Arc<dyn WriteAt>>,
+    /// Answered as kept, and not given up since.
+    kept: BTreeSet<u64>,
+    /// Not to be sent again.
+    proven: BTreeSet<u64>,
+    /// What was answered as committed last, or was there after a power cut.
+    committed: Option<Vec<u8>>,
+    /// What commits without an answer may have committed since.
+    attempted: Vec<Vec<u8>>,
+    /// Session of the commit that had no answer, to ask again.
+    unanswered: Option<Vec<u8>>,
+}
+
+fn digest(data: &[u8]) -> String {
+    let sum = data.iter().fold(0x811c_9dc5u32, |hash, &byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    format!("{sum:08x}")
+}
+
+fn path() -> StoragePath {
+    resolve(b"/copy").unwrap()
+}
+
+impl World {
+    fn new(seed: u64, without: Option<Safeguard>) -> Self {
+        let storage = Memory::with_power_cuts();
+        if let Some(safeguard) = without {
+            storage.leave_out(safeguard);
+        }
+        let mut world = Self {
+            random: Random(seed),
+            storage,
+            hosts: [Files::default(), Files::default()],
+            version: 0,
+            source: Vec::new(),
+            session: None,
+            writer: None,
+            kept: BTreeSet::new(),
+            proven: BTreeSet::new(),
+            committed: None,
+            attempted: Vec::new(),
+            unanswered: None,
+        };
+        world.new_source();
+        world
+    }
+
+    fn new_source(&mut self) {
+        self.version += 1;
+        let size = self.random.below(4 * LEAF) as usize;
+        self.source = (0..size).map(|_| self.random.next() as u8).collect();
+        (self.session, self.writer, self.unanswered) = (None, None, None);
+        self.forget_proofs();
+    }
+
+    fn forget_proofs(&mut self) {
+        self.kept.clear();
+        self.proven.clear();
+    }
+
+    fn run(&mut self, op: &Op) -> Result<Outcome, Problem> {
+        let host = self.random.below(2) as usize;
+        let storage = Storage { connector: &self.storage, files: &self.hosts[host] };
+        storage.run(op).expect("an operation of this module")
+    }
+
+    fn leaves(&self) -> u64 {
+        (self.source.len() as u64).div_ceil(LEAF)
+    }
+
+    fn range(&self, index: u64) -> Range<u64> {
+        index * LEAF..((index + 1) * LEAF).min(self.source.len() as u64)
+    }
+
+    fn of_source(&self, index: u64) -> Vec<u8> {
+        let range = self.range(index);
+        self.source[range.start as usize..range.end as usize].to_vec()
+    }
+
+    fn read_back(&self, index: u64) -> Vec<u8> {
+        let range = self.range(index);
+        let mut data = vec![0; (range.end - range.start) as usize];
+        let count = self.writer.as_ref().map_or(0, |writer| writer.read_back(range.start, &mut data).unwrap_or(0));
+        data.truncate(count);
+        data
+    }
+
+    fn final_content(&self) -> Option<Vec<u8>> {
+        let size = self.storage.stat(&path(), Follow::Yes).ok()?.size;
+        let mut data = vec![0; size as usize];
+        self.storage.open_read(&path(), None).ok()?.read_at(0, &mut data).ok()?;
+        Some(data)
+    }
+
+    fn open(&mut self) -> Result<(), String> {
+        let leaves = LeafSpec { size: LEAF, algorithm: "CRC32C".to_owned() };
+        let modified = Some((i64::from(self.version), 0));
+        let file = ChunkedFile { path: b"/copy".to_vec(), size: self.source.len() as u64, modified, leaves };
+        let Ok(Outcome::Chunked { session, verified }) = self.run(&Op::OpenChunked(file)) else {
+            return if self.storage.is_down() { Ok(()) } else { Err("cannot be opened".to_owned()) };
+        };
+        let begun = decode(b"/copy", &session).unwrap().session(&self.storage, b"/copy").unwrap();
+        self.writer = Some(self.storage.join(&begun).map_err(|fault| fault.to_string())?);
+        self.session = Some(session);
+        self.proven = verified.iter().map(|leaf| leaf.range.start / LEAF).collect();
+        for leaf in &verified {
+            let index = leaf.range.start / LEAF;
+            let right = self.of_source(index);
+            if leaf.range != self.range(index) || leaf.digest != digest(&right) || self.read_back(index) != right {
+                return Err(format!("leaf {index} is called proven and differs"));
+            }
+        }
+        match self.kept.iter().find(|index| !self.proven.contains(index)) {
+            Some(index) => Err(format!("leaf {index} was kept and is not proven any more")),
+            None => Ok(()),
+        }
+    }
+
+    /// The right bytes, wrong ones, the right ones in part, or more than there are.
+    fn write(&mut self) {
+        let (Some(writer), true) = (self.writer.clone(), self.leaves() > 0) else { return };
+        let index = self.random.below(self.leaves());
+        if self.proven.contains(&index) {
+            return;
+        }
+        let mut data = self.of_source(index);
+        match self.random.below(8) {
+            0 => data[0] ^= 1,
+            1 => data.truncate(data.len() / 2),
+            // Beyond the end of the last leaf the commit has to cut.
+            2 if index + 1 == self.leaves() => data.extend([7; 100]),
+            _ => {}
+        }
+        // Fails when the power goes.
+        let _ = writer.write_at(self.range(index).start, &data);
+    }
+
+    /// What a mover and a client do together: sync, read back, compare, keep.
+    fn prove(&mut self) {
+        let (Some(writer), Some(session), true) = (self.writer.clone(), self.session.clone(), self.leaves() > 0) else {
+            return;
+        };
+        let index = self.random.below(self.leaves());
+        if writer.sync().is_err() || self.read_back(index) != self.of_source(index) {
+            return;
+        }
+        let leaf = Leaf { range: self.range(index), digest: digest(&self.of_source(index)) };
+        if self.run(&Op::KeepLeaves { path: b"/copy".to_vec(), session, leaves: vec![leaf] }).is_ok() {
+            self.kept.insert(index);
+            self.proven.insert(index);
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), String> {
+        let Some(session) = self.session.clone() else { return Ok(()) };
+        let whole = self.proven.len() as u64 == self.leaves();
+        if whole {
+            self.attempted.push(self.source.clone());
+        }
+        match self.run(&Op::CommitChunked { path: b"/copy".to_vec(), session: session.clone(), modified: None }) {
+            Ok(_) if !whole => Err("committed though not all was proven".to_owned()),
+            Ok(_) => self.is_committed(),
+            Err(Problem::Unproven(_)) if !whole => Ok(()),
+            Err(_) if self.storage.is_down() => {
+                self.unanswered = whole.then_some(session);
+                Ok(())
+            }
+            Err(problem) => Err(format!("cannot be committed: {problem:?}")),
+        }
+    }
+
+    fn is_committed(&mut self) -> Result<(), String> {
+        self.committed = Some(self.source.clone());
+        self.attempted.clear();
+        self.check()?;
+        self.new_source();
+        // The next thing anybody does may make it durable: often the power goes before.
+        if self.random.below(2) == 0 { self.come_back() } else { Ok(()) }
+    }
+
+    /// What a client may do that had no answer; it may find the work done.
+    fn commit_again(&mut self) -> Result<(), String> {
+        match self.unanswered.take() {
+            Some(session) if self.random.below(2) == 0 => {
+                let again = Op::CommitChunked { path: b"/copy".to_vec(), session, modified: None };
+                if self.run(&again).is_ok() { self.is_committed() } else { Ok(()) }
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn discard(&mut self) {
+        let Some(session) = self.session.take() else { return };
+        self.writer = None;
+        self.forget_proofs();
+        let _ = self.run(&Op::DropChunked { path: b"/copy".to_vec(), session });
+    }
+
+    /// All programs are gone, and what was not durable may be.
+    fn come_back(&mut self) -> Result<(), String> {
+        (self.session, self.writer) = (None, None);
+        self.hosts = [Files::default(), Files::default()];
+        let random = &mut self.random;
+        let killed = random.below(4) == 0;
+        match random.below(3) {
+            _ if killed => self.storage.restart(),
+            0 => self.storage.crash(&mut |_| 0),
+            _ => self.storage.crash(&mut |n| random.below(n)),
+        }
+        self.check()?;
+        if !killed {
+            // What is there now is on the disk.
+            self.committed = self.final_content();
+            self.attempted.clear();
+        }
+        Ok(())
+    }
+
+    /// The final name is absent or complete, and what was answered stays.
+    fn check(&mut self) -> Result<(), String> {
+        let found = self.final_content();
+        if found.as_ref() == Some(&self.source) {
+            // Its answer was lost, perhaps; the proofs went with the commit.
+            self.forget_proofs();
+        }
+        let unanswered = found.as_ref().is_some_and(|found| self.attempted.contains(found));
+        match found {
+            found if found == self.committed || unanswered => Ok(()),
+            Some(_) => Err("the final name has bytes of no source".to_owned()),
+            None => Err("a committed file is gone".to_owned()),
+        }
+    }
+
+    fn live(&mut self) -> Result<(), String> {
+        for _ in 0..STEPS {
+            match self.random.below(40) {
+                0..4 => self.open()?,
+                4..16 => self.write(),
+                16..30 => self.prove(),
+                30..34 => self.commit()?,
+                34 => self.discard(),
+                35 => self.new_source(),
+                _ => self.storage.cut_power_after(self.random.below(8)),
+            }
+            if self.storage.is_down() {
+                self.come_back()?;
+                self.commit_again()?;
+            }
+        }
+        Ok(())
+    }
+}
+
+fn life(seed: u64, without: Option<Safeguard>) -> Result<(), String> {
+    World::new(seed, without).live()
+}
+
+#[test]
+fn no_power_cut_makes_a_wrong_file_or_loses_a_proof() {
+    for seed in 0..1000 {
+        life(seed, None).unwrap_or_else(|wrong| panic!("seed {seed}: {wrong}"));
+    }
+}
+
+#[test]
+fn every_sync_and_its_order_is_needed() {
+    for safeguard in Safeguard::ALL {
+        let noticed = (0..4000).find_map(|seed| life(seed, Some(safeguard)).err());
+        assert!(noticed.is_some(), "nothing is lost without {safeguard:?}");
+    }
+}
