@@ -203,7 +203,8 @@ fn those_who_never_read_cost_little_and_are_sent_away() {
         .collect();
     scene.assert_serves_others();
     let grown = resident(scene.server.daemon.id()).saturating_sub(before);
-    assert!(grown < 12 << 20, "{grown} bytes more");
+    // A listing for each of them would be more than 40 MB.
+    assert!(grown < 24 << 20, "{grown} bytes more");
     until("the end of those who do not read", || scene.server.metric("control_connections") == 0);
     scene.server.wait_for_log(&["does not read its replies"]);
     scene.assert_serves_others();
