@@ -59,7 +59,7 @@ fn a_missing_directory_is_a_clear_error_and_nothing_is_made() {
     let (source, destination) = (Server::own(), Server::own());
     let field = Field::new();
     let from = source.url(field.path("from/deep/er/big"));
-    let run = expect(1, ["cp", "--chunk", "256K", &from, &destination.url(field.path("to/missing/big"))]);
+    let run = expect(4, ["cp", "--chunk", "256K", &from, &destination.url(field.path("to/missing/big"))]);
     assert!(run.stderr_text().contains("missing"), "{}", run.stderr_text());
     assert!(names(&field.path("to")).is_empty());
 }

@@ -269,6 +269,8 @@ fn chunking(options: &CopyOptions) -> Option<Chunking> {
         // Without proof there is nothing to keep of a part.
         Chunks::Off => None,
         _ if options.verify == Verify::Never || options.range.is_some() => None,
+        // Its nodes share each file by blocks.
+        _ if options.stripe => None,
         Chunks::Auto => Some(default),
         Chunks::Size(chunk) => {
             let leaf = (chunk / LEAVES_AT_ONCE).next_power_of_two().clamp(leaf::MIN_SIZE, default.leaf);

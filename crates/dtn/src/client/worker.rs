@@ -586,7 +586,9 @@ fn ends_session(fault: &Fault) -> bool {
 fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
     let options = &shared.options;
     // What earlier attempts brought has no digest in this one's replies.
-    let in_reply = pair.source.has("LEAVES") && pair.destination.has("LEAVES") && job.received.is_empty();
+    // The nodes of a striped server know only their own blocks.
+    let whole = job.received.is_empty() && !options.stripe;
+    let in_reply = whole && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
     let proof = |checksum| Proof { checksum, in_reply };
     let proof = if job.work == Work::Compare {
         pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)

@@ -167,9 +167,11 @@ impl Running {
                 self.failed.get_or_insert(failure);
             }
             Outcome::Listening(addresses) => drop(self.addresses.insert(tag, addresses)),
-            Outcome::Transferred { bytes, .. } => {
+            Outcome::Transferred { bytes, leaves } => {
+                // A node of several knows only its own blocks of a leaf.
+                let leaves = if self.done.is_none() { leaves } else { Vec::new() };
                 self.bytes += bytes;
-                self.done = Some(Outcome::Transferred { bytes: self.bytes, leaves: Vec::new() });
+                self.done = Some(Outcome::Transferred { bytes: self.bytes, leaves });
             }
             other => self.done = Some(other),
         }
