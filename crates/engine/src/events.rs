@@ -4,6 +4,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::auto::Explain;
 use crate::fault::Fault;
 use crate::listing::path_text;
 use crate::plan::{Action, Item, ItemId, PlanTotals, SkipReason};
@@ -22,6 +23,8 @@ pub enum Event {
     PlanTotals(PlanTotals),
     /// The first choices and their reasons.
     Tuned(Tuning),
+    /// Every choice with its reason, its changes so far, and the bottleneck once it is known (`--explain`).
+    Explained(Explain),
     /// Every source is listed: the totals are final.
     ListingDone {
         /// Files in all.
@@ -205,6 +208,7 @@ mod tests {
             Event::Plan(Action::Refuse { item: item(), fault: fault() }),
             Event::PlanTotals(PlanTotals::default()),
             Event::Tuned(crate::tune::choose(&crate::tune::TuneInput::default())),
+            Event::Explained(Explain::new(&crate::auto::plan(&crate::auto::Facts::default()))),
             Event::ListingDone { files: 1, bytes: 2 },
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
             Event::Progress(snapshot.clone()),

@@ -3,6 +3,7 @@
 //! Nothing here performs I/O, reads a clock or knows a wire protocol: time and observations are
 //! arguments, decisions are return values.
 
+pub mod auto;
 pub mod events;
 pub mod fault;
 pub mod journal;

@@ -6,6 +6,10 @@
 //! item handed to it ends exactly once (done, skipped or failed), one item's failure never stops
 //! another, at most `concurrency` sessions are open, and it always comes to an end.
 //!
+//! With [`Chunking`], a large file is opened once, moved in parts by any sessions at once, and committed once: no proven
+//! byte moves again, a wrong leaf goes again alone, and a failed part stops no other. Parts are cut when a session takes
+//! them, shorter ones where less is left than a chunk for each session.
+//!
 //! ```
 //! use std::time::Instant;
 //! use whimbrel_engine::listing::Object;

@@ -186,11 +186,11 @@ impl TransferMachine {
             return;
         };
         let is_chunk = entry.place == Place::Parts;
+        let is_copy = entry.work == Work::Copy;
         // What is stored of a chunk is trusted when its leaves are proven, not before.
-        if let Some(durable) = durable.filter(|_| !is_chunk) {
+        if let Some(durable) = durable.filter(|_| is_copy) {
             keep(entry, &durable);
         }
-        let is_copy = entry.work == Work::Copy;
         let new = match (is_chunk, is_copy) {
             (true, _) => self.chunk_moved(now, attempt, moved),
             (_, true) => self.progress.moved(now, attempt.item, moved),
@@ -277,8 +277,10 @@ impl TransferMachine {
             return;
         };
         let is_chunk = entry.place == Place::Parts;
-        if !is_chunk {
+        if entry.work == Work::Copy {
             keep(entry, received);
+        }
+        if !is_chunk {
             entry.runs.clear();
         }
         self.leave_slot(now, slot, attempt);

@@ -45,12 +45,14 @@ pub enum Work {
         /// Bytes of a leaf.
         leaf: u64,
     },
-    /// Move and prove one part of an opened file; answer with [`Input::ChunkDone`]. Any number at once on any sessions.
+    /// Move and prove one part of an opened file; answer with [`Input::ChunkDone`]. Any number at once on any sessions,
+    /// on one of them as many as [`super::Chunking::ahead`] says: the next begins to move while one is read back.
     Chunk {
         /// Offsets in the file; leaves that lie in it are whole.
         part: Range<u64>,
     },
-    /// Every part is proven: set attributes and give the final name; answer with [`Input::ItemDone`].
+    /// Every part is proven: set attributes and give the final name; answer with [`Input::ItemDone`]. When the unfinished
+    /// copy is gone or was replaced (`NotFound`, `StorageBusy`), the file is opened again.
     Commit,
 }
 
@@ -63,7 +65,7 @@ pub struct Job {
     pub work: Work,
     /// To what.
     pub item: Item,
-    /// What has arrived in earlier attempts, offsets in the file; empty means from the start.
+    /// What has arrived in earlier attempts, offsets in the file; empty means from the start, and for chunks always.
     pub received: RangeSet,
 }
 

@@ -1,0 +1,408 @@
+//! The automatic plan: whether large files are moved in chunks, how large, over how many sessions and channels, each
+//! choice with its reason; changed while running by a [`Controller`], told by an [`Explain`].
+//!
+//! The paper on client-driven chunking (*Globus Service Enhancements for Exascale Applications*, 2020) leaves this as
+//! future work; its measurements give the bounds: too small a chunk costs commands, too large a one leaves sessions idle.
+
+use std::time::Duration;
+
+use crate::transfer::{Chunking, TransferOptions};
+use crate::tune::{self, Choice, Fixed, Setting, TuneInput, Tuning};
+use crate::units::ByteCount;
+
+mod control;
+mod explain;
+#[cfg(test)]
+mod simulation;
+mod sizes;
+
+pub use control::{Controller, Limits};
+pub use explain::{Bottleneck, Explain, Figures};
+pub use sizes::Sizes;
+
+/// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.
+pub const LEAF: u64 = 16 << 20;
+/// Fewest leaves of a chunk: a sender hashes so many at once.
+const LEAVES: u64 = 8;
+/// Files below this are not worth an opening and a commit.
+const THRESHOLD: u64 = 2 * LEAVES * LEAF;
+/// Bytes per second assumed where nothing was measured: 1 Gbit/s.
+const ASSUMED_RATE: f64 = 125e6;
+/// Payload bytes of a segment on an Ethernet path with time stamps.
+const SEGMENT: f64 = 1448.0;
+
+/// What one end can take.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EndFacts {
+    /// Data transfer nodes; at least 1.
+    pub nodes: u32,
+    /// Most sessions that it accepts, all nodes together, when it says so.
+    pub sessions: Option<u32>,
+    /// Processors of each node, when known.
+    pub cores: Option<u32>,
+}
+
+impl Default for EndFacts {
+    fn default() -> Self {
+        Self { nodes: 1, sessions: None, cores: None }
+    }
+}
+
+/// What is known when the plan is made; what is not known is assumed as each choice says.
+#[derive(Debug, Clone, Default)]
+pub struct Facts {
+    /// The files known so far.
+    pub sizes: Sizes,
+    /// Whether more files may come.
+    pub more_to_come: bool,
+    /// The source.
+    pub source: EndFacts,
+    /// The destination.
+    pub destination: EndFacts,
+    /// Round-trip time of the data path, when known.
+    pub rtt: Option<Duration>,
+    /// Round-trip time of the control path, when known.
+    pub control_rtt: Option<Duration>,
+    /// Bytes per second that were measured between the ends, or that the link carries.
+    pub rate: Option<f64>,
+    /// Part of the segments that is lost, 0 to 1, when known.
+    pub loss: Option<f64>,
+    /// Whether the congestion control takes no loss for congestion (BBR).
+    pub ignores_loss: bool,
+    /// Largest window of one channel, bytes, when known.
+    pub window: Option<u64>,
+    /// Most data channels for each session.
+    pub max_parallelism: Option<u32>,
+    /// Whether the peers take commands ahead of replies.
+    pub can_pipeline: bool,
+    /// Whether both ends can move and store parts of a file in any order.
+    pub can_chunk: bool,
+    /// Whether copies are proven.
+    pub verify: bool,
+    /// What the user fixed.
+    pub fixed: Fixed,
+    /// Bytes of a chunk as the user fixed them; `Fixed(None)` forbids chunks.
+    pub chunk: Setting<Option<u64>>,
+}
+
+/// The plan.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Plan {
+    /// Sessions, channels, pipelines and buffers.
+    pub tuning: Tuning,
+    /// Whether and how large files are moved in parts.
+    pub chunking: Choice<Option<Chunking>>,
+}
+
+impl Plan {
+    /// The machine's options that follow from it.
+    pub fn options(&self, facts: &Facts) -> TransferOptions {
+        let options = TransferOptions::tuned(&facts.tune_input(), &self.tuning);
+        TransferOptions { chunking: self.chunking.value, ..options }
+    }
+}
+
+impl Facts {
+    /// The same for the first choices that know no chunks.
+    pub fn tune_input(&self) -> TuneInput {
+        TuneInput {
+            files: self.sizes.files(),
+            bytes: self.sizes.bytes(),
+            more_to_come: self.more_to_come,
+            rtt: self.rtt,
+            control_rtt: self.control_rtt,
+            max_sessions: self.most_sessions(),
+            max_parallelism: self.max_parallelism,
+            can_pipeline: self.can_pipeline,
+            cores: self.cores(),
+            fixed: self.fixed,
+        }
+    }
+
+    /// Nodes of the larger end: each needs a session of its own to do anything.
+    fn pairs(&self) -> u32 {
+        self.source.nodes.max(self.destination.nodes).max(1)
+    }
+
+    fn most_sessions(&self) -> Option<u32> {
+        [self.source.sessions, self.destination.sessions].into_iter().flatten().min().map(|most| most.max(1))
+    }
+
+    /// Processors of the end that has fewer in all.
+    fn cores(&self) -> Option<u32> {
+        let all = |end: &EndFacts| end.cores.map(|cores| cores.max(1).saturating_mul(end.nodes.max(1)));
+        [all(&self.source), all(&self.destination)].into_iter().flatten().min()
+    }
+
+    fn rate(&self) -> f64 {
+        self.rate.filter(|rate| *rate > 0.0).unwrap_or(ASSUMED_RATE)
+    }
+
+    fn is_near(&self) -> bool {
+        self.rtt.is_some_and(|rtt| rtt < Duration::from_millis(2))
+    }
+
+    /// Bytes per second that one channel reaches, by its window and by loss (Mathis et al. 1997: `1.22 MSS / (RTT sqrt p)`).
+    fn channel_rate(&self) -> f64 {
+        let rtt = self.rtt.unwrap_or_default().as_secs_f64();
+        if rtt <= 0.0 {
+            return f64::INFINITY;
+        }
+        let by_window = self.window.map_or(f64::INFINITY, |window| window as f64 / rtt);
+        let loss = self.loss.filter(|loss| *loss > 0.0 && !self.ignores_loss);
+        let by_loss = loss.map_or(f64::INFINITY, |loss| 1.22 * SEGMENT / (rtt * loss.sqrt()));
+        by_window.min(by_loss)
+    }
+
+    /// Channels in all that fill the path.
+    fn channels_needed(&self) -> u32 {
+        (self.rate() / self.channel_rate()).ceil().clamp(1.0, 256.0) as u32
+    }
+
+    fn may_chunk(&self) -> bool {
+        self.can_chunk && self.chunk != Setting::Fixed(None)
+    }
+
+    /// Pieces that can be moved at the same time: files, and parts of those that can be divided.
+    fn pieces(&self) -> u64 {
+        let (large, bytes) = (self.sizes.files_from(THRESHOLD), self.sizes.bytes_from(THRESHOLD));
+        match self.may_chunk() {
+            true => self.sizes.files() - large + bytes / (LEAVES * LEAF),
+            false => self.sizes.files(),
+        }
+    }
+}
+
+/// Makes the plan.
+pub fn plan(facts: &Facts) -> Plan {
+    let mut tuning = tune::choose(&facts.tune_input());
+    tuning.parallelism = channels(facts, tuning.parallelism);
+    tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
+    let chunking = chunking(facts, tuning.concurrency.value);
+    Plan { tuning, chunking }
+}
+
+fn choice<T>(value: T, reason: impl Into<String>) -> Choice<T> {
+    Choice { value, reason: reason.into() }
+}
+
+/// More channels where loss or windows keep each of them below its share of the path.
+fn channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
+    let needed = facts.channels_needed().min(8).min(facts.max_parallelism.unwrap_or(u32::MAX)).max(1);
+    let tiny = facts.sizes.files() > 0 && facts.sizes.mean() < LEAF / 2;
+    if facts.fixed.parallelism != Setting::Auto || needed <= first.value || tiny {
+        return first;
+    }
+    let one = ByteCount(facts.channel_rate() as u64);
+    choice(needed, format!("loss and windows keep one channel at {one}/s"))
+}
+
+fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
+    if facts.fixed.concurrency != Setting::Auto {
+        return first;
+    }
+    let mut best = first;
+    let mut at_least = |value: u32, reason: String| {
+        if value > best.value {
+            best = choice(value, reason);
+        }
+    };
+    if facts.may_chunk() {
+        // What divides is not bound to the number of files.
+        match (facts.is_near(), facts.cores()) {
+            (true, cores) => at_least(
+                cores.unwrap_or(2).clamp(2, 4),
+                "a near peer: parts overlap reading, hashing and writing".into(),
+            ),
+            (false, _) => at_least(4, "a distant peer: parts fill the path while others begin and end".into()),
+        }
+    }
+    at_least(facts.pairs(), format!("one for each of {} data transfer nodes", facts.pairs()));
+    let needed = facts.channels_needed();
+    at_least(needed.div_ceil(channels.max(1)), format!("{needed} channels fill the path, {channels} in each session"));
+    let mut at_most = |value: u64, reason: &str| {
+        if value < u64::from(best.value) {
+            best = choice(value.max(1) as u32, reason);
+        }
+    };
+    if let Some(cores) = facts.cores() {
+        at_most(u64::from(cores.saturating_mul(4)).max(4), "four for each processor: more only wait for each other");
+    }
+    if !facts.more_to_come && facts.sizes.files() > 0 {
+        at_most(facts.pieces(), "one for each file or part");
+    }
+    if let Some(most) = facts.most_sessions() {
+        at_most(u64::from(most), "the most that the ends accept");
+    }
+    best
+}
+
+fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
+    if facts.chunk == Setting::Fixed(None) {
+        return choice(None, "set by the user");
+    }
+    if !facts.can_chunk {
+        return choice(None, "an end cannot store the parts of a file in any order");
+    }
+    let mut size = chunk_size(facts, sessions);
+    if let Setting::Fixed(Some(bytes)) = facts.chunk {
+        size = choice(bytes, "set by the user");
+    } else if let Some(why) = whole(facts, sessions) {
+        return choice(None, why);
+    }
+    // A chunk that the user wants smaller than a leaf is one leaf.
+    let chunking = Chunking { chunk: size.value, leaf: LEAF, threshold: THRESHOLD, ahead: 2 }.normal();
+    let reason = format!("parts of {}: {}", ByteCount(chunking.chunk), size.reason);
+    choice(Some(chunking), reason)
+}
+
+/// Why files had better stay whole, if they had.
+fn whole(facts: &Facts, sessions: u32) -> Option<String> {
+    if facts.more_to_come {
+        return None;
+    }
+    let large = facts.sizes.files_from(THRESHOLD);
+    if large == 0 {
+        return Some(format!("no file has {}", ByteCount(THRESHOLD)));
+    }
+    if facts.verify {
+        // Parts are read back while others move; a whole file is read back after it has moved.
+        return None;
+    }
+    if sessions < 2 {
+        return Some("one session moves a file as fast in one piece, and nothing is to be proven".into());
+    }
+    let even = facts.sizes.bytes_from(THRESHOLD) / u64::from(sessions);
+    let many = large >= 16 * u64::from(sessions) && facts.sizes.largest() <= even / 16;
+    many.then(|| format!("{large} large files keep {sessions} sessions busy to the end"))
+}
+
+/// Bytes of a chunk: a quarter of what each session will have of the large files, between 10 round trips and 10 seconds
+/// of its rate, and never less than 8 leaves.
+fn chunk_size(facts: &Facts, sessions: u32) -> Choice<u64> {
+    let each = facts.rate() / f64::from(sessions.max(1));
+    let trips = (10.0 * facts.rtt.unwrap_or_default().as_secs_f64() * each) as u64;
+    let seconds = (10.0 * each) as u64;
+    let known = facts.sizes.bytes_from(THRESHOLD);
+    let share = if known == 0 { u64::MAX } else { known / (4 * u64::from(sessions.max(1))) };
+    let least = LEAVES * LEAF;
+    let mut size = choice(share, "each session gets four of them");
+    if seconds < size.value {
+        size = choice(seconds, "about 10 seconds of a session's rate, so that little is lost by a failure");
+    }
+    if trips > size.value {
+        size = choice(trips, "10 round trips of a session's rate, so that beginnings do not count");
+    }
+    if least > size.value {
+        size = choice(least, "8 leaves, which are hashed at once");
+    }
+    size.value = size.value.next_multiple_of(LEAF);
+    size
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+    const GIB: u64 = 1 << 30;
+
+    fn facts(files: &[u64], rtt_ms: u64) -> Facts {
+        let rtt = Some(Duration::from_millis(rtt_ms));
+        Facts {
+            sizes: files.iter().copied().collect(),
+            rtt,
+            control_rtt: rtt,
+            can_pipeline: true,
+            can_chunk: true,
+            verify: true,
+            ..Facts::default()
+        }
+    }
+
+    fn chunk(plan: &Plan) -> Option<u64> {
+        plan.chunking.value.map(|chunking| chunking.chunk)
+    }
+
+    #[test]
+    fn one_large_file_is_divided_among_a_few_sessions() {
+        let near = plan(&facts(&[4 * GIB], 0));
+        assert_eq!((near.tuning.concurrency.value, chunk(&near)), (2, Some(512 * MIB)));
+        let far = plan(&facts(&[GIB], 75));
+        assert_eq!((far.tuning.concurrency.value, far.tuning.parallelism.value), (4, 4));
+        assert_eq!(chunk(&far), Some(128 * MIB));
+        assert!(far.chunking.reason.contains("8 leaves"), "{}", far.chunking.reason);
+    }
+
+    #[test]
+    fn every_node_of_the_larger_end_gets_a_session_up_to_the_limits() {
+        let mut many = facts(&[1 << 50], 30);
+        many.source.nodes = 12;
+        many.destination.nodes = 28;
+        many.rate = Some(12.5e9);
+        let all = plan(&many);
+        assert_eq!(all.tuning.concurrency.value, 28);
+        // 10 s of 12.5 GB/s / 28.
+        assert_eq!(chunk(&all), Some((125_000_000_000 / 28u64).next_multiple_of(LEAF)));
+        many.destination.sessions = Some(16);
+        let limited = plan(&many);
+        assert_eq!(limited.tuning.concurrency.value, 16);
+        assert_eq!(limited.tuning.concurrency.reason, "the most that the ends accept");
+        many.fixed.concurrency = Setting::Fixed(3);
+        assert_eq!(plan(&many).tuning.concurrency.value, 3);
+    }
+
+    #[test]
+    fn loss_asks_for_channels_and_then_for_sessions_unless_it_does_not_matter() {
+        let mut lossy = facts(&[100 * GIB], 75);
+        lossy.loss = Some(1e-4);
+        lossy.rate = Some(125e6);
+        // 1.22 * 1448 / (0.075 * 0.01) = 2.355 MB/s: 54 channels, 8 in each of 7 sessions.
+        let plan_ = plan(&lossy);
+        assert_eq!((plan_.tuning.parallelism.value, plan_.tuning.concurrency.value), (8, 7));
+        lossy.ignores_loss = true;
+        let plan_ = plan(&lossy);
+        assert_eq!((plan_.tuning.parallelism.value, plan_.tuning.concurrency.value), (4, 4));
+        lossy.window = Some(64 << 10);
+        // 64 KiB / 75 ms = 0.87 MB/s: 144 channels.
+        assert_eq!(plan(&lossy).tuning.concurrency.value, 18);
+        lossy.source.cores = Some(2);
+        assert_eq!(plan(&lossy).tuning.concurrency.value, 8, "processors bound it");
+    }
+
+    #[test]
+    fn a_long_fast_path_gets_chunks_that_last_ten_round_trips() {
+        let mut long = facts(&[2 * GIB], 300);
+        long.rate = Some(1.25e9);
+        let plan = plan(&long);
+        let each = 1.25e9 / f64::from(plan.tuning.concurrency.value);
+        assert!(chunk(&plan).is_some_and(|chunk| chunk as f64 >= 10.0 * 0.3 * each), "{:?}", plan.chunking);
+        assert!(plan.chunking.reason.contains("round trips"));
+    }
+
+    #[test]
+    fn files_stay_whole_where_chunks_bring_nothing_or_are_not_wanted() {
+        assert_eq!(chunk(&plan(&facts(&[100 * MIB; 5], 75))), None);
+        let mut many = facts(&[GIB; 1000], 75);
+        assert!(chunk(&plan(&many)).is_some(), "what is proven is read back while other parts move");
+        many.verify = false;
+        assert_eq!(chunk(&plan(&many)), None);
+        many.more_to_come = true;
+        assert!(chunk(&plan(&many)).is_some());
+        many.can_chunk = false;
+        assert_eq!(chunk(&plan(&many)), None);
+        let mut fixed = facts(&[GIB], 75);
+        fixed.chunk = Setting::Fixed(None);
+        assert_eq!((chunk(&plan(&fixed)), plan(&fixed).tuning.concurrency.value), (None, 1));
+        fixed.chunk = Setting::Fixed(Some(50 * MIB));
+        assert_eq!(chunk(&plan(&fixed)), Some(64 * MIB));
+    }
+
+    #[test]
+    fn the_machine_works_as_planned() {
+        let facts = facts(&[GIB], 75);
+        let plan = plan(&facts);
+        let options = plan.options(&facts);
+        assert_eq!((options.concurrency, options.chunking), (4, plan.chunking.value));
+    }
+}
