@@ -1,11 +1,18 @@
 //! Files that move in chunks, between the real server, ours and this host.
 
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
 mod support;
 
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
+use std::process::Stdio;
+use std::time::Duration;
 
-use support::{Field, Server, expect, names, pattern};
+use support::{Field, Server, WHIMBREL, expect, names, pattern};
+use whimbrel_testkit::lab::{Host, Lab, Link};
+use whimbrel_testkit::require_root;
 
 /// Bytes of the file: 11 chunks and a bit, so that the last one is short and the leaves are not all alike.
 const SIZE: usize = 3_000_001;
@@ -78,4 +85,74 @@ fn an_endpoint_of_several_servers_shares_the_chunks_and_survives_the_loss_of_one
     let into = url(&[&host(&c), nobody], "to/big");
     expect(0, ["cp", "--chunk", "256K", "--concurrency", "4", &from, &into]);
     assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(SIZE));
+}
+
+/// A copy over a slow path: run until this much has moved, then killed without warning.
+fn copy_and_kill(host: &Host, from: &str, into: &str) {
+    let mut command = host.command(WHIMBREL);
+    command.args(["--json", "cp", "--chunk", "2M", from, into]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        assert_ne!(event["event"], "summary", "the copy was too fast to be killed");
+        if event["event"] == "progress" && event["bytes_done"].as_u64() > Some(15_000_000) {
+            child.kill().unwrap();
+            break;
+        }
+    }
+    child.wait().unwrap();
+}
+
+/// Copies to the end; bytes that an earlier run had proven, and the last event.
+fn copy_the_rest(host: &Host, from: &str, into: &str) -> (u64, serde_json::Value) {
+    let mut command = host.command(WHIMBREL);
+    let output = command.args(["--json", "cp", "--chunk", "2M", from, into]).output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let resumed = events.iter().filter(|event| event["event"] == "started").filter_map(|e| e["resumed"].as_u64()).max();
+    let last = events.last().cloned().unwrap_or_default();
+    assert_eq!(output.status.code(), Some(0), "{last}\n{}", String::from_utf8_lossy(&output.stderr));
+    (resumed.unwrap_or(0), last)
+}
+
+#[test]
+fn a_killed_copy_is_finished_by_the_same_command_on_another_host() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
+    let source = Server::own_on(lab.host("src"));
+    let real = Server::real_on(lab.host("dst"));
+    for destination in real.into_iter().chain([Server::own_on(lab.host("dst"))]) {
+        let field = Field::new();
+        std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
+        let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
+        copy_and_kill(lab.host("client"), &from, &into);
+        assert!(!field.path("to/large").exists(), "an unfinished file has the final name");
+        let (resumed, last) = copy_the_rest(lab.host("src"), &from, &into);
+        assert!(resumed >= 5_000_000, "only {resumed} bytes were kept");
+        assert_eq!(last["verified"], 1, "{last}");
+        assert!(std::fs::read(field.path("to/large")).unwrap() == pattern(40_000_001));
+        assert_eq!(names(&field.path("to")), ["large"]);
+    }
+}
+
+#[test]
+fn a_source_that_changed_meanwhile_is_copied_anew() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
+    let (source, destination) = (Server::own_on(lab.host("src")), Server::own_on(lab.host("dst")));
+    let field = Field::new();
+    std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
+    let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
+    copy_and_kill(lab.host("client"), &from, &into);
+    let changed: Vec<u8> = pattern(40_000_001).into_iter().map(|byte| !byte).collect();
+    std::fs::write(field.path("from/large"), &changed).unwrap();
+    let later = std::time::SystemTime::now() + Duration::from_secs(60);
+    std::fs::File::options().append(true).open(field.path("from/large")).unwrap().set_modified(later).unwrap();
+    let (resumed, _) = copy_the_rest(lab.host("client"), &from, &into);
+    assert_eq!(resumed, 0, "bytes of another version were kept");
+    assert!(std::fs::read(field.path("to/large")).unwrap() == changed);
 }
