@@ -19,6 +19,7 @@ enum Step {
     Write(usize, u16, u8, u8),
     Commit(usize, Option<u16>, Option<u32>),
     Abandon(usize),
+    Journal(usize, u8),
     Unfinished(StoragePath),
     MakeDir(StoragePath),
     RemoveDir(StoragePath),
@@ -67,7 +68,13 @@ fn follow() -> impl Strategy<Value = Follow> {
 }
 
 fn disposition() -> impl Strategy<Value = Disposition> {
-    prop_oneof![Just(Disposition::Replace), Just(Disposition::Resume), Just(Disposition::Update)]
+    prop::sample::select(vec![
+        Disposition::Replace,
+        Disposition::Resume,
+        Disposition::Update,
+        Disposition::Continue,
+        Disposition::Continue,
+    ])
 }
 
 fn mode() -> impl Strategy<Value = Option<u32>> {
@@ -80,6 +87,7 @@ fn step() -> impl Strategy<Value = Step> {
         6 => (0..8usize, 0..9000u16, 1..200u8, any::<u8>()).prop_map(|(s, o, n, b)| Step::Write(s, o, n, b)),
         5 => (0..8usize, proptest::option::of(0..9000u16), mode()).prop_map(|(s, n, m)| Step::Commit(s, n, m)),
         1 => (0..8usize).prop_map(Step::Abandon),
+        4 => (0..8usize, any::<u8>()).prop_map(|(s, b)| Step::Journal(s, b)),
         1 => path().prop_map(Step::Unfinished),
         6 => path().prop_map(Step::MakeDir),
         1 => path().prop_map(Step::RemoveDir),
@@ -144,6 +152,15 @@ impl Side<'_> {
                 Some(session) => storage.abandon(session).map(done),
                 None => Ok(String::new()),
             },
+            Step::Journal(session, byte) => {
+                let Some(session) = self.sessions.get(*session) else {
+                    return Ok(String::new());
+                };
+                let journal = storage.journal(session)?;
+                let before = journal.read()?;
+                journal.append(&[*byte])?;
+                Ok(format!("{before:?} {:?}", journal.read()?))
+            }
             Step::Unfinished(path) => {
                 let size = storage.unfinished(path)?.map(|meta| meta.size);
                 Ok(format!("{size:?}"))
@@ -191,11 +208,20 @@ impl Side<'_> {
     }
 }
 
+/// Journals are named after inodes, which differ.
+fn general(name: &[u8]) -> Vec<u8> {
+    let text = String::from_utf8_lossy(name);
+    match text.split_once(".whimbrel-journal-") {
+        Some((of, _)) => format!("{of}.whimbrel-journal").into_bytes(),
+        None => name.to_vec(),
+    }
+}
+
 fn list(storage: &dyn Connector, path: &StoragePath) -> Result<String, Fault> {
     let mut entries = BTreeMap::new();
     for entry in storage.list(path)? {
         let entry = entry?;
-        entries.insert(entry.name, entry.meta.kind);
+        entries.insert(general(&entry.name), entry.meta.kind);
     }
     Ok(format!("{entries:?}"))
 }
@@ -220,7 +246,12 @@ fn picture(storage: &dyn Connector, at: &StoragePath, into: &mut BTreeMap<Vec<u8
             }
             _ => format!("{:?}", meta.link_target),
         };
-        into.insert(path.as_bytes().to_vec(), facts);
+        let mut name = general(path.as_bytes());
+        if name != path.as_bytes() {
+            // One that lost its file by hand may lie beside it.
+            name.extend_from_slice(facts.as_bytes());
+        }
+        into.insert(name, facts);
     }
 }
 

@@ -31,12 +31,12 @@ pub(super) struct Log {
 impl Memory {
     pub(super) fn open_journal(&self, session: &WriteSession) -> Result<Log, Fault> {
         let _names = self.lock();
-        let node = self.node_of(session)?;
         if !super::session::is_continued(session)? {
             return Err(Fault::new(FaultCode::NotSupported, "open journal")
                 .on_path(session.path.as_bytes())
                 .detail("only a file that is written in chunks has one"));
         }
+        let node = self.node_of(session)?;
         Ok(Log {
             storage: self.clone(),
             path: session.path.clone(),

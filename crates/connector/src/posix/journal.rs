@@ -6,7 +6,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{AtFlags, FlockOperation, Mode, OFlags, Statx, fdatasync, flock, ftruncate, openat, unlinkat};
+use rustix::fs::{FlockOperation, Mode, OFlags, Statx, flock, ftruncate, openat};
 use rustix::io::{Errno, write};
 use whimbrel_engine::{Fault, FaultCode};
 
@@ -14,7 +14,7 @@ use super::error::{OrFault, fault};
 use super::meta::{Caller, kind_of, statx_fd};
 use super::read::read_fully;
 use super::resolve::{Dir, look, retry};
-use super::session::sync_dir;
+use super::steps;
 use super::token::Identity;
 use crate::Journal;
 use crate::meta::Kind;
@@ -42,7 +42,7 @@ pub(super) fn exists(dir: &Dir, path: &StoragePath, unfinished: &Statx) -> Resul
 
 /// Removes the journal of one unfinished file of `path`, if there is one.
 pub(super) fn remove(dir: &Dir, path: &StoragePath, identity: &Identity) -> Result<(), Errno> {
-    match retry(|| unlinkat(dir, &name_of(path, identity)[..], AtFlags::empty())) {
+    match steps::unlink(dir, &name_of(path, identity)) {
         Err(Errno::NOENT) => Ok(()),
         other => other,
     }
@@ -147,13 +147,13 @@ impl Journal for Log {
         let locked = Locked::new(file, FlockOperation::LockExclusive);
         append(file, bytes).or_fault(op, &self.path)?;
         drop(locked);
-        retry(|| fdatasync(&*file)).or_fault(op, &self.path)?;
+        steps::sync_data(&*file).or_fault(op, &self.path)?;
         if statx_fd(&*file).or_fault(op, &self.path)?.stx_nlink == 0 {
             return Err(self.removed());
         }
         if !state.named {
             // Not only by the one that created it: that one may have died in between.
-            sync_dir(&self.dir).or_fault("sync directory", &self.path)?;
+            steps::sync_dir(&self.dir).or_fault("sync directory", &self.path)?;
             state.named = true;
         }
         Ok(())
@@ -170,7 +170,7 @@ impl Journal for Log {
             return Ok(false);
         }
         retry(|| ftruncate(file, keep.min(seen))).or_fault(op, &self.path)?;
-        retry(|| fdatasync(file)).or_fault(op, &self.path)?;
+        steps::sync_data(file).or_fault(op, &self.path)?;
         Ok(true)
     }
 }

@@ -14,7 +14,10 @@
 //!
 //! **Two writers of one name**: the last `begin(Replace)` throws the earlier unfinished file away;
 //! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit
-//! wins. Writers that `Resume` or `Update` the same file share it.
+//! wins. Writers that `Resume`, `Update` or `Continue` the same file share it.
+//!
+//! **Journals** of files that many writers `Continue` are named `.NAME.whimbrel-journal-IDENTITY`, where the
+//! identity is that of the unfinished file (inode and birth). Only files of this user are believed.
 //!
 //! **Devices and pipes**, known by type and not by name, are opened where they are: no hidden
 //! name, no size, no attributes. Opening a pipe that nobody reads fails with `StorageBusy` instead
@@ -22,7 +25,8 @@
 //!
 //! **Speed**: keep a session's writer until commit; then begin, join, commit open the file once.
 //!
-//! Sizes of unfinished files are not reserved: holes stay holes. A known size of 1 MiB or more that
+//! Sizes of unfinished files are not reserved, only ranges asked for ([`crate::WriteAt::reserve`]; not in file systems
+//! that are memory): holes stay holes. A known size of 1 MiB or more that
 //! exceeds the free space is refused at begin.
 
 mod attributes;
@@ -36,6 +40,7 @@ mod read;
 mod remove;
 mod resolve;
 mod session;
+mod steps;
 mod token;
 mod walk;
 mod write;

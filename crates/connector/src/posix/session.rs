@@ -8,10 +8,7 @@
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{
-    Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, fdatasync, flock, fstatvfs, fsync, openat,
-    renameat, unlinkat,
-};
+use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, flock, fstatvfs, openat};
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
 
@@ -23,6 +20,7 @@ use super::journal;
 use super::meta::{kind_of, mode_of, size_of, statx_at, statx_fd};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
+use super::steps::{self, sync_dir};
 use super::token::{Identity, Manner, Token};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
@@ -267,7 +265,7 @@ impl Posix {
             }
         };
         let changed = finalize(handle, &stat, attributes, token.keep_mode, path)?;
-        retry(|| renameat(&handle.dir, from, &handle.dir, to)).or_fault("commit", path)?;
+        steps::rename(&handle.dir, from, to).or_fault("commit", path)?;
         locked.release_with_file();
         if attributes.durable {
             sync_dir(&handle.dir).or_fault("sync directory", path)?;
@@ -338,7 +336,7 @@ impl Posix {
         let _locked = Locked::new(&handle.file);
         match look(&handle.dir, name).or_fault("abandon", &session.path)? {
             Some(stat) if Identity::of(&stat) == token.identity => {
-                unlinkat(&handle.dir, name, AtFlags::empty()).or_fault("abandon", &session.path)
+                steps::unlink(&handle.dir, name).or_fault("abandon", &session.path)
             }
             _ => Ok(()),
         }
@@ -508,14 +506,14 @@ fn take_over(dir: &Dir, path: &StoragePath, name: &[u8]) -> Result<(), Errno> {
                 Some(stat) if Identity::of(&stat) == mine => {
                     // The journal first: it must not be there without its file.
                     journal::remove(dir, path, &mine)?;
-                    retry(|| unlinkat(dir, name, AtFlags::empty()))
+                    steps::unlink(dir, name)
                 }
                 // Committed or replaced meanwhile.
                 _ => Ok(()),
             }
         }
         // A link, or a file that cannot be read: nobody here is committing it.
-        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => retry(|| unlinkat(dir, name, AtFlags::empty())),
+        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => steps::unlink(dir, name),
         Err(errno) => Err(errno),
     };
     match result {
@@ -536,19 +534,10 @@ fn finalize(
     let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
     if attributes.durable {
         // Times and modes are not needed to find the data again: only `fsync` writes them.
-        let sync = || {
-            if changed { fsync(file) } else { fdatasync(file) }
-        };
-        retry(sync).or_fault("sync", path)?;
+        let sync = if changed { steps::sync_all(file) } else { steps::sync_data(file) };
+        sync.or_fault("sync", path)?;
     }
     Ok(changed)
-}
-
-/// A path descriptor cannot be synced; its directory is opened for real.
-pub(super) fn sync_dir(dir: &Dir) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let real = retry(|| openat(dir, c".", flags, Mode::empty()))?;
-    retry(|| fsync(&real))
 }
 
 fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {

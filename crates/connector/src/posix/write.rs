@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fdatasync, fstatfs};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
 use rustix::io::{Errno, pwrite, write};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_sys::resident::{page_size, resident_pages};
@@ -15,6 +15,7 @@ use super::handles::Handle;
 use super::inorder::InOrder;
 use super::read::read_fully;
 use super::resolve::retry;
+use super::steps;
 use crate::meta::Kind;
 use crate::path::StoragePath;
 use crate::rules::end_of;
@@ -105,7 +106,7 @@ impl WriteAt for Writer {
     fn sync(&self) -> Result<(), Fault> {
         // Taken before the call: what is written during it may or may not be covered.
         let covered = self.ranges().written.clone();
-        match retry(|| fdatasync(&self.handle.file)) {
+        match steps::sync_data(&self.handle.file) {
             // Devices and pipes have nothing to make durable.
             Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
             other => other.or_fault("sync", &self.path)?,

@@ -1,0 +1,214 @@
+//! The calls whose order decides what a crash leaves; tests see that order.
+//!
+//! Outside of tests each is its system call and nothing else.
+
+use std::os::fd::AsFd;
+
+use rustix::fs::{AtFlags, Mode, OFlags, fdatasync, fsync, openat, renameat, unlinkat};
+use rustix::io::Errno;
+
+use super::resolve::{Dir, retry};
+
+/// What was done; files by their inode, names without their directory.
+#[cfg(test)]
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Step {
+    SyncFile(u64),
+    SyncDir,
+    Rename(Vec<u8>, Vec<u8>),
+    Unlink(Vec<u8>),
+}
+
+#[cfg(test)]
+thread_local! {
+    static DONE: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+}
+
+#[cfg(test)]
+fn note(step: Step) {
+    DONE.with_borrow_mut(|done| done.push(step));
+}
+
+/// The steps of this thread since it was last asked.
+#[cfg(test)]
+pub(super) fn take() -> Vec<Step> {
+    DONE.take()
+}
+
+#[cfg(test)]
+fn inode(file: &impl AsFd) -> u64 {
+    rustix::fs::fstat(file).map_or(0, |stat| stat.st_ino)
+}
+
+/// Makes content and size of a file durable.
+pub(super) fn sync_data(file: impl AsFd) -> Result<(), Errno> {
+    retry(|| fdatasync(&file))?;
+    #[cfg(test)]
+    note(Step::SyncFile(inode(&file)));
+    Ok(())
+}
+
+/// Makes a file with its mode and times durable.
+pub(super) fn sync_all(file: impl AsFd) -> Result<(), Errno> {
+    retry(|| fsync(&file))?;
+    #[cfg(test)]
+    note(Step::SyncFile(inode(&file)));
+    Ok(())
+}
+
+/// Makes the names in a directory durable.
+///
+/// A path descriptor cannot be synced; its directory is opened for real.
+pub(super) fn sync_dir(dir: &Dir) -> Result<(), Errno> {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let real = retry(|| openat(dir, c".", flags, Mode::empty()))?;
+    retry(|| fsync(&real))?;
+    #[cfg(test)]
+    note(Step::SyncDir);
+    Ok(())
+}
+
+/// Renames within a directory.
+pub(super) fn rename(dir: &Dir, from: &[u8], to: &[u8]) -> Result<(), Errno> {
+    retry(|| renameat(dir, from, dir, to))?;
+    #[cfg(test)]
+    note(Step::Rename(from.to_vec(), to.to_vec()));
+    Ok(())
+}
+
+/// Removes the name of a file.
+pub(super) fn unlink(dir: &Dir, name: &[u8]) -> Result<(), Errno> {
+    retry(|| unlinkat(dir, name, AtFlags::empty()))?;
+    #[cfg(test)]
+    note(Step::Unlink(name.to_vec()));
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::MetadataExt;
+    use std::path::Path;
+
+    use super::*;
+    use crate::posix::{Posix, PosixOptions};
+    use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
+    use crate::{Connector, ReadsFrom, StoragePath};
+
+    const STAGING: &[u8] = b".file.whimbrel-part";
+
+    fn begin(storage: &Posix, disposition: Disposition) -> WriteSession {
+        let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
+        storage.begin(&path, &WriteIntent { disposition, size: None }).unwrap()
+    }
+
+    fn inode_of(dir: &Path, is: impl Fn(&str) -> bool) -> (Vec<u8>, u64) {
+        let entries = std::fs::read_dir(dir).unwrap().map(Result::unwrap);
+        let mut found = entries.filter(|entry| is(&entry.file_name().to_string_lossy()));
+        let entry = found.next().expect("is there");
+        (entry.file_name().into_encoded_bytes(), entry.metadata().unwrap().ino())
+    }
+
+    /// A session with a journal: the inodes of file and journal, and the journal's name.
+    fn chunked(dir: &Path, storage: &Posix) -> (WriteSession, u64, u64, Vec<u8>) {
+        let session = begin(storage, Disposition::Continue);
+        storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+        take();
+        storage.journal(&session).unwrap().append(b"proof").unwrap();
+        let (_, file) = inode_of(dir, |name| name.ends_with("-part"));
+        let (name, journal) = inode_of(dir, |name| name.contains("-journal-"));
+        (session, file, journal, name)
+    }
+
+    fn lab() -> (tempfile::TempDir, Posix) {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        (dir, storage)
+    }
+
+    #[test]
+    fn an_append_is_synced_and_named_before_it_is_answered() {
+        let (dir, storage) = lab();
+        let (session, _, journal, _) = chunked(dir.path(), &storage);
+        assert_eq!(take(), [Step::SyncFile(journal), Step::SyncDir]);
+        // Another host, which did not create it: its creator may have died before it synced the name.
+        let other = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        let theirs = other.journal(&session).unwrap();
+        theirs.append(b"more").unwrap();
+        assert_eq!(take(), [Step::SyncFile(journal), Step::SyncDir]);
+        theirs.append(b"and more").unwrap();
+        assert_eq!(take(), [Step::SyncFile(journal)]);
+        assert!(theirs.cut(17, 5).unwrap());
+        assert_eq!(take(), [Step::SyncFile(journal)]);
+    }
+
+    #[test]
+    fn a_commit_syncs_then_renames_then_syncs_the_name_and_only_then_removes_the_journal() {
+        let (dir, storage) = lab();
+        let (session, file, _, journal) = chunked(dir.path(), &storage);
+        take();
+        let durable = Attributes { durable: true, size: Some(3), ..Attributes::default() };
+        storage.commit(&session, &[], &durable).unwrap();
+        let rename = Step::Rename(STAGING.to_vec(), b"file".to_vec());
+        assert_eq!(take(), [Step::SyncFile(file), rename, Step::SyncDir, Step::Unlink(journal)]);
+        // The one before may have died after the rename.
+        storage.commit(&session, &[], &durable).unwrap();
+        assert_eq!(take(), [Step::SyncDir]);
+    }
+
+    #[test]
+    fn a_journal_is_removed_before_the_file_it_speaks_of() {
+        for replace in [false, true] {
+            let (dir, storage) = lab();
+            let (session, _, _, journal) = chunked(dir.path(), &storage);
+            take();
+            if replace {
+                begin(&storage, Disposition::Replace);
+            } else {
+                storage.abandon(&session).unwrap();
+            }
+            assert_eq!(take(), [Step::Unlink(journal), Step::Unlink(STAGING.to_vec())], "replace: {replace}");
+        }
+    }
+
+    #[test]
+    fn data_are_synced_before_they_are_durable_or_dropped_from_memory() {
+        let (dir, storage) = lab();
+        let session = begin(&storage, Disposition::Continue);
+        let (_, file) = inode_of(dir.path(), |name| name.ends_with("-part"));
+        let writer = storage.join(&session).unwrap();
+        writer.write_at(0, &[7; 10_000]).unwrap();
+        writer.sync().unwrap();
+        assert_eq!(take(), [Step::SyncFile(file)]);
+        writer.write_at(0, &[8; 10_000]).unwrap();
+        writer.drop_cached(0..10_000).unwrap();
+        assert_eq!(take(), [Step::SyncFile(file)]);
+    }
+
+    #[test]
+    fn storage_is_said_to_be_read_only_when_no_page_is_left_in_memory() {
+        let (dir, storage) = lab();
+        let session = begin(&storage, Disposition::Continue);
+        let writer = storage.join(&session).unwrap();
+        writer.write_at(0, &vec![7; 1 << 20]).unwrap();
+        let file = std::fs::File::open(dir.path().join(".file.whimbrel-part")).unwrap();
+        let resident = || whimbrel_sys::resident::resident_pages(file.as_fd(), 100_000..900_001).unwrap();
+        assert!(resident() > 0);
+        match writer.drop_cached(100_000..900_001).unwrap() {
+            ReadsFrom::Storage => assert_eq!(resident(), 0),
+            ReadsFrom::Memory => assert!(resident() > 0, "memory was all there was, or pages were kept"),
+        }
+        let mut seen = [0; 10];
+        assert_eq!(writer.read_back(500_000, &mut seen).unwrap(), 10);
+        assert_eq!(seen, [7; 10]);
+    }
+
+    #[test]
+    fn a_file_system_in_memory_is_never_said_to_read_from_storage() {
+        let Ok(dir) = tempfile::tempdir_in("/dev/shm") else { return };
+        let storage = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        let session = begin(&storage, Disposition::Continue);
+        let writer = storage.join(&session).unwrap();
+        writer.write_at(0, &[7; 10_000]).unwrap();
+        assert_eq!(writer.drop_cached(0..10_000).unwrap(), ReadsFrom::Memory);
+    }
+}
