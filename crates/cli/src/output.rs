@@ -85,6 +85,11 @@ impl Output {
                 self.say(&format!("{} data channels each: {}", tuning.parallelism.value, tuning.parallelism.reason));
                 self.say(&format!("{} commands ahead: {}", tuning.pipeline.value, tuning.pipeline.reason));
             }
+            Event::Explained(explain) => self.say(explain.to_string().trim_end()),
+            Event::LeafWrong { source, start, end, .. } => {
+                let place = quote_path(source);
+                self.say(&format!("{place}: bytes {start} to {end} differed at the destination and go again"));
+            }
             Event::Summary(summary) => self.summary(summary),
             _ => {}
         }

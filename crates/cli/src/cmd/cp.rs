@@ -70,6 +70,9 @@ pub struct CpArgs {
     /// Do not verify copies, the same as --verify=never
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+    /// Say what was chosen by itself, and why
+    #[arg(long)]
+    explain: bool,
     /// Move large files in parts of this size, several at once: auto, off, or BYTES as in 256M
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = parse_chunks)]
     chunk: Chunks,
@@ -218,6 +221,7 @@ impl CpArgs {
                 (_, When::Auto) => Verify::WhenPossible,
             },
             checksum: self.checksum.clone(),
+            explain: self.explain,
             chunks: self.chunk,
             stripe: self.stripe,
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },

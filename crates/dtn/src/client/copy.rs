@@ -1,7 +1,6 @@
 //! A whole copy: plans, drives the transfer machine, opens sessions, reports events.
 
 use std::collections::HashMap;
-use std::os::unix::ffi::OsStrExt as _;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -9,20 +8,21 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
+use whimbrel_engine::auto::{self, Controller, Explain, Limits};
 use whimbrel_engine::events::Event;
-use whimbrel_engine::listing::{Object, ObjectKind};
+use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
-use whimbrel_engine::transfer::{Chunking, Command, Input, Job, Slot, TransferMachine, TransferOptions};
-use whimbrel_engine::tune::{self, Fixed, TuneInput};
+use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
+use whimbrel_engine::tune::Setting;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::leaf;
 use whimbrel_proto::op::{Mode, Op, OpId};
 
 use super::end::described;
-use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
+use super::options::{CopyOptions, Jobs, Place};
 use super::pair::{DataWish, Early, Role, fresh_nonce, listening, params};
 use super::plan::{Known, Planning};
+use super::planning;
 use super::remote::Remote;
 use super::shared::{Route, Shared};
 use super::wildcard;
@@ -30,6 +30,12 @@ use super::worker::Worker;
 
 /// Actions planned ahead of the transfer machine.
 const PLANNED_AHEAD: usize = 256;
+
+/// How often the number of sessions is reconsidered.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+
+/// Most sessions that are tried where nobody fixed the number.
+const MOST_SESSIONS: u32 = 16;
 
 /// What a copy came to.
 #[derive(Debug)]
@@ -62,8 +68,9 @@ async fn run(
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
     let preparation = prepare(&jobs, &options).await?;
-    let input = tune_input(&jobs, &options, &preparation);
-    let tuning = tune::choose(&input);
+    let facts = planning::facts(&jobs, &options, &preparation);
+    let plan = auto::plan(&facts);
+    let tuning = &plan.tuning;
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
     let dry_run = options.dry_run;
     let wish = DataWish { parallelism, stripe: options.stripe };
@@ -74,14 +81,18 @@ async fn run(
     if dry_run {
         return dry(planning, planned, events).await;
     }
-    events(Event::Tuned(tuning.clone()));
+    events(Event::Tuned(plan.tuning.clone()));
+    let explain = Explain::new(&plan);
+    if shared.options.explain {
+        events(Event::Explained(explain.clone()));
+    }
     let transfer = TransferOptions {
         retry: shared.options.retry.clone(),
         seed: u64::from(std::process::id()),
-        chunking: chunking(&shared.options),
-        ..TransferOptions::tuned(&input, &tuning)
+        chunking: planning::chunking(&shared.options, &plan),
+        ..plan.options(&facts)
     };
-    Driver::new(shared, transfer).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
+    Driver::new(shared, transfer, explain).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
 }
 
 async fn dry(
@@ -104,10 +115,12 @@ async fn dry(
 
 /// The first pair of sessions with what was asked in the first flight.
 #[derive(Default)]
-struct Preparation {
+pub(super) struct Preparation {
     opened: Option<Opened>,
-    known: Known,
-    control_rtt: Option<Duration>,
+    /// What was asked in the first flight.
+    pub(super) known: Known,
+    /// Round-trip time of the slower control connection.
+    pub(super) control_rtt: Option<Duration>,
 }
 
 struct Opened {
@@ -118,6 +131,11 @@ struct Opened {
 }
 
 impl Preparation {
+    /// The servers, as far as sessions stand.
+    pub(super) fn remotes(&self) -> impl Iterator<Item = &Remote> {
+        self.opened.iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten()
+    }
+
     /// Leaves the sessions to the first worker.
     async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
         if let Some(opened) = self.opened {
@@ -204,81 +222,6 @@ async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Res
     }
 }
 
-/// The size of a source that is one file, as far as it is known without asking anybody.
-fn file_size(source: &Place, known: &Known) -> Option<u64> {
-    if source.target.is_some() {
-        return known
-            .source
-            .as_ref()
-            .filter(|object| object.kind == ObjectKind::File)
-            .map(|object| object.size.unwrap_or(0));
-    }
-    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&source.path));
-    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
-}
-
-fn tune_input(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> TuneInput {
-    let size = match jobs {
-        Jobs::Into { sources, .. } if sources.len() == 1 => file_size(&sources[0], &preparation.known),
-        _ => None,
-    };
-    let opened = preparation.opened.as_ref();
-    let remotes = || opened.into_iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten();
-    TuneInput {
-        files: u64::from(size.is_some()),
-        bytes: size.unwrap_or(0),
-        more_to_come: size.is_none(),
-        rtt: preparation.control_rtt.and_then(|rtt| data_rtt(rtt, remotes().count() > 1)),
-        control_rtt: preparation.control_rtt,
-        can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),
-        fixed: Fixed {
-            concurrency: options.concurrency,
-            parallelism: options.parallelism,
-            pipeline: options.pipeline,
-            buffer: tune::Setting::Auto,
-        },
-        ..TuneInput::default()
-    }
-}
-
-/// Round trips below this need one data channel only, wherever they are measured.
-const NEAR: Duration = Duration::from_millis(2);
-
-/// Round-trip time of the data path, from that of the slower control connection.
-///
-/// With this host at one end the data take the path of the commands. Two servers are at most as far from each other as both
-/// ways from here together: that proves them near where it is little, and says nothing where it is much.
-fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
-    match third_party {
-        false => Some(control),
-        true => Some(control * 2).filter(|most| *most < NEAR),
-    }
-}
-
-/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
-/// proven is kept, which comes behind the transfer that moves.
-const CHUNKS_AHEAD: u32 = 3;
-
-/// Leaves that a sender walks at once.
-const LEAVES_AT_ONCE: u64 = 8;
-
-/// How large files move in parts; `None`: whole.
-fn chunking(options: &CopyOptions) -> Option<Chunking> {
-    let default = Chunking { ahead: CHUNKS_AHEAD, ..Chunking::default() };
-    match options.chunks {
-        // Without proof there is nothing to keep of a part.
-        Chunks::Off => None,
-        _ if options.verify == Verify::Never || options.range.is_some() => None,
-        // Its nodes share each file by blocks.
-        _ if options.stripe => None,
-        Chunks::Auto => Some(default),
-        Chunks::Size(chunk) => {
-            let leaf = (chunk / LEAVES_AT_ONCE).next_power_of_two().clamp(leaf::MIN_SIZE, default.leaf);
-            Some(Chunking { chunk, leaf, threshold: chunk.saturating_mul(2), ahead: CHUNKS_AHEAD })
-        }
-    }
-}
-
 /// Performs what the transfer machine decides.
 struct Driver {
     shared: Rc<Shared>,
@@ -287,11 +230,19 @@ struct Driver {
     tasks: HashMap<Slot, tokio::task::JoinHandle<()>>,
     reports: UnboundedSender<Input>,
     inputs: UnboundedReceiver<Input>,
+    /// Changes the number of sessions while it runs, unless the user fixed it.
+    controller: Option<Controller>,
+    explain: Explain,
 }
 
 impl Driver {
-    fn new(shared: Rc<Shared>, options: TransferOptions) -> Self {
+    fn new(shared: Rc<Shared>, options: TransferOptions, explain: Explain) -> Self {
         let (reports, inputs) = mpsc::unbounded_channel();
+        let free = shared.options.concurrency == Setting::Auto;
+        let controller = free.then(|| {
+            let sessions = options.concurrency;
+            Controller::new(Limits::new(1, sessions.max(MOST_SESSIONS), options.rtt), sessions, Instant::now())
+        });
         Self {
             machine: TransferMachine::new(options, Instant::now()),
             shared,
@@ -299,6 +250,8 @@ impl Driver {
             tasks: HashMap::new(),
             reports,
             inputs,
+            controller,
+            explain,
         }
     }
 
@@ -315,6 +268,8 @@ impl Driver {
         let mut cancelled = false;
         let mut ticks = interval(self.shared.options.progress);
         ticks.tick().await; // the first one is at once
+        let mut looks = interval(LOOK_EVERY);
+        looks.tick().await;
         loop {
             while let Some(command) = self.machine.poll_command() {
                 self.perform(command, events);
@@ -341,8 +296,12 @@ impl Driver {
                     }
                 },
                 () = sleep_until(deadline.unwrap_or_else(far).into()) => self.take(Input::Tick),
+                _ = looks.tick(), if self.controller.is_some() => self.adjust(Instant::now()),
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
             }
+        }
+        if self.shared.options.explain {
+            events(Event::Explained(self.explain.clone()));
         }
         let summary = self.machine.summary(Instant::now());
         match plan_result {
@@ -352,6 +311,19 @@ impl Driver {
                 events(Event::Summary(self.machine.summary(Instant::now())));
                 Ok(summary)
             }
+        }
+    }
+
+    /// More or fewer sessions, as the rate tells.
+    fn adjust(&mut self, now: Instant) {
+        let Some(controller) = &mut self.controller else { return };
+        let state = self.machine.progress().snapshot(now);
+        // Near the end, what sessions leave undone says nothing.
+        let busy =
+            state.bytes_total.saturating_sub(state.bytes_done) as f64 > state.rate * LOOK_EVERY.as_secs_f64() * 4.0;
+        if let Some(sessions) = controller.tick(now, state.bytes_done, busy) {
+            self.explain.changed(&sessions);
+            self.take(Input::Concurrency { sessions: sessions.value });
         }
     }
 
@@ -391,18 +363,4 @@ impl Driver {
 
 fn far() -> Instant {
     Instant::now() + Duration::from_secs(86_400)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_distance_of_two_servers_is_known_only_when_both_are_near() {
-        let ms = Duration::from_millis;
-        assert_eq!(data_rtt(ms(75), false), Some(ms(75)));
-        assert_eq!(data_rtt(ms(75), true), None);
-        assert_eq!(data_rtt(ms(1), true), None);
-        assert_eq!(data_rtt(Duration::from_micros(300), true), Some(Duration::from_micros(600)));
-    }
 }

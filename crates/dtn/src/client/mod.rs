@@ -13,6 +13,7 @@ mod facts;
 mod flight;
 mod pair;
 mod plan;
+mod planning;
 mod shared;
 mod worker;
 

@@ -84,6 +84,8 @@ pub struct CopyOptions {
     pub verify: Verify,
     /// Checksum algorithm; `None`: the cheapest both ends share.
     pub checksum: Option<String>,
+    /// Tell every choice with its reason.
+    pub explain: bool,
     /// Moving large files in parts.
     pub chunks: Chunks,
     /// Use every data node of striped servers (SPAS, SPOR).

@@ -1,0 +1,125 @@
+//! What is known of a copy before its first byte moves, for the automatic plan.
+
+use std::os::unix::ffi::OsStrExt as _;
+use std::time::Duration;
+
+use whimbrel_engine::auto::{EndFacts, Facts, Plan, Sizes};
+use whimbrel_engine::listing::ObjectKind;
+use whimbrel_engine::transfer::Chunking;
+use whimbrel_engine::tune::{Fixed, Setting};
+use whimbrel_proto::leaf;
+
+use super::copy::Preparation;
+use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
+use super::plan::Known;
+use super::remote::Remote;
+use super::target::Target;
+
+/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
+/// proven is kept, which comes behind the transfer that moves.
+const CHUNKS_AHEAD: u32 = 3;
+
+/// Leaves that a sender walks at once.
+const LEAVES_AT_ONCE: u64 = 8;
+
+/// Round trips below this need one data channel only, wherever they are measured.
+const NEAR: Duration = Duration::from_millis(2);
+
+/// The facts that the plan is made from.
+pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Facts {
+    let (size, ends) = match jobs {
+        Jobs::Into { sources, destination } => {
+            let size = match &sources[..] {
+                [one] => file_size(one, &preparation.known),
+                _ => None,
+            };
+            (size, [sources.first().and_then(|source| source.target.as_ref()), destination.target.as_ref()])
+        }
+        Jobs::Pairs(_) => (None, [None, None]),
+    };
+    let remotes = || preparation.remotes();
+    let [source, destination] = ends.map(end_facts);
+    let may_chunk = options.verify != Verify::Never && options.range.is_none() && !options.stripe;
+    Facts {
+        sizes: size.into_iter().collect::<Sizes>(),
+        more_to_come: size.is_none(),
+        source,
+        destination,
+        rtt: preparation.control_rtt.and_then(|rtt| data_rtt(rtt, remotes().count() > 1)),
+        control_rtt: preparation.control_rtt,
+        can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),
+        can_chunk: may_chunk && remotes().all(|remote| !remote.lacks("PARALLEL")),
+        verify: options.verify != Verify::Never,
+        fixed: Fixed {
+            concurrency: options.concurrency,
+            parallelism: options.parallelism,
+            pipeline: options.pipeline,
+            buffer: Setting::Auto,
+        },
+        chunk: match options.chunks {
+            Chunks::Auto => Setting::Auto,
+            Chunks::Off => Setting::Fixed(None),
+            Chunks::Size(bytes) => Setting::Fixed(Some(bytes)),
+        },
+        ..Facts::default()
+    }
+}
+
+/// How large files move in parts; `None`: whole.
+pub fn chunking(options: &CopyOptions, plan: &Plan) -> Option<Chunking> {
+    let planned = Chunking { ahead: CHUNKS_AHEAD, ..plan.chunking.value? };
+    match options.chunks {
+        // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
+        Chunks::Size(chunk) if chunk < LEAVES_AT_ONCE * planned.leaf => {
+            let leaf = (chunk / LEAVES_AT_ONCE).next_power_of_two().clamp(leaf::MIN_SIZE, planned.leaf);
+            Some(Chunking { chunk, leaf, threshold: chunk.saturating_mul(2), ..planned })
+        }
+        _ => Some(planned),
+    }
+}
+
+fn end_facts(target: Option<&Target>) -> EndFacts {
+    let cores = || std::thread::available_parallelism().ok().and_then(|cores| u32::try_from(cores.get()).ok());
+    match target {
+        Some(target) => EndFacts { nodes: target.addresses().count() as u32, ..EndFacts::default() },
+        None => EndFacts { cores: cores(), ..EndFacts::default() },
+    }
+}
+
+/// The size of a source that is one file, as far as it is known without asking anybody.
+fn file_size(source: &Place, known: &Known) -> Option<u64> {
+    if source.target.is_some() {
+        return known
+            .source
+            .as_ref()
+            .filter(|object| object.kind == ObjectKind::File)
+            .map(|object| object.size.unwrap_or(0));
+    }
+    let path = std::path::Path::new(std::ffi::OsStr::from_bytes(&source.path));
+    std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
+}
+
+/// Round-trip time of the data path, from that of the slower control connection.
+///
+/// With this host at one end the data take the path of the commands. Two servers are at most as far from each other as both
+/// ways from here together: that proves them near where it is little, and says nothing where it is much.
+fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
+    match third_party {
+        false => Some(control),
+        true => Some(control * 2).filter(|most| *most < NEAR),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_distance_of_two_servers_is_known_only_when_both_are_near() {
+        let ms = Duration::from_millis;
+        assert_eq!(data_rtt(ms(75), false), Some(ms(75)));
+        assert_eq!(data_rtt(ms(75), true), None);
+        assert_eq!(data_rtt(ms(1), true), None);
+        assert_eq!(data_rtt(Duration::from_micros(300), true), Some(Duration::from_micros(600)));
+    }
+}
