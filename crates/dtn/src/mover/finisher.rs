@@ -19,12 +19,15 @@ use super::worker::Control;
 /// Receives handed over and not finished: the one in work and one that waits.
 const BACKLOG: usize = 2;
 
+/// The rest of an operation, which ends with its result.
+pub type Work = Box<dyn FnOnce(&Cancel) -> Result<Outcome, Problem> + Send>;
+
 /// What is left of an operation when its data have passed.
 pub struct Later {
     /// The file's path as the operation gave it.
     pub path: Vec<u8>,
-    /// The rest of the work; its result is the operation's.
-    pub work: Box<dyn FnOnce(&Cancel) -> Result<Outcome, Problem> + Send>,
+    /// What is to be done.
+    pub work: Work,
 }
 
 /// An operation in the finisher's hands.

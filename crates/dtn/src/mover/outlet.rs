@@ -61,8 +61,8 @@ impl Outlet {
         if let Some(held) = state.held.iter_mut().find(|held| held.number == number) {
             held.answer = Some(frames);
         }
-        while let Some(held) = state.held.pop_front_if(|held| held.answer.is_some()) {
-            let mut frames = held.answer.unwrap_or_default();
+        while let Some(mut frames) = state.held.front_mut().and_then(|held| held.answer.take()) {
+            let held = state.held.pop_front().expect("it was in front");
             frames.extend_from_slice(&held.behind);
             self.writer.send(&frames);
         }

@@ -336,7 +336,9 @@ impl File {
         let performance = Markers::performance(task, spec.performance_interval, &transfer.progress);
         // The peer may wait for this before it sends anything.
         task.reporter.flush();
-        let interval = spec.range_interval.filter(|_| handle.params.mode == Mode::Extended);
+        // Movers of one process share the writer of a file in chunks, and with it what is durable.
+        let told = handle.params.mode == Mode::Extended && !self.is_chunk(spec);
+        let interval = spec.range_interval.filter(|_| told);
         let ranges = Markers::ranges(task, interval, self.news(task.node, &transfer.progress));
         let received = match handle.params.mode {
             Mode::Stream => self.stream(task, &handle, spec, transfer),

@@ -260,6 +260,9 @@ impl Worker {
             Err(fault) => (Err(fault.into()), true),
             Ok(cancel) => {
                 let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
+                if !matches!(result, Ok(Ok(None))) {
+                    self.later = None;
+                }
                 if self.later.is_none() {
                     self.control.finish();
                 }

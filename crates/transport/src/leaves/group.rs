@@ -8,15 +8,7 @@ use super::{Cutter, Digests, STEP};
 use crate::digest::{Algorithm, LaneDigests};
 
 /// Most leaves walked in step.
-const WIDEST: usize = 8;
-
-/// How many leaves together are hashed fastest: one where one alone is as fast.
-fn width(algorithm: Algorithm) -> usize {
-    match algorithm {
-        Algorithm::Md5 => WIDEST,
-        _ => 1,
-    }
-}
+const WIDEST: usize = 16;
 
 /// Up to [`WIDEST`] leaves, each read up to some point.
 pub(crate) struct Group {
@@ -44,9 +36,9 @@ pub(crate) struct Piece {
 }
 
 impl Group {
-    /// The next leaves; `None` when there are none.
-    pub(crate) fn next(cutter: &mut Cutter, algorithm: Algorithm) -> Option<Self> {
-        let leaves = cutter.by_ref().take(width(algorithm));
+    /// The next leaves, as many as hash faster together, but not more than `most`; `None` when there are none.
+    pub(crate) fn next(cutter: &mut Cutter, algorithm: Algorithm, most: usize) -> Option<Self> {
+        let leaves = cutter.by_ref().take(algorithm.useful_lanes().min(most).min(WIDEST));
         let walks: Vec<Walk> = leaves.map(|leaf| Walk { at: leaf.start, leaf }).collect();
         let lanes = (!walks.is_empty()).then(|| LaneDigests::new(algorithm, walks.len()))?;
         Some(Self { walks, lanes })
@@ -54,7 +46,7 @@ impl Group {
 
     /// Whether groups have more than one leaf.
     pub(crate) fn is_wide(algorithm: Algorithm) -> bool {
-        width(algorithm) > 1
+        algorithm.useful_lanes() > 1
     }
 
     /// Leaves that are not read to their end.

@@ -3,7 +3,6 @@
 //! Any thread of the transfer loads the next blocks when few are left, while the others send; with leaves enough for
 //! more than one group, threads load at the same time.
 
-use std::collections::VecDeque;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -14,6 +13,9 @@ use super::Shared;
 use super::lane::{Block, source_changed};
 use crate::leaves::{Cutter, Digests, Group};
 use crate::pool::{Buffer, Class};
+
+/// Leaves walked in step: each takes a buffer until its block is sent.
+const TOGETHER: usize = 8;
 
 /// Loaded blocks below which the next are loaded, when other threads have something to do meanwhile.
 const LOW: usize = 4;
@@ -35,7 +37,7 @@ struct State {
     idle: Vec<Group>,
     /// Groups that threads load blocks of.
     busy: usize,
-    loaded: VecDeque<(Block, Buffer)>,
+    loaded: Vec<(Block, Buffer)>,
     /// Whether `news` is readable.
     told: bool,
 }
@@ -66,7 +68,7 @@ impl<'a> Walk<'a> {
         let news = (threads > 1).then(wake).transpose()?;
         // Blocks that are hashed alone need no stock: every thread loads its own, and sends them from its cache.
         let low = if threads > 1 && Group::is_wide(digests.leaves().algorithm) { LOW } else { 0 };
-        let state = State { leaves, idle: Vec::new(), busy: 0, loaded: VecDeque::new(), told: false };
+        let state = State { leaves, idle: Vec::new(), busy: 0, loaded: Vec::new(), told: false };
         Ok(Self { digests, state: Mutex::new(state), threads, low, news })
     }
 
@@ -88,7 +90,8 @@ impl<'a> Walk<'a> {
             self.load(shared, group, may_block)?;
             state = self.lock();
         }
-        let taken = match state.loaded.pop_front() {
+        // The last loaded first: it may still be in this processor's cache.
+        let taken = match state.loaded.pop() {
             Some((block, buffer)) => Taken::Block(block, buffer, state.is_over()),
             None if state.is_over() => Taken::End,
             None => Taken::Later,
@@ -100,7 +103,9 @@ impl<'a> Walk<'a> {
     fn check_out(&self, state: &mut State) -> Option<Group> {
         let group = match state.idle.pop() {
             Some(group) => group,
-            None if state.busy < self.threads => Group::next(&mut state.leaves, self.digests.leaves().algorithm)?,
+            None if state.busy < self.threads => {
+                Group::next(&mut state.leaves, self.digests.leaves().algorithm, TOGETHER)?
+            }
             None => return None,
         };
         state.busy += 1;
@@ -167,7 +172,7 @@ impl Drop for Turn<'_, '_> {
     fn drop(&mut self) {
         let mut state = self.walk.lock();
         state.busy -= 1;
-        state.loaded.extend(self.loaded.drain(..));
+        state.loaded.append(&mut self.loaded);
         state.idle.extend(self.group.take());
         self.walk.tell(&mut state);
     }
