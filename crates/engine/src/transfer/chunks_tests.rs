@@ -296,6 +296,9 @@ fn a_changed_source_starts_over_and_old_reports_count_no_more() {
     let taken = chunks(&mut bench);
     let fault = Fault::new(FaultCode::SourceChanged, "read").side(Side::Source);
     bench.put(Input::ItemFailed { attempt: taken[0].1, fault, received: RangeSet::from(taken[0].2.clone()) });
+    let now = bench.now;
+    let snapshot = bench.machine.progress().snapshot(now);
+    assert_eq!((snapshot.bytes_done, snapshot.bytes_resumed), (0, 0));
     prove(&mut bench, taken[1].1, &taken[1].2);
     bench.tick_to_timeout();
     let attempt = bench.job(0).1.attempt;
