@@ -25,6 +25,8 @@ pub struct Output {
     terminal: bool,
     line_shown: bool,
     last_log: Instant,
+    /// A directory is followed, and more may come.
+    following: bool,
 }
 
 impl Output {
@@ -37,6 +39,7 @@ impl Output {
             terminal: std::io::stderr().is_terminal() && std::env::var_os("TERM").is_none_or(|term| term != "dumb"),
             line_shown: false,
             last_log: Instant::now(),
+            following: false,
         }
     }
 
@@ -51,6 +54,21 @@ impl Output {
             return print_json(&event.to_json());
         }
         match event {
+            Event::Progress(snapshot) if self.following => self.progress(&progress::following(snapshot)),
+            Event::Watching { source, events, scan_interval, quiet_time } => {
+                self.following = true;
+                let how = if *events { "as writers close them, and " } else { "" };
+                self.say(&format!(
+                    "watching {}: files are copied {how}when unchanged for {quiet_time} s (looked at every {scan_interval} s)",
+                    quote_path(source)
+                ));
+            }
+            Event::WatchEnded { unfinished } => {
+                self.following = false;
+                if *unfinished > 0 {
+                    self.say(&format!("not watching any more; {unfinished} unfinished files are left"));
+                }
+            }
             Event::Progress(snapshot) => self.progress(&progress::line(snapshot)),
             Event::Plan(action) => print_line(&action.to_string()),
             Event::PlanTotals(totals) => print_line(&totals.to_string()),

@@ -25,6 +25,23 @@ pub enum Event {
     Tuned(Tuning),
     /// Every choice with its reason, its changes so far, and the bottleneck once it is known (`--explain`).
     Explained(Explain),
+    /// A directory is followed (`--follow`): what is complete in it from now on is copied.
+    Watching {
+        /// The directory.
+        #[serde(with = "path_text")]
+        source: Vec<u8>,
+        /// Whether this host's own writers tell when they close a file; otherwise only scans find files.
+        events: bool,
+        /// Seconds between scans, at least.
+        scan_interval: f64,
+        /// Seconds a file must be unchanged to count as complete where no event tells.
+        quiet_time: f64,
+    },
+    /// Nothing more is looked for (`--follow`); what is ready is finished.
+    WatchEnded {
+        /// Files left because they were still being written.
+        unfinished: u64,
+    },
     /// Every source is listed: the totals are final.
     ListingDone {
         /// Files in all.

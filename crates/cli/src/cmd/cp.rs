@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
+use whimbrel_dtn::client::follow::{Ends, follow};
 use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Verify};
 use whimbrel_engine::Fault;
 use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
@@ -21,6 +22,7 @@ use crate::login::Logins;
 use crate::output::Output;
 use crate::place;
 
+mod follow;
 mod list;
 
 /// Copy files between servers and this host
@@ -88,6 +90,8 @@ pub struct CpArgs {
     /// Attempts for each file before it counts as failed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     attempts: u32,
+    #[command(flatten)]
+    follow: follow::FollowArgs,
 }
 
 fn long_help() -> String {
@@ -96,7 +100,8 @@ fn long_help() -> String {
          From here to a server:             whimbrel cp results.h5 dtn.example.org:/data/\n  \
          From server to server:             whimbrel cp -r a.example.org:/run7 b.example.org:/archive/\n  \
          Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7 ./run7\n  \
-         Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n\n{HELP_END}"
+         Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n  \
+         While a simulation writes:         whimbrel cp --follow /scratch/run7 dtn:/run7 --until DONE\n\n{HELP_END}"
     )
 }
 
@@ -155,6 +160,9 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
     if args.list.is_none() && args.places.len() < 2 {
         return usage("cp needs at least one source and a destination");
     }
+    if let Err(text) = args.follow.check(&args.places) {
+        return usage(text);
+    }
     let mut args = args;
     let mut output = Output::new(global);
     let options = args.options(global, &output);
@@ -163,9 +171,16 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
 }
 
 async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Result<u8, Fault> {
-    let (stop, cancel) = watch::channel(false);
-    tokio::spawn(cancel_on_signal(stop));
-    let report = copy(args.jobs()?, options, cancel, |event| output.event(&event)).await?;
+    let (cancel, cancelled) = watch::channel(false);
+    let report = if args.follow.follow {
+        let (stop, stopped) = watch::channel(false);
+        tokio::spawn(heed_signals(vec![stop, cancel]));
+        let ends = Ends { stop: stopped, cancel: cancelled };
+        follow(args.follow.options(args.places), options, ends, |event| output.event(&event)).await?
+    } else {
+        tokio::spawn(heed_signals(vec![cancel]));
+        copy(args.jobs()?, options, cancelled, |event| output.event(&event)).await?
+    };
     Ok(match report {
         Report::Done(summary) => summary.exit_code,
         Report::Planned(totals) if totals.refused > 0 => exit::SOME_FAILED,
@@ -173,22 +188,23 @@ async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Re
     })
 }
 
-/// The first signal ends the copy orderly, a second one at once.
-async fn cancel_on_signal(stop: watch::Sender<bool>) {
+/// Each signal ends more: the first raises the first flag, and so on; one too many ends the program at once.
+async fn heed_signals(flags: Vec<watch::Sender<bool>>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {
         return;
     };
-    for signals in 0.. {
+    let mut next = flags.iter();
+    loop {
         tokio::select! {
             _ = interrupt.recv() => {}
             _ = terminate.recv() => {}
         }
-        if signals > 0 {
-            std::process::exit(exit::CANCELLED.into());
+        match next.next() {
+            Some(flag) => drop(flag.send_replace(true)),
+            None => std::process::exit(exit::CANCELLED.into()),
         }
-        stop.send_replace(true);
     }
 }
 

@@ -27,3 +27,21 @@ pub fn line(snapshot: &Snapshot) -> String {
     }
     line
 }
+
+/// The line of a run that follows a directory, while more may come.
+pub fn following(snapshot: &Snapshot) -> String {
+    let waiting = snapshot.files_total.saturating_sub(snapshot.files_done + snapshot.files_failed);
+    let mut line = format!(
+        "watching, {} files so far, {}, {}",
+        snapshot.files_done,
+        ByteCount(snapshot.bytes_done),
+        ByteRate(snapshot.rate),
+    );
+    if waiting > 0 {
+        line += &format!(", {waiting} on the way");
+    }
+    if snapshot.failed > 0 {
+        line += &format!(", {} failed", snapshot.failed);
+    }
+    line
+}

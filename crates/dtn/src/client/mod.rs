@@ -21,6 +21,7 @@ pub mod check;
 pub mod checksum;
 pub mod copy;
 pub mod end;
+pub mod follow;
 pub mod local;
 pub mod options;
 pub mod remote;

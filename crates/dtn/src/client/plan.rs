@@ -237,6 +237,15 @@ impl Planning {
     }
 
     async fn stat(&mut self, role: Role, place: &Place, links: bool) -> Result<Option<Object>, Fault> {
+        let used = self.listers.contains_key(&(role, place.target.clone()));
+        match self.stat_once(role, place, links).await {
+            // A server may only have closed a session that was idle while no source came.
+            Err(fault) if used && broken(&fault) => self.stat_once(role, place, links).await,
+            result => result,
+        }
+    }
+
+    async fn stat_once(&mut self, role: Role, place: &Place, links: bool) -> Result<Option<Object>, Fault> {
         let lister = self.lister(role, place.target.as_ref()).await?;
         let result = lister.stat(&place.path, links).await;
         if result.as_ref().err().is_some_and(broken) {

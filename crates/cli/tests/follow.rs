@@ -1,0 +1,253 @@
+//! `whimbrel cp --follow`: files are copied while they are written.
+
+mod support;
+
+use std::fs::{self, File};
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+use serde_json::Value;
+use support::dtn::PATIENCE;
+use support::{Server, WHIMBREL, assert_same, expect, pattern};
+
+/// A directory that is written and one that its copies go into.
+struct Stage {
+    directory: tempfile::TempDir,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let stage = Self { directory: whimbrel_testkit::peers::public_dir().unwrap() };
+        fs::create_dir(stage.from("")).unwrap();
+        stage
+    }
+
+    fn from(&self, name: &str) -> PathBuf {
+        self.directory.path().join("from").join(name)
+    }
+
+    fn to(&self, name: &str) -> PathBuf {
+        self.directory.path().join("made/to").join(name)
+    }
+}
+
+/// A run with its events.
+struct Run {
+    child: Child,
+    events: Receiver<Value>,
+    seen: Vec<Value>,
+}
+
+impl Run {
+    /// Starts it and waits until it watches.
+    fn start(source: &str, destination: &str, options: &[&str]) -> Self {
+        let mut command = Command::new(WHIMBREL);
+        command.args(["--json", "cp", "--follow", source, destination]).args(options);
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        let (sender, events) = channel();
+        thread::spawn(move || {
+            for line in lines {
+                // The test may have failed and gone.
+                let _ = sender.send(serde_json::from_str(&line.unwrap()).unwrap());
+            }
+        });
+        let mut run = Self { child, events, seen: Vec::new() };
+        run.wait_for("watching", "");
+        run
+    }
+
+    /// Waits for an event of this name whose source ends in `path`.
+    #[track_caller]
+    fn wait_for(&mut self, name: &str, path: &str) -> Value {
+        loop {
+            let Ok(event) = self.events.recv_timeout(PATIENCE) else {
+                panic!("no {name} of {path:?} came: {:#?}", self.seen);
+            };
+            self.seen.push(event.clone());
+            if event["event"] == name && event["source"].as_str().unwrap_or("").ends_with(path) {
+                return event;
+            }
+        }
+    }
+
+    /// Sources of the files copied so far, in order, by their names relative to `root`.
+    fn copied(&self, root: &Path) -> Vec<String> {
+        let done = self.seen.iter().filter(|event| event["event"] == "item_done");
+        let source = |event: &Value| event["source"].as_str().unwrap().to_owned();
+        done.map(source).map(|path| path[root.to_str().unwrap().len()..].to_owned()).collect()
+    }
+
+    /// Waits for its end.
+    #[track_caller]
+    fn end(&mut self) -> (ExitStatus, Value) {
+        let summary = self.wait_for("summary", "");
+        (self.child.wait().unwrap(), summary)
+    }
+
+    fn interrupt(&self) {
+        let killed = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+        assert!(killed.success());
+    }
+}
+
+impl Drop for Run {
+    fn drop(&mut self) {
+        // It may have ended by itself, which its test notices.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn text(path: &Path) -> String {
+    path.to_str().unwrap().to_owned()
+}
+
+/// A simulation: several writes a file, names given at the end, new directories at once filled.
+fn simulate(from: &Path) {
+    let mut whole = File::create(from.join("whole")).unwrap();
+    pattern(3_000_001).chunks(100_000).for_each(|part| whole.write_all(part).unwrap());
+    drop(whole);
+    fs::write(from.join("renamed.part"), pattern(70_000)).unwrap();
+    fs::rename(from.join("renamed.part"), from.join("renamed")).unwrap();
+    for step in 0..5 {
+        let directory = from.join(format!("step{step}/fields/deep"));
+        fs::create_dir_all(&directory).unwrap();
+        for field in 0..4 {
+            fs::write(directory.join(format!("f{field}")), pattern(1000 * field + step)).unwrap();
+        }
+    }
+    fs::write(from.join("empty"), "").unwrap();
+}
+
+/// Every file arrives, verified, once; the marker last.
+fn everything_arrives(stage: &Stage, destination: &str) {
+    fs::write(stage.from("before"), "already there").unwrap();
+    let options = ["--until", "DONE", "--quiet-time", "2s", "--scan-interval", "1s"];
+    let mut run = Run::start(&text(&stage.from("")), destination, &options);
+    let from = stage.from("");
+    let writer = thread::spawn(move || simulate(&from));
+    run.wait_for("item_done", "/whole");
+    writer.join().unwrap();
+    fs::write(stage.from("left.part"), "temporary").unwrap();
+    fs::write(stage.from(".hidden"), "hidden").unwrap();
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(0), "{summary:#}");
+    assert_eq!((&summary["files"], &summary["verified"]), (&25.into(), &25.into()), "{summary:#}");
+    let mut copied = run.copied(&stage.from(""));
+    assert_eq!(copied.last().map(String::as_str), Some("DONE"));
+    copied.sort();
+    copied.dedup();
+    assert_eq!(copied.len(), 25, "each once: {copied:?}");
+    fs::remove_file(stage.from("left.part")).unwrap();
+    fs::remove_file(stage.from(".hidden")).unwrap();
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn what_a_simulation_writes_arrives_verified_once_at_a_server_and_the_marker_ends_it() {
+    let (server, stage) = (Server::own(), Stage::new());
+    everything_arrives(&stage, &server.url(stage.to("")));
+}
+
+#[test]
+fn what_a_simulation_writes_arrives_verified_once_on_this_host_and_the_marker_ends_it() {
+    let stage = Stage::new();
+    everything_arrives(&stage, &text(&stage.to("")));
+}
+
+#[test]
+fn what_is_written_at_a_server_is_found_by_scans() {
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--until", "DONE", "--quiet-time", "1s", "--scan-interval", "100ms"];
+    let mut run = Run::start(&server.url(stage.from("")), &text(&stage.to("")), &options);
+    fs::create_dir_all(stage.from("a/b")).unwrap();
+    fs::write(stage.from("a/b/first"), pattern(50_000)).unwrap();
+    run.wait_for("item_done", "/a/b/first");
+    fs::write(stage.from("a/second"), pattern(2_000_000)).unwrap();
+    fs::write(stage.from("DONE"), "x").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(0), "{summary:#}");
+    assert_eq!(summary["verified"], 3, "{summary:#}");
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn a_file_that_is_open_waits_for_its_close_until_the_marker_appears() {
+    let stage = Stage::new();
+    let options = ["--until", "DONE", "--quiet-time", "500ms", "--scan-interval", "100ms"];
+    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+    let mut open = File::create(stage.from("open")).unwrap();
+    open.write_all(b"half").unwrap();
+    // It has no writer, so that it takes the quiet time, which the open one has behind it by then.
+    fs::write(stage.from("linked.tmp"), "linked").unwrap();
+    fs::hard_link(stage.from("linked.tmp"), stage.from("linked")).unwrap();
+    run.wait_for("item_done", "/linked");
+    assert!(!stage.to("open").exists());
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(0), "{summary:#}");
+    assert_eq!(run.copied(&stage.from("")), ["linked", "open", "DONE"]);
+    assert_eq!(fs::read(stage.to("open")).unwrap(), b"half");
+    drop(open);
+}
+
+#[test]
+fn a_file_rewritten_later_is_copied_again() {
+    let stage = Stage::new();
+    let options = ["--until", "DONE", "--quiet-time", "1h", "--scan-interval", "1h"];
+    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+    for version in ["first", "again", "at last"] {
+        fs::write(stage.from("state"), version).unwrap();
+        run.wait_for("item_done", "/state");
+        assert_eq!(fs::read_to_string(stage.to("state")).unwrap(), version);
+    }
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(0), "{summary:#}");
+    assert_eq!(summary["files"], 4, "{summary:#}");
+}
+
+#[test]
+fn an_interrupt_finishes_what_is_ready_and_says_what_is_left() {
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--quiet-time", "1h", "--scan-interval", "1h"];
+    let mut run = Run::start(&text(&stage.from("")), &server.url(stage.to("")), &options);
+    fs::write(stage.from("seen"), "seen").unwrap();
+    run.wait_for("item_done", "/seen");
+    let mut open = File::create(stage.from("open")).unwrap();
+    open.write_all(b"half").unwrap();
+    let ready: Vec<String> = (0..20).map(|number| format!("ready{number}")).collect();
+    ready.iter().for_each(|name| fs::write(stage.from(name), pattern(200_000)).unwrap());
+    run.interrupt();
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(0), "{summary:#}");
+    assert_eq!(summary["verified"], 21, "{summary:#}");
+    let ended = run.seen.iter().find(|event| event["event"] == "watch_ended").unwrap();
+    assert_eq!(ended["unfinished"], 1);
+    assert!(!stage.to("open").exists());
+    ready.iter().for_each(|name| assert_same(&stage.from(name), &stage.to(name)));
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let stage = Stage::new();
+    let (from, to, inside) = (text(&stage.from("")), text(&stage.to("")), text(&stage.from("in/side")));
+    expect(2, ["cp", "--follow", "--list", "pairs.txt"]);
+    expect(2, ["cp", "--follow", "--dry-run", &from, &to]);
+    expect(2, ["cp", "--follow", "--offset", "1", &from, &to]);
+    expect(2, ["cp", "--follow", &from, &inside]);
+    expect(2, ["cp", "--follow", &from, &from, &to]);
+    expect(2, ["cp", "--follow", "--until", "a/b", &from, &to]);
+    expect(2, ["cp", "--until", "DONE", &from, &to]);
+    let server = Server::own();
+    expect(3, ["cp", "--follow", &text(&stage.from("no/such")), &to]);
+    expect(3, ["cp", "--follow", &server.url(stage.from("no/such")), &to]);
+    fs::write(stage.from("file"), "x").unwrap();
+    expect(3, ["cp", "--follow", &text(&stage.from("file")), &to]);
+    assert!(!stage.to("").exists());
+}

@@ -1,0 +1,230 @@
+//! Looks, decides with the engine's rules, and hands complete files to the copy.
+
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{Permit, Sender, UnboundedReceiver};
+use tokio::sync::watch as signal;
+use tokio::time::sleep_until;
+use whimbrel_engine::events::Event;
+use whimbrel_engine::follow::Quiet;
+use whimbrel_engine::listing::join;
+use whimbrel_engine::{Fault, Retry};
+
+use super::destination::Destination;
+use super::source::{Scan, Scanned, Source};
+use super::watch::Happened;
+use super::{FollowOptions, next_scan};
+use crate::client::options::Place;
+
+/// How long a source may be out of reach before the run ends.
+const PATIENCE: Duration = Duration::from_secs(600);
+
+type Pair = Result<(Place, Place), Fault>;
+
+/// The state of a run.
+pub struct Follower {
+    root: Place,
+    interval: Duration,
+    quiet: Quiet,
+    source: Source,
+    destination: Destination,
+    scan: Option<Scan>,
+    next_scan: Instant,
+    /// Directories that appeared and are to be scanned.
+    appeared: Vec<Vec<u8>>,
+    /// Since when the source cannot be scanned.
+    failing: Option<Instant>,
+    stopping: bool,
+}
+
+impl Follower {
+    /// A run that has not looked yet.
+    pub fn new(follow: &FollowOptions, interval: Duration, source: Source, destination: Destination) -> Self {
+        Self {
+            root: follow.source.clone(),
+            interval,
+            quiet: Quiet::new(follow.quiet_time, follow.until.clone()),
+            source,
+            destination,
+            scan: None,
+            next_scan: Instant::now(),
+            appeared: Vec::new(),
+            failing: None,
+            stopping: false,
+        }
+    }
+
+    /// Runs until the marker is copied, the user ends it, or nobody takes files any more; then drops `pairs`.
+    pub async fn run(
+        mut self,
+        pairs: Sender<Pair>,
+        mut ended: UnboundedReceiver<Vec<u8>>,
+        mut stop: signal::Receiver<bool>,
+        tell: &impl Fn(Event),
+    ) {
+        if let Err(fault) = self.work(&pairs, &mut ended, &mut stop, tell).await {
+            // A copy that is over has its own result.
+            let _ = pairs.send(Err(fault)).await;
+        }
+    }
+
+    async fn work(
+        &mut self,
+        pairs: &Sender<Pair>,
+        ended: &mut UnboundedReceiver<Vec<u8>>,
+        stop: &mut signal::Receiver<bool>,
+        tell: &impl Fn(Event),
+    ) -> Result<(), Fault> {
+        while !self.quiet.is_over() {
+            self.begin_scan();
+            let wake = self.wake();
+            tokio::select! {
+                biased;
+                // A sender that is gone never stops the run.
+                Ok(_) = stop.wait_for(|stop| *stop), if !self.stopping => self.stop(tell)?,
+                Some(path) = ended.recv() => self.quiet.ended(&path),
+                permit = pairs.reserve(), if self.quiet.has_ready() => match permit {
+                    Ok(permit) => self.hand_over(permit).await,
+                    Err(_) => return Ok(()),
+                },
+                () = pairs.closed() => return Ok(()),
+                scanned = under_way(&mut self.scan) => self.scanned(scanned)?,
+                () = sleep_until(wake.into()), if !self.stopping => self.look(),
+                happened = self.source.happened(), if !self.stopping => self.take(happened?),
+            }
+        }
+        if !self.stopping {
+            tell(Event::WatchEnded { unfinished: 0 });
+        }
+        Ok(())
+    }
+
+    /// What was ready when the user ended it is finished, so what is known to the kernel counts.
+    fn stop(&mut self, tell: &impl Fn(Event)) -> Result<(), Fault> {
+        loop {
+            let happened = self.source.happened_already()?;
+            if happened.is_empty() {
+                break;
+            }
+            self.take(happened);
+        }
+        self.stopping = true;
+        self.scan = None;
+        tell(Event::WatchEnded { unfinished: self.quiet.stop() });
+        Ok(())
+    }
+
+    // --- looking -------------------------------------------------------------------------------
+
+    fn begin_scan(&mut self) {
+        if self.scan.is_some() || self.stopping {
+            return;
+        }
+        // Paused after a failure, whatever wants it.
+        let wanted = self.failing.is_none() && self.quiet.wants_scan();
+        if wanted || self.next_scan <= Instant::now() {
+            self.quiet.scan_begins();
+            self.appeared.clear();
+            self.scan = Some(self.source.scan(Vec::new()));
+        } else if !self.appeared.is_empty() {
+            self.scan = Some(self.source.scan(std::mem::take(&mut self.appeared)));
+        }
+    }
+
+    fn wake(&self) -> Instant {
+        // Files of a server are looked at by scans only, and no scan begins before the last has ended.
+        let due = self.quiet.next_due().filter(|_| self.source.is_here());
+        let scan = if self.scan.is_some() { None } else { Some(self.next_scan) };
+        due.into_iter().chain(scan).min().unwrap_or_else(|| Instant::now() + self.interval)
+    }
+
+    /// Looks at the files that may have been quiet for long enough.
+    fn look(&mut self) {
+        let now = Instant::now();
+        while self.source.is_here()
+            && let Some(path) = self.quiet.poll_due(now)
+        {
+            match self.source.look(&path) {
+                Some(version) => self.quiet.seen(now, &path, version),
+                None => self.quiet.gone(&path),
+            }
+        }
+    }
+
+    fn scanned(&mut self, mut scanned: Scanned) -> Result<(), Fault> {
+        self.scan = None;
+        self.source.scanned(&mut scanned);
+        let now = Instant::now();
+        match scanned.files {
+            Ok(files) => {
+                self.failing = None;
+                for (path, version) in files {
+                    self.quiet.seen(now, &path, version);
+                }
+                if scanned.whole {
+                    self.quiet.scan_ends();
+                    self.next_scan = next_scan(self.interval, scanned.began.elapsed());
+                }
+            }
+            Err(fault) => {
+                let since = *self.failing.get_or_insert(now);
+                if !matches!(fault.retry, Retry::Temporary { .. }) || since.elapsed() > PATIENCE {
+                    return Err(fault);
+                }
+                tracing::warn!(%fault, "the directory cannot be scanned now");
+                self.next_scan = next_scan(self.interval, Duration::ZERO);
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, happened: Vec<Happened>) {
+        let now = Instant::now();
+        for event in happened {
+            match event {
+                Happened::Overflow => {
+                    tracing::info!("events were lost: scanning");
+                    self.quiet.events_lost(now);
+                    self.next_scan = now;
+                }
+                Happened::Directory(path) if self.source.wants(&path) => self.appeared.push(path),
+                Happened::Created(path) if self.source.wants(&path) => match self.source.look(&path) {
+                    Some(version) => self.quiet.created(now, &path, version),
+                    None => self.quiet.gone(&path),
+                },
+                Happened::Written(path) if self.source.wants(&path) => self.quiet.written(now, &path),
+                Happened::Closed(path) if self.source.wants(&path) => self.closed(now, &path, false),
+                Happened::Arrived(path) if self.source.wants(&path) => self.closed(now, &path, true),
+                Happened::Gone(path) => self.quiet.gone(&path),
+                _ => {}
+            }
+        }
+    }
+
+    fn closed(&mut self, now: Instant, path: &[u8], anew: bool) {
+        match self.source.look(path) {
+            Some(version) => self.quiet.closed(now, path, version, anew),
+            None => self.quiet.gone(path),
+        }
+    }
+
+    // --- handing over --------------------------------------------------------------------------
+
+    async fn hand_over(&mut self, permit: Permit<'_, Pair>) {
+        let Some(path) = self.quiet.next_ready() else { return };
+        if let Err(fault) = self.destination.make_parents(&path).await {
+            // The copy fails for the same reason and is listed among the failures.
+            tracing::warn!(%fault, "a directory cannot be made");
+        }
+        let source = self.root.with_path(join(&self.root.path, &path));
+        permit.send(Ok((source, self.destination.of(&path))));
+    }
+}
+
+/// The end of the scan under way; never without one. Cancel safe.
+async fn under_way(scan: &mut Option<Scan>) -> Scanned {
+    match scan {
+        Some(scan) => scan.await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,157 @@
+//! Copies a directory while it is being written, until a marker appears or the user ends it.
+
+use std::cell::RefCell;
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch as signal};
+use whimbrel_engine::events::Event;
+use whimbrel_engine::follow::Names;
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::copy::{Report, copy};
+use super::options::{CopyOptions, Jobs, Place};
+use destination::Destination;
+use follower::Follower;
+use source::Source;
+use tally::Tally;
+
+mod destination;
+mod follower;
+mod scan;
+mod source;
+mod tally;
+mod watch;
+
+/// Files handed to the copy ahead of their turn.
+const AHEAD: usize = 256;
+
+/// Interval of scans where events tell of most files.
+const LOCAL_INTERVAL: Duration = Duration::from_secs(5);
+
+/// Interval of scans of a server.
+const REMOTE_INTERVAL: Duration = Duration::from_secs(10);
+
+/// What is followed and how.
+#[derive(Debug, Clone)]
+pub struct FollowOptions {
+    /// The directory that is written.
+    pub source: Place,
+    /// What it holds goes in here; made if it is missing.
+    pub destination: Place,
+    /// Name of the file in `source` that ends the run.
+    pub until: Option<Vec<u8>>,
+    /// Time between scans, at least; `None`: 5 s on this host, 10 s on a server. A scan that takes long is made more rarely.
+    pub scan_interval: Option<Duration>,
+    /// Time without change after which a file counts as complete where no event tells.
+    pub quiet_time: Duration,
+    /// Copy hidden and temporary names, too.
+    pub include_hidden: bool,
+}
+
+/// When a run ends before its marker.
+#[derive(Debug, Clone)]
+pub struct Ends {
+    /// Turning true ends the watching; what is ready is finished.
+    pub stop: signal::Receiver<bool>,
+    /// Turning true ends the copying, too.
+    pub cancel: signal::Receiver<bool>,
+}
+
+/// Copies files of a directory as they become complete; every event goes to `events` in order, the summary included.
+///
+/// A file that changed while it was copied and whose next version was copied well is no failure in the summary.
+/// Must run on a current-thread runtime.
+///
+/// # Errors
+/// The source is no directory, the destination cannot be made, or either cannot be reached any more.
+pub async fn follow(
+    follow: FollowOptions,
+    options: CopyOptions,
+    ends: Ends,
+    events: impl FnMut(Event),
+) -> Result<Report, Fault> {
+    let interval = follow.scan_interval.unwrap_or(match follow.source.target {
+        None => LOCAL_INTERVAL,
+        Some(_) => REMOTE_INTERVAL,
+    });
+    let names = Names { include_hidden: follow.include_hidden, marker: follow.until.clone() };
+    let source = Source::open(&follow.source, names, &options).await?;
+    let mut destination = Destination::new(follow.destination.clone(), options.session.clone(), options.local.clone());
+    destination.prepare().await?;
+    let events = RefCell::new(events);
+    let tell = |event| (events.borrow_mut())(event);
+    tell(Event::Watching {
+        source: follow.source.path.clone(),
+        events: source.has_events(),
+        scan_interval: interval.as_secs_f64(),
+        quiet_time: follow.quiet_time.as_secs_f64(),
+    });
+    let (pairs, jobs) = mpsc::channel(AHEAD);
+    let (ended, endings) = mpsc::unbounded_channel();
+    let mut tally = Tally::new(&follow.source.path, ended);
+    let pass_on = |mut event| {
+        tally.take(&mut event);
+        tell(event);
+    };
+    let follower = Follower::new(&follow, interval, source, destination);
+    let copying = copy(Jobs::Pairs(jobs), options, ends.cancel, pass_on);
+    let (report, ()) = tokio::join!(copying, follower.run(pairs, endings, ends.stop, &tell));
+    report.map(|report| match report {
+        Report::Done(mut summary) => {
+            tally.correct(&mut summary);
+            Report::Done(summary)
+        }
+        planned @ Report::Planned(_) => planned,
+    })
+}
+
+/// Whether the destination lies in the source: its copies would be copied for ever.
+pub fn swallows_itself(source: &Place, destination: &Place) -> bool {
+    if source.target != destination.target {
+        return false;
+    }
+    let resolve = |place: &Place| match place.target {
+        None => resolved(Path::new(OsStr::from_bytes(&place.path))),
+        Some(_) => PathBuf::from(OsStr::from_bytes(&place.path)),
+    };
+    resolve(destination).starts_with(resolve(source))
+}
+
+/// The path with the part of it that exists resolved.
+fn resolved(path: &Path) -> PathBuf {
+    let found = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
+    match found {
+        Some((part, real)) => real.join(path.strip_prefix(part).unwrap_or(Path::new(""))),
+        None => path.to_owned(),
+    }
+}
+
+fn no_directory(place: &Place, exists: bool) -> Fault {
+    let code = if exists { FaultCode::NotADirectory } else { FaultCode::NotFound };
+    Fault::new(code, "follow").on_path(&place.path).side(Side::Source)
+}
+
+/// When a scan may begin that follows one of this length.
+fn next_scan(interval: Duration, took: Duration) -> Instant {
+    // A fifth of the time at most, however large the tree.
+    Instant::now() + interval.max(took * 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_destination_inside_the_source_is_found_out_through_links() {
+        let root = tempfile::tempdir().unwrap();
+        std::fs::create_dir(root.path().join("real")).unwrap();
+        std::os::unix::fs::symlink("real", root.path().join("link")).unwrap();
+        let place = |name: &str| Place { target: None, path: root.path().join(name).as_os_str().as_bytes().to_vec() };
+        assert!(swallows_itself(&place("link"), &place("real/not/yet")));
+        assert!(swallows_itself(&place("real"), &place("link")));
+        assert!(!swallows_itself(&place("real"), &place("really")));
+    }
+}

@@ -1,0 +1,414 @@
+//! Which files of a directory that is being written are complete.
+//!
+//! A file is ready when its writer closed it or renamed it into place, as far as events tell, or when its size and time
+//! did not change for a while. Pure: sights and events come with the time they were made at.
+
+use std::collections::hash_map::DefaultHasher;
+use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::hash::{Hash, Hasher};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use crate::listing::Timestamp;
+
+#[cfg(test)]
+mod tests;
+
+/// What tells one content of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Version {
+    /// Bytes.
+    pub size: Option<u64>,
+    /// Modification time.
+    pub modified: Option<Timestamp>,
+}
+
+/// Which names are followed.
+#[derive(Debug, Clone, Default)]
+pub struct Names {
+    /// Take hidden and temporary names, too.
+    pub include_hidden: bool,
+    /// The end marker, which is taken whatever it is called.
+    pub marker: Option<Vec<u8>>,
+}
+
+impl Names {
+    /// Whether a file or directory is followed; `path` is relative, its parents were asked about before.
+    pub fn wanted(&self, path: &[u8]) -> bool {
+        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+        self.include_hidden || self.marker.as_deref() == Some(path) || !is_temporary(name)
+    }
+}
+
+/// Whether programs give such names to what they have not finished.
+pub fn is_temporary(name: &[u8]) -> bool {
+    name.starts_with(b".") || [&b"~"[..], b".part", b".tmp"].iter().any(|end| name.ends_with(end))
+}
+
+/// The files of a followed directory, by their relative paths.
+#[derive(Debug)]
+pub struct Quiet {
+    quiet: Duration,
+    marker: Option<Vec<u8>>,
+    files: HashMap<Arc<[u8]>, File>,
+    ready: VecDeque<Arc<[u8]>>,
+    /// When waiting files will have been quiet for long enough.
+    due: BTreeSet<(Instant, Arc<[u8]>)>,
+    /// Files with something that is not handed out yet.
+    open: u64,
+    /// Files handed out whose copies have not ended.
+    busy: u64,
+    scan: u32,
+    /// When the end marker was seen.
+    ending: Option<Instant>,
+    sweep: Sweep,
+    stopped: bool,
+}
+
+/// The scan that finds what was there when the end marker appeared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Sweep {
+    Wanted,
+    Running,
+    Done,
+}
+
+/// One file; small, because all that were ever copied are remembered.
+#[derive(Debug, Default)]
+struct File {
+    /// The version handed out last.
+    given: Option<Mark>,
+    /// Whether its copy has not ended.
+    busy: bool,
+    /// The scan during or before which it was last seen.
+    scan: u32,
+    /// What is not handed out yet.
+    open: Option<Box<Open>>,
+}
+
+/// A version's hash.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Mark(u64);
+
+#[derive(Debug)]
+struct Open {
+    version: Option<Version>,
+    /// No change was seen since.
+    since: Instant,
+    /// Events told that it is open for writing, so that they will tell of its end.
+    writing: bool,
+    /// Written since it was handed out last, whatever its version says.
+    dirty: bool,
+    ready: bool,
+}
+
+impl Quiet {
+    /// No file yet; those without events are ready once unchanged for `quiet`. `marker` is the path of the end marker.
+    pub fn new(quiet: Duration, marker: Option<Vec<u8>>) -> Self {
+        Self {
+            quiet,
+            marker,
+            files: HashMap::new(),
+            ready: VecDeque::new(),
+            due: BTreeSet::new(),
+            open: 0,
+            busy: 0,
+            scan: 0,
+            ending: None,
+            sweep: Sweep::Wanted,
+            stopped: false,
+        }
+    }
+
+    // --- what was observed -----------------------------------------------------------------------
+
+    /// A scan or a look at the file found this.
+    pub fn seen(&mut self, now: Instant, path: &[u8], version: Version) {
+        let Some(key) = self.key(now, path) else { return };
+        let file = self.files.entry(key.clone()).or_default();
+        file.scan = self.scan;
+        match &mut file.open {
+            Some(open) if open.ready => return,
+            // Nothing has changed after all.
+            Some(open) if !open.writing && !open.dirty && file.given == Some(mark(version)) => {
+                return self.settle(&key);
+            }
+            Some(open) if open.version != Some(version) => {
+                // A first look after events is no change.
+                if open.version.replace(version).is_some() || !open.dirty {
+                    open.since = now;
+                }
+            }
+            Some(_) => {}
+            None if file.given == Some(mark(version)) => return,
+            None => self.start(&key, Open { version: Some(version), since: now, ..Open::new(now) }),
+        }
+        self.judge(now, &key);
+    }
+
+    /// Somebody made the file. An empty one is being written; what has content already came by a link, or its writing
+    /// is told next.
+    pub fn created(&mut self, now: Instant, path: &[u8], version: Version) {
+        if version.size == Some(0) {
+            self.written(now, path);
+        }
+        self.seen(now, path, version);
+    }
+
+    /// Somebody writes to the file.
+    pub fn written(&mut self, now: Instant, path: &[u8]) {
+        let Some(key) = self.key(now, path) else { return };
+        if self.files.get(&key).is_none_or(|file| file.open.is_none()) {
+            self.start(&key, Open::new(now));
+        }
+        let file = self.files.entry(key.clone()).or_default();
+        file.scan = self.scan;
+        if let Some(open) = &mut file.open {
+            (open.since, open.writing, open.dirty) = (now, true, true);
+            if std::mem::replace(&mut open.ready, false) {
+                self.ready.retain(|ready| *ready != key);
+            }
+        }
+        self.schedule(&key);
+    }
+
+    /// A writer closed the file; `anew`: another file took the name.
+    pub fn closed(&mut self, now: Instant, path: &[u8], version: Version, anew: bool) {
+        let Some(key) = self.key(now, path) else { return };
+        let file = self.files.entry(key.clone()).or_default();
+        file.scan = self.scan;
+        let dirty = anew || file.open.as_ref().is_some_and(|open| open.dirty);
+        if !dirty && file.given == Some(mark(version)) {
+            return self.settle(&key);
+        }
+        if file.open.is_none() {
+            self.start(&key, Open::new(now));
+        }
+        if let Some(open) = self.open_mut(&key) {
+            open.version = Some(version);
+            open.writing = false;
+        }
+        self.make_ready(&key);
+    }
+
+    /// The file is there no more.
+    pub fn gone(&mut self, path: &[u8]) {
+        let key: Arc<[u8]> = path.into();
+        self.settle(&key);
+        if self.files.get(&key).is_some_and(|file| !file.busy) {
+            self.files.remove(&key);
+        } else if let Some(file) = self.files.get_mut(&key) {
+            file.given = None;
+        }
+    }
+
+    /// Events were lost: what they told may have changed, so that only quiet counts until they tell more.
+    pub fn events_lost(&mut self, now: Instant) {
+        let keys: Vec<_> =
+            self.files.iter().filter(|(_, file)| file.open.is_some()).map(|(key, _)| key.clone()).collect();
+        for key in keys {
+            if let Some(open) = self.open_mut(&key)
+                && std::mem::replace(&mut open.writing, false)
+            {
+                open.since = now;
+            }
+            self.schedule(&key);
+        }
+    }
+
+    /// A scan of everything begins.
+    pub fn scan_begins(&mut self) {
+        self.scan += 1;
+        if self.ending.is_some() && self.sweep == Sweep::Wanted {
+            self.sweep = Sweep::Running;
+        }
+    }
+
+    /// Everything the scan found was told with [`Quiet::seen`]: what was not found is gone.
+    pub fn scan_ends(&mut self) {
+        let old = |(_, file): &(&Arc<[u8]>, &File)| file.scan < self.scan;
+        let gone: Vec<_> = self.files.iter().filter(old).map(|(key, _)| key.clone()).collect();
+        gone.iter().for_each(|key| self.gone(key));
+        if self.sweep == Sweep::Running {
+            self.sweep = Sweep::Done;
+        }
+    }
+
+    /// The copy of a file has ended, well or not.
+    pub fn ended(&mut self, path: &[u8]) {
+        let key: Arc<[u8]> = path.into();
+        let Some(file) = self.files.get_mut(&key) else { return };
+        self.busy -= u64::from(std::mem::take(&mut file.busy));
+        match &file.open {
+            Some(open) if open.ready => self.queue(key),
+            Some(_) => {}
+            None if file.given.is_none() => drop(self.files.remove(&key)),
+            None => {}
+        }
+    }
+
+    /// Takes nothing more, and forgets what is not ready; returns how many files that leaves unfinished.
+    pub fn stop(&mut self) -> u64 {
+        let unready = |(key, file): &(&Arc<[u8]>, &File)| {
+            file.open.as_ref().is_some_and(|open| !open.ready || self.is_marker(key))
+        };
+        let left: Vec<_> = self.files.iter().filter(unready).map(|(key, _)| key.clone()).collect();
+        left.iter().for_each(|key| self.settle(key));
+        self.stopped = true;
+        left.iter().filter(|key| !self.is_marker(key)).count() as u64
+    }
+
+    // --- what to do ------------------------------------------------------------------------------
+
+    /// Whether [`Quiet::next_ready`] has a file.
+    pub fn has_ready(&self) -> bool {
+        !self.ready.is_empty() || self.marker_is_next()
+    }
+
+    /// The next file to copy; the end marker comes when nothing else is left.
+    pub fn next_ready(&mut self) -> Option<Vec<u8>> {
+        let key = match self.ready.pop_front() {
+            Some(key) => key,
+            None if self.marker_is_next() => self.marker.as_deref()?.into(),
+            None => return None,
+        };
+        let file = self.files.get_mut(&key)?;
+        let open = file.open.take()?;
+        file.given = open.version.map(mark);
+        file.busy = true;
+        self.open -= 1;
+        self.busy += 1;
+        Some(key.to_vec())
+    }
+
+    /// When the first waiting file will have been quiet for long enough.
+    pub fn next_due(&self) -> Option<Instant> {
+        self.due.first().map(|(at, _)| *at)
+    }
+
+    /// A file that may have been quiet for long enough: look at it and tell with [`Quiet::seen`] or [`Quiet::gone`].
+    pub fn poll_due(&mut self, now: Instant) -> Option<Vec<u8>> {
+        let (_, key) = self.due.first().filter(|(at, _)| *at <= now)?.clone();
+        self.due.pop_first();
+        Some(key.to_vec())
+    }
+
+    /// Whether a scan is wanted at once.
+    pub fn wants_scan(&self) -> bool {
+        self.ending.is_some() && self.sweep == Sweep::Wanted && !self.stopped
+    }
+
+    /// Whether the end marker was seen.
+    pub fn is_ending(&self) -> bool {
+        self.ending.is_some()
+    }
+
+    /// Whether everything is handed out and ended, and nothing more can come.
+    pub fn is_over(&self) -> bool {
+        let no_more = self.stopped || (self.ending.is_some() && self.sweep == Sweep::Done);
+        no_more && self.open == 0 && self.busy == 0
+    }
+
+    // --- within ----------------------------------------------------------------------------------
+
+    /// The key of a file that is told of; `None` after the stop. The end marker begins the end.
+    fn key(&mut self, now: Instant, path: &[u8]) -> Option<Arc<[u8]>> {
+        if self.stopped {
+            return None;
+        }
+        let key: Arc<[u8]> = path.into();
+        if self.ending.is_none() && self.is_marker(path) {
+            self.ending = Some(now);
+            let open = self.files.iter().filter(|(_, file)| file.open.is_some());
+            let keys: Vec<_> = open.map(|(key, _)| key.clone()).collect();
+            self.due.clear();
+            keys.iter().for_each(|key| self.schedule(key));
+        }
+        Some(key)
+    }
+
+    fn is_marker(&self, path: &[u8]) -> bool {
+        self.marker.as_deref() == Some(path)
+    }
+
+    fn marker_is_next(&self) -> bool {
+        let Some(file) = self.marker.as_deref().and_then(|marker| self.files.get(marker)) else { return false };
+        let is_ready = file.open.as_ref().is_some_and(|open| open.ready);
+        is_ready && self.sweep == Sweep::Done && self.open == 1 && self.busy == 0
+    }
+
+    fn open_mut(&mut self, key: &Arc<[u8]>) -> Option<&mut Open> {
+        self.files.get_mut(key)?.open.as_deref_mut()
+    }
+
+    fn start(&mut self, key: &Arc<[u8]>, open: Open) {
+        self.files.entry(key.clone()).or_default().open = Some(Box::new(open));
+        self.open += 1;
+    }
+
+    /// When quiet makes the file ready; `None`: only an event does.
+    fn due_at(&self, open: &Open) -> Option<Instant> {
+        match self.ending {
+            _ if open.ready => None,
+            None if open.writing => None,
+            None => Some(open.since + self.quiet),
+            // Its writer may have paused: what is open has the quiet time from the marker on.
+            Some(ending) if open.writing => Some(open.since.max(ending) + self.quiet),
+            Some(_) => Some(open.since + self.quiet),
+        }
+    }
+
+    fn schedule(&mut self, key: &Arc<[u8]>) {
+        let Some(file) = self.files.get(key) else { return };
+        let at = file.open.as_ref().and_then(|open| self.due_at(open));
+        // At most one entry a file is valid; looking at a file too early changes nothing.
+        if let Some(at) = at {
+            self.due.insert((at, key.clone()));
+        }
+    }
+
+    fn judge(&mut self, now: Instant, key: &Arc<[u8]>) {
+        let Some(open) = self.files.get(key).and_then(|file| file.open.as_ref()) else { return };
+        match self.due_at(open) {
+            Some(at) if at <= now => self.make_ready(key),
+            _ => self.schedule(key),
+        }
+    }
+
+    fn make_ready(&mut self, key: &Arc<[u8]>) {
+        let Some(file) = self.files.get_mut(key) else { return };
+        let Some(open) = &mut file.open else { return };
+        let was_ready = std::mem::replace(&mut open.ready, true);
+        (open.writing, open.dirty) = (false, false);
+        if !was_ready && !file.busy {
+            self.queue(key.clone());
+        }
+    }
+
+    fn queue(&mut self, key: Arc<[u8]>) {
+        if !self.is_marker(&key) {
+            self.ready.push_back(key);
+        }
+    }
+
+    /// Nothing of the file is left to hand out.
+    fn settle(&mut self, key: &Arc<[u8]>) {
+        let Some(open) = self.files.get_mut(key).and_then(|file| file.open.take()) else { return };
+        self.open -= 1;
+        if open.ready {
+            self.ready.retain(|ready| ready != key);
+        }
+    }
+}
+
+impl Open {
+    fn new(now: Instant) -> Self {
+        Self { version: None, since: now, writing: false, dirty: false, ready: false }
+    }
+}
+
+fn mark(version: Version) -> Mark {
+    let mut hasher = DefaultHasher::new();
+    version.hash(&mut hasher);
+    Mark(hasher.finish())
+}

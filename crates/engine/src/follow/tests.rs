@@ -1,0 +1,205 @@
+use super::*;
+
+const QUIET: Duration = Duration::from_secs(10);
+
+struct World {
+    start: Instant,
+    quiet: Quiet,
+}
+
+impl World {
+    fn new() -> Self {
+        Self { start: Instant::now(), quiet: Quiet::new(QUIET, Some(b"END".to_vec())) }
+    }
+
+    fn at(&self, secs: u64) -> Instant {
+        self.start + Duration::from_secs(secs)
+    }
+
+    /// A scan of everything.
+    fn scan(&mut self, secs: u64, files: &[(&str, u64)]) {
+        self.quiet.scan_begins();
+        for (path, size) in files {
+            self.quiet.seen(self.at(secs), path.as_bytes(), version(*size));
+        }
+        self.quiet.scan_ends();
+    }
+
+    fn write(&mut self, secs: u64, path: &str) {
+        self.quiet.written(self.at(secs), path.as_bytes());
+    }
+
+    fn close(&mut self, secs: u64, path: &str, size: u64) {
+        self.quiet.closed(self.at(secs), path.as_bytes(), version(size), false);
+    }
+
+    fn ready(&mut self) -> Vec<String> {
+        let ready = std::iter::from_fn(|| self.quiet.next_ready());
+        ready.map(|path| String::from_utf8(path).unwrap()).collect()
+    }
+
+    fn end(&mut self, path: &str) {
+        self.quiet.ended(path.as_bytes());
+    }
+}
+
+fn version(size: u64) -> Version {
+    Version { size: Some(size), modified: Some(Timestamp::from_secs(size as i64)) }
+}
+
+#[test]
+fn a_file_without_events_is_ready_when_quiet_and_each_change_starts_anew() {
+    let mut world = World::new();
+    world.scan(0, &[("a", 1), ("b", 1)]);
+    world.scan(5, &[("a", 1), ("b", 2)]);
+    assert!(world.ready().is_empty());
+    world.scan(10, &[("a", 1), ("b", 2)]);
+    assert_eq!(world.ready(), ["a"]);
+    assert_eq!(world.quiet.next_due(), Some(world.at(10)), "an early look does no harm");
+    world.scan(14, &[("a", 1), ("b", 2)]);
+    assert!(world.ready().is_empty());
+    world.scan(15, &[("a", 1), ("b", 2)]);
+    assert_eq!(world.ready(), ["b"]);
+    world.scan(100, &[("a", 1), ("b", 2)]);
+    assert!(world.ready().is_empty(), "each version once");
+}
+
+#[test]
+fn a_look_at_the_due_time_makes_a_quiet_file_ready_without_a_scan() {
+    let mut world = World::new();
+    world.scan(0, &[("a", 1)]);
+    assert_eq!(world.quiet.poll_due(world.at(9)), None);
+    assert_eq!(world.quiet.poll_due(world.at(10)).as_deref(), Some(&b"a"[..]));
+    world.quiet.seen(world.at(10), b"a", version(1));
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
+fn a_file_that_events_tell_of_waits_for_its_close_however_quiet_it_is() {
+    let mut world = World::new();
+    world.quiet.created(world.at(0), b"a", version(0));
+    world.write(1, "a");
+    world.scan(50, &[("a", 7)]);
+    world.scan(100, &[("a", 7)]);
+    assert!(world.ready().is_empty());
+    world.close(101, "a", 7);
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
+fn what_has_content_when_it_appears_came_by_a_link_and_needs_no_close() {
+    let mut world = World::new();
+    world.quiet.created(world.at(0), b"a", version(5));
+    world.quiet.seen(world.at(10), b"a", version(5));
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
+fn a_file_rewritten_while_it_is_copied_is_copied_again_and_only_after_that() {
+    let mut world = World::new();
+    world.close(0, "a", 1);
+    assert_eq!(world.ready(), ["a"]);
+    world.write(1, "a");
+    world.close(2, "a", 1);
+    assert!(world.ready().is_empty(), "one copy of a file at a time");
+    world.end("a");
+    assert_eq!(world.ready(), ["a"], "written anew, though size and time are the same");
+    world.end("a");
+    world.close(5, "a", 1);
+    assert!(world.ready().is_empty(), "opened and closed without writing");
+    world.quiet.closed(world.at(6), b"a", version(1), true);
+    assert_eq!(world.ready(), ["a"], "another file took the name");
+}
+
+#[test]
+fn writing_to_a_ready_file_takes_it_back() {
+    let mut world = World::new();
+    world.close(0, "a", 1);
+    world.write(1, "a");
+    assert!(world.ready().is_empty());
+    world.close(2, "a", 2);
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
+fn the_marker_makes_everything_complete_and_goes_last() {
+    let mut world = World::new();
+    world.close(0, "done", 1);
+    world.write(0, "open");
+    world.scan(1, &[("done", 1), ("open", 3), ("old", 1)]);
+    assert_eq!(world.ready(), ["done"]);
+    world.end("done");
+    world.close(20, "END", 0);
+    assert!(world.quiet.wants_scan() && world.quiet.is_ending());
+    world.scan(20, &[("done", 1), ("open", 3), ("old", 1), ("late", 1), ("END", 0)]);
+    assert!(!world.quiet.wants_scan());
+    assert_eq!(world.ready(), ["old"]);
+    world.scan(29, &[("done", 1), ("open", 3), ("old", 1), ("late", 1), ("END", 0)]);
+    assert!(world.ready().is_empty(), "quiet only since the marker");
+    world.scan(30, &[("done", 1), ("open", 3), ("old", 1), ("late", 1), ("END", 0)]);
+    let mut ready = world.ready();
+    ready.sort();
+    assert_eq!(ready, ["late", "open"]);
+    ["old", "open"].iter().for_each(|path| world.end(path));
+    assert!(world.ready().is_empty() && !world.quiet.is_over());
+    world.end("late");
+    assert_eq!(world.ready(), ["END"]);
+    assert!(!world.quiet.is_over());
+    world.end("END");
+    assert!(world.quiet.is_over());
+}
+
+#[test]
+fn what_vanishes_does_not_hold_up_the_end() {
+    let mut world = World::new();
+    world.write(0, "gone");
+    world.scan(0, &[("gone", 1), ("END", 0)]);
+    world.scan(1, &[("END", 0)]);
+    world.scan(11, &[("END", 0)]);
+    assert_eq!(world.ready(), ["END"]);
+    world.end("END");
+    assert!(world.quiet.is_over());
+}
+
+#[test]
+fn after_lost_events_quiet_decides() {
+    let mut world = World::new();
+    world.write(0, "a");
+    world.quiet.events_lost(world.at(5));
+    world.scan(5, &[("a", 1)]);
+    world.scan(14, &[("a", 1)]);
+    assert!(world.ready().is_empty());
+    world.scan(15, &[("a", 1)]);
+    assert_eq!(world.ready(), ["a"]);
+}
+
+#[test]
+fn a_stop_finishes_what_is_ready_and_counts_what_is_not() {
+    let mut world = World::new();
+    world.close(0, "ready", 1);
+    world.close(0, "again", 1);
+    assert_eq!(world.quiet.next_ready().as_deref(), Some(&b"ready"[..]));
+    assert_eq!(world.quiet.next_ready().as_deref(), Some(&b"again"[..]));
+    world.write(1, "again");
+    world.close(2, "again", 2);
+    world.write(2, "open");
+    assert_eq!(world.quiet.stop(), 1);
+    world.close(3, "late", 1);
+    world.end("ready");
+    world.end("again");
+    assert_eq!(world.ready(), ["again"]);
+    world.end("again");
+    assert!(world.quiet.is_over());
+}
+
+#[test]
+fn temporary_names_are_left_out_unless_wanted_or_the_marker() {
+    let names = Names { include_hidden: false, marker: Some(b".done".to_vec()) };
+    for name in ["a/.hidden", "b~", "c.part", "d.tmp", "x/.done"] {
+        assert!(!names.wanted(name.as_bytes()), "{name}");
+        assert!(Names { include_hidden: true, ..names.clone() }.wanted(name.as_bytes()));
+    }
+    for name in ["a", "a.h5", ".done", "tmp", "part", "~a"] {
+        assert!(names.wanted(name.as_bytes()), "{name}");
+    }
+}
