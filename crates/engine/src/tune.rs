@@ -94,6 +94,8 @@ impl<T> Choice<T> {
 const ASSUMED_RATE: f64 = 125e6;
 /// Files below this are bound by commands, not by bytes.
 const SMALL: u64 = 1 << 20;
+/// Files below this are over before the next command has been read: deep pipelines keep the servers busy.
+const TINY: u64 = 64 << 10;
 /// Files below this do not live long enough for several channels to pay.
 const SINGLE_CHANNEL: u64 = 8 << 20;
 
@@ -120,7 +122,10 @@ fn concurrency(input: &TuneInput) -> Choice<u32> {
         return Choice::new(1, "one file");
     }
     let far = input.rtt.is_some_and(|rtt| rtt >= Duration::from_millis(20));
-    let (wanted, why) = if mean_size(input) < SMALL {
+    let near = input.control_rtt.is_some_and(|rtt| rtt < Duration::from_millis(2));
+    let (wanted, why) = if mean_size(input) < SMALL && near {
+        (4, "small files at hand: more sessions would only wait for each other's processors")
+    } else if mean_size(input) < SMALL {
         (8, "small files: the time goes into commands and file systems")
     } else if far {
         (8, "a distant peer: several files fill the path while others begin and end")
@@ -203,7 +208,12 @@ pub fn pipeline_depth(rtt: Option<Duration>, mean_size: u64) -> u32 {
     // 0.2 ms for opening, closing and renaming one file.
     let seconds = mean_size as f64 / ASSUMED_RATE + 0.0002;
     let depth = (rtt.unwrap_or_default().as_secs_f64() / seconds).ceil() as u32 + 1;
-    depth.clamp(if mean_size < SMALL { 32 } else { 2 }, 64)
+    let least = match mean_size {
+        size if size < TINY => 60,
+        size if size < SMALL => 32,
+        _ => 2,
+    };
+    depth.clamp(least, 64)
 }
 
 /// Items up to this many bytes are worth pipelining: what the path carries in two round trips, 16 MiB at least.
@@ -237,7 +247,7 @@ mod tests {
         let many = choose(&input(10_000, 10_240, Some(75)));
         assert_eq!((many.concurrency.value, many.parallelism.value), (8, 1));
         assert_eq!(many.pipeline.value, 64);
-        assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 32);
+        assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 60);
     }
 
     #[test]

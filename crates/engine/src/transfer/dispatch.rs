@@ -26,7 +26,8 @@ impl TransferMachine {
     }
 
     fn dispatch_large(&mut self, now: Instant) {
-        let mut given = true;
+        // Looking at every session for nothing would be most of the work in a run of small files.
+        let mut given = self.queue.bulk() > 0;
         while given {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
             let share = self.queue.large_share(ready);
@@ -106,10 +107,15 @@ impl TransferMachine {
 
     /// The session for the next short item; those that large items wait for take no more.
     fn least_loaded(&self, depth: usize) -> Option<usize> {
+        let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
+        let free = (0..self.slots.len()).filter(free);
+        if self.queue.bulk() == 0 {
+            let index = free.min_by_key(|index| self.slots[*index].pipeline.len())?;
+            return (self.slots[index].pipeline.len() < depth).then_some(index);
+        }
         let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
         let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
-        let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
-        let mut free: Vec<_> = (0..self.slots.len()).filter(free).collect();
+        let mut free: Vec<_> = free.collect();
         free.sort_by_key(|index| self.slots[*index].pipeline.len());
         let index = *free.get(reserved)?;
         (self.slots[index].pipeline.len() < depth).then_some(index)
