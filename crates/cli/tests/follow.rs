@@ -1,5 +1,7 @@
 //! `whimbrel cp --follow`: files are copied while they are written.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
+
 mod support;
 
 use std::fs::{self, File};
@@ -10,7 +12,7 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
 use serde_json::Value;
-use support::dtn::PATIENCE;
+use support::dtn::{Dtn, PATIENCE};
 use support::{Server, WHIMBREL, assert_same, expect, pattern};
 
 /// A directory that is written and one that its copies go into.
@@ -231,6 +233,43 @@ fn an_interrupt_finishes_what_is_ready_and_says_what_is_left() {
     assert_eq!(ended["unfinished"], 1);
     assert!(!stage.to("open").exists());
     ready.iter().for_each(|name| assert_same(&stage.from(name), &stage.to(name)));
+}
+
+#[test]
+fn servers_that_close_idle_sessions_do_not_end_it() {
+    let stage = Stage::new();
+    let settings = stage.directory.path().join("settings");
+    fs::write(&settings, "idle_timeout = 1\n").unwrap();
+    let server = Dtn::builder().anonymous().root(stage.directory.path()).arg("--config").arg(&settings).start();
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "2s"];
+    let mut run = Run::start(&server.url("/from"), &server.url("/made/to"), &options);
+    fs::write(stage.from("first"), pattern(1000)).unwrap();
+    run.wait_for("item_done", "/first");
+    run.wait_for("session_lost", "");
+    fs::create_dir(stage.from("later")).unwrap();
+    fs::write(stage.from("later/second"), pattern(1001)).unwrap();
+    run.wait_for("item_done", "/later/second");
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn a_file_that_changes_while_it_is_copied_arrives_as_it_is_in_the_end() {
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--until", "DONE", "--quiet-time", "1h", "--scan-interval", "1h", "--chunk", "256K"];
+    let mut run = Run::start(&text(&stage.from("")), &server.url(stage.to("")), &options);
+    for round in 1..=5u8 {
+        // As soon as the copy begins, the next version is written over it.
+        fs::write(stage.from("state"), vec![round; 40_000_000]).unwrap();
+        run.wait_for("started", "/state");
+    }
+    fs::write(stage.from("state"), pattern(30_000_001)).unwrap();
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
+    assert_same(&stage.from("state"), &stage.to("state"));
 }
 
 #[test]

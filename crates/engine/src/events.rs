@@ -227,6 +227,8 @@ mod tests {
             Event::Tuned(crate::tune::choose(&crate::tune::TuneInput::default())),
             Event::Explained(Explain::new(&crate::auto::plan(&crate::auto::Facts::default()))),
             Event::ListingDone { files: 1, bytes: 2 },
+            Event::Watching { source: b"/s\xff".to_vec(), events: true, scan_interval: 5.0, quiet_time: 0.5 },
+            Event::WatchEnded { unfinished: 3 },
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },

@@ -9,7 +9,7 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::listing::Timestamp;
+use crate::listing::{Object, ObjectKind, Timestamp};
 
 #[cfg(test)]
 mod tests;
@@ -21,6 +21,13 @@ pub struct Version {
     pub size: Option<u64>,
     /// Modification time.
     pub modified: Option<Timestamp>,
+}
+
+impl Version {
+    /// The file of this version, as a listing would tell of it by its own path.
+    pub fn object(self) -> Object {
+        Object { size: self.size, modified: self.modified, ..Object::bare("", ObjectKind::File) }
+    }
 }
 
 /// Which names are followed.
@@ -265,8 +272,8 @@ impl Quiet {
         !self.ready.is_empty() || self.marker_is_next()
     }
 
-    /// The next file to copy; the end marker comes when nothing else is left.
-    pub fn next_ready(&mut self) -> Option<Vec<u8>> {
+    /// The next file to copy, with the version that is complete; the end marker comes when nothing else is left.
+    pub fn next_ready(&mut self) -> Option<(Vec<u8>, Version)> {
         let key = match self.ready.pop_front() {
             Some(key) => key,
             None if self.marker_is_next() => self.marker.as_deref()?.into(),
@@ -274,11 +281,12 @@ impl Quiet {
         };
         let file = self.files.get_mut(&key)?;
         let open = file.open.take()?;
-        file.given = open.version.map(mark);
+        let version = open.version.expect("what is ready was looked at");
+        file.given = Some(mark(version));
         file.busy = true;
         self.open -= 1;
         self.busy += 1;
-        Some(key.to_vec())
+        Some((key.to_vec(), version))
     }
 
     /// When the first waiting file will have been quiet for long enough.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use whimbrel_engine::Fault;
+use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::retry::RetryPolicy;
 use whimbrel_engine::tune::Setting;
@@ -63,6 +64,19 @@ pub enum Jobs {
     },
     /// Pairs, each destination being the copy's own path; they may still be coming.
     Pairs(mpsc::Receiver<Result<(Place, Place), Fault>>),
+    /// Files that are found while the copy runs.
+    Files(mpsc::Receiver<Result<FoundFile, Fault>>),
+}
+
+/// A file with its destination.
+#[derive(Debug, Clone)]
+pub struct FoundFile {
+    /// Where it is.
+    pub source: Place,
+    /// The copy's own path.
+    pub destination: Place,
+    /// What it is, where a listing has told: nobody is asked again.
+    pub object: Option<Object>,
 }
 
 /// Everything a copy obeys.

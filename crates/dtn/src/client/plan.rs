@@ -10,7 +10,7 @@ use whimbrel_engine::plan::{QueryId, Root};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::end::End;
-use super::options::{Jobs, Place};
+use super::options::{FoundFile, Jobs, Place};
 use super::pair::Role;
 use super::shared::{Route, Shared};
 use super::target::Target;
@@ -59,6 +59,15 @@ impl Planning {
                         destination
                     };
                     self.add_source(&source, &target, None, None).await;
+                    if self.pump().await.is_err() {
+                        return Ok(());
+                    }
+                }
+            }
+            Jobs::Files(mut files) => {
+                while let Some(file) = files.recv().await {
+                    let FoundFile { source, destination, object } = file?;
+                    self.add_source(&source, &destination, object, None).await;
                     if self.pump().await.is_err() {
                         return Ok(());
                     }

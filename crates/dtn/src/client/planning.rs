@@ -35,7 +35,7 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
             };
             (size, [sources.first().and_then(|source| source.target.as_ref()), destination.target.as_ref()])
         }
-        Jobs::Pairs(_) => (None, [None, None]),
+        Jobs::Pairs(_) | Jobs::Files(_) => (None, [None, None]),
     };
     let remotes = || preparation.remotes();
     let [source, destination] = ends.map(end_facts);

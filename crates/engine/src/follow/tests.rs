@@ -35,7 +35,7 @@ impl World {
 
     fn ready(&mut self) -> Vec<String> {
         let ready = std::iter::from_fn(|| self.quiet.next_ready());
-        ready.map(|path| String::from_utf8(path).unwrap()).collect()
+        ready.map(|(path, _)| String::from_utf8(path).unwrap()).collect()
     }
 
     fn end(&mut self, path: &str) {
@@ -178,8 +178,8 @@ fn a_stop_finishes_what_is_ready_and_counts_what_is_not() {
     let mut world = World::new();
     world.close(0, "ready", 1);
     world.close(0, "again", 1);
-    assert_eq!(world.quiet.next_ready().as_deref(), Some(&b"ready"[..]));
-    assert_eq!(world.quiet.next_ready().as_deref(), Some(&b"again"[..]));
+    assert_eq!(world.quiet.next_ready(), Some((b"ready".to_vec(), version(1))));
+    assert_eq!(world.quiet.next_ready(), Some((b"again".to_vec(), version(1))));
     world.write(1, "again");
     world.close(2, "again", 2);
     world.write(2, "open");

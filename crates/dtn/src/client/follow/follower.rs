@@ -14,12 +14,12 @@ use super::destination::Destination;
 use super::source::{Scan, Scanned, Source};
 use super::watch::Happened;
 use super::{FollowOptions, next_scan};
-use crate::client::options::Place;
+use crate::client::options::{FoundFile, Place};
 
 /// How long a source may be out of reach before the run ends.
 const PATIENCE: Duration = Duration::from_secs(600);
 
-type Pair = Result<(Place, Place), Fault>;
+type Handed = Result<FoundFile, Fault>;
 
 /// The state of a run.
 pub struct Follower {
@@ -34,12 +34,20 @@ pub struct Follower {
     appeared: Vec<Vec<u8>>,
     /// Since when the source cannot be scanned.
     failing: Option<Instant>,
+    /// Whether copies get more of their sources than scans tell.
+    preserve: bool,
     stopping: bool,
 }
 
 impl Follower {
-    /// A run that has not looked yet.
-    pub fn new(follow: &FollowOptions, interval: Duration, source: Source, destination: Destination) -> Self {
+    /// A run that has not looked yet; with `preserve`, copies get more of their sources than scans tell.
+    pub fn new(
+        follow: &FollowOptions,
+        interval: Duration,
+        preserve: bool,
+        source: Source,
+        destination: Destination,
+    ) -> Self {
         Self {
             root: follow.source.clone(),
             interval,
@@ -50,27 +58,28 @@ impl Follower {
             next_scan: Instant::now(),
             appeared: Vec::new(),
             failing: None,
+            preserve,
             stopping: false,
         }
     }
 
-    /// Runs until the marker is copied, the user ends it, or nobody takes files any more; then drops `pairs`.
+    /// Runs until the marker is copied, the user ends it, or nobody takes files any more; then drops `files`.
     pub async fn run(
         mut self,
-        pairs: Sender<Pair>,
+        files: Sender<Handed>,
         mut ended: UnboundedReceiver<Vec<u8>>,
         mut stop: signal::Receiver<bool>,
         tell: &impl Fn(Event),
     ) {
-        if let Err(fault) = self.work(&pairs, &mut ended, &mut stop, tell).await {
+        if let Err(fault) = self.work(&files, &mut ended, &mut stop, tell).await {
             // A copy that is over has its own result.
-            let _ = pairs.send(Err(fault)).await;
+            let _ = files.send(Err(fault)).await;
         }
     }
 
     async fn work(
         &mut self,
-        pairs: &Sender<Pair>,
+        files: &Sender<Handed>,
         ended: &mut UnboundedReceiver<Vec<u8>>,
         stop: &mut signal::Receiver<bool>,
         tell: &impl Fn(Event),
@@ -83,11 +92,11 @@ impl Follower {
                 // A sender that is gone never stops the run.
                 Ok(_) = stop.wait_for(|stop| *stop), if !self.stopping => self.stop(tell)?,
                 Some(path) = ended.recv() => self.quiet.ended(&path),
-                permit = pairs.reserve(), if self.quiet.has_ready() => match permit {
+                permit = files.reserve(), if self.quiet.has_ready() => match permit {
                     Ok(permit) => self.hand_over(permit).await,
                     Err(_) => return Ok(()),
                 },
-                () = pairs.closed() => return Ok(()),
+                () = files.closed() => return Ok(()),
                 scanned = under_way(&mut self.scan) => self.scanned(scanned)?,
                 () = sleep_until(wake.into()), if !self.stopping => self.look(),
                 happened = self.source.happened(), if !self.stopping => self.take(happened?),
@@ -210,14 +219,16 @@ impl Follower {
 
     // --- handing over --------------------------------------------------------------------------
 
-    async fn hand_over(&mut self, permit: Permit<'_, Pair>) {
-        let Some(path) = self.quiet.next_ready() else { return };
+    async fn hand_over(&mut self, permit: Permit<'_, Handed>) {
+        let Some((path, version)) = self.quiet.next_ready() else { return };
         if let Err(fault) = self.destination.make_parents(&path).await {
             // The copy fails for the same reason and is listed among the failures.
             tracing::warn!(%fault, "a directory cannot be made");
         }
         let source = self.root.with_path(join(&self.root.path, &path));
-        permit.send(Ok((source, self.destination.of(&path))));
+        // A file of this host is looked at again for nothing; a server would be asked for each.
+        let object = (!self.source.is_here() && !self.preserve).then(|| version.object());
+        permit.send(Ok(FoundFile { source, destination: self.destination.of(&path), object }));
     }
 }
 

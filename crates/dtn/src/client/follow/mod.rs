@@ -89,16 +89,17 @@ pub async fn follow(
         scan_interval: interval.as_secs_f64(),
         quiet_time: follow.quiet_time.as_secs_f64(),
     });
-    let (pairs, jobs) = mpsc::channel(AHEAD);
+    let (files, jobs) = mpsc::channel(AHEAD);
     let (ended, endings) = mpsc::unbounded_channel();
     let mut tally = Tally::new(&follow.source.path, ended);
     let pass_on = |mut event| {
         tally.take(&mut event);
         tell(event);
     };
-    let follower = Follower::new(&follow, interval, source, destination);
-    let copying = copy(Jobs::Pairs(jobs), options, ends.cancel, pass_on);
-    let (report, ()) = tokio::join!(copying, follower.run(pairs, endings, ends.stop, &tell));
+    let preserve = options.plan.preserve.modes || options.plan.preserve.times;
+    let follower = Follower::new(&follow, interval, preserve, source, destination);
+    let copying = copy(Jobs::Files(jobs), options, ends.cancel, pass_on);
+    let (report, ()) = tokio::join!(copying, follower.run(files, endings, ends.stop, &tell));
     report.map(|report| match report {
         Report::Done(mut summary) => {
             tally.correct(&mut summary);

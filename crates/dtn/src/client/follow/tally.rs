@@ -44,15 +44,12 @@ impl Tally {
     /// Takes failures out of a summary whose files were copied in a later version.
     pub fn correct(&self, summary: &mut Summary) {
         let before = summary.failures.len();
-        summary.failures.retain(|failure| self.failed.contains(&failure.source) || !self.made_good(&failure.source));
+        let stands = |source: &Vec<u8>| self.failed.contains(source) || !self.made_good.contains(source);
+        summary.failures.retain(|failure| stands(&failure.source));
         summary.failed = summary.failed.saturating_sub((before - summary.failures.len()) as u64);
         if summary.failed == 0 && !summary.cancelled {
             summary.exit_code = exit::OK;
         }
-    }
-
-    fn made_good(&self, source: &[u8]) -> bool {
-        self.made_good.contains(source)
     }
 
     fn end(&self, source: &[u8]) {
@@ -60,5 +57,70 @@ impl Tally {
             // The follower may be over; nobody waits then.
             let _ = self.ended.send(path.to_vec());
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Instant;
+
+    use tokio::sync::mpsc::unbounded_channel;
+    use whimbrel_engine::events::Outcome;
+    use whimbrel_engine::plan::{Item, ItemId, RootId};
+    use whimbrel_engine::progress::{Progress, Verification};
+    use whimbrel_engine::summary::{Failure, Failures};
+    use whimbrel_engine::{Fault, FaultCode};
+
+    use super::*;
+
+    fn item(id: u64, source: &str) -> Item {
+        Item {
+            id: ItemId(id),
+            root: RootId(id),
+            parent: None,
+            source: source.into(),
+            destination: b"/to".to_vec(),
+            size: Some(1),
+            modified: None,
+            range: None,
+            attributes: whimbrel_engine::plan::Attributes::default(),
+        }
+    }
+
+    fn done(id: u64, source: &str) -> Event {
+        let (outcome, verification) = (Outcome::Copied, Verification::NotAsked);
+        Event::ItemDone { item: item(id, source), outcome, bytes: 1, verification, attempts: 1, seconds: 0.0 }
+    }
+
+    fn failed(id: u64, source: &str) -> Failure {
+        Failure::new(&item(id, source), Fault::new(FaultCode::SourceChanged, "read"))
+    }
+
+    #[test]
+    fn a_version_that_failed_is_made_good_by_a_later_one_and_by_nothing_else() {
+        let (ended, mut endings) = unbounded_channel();
+        let mut tally = Tally::new(b"/from/", ended);
+        let mut failures = Failures::default();
+        for (id, source) in [(1, "/from/a"), (2, "/from/b/c")] {
+            let failure = failed(id, source);
+            failures.add(&failure);
+            tally.take(&mut Event::ItemFailed(failure));
+        }
+        tally.take(&mut done(3, "/from/a"));
+        let now = Instant::now();
+        let mut last = Progress::new(now).snapshot(now);
+        (last.files_done, last.failed) = (1, 2);
+        let mut summary = Summary::new(last.clone(), &failures, false);
+        tally.correct(&mut summary);
+        assert_eq!((summary.failed, summary.exit_code, summary.failures.len()), (1, exit::SOME_FAILED, 1));
+        assert_eq!(summary.failures[0].source, b"/from/b/c");
+
+        tally.take(&mut done(4, "/from/b/c"));
+        let mut event = Event::Summary(Summary::new(last, &failures, false));
+        tally.take(&mut event);
+        let Event::Summary(summary) = event else { unreachable!("it was one") };
+        assert_eq!((summary.failed, summary.exit_code), (0, exit::OK));
+        let told: Vec<Vec<u8>> = std::iter::from_fn(|| endings.try_recv().ok()).collect();
+        assert_eq!(told, [&b"a"[..], b"b/c", b"a", b"b/c"]);
     }
 }
