@@ -128,12 +128,17 @@ fn simulate(from: &Path) {
 /// Every file arrives, verified, once; the marker last.
 fn everything_arrives(stage: &Stage, destination: &str) {
     fs::write(stage.from("before"), "already there").unwrap();
-    let options = ["--until", "DONE", "--quiet-time", "2s", "--scan-interval", "1s"];
+    // Between the first scan and the last, only events tell of new directories.
+    let options = ["--until", "DONE", "--quiet-time", "2s", "--scan-interval", "1h"];
     let mut run = Run::start(&text(&stage.from("")), destination, &options);
     let from = stage.from("");
     let writer = thread::spawn(move || simulate(&from));
-    run.wait_for("item_done", "/whole");
     writer.join().unwrap();
+    let mut missing: Vec<String> = (0..5).map(|step| format!("/step{step}/fields/deep/f3")).collect();
+    while !missing.is_empty() {
+        let done = run.wait_for("item_done", "");
+        missing.retain(|path| !done["source"].as_str().unwrap().ends_with(path.as_str()));
+    }
     fs::write(stage.from("left.part"), "temporary").unwrap();
     fs::write(stage.from(".hidden"), "hidden").unwrap();
     fs::write(stage.from("DONE"), "").unwrap();
@@ -253,6 +258,22 @@ fn servers_that_close_idle_sessions_do_not_end_it() {
     let (status, summary) = run.end();
     assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
     assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn a_destination_that_is_gone_for_good_ends_it() {
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--quiet-time", "1h", "--scan-interval", "1h", "--attempts", "2", "--concurrency", "1"];
+    let mut run = Run::start(&text(&stage.from("")), &server.url(stage.to("")), &options);
+    fs::write(stage.from("first"), "arrives").unwrap();
+    run.wait_for("item_done", "/first");
+    drop(server);
+    run.wait_for("session_lost", "");
+    fs::write(stage.from("second"), "does not").unwrap();
+    run.wait_for("given_up", "");
+    let (status, summary) = run.end();
+    assert_eq!(status.code(), Some(1), "{summary:#}");
+    assert_eq!((&summary["files"], &summary["failed"]), (&1.into(), &1.into()), "{summary:#}");
 }
 
 #[test]

@@ -63,6 +63,11 @@ pub enum Event {
         /// Seconds until it is opened again; `None` when it is given up.
         retry_in: Option<f64>,
     },
+    /// No session can be opened any more: everything that is left fails.
+    GivenUp {
+        /// What the last one said.
+        fault: Fault,
+    },
     /// An attempt at a file began.
     Started {
         /// The item.
@@ -230,6 +235,7 @@ mod tests {
             Event::Watching { source: b"/s\xff".to_vec(), events: true, scan_interval: 5.0, quiet_time: 0.5 },
             Event::WatchEnded { unfinished: 3 },
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
+            Event::GivenUp { fault: fault() },
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },

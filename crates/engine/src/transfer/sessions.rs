@@ -116,6 +116,7 @@ impl TransferMachine {
         if let Some(spare) = self.slots.iter_mut().find(|slot| slot.retired) {
             spare.retired = false;
         } else {
+            self.report(Event::GivenUp { fault: fault.clone() });
             self.fail_all(&fault);
             self.dead = Some(fault);
         }

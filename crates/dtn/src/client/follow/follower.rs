@@ -12,6 +12,7 @@ use whimbrel_engine::{Fault, Retry};
 
 use super::destination::Destination;
 use super::source::{Scan, Scanned, Source};
+use super::tally::Told;
 use super::watch::Happened;
 use super::{FollowOptions, next_scan};
 use crate::client::options::{FoundFile, Place};
@@ -67,11 +68,11 @@ impl Follower {
     pub async fn run(
         mut self,
         files: Sender<Handed>,
-        mut ended: UnboundedReceiver<Vec<u8>>,
+        mut told: UnboundedReceiver<Told>,
         mut stop: signal::Receiver<bool>,
         tell: &impl Fn(Event),
     ) {
-        if let Err(fault) = self.work(&files, &mut ended, &mut stop, tell).await {
+        if let Err(fault) = self.work(&files, &mut told, &mut stop, tell).await {
             // A copy that is over has its own result.
             let _ = files.send(Err(fault)).await;
         }
@@ -80,7 +81,7 @@ impl Follower {
     async fn work(
         &mut self,
         files: &Sender<Handed>,
-        ended: &mut UnboundedReceiver<Vec<u8>>,
+        told: &mut UnboundedReceiver<Told>,
         stop: &mut signal::Receiver<bool>,
         tell: &impl Fn(Event),
     ) -> Result<(), Fault> {
@@ -91,7 +92,10 @@ impl Follower {
                 biased;
                 // A sender that is gone never stops the run.
                 Ok(_) = stop.wait_for(|stop| *stop), if !self.stopping => self.stop(tell)?,
-                Some(path) = ended.recv() => self.quiet.ended(&path),
+                Some(told) = told.recv() => match told {
+                    Told::Ended(path) => self.quiet.ended(&path),
+                    Told::GivenUp => self.give_up(tell),
+                },
                 permit = files.reserve(), if self.quiet.has_ready() => match permit {
                     Ok(permit) => self.hand_over(permit).await,
                     Err(_) => return Ok(()),
@@ -117,10 +121,16 @@ impl Follower {
             }
             self.take(happened);
         }
-        self.stopping = true;
-        self.scan = None;
-        tell(Event::WatchEnded { unfinished: self.quiet.stop() });
+        self.give_up(tell);
         Ok(())
+    }
+
+    /// Nothing more is taken; what is ready is still handed over, to be copied or to fail.
+    fn give_up(&mut self, tell: &impl Fn(Event)) {
+        if !std::mem::replace(&mut self.stopping, true) {
+            self.scan = None;
+            tell(Event::WatchEnded { unfinished: self.quiet.stop() });
+        }
     }
 
     // --- looking -------------------------------------------------------------------------------

@@ -90,8 +90,8 @@ pub async fn follow(
         quiet_time: follow.quiet_time.as_secs_f64(),
     });
     let (files, jobs) = mpsc::channel(AHEAD);
-    let (ended, endings) = mpsc::unbounded_channel();
-    let mut tally = Tally::new(&follow.source.path, ended);
+    let (teller, told) = mpsc::unbounded_channel();
+    let mut tally = Tally::new(&follow.source.path, teller);
     let pass_on = |mut event| {
         tally.take(&mut event);
         tell(event);
@@ -99,7 +99,7 @@ pub async fn follow(
     let preserve = options.plan.preserve.modes || options.plan.preserve.times;
     let follower = Follower::new(&follow, interval, preserve, source, destination);
     let copying = copy(Jobs::Files(jobs), options, ends.cancel, pass_on);
-    let (report, ()) = tokio::join!(copying, follower.run(files, endings, ends.stop, &tell));
+    let (report, ()) = tokio::join!(copying, follower.run(files, told, ends.stop, &tell));
     report.map(|report| match report {
         Report::Done(mut summary) => {
             tally.correct(&mut summary);

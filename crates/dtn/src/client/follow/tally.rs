@@ -6,20 +6,29 @@ use tokio::sync::mpsc::UnboundedSender;
 use whimbrel_engine::events::Event;
 use whimbrel_engine::summary::{Summary, exit};
 
+/// What the copy tells the follower.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Told {
+    /// The copy of this file, by its relative path, has ended, well or not.
+    Ended(Vec<u8>),
+    /// Nothing can be copied any more.
+    GivenUp,
+}
+
 /// Tells the follower of each copy that ends, and the summary which failures were made good.
 pub struct Tally {
     prefix: Vec<u8>,
-    ended: UnboundedSender<Vec<u8>>,
+    told: UnboundedSender<Told>,
     failed: HashSet<Vec<u8>>,
     made_good: HashSet<Vec<u8>>,
 }
 
 impl Tally {
-    /// For files below `root`; their relative paths go to `ended`.
-    pub fn new(root: &[u8], ended: UnboundedSender<Vec<u8>>) -> Self {
+    /// For files below `root`; what the follower must know goes to `told`.
+    pub fn new(root: &[u8], told: UnboundedSender<Told>) -> Self {
         let prefix = whimbrel_engine::listing::join(root, b"x");
         let prefix = prefix[..prefix.len() - 1].to_vec();
-        Self { prefix, ended, failed: HashSet::new(), made_good: HashSet::new() }
+        Self { prefix, told, failed: HashSet::new(), made_good: HashSet::new() }
     }
 
     /// Takes what happened; a summary is corrected.
@@ -36,6 +45,7 @@ impl Tally {
                 self.end(&failure.source);
             }
             Event::ItemSkipped { source, .. } => self.end(source),
+            Event::GivenUp { .. } => self.tell(Told::GivenUp),
             Event::Summary(summary) => self.correct(summary),
             _ => {}
         }
@@ -54,9 +64,13 @@ impl Tally {
 
     fn end(&self, source: &[u8]) {
         if let Some(path) = source.strip_prefix(&self.prefix[..]) {
-            // The follower may be over; nobody waits then.
-            let _ = self.ended.send(path.to_vec());
+            self.tell(Told::Ended(path.to_vec()));
         }
+    }
+
+    fn tell(&self, told: Told) {
+        // The follower may be over; nobody waits then.
+        let _ = self.told.send(told);
     }
 }
 
@@ -98,8 +112,8 @@ mod tests {
 
     #[test]
     fn a_version_that_failed_is_made_good_by_a_later_one_and_by_nothing_else() {
-        let (ended, mut endings) = unbounded_channel();
-        let mut tally = Tally::new(b"/from/", ended);
+        let (sender, mut receiver) = unbounded_channel();
+        let mut tally = Tally::new(b"/from/", sender);
         let mut failures = Failures::default();
         for (id, source) in [(1, "/from/a"), (2, "/from/b/c")] {
             let failure = failed(id, source);
@@ -120,7 +134,7 @@ mod tests {
         tally.take(&mut event);
         let Event::Summary(summary) = event else { unreachable!("it was one") };
         assert_eq!((summary.failed, summary.exit_code), (0, exit::OK));
-        let told: Vec<Vec<u8>> = std::iter::from_fn(|| endings.try_recv().ok()).collect();
-        assert_eq!(told, [&b"a"[..], b"b/c", b"a", b"b/c"]);
+        let told: Vec<Told> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
+        assert_eq!(told, [&b"a"[..], b"b/c", b"a", b"b/c"].map(|path| Told::Ended(path.to_vec())));
     }
 }

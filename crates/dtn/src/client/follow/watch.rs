@@ -241,4 +241,12 @@ mod tests {
         let told = drain(&watch);
         assert_eq!(told, [Happened::Created(b"e/f".to_vec()), Happened::Closed(b"e/f".to_vec())]);
     }
+
+    #[tokio::test]
+    async fn what_the_kernel_dropped_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let mut told = Vec::new();
+        Watch::new(root.path()).unwrap().translate(-1, ReadFlags::QUEUE_OVERFLOW, None, &mut told);
+        assert_eq!(told, [Happened::Overflow]);
+    }
 }
