@@ -90,8 +90,8 @@ impl Run {
         (self.child.wait().unwrap(), summary)
     }
 
-    fn interrupt(&self) {
-        let killed = Command::new("kill").args(["-INT", &self.child.id().to_string()]).status().unwrap();
+    fn signal(&self, name: &str) {
+        let killed = Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap();
         assert!(killed.success());
     }
 }
@@ -220,6 +220,26 @@ fn a_file_rewritten_later_is_copied_again() {
 }
 
 #[test]
+fn what_the_kernel_could_not_keep_for_a_slow_follower_is_found_by_a_scan() {
+    let stage = Stage::new();
+    let options = ["--until", "DONE", "--quiet-time", "500ms", "--scan-interval", "1h"];
+    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+    fs::write(stage.from("first"), "told").unwrap();
+    run.wait_for("item_done", "/first");
+    let limit: usize = fs::read_to_string("/proc/sys/fs/inotify/max_queued_events").unwrap().trim().parse().unwrap();
+    run.signal("-STOP");
+    // Each tells of its creation, a write and its close.
+    let files = limit / 3 + 100;
+    (0..files).for_each(|number| fs::write(stage.from(&format!("f{number}")), number.to_string()).unwrap());
+    run.signal("-CONT");
+    run.wait_for("item_done", &format!("/f{}", files - 1));
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["files"]), (Some(0), &(files + 2).into()), "{summary:#}");
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
 fn an_interrupt_finishes_what_is_ready_and_says_what_is_left() {
     let (server, stage) = (Server::own(), Stage::new());
     let options = ["--quiet-time", "1h", "--scan-interval", "1h"];
@@ -230,7 +250,7 @@ fn an_interrupt_finishes_what_is_ready_and_says_what_is_left() {
     open.write_all(b"half").unwrap();
     let ready: Vec<String> = (0..20).map(|number| format!("ready{number}")).collect();
     ready.iter().for_each(|name| fs::write(stage.from(name), pattern(200_000)).unwrap());
-    run.interrupt();
+    run.signal("-INT");
     let (status, summary) = run.end();
     assert_eq!(status.code(), Some(0), "{summary:#}");
     assert_eq!(summary["verified"], 21, "{summary:#}");
