@@ -157,8 +157,10 @@ fn everything_arrives(stage: &Stage, destination: &str) {
 
 #[test]
 fn what_a_simulation_writes_arrives_verified_once_at_a_server_and_the_marker_ends_it() {
-    let (server, stage) = (Server::own(), Stage::new());
-    everything_arrives(&stage, &server.url(stage.to("")));
+    for kind in Server::kinds() {
+        let (Some(server), stage) = (kind(), Stage::new()) else { continue };
+        everything_arrives(&stage, &server.url(stage.to("")));
+    }
 }
 
 #[test]
@@ -169,7 +171,14 @@ fn what_a_simulation_writes_arrives_verified_once_on_this_host_and_the_marker_en
 
 #[test]
 fn what_is_written_at_a_server_is_found_by_scans() {
-    let (server, stage) = (Server::own(), Stage::new());
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        is_found_by_scans(&server);
+    }
+}
+
+fn is_found_by_scans(server: &Server) {
+    let stage = Stage::new();
     let options = ["--until", "DONE", "--quiet-time", "1s", "--scan-interval", "100ms"];
     let mut run = Run::start(&server.url(stage.from("")), &text(&stage.to("")), &options);
     fs::create_dir_all(stage.from("a/b")).unwrap();
