@@ -52,8 +52,8 @@ fn memory(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<
 
 /// One file, both ends in memory: moved, and moved and proven.
 fn file(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()> {
-    let room = Tmpfs::mount_huge(6 * GIB)?;
-    let bytes = options.size(2 * GIB, 256 * MIB);
+    let room = Tmpfs::mount_huge(10 * GIB)?;
+    let bytes = options.size(4 * GIB, 512 * MIB);
     let from = room.path().join("from");
     let to = room.path().join("to");
     dataset::random_file(&from, bytes, 2)?;

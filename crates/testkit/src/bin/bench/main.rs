@@ -9,6 +9,7 @@ mod local;
 mod machine;
 mod options;
 mod page;
+mod path;
 mod report;
 mod servers;
 mod wan;
@@ -63,6 +64,7 @@ fn compare(options: &Options) -> Outcome<bool> {
         let mut done = Measured { section: *section, cases: Vec::new(), failures: Vec::new() };
         let outcome = match section {
             Section::Wan => wan::measure(options, &programs, &mut done),
+            Section::Path => path::measure(options, &programs, &mut done),
             _ => local::measure(options, &programs, &mut done),
         };
         if let Err(error) = outcome {

@@ -8,7 +8,7 @@ use crate::Outcome;
 pub const HELP: &str = "\
 usage: bench [--quick] [--only SECTIONS] [--rounds N] [--json FILE] [--write]
   --quick          small sizes and 2 rounds: shows that everything can be measured, proves no claim
-  --only SECTIONS  some of mem,file,small,wan [default: all]
+  --only SECTIONS  some of mem,file,small,wan,path [default: all]
   --rounds N       measured rounds of each case, after one to warm up [default: 5]
   --json FILE      also write every sample as JSON
   --write          replace the measured sections of docs/reference/performance.md; needs full sizes and 5 rounds";
@@ -25,13 +25,15 @@ pub enum Section {
     File,
     /// Lots of small files.
     Small,
-    /// The emulated wide area.
+    /// The emulated wide area, memory to memory, and its round trips.
     Wan,
+    /// The emulated wide area, proven files.
+    Path,
 }
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Section; 4] = [Section::Mem, Section::File, Section::Small, Section::Wan];
+    pub const ALL: [Section; 5] = [Section::Mem, Section::File, Section::Small, Section::Wan, Section::Path];
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -40,6 +42,7 @@ impl Section {
             Section::File => "file",
             Section::Small => "small",
             Section::Wan => "wan",
+            Section::Path => "path",
         }
     }
 }
