@@ -142,7 +142,8 @@ impl TransferMachine {
     /// Takes one input.
     pub fn handle(&mut self, now: Instant, input: Input) {
         // News of what runs frees no session: in a run of small files most inputs end here.
-        let only_news = matches!(input, Input::ItemStarted { .. } | Input::ItemProgress { .. } | Input::ItemPhase { .. });
+        let only_news =
+            matches!(input, Input::ItemStarted { .. } | Input::ItemProgress { .. } | Input::ItemPhase { .. });
         self.take(now, input);
         if !only_news || !self.endings.is_empty() {
             self.settle(now);

@@ -299,8 +299,8 @@ mod tests {
         let source = [leaf(0..10, "aa"), leaf(10..15, "bb")];
         let stored = [leaf(0..10, "AA"), leaf(10..15, "bc")];
         let compared = compare(&(0..15), 10, &source, &stored).unwrap();
-        assert_eq!(compared.ranges(), RangeSet::from_iter([0..10]));
-        assert_eq!(compared.wrong, RangeSet::from_iter([10..15]));
+        assert_eq!(compared.ranges(), RangeSet::from(0..10));
+        assert_eq!(compared.wrong, RangeSet::from(10..15));
         let fault = compare(&(0..15), 10, &source, &stored[..1]).unwrap_err();
         assert_eq!((fault.code, fault.side), (FaultCode::PeerMisbehaved, Some(Side::Destination)));
         let shifted = [leaf(0..9, "aa"), leaf(10..15, "bb")];

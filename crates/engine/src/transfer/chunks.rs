@@ -41,14 +41,15 @@ impl TransferMachine {
         self.queue.chunk_bytes().div_ceil(leaf).min(most) as usize
     }
 
-    /// Bytes of the next part of a session: a chunk, until fewer chunks are left than sessions; then its share by what
-    /// it has shown to be able to, one leaf at least.
+    /// Bytes of the next part of a session: a chunk, until two for each session are no longer left; then half its share
+    /// of the rest by what it has shown to be able to, one leaf at least. Halving keeps the ends of the sessions together
+    /// though their rates change: what a slow one holds at the end is little.
     pub(super) fn chunk_length(&self, index: usize) -> u64 {
         let Chunking { chunk, leaf, .. } = self.options.chunking.unwrap_or_default();
         let usual = self.usual_rate();
         let rates: f64 = self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.rate.unwrap_or(usual)).sum();
         let share = self.queue.bulk() as f64 * self.slots[index].rate.unwrap_or(usual) / rates;
-        (share as u64).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+        (share as u64 / 2).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
     }
 
     /// What a session is taken for before its first chunk has ended.

@@ -316,7 +316,7 @@ fn at_the_tail_parts_get_shorter_so_that_every_session_has_one() {
     let mut bench = opened(4, size, RangeSet::new());
     let taken = chunks(&mut bench);
     let lengths: Vec<_> = taken.iter().map(|(_, _, part)| (part.end - part.start) / LEAF).collect();
-    assert_eq!(lengths, [4, 3, 3, 2, 1, 1, 1, 1]);
+    assert_eq!(lengths, [2, 2, 2, 2, 1, 1, 1, 1]);
 }
 
 #[test]
