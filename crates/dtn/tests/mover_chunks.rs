@@ -179,7 +179,8 @@ fn an_ordinary_store_takes_the_name_over() {
     let mut lab = Lab::new();
     let (session, _) = lab.open(file(SIZE));
     lab.done(keep(&session, vec![leaf(0, 1)]));
-    let resume = ReceiveSpec { write: WriteKind::Restart { done: vec![0..1000] }, ..receive("/copy") };
+    let resume =
+        ReceiveSpec { write: WriteKind::Restart { done: std::iter::once(0..1000).collect() }, ..receive("/copy") };
     let movers = lab.node.pair(&mover_support::stream());
     lab.node.call(movers.1, Op::Receive(resume)).fails_with(FailureKind::Busy);
     lab.node.write("source", &pattern(77));

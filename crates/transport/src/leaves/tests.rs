@@ -1,3 +1,4 @@
+#![allow(clippy::single_range_in_vec_init, reason = "sets of one range are meant")]
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 

@@ -5,6 +5,7 @@ use crate::leaves::{Digests, LeafDigest, Leaves};
 use whimbrel_engine::{FaultCode, RangeSet};
 
 /// Sends and compares what arrived and what was hashed.
+#[allow(clippy::ptr_arg, reason = "a source is a vector that implements BlockSource")]
 fn send_with(end: (&End, &End), leaves: Leaves, source: &Vec<u8>, ranges: &RangeSet, count: usize) -> SendReport {
     let (mut from, mut to) = connections(count);
     let sink = Memory::default();
