@@ -70,7 +70,7 @@ fn mlsc_of_a_big_directory_comes_in_parts_of_which_the_last_is_250() {
     let mut peer = Peer::logged_in();
     peer.send("MLSC /d");
     let (id, op) = peer.op();
-    assert_eq!(op, Op::Listing(spec("/d", ListForm::Facts)));
+    assert_eq!(op, Op::Listing(ListSpec { written: b"/".to_vec(), ..spec("/d", ListForm::Facts) }));
     assert_eq!(peer.notice(id, Notice::Lines(b"Type=file; a\r\nType=file; b\r\n".to_vec())), "");
     let first = "150-Contents of /d\r\n Type=file; a\r\n Type=file; b\r\n150 End.\r\n";
     assert_eq!(peer.notice(id, Notice::Lines(b"Type=file; c\r\n".to_vec())), first);
@@ -95,7 +95,7 @@ fn stat_of_a_path_lists_it_on_the_control_connection() {
     let mut peer = Peer::logged_in();
     peer.send("STAT /d");
     let (id, op) = peer.op();
-    assert_eq!(op, Op::Listing(spec("/d", ListForm::Long)));
+    assert_eq!(op, Op::Listing(ListSpec { written: b"/".to_vec(), ..spec("/d", ListForm::Long) }));
     let reply = peer.notice(id, Notice::Lines(b"-rw-r--r-- a\nb\r\n".to_vec()));
     assert_eq!(reply, "213-status of /d\r\n -rw-r--r-- a?b\r\n");
     assert_eq!(peer.finish(id, Outcome::Done), "213 End.\r\n");
