@@ -20,11 +20,11 @@ use whimbrel_proto::op::{Mode, Op, OpId};
 
 use super::end::described;
 use super::options::{CopyOptions, Jobs, Place};
-use super::pair::{DataWish, Early, Role, fresh_nonce, listening, params};
+use super::pair::{DataWish, Early, Role, fresh_nonce, params};
 use super::plan::{Known, Planning};
 use super::planning;
 use super::remote::Remote;
-use super::shared::{Route, Shared};
+use super::shared::{self, Route, Shared};
 use super::wildcard;
 use super::worker::Worker;
 
@@ -188,26 +188,12 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
             false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
         };
         if let Some((nonce, &passive)) = nonce.zip(ops.get(1)) {
-            early = early_listener(remote, passive, nonce).await?;
+            early = shared::early_listener(remote, passive, nonce).await?;
         }
     }
     let opened =
         Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
     Ok(Preparation { opened: Some(opened), known, control_rtt })
-}
-
-/// The listener of the first flight; `None` when the server has no extended block mode, say.
-async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
-    match remote.finish(passive).await {
-        Ok(outcome) => {
-            let nonce = remote.nonce_accepted().then_some(nonce);
-            Ok(Some(Early { addresses: listening(outcome)?, nonce }))
-        }
-        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => {
-            Err(fault.side_if_unknown(Side::Destination))
-        }
-        Err(_) => Ok(None),
-    }
 }
 
 fn facts(place: &Place) -> Op {

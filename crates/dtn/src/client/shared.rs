@@ -6,15 +6,15 @@ use std::collections::{HashMap, HashSet};
 use tokio::sync::OnceCell;
 use tokio::time::Instant;
 use whimbrel_engine::plan::{ItemId, RootId};
-use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::op::{Op, OpId};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{Mode, Op, OpId};
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
 use super::end::End;
 use super::local::LocalData;
 use super::options::CopyOptions;
-use super::pair::{DataWish, Pair, Role};
+use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening, params};
 use super::remote::Remote;
 use super::target::Target;
 
@@ -131,9 +131,24 @@ impl Shared {
         if let Some((_, pair)) = prepared {
             return Ok(pair);
         }
-        let (source, destination) =
-            tokio::join!(self.open_server(route, Role::Source, &[]), self.open_server(route, Role::Destination, &[]),);
-        self.complete(source?.map(|(end, _)| end), destination?.map(|(end, _)| end)).await
+        // Asked along with the login, a listener costs no round trip of its own.
+        let nonce = fresh_nonce()?;
+        let params = params(Mode::Extended, self.wish, Some(nonce));
+        let first = [Op::Passive { striped: self.options.stripe, family: None, params }];
+        let (source, destination) = tokio::join!(
+            self.open_server(route, Role::Source, &[]),
+            self.open_server(route, Role::Destination, &first),
+        );
+        let (source, mut destination) = (source?, destination?);
+        let mut early = None;
+        if let Some((remote, asked)) = &mut destination
+            && let [passive] = asked[..]
+        {
+            early = early_listener(remote, passive, nonce).await?;
+        }
+        let mut pair = self.complete(source.map(|(end, _)| end), destination.map(|(end, _)| end)).await?;
+        pair.early = early;
+        Ok(pair)
     }
 
     /// The server in a role, logged in, with the first operations sent along; `None` for this host.
@@ -195,5 +210,19 @@ impl Shared {
 
     async fn local(&self) -> Result<&LocalData, Fault> {
         self.local.get_or_try_init(|| LocalData::start(&self.options.local)).await
+    }
+}
+
+/// The listener asked for ahead; `None` when the server has no extended block mode, say.
+pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
+    match remote.finish(passive).await {
+        Ok(outcome) => {
+            let nonce = remote.nonce_accepted().then_some(nonce);
+            Ok(Some(Early { addresses: listening(outcome)?, nonce }))
+        }
+        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => {
+            Err(fault.side_if_unknown(Side::Destination))
+        }
+        Err(_) => Ok(None),
     }
 }

@@ -41,15 +41,16 @@ impl TransferMachine {
         self.queue.chunk_bytes().div_ceil(leaf).min(most) as usize
     }
 
-    /// Bytes of the next part of a session: a chunk, until two for each session are no longer left; then half its share
-    /// of the rest by what it has shown to be able to, one leaf at least. Halving keeps the ends of the sessions together
-    /// though their rates change: what a slow one holds at the end is little.
+    /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
+    /// in the air is half its share of the rest, by what it has shown to be able to; one leaf at least. That keeps the ends
+    /// of the sessions together though their rates change: what a slow one holds at the end is little.
     pub(super) fn chunk_length(&self, index: usize) -> u64 {
         let Chunking { chunk, leaf, .. } = self.options.chunking.unwrap_or_default();
         let usual = self.usual_rate();
         let rates: f64 = self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.rate.unwrap_or(usual)).sum();
         let share = self.queue.bulk() as f64 * self.slots[index].rate.unwrap_or(usual) / rates;
-        (share as u64 / 2).div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+        let part = share as u64 / (2 * self.ahead() as u64);
+        part.div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
     }
 
     /// What a session is taken for before its first chunk has ended.

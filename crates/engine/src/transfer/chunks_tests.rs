@@ -312,11 +312,11 @@ fn a_changed_source_starts_over_and_old_reports_count_no_more() {
 
 #[test]
 fn at_the_tail_parts_get_shorter_so_that_every_session_has_one() {
-    let size = 2 * CHUNK;
+    let size = 8 * CHUNK;
     let mut bench = opened(4, size, RangeSet::new());
     let taken = chunks(&mut bench);
     let lengths: Vec<_> = taken.iter().map(|(_, _, part)| (part.end - part.start) / LEAF).collect();
-    assert_eq!(lengths, [2, 2, 2, 2, 1, 1, 1, 1]);
+    assert_eq!(lengths, [4, 4, 4, 4, 3, 3, 3, 3]);
 }
 
 #[test]

@@ -134,7 +134,7 @@ impl TransferMachine {
         self.slots.iter().filter(|slot| !slot.retired && slot.is_large()).count()
     }
 
-    fn ahead(&self) -> usize {
+    pub(super) fn ahead(&self) -> usize {
         self.options.chunking.map_or(1, |chunking| chunking.ahead.max(1) as usize)
     }
 
