@@ -23,7 +23,10 @@ pub use sizes::Sizes;
 /// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.
 pub const LEAF: u64 = 16 << 20;
 /// Fewest leaves of a chunk: a sender hashes so many at once.
-const LEAVES: u64 = 8;
+pub const LEAVES: u64 = 8;
+/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
+/// proven is kept, which comes behind the transfer that moves.
+const AHEAD: u32 = 3;
 /// Files below this are not worth an opening and a commit.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s.
@@ -251,7 +254,7 @@ fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
         return choice(None, why);
     }
     // A chunk that the user wants smaller than a leaf is one leaf.
-    let chunking = Chunking { chunk: size.value, leaf: LEAF, threshold: THRESHOLD, ahead: 2 }.normal();
+    let chunking = Chunking { chunk: size.value, leaf: LEAF, threshold: THRESHOLD, ahead: AHEAD }.normal();
     let reason = format!("parts of {}: {}", ByteCount(chunking.chunk), size.reason);
     choice(Some(chunking), reason)
 }

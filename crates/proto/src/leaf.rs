@@ -74,6 +74,23 @@ pub fn size_for(file: u64, wanted: u64) -> Option<u64> {
     least.checked_next_power_of_two().filter(|&size| is_size(size))
 }
 
+/// The leaves that a part of a file is made of: they begin at multiples of `size` bytes (0 counts as 1) of the file and are
+/// cut by the part's ends; none of an empty part.
+pub fn cut(part: &Range<u64>, size: u64) -> impl Iterator<Item = Range<u64>> + use<> {
+    let Range { mut start, end } = *part;
+    std::iter::from_fn(move || {
+        let leaf = start..border(start, size).min(end);
+        start = leaf.end;
+        (!leaf.is_empty()).then_some(leaf)
+    })
+}
+
+/// Where the leaf of `size` bytes (0 counts as 1) that holds byte `at` of a file ends.
+pub fn border(at: u64, size: u64) -> u64 {
+    let size = size.max(1);
+    (at / size + 1).saturating_mul(size)
+}
+
 /// `LEAF <start>-<end> <hex>`, without the space in front of it.
 pub fn line(leaf: &Leaf) -> String {
     format!("LEAF {}-{} {}", leaf.range.start, leaf.range.end, leaf.digest)
@@ -170,9 +187,9 @@ pub fn check_list(leaves: &[Leaf]) -> Result<(), LeafError> {
     if ascending { Ok(()) } else { Err(LeafError::Order) }
 }
 
-/// A session as hexadecimal digits.
-pub fn hex(session: &[u8]) -> String {
-    session.iter().fold(String::with_capacity(session.len() * 2), |mut text, byte| {
+/// Bytes as lower-case hexadecimal digits.
+pub fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::with_capacity(bytes.len() * 2), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
     })
@@ -241,6 +258,14 @@ mod tests {
         let mut parser = ReplyParser::default();
         parser.feed(bytes);
         parser.next_reply().unwrap().unwrap()
+    }
+
+    #[test]
+    fn leaves_begin_at_multiples_of_their_size_in_the_file() {
+        let leaves: Vec<_> = cut(&(10..35), 10).collect();
+        assert_eq!(leaves, [10..20, 20..30, 30..35]);
+        assert_eq!(cut(&(15..16), 10).collect::<Vec<_>>(), std::iter::once(15..16).collect::<Vec<_>>());
+        assert_eq!(cut(&(10..10), 10).count(), 0);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use crate::cutter::{Cut, Cutter};
 use crate::guc_third_party::assert_part;
 use crate::support::{Context, Kind, Place, Server, Size, Stale, TEN, assert_same, copies, file_url, url_at, url_copy};
 
-/// Single-file options, each tried with 10 MB in both directions.
-const OPTIONS: [&str; 13] = [
+/// Single-file options, each tried with 10 MB in every direction.
+pub const OPTIONS: [&str; 13] = [
     "-p 4",
     "-stripe",
     "-fast -stripe",
@@ -40,13 +40,7 @@ pub fn cases(cases: &mut Vec<Case>) {
                 cases.push(one_file(get, size, options));
             }
         }
-        cases.extend(
-            OPTIONS
-                .iter()
-                .filter(|options| !options.contains("-fast") || options.contains("-fast "))
-                .filter(|options| **options != "-fast -p 4")
-                .map(|options| one_file(get, Size::Ten, options)),
-        );
+        cases.extend(OPTIONS.iter().map(|options| one_file(get, Size::Ten, options)));
         cases.extend(TREES.iter().map(|options| tree(get, options)));
         cases.extend((0..4).map(|level| sync(get, level)));
         cases.push(part(get, "-off 1000000 -len 500000", 1_000_000, 500_000));

@@ -7,6 +7,7 @@ use whimbrel_testkit::peers::Tool;
 
 use crate::case::{Case, Program};
 use crate::cutter::{Cut, Cutter};
+use crate::guc_client;
 use crate::support::{Context, Kind, Place, Server, Size, TEN, copies, url_at, url_copy};
 
 /// Which servers, and the name of that for the table.
@@ -17,23 +18,10 @@ const PAIRS: [Pair; 3] = [
     (Kind::Theirs, Kind::Ours, "theirs to ours"),
     (Kind::Ours, Kind::Ours, "ours to ours"),
 ];
-/// Options tried with 10 MB.
-const OPTIONS: [&str; 18] = [
-    "-p 4",
-    "-stripe",
-    "-fast -stripe",
+/// Options tried with 10 MB beside those that are tried with one server.
+const OPTIONS: [&str; 5] = [
     "-fast -stripe -p 2 -sbs 65536",
     "-stripe -sbs 0",
-    "-pp",
-    "-fast -pp",
-    "-cc 4",
-    "-dp",
-    "-fast -dp",
-    "-no-g2",
-    "-tcp-bs 262144",
-    "-fast -bs 65536",
-    "-nodcau",
-    "-verify-checksum",
     "-fast -verify-checksum -checksum-alg SHA256",
     "-ipv6",
     "-ipv6 -fast",
@@ -69,7 +57,8 @@ pub fn cases(cases: &mut Vec<Case>) {
                 cases.push(one_file(pair, size, options));
             }
         }
-        cases.extend(OPTIONS.iter().map(|options| one_file(pair, Size::Ten, options)));
+        let options = guc_client::OPTIONS.iter().chain(&OPTIONS);
+        cases.extend(options.map(|options| one_file(pair, Size::Ten, options)));
         cases.extend(TREES.iter().map(|options| tree(pair, options)));
         cases.extend((0..4).map(|level| sync(pair, level)));
         cases.push(part(pair, "-off 1000000 -len 500000", 1_000_000, 500_000));

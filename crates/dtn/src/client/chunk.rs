@@ -10,10 +10,11 @@ use std::time::Duration;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::leaf;
-use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Mode, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_transport::digest::{Algorithm, Hasher};
 
 use super::checksum::SharedChecksum;
+use super::end::End;
 use super::flight::{self, Order, Part};
 use super::pair::{Pair, Role};
 
@@ -41,19 +42,6 @@ pub enum Unfinished {
     Session(Vec<u8>),
     /// Under this name.
     Temporary(Vec<u8>),
-}
-
-/// Whether these ends can move files in chunks, and with which checksum.
-pub fn checksum(pair: &Pair, wanted: Option<&str>) -> Option<SharedChecksum> {
-    if pair.mode() != Mode::Extended {
-        return None;
-    }
-    pair.checksum(wanted)
-}
-
-/// Whether the end puts leaf digests into its replies.
-fn tells_leaves(pair: &mut Pair, role: Role) -> bool {
-    pair.end(role).has("LEAVES")
 }
 
 /// The operations that open the unfinished copy, and where it is if that needs no asking.
@@ -88,14 +76,13 @@ fn temporary_name(path: &[u8]) -> Vec<u8> {
 }
 
 /// The operations that move one part and tell its digests.
-pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &mut Pair) -> Vec<Order> {
-    let told = |pair: &mut Pair, role, name: &str| {
-        tells_leaves(pair, role).then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned() })
-    };
-    let source_leaves = told(pair, Role::Source, &file.checksum.source);
-    let destination_leaves = told(pair, Role::Destination, &file.checksum.destination);
-    let asked_source = source_leaves.is_none();
-    let asked_destination = destination_leaves.is_none();
+pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair) -> Vec<Order> {
+    // Ends that tell no digests in their replies are asked for them behind the transfer.
+    let told =
+        |end: &End, name: &str| end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned() });
+    let source_leaves = told(&pair.source, &file.checksum.source);
+    let destination_leaves = told(&pair.destination, &file.checksum.destination);
+    let mut asked = Vec::new();
     let length = part.end - part.start;
     let (path, write) = match &file.place {
         Unfinished::Session(session) => {
@@ -104,8 +91,14 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &mut Pair) -> 
         }
         Unfinished::Temporary(name) => (name.clone(), WriteKind::Adjusted { offset: part.start }),
     };
+    if destination_leaves.is_none() {
+        asked.extend(sums(Role::Destination, &file.checksum.destination, &path, part, file.leaf));
+    }
+    if source_leaves.is_none() {
+        asked.extend(sums(Role::Source, &file.checksum.source, &job.item.source, part, file.leaf));
+    }
     let receive = ReceiveSpec {
-        path: path.clone(),
+        path,
         ascii: false,
         write,
         expected_size: Some(length),
@@ -128,12 +121,7 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &mut Pair) -> 
         Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
         Order { role: Role::Source, part: Part::Send, op: Op::Send(send) },
     ];
-    if asked_destination {
-        orders.extend(sums(Role::Destination, &file.checksum.destination, &path, part, file.leaf));
-    }
-    if asked_source {
-        orders.extend(sums(Role::Source, &file.checksum.source, &job.item.source, part, file.leaf));
-    }
+    orders.extend(asked);
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
     let facts = Op::Facts { path: job.item.source.clone(), facts: None };
     orders.push(Order { role: Role::Source, part: Part::Version, op: facts });
@@ -174,19 +162,7 @@ fn sums(role: Role, algorithm: &str, path: &[u8], part: &Range<u64>, leaf: u64) 
             marker_interval: None,
         },
     };
-    leaves_of(part, leaf).map(order).collect()
-}
-
-/// The leaves that a part is made of: multiples of `leaf` of the file, cut by the part's ends.
-fn leaves_of(part: &Range<u64>, leaf: u64) -> impl Iterator<Item = Range<u64>> + use<> {
-    let (end, leaf) = (part.end, leaf.max(1));
-    let mut start = part.start;
-    std::iter::from_fn(move || {
-        let cut = (start / leaf + 1).saturating_mul(leaf).min(end);
-        let range = start..cut;
-        start = cut;
-        (range.start < range.end).then_some(range)
-    })
+    leaf::cut(part, leaf).map(order).collect()
 }
 
 /// The operations that tell a destination of ours what is proven.
@@ -238,7 +214,7 @@ impl Compared {
 /// `PeerMisbehaved` when an end did not tell a digest for each leaf.
 pub fn compare(part: &Range<u64>, leaf: u64, source: &[Leaf], destination: &[Leaf]) -> Result<Compared, Fault> {
     let mut result = Compared::default();
-    for range in leaves_of(part, leaf) {
+    for range in leaf::cut(part, leaf) {
         let sent = told(source, &range, Side::Source)?;
         let stored = told(destination, &range, Side::Destination)?;
         if sent.digest.eq_ignore_ascii_case(&stored.digest) {
@@ -270,6 +246,11 @@ pub fn opened(outcome: Outcome) -> Option<(Unfinished, RangeSet)> {
     }
 }
 
+/// Whether a job is a step of a file that moves in chunks.
+pub fn is_step(job: &Job) -> bool {
+    matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit)
+}
+
 /// Whether a job is about a part of a file in chunks, and which.
 pub fn part(job: &Job) -> Option<&Range<u64>> {
     match &job.work {
@@ -284,14 +265,6 @@ mod tests {
 
     fn leaf(range: Range<u64>, digest: &str) -> Leaf {
         Leaf { range, digest: digest.into() }
-    }
-
-    #[test]
-    fn leaves_begin_at_multiples_of_their_size_in_the_file() {
-        let leaves: Vec<_> = leaves_of(&(10..35), 10).collect();
-        assert_eq!(leaves, [10..20, 20..30, 30..35]);
-        assert_eq!(leaves_of(&(15..16), 10).collect::<Vec<_>>(), std::iter::once(15..16).collect::<Vec<_>>());
-        assert_eq!(leaves_of(&(10..10), 10).count(), 0);
     }
 
     #[test]

@@ -16,11 +16,11 @@ use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
 use whimbrel_engine::tune::Setting;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Mode, Op, OpId};
+use whimbrel_proto::op::{Op, OpId};
 
 use super::end::described;
 use super::options::{CopyOptions, Jobs, Place};
-use super::pair::{DataWish, Early, Role, fresh_nonce, params};
+use super::pair::{DataWish, Early, Role, fresh_nonce};
 use super::plan::{Known, Planning};
 use super::planning;
 use super::remote::Remote;
@@ -163,11 +163,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     let plain_source = follow_links && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
     let mut destination_first = vec![facts(destination)];
-    destination_first.extend(nonce.map(|nonce| Op::Passive {
-        striped: options.stripe,
-        family: None,
-        params: params(Mode::Extended, shared.wish, Some(nonce)),
-    }));
+    destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));
     let started = Instant::now();
     let (source_end, destination_end) = tokio::join!(
         shared.open_server(&route, Role::Source, &source_first),

@@ -6,8 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
+use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::op::{Op, OpId};
 
-use super::target::{Address, Target};
+use super::remote::Remote;
+use super::target::{Address, SessionOptions, Target};
 
 /// How long a DTN that could not be reached is tried last.
 const SHUNNED: Duration = Duration::from_secs(30);
@@ -32,7 +35,7 @@ pub struct Dtns {
 impl Dtns {
     /// The endpoint's DTNs as single targets, the one to try first in front: those with the fewest sessions,
     /// those that failed lately last.
-    pub fn in_order(&self, target: &Target, now: Instant) -> Vec<Target> {
+    fn in_order(&self, target: &Target, now: Instant) -> Vec<Target> {
         let known = self.known.borrow();
         let rank = |address: &Address| match known.get(address) {
             Some(dtn) => {
@@ -47,8 +50,34 @@ impl Dtns {
         addresses.into_iter().map(|address| target.at(address)).collect()
     }
 
+    /// A session with the least busy DTN of an endpoint that can be reached.
+    pub async fn dial(
+        &self,
+        target: &Target,
+        options: &SessionOptions,
+        first: &[Op],
+    ) -> Result<(Remote, Vec<OpId>), Fault> {
+        let mut last = Fault::new(FaultCode::Internal, "choose a server");
+        for dtn in self.in_order(target, Instant::now()) {
+            match Remote::dial(&dtn, options, first).await {
+                Ok((mut remote, ids)) => {
+                    remote.seat = Some(self.seat(&dtn));
+                    return Ok((remote, ids));
+                }
+                // What one DTN says of a login, the others would say, too.
+                Err(fault) if fault.code == FaultCode::LoginFailed => return Err(fault),
+                Err(fault) => {
+                    self.failed(&dtn, Instant::now());
+                    tracing::warn!(%dtn, %fault, "a server cannot be used");
+                    last = fault;
+                }
+            }
+        }
+        Err(last)
+    }
+
     /// A session was opened.
-    pub fn seat(&self, target: &Target) -> Seat {
+    fn seat(&self, target: &Target) -> Seat {
         let mut known = self.known.borrow_mut();
         let dtn = known.entry(target.address()).or_default();
         dtn.failed = None;
@@ -56,7 +85,7 @@ impl Dtns {
     }
 
     /// A session could not be opened.
-    pub fn failed(&self, target: &Target, now: Instant) {
+    fn failed(&self, target: &Target, now: Instant) {
         self.known.borrow_mut().entry(target.address()).or_default().failed = Some(now);
     }
 }

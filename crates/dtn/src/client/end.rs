@@ -7,6 +7,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
 
 use super::data;
+use super::dtns::Dtns;
 use super::facts::{self, Owner};
 use super::local::{Local, LocalData, LocalOptions};
 use super::remote::{EndEvent, Remote};
@@ -30,16 +31,7 @@ impl End {
     /// One end for questions and small commands: a session with `target`, or this host.
     pub async fn open(target: Option<&Target>, session: &SessionOptions, local: &LocalOptions) -> Result<Self, Fault> {
         match target {
-            Some(target) => {
-                let mut last = Err(Fault::new(FaultCode::Internal, "choose a server"));
-                for dtn in target.addresses().map(|address| target.at(address)) {
-                    last = Remote::dial(&dtn, session, &[]).await;
-                    if last.as_ref().err().is_none_or(|fault| fault.code == FaultCode::LoginFailed) {
-                        break;
-                    }
-                }
-                Ok(Self::Remote(Box::new(last?.0)))
-            }
+            Some(target) => Ok(Self::Remote(Box::new(Dtns::default().dial(target, session, &[]).await?.0))),
             None => Ok(Self::Local(LocalData::start(local).await?.attach(None)?)),
         }
     }

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use whimbrel_engine::auto;
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -90,9 +91,6 @@ pub struct Proof {
     /// Whether both ends tell digests in the replies of the transfer itself; otherwise they are asked afterwards (CKSM).
     pub in_reply: bool,
 }
-
-/// Bytes of a leaf of files that move whole: their digests are compared, not kept.
-const WHOLE_LEAF: u64 = 16 << 20;
 
 /// One attempt in the air.
 #[derive(Debug)]
@@ -219,9 +217,11 @@ impl Flight {
         }
     }
 
-    /// What examined leaves of a temporary file agree.
-    pub fn agreeing(&self) -> RangeSet {
-        chunk::agreeing(&self.source_leaves, &self.destination_leaves)
+    /// Trusts the examined leaves of a temporary file that agree.
+    pub fn trust_agreeing(&mut self) {
+        if let Some((_, verified)) = &mut self.opened {
+            verified.union_with(&chunk::agreeing(&self.source_leaves, &self.destination_leaves));
+        }
     }
 
     /// Compares the leaves of a part, once everything about it is answered.
@@ -347,7 +347,7 @@ pub fn window(job: &Job) -> Option<Range<u64>> {
 
 /// The operations that carry out a job, in the order in which they must be given to their ends.
 pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
-    debug_assert!(!matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit), "made by chunk.rs");
+    debug_assert!(!chunk::is_step(job), "made by chunk.rs");
     let item = &job.item;
     let make = |op| vec![Order { role: Role::Destination, part: Part::Make, op }];
     match &job.work {
@@ -364,7 +364,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let item = &job.item;
     let in_reply = |spelling: fn(&SharedChecksum) -> &String| match &manner.proof {
         Ok(proof) if proof.in_reply => {
-            Some(LeafSpec { size: WHOLE_LEAF, algorithm: spelling(&proof.checksum).clone() })
+            Some(LeafSpec { size: auto::LEAF, algorithm: spelling(&proof.checksum).clone() })
         }
         _ => None,
     };

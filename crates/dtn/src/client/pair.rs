@@ -37,6 +37,14 @@ pub struct DataWish {
     pub stripe: bool,
 }
 
+impl DataWish {
+    /// The listener for these connections, to be asked for before the session is known.
+    pub fn listener(self, nonce: [u8; 16]) -> Op {
+        let params = params(Mode::Extended, self, Some(nonce));
+        Op::Passive { striped: self.stripe, family: None, params }
+    }
+}
+
 /// A listener that the destination opened ahead, asked for in the first flight of commands.
 #[derive(Debug, Clone)]
 pub struct Early {

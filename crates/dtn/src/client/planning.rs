@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use whimbrel_engine::auto::{EndFacts, Facts, Plan, Sizes};
+use whimbrel_engine::auto::{EndFacts, Facts, LEAVES, Plan, Sizes};
 use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::transfer::Chunking;
 use whimbrel_engine::tune::{Fixed, Setting};
@@ -14,13 +14,6 @@ use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
 use super::plan::Known;
 use super::remote::Remote;
 use super::target::Target;
-
-/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
-/// proven is kept, which comes behind the transfer that moves.
-const CHUNKS_AHEAD: u32 = 3;
-
-/// Leaves that a sender walks at once.
-const LEAVES_AT_ONCE: u64 = 8;
 
 /// Round trips below this need one data channel only, wherever they are measured.
 const NEAR: Duration = Duration::from_millis(2);
@@ -67,11 +60,11 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
 
 /// How large files move in parts; `None`: whole.
 pub fn chunking(options: &CopyOptions, plan: &Plan) -> Option<Chunking> {
-    let planned = Chunking { ahead: CHUNKS_AHEAD, ..plan.chunking.value? };
+    let planned = plan.chunking.value?;
     match options.chunks {
         // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
-        Chunks::Size(chunk) if chunk < LEAVES_AT_ONCE * planned.leaf => {
-            let leaf = (chunk / LEAVES_AT_ONCE).next_power_of_two().clamp(leaf::MIN_SIZE, planned.leaf);
+        Chunks::Size(chunk) if chunk < LEAVES * planned.leaf => {
+            let leaf = (chunk / LEAVES).next_power_of_two().clamp(leaf::MIN_SIZE, planned.leaf);
             Some(Chunking { chunk, leaf, threshold: chunk.saturating_mul(2), ..planned })
         }
         _ => Some(planned),

@@ -4,17 +4,16 @@ use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 
 use tokio::sync::OnceCell;
-use tokio::time::Instant;
 use whimbrel_engine::plan::{ItemId, RootId};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Mode, Op, OpId};
+use whimbrel_proto::op::{Op, OpId};
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
 use super::end::End;
 use super::local::LocalData;
 use super::options::CopyOptions;
-use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening, params};
+use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening};
 use super::remote::Remote;
 use super::target::Target;
 
@@ -133,8 +132,7 @@ impl Shared {
         }
         // Asked along with the login, a listener costs no round trip of its own.
         let nonce = fresh_nonce()?;
-        let params = params(Mode::Extended, self.wish, Some(nonce));
-        let first = [Op::Passive { striped: self.options.stripe, family: None, params }];
+        let first = [self.wish.listener(nonce)];
         let (source, destination) = tokio::join!(
             self.open_server(route, Role::Source, &[]),
             self.open_server(route, Role::Destination, &first),
@@ -162,28 +160,9 @@ impl Shared {
         self.dial(target, role, first).await.map(Some)
     }
 
-    /// A session with the least busy DTN of an endpoint that can be reached.
     async fn dial(&self, target: &Target, role: Role, first: &[Op]) -> Result<(Remote, Vec<OpId>), Fault> {
-        let mut last = None;
-        for dtn in self.dtns.in_order(target, Instant::now()) {
-            match Remote::dial(&dtn, &self.options.session, first).await {
-                Ok((mut remote, ids)) => {
-                    remote.seat = Some(self.dtns.seat(&dtn));
-                    return Ok((remote, ids));
-                }
-                // What one DTN says of a login, the others would say, too.
-                Err(fault) if fault.code == FaultCode::LoginFailed => {
-                    return Err(fault.side_if_unknown(role.side()));
-                }
-                Err(fault) => {
-                    self.dtns.failed(&dtn, Instant::now());
-                    tracing::warn!(%dtn, %fault, "a server cannot be used");
-                    last = Some(fault);
-                }
-            }
-        }
-        let fault = last.unwrap_or_else(|| Fault::new(FaultCode::Internal, "choose a server"));
-        Err(fault.side_if_unknown(role.side()))
+        let dialled = self.dtns.dial(target, &self.options.session, first).await;
+        dialled.map_err(|fault| fault.side_if_unknown(role.side()))
     }
 
     /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.

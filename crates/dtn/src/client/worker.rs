@@ -203,7 +203,7 @@ impl Worker {
                 }
             };
         }
-        if matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit) {
+        if chunk::is_step(&job) {
             self.start_chunked(job, connecting);
             return Ok(());
         }
@@ -363,12 +363,11 @@ impl Worker {
     }
 
     /// A step of a chunked file is over.
-    fn land_chunked(&mut self, flight: Flight) {
-        let attempt = flight.job.attempt;
-        let (verification, agreeing) = (flight.proven(), flight.agreeing());
+    fn land_chunked(&mut self, mut flight: Flight) {
+        flight.trust_agreeing();
+        let (attempt, verification) = (flight.job.attempt, flight.proven());
         match (&flight.job.work, flight.opened, flight.compared) {
-            (Work::Open { leaf }, Some((place, mut verified)), _) => {
-                verified.union_with(&agreeing);
+            (Work::Open { leaf }, Some((place, verified)), _) => {
                 let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
                 self.shared.file_opened(attempt.item, OpenFile { place, checksum, leaf: *leaf });
                 self.report(Input::ItemOpened { attempt, verified });
@@ -450,7 +449,7 @@ impl Worker {
         if let Some((part, fault)) = flight.failure.take() {
             return self.landed_badly(flight, part, fault);
         }
-        if matches!(flight.job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit) {
+        if chunk::is_step(&flight.job) {
             return self.land_chunked(flight);
         }
         if flight.job.work == Work::Compare {
@@ -545,15 +544,15 @@ fn hand_over(pair: &mut Pair, flight: &mut Flight, Order { role, part, op }: Ord
 /// How a file is moved in chunks; `None`: these ends, or the user's wishes, do not allow it.
 fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
     let options = &shared.options;
-    if options.verify == Verify::Never || shared.is_device(job.item.root) {
+    if options.verify == Verify::Never || shared.is_device(job.item.root) || pair.mode() != Mode::Extended {
         return None;
     }
     let checksum = match shared.open_file(job.attempt.item) {
         Some(file) => file.checksum,
-        None => chunk::checksum(pair, options.checksum.as_deref())?,
+        None => pair.checksum(options.checksum.as_deref())?,
     };
     let proof = Ok(Proof { checksum, in_reply: true });
-    (pair.mode() == Mode::Extended).then_some(Manner { mode: Mode::Extended, proof, time_with_store: false })
+    Some(Manner { mode: Mode::Extended, proof, time_with_store: false })
 }
 
 /// A local mover can be told at once that its transfer is over.

@@ -13,8 +13,9 @@ use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
 use whimbrel_engine::journal::{self, Header, Trusted};
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome};
-use whimbrel_transport::digest::Algorithm;
+use whimbrel_transport::digest::{Algorithm, Digest};
 
 use super::command::{resolve, timestamp};
 use super::failure::Problem;
@@ -301,16 +302,10 @@ fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
 }
 
 fn to_wire(leaf: journal::Leaf) -> Leaf {
-    Leaf { range: leaf.range, digest: leaf.digest.iter().map(|byte| format!("{byte:02x}")).collect() }
+    Leaf { range: leaf.range, digest: leaf::hex(&leaf.digest) }
 }
 
 fn from_wire(leaf: &Leaf, algorithm: Algorithm) -> Option<journal::Leaf> {
-    let hex = leaf.digest.as_bytes();
-    if hex.len() != algorithm.hex_len() {
-        return None;
-    }
-    let digit = |byte: u8| char::from(byte).to_digit(16).and_then(|digit| u8::try_from(digit).ok());
-    let digest: Option<Vec<u8>> =
-        hex.chunks(2).map(|pair| Some(digit(pair[0])? << 4 | digit(*pair.get(1)?)?)).collect();
-    digest.map(|digest| journal::Leaf { range: leaf.range.clone(), digest })
+    let digest = Digest::from_hex(algorithm, leaf.digest.as_bytes())?;
+    Some(journal::Leaf { range: leaf.range.clone(), digest: digest.as_bytes().to_vec() })
 }

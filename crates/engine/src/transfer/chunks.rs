@@ -101,16 +101,9 @@ impl TransferMachine {
         }
         self.queue.forget(item.id);
         self.parts_changed(item.id);
-        self.report(Event::Started {
-            item: item.id,
-            source: item.source,
-            destination: item.destination,
-            size: item.size,
-            slot,
-            attempt: tries,
-            resumed,
-        });
-        self.commit_if_proven(item.id);
+        let id = item.id;
+        self.report_started(item, slot, tries, resumed);
+        self.commit_if_proven(id);
     }
 
     /// Chunks are refused: the file is copied whole.

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Place};
-use super::{Ending, TransferMachine, Work};
+use super::{Ending, Slot, TransferMachine, Work};
 use crate::events::{Event, Outcome};
 use crate::fault::{Fault, FaultCode, Retry};
 use crate::plan::{Item, ItemId, SkipReason};
@@ -198,6 +198,11 @@ impl TransferMachine {
         ids.sort_unstable();
         let fail = |id| Ending::Fail(id, fault.clone());
         self.endings.extend(ids.into_iter().map(fail));
+    }
+
+    pub(super) fn report_started(&mut self, item: Item, slot: Slot, attempt: u32, resumed: u64) {
+        let Item { id: item, source, destination, size, .. } = item;
+        self.report(Event::Started { item, source, destination, size, slot, attempt, resumed });
     }
 
     pub(super) fn report_skip(&mut self, item: &Item, reason: SkipReason) {

@@ -165,15 +165,7 @@ impl TransferMachine {
             Work::Compare | Work::Commit => self.progress.state(item.id, ItemState::Verifying),
             Work::Copy => {
                 self.progress.state(item.id, ItemState::Moving);
-                self.report(Event::Started {
-                    item: item.id,
-                    source: item.source,
-                    destination: item.destination,
-                    size: item.size,
-                    slot,
-                    attempt: tries,
-                    resumed,
-                });
+                self.report_started(item, slot, tries, resumed);
             }
             _ => {}
         }

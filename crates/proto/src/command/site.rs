@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::parse::{CommandError, first_word, optional, path, splitn, syntax, time, unsigned};
 use super::{Chunk, EncodeError, Secret, WirePath, chunk};
+use crate::leaf;
 use crate::op::LeafSpec;
 use crate::timeval::Timestamp;
 
@@ -295,10 +296,7 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::Chroot(path) => with("CHROOT", path),
         Site::AuthzAssert(text) => with("AUTHZ_ASSERT", text),
         Site::Fault(text) => with("FAULT", text),
-        Site::DcNonce(Secret(bytes)) => {
-            let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-            with("DCNONCE", hex.as_bytes())
-        }
+        Site::DcNonce(Secret(bytes)) => with("DCNONCE", leaf::hex(bytes).as_bytes()),
         Site::Leaves(spec) => chunk::format_leaves(spec.as_ref())?,
         Site::Chunk(chunk) => chunk::format(chunk)?,
         Site::Unknown { verb, args } => join(verb, args),

@@ -76,17 +76,8 @@ fn left_parts(parts: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{digest, sample};
     use super::*;
-
-    fn sample(len: usize) -> Vec<u8> {
-        (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 19) as u8).collect()
-    }
-
-    fn digest(algorithm: Algorithm, data: &[u8]) -> Digest {
-        let mut hasher = Hasher::new(algorithm);
-        hasher.update(data);
-        hasher.finish()
-    }
 
     /// The digests of a file's leaves, as parts.
     fn leaves(algorithm: Algorithm, file: &[u8], leaf: usize) -> Vec<(Digest, u64)> {

@@ -105,17 +105,8 @@ fn update_md5(lanes: &mut [Md5], pieces: &[(usize, &[u8])]) {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{digest, sample};
     use super::*;
-
-    fn sample(len: usize) -> Vec<u8> {
-        (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 19) as u8).collect()
-    }
-
-    fn digest(algorithm: Algorithm, data: &[u8]) -> Digest {
-        let mut hasher = Hasher::new(algorithm);
-        hasher.update(data);
-        hasher.finish()
-    }
 
     #[test]
     fn eight_leaves_walked_by_one_thread_have_their_own_digests() {

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use whimbrel_engine::Fault;
+use whimbrel_proto::leaf;
 
 use super::Digests;
 use crate::digest::Hasher;
@@ -25,7 +26,7 @@ impl<'a> InOrder<'a> {
         }
         let leaves = self.digests.leaves();
         while !data.is_empty() {
-            let border = leaves.border(at);
+            let border = leaf::border(at, leaves.size);
             let take = usize::try_from(border - at).unwrap_or(usize::MAX).min(data.len());
             let (range, hasher) = self.open.get_or_insert_with(|| (at..at, Hasher::new(leaves.algorithm)));
             hasher.update(&data[..take]);

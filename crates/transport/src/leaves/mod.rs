@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
+use whimbrel_proto::leaf;
 
 pub use self::permits::Permits;
 pub use self::stored::{ReadBack, hash_stored};
@@ -55,12 +56,6 @@ impl Leaves {
         let of = |range: &Range<u64>| (range.end - 1) / size - range.start / size + 1;
         ranges.as_slice().iter().map(of).sum()
     }
-
-    /// Where the leaf that holds byte `at` ends.
-    fn border(self, at: u64) -> u64 {
-        let size = self.size.max(1);
-        (at / size + 1).saturating_mul(size)
-    }
 }
 
 /// Hands out leaves one after the other.
@@ -82,13 +77,13 @@ impl Iterator for Cutter {
 
     fn next(&mut self) -> Option<Range<u64>> {
         let range = self.ranges.get_mut(self.next)?;
-        let end = self.leaves.border(range.start).min(range.end);
-        let leaf = range.start..end;
+        let end = leaf::border(range.start, self.leaves.size).min(range.end);
+        let next = range.start..end;
         range.start = end;
         if range.is_empty() {
             self.next += 1;
         }
-        Some(leaf)
+        Some(next)
     }
 }
 

@@ -1,7 +1,6 @@
 //! Loopback: memory to memory, file to file, lots of small files.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -11,6 +10,7 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::case::{Case, Contender, Sample};
 use crate::options::{Options, Section};
+use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs, succeed};
 use crate::{Measured, Outcome, checksums};
 
@@ -153,13 +153,8 @@ impl Sides<'_> {
         prepare: impl Fn() -> Outcome<()> + 'a,
     ) -> Contender<'a> {
         // A source that ends with a slash goes into the destination under its own name, as with scp.
-        let run = move || {
-            prepare()?;
-            let urls = [self.own.source.url(from), self.own.destination.url(to)];
-            self.own.time(self.programs.cp().args(flags).args(urls))
-        };
-        let command = format!("whimbrel cp {}", flags.join(" "));
-        Contender { name, command, servers: self.own.ids(), run: Box::new(run) }
+        let client = move || self.programs.cp().args(flags);
+        copy_between(name, format!("whimbrel cp {}", flags.join(" ")), &self.own, client, (from, to), prepare)
     }
 
     fn guc<'a>(
@@ -169,14 +164,9 @@ impl Sides<'_> {
         to: &'a Path,
         prepare: impl Fn() -> Outcome<()> + 'a,
     ) -> Contender<'a> {
-        let run = move || {
-            prepare()?;
-            let urls = [self.real.source.url(from), self.real.destination.url(to)];
-            self.real.time(self.programs.guc().args(flags).args(urls))
-        };
-        let command = format!("globus-url-copy {}", flags.join(" "));
         let name = if flags.len() == 1 { "guc -fast" } else { "guc -fast -pp -cc 8 -r" };
-        Contender { name, command, servers: self.real.ids(), run: Box::new(run) }
+        let client = move || self.programs.guc().args(flags);
+        copy_between(name, format!("globus-url-copy {}", flags.join(" ")), &self.real, client, (from, to), prepare)
     }
 
     /// The peers' client proves nothing: checksums at both ends follow the copy.
@@ -202,27 +192,27 @@ impl Sides<'_> {
     }
 }
 
+/// A client that copies from one server of a pair to the other.
+fn copy_between<'a>(
+    name: &'static str,
+    command: String,
+    pair: &'a Pair,
+    client: impl Fn() -> Tool + 'a,
+    (from, to): (&'a Path, &'a Path),
+    prepare: impl Fn() -> Outcome<()> + 'a,
+) -> Contender<'a> {
+    let run = move || {
+        prepare()?;
+        pair.time(client().args([pair.source.url(from), pair.destination.url(to)]))
+    };
+    Contender { name, command, servers: pair.ids(), run: Box::new(run) }
+}
+
 /// The floor program reports the transfer alone, without the start of its processes.
 fn floor_sample(program: &PathBuf, arguments: &[String]) -> Outcome<Sample> {
     let said: serde_json::Value = serde_json::from_slice(&succeed(Tool::new(program).args(arguments))?.stdout)?;
     let seconds = |name: &str| said[name].as_f64().map(Duration::from_secs_f64).ok_or("the floor program's line");
     Ok(Sample { wall: seconds("seconds")?, cpu: seconds("cpu_seconds")?, trips: None })
-}
-
-fn remove(path: &Path) -> Outcome<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// Makes an empty directory that `nobody` may write to.
-fn empty(path: &Path) -> Outcome<()> {
-    if path.exists() {
-        fs::remove_dir_all(path)?;
-    }
-    fs::create_dir(path)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o777))?)
 }
 
 fn text(path: &Path) -> &str {

@@ -11,6 +11,7 @@ mod options;
 mod page;
 mod path;
 mod report;
+mod room;
 mod servers;
 mod wan;
 

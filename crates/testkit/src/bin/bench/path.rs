@@ -1,42 +1,27 @@
 //! A long path as users meet it: one proven file without any option, and many small ones.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use whimbrel_testkit::dataset;
 use whimbrel_testkit::lab::{Lab, Link};
-use whimbrel_testkit::peers::{self, Daemon, Tool};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::case::{Case, Contender, Sample};
 use crate::options::Options;
-use crate::servers::{Pair, Programs, succeed};
+use crate::room::{empty, remove};
+use crate::servers::{Pair, Programs};
+use crate::wan::{LONG, RATE_MBIT, each_long_path, iperf3, iperf3_server};
 use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
-const LONG: Duration = Duration::from_millis(75);
-const RATE_MBIT: u64 = 1000;
-const RARE_LOSS: f64 = 1e-4;
-const IPERF3_PORT: &str = "5201";
-const START_LIMIT: Duration = Duration::from_secs(20);
-const RUN_LIMIT: Duration = Duration::from_secs(300);
 
 /// Names of the contenders that give the best of the network itself.
 const STREAMS: [(&str, &str); 3] = [("iperf3 -P 1", "1"), ("iperf3 -P 4", "4"), ("iperf3 -P 8", "8")];
 
 /// Measures every path, each in a laboratory of its own.
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
-    for loss in [0.0, RARE_LOSS] {
-        for control in ["cubic", "bbr"] {
-            let lab = Lab::triangle(Link::new().rtt(LONG).rate_mbit(RATE_MBIT).loss(loss))?;
-            lab.set_congestion_control_everywhere(control)?;
-            let loss = if loss == 0.0 { "no loss".into() } else { format!("loss {loss:e}") };
-            one_file(format!("proven file, {loss}, {control}"), &lab, programs, options, done)?;
-        }
-    }
+    each_long_path(|conditions, lab| one_file(format!("proven file, {conditions}"), lab, programs, options, done))?;
     let lab = Lab::triangle(Link::new().rtt(LONG).rate_mbit(RATE_MBIT))?;
     small_files(&lab, programs, options, done)
 }
@@ -49,7 +34,7 @@ fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, don
     dataset::random_file(&from, bytes, 7)?;
     let (from, to) = (from.as_path(), to.as_path());
     let own = Pair::own(programs, Some((lab.host("src"), lab.host("dst"))))?;
-    let server = iperf3_server(lab)?;
+    let server = iperf3_server(lab.host("dst"))?;
     let copy = || {
         remove(to)?;
         let urls = [own.source.url(from), own.destination.url(to)];
@@ -120,50 +105,4 @@ fn small_files(lab: &Lab, programs: &Programs, options: &Options, done: &mut Mea
     let name = format!("{files} files of 10 KiB, no loss, cubic");
     done.add(Case { name, bytes, files: files.into(), contenders, comparisons }, options.rounds);
     Ok(())
-}
-
-fn iperf3_server(lab: &Lab) -> Outcome<Daemon> {
-    let host = lab.host("dst");
-    let mut command = Command::new(peers::find("iperf3").ok_or("iperf3 is not installed")?);
-    command.args(["-s", "--forceflush", "-p", IPERF3_PORT]);
-    host.adopt(&mut command);
-    let ready = |line: &str| line.starts_with("Server listening").then_some(());
-    Ok(Daemon::start(command, START_LIMIT, ready)?.0)
-}
-
-/// iperf3 by its own figures: the transfer alone, without its start.
-fn iperf3<'a>(
-    lab: &'a Lab,
-    server: &'a Daemon,
-    name: &'static str,
-    streams: &'static str,
-    bytes: u64,
-) -> Outcome<Contender<'a>> {
-    let program = peers::find("iperf3").ok_or("iperf3 is not installed")?;
-    let run = move || {
-        let address = lab.host("dst").addr().to_string();
-        let arguments = ["-c", &address, "-p", IPERF3_PORT, "-J", "-P", streams, "-n", &bytes.to_string()];
-        let run = succeed(Tool::new(&program).args(arguments).on(lab.host("src")).limit(RUN_LIMIT))?;
-        let said: serde_json::Value = serde_json::from_slice(&run.stdout)?;
-        let rate = said["end"]["sum_received"]["bits_per_second"].as_f64().ok_or("iperf3 reports no rate")?;
-        Ok(Sample { wall: Duration::from_secs_f64(bytes as f64 * 8.0 / rate), cpu: run.cpu, trips: None })
-    };
-    let command = format!("iperf3 -P {streams} -n, without its set-up");
-    Ok(Contender { name, command, servers: vec![server.id()], run: Box::new(run) })
-}
-
-fn remove(path: &Path) -> Outcome<()> {
-    match fs::remove_file(path) {
-        Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(error.into()),
-        _ => Ok(()),
-    }
-}
-
-/// Makes an empty directory that `nobody` may write to.
-fn empty(path: &Path) -> Outcome<()> {
-    if path.exists() {
-        fs::remove_dir_all(path)?;
-    }
-    fs::create_dir(path)?;
-    Ok(fs::set_permissions(path, fs::Permissions::from_mode(0o777))?)
 }

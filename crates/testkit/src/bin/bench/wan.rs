@@ -16,8 +16,8 @@ use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
 /// The GridCopy paper's longest path.
-const LONG: Duration = Duration::from_millis(75);
-const RATE_MBIT: u64 = 1000;
+pub const LONG: Duration = Duration::from_millis(75);
+pub const RATE_MBIT: u64 = 1000;
 /// Loss of a good path, per packet and direction.
 const RARE_LOSS: f64 = 1e-4;
 /// The path on which round trips are counted.
@@ -31,19 +31,26 @@ const GUC: [(&str, &[&str]); 3] =
 
 /// Measures every path, each in a laboratory of its own.
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
+    let bytes = options.size(512 * MIB, 64 * MIB);
+    each_long_path(|conditions, lab| {
+        throughput(format!("75 ms, 1 Gbit/s, {conditions}"), bytes, lab, programs, options, done)
+    })?;
+    let lab = Lab::triangle(Link::new().rtt(FAR))?;
+    for (client, where_) in [("client", "200 ms from both servers"), ("src", "beside the source")] {
+        tiny(where_, lab.host(client), &lab, programs, options, done)?;
+    }
+    Ok(())
+}
+
+/// The long path with and without loss, under each congestion control, in a laboratory of its own; in words, too.
+pub fn each_long_path(mut measure: impl FnMut(String, &Lab) -> Outcome<()>) -> Outcome<()> {
     for loss in [0.0, RARE_LOSS] {
         for control in ["cubic", "bbr"] {
             let lab = Lab::triangle(Link::new().rtt(LONG).rate_mbit(RATE_MBIT).loss(loss))?;
             lab.set_congestion_control_everywhere(control)?;
             let loss = if loss == 0.0 { "no loss".into() } else { format!("loss {loss:e}") };
-            let name = format!("75 ms, 1 Gbit/s, {loss}, {control}");
-            let bytes = options.size(512 * MIB, 64 * MIB);
-            throughput(name, bytes, &lab, programs, options, done)?;
+            measure(format!("{loss}, {control}"), &lab)?;
         }
-    }
-    let lab = Lab::triangle(Link::new().rtt(FAR))?;
-    for (client, where_) in [("client", "200 ms from both servers"), ("src", "beside the source")] {
-        tiny(where_, lab.host(client), &lab, programs, options, done)?;
     }
     Ok(())
 }
@@ -78,14 +85,14 @@ fn throughput(
         let command = format!("globus-url-copy {}", flags.join(" "));
         contenders.push(Contender { name, command, servers: real.ids(), run: Box::new(run) });
     }
-    contenders.push(iperf3(lab, &stream_server, bytes)?);
+    contenders.push(iperf3(lab, &stream_server, "iperf3", "1", bytes)?);
     let peers = GUC.map(|(name, _)| name).into_iter().chain(["iperf3"]);
     let comparisons = peers.map(|peer| ("whimbrel", peer)).collect();
     done.add(Case { name, bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
 }
 
-fn iperf3_server(host: &Host) -> Outcome<Daemon> {
+pub fn iperf3_server(host: &Host) -> Outcome<Daemon> {
     let mut command = Command::new(peers::find("iperf3").ok_or("iperf3 is not installed")?);
     command.args(["-s", "--forceflush", "-p", IPERF3_PORT]);
     host.adopt(&mut command);
@@ -93,12 +100,18 @@ fn iperf3_server(host: &Host) -> Outcome<Daemon> {
     Ok(Daemon::start(command, START_LIMIT, ready)?.0)
 }
 
-/// One stream of iperf3, by its own figures: the transfer alone, without its start.
-fn iperf3<'a>(lab: &'a Lab, server: &'a Daemon, bytes: u64) -> Outcome<Contender<'a>> {
+/// Streams of iperf3, by its own figures: the transfer alone, without its start.
+pub fn iperf3<'a>(
+    lab: &'a Lab,
+    server: &'a Daemon,
+    name: &'static str,
+    streams: &'static str,
+    bytes: u64,
+) -> Outcome<Contender<'a>> {
     let program = peers::find("iperf3").ok_or("iperf3 is not installed")?;
     let run = move || {
         let address = lab.host("dst").addr().to_string();
-        let arguments = ["-c", &address, "-p", IPERF3_PORT, "-J", "-n", &bytes.to_string()];
+        let arguments = ["-c", &address, "-p", IPERF3_PORT, "-J", "-P", streams, "-n", &bytes.to_string()];
         let meter = Meter::start(&[server.id()]);
         let run = succeed(Tool::new(&program).args(arguments).on(lab.host("src")).limit(RUN_LIMIT))?;
         let said: serde_json::Value = serde_json::from_slice(&run.stdout)?;
@@ -106,8 +119,8 @@ fn iperf3<'a>(lab: &'a Lab, server: &'a Daemon, bytes: u64) -> Outcome<Contender
         let wall = Duration::from_secs_f64(bytes as f64 * 8.0 / rate);
         Ok(Sample { wall, cpu: run.cpu + meter.spent(), trips: None })
     };
-    let command = "iperf3, one stream, without its set-up".into();
-    Ok(Contender { name: "iperf3", command, servers: vec![server.id()], run: Box::new(run) })
+    let command = format!("iperf3 -P {streams}, without its set-up");
+    Ok(Contender { name, command, servers: vec![server.id()], run: Box::new(run) })
 }
 
 /// A copy of one byte: round trips are all it costs.
