@@ -6,9 +6,11 @@ use std::process::{Command, Stdio};
 /// What every step returns: an error is a message for a person.
 pub type Result<T = ()> = std::result::Result<T, String>;
 
-/// The checkout's root.
+/// The checkout's root: asked of cargo at run time, since two checkouts that share a target folder share this program.
 pub fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask lies in the root").to_owned()
+    let built_in = || env!("CARGO_MANIFEST_DIR").into();
+    let xtask = std::env::var_os("CARGO_MANIFEST_DIR").map_or_else(built_in, PathBuf::from);
+    xtask.parent().expect("xtask lies in the root").to_owned()
 }
 
 /// A program that runs in the root.
