@@ -1,12 +1,13 @@
 //! A relay before an FTP server that cuts one transfer: it rewrites the addresses of data connections, so that these
 //! pass through it too.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use whimbrel_testkit::faults::{Fault, Proxy};
 
@@ -24,7 +25,7 @@ pub enum Cut {
     DataClosed,
     /// The control connection is closed in mid-file, and the data connections with it.
     Control,
-    /// Both are, right after the first restart marker; until then the data trickle.
+    /// Both are, once the client has read the first restart marker; until then the data trickle.
     AfterMarker,
 }
 
@@ -203,6 +204,8 @@ fn relay(client: &TcpStream, address: SocketAddr, role: Role, shared: &Arc<Share
                     break;
                 }
                 if !from_client && shared.cut == Cut::AfterMarker && line.starts_with(b"111") {
+                    // Passed on is not taken in: the source's failure would reach a client that has not read it yet first.
+                    wait_until_read(&to);
                     shared.cut_now();
                 }
                 line.clear();
@@ -212,6 +215,30 @@ fn relay(client: &TcpStream, address: SocketAddr, role: Role, shared: &Arc<Share
             let _ = lines.into_inner().shutdown(Shutdown::Both);
         });
     }
+}
+
+/// Waits until the program at the other end of a connection on this host has read everything that was sent to it.
+fn wait_until_read(socket: &TcpStream) {
+    let (Ok(here), Ok(there)) = (socket.local_addr(), socket.peer_addr()) else { return };
+    let start = Instant::now();
+    while start.elapsed() < CUT_LIMIT && unread(there, here) != Some(0) {
+        thread::yield_now();
+    }
+}
+
+/// Bytes that wait for the program that owns the end `local` of an IPv4 connection (`rx_queue` of proc_net_tcp).
+fn unread(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
+    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let row = format!(" {} {} ", in_table(local)?, in_table(remote)?);
+    let line = table.lines().find(|line| line.contains(&row))?;
+    let queues = line.split_whitespace().nth(4)?;
+    u64::from_str_radix(queues.split_once(':')?.1, 16).ok()
+}
+
+/// An address as `/proc/net/tcp` shows it: the address as one number of this machine, both in hexadecimal.
+fn in_table(address: SocketAddr) -> Option<String> {
+    let SocketAddr::V4(address) = address else { return None };
+    Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()))
 }
 
 /// A line with its data address replaced; `None` when it has none.
