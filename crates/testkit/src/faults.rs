@@ -336,7 +336,7 @@ impl Direction {
 }
 
 /// Sends a reset although other descriptors of the socket are open: connecting to "nowhere" aborts it (connect(2)).
-fn reset(socket: &TcpStream) {
+pub(crate) fn reset(socket: &TcpStream) {
     // Without lingering, what is still in the send buffer is dropped as well.
     let _ = set_socket_linger(socket, Some(Duration::ZERO));
     let _ = rustix::net::connect_unspec(socket);

@@ -6,6 +6,7 @@
 //! | [`peers`] | the real programs of the field as opponents, started, awaited and stopped |
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
+//! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`cpu`] | processor time and memory of a process tree |
@@ -22,6 +23,7 @@ pub mod fuzz;
 pub mod lab;
 pub mod leftovers;
 pub mod peers;
+pub mod relay;
 pub mod rng;
 pub mod tmpfs;
 

@@ -93,6 +93,13 @@ impl Daemon {
         self.child.wait().attempt(|| what)
     }
 
+    /// Everything it printed; ends it if it still runs.
+    pub fn into_log(self) -> String {
+        let log = self.log.clone();
+        drop(self);
+        log.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
     /// Ends it at once (SIGKILL), with its descendants, as a crash does.
     pub fn kill(self) {
         drop(self);

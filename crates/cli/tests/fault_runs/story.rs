@@ -1,0 +1,154 @@
+//! What happens in a run, drawn from its seed.
+
+use std::time::Duration;
+
+use whimbrel_testkit::relay::Moment;
+use whimbrel_testkit::rng::Rng;
+
+/// Which ends are servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ends {
+    ThirdParty,
+    FromServer,
+    ToServer,
+}
+
+/// An end of the copy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    Source,
+    Destination,
+}
+
+/// Something that goes wrong.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Trouble {
+    /// The client is killed.
+    KillClient,
+    /// A server of an end is killed; it comes back at once on the same port, or only for the next run.
+    KillServer { end: End, which: usize, comes_back: bool },
+    /// Nothing passes for this long; then everything goes on, or every connection is reset.
+    Cut { lasts: Duration, reset: bool },
+    /// One bit of the data with this number is inverted on the way.
+    FlipOnTheWay { byte: u64, bit: u8 },
+    /// One bit of the destination's file is inverted after it was written and before it is read back.
+    FlipStored,
+    /// One bit of the source is inverted, and its time stays as it was.
+    FlipSource { at: u64 },
+    /// The source becomes another file of the same length.
+    RewriteSource,
+    /// The source is cut to this length; it comes back, time and all, for the next run, or stays so.
+    TruncateSource { to: u64, comes_back: bool },
+    /// A connection carries so many bytes at a time, with pauses, for a while.
+    Trickle { piece: usize, every: Duration, bytes: u64 },
+}
+
+/// One run and what happens in it.
+#[derive(Clone, Debug)]
+pub struct Story {
+    pub seed: u64,
+    pub ends: Ends,
+    /// Servers of each end that has any.
+    pub sources: usize,
+    pub destinations: usize,
+    pub size: u64,
+    pub chunk: u64,
+    pub sessions: u32,
+    pub channels: u32,
+    pub checksum: &'static str,
+    pub attempts: u32,
+    /// A file of other content is already there.
+    pub replaces: bool,
+    /// The destination's file system holds nine tenths of the file.
+    pub full: bool,
+    /// The next run starts at once, while servers may still be busy with the first one.
+    pub at_once: bool,
+    pub troubles: Vec<(Moment, Trouble)>,
+}
+
+const CHECKSUMS: [&str; 5] = ["md5", "crc32c", "xxh3-128", "blake3", "sha256"];
+
+impl Story {
+    /// The story of a seed.
+    pub fn of(seed: u64) -> Story {
+        let mut rng = Rng::new(seed);
+        let ends = [Ends::ThirdParty, Ends::ThirdParty, Ends::FromServer, Ends::ToServer][rng.below(4) as usize];
+        let size = (6 << 20) + rng.below(14 << 20);
+        let mut story = Story {
+            seed,
+            ends,
+            sources: if ends == Ends::ToServer { 0 } else { 1 + rng.below(2) as usize },
+            destinations: if ends == Ends::FromServer { 0 } else { 1 + rng.below(2) as usize },
+            size,
+            chunk: (128 << 10) << rng.below(4),
+            sessions: 1 + rng.below(4) as u32,
+            channels: 1 + rng.below(3) as u32,
+            checksum: CHECKSUMS[rng.below(5) as usize],
+            attempts: 2 + rng.below(3) as u32,
+            replaces: rng.below(4) == 0,
+            full: rng.below(8) == 0,
+            at_once: rng.below(2) == 0,
+            troubles: Vec::new(),
+        };
+        let count = if story.full { rng.below(2) } else { 1 + rng.below(3) };
+        for _ in 0..count {
+            let trouble = story.trouble(&mut rng);
+            let moment = story.moment(&trouble, &mut rng);
+            story.troubles.push((moment, trouble));
+        }
+        story
+    }
+
+    fn trouble(&self, rng: &mut Rng) -> Trouble {
+        loop {
+            let server = |rng: &mut Rng, end, servers: usize| {
+                let comes_back = rng.below(4) > 0;
+                Trouble::KillServer { end, which: rng.below(servers as u64) as usize, comes_back }
+            };
+            return match rng.below(12) {
+                0 | 1 => Trouble::KillClient,
+                2 | 3 if self.sources > 0 => server(rng, End::Source, self.sources),
+                4 | 5 if self.destinations > 0 => server(rng, End::Destination, self.destinations),
+                6 => Trouble::Cut { lasts: Duration::from_millis(100 + rng.below(900)), reset: rng.below(2) == 0 },
+                7 => Trouble::FlipOnTheWay { byte: rng.below(self.size), bit: rng.below(8) as u8 },
+                8 => Trouble::FlipStored,
+                9 if rng.below(2) == 0 => Trouble::FlipSource { at: rng.below(self.size) },
+                9 => Trouble::RewriteSource,
+                10 => Trouble::TruncateSource { to: rng.below(self.size), comes_back: rng.below(2) == 0 },
+                11 => Trouble::Trickle {
+                    piece: 512 << rng.below(3),
+                    every: Duration::from_millis(2),
+                    bytes: (32 + rng.below(64)) << 10,
+                },
+                _ => continue,
+            };
+        }
+    }
+
+    /// Mostly somewhere in the data; sometimes around a command, which only relays before servers see.
+    fn moment(&self, trouble: &Trouble, rng: &mut Rng) -> Moment {
+        let at = Moment::Bytes(rng.below(self.size));
+        let around_commands = matches!(trouble, Trouble::KillClient | Trouble::KillServer { .. } | Trouble::Cut { .. });
+        if !around_commands || rng.below(3) > 0 {
+            return at;
+        }
+        let nth = 1 + rng.below(3) as u32;
+        match (rng.below(6), self.destinations > 0) {
+            (0, true) => Moment::Command("SITE CHUNK KEEP", nth),
+            (1, true) => Moment::Answer("SITE CHUNK KEEP", nth),
+            (2, true) => Moment::Command("SITE CHUNK COMMIT", 1),
+            (3, true) => Moment::Answer("SITE CHUNK COMMIT", 1),
+            (4, true) => Moment::Command("SITE CHUNK OPEN", 1),
+            (5, true) => Moment::Answer("SITE CHUNK OPEN", 1),
+            _ => at,
+        }
+    }
+
+    /// What the source holds in the end is not what it held first.
+    pub fn changes_source(&self) -> bool {
+        let changes = |trouble: &Trouble| {
+            matches!(trouble, Trouble::FlipSource { .. } | Trouble::RewriteSource | Trouble::TruncateSource { .. })
+        };
+        self.troubles.iter().any(|(_, trouble)| changes(trouble))
+    }
+}

@@ -1,0 +1,509 @@
+//! Relays before FTP servers through which the data pass, too: what happens on the way is decided by bytes moved and
+//! commands seen, not by time.
+//!
+//! A [`Relay`] stands before one server and rewrites the addresses in its replies, so that whoever connects for data
+//! goes through it. All relays of a test share one [`Way`], which counts, waits for moments and does what is planned
+//! for them.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::error::{Attempt, Result};
+use crate::faults::reset;
+
+/// Most bytes that pass at a time.
+const PIECE: usize = 64 << 10;
+
+/// When something happens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Moment {
+    /// So many bytes of data, framing included, have passed in all.
+    Bytes(u64),
+    /// A client's line that begins so is about to pass, for the n-th time (from 1).
+    Command(&'static str, u32),
+    /// The next final reply on a connection behind such a line is about to pass, for the n-th time.
+    Answer(&'static str, u32),
+}
+
+/// What happens then; it runs on the relay's thread, so what follows on that connection waits for it.
+pub type Act = Box<dyn FnOnce(&Way) + Send>;
+
+/// What the relays of one test have in common; clones are the same.
+#[derive(Clone, Default)]
+pub struct Way {
+    shared: Arc<Shared>,
+}
+
+#[derive(Default)]
+struct Shared {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    /// Nothing passes, and nobody is told.
+    closed: bool,
+    /// The test is over.
+    ended: bool,
+    bytes: u64,
+    acts: Vec<(Moment, Act)>,
+    /// How many are being done now.
+    acting: u32,
+    flips: Vec<(u64, u8)>,
+    /// Bytes at a time, the pause after each, and the count of bytes at which it ends.
+    trickle: Option<(usize, Duration, u64)>,
+    seen: Vec<(Moment, u32)>,
+    listeners: Vec<Arc<TcpListener>>,
+    sockets: Vec<TcpStream>,
+    happened: Vec<String>,
+}
+
+impl Way {
+    /// Nothing is planned.
+    pub fn new() -> Way {
+        Way::default()
+    }
+
+    /// Plans something, once.
+    pub fn at(&self, moment: Moment, act: impl FnOnce(&Way) + Send + 'static) {
+        self.state().acts.push((moment, Box::new(act)));
+    }
+
+    /// Inverts one bit (0 to 7) of the data byte with this number, counted over all data connections.
+    pub fn flip(&self, byte: u64, bit: u8) {
+        self.state().flips.push((byte, 1 << (bit & 7)));
+    }
+
+    /// From now on `piece` bytes at a time pass on each connection, one in each interval, for `bytes` bytes in all.
+    pub fn trickle(&self, piece: usize, every: Duration, bytes: u64) {
+        let mut state = self.state();
+        state.trickle = Some((piece.max(1), every, state.bytes + bytes));
+    }
+
+    /// Bytes of data that have passed, framing included.
+    pub fn bytes(&self) -> u64 {
+        self.state().bytes
+    }
+
+    /// Lets nothing pass until [`Way::open`]; nobody is told.
+    pub fn close(&self) {
+        self.state().closed = true;
+    }
+
+    /// Lets everything pass again.
+    pub fn open(&self) {
+        self.state().closed = false;
+        self.shared.changed.notify_all();
+    }
+
+    /// Both sides of every connection see a reset.
+    pub fn reset_all(&self) {
+        self.state().sockets.drain(..).for_each(|socket| reset(&socket));
+    }
+
+    /// Forgets what is planned, waits for what is being done, and lets everything pass.
+    pub fn heal(&self) {
+        let mut state = self.state();
+        state.acts.clear();
+        let acting = |state: &mut State| state.acting > 0;
+        let mut state = self.shared.changed.wait_while(state, acting).unwrap_or_else(PoisonError::into_inner);
+        (state.acts, state.flips, state.trickle, state.closed) = (Vec::new(), Vec::new(), None, false);
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    /// Notes something for those who read how a test went.
+    pub fn note(&self, what: impl Into<String>) {
+        let mut state = self.state();
+        let line = format!("at {} bytes: {}", state.bytes, what.into());
+        state.happened.push(line);
+    }
+
+    /// What was noted, in order.
+    pub fn happened(&self) -> Vec<String> {
+        self.state().happened.clone()
+    }
+
+    /// Ends every connection and listener of its relays.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.ended = true;
+        state.acts.clear();
+        for listener in state.listeners.drain(..) {
+            // Wakes the acceptor with an error, which ends it.
+            let _ = rustix::net::shutdown(&listener, rustix::net::Shutdown::Both);
+        }
+        for socket in state.sockets.drain(..) {
+            // Closed already is what is wanted.
+            let _ = socket.shutdown(Shutdown::Both);
+        }
+        drop(state);
+        self.shared.changed.notify_all();
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.shared.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Waits while nothing may pass; false at the end of the test.
+    fn pass(&self) -> bool {
+        let state = self.state();
+        let wait = |state: &mut State| state.closed && !state.ended;
+        !self.shared.changed.wait_while(state, wait).unwrap_or_else(PoisonError::into_inner).ended
+    }
+
+    fn register(&self, socket: &TcpStream) -> io::Result<()> {
+        socket.set_nodelay(true)?;
+        self.state().sockets.push(socket.try_clone()?);
+        Ok(())
+    }
+
+    /// Most bytes that may pass in the next step, and the pause after them.
+    fn step(&self) -> (usize, Duration) {
+        let mut state = self.state();
+        if state.trickle.is_some_and(|(.., end)| state.bytes >= end) {
+            state.trickle = None;
+        }
+        state.trickle.map_or((PIECE, Duration::ZERO), |(piece, every, _)| (piece.min(PIECE), every))
+    }
+
+    /// Counts data that are about to pass and damages them as planned.
+    fn count(&self, bytes: &mut [u8]) {
+        let mut state = self.state();
+        let start = state.bytes;
+        state.bytes += bytes.len() as u64;
+        let mut flipped = Vec::new();
+        state.flips.retain(|&(at, mask)| {
+            let byte = at.checked_sub(start).and_then(|index| bytes.get_mut(usize::try_from(index).ok()?));
+            let here = byte.is_some();
+            if let Some(byte) = byte {
+                *byte ^= mask;
+                flipped.push(at);
+            }
+            !here
+        });
+        let lines = flipped.into_iter().map(|at| format!("data byte {at} was damaged on the way"));
+        state.happened.extend(lines);
+    }
+
+    fn bytes_passed(&self) {
+        self.act(|state| {
+            let bytes = state.bytes;
+            state.acts.iter().position(|(moment, _)| matches!(moment, Moment::Bytes(at) if *at <= bytes))
+        });
+    }
+
+    /// A line passes that is counted under `make(prefix, n)` for every planned prefix it begins with.
+    fn line_passes(&self, line: &[u8], make: fn(&'static str, u32) -> Moment) {
+        let due = {
+            let mut state = self.state();
+            let prefixes: Vec<&'static str> = state.acts.iter().filter_map(|(moment, _)| prefix(moment)).collect();
+            let mut due = Vec::new();
+            for word in unique(prefixes).into_iter().filter(|word| line.starts_with(word.as_bytes())) {
+                let key = make(word, 0);
+                let at = state.seen.iter().position(|(seen, _)| *seen == key).unwrap_or_else(|| {
+                    state.seen.push((key, 0));
+                    state.seen.len() - 1
+                });
+                state.seen[at].1 += 1;
+                due.push(make(word, state.seen[at].1));
+            }
+            due
+        };
+        for moment in due {
+            self.act(|state| state.acts.iter().position(|(planned, _)| *planned == moment));
+        }
+    }
+
+    /// Does what is due, with nothing locked.
+    fn act(&self, due: impl Fn(&State) -> Option<usize>) {
+        loop {
+            let act = {
+                let mut state = self.state();
+                let act = due(&state).map(|at| state.acts.swap_remove(at).1);
+                state.acting += u32::from(act.is_some());
+                act
+            };
+            let Some(act) = act else { return };
+            act(self);
+            self.state().acting -= 1;
+            self.shared.changed.notify_all();
+        }
+    }
+}
+
+fn prefix(moment: &Moment) -> Option<&'static str> {
+    match moment {
+        Moment::Bytes(_) => None,
+        Moment::Command(prefix, _) | Moment::Answer(prefix, _) => Some(prefix),
+    }
+}
+
+fn unique(mut words: Vec<&'static str>) -> Vec<&'static str> {
+    words.sort_unstable();
+    words.dedup();
+    words
+}
+
+/// A relay before one server on this host; it lives as long as its [`Way`].
+#[derive(Clone, Copy, Debug)]
+pub struct Relay {
+    address: SocketAddr,
+}
+
+impl Relay {
+    /// Starts before a server, which need not run yet.
+    pub fn before(server: SocketAddr, way: &Way) -> Result<Relay> {
+        let what = || format!("starting a relay to {server}");
+        let address = listen(way, move |client, way| relay_control(client, server, way)).attempt(what)?;
+        Ok(Relay { address })
+    }
+
+    /// Where clients connect.
+    pub fn addr(&self) -> SocketAddr {
+        self.address
+    }
+}
+
+fn listen(way: &Way, serve: impl Fn(TcpStream, &Way) + Send + 'static) -> io::Result<SocketAddr> {
+    let listener = Arc::new(TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?);
+    let address = listener.local_addr()?;
+    way.state().listeners.push(listener.clone());
+    let way = way.clone();
+    thread::spawn(move || {
+        while let Ok((client, _)) = listener.accept() {
+            // Whoever comes while nothing passes is kept waiting.
+            if !way.pass() {
+                break;
+            }
+            serve(client, &way);
+        }
+    });
+    Ok(address)
+}
+
+fn relay_control(client: TcpStream, address: SocketAddr, way: &Way) {
+    // A server that is not there is seen as a connection that closes at once.
+    let Ok(server) = TcpStream::connect(address) else { return };
+    let asked = Arc::new(Mutex::new(Vec::new()));
+    for (from, to, from_client) in [(&client, &server, true), (&server, &client, false)] {
+        let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
+        if way.register(&from).is_err() {
+            return;
+        }
+        let control = Control { way: way.clone(), server: address, asked: asked.clone(), from_client };
+        thread::spawn(move || control.run(from, to));
+    }
+}
+
+/// One direction of a control connection.
+struct Control {
+    way: Way,
+    server: SocketAddr,
+    /// Lines whose answer is waited for.
+    asked: Arc<Mutex<Vec<Vec<u8>>>>,
+    from_client: bool,
+}
+
+impl Control {
+    fn run(&self, from: TcpStream, mut to: TcpStream) {
+        let mut lines = BufReader::new(from);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+            let new = if self.from_client { self.command(&line) } else { self.reply(&line) };
+            if !self.way.pass() || to.write_all(&new).is_err() {
+                break;
+            }
+            line.clear();
+        }
+        // The end of one direction ends both, as FTP programs do.
+        let _ = to.shutdown(Shutdown::Both);
+        let _ = lines.into_inner().shutdown(Shutdown::Both);
+    }
+
+    fn command(&self, line: &[u8]) -> Vec<u8> {
+        self.way.line_passes(line, Moment::Command);
+        self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_vec());
+        line.to_vec()
+    }
+
+    fn reply(&self, line: &[u8]) -> Vec<u8> {
+        let is_final = line.first().is_some_and(|first| (b'2'..=b'6').contains(first)) && line.get(3) == Some(&b' ');
+        if is_final {
+            let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
+            asked.iter().for_each(|line| self.way.line_passes(line, Moment::Answer));
+        }
+        let text = String::from_utf8_lossy(line);
+        let names_address = ["227", "127", "229 ", "129 "].iter().any(|start| text.starts_with(start));
+        let listener = |target| listen(&self.way, move |client, way| relay_data(&client, target, way)).ok();
+        match names_address.then(|| rewrite_address(&text, self.server, listener)).flatten() {
+            Some(new) => new.into_bytes(),
+            None => line.to_vec(),
+        }
+    }
+}
+
+fn relay_data(client: &TcpStream, target: SocketAddr, way: &Way) {
+    let Ok(server) = TcpStream::connect(target) else { return reset(client) };
+    for (from, to) in [(client, &server), (&server, client)] {
+        let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
+        if way.register(&from).is_err() {
+            return;
+        }
+        let way = way.clone();
+        thread::spawn(move || pass_data(from, to, &way));
+    }
+}
+
+fn pass_data(mut from: TcpStream, mut to: TcpStream, way: &Way) {
+    let mut buffer = vec![0; PIECE];
+    loop {
+        let (limit, pause) = way.step();
+        let count = match from.read(&mut buffer[..limit]) {
+            Ok(0) => break,
+            Ok(count) => count,
+            Err(_) => return reset(&to),
+        };
+        way.count(&mut buffer[..count]);
+        if !way.pass() || to.write_all(&buffer[..count]).is_err() {
+            return reset(&from);
+        }
+        way.bytes_passed();
+        if !pause.is_zero() {
+            thread::sleep(pause);
+        }
+    }
+    // The end of this direction is passed on; the other one goes on by itself.
+    let _ = to.shutdown(Shutdown::Write);
+}
+
+/// A line of FTP with its data address replaced; `None` when it has none, or `with` gives none.
+pub fn rewrite_address(
+    line: &str,
+    peer: SocketAddr,
+    with: impl FnOnce(SocketAddr) -> Option<SocketAddr>,
+) -> Option<String> {
+    if let Some(start) = line.find('|') {
+        let end = line.rfind('|')?;
+        let fields: Vec<&str> = line[start + 1..end].split('|').collect();
+        let [_, host, port] = fields[..] else { return None };
+        let host: IpAddr = if host.is_empty() { peer.ip() } else { host.parse().ok()? };
+        let new = with(SocketAddr::new(host, port.parse().ok()?))?;
+        let middle = if fields[1].is_empty() {
+            format!("|||{}|", new.port())
+        } else {
+            format!("|1|{}|{}|", new.ip(), new.port())
+        };
+        return Some(format!("{}{middle}{}", &line[..start], &line[end + 1..]));
+    }
+    let after = line.find([' ', '-'])?;
+    let start = after + line[after..].find(|character: char| character.is_ascii_digit())?;
+    let length = line[start..].find(|character: char| !character.is_ascii_digit() && character != ',')?;
+    let numbers: Vec<u8> =
+        line[start..start + length].split(',').map(str::parse).collect::<std::result::Result<_, _>>().ok()?;
+    let [a, b, c, d, high, low] = numbers[..] else { return None };
+    let new = with(SocketAddr::from(([a, b, c, d], u16::from_be_bytes([high, low]))))?;
+    let [high, low] = new.port().to_be_bytes();
+    let host = new.ip().to_string().replace('.', ",");
+    Some(format!("{}{host},{high},{low}{}", &line[..start], &line[start + length..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server that announces a data port, sends `data` to whoever connects there, and says 226.
+    fn server(data: Vec<u8>) -> SocketAddr {
+        let control = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let address = control.local_addr().expect("bound");
+        thread::spawn(move || {
+            let (mut client, _) = control.accept().expect("accept");
+            let passive = TcpListener::bind("127.0.0.1:0").expect("bind");
+            let [high, low] = passive.local_addr().expect("bound").port().to_be_bytes();
+            let mut lines = BufReader::new(client.try_clone().expect("clone")).lines();
+            lines.next();
+            write!(client, "227 Entering Passive Mode (127,0,0,1,{high},{low})\r\n").expect("write");
+            let (mut peer, _) = passive.accept().expect("accept");
+            // A peer that is cut off is what some tests want.
+            let _ = peer.write_all(&data);
+            drop(peer);
+            lines.next();
+            let _ = write!(client, "226 Done.\r\n");
+        });
+        address
+    }
+
+    /// Fetches through a relay; the data, or how they broke off, and the last reply.
+    fn fetch(way: &Way, size: usize) -> (io::Result<Vec<u8>>, String) {
+        let relay = Relay::before(server(vec![0; size]), way).expect("starts");
+        let mut control = TcpStream::connect(relay.addr()).expect("connect");
+        let mut replies = BufReader::new(control.try_clone().expect("clone"));
+        control.write_all(b"PASV\r\n").expect("write");
+        let mut line = String::new();
+        replies.read_line(&mut line).expect("a reply");
+        let mut target = None;
+        rewrite_address(&line, relay.addr(), |address| {
+            target = Some(address);
+            None
+        });
+        let mut data = TcpStream::connect(target.expect("an address")).expect("connect");
+        let mut bytes = Vec::new();
+        let read = data.read_to_end(&mut bytes).map(|_| bytes);
+        line.clear();
+        if control.write_all(b"RETR x\r\n").is_ok() {
+            let _ = replies.read_line(&mut line);
+        }
+        way.end();
+        (read, line)
+    }
+
+    #[test]
+    fn data_pass_the_relay_and_are_damaged_exactly_where_planned() {
+        let way = Way::new();
+        way.flip(100_000, 3);
+        let (data, reply) = fetch(&way, 300_000);
+        let mut expected = vec![0; 300_000];
+        expected[100_000] = 8;
+        assert!(data.expect("arrives") == expected);
+        assert_eq!((way.bytes(), reply.as_str()), (300_000, "226 Done.\r\n"));
+    }
+
+    #[test]
+    fn what_is_planned_for_a_number_of_bytes_happens_then_and_once() {
+        let way = Way::new();
+        way.at(Moment::Bytes(1_000_000), |way| {
+            way.note("cut");
+            way.reset_all();
+        });
+        let (data, _) = fetch(&way, 8_000_000);
+        assert_eq!(data.expect_err("cut").kind(), io::ErrorKind::ConnectionReset);
+        assert_eq!(way.happened().len(), 1, "{:?}", way.happened());
+        assert!(way.bytes() >= 1_000_000);
+    }
+
+    #[test]
+    fn commands_and_their_answers_are_moments_too() {
+        let way = Way::new();
+        way.at(Moment::Command("RETR", 1), |way| way.note("asked"));
+        way.at(Moment::Answer("RETR", 1), |way| way.note("answered"));
+        way.at(Moment::Command("RETR", 2), |way| way.note("never"));
+        let (_, reply) = fetch(&way, 10);
+        assert_eq!(reply, "226 Done.\r\n");
+        assert_eq!(way.happened(), ["at 10 bytes: asked", "at 10 bytes: answered"]);
+    }
+
+    #[test]
+    fn addresses_of_every_form_are_replaced() {
+        let new = |_| Some(SocketAddr::from(([127, 0, 0, 2], 258)));
+        let peer = SocketAddr::from(([10, 0, 0, 1], 21));
+        let rewrite = |line: &str| rewrite_address(line, peer, new);
+        assert_eq!(rewrite("227 Yes (10,0,0,1,4,5)\r\n").as_deref(), Some("227 Yes (127,0,0,2,1,2)\r\n"));
+        assert_eq!(rewrite("229 Yes (|||1029|)\r\n").as_deref(), Some("229 Yes (|||258|)\r\n"));
+        assert_eq!(rewrite("229 Yes (|1|10.0.0.1|1029|)\r\n").as_deref(), Some("229 Yes (|1|127.0.0.2|258|)\r\n"));
+        assert_eq!(rewrite("229 Entering\r\n"), None);
+    }
+}
