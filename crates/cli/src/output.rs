@@ -212,6 +212,15 @@ fn summary_text(summary: &Summary) -> String {
             text += &format!(", {count} {what}");
         }
     }
+    if summary.bytes_holes > 0 {
+        let data = summary.bytes.saturating_sub(summary.bytes_holes).saturating_sub(summary.bytes_resumed);
+        let holes = ByteCount(summary.bytes_holes);
+        text += &format!("; {} of data moved, the other {holes} are holes, kept as holes", ByteCount(data));
+    }
+    if summary.bytes_filled > 0 {
+        let holes = ByteCount(summary.bytes_filled);
+        text += &format!("; {holes} of holes were sent and stored as zeros, because one end cannot leave them out");
+    }
     if summary.cancelled {
         text += "; cancelled: the same command goes on where it ended";
     }

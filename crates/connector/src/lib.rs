@@ -22,7 +22,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use whimbrel_engine::{Fault, RangeSet};
+use whimbrel_engine::{Fault, FaultCode, RangeSet};
 
 /// What a connector can do, as far as callers must know before they plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -127,6 +127,17 @@ pub trait Connector: Send + Sync {
         Ok(None)
     }
 
+    /// A file without a name on the storage of a directory, for measuring; gone when the last hold on it is, whatever
+    /// becomes of this process. Readable through [`WriteAt::read_back`].
+    fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
+        Err(Fault::new(FaultCode::NotSupported, "make a temporary file").on_path(directory.as_bytes()))
+    }
+
+    /// The file system that holds `path`.
+    fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
+        Err(Fault::new(FaultCode::NotSupported, "describe file system").on_path(path.as_bytes()))
+    }
+
     /// Creates a directory; its parent must exist.
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault>;
 
@@ -176,10 +187,51 @@ pub trait ReadAt: Send + Sync {
     /// Parts of `0..size` that hold data; the rest is holes and reads as zeros.
     fn data_ranges(&self) -> Result<RangeSet, Fault>;
 
+    /// The run of data or the hole that byte `at` lies in; beyond the end there is a hole without end.
+    ///
+    /// Takes no memory, however many there are. Storage that cannot tell says that all is data.
+    fn extent_at(&self, at: u64) -> Result<Extent, Fault> {
+        let size = self.meta()?.size;
+        Ok(Extent { is_data: at < size, end: if at < size { size } else { u64::MAX } })
+    }
+
+    /// Whether there may be holes: cheaper than looking for them.
+    fn may_have_holes(&self) -> bool {
+        false
+    }
+
+    /// Forgets what memory holds of `range`, then tells where reads of it come from until somebody reads it again.
+    fn drop_cached(&self, range: Range<u64>) -> ReadsFrom {
+        let _ = range;
+        ReadsFrom::Memory
+    }
+
     /// A descriptor the kernel can send from, when the bytes need not be seen.
     fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
         None
     }
+}
+
+/// A run of data or of nothing in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Extent {
+    /// Whether bytes are stored there; a hole reads as zeros and takes no space.
+    pub is_data: bool,
+    /// Where it ends at the latest; never before the byte that was asked about.
+    pub end: u64,
+}
+
+/// A file system as a whole.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FileSystem {
+    /// What kind it is, as `mount` names it: `xfs`, `lustre`, `tmpfs`; a number where it has no known name.
+    pub kind: String,
+    /// Bytes in all.
+    pub total: u64,
+    /// Bytes that this user may still write.
+    pub free: u64,
+    /// Whether it has no storage but memory.
+    pub in_memory: bool,
 }
 
 /// Where bytes that are read back come from.
@@ -227,6 +279,34 @@ pub trait WriteAt: Send + Sync {
     fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
         let _ = range;
         Ok(())
+    }
+
+    /// Makes `range` a hole, which it may be already: it reads as zeros and takes no space.
+    ///
+    /// Durable after [`WriteAt::sync`]. The file's size stays. `NotSupported` where storage keeps no holes of that
+    /// place and length; then nothing is changed.
+    fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        let _ = range;
+        Err(Fault::new(FaultCode::NotSupported, "make a hole").detail("this storage keeps no holes"))
+    }
+
+    /// Makes the file at least `size` bytes long; what is added is a hole.
+    ///
+    /// All who write the file at once must agree on `size` and write nothing behind it.
+    fn extend_to(&self, size: u64) -> Result<(), Fault> {
+        let _ = size;
+        Ok(())
+    }
+
+    /// Bytes that the file can hold at most as storage is now: what is free and what it takes itself; `None` when nobody knows.
+    fn room(&self) -> Result<Option<u64>, Fault> {
+        Ok(None)
+    }
+
+    /// Bytes at whose multiples writers should begin and end so as not to meet in one server of a parallel file
+    /// system; `None` where it does not matter.
+    fn stripe_size(&self) -> Option<u64> {
+        None
     }
 
     /// Makes `range` durable and forgets what memory holds of it, then tells where [`WriteAt::read_back`]

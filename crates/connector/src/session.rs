@@ -53,6 +53,12 @@ pub struct WriteSession {
 }
 
 impl WriteSession {
+    /// A session that leads to no file, for those who receive what is not kept.
+    pub fn nowhere() -> Self {
+        let path = StoragePath::root();
+        Self { staging: path.clone(), path, rename: false, token: Vec::new(), size: None }
+    }
+
     /// The session that a [`Disposition::Continue`] of `path` gave, from its token: so a token from
     /// elsewhere leads to the unfinished file of `path` or to nothing.
     ///

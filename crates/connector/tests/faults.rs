@@ -50,6 +50,8 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::Commit => storage.commit(session, &[], &Attributes::default()).map(drop),
         Operation::Abandon => storage.abandon(session),
         Operation::Unfinished => storage.unfinished(&file).map(drop),
+        Operation::Scratch => storage.scratch(&path("dir")).map(drop),
+        Operation::FileSystem => storage.file_system(&file).map(drop),
         Operation::MakeDir => storage.make_dir(&path("made")),
         Operation::RemoveDir => storage.remove_dir(&path("dir")),
         Operation::RemoveFile => storage.remove_file(&file),
@@ -77,6 +79,9 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::JournalRead => storage.journal(session)?.read().map(drop),
         Operation::JournalAppend => storage.journal(session)?.append(b"x"),
         Operation::JournalCut => storage.journal(session)?.cut(0, 0).map(drop),
+        Operation::Clear => storage.join(session)?.clear(0..4096),
+        Operation::ExtendTo => storage.join(session)?.extend_to(10),
+        Operation::Room => storage.join(session)?.room().map(drop),
     }
 }
 

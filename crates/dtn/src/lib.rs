@@ -5,6 +5,7 @@
 //! socket pair to a local data process as over TCP to a data node. [`client`] drives servers.
 
 pub mod client;
+pub mod congestion;
 pub mod front;
 pub mod mover;
 

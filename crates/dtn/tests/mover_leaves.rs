@@ -22,7 +22,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn leaves(size: u64, algorithm: &str) -> LeafSpec {
-    LeafSpec { size, algorithm: algorithm.to_owned() }
+    LeafSpec { size, algorithm: algorithm.to_owned(), holes: false }
 }
 
 fn digest(algorithm: &str, data: &[u8]) -> String {
@@ -73,7 +73,7 @@ fn scripted() -> (Node, Script) {
 fn open_chunked(node: &mut Node, mover: MoverId, size: u64, spec: &LeafSpec) -> Vec<u8> {
     let file = ChunkedFile { path: b"/copy".to_vec(), size, modified: None, leaves: spec.clone() };
     match node.call(mover, Op::OpenChunked(file)).done() {
-        Outcome::Chunked { session, verified } => {
+        Outcome::Chunked { session, verified, .. } => {
             assert!(verified.is_empty());
             session
         }

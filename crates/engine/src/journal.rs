@@ -7,7 +7,8 @@
 //!
 //! A record: kind (1 byte), length of the body (2), body, CRC32C of all of these (4). A header's
 //! body: magic (8), version (2), size (8), time known (1), seconds (8), nanoseconds (4), leaf length
-//! (8), algorithm. A leaf's body: start (8), end (8), digest. Numbers are little-endian.
+//! (8), algorithm. A leaf's body: start (8), end (8), digest. A hole's body: start (8), end (8), of one
+//! or more leaves that hold nothing. Numbers are little-endian.
 
 mod crc;
 #[cfg(test)]
@@ -24,6 +25,7 @@ const VERSION: u16 = 1;
 
 const HEADER: u8 = 1;
 const LEAF: u8 = 2;
+const HOLE: u8 = 3;
 
 /// Kind and length in front of a body.
 const FRONT: usize = 3;
@@ -68,6 +70,8 @@ pub struct Trusted {
     pub header: Option<Header>,
     /// Ascending, each once: the last record of a leaf counts.
     pub leaves: Vec<Leaf>,
+    /// What was made a hole as it is in the source.
+    pub holes: RangeSet,
     /// Length of the trusted part, bytes.
     pub sound: usize,
     /// Whether anything follows the trusted part.
@@ -78,7 +82,8 @@ impl Trusted {
     /// What of the file is not proven; nothing is when there is no header.
     pub fn missing(&self) -> RangeSet {
         let size = self.header.as_ref().map_or(u64::MAX, |header| header.size);
-        let proven: RangeSet = self.leaves.iter().map(|leaf| leaf.range.clone()).collect();
+        let mut proven: RangeSet = self.leaves.iter().map(|leaf| leaf.range.clone()).collect();
+        proven.union_with(&self.holes);
         proven.missing(0..size)
     }
 }
@@ -88,6 +93,12 @@ impl Header {
     pub fn is_leaf(&self, range: &Range<u64>) -> bool {
         let end = range.start.saturating_add(self.leaf).min(self.size);
         range.start < self.size && range.start.is_multiple_of(self.leaf) && range.end == end
+    }
+
+    /// Whether `range` is made of whole leaves of the file, one at least.
+    pub fn is_leaves(&self, range: &Range<u64>) -> bool {
+        let ends = range.end == self.size || (range.end < self.size && range.end.is_multiple_of(self.leaf));
+        !range.is_empty() && range.start.is_multiple_of(self.leaf) && ends
     }
 
     fn is_valid(&self) -> bool {
@@ -134,6 +145,18 @@ pub fn encode_leaves(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
+/// Records of holes, to be appended in one piece; `None` when one is not made of whole leaves of the file.
+pub fn encode_holes(header: &Header, holes: &[Range<u64>]) -> Option<Vec<u8>> {
+    let mut bytes = Vec::new();
+    for hole in holes {
+        if !header.is_leaves(hole) {
+            return None;
+        }
+        record(HOLE, &[hole.start.to_le_bytes(), hole.end.to_le_bytes()].concat(), &mut bytes);
+    }
+    Some(bytes)
+}
+
 fn record(kind: u8, body: &[u8], bytes: &mut Vec<u8>) {
     let start = bytes.len();
     let len = u16::try_from(body.len()).expect("names and digests have bounds");
@@ -161,6 +184,13 @@ pub fn decode(bytes: &[u8]) -> Trusted {
             (LEAF, Some(header)) => match decode_leaf(header, body) {
                 Some(leaf) => {
                     leaves.insert(leaf.range.start, leaf);
+                    true
+                }
+                None => false,
+            },
+            (HOLE, Some(header)) => match decode_hole(header, body) {
+                Some(hole) => {
+                    trusted.holes.insert(hole);
                     true
                 }
                 None => false,
@@ -216,4 +246,10 @@ fn decode_leaf(header: &Header, body: &[u8]) -> Option<Leaf> {
     let range = u64::from_le_bytes(*start)..u64::from_le_bytes(*end.first_chunk()?);
     let right = header.is_leaf(&range) && (1..=DIGEST_MAX).contains(&digest.len());
     right.then(|| Leaf { range, digest: digest.to_vec() })
+}
+
+fn decode_hole(header: &Header, body: &[u8]) -> Option<Range<u64>> {
+    let (start, end) = body.split_first_chunk::<8>()?;
+    let range = u64::from_le_bytes(*start)..u64::from_le_bytes(end.try_into().ok()?);
+    header.is_leaves(&range).then_some(range)
 }

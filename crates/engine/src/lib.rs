@@ -11,6 +11,7 @@ pub mod journal;
 pub mod listing;
 pub mod model;
 pub mod plan;
+pub mod probe;
 pub mod progress;
 pub mod ranges;
 pub mod retry;

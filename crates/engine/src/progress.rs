@@ -109,6 +109,12 @@ pub struct Snapshot {
     /// Bytes that earlier runs had brought; part of `bytes_done`.
     #[serde(default)]
     pub bytes_resumed: u64,
+    /// Bytes of holes in the sources that are holes in the copies; part of `bytes_done`, never moved.
+    #[serde(default)]
+    pub bytes_holes: u64,
+    /// Bytes of holes in the sources that were moved as zeros, because an end cannot keep them.
+    #[serde(default)]
+    pub bytes_filled: u64,
     /// Parts of files that differed from the source and were sent again.
     #[serde(default)]
     pub leaves_resent: u64,
@@ -141,6 +147,8 @@ pub struct Progress {
     bytes_moved: u64,
     /// Bytes of finished and active files that were there before.
     bytes_resumed: u64,
+    /// Holes of finished and active files.
+    holes: Holes,
     active: BTreeMap<ItemId, Active>,
     bytes_rate: RateWindow,
     files_rate: RateWindow,
@@ -178,6 +186,18 @@ struct Active {
     attempt: u32,
     /// Bytes an earlier run had brought.
     resumed: u64,
+    holes: Holes,
+}
+
+/// Bytes of holes of one file, or of all.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Holes {
+    /// Whole leaves of which nothing is moved.
+    pub(crate) skipped: u64,
+    /// All that are kept as holes.
+    pub(crate) kept: u64,
+    /// Those that are moved as zeros.
+    pub(crate) filled: u64,
 }
 
 /// Most items listed in a snapshot.
@@ -196,6 +216,7 @@ impl Progress {
             bytes_failed: 0,
             bytes_moved: 0,
             bytes_resumed: 0,
+            holes: Holes::default(),
             active: BTreeMap::new(),
             bytes_rate: RateWindow::new(now),
             files_rate: RateWindow::new(now),
@@ -224,8 +245,11 @@ impl Progress {
             percent: self.percent(),
             faults: counts.faults,
             retries: counts.retries,
-            bytes_wasted: (self.bytes_moved + self.bytes_resumed).saturating_sub(self.bytes_done),
+            bytes_wasted: (self.bytes_moved.saturating_add(self.bytes_resumed).saturating_add(self.holes.skipped))
+                .saturating_sub(self.bytes_done),
             bytes_resumed: self.bytes_resumed,
+            bytes_holes: self.holes.kept,
+            bytes_filled: self.holes.filled,
             leaves_resent: counts.leaves_resent,
             verified: counts.verified,
             unverified: counts.unverified,
@@ -309,6 +333,7 @@ impl Progress {
             total: item.size,
             attempt: number,
             resumed: 0,
+            holes: Holes::default(),
         });
         active.state = ItemState::Queued;
         active.attempt = number;
@@ -356,6 +381,17 @@ impl Progress {
         }
     }
 
+    /// The item has these holes.
+    pub(crate) fn holes(&mut self, item: ItemId, holes: Holes) {
+        if let Some(active) = self.active.get_mut(&item) {
+            let old = std::mem::replace(&mut active.holes, holes);
+            let sum = |all: u64, old: u64, new: u64| all.saturating_sub(old).saturating_add(new);
+            self.holes.skipped = sum(self.holes.skipped, old.skipped, holes.skipped);
+            self.holes.kept = sum(self.holes.kept, old.kept, holes.kept);
+            self.holes.filled = sum(self.holes.filled, old.filled, holes.filled);
+        }
+    }
+
     /// Leaves were wrong and go again.
     pub(crate) fn leaves_again(&mut self, leaves: u64) {
         self.counts.leaves_resent += leaves;
@@ -386,6 +422,7 @@ impl Progress {
     /// A file ends without its copy.
     pub(crate) fn file_failed(&mut self, item: &Item) {
         self.resumed(item.id, 0);
+        self.holes(item.id, Holes::default());
         self.set_credit(item.id, 0);
         self.active.remove(&item.id);
         self.counts.files_failed += 1;

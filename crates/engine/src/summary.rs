@@ -109,6 +109,12 @@ pub struct Summary {
     /// Bytes that earlier runs had brought.
     #[serde(default)]
     pub bytes_resumed: u64,
+    /// Bytes of holes in the sources that are holes in the copies; part of `bytes`, never moved.
+    #[serde(default)]
+    pub bytes_holes: u64,
+    /// Bytes of holes in the sources that were moved as zeros, because an end cannot keep them.
+    #[serde(default)]
+    pub bytes_filled: u64,
     /// Parts of files that differed from the source and were sent again.
     #[serde(default)]
     pub leaves_resent: u64,
@@ -132,7 +138,8 @@ impl Summary {
             Some(_) if succeeded => exit::SOME_FAILED,
             Some(code) => code,
         };
-        let rate = last.bytes_done as f64 / last.elapsed;
+        // What is not there takes no time.
+        let rate = last.bytes_done.saturating_sub(last.bytes_holes) as f64 / last.elapsed;
         Self {
             elapsed: last.elapsed,
             files: last.files_done,
@@ -149,6 +156,8 @@ impl Summary {
             retries: last.retries,
             bytes_wasted: last.bytes_wasted,
             bytes_resumed: last.bytes_resumed,
+            bytes_holes: last.bytes_holes,
+            bytes_filled: last.bytes_filled,
             leaves_resent: last.leaves_resent,
             cancelled,
             failures: failures.listed.clone(),

@@ -75,7 +75,7 @@ mod slot;
 #[cfg(test)]
 mod tests;
 
-pub use messages::{Attempt, Command, Input, Job, Phase, Slot, Work};
+pub use messages::{Attempt, Command, Input, Job, Opening, Phase, Slot, Work};
 pub use options::{Chunking, StallPolicy, TransferOptions};
 
 use directories::Directories;

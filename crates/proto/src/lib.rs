@@ -5,7 +5,9 @@
 pub mod client;
 pub mod command;
 pub mod eblock;
+pub mod fact;
 pub mod feat;
+pub mod holes;
 pub mod hostport;
 pub mod leaf;
 pub mod line;
@@ -16,5 +18,6 @@ pub mod op;
 pub mod ranges;
 pub mod reply;
 pub mod server;
+pub mod spent;
 pub mod timeval;
 pub mod url;

@@ -137,6 +137,22 @@ pub enum Op {
         /// What was proven.
         leaves: Vec<Leaf>,
     },
+    /// Make leaves holes and record them as proven, durably (SITE CHUNK HOLES).
+    KeepHoles {
+        /// Final name.
+        path: Vec<u8>,
+        /// From [`Outcome::Chunked`].
+        session: Vec<u8>,
+        /// Whole leaves, ascending.
+        holes: Vec<Range<u64>>,
+    },
+    /// Tell which leaves of a file are holes (SITE EXTENTS); answers [`Outcome::Extents`].
+    Extents {
+        /// File.
+        path: Vec<u8>,
+        /// Bytes of a leaf.
+        leaf: u64,
+    },
     /// Give a wholly proven file its name (SITE CHUNK COMMIT).
     CommitChunked {
         /// Final name.
@@ -153,6 +169,86 @@ pub enum Op {
         /// From [`Outcome::Chunked`].
         session: Vec<u8>,
     },
+    /// Measure or describe (SITE PROBE, ERET M and D, ESTO M and D); answers [`Outcome::Probed`].
+    Probe(Probe),
+}
+
+/// A measurement, or a description of the host; nothing that it writes outlives it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Probe {
+    /// What is measured.
+    pub kind: ProbeKind,
+    /// Directory on whose storage, or the file to read.
+    pub path: Vec<u8>,
+    /// Where it ends.
+    pub bounds: Bounds,
+    /// Interval of [`Notice::Performance`]; `None`: none are wanted.
+    pub performance_interval: Option<Duration>,
+}
+
+/// What a probe measures.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ProbeKind {
+    /// Nothing: describes the host and the file system.
+    Host,
+    /// Reading storage, without a network.
+    Read,
+    /// Writing storage until it is durable, without a network.
+    Write,
+    /// Sending over the data handle: from storage, or bytes that are made up.
+    Send {
+        /// From storage.
+        storage: bool,
+    },
+    /// Receiving over the data handle: to storage, or nowhere.
+    Receive {
+        /// To storage.
+        storage: bool,
+    },
+}
+
+impl ProbeKind {
+    /// Whether it uses the data handle.
+    pub fn uses_data(self) -> bool {
+        matches!(self, Self::Send { .. } | Self::Receive { .. })
+    }
+
+    /// Whether it writes to storage whatever the path is.
+    pub fn writes(self) -> bool {
+        matches!(self, Self::Write | Self::Receive { storage: true })
+    }
+}
+
+/// Where a measurement ends, whichever comes first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Bytes.
+    pub bytes: u64,
+    /// Time; whole milliseconds on the wire.
+    pub time: Duration,
+}
+
+impl Bounds {
+    /// Both no larger than those of `other`.
+    pub fn within(self, other: Self) -> Self {
+        Self { bytes: self.bytes.min(other.bytes), time: self.time.min(other.time) }
+    }
+}
+
+/// One thing that was found out; see [`crate::fact`] for the names.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fact {
+    /// Lower-case words joined by dots and underscores.
+    pub name: String,
+    /// Printable text.
+    pub value: String,
+}
+
+impl Fact {
+    /// A fact.
+    pub fn new(name: impl Into<String>, value: impl ToString) -> Self {
+        Self { name: name.into(), value: value.to_string() }
+    }
 }
 
 /// Leaves of a transfer: what the digests in its final reply cover (SITE LEAVES).
@@ -162,6 +258,9 @@ pub struct LeafSpec {
     pub size: u64,
     /// Algorithm name, upper case.
     pub algorithm: String,
+    /// In MODE E a sender leaves holes out, and a receiver takes what does not come of the announced size for holes:
+    /// their zeros are in the digests of both. A stream has no gaps.
+    pub holes: bool,
 }
 
 /// One leaf and its digest.
@@ -184,6 +283,15 @@ pub struct ChunkedFile {
     pub modified: Option<(i64, u32)>,
     /// How it is proven.
     pub leaves: LeafSpec,
+}
+
+/// What the storage of a file says of itself before data flow.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StorageFacts {
+    /// Bytes that the file can hold at most, those it has included; `None`: nobody knows.
+    pub room: Option<u64>,
+    /// Bytes at whose multiples parts should begin and end: the stripe of a parallel file system.
+    pub stripe: Option<u64>,
 }
 
 /// Address family of a data connection (RFC 2428 §2).
@@ -210,6 +318,8 @@ pub struct DataParams {
     pub receive_buffer: Option<u32>,
     /// Secret that connections of this handle must present (sender: presents).
     pub nonce: Option<[u8; 16]>,
+    /// Congestion control by its kernel name; `None`: the administrator's or the system's.
+    pub congestion: Option<String>,
 }
 
 impl Default for DataParams {
@@ -221,6 +331,7 @@ impl Default for DataParams {
             send_buffer: None,
             receive_buffer: None,
             nonce: None,
+            congestion: None,
         }
     }
 }
@@ -387,6 +498,50 @@ pub enum Notice {
     },
     /// Listing lines, each ended by CRLF, for the control connection.
     Lines(Vec<u8>),
+    /// Where the time of a transfer went, once, before its end.
+    Spent(Box<Spent>),
+}
+
+/// Where the time of a transfer went at one end. Times are in microseconds; those of threads that work at the same time
+/// add up.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Spent {
+    /// Payload bytes moved.
+    pub bytes: u64,
+    /// What the transfer's threads had in all: the whole that the next three are parts of.
+    pub threads: u64,
+    /// In calls that read or write storage.
+    pub storage: u64,
+    /// Waiting for the data connections: to take more, or to bring more.
+    pub network: u64,
+    /// Hashing.
+    pub hash: u64,
+    /// On a processor, whatever for.
+    pub cpu: u64,
+    /// Proving what was stored, after its data have passed.
+    pub proof: u64,
+    /// Of this, reading back and making durable.
+    pub proof_storage: u64,
+    /// Of this, hashing.
+    pub proof_hash: u64,
+    /// What the kernel had something to send, on all connections.
+    pub busy: u64,
+    /// Of this, held by the receiver's window.
+    pub window_limited: u64,
+    /// Of this, held by the send buffer.
+    pub buffer_limited: u64,
+    /// Bytes sent by TCP, those sent again included.
+    pub bytes_sent: u64,
+    /// Bytes sent again.
+    pub bytes_resent: u64,
+    /// Smoothed round-trip time of the slowest connection.
+    pub rtt: u64,
+    /// Bytes of a segment.
+    pub mss: u64,
+    /// Data connections.
+    pub channels: u64,
+    /// Congestion control in use; empty where it is not known.
+    pub congestion: String,
 }
 
 /// How an operation ended.
@@ -409,7 +564,20 @@ pub enum Outcome {
         session: Vec<u8>,
         /// Leaves that need not be sent again, ascending.
         verified: Vec<Leaf>,
+        /// Whole leaves that are holes as they are in the source, ascending.
+        holes: Vec<Range<u64>>,
+        /// What planning wants to know of the storage.
+        storage: StorageFacts,
     },
+    /// Where a file has no data.
+    Extents {
+        /// Runs of whole leaves without data, ascending; the last one may end with the file.
+        holes: Vec<Range<u64>>,
+        /// Bytes of data in the whole file.
+        data: u64,
+    },
+    /// What a probe found out.
+    Probed(Vec<Fact>),
     /// One formatted line without line end.
     Line(Vec<u8>),
     /// Size, bytes.

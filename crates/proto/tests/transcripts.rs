@@ -11,7 +11,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use whimbrel_proto::leaf;
-use whimbrel_proto::op::{Failure, FailureKind, Leaf, Notice, Op, OpId, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Leaf, Notice, Op, OpId, Outcome, StorageFacts};
 use whimbrel_proto::server::{LoginOutcome, ServerConfig, ServerControl, ServerEvent};
 
 /// One connection of a transcript.
@@ -100,7 +100,7 @@ impl Connection {
             "chunked" => {
                 let (session, list) = rest.split_once(' ').unwrap_or((rest, ""));
                 let session = leaf::parse_session(session.as_bytes()).expect("a session");
-                self.finish(Outcome::Chunked { session, verified: leaves(list) });
+                self.finish(Outcome::Chunked { session, verified: leaves(list), holes: Vec::new(), storage: StorageFacts::default() });
             }
             "unproven" => self.finish(failed(FailureKind::Unproven, rest)),
             "busy" => self.finish(failed(FailureKind::Busy, rest)),

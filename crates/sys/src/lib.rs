@@ -10,4 +10,5 @@ pub mod resident;
 pub mod signals;
 pub mod socket;
 pub mod tcp_info;
+pub mod thread_time;
 pub mod tun;

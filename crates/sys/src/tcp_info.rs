@@ -22,6 +22,8 @@ pub struct TcpInfo {
     pub cwnd: u32,
     /// Sender's maximum segment size, in bytes.
     pub send_mss: u32,
+    /// Largest packet that the path takes, in bytes.
+    pub path_mtu: u32,
     /// Receive window auto-tuning target, in bytes.
     pub recv_space: u32,
     /// Most recent goodput estimate, in bytes per second.
@@ -127,6 +129,7 @@ impl From<&Raw> for TcpInfo {
             lost: raw.lost,
             cwnd: raw.snd_cwnd,
             send_mss: raw.snd_mss,
+            path_mtu: raw.pmtu,
             recv_space: raw.rcv_space,
             delivery_rate: raw.delivery_rate,
             pacing_rate: raw.pacing_rate,

@@ -100,4 +100,41 @@ pub struct ChannelStats {
     pub rtt: Duration,
     /// Congestion window in bytes; 0 where the carrier does not say.
     pub window: u64,
+    /// What the kernel says of the path; zeros where the carrier does not say.
+    pub path: PathStats,
+}
+
+/// What the kernel knows of a connection's path; sums are since it was opened.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct PathStats {
+    /// Smallest round-trip time seen.
+    pub min_rtt: Duration,
+    /// Payload bytes of a segment.
+    pub mss: u64,
+    /// Largest packet that the path takes, bytes.
+    pub mtu: u64,
+    /// Bytes sent by TCP, those sent again included.
+    pub bytes_sent: u64,
+    /// Bytes sent again.
+    pub bytes_resent: u64,
+    /// Time with something to send.
+    pub busy: Duration,
+    /// Of this, time held by the receiver's window.
+    pub window_limited: Duration,
+    /// Of this, time held by the send buffer.
+    pub buffer_limited: Duration,
+}
+
+impl PathStats {
+    /// The sums without those of `before`; what is no sum as it is now.
+    pub fn since(self, before: Self) -> Self {
+        Self {
+            bytes_sent: self.bytes_sent.saturating_sub(before.bytes_sent),
+            bytes_resent: self.bytes_resent.saturating_sub(before.bytes_resent),
+            busy: self.busy.saturating_sub(before.busy),
+            window_limited: self.window_limited.saturating_sub(before.window_limited),
+            buffer_limited: self.buffer_limited.saturating_sub(before.buffer_limited),
+            ..self
+        }
+    }
 }

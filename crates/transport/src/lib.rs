@@ -18,14 +18,16 @@ pub mod pool;
 pub mod progress;
 pub mod rate;
 pub mod tcp;
+pub mod times;
 pub mod watch;
 
-pub use block::{BlockSink, BlockSource};
+pub use block::{BlockSink, BlockSource, Run};
 pub use cancel::Cancel;
-pub use channel::{ChannelStats, DataChannel};
+pub use channel::{ChannelStats, DataChannel, PathStats};
 pub use flow::{Flow, StallPolicy};
 pub use leaves::{Digests, Leaves};
 pub use pool::{Pool, PoolLimits};
 pub use progress::Progress;
 pub use rate::RateLimit;
+pub use times::{Activity, Times, TimesTaken};
 pub use watch::{ChannelWatch, Watched};

@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use whimbrel_engine::RangeSet;
 
 use crate::channel::DataChannel;
+use crate::times::Times;
 use crate::watch::ChannelWatch;
 
 /// Bytes moved and where they lie, in offsets of the file at this side.
@@ -18,6 +19,7 @@ pub struct Progress {
     bytes: AtomicU64,
     log: Mutex<Log>,
     channels: Mutex<Vec<ChannelWatch>>,
+    times: Times,
 }
 
 /// Channels after which closed ones are looked for before one more is remembered.
@@ -34,6 +36,11 @@ impl Progress {
     /// Nothing moved yet.
     pub fn new() -> Self {
         Self::default()
+    }
+
+    /// Where the threads spend their time.
+    pub fn times(&self) -> &Times {
+        &self.times
     }
 
     /// Payload bytes moved, those moved twice counted twice.

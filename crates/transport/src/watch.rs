@@ -3,12 +3,27 @@
 use std::net::SocketAddr;
 use std::sync::{Arc, Weak};
 
-use crate::channel::ChannelStats;
+use crate::channel::{ChannelStats, PathStats};
 
 /// The part of a data channel that can be looked at from anywhere.
 pub trait Watched: Send + Sync {
     /// Counters as of now.
     fn stats(&self) -> ChannelStats;
+
+    /// Congestion control in use; `None` where there is none.
+    fn congestion(&self) -> Option<String> {
+        None
+    }
+
+    /// Send and receive buffer as they are now, bytes as the kernel counts them.
+    fn buffers(&self) -> Option<(u64, u64)> {
+        None
+    }
+
+    /// Of the sums in `path`, what no earlier call was told; what is no sum stays.
+    fn untold_path(&self, path: PathStats) -> PathStats {
+        path
+    }
 
     /// Of `retransmits`, those that no earlier call was told: every one is counted once, whoever asks.
     fn untold(&self, retransmits: u64) -> u64;
@@ -43,6 +58,21 @@ impl ChannelWatch {
     pub fn look(&self) -> Option<(u64, ChannelStats)> {
         let stats = self.channel.upgrade()?.stats();
         Some(((stats.bytes_sent + stats.bytes_received).saturating_sub(self.before), stats))
+    }
+
+    /// [`Watched::congestion`] of a channel that is still open.
+    pub fn congestion(&self) -> Option<String> {
+        self.channel.upgrade()?.congestion()
+    }
+
+    /// [`Watched::buffers`] of a channel that is still open.
+    pub fn buffers(&self) -> Option<(u64, u64)> {
+        self.channel.upgrade()?.buffers()
+    }
+
+    /// [`Watched::untold_path`] of a channel that is still open.
+    pub fn untold_path(&self, path: PathStats) -> PathStats {
+        self.channel.upgrade().map_or(PathStats::default(), |channel| channel.untold_path(path))
     }
 
     /// [`Watched::untold`] of a channel that is still open.

@@ -86,6 +86,9 @@ pub struct DtnArgs {
     /// Memory for transfer buffers in each direction, MiB [default: 64]
     #[arg(long, value_name = "MIB")]
     buffer_mib: Option<u64>,
+    /// Do not measure storage and network for clients: `whimbrel probe` then says so
+    #[arg(long)]
+    no_probe: bool,
     /// Congestion control of data connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
@@ -208,6 +211,7 @@ impl DtnArgs {
             transfer_log_json: self.transfer_log_json.or(file.transfer_log_json),
             sync_writes: self.sync_writes || file.sync_writes,
             buffer_mib: self.buffer_mib.or(file.buffer_mib),
+            no_probe: self.no_probe || file.no_probe,
             congestion: self.congestion.or(file.congestion),
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),

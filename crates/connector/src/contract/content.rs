@@ -2,7 +2,7 @@
 
 use std::thread;
 
-use whimbrel_engine::FaultCode;
+use whimbrel_engine::{FaultCode, RangeSet};
 
 use super::help::*;
 use crate::session::Attributes;
@@ -97,6 +97,96 @@ pub fn holes_stay_holes(a: &dyn Connector, _: &dyn Connector) {
     let mut buffer = [7; 10];
     assert_eq!(ok(reader.read_at((8 << 20) - 2, &mut buffer)), 10);
     assert_eq!(&buffer, b"\0\0middle\0\0");
+}
+
+pub fn extents_tell_what_is_data_and_where_it_ends(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().sparse || a.capabilities().write_order != WriteOrder::Any {
+        return;
+    }
+    let session = ok(a.begin(&path("sparse"), &REPLACE));
+    put(a, &session, 8 << 20, b"middle");
+    ok(a.commit(&session, &[], &Attributes { size: Some(16 << 20), ..Attributes::default() }));
+    let reader = ok(b.open_read(&path("sparse"), None));
+    assert!(reader.may_have_holes());
+    let mut at = 0;
+    let mut data = RangeSet::new();
+    while at < 16 << 20 {
+        let extent = ok(reader.extent_at(at));
+        assert!(extent.end > at, "{extent:?} at {at}");
+        let end = extent.end.min(16 << 20);
+        if extent.is_data {
+            data.insert(at..end);
+        }
+        at = end;
+    }
+    assert_eq!(data, ok(reader.data_ranges()));
+    let middle = ok(reader.extent_at((8 << 20) + 3));
+    assert!(middle.is_data && middle.end >= (8 << 20) + 6, "{middle:?}");
+    let beyond = ok(reader.extent_at(16 << 20));
+    assert!(!beyond.is_data && beyond.end == u64::MAX, "{beyond:?}");
+    store(a, &path("dense"), &pattern(10_000));
+    let dense = ok(a.open_read(&path("dense"), None));
+    let all = ok(dense.extent_at(0));
+    assert!(all.is_data && all.end >= 10_000, "{all:?}");
+}
+
+pub fn what_is_cleared_is_a_hole_and_reads_as_zeros(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().sparse || a.capabilities().write_order != WriteOrder::Any {
+        return;
+    }
+    const PAGE: u64 = 64 << 10;
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    let writer = ok(a.join(&session));
+    ok(writer.write_at(0, &pattern(4 * PAGE as usize + 100)));
+    ok(writer.clear(PAGE..2 * PAGE));
+    // It is one already, or there is nothing yet.
+    ok(writer.clear(PAGE..2 * PAGE));
+    ok(writer.clear(8 * PAGE..9 * PAGE));
+    // The file ends inside the last page.
+    ok(writer.clear(3 * PAGE..4 * PAGE + 100));
+    ok(writer.sync());
+    commit(a, &session);
+    let mut expected = pattern(4 * PAGE as usize + 100);
+    expected[PAGE as usize..2 * PAGE as usize].fill(0);
+    expected[3 * PAGE as usize..].fill(0);
+    assert!(load(b, &path("file")) == expected, "the bytes differ");
+    let reader = ok(b.open_read(&path("file"), None));
+    let ranges = ok(reader.data_ranges());
+    assert_eq!(ranges.as_slice(), [0..PAGE, 2 * PAGE..3 * PAGE], "{ranges}");
+    // Of what is data in part nothing is lost.
+    let session = ok(a.begin(&path("file"), &UPDATE));
+    let writer = ok(a.join(&session));
+    match writer.clear(10..20) {
+        Err(fault) => assert_eq!(fault.code, FaultCode::NotSupported),
+        Ok(()) => panic!("a page was cleared in part"),
+    }
+    commit(a, &session);
+    assert!(load(b, &path("file")) == expected, "the bytes differ");
+}
+
+pub fn a_file_is_extended_with_a_hole_and_never_cut(a: &dyn Connector, b: &dyn Connector) {
+    if a.capabilities().write_order != WriteOrder::Any {
+        return;
+    }
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    let writer = ok(a.join(&session));
+    ok(writer.write_at(0, b"abc"));
+    ok(writer.extend_to(6));
+    ok(writer.extend_to(2));
+    let mut buffer = [7; 9];
+    assert_eq!(ok(writer.read_back(0, &mut buffer)), 6);
+    commit(a, &session);
+    assert_eq!(load(b, &path("file")), b"abc\0\0\0");
+}
+
+pub fn room_is_at_least_what_the_file_takes(a: &dyn Connector, _: &dyn Connector) {
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    let writer = ok(a.join(&session));
+    ok(writer.write_at(0, &pattern(1 << 20)));
+    ok(writer.sync());
+    if let Some(room) = ok(writer.room()) {
+        assert!(room >= 1 << 20, "{room}");
+    }
 }
 
 pub fn an_open_file_outlives_its_name(a: &dyn Connector, _: &dyn Connector) {

@@ -82,6 +82,10 @@ macro_rules! contract_cases {
             a_new_file_never_has_the_journal_of_the_one_before
             what_is_written_in_chunks_is_not_resumed_by_its_size
             only_files_to_continue_have_journals
+            extents_tell_what_is_data_and_where_it_ends
+            what_is_cleared_is_a_hole_and_reads_as_zeros
+            a_file_is_extended_with_a_hole_and_never_cut
+            room_is_at_least_what_the_file_takes
             reserving_changes_neither_size_nor_content
             dropping_what_is_cached_makes_it_durable_and_keeps_it
             attributes_are_kept

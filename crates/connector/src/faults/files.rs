@@ -8,7 +8,7 @@ use whimbrel_engine::{Fault, RangeSet};
 
 use super::{Operation, Script};
 use crate::session::Receipt;
-use crate::{Journal, Meta, ReadAt, ReadsFrom, WriteAt};
+use crate::{Extent, Journal, Meta, ReadAt, ReadsFrom, WriteAt};
 
 pub(super) struct FaultyReader {
     pub inner: Arc<dyn ReadAt>,
@@ -21,12 +21,24 @@ impl ReadAt for FaultyReader {
         self.script.run_read(Operation::ReadAt, offset, buffer, read)
     }
 
+    fn drop_cached(&self, range: Range<u64>) -> ReadsFrom {
+        self.inner.drop_cached(range)
+    }
+
     fn meta(&self) -> Result<Meta, Fault> {
         self.script.run(Operation::ReadMeta, || self.inner.meta())
     }
 
     fn data_ranges(&self) -> Result<RangeSet, Fault> {
         self.script.run(Operation::DataRanges, || self.inner.data_ranges())
+    }
+
+    fn extent_at(&self, at: u64) -> Result<Extent, Fault> {
+        self.script.run(Operation::DataRanges, || self.inner.extent_at(at))
+    }
+
+    fn may_have_holes(&self) -> bool {
+        self.inner.may_have_holes()
     }
 
     /// Withheld while reads are tampered with: the kernel would send the sound bytes.
@@ -51,6 +63,22 @@ impl WriteAt for FaultyWriter {
 
     fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
         self.script.run(Operation::Reserve, || self.inner.reserve(range))
+    }
+
+    fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        self.script.run(Operation::Clear, || self.inner.clear(range))
+    }
+
+    fn extend_to(&self, size: u64) -> Result<(), Fault> {
+        self.script.run(Operation::ExtendTo, || self.inner.extend_to(size))
+    }
+
+    fn room(&self) -> Result<Option<u64>, Fault> {
+        self.script.run(Operation::Room, || self.inner.room())
+    }
+
+    fn stripe_size(&self) -> Option<u64> {
+        self.inner.stripe_size()
     }
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {

@@ -25,7 +25,7 @@ use whimbrel_engine::Fault;
 
 use crate::path::StoragePath;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Entry, Follow, Journal, Listing, Meta, ReadAt, Version, WriteAt};
+use crate::{Capabilities, Connector, Entry, FileSystem, Follow, Journal, Listing, Meta, ReadAt, Version, WriteAt};
 use files::{FaultyJournal, FaultyReader, FaultyWriter};
 use script::scripted;
 
@@ -156,6 +156,16 @@ impl<C: Connector> Connector for Faulty<C> {
 
     fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
         self.script.run(Operation::Unfinished, || self.inner.unfinished(path))
+    }
+
+    fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
+        let inner = self.script.run(Operation::Scratch, || self.inner.scratch(directory))?;
+        let script = self.script.clone();
+        Ok(Arc::new(FaultyWriter { inner, script }))
+    }
+
+    fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
+        self.script.run(Operation::FileSystem, || self.inner.file_system(path))
     }
 
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {

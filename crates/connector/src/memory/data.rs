@@ -1,8 +1,11 @@
 //! Sparse bytes of one file.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 
 use whimbrel_engine::RangeSet;
+
+use crate::Extent;
 
 /// Bytes are kept in pages of this size; a page never written is a hole.
 const PAGE: u64 = 4096;
@@ -87,6 +90,32 @@ impl Data {
         // Cut pages even where the size stays: those beyond it were never part of the file.
         self.size = u64::MAX;
         self.set_size(size);
+    }
+
+    /// Gives whole pages back; false where `range` would cut one that holds data.
+    pub fn clear(&mut self, range: &Range<u64>) -> bool {
+        let cut = |at: u64| !at.is_multiple_of(PAGE) && at < self.size && self.pages.contains_key(&(at / PAGE));
+        if cut(range.start) || cut(range.end) {
+            return false;
+        }
+        let inside: Vec<u64> =
+            self.pages.range(range.start / PAGE..range.end.div_ceil(PAGE)).map(|(page, _)| *page).collect();
+        inside.iter().for_each(|page| drop(self.pages.remove(page)));
+        true
+    }
+
+    /// The run of data or the hole that byte `at` lies in.
+    pub fn extent_at(&self, at: u64) -> Extent {
+        let first = at / PAGE;
+        if at >= self.size {
+            return Extent { is_data: false, end: u64::MAX };
+        }
+        if !self.pages.contains_key(&first) {
+            let next = self.pages.range(first..).next().map(|(page, _)| page * PAGE);
+            return Extent { is_data: false, end: next.unwrap_or(u64::MAX) };
+        }
+        let run = self.pages.range(first..).zip(first..).take_while(|((page, _), expected)| **page == *expected);
+        Extent { is_data: true, end: (first + run.count() as u64) * PAGE }
     }
 
     pub fn data_ranges(&self) -> RangeSet {

@@ -1,5 +1,6 @@
 //! Open files of the memory.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
@@ -10,7 +11,7 @@ use crate::meta::Meta;
 use crate::path::StoragePath;
 use crate::rules::end_of;
 use crate::session::Receipt;
-use crate::{ReadAt, WriteAt};
+use crate::{Extent, ReadAt, WriteAt};
 
 fn read_node(node: &Node, offset: u64, buffer: &mut [u8]) -> usize {
     match &node.body {
@@ -48,6 +49,17 @@ impl ReadAt for Reader {
             }
             _ => RangeSet::new(),
         })
+    }
+
+    fn extent_at(&self, at: u64) -> Result<Extent, Fault> {
+        Ok(match &self.node.body {
+            Body::File(data) => data.read().unwrap_or_else(PoisonError::into_inner).extent_at(at),
+            _ => Extent { is_data: true, end: u64::MAX },
+        })
+    }
+
+    fn may_have_holes(&self) -> bool {
+        matches!(self.node.body, Body::File(_))
     }
 }
 
@@ -99,6 +111,28 @@ impl WriteAt for Writer {
         }
         ranges.durable = ranges.written.clone();
         Ok(())
+    }
+
+    fn extend_to(&self, size: u64) -> Result<(), Fault> {
+        if let Body::File(content) = &self.node.body {
+            let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            if content.size() < size {
+                self.storage.power.step().on("extend", &self.path)?;
+                content.set_size(size);
+            }
+        }
+        Ok(())
+    }
+
+    fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        if let Body::File(content) = &self.node.body {
+            let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            self.storage.power.step().on("make a hole", &self.path)?;
+            if content.clear(&range) {
+                return Ok(());
+            }
+        }
+        Err(Fault::new(FaultCode::NotSupported, "make a hole").on_path(self.path.as_bytes()))
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {

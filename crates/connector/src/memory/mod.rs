@@ -14,7 +14,7 @@ mod tree;
 
 use std::ops::Bound;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::{Fault, FaultCode};
@@ -23,7 +23,7 @@ use crate::meta::{Entry, Kind, Meta, Timestamp, Version};
 use crate::path::StoragePath;
 use crate::rules::{can_be_cut, check_commit_only, end_of, expect_version, link_has_no_mode, root_stays};
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
+use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use files::{Reader, Writer};
 use power::Power;
 pub use power::Safeguard;
@@ -280,6 +280,20 @@ impl Connector for Memory {
     fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
         let _names = self.lock();
         self.find_unfinished(path)
+    }
+
+    fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
+        let _names = self.lock();
+        let dir = self.find(directory, true).on("make a temporary file", directory)?;
+        dir.names().map(drop).on("make a temporary file", directory)?;
+        let node = self.new_node(Body::File(RwLock::default()), 0o600);
+        Ok(Arc::new(Writer::new(node, directory.clone(), self.clone())))
+    }
+
+    fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
+        let _names = self.lock();
+        self.find(path, true).on("describe file system", path)?;
+        Ok(FileSystem { kind: "memory".to_owned(), total: 0, free: 0, in_memory: true })
     }
 
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {

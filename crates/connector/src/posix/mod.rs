@@ -39,6 +39,7 @@ mod meta;
 mod read;
 mod remove;
 mod resolve;
+mod scratch;
 mod session;
 mod steps;
 mod token;
@@ -58,7 +59,7 @@ use whimbrel_sys::names;
 use crate::path::StoragePath;
 use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
-use crate::{Capabilities, Connector, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
+use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
 use error::{OrFault, fault};
 use handles::Handles;
@@ -181,6 +182,14 @@ impl Connector for Posix {
 
     fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
         self.find_unfinished(path)
+    }
+
+    fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
+        self.open_scratch(directory)
+    }
+
+    fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
+        self.describe_file_system(path)
     }
 
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {

@@ -1,5 +1,6 @@
 //! An open file to read from.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
@@ -10,7 +11,8 @@ use super::error::OrFault;
 use super::inorder::InOrder;
 use super::meta::{Caller, kind_of, size_of, statx_fd};
 use super::resolve::{Root, retry};
-use crate::ReadAt;
+use super::scratch::forget;
+use crate::{Extent, ReadAt, ReadsFrom};
 use crate::meta::{Kind, Meta, Version};
 use crate::path::StoragePath;
 use crate::rules::expect_version;
@@ -26,6 +28,8 @@ pub(super) struct Reader {
     opened: Meta,
     caller: Caller,
     in_order: InOrder,
+    /// It had fewer blocks than its size needs when it was opened.
+    sparse: bool,
 }
 
 /// How anything is opened to be read: a pipe without a writer or a dead line must not block.
@@ -56,6 +60,7 @@ pub(super) fn open(
     }
     Ok(Reader {
         size: stat.stx_size,
+        sparse: kind == Kind::File && stat.stx_blocks.saturating_mul(512) < stat.stx_size,
         opened,
         caller: caller.clone(),
         path: path.clone(),
@@ -121,6 +126,10 @@ impl ReadAt for Reader {
         }
     }
 
+    fn drop_cached(&self, range: Range<u64>) -> ReadsFrom {
+        if self.kind == Kind::File { forget(&self.fd, range) } else { ReadsFrom::Memory }
+    }
+
     fn opened(&self) -> Result<Meta, Fault> {
         Ok(self.opened.clone())
     }
@@ -140,30 +149,57 @@ impl ReadAt for Reader {
         data_ranges(self.fd.as_fd(), size).or_fault("find holes", &self.path)
     }
 
+    fn extent_at(&self, at: u64) -> Result<Extent, Fault> {
+        if self.kind != Kind::File {
+            return Ok(Extent { is_data: true, end: u64::MAX });
+        }
+        extent_at(self.fd.as_fd(), at).or_fault("find holes", &self.path)
+    }
+
+    fn may_have_holes(&self) -> bool {
+        self.sparse
+    }
+
     fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
         (self.kind == Kind::File).then(|| self.fd.as_fd())
     }
 }
 
-/// Walks data and holes; moves the descriptor's offset, which nothing here relies on.
+/// Walks data and holes.
 fn data_ranges(fd: BorrowedFd<'_>, size: u64) -> Result<RangeSet, Errno> {
     let mut found = RangeSet::new();
     let mut at = 0;
     while at < size {
-        let start = match seek(fd, SeekFrom::Data(at)) {
-            Ok(start) => start,
-            // Only a hole is left.
-            Err(Errno::NXIO) => break,
-            // The file system cannot tell: all of it may be data.
-            Err(Errno::INVAL | Errno::OPNOTSUPP) => {
-                found.insert(at..size);
-                break;
-            }
-            Err(errno) => return Err(errno),
-        };
-        let end = seek(fd, SeekFrom::Hole(start))?.min(size);
-        found.insert(start..end);
-        at = end.max(start + 1);
+        let extent = extent_at(fd, at)?;
+        let end = extent.end.min(size);
+        if extent.is_data {
+            found.insert(at..end);
+        }
+        at = end;
     }
     Ok(found)
+}
+
+/// What byte `at` lies in; moves the descriptor's offset, which nothing here relies on.
+pub(super) fn extent_at(fd: BorrowedFd<'_>, at: u64) -> Result<Extent, Errno> {
+    let hole = |end| Ok(Extent { is_data: false, end });
+    if at > i64::MAX as u64 {
+        return hole(u64::MAX);
+    }
+    match retry(|| seek(fd, SeekFrom::Data(at))) {
+        Ok(start) if start > at => return hole(start),
+        Ok(_) => {}
+        // Nothing but a hole is left, or nothing at all.
+        Err(Errno::NXIO) => return hole(u64::MAX),
+        // The file system cannot tell: all of it may be data.
+        Err(Errno::INVAL | Errno::OPNOTSUPP) => return Ok(Extent { is_data: true, end: u64::MAX }),
+        Err(errno) => return Err(errno),
+    }
+    match retry(|| seek(fd, SeekFrom::Hole(at))) {
+        // Others may have made a hole of it meanwhile: at least this byte was data.
+        Ok(end) => Ok(Extent { is_data: true, end: end.max(at + 1) }),
+        // It was cut short meanwhile.
+        Err(Errno::NXIO) => hole(u64::MAX),
+        Err(errno) => Err(errno),
+    }
 }

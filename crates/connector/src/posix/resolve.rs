@@ -27,6 +27,12 @@ pub(super) struct Root {
 #[derive(Clone)]
 pub(super) struct Dir(Arc<OwnedFd>);
 
+impl From<OwnedFd> for Dir {
+    fn from(fd: OwnedFd) -> Self {
+        Self(Arc::new(fd))
+    }
+}
+
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.as_fd()

@@ -5,15 +5,17 @@ use std::ops::Range;
 use std::os::fd::AsFd;
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs};
+use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs, fstatvfs, ftruncate};
 use rustix::io::{Errno, pwrite, write};
+use rustix::process::geteuid;
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_sys::resident::{page_size, resident_pages};
 
 use super::error::OrFault;
 use super::handles::Handle;
 use super::inorder::InOrder;
-use super::read::read_fully;
+use super::meta::statx_fd;
+use super::read::{extent_at, read_fully};
 use super::resolve::retry;
 use super::steps;
 use crate::meta::Kind;
@@ -23,7 +25,7 @@ use crate::session::Receipt;
 use crate::{ReadsFrom, WriteAt};
 
 /// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
-const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
+pub(super) const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// Writes through a descriptor that other writers of the session may share.
 pub(super) struct Writer {
@@ -61,6 +63,21 @@ impl Writer {
             // Its type comes in different widths on different processors.
             fstatfs(&self.handle.file).is_ok_and(|stat| MEMORY_ONLY.contains(&(stat.f_type as u32)))
         })
+    }
+
+    fn is_hole(&self, range: &Range<u64>) -> Result<bool, Errno> {
+        if self.handle.kind != Kind::File {
+            return Ok(false);
+        }
+        let extent = extent_at(self.handle.file.as_fd(), range.start)?;
+        Ok(!extent.is_data && extent.end >= range.end)
+    }
+
+    /// Of a page that is data in part the kernel only clears bytes; the last page of a file may be cut by its end.
+    fn is_whole_pages(&self, range: &Range<u64>) -> bool {
+        let page = page_size();
+        let at_end = || statx_fd(&self.handle.file).is_ok_and(|stat| range.end >= stat.stx_size);
+        range.start.is_multiple_of(page) && (range.end.is_multiple_of(page) || at_end())
     }
 
     fn put(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
@@ -127,6 +144,50 @@ impl WriteAt for Writer {
             Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
             other => other.or_fault("reserve", &self.path),
         }
+    }
+
+    fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        if range.is_empty() || self.is_hole(&range).or_fault("find holes", &self.path)? {
+            return Ok(());
+        }
+        let unsupported = || {
+            let fault = Fault::new(FaultCode::NotSupported, "make a hole").on_path(self.path.as_bytes());
+            fault.detail("this storage keeps no holes there")
+        };
+        if self.handle.kind != Kind::File || !self.is_whole_pages(&range) {
+            return Err(unsupported());
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        // The file may end inside its last page, which is given back only as a whole.
+        let end = range.end.checked_next_multiple_of(page_size()).unwrap_or(range.end);
+        match retry(|| fallocate(&self.handle.file, flags, range.start, end - range.start)) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => return Err(unsupported()),
+            other => other.or_fault("make a hole", &self.path)?,
+        }
+        // Asked, not believed: not every file system that takes the call gives the space back.
+        if self.is_hole(&range).or_fault("find holes", &self.path)? { Ok(()) } else { Err(unsupported()) }
+    }
+
+    fn extend_to(&self, size: u64) -> Result<(), Fault> {
+        let file = &self.handle.file;
+        if self.handle.kind != Kind::File || statx_fd(file).or_fault("extend", &self.path)?.stx_size >= size {
+            return Ok(());
+        }
+        retry(|| ftruncate(file, size)).or_fault("extend", &self.path)
+    }
+
+    fn room(&self) -> Result<Option<u64>, Fault> {
+        if self.handle.kind != Kind::File {
+            return Ok(None);
+        }
+        let space = fstatvfs(&self.handle.file).or_fault("ask for space", &self.path)?;
+        // File systems without a size of their own (many network ones) report zero blocks.
+        if space.f_blocks == 0 {
+            return Ok(None);
+        }
+        let blocks = if geteuid().is_root() { space.f_bfree } else { space.f_bavail };
+        let own = statx_fd(&self.handle.file).or_fault("ask for space", &self.path)?.stx_blocks.saturating_mul(512);
+        Ok(Some(blocks.saturating_mul(space.f_frsize).saturating_add(own)))
     }
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {

@@ -9,8 +9,8 @@ use std::time::Duration;
 
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
-use whimbrel_proto::leaf;
-use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, StorageFacts, WriteKind};
+use whimbrel_proto::{holes, leaf};
 use whimbrel_transport::digest::{Algorithm, Hasher};
 
 use super::checksum::SharedChecksum;
@@ -33,6 +33,8 @@ pub struct OpenFile {
     pub checksum: SharedChecksum,
     /// Bytes of a leaf.
     pub leaf: u64,
+    /// Whether the source has holes that both ends can leave out.
+    pub holes: bool,
 }
 
 /// Where an unfinished copy is.
@@ -51,15 +53,33 @@ pub fn open(job: &Job, pair: &Pair, checksum: &SharedChecksum, leaf: u64) -> (Op
     if !pair.destination.has("CHUNK") {
         let name = temporary_name(&job.item.destination);
         let order = Order { role: Role::Destination, part: Part::Found, op: Op::Size(name.clone()) };
-        return (Some(Unfinished::Temporary(name)), vec![order]);
+        let orders = std::iter::once(order).chain(ask_for_holes(job, pair, leaf));
+        return (Some(Unfinished::Temporary(name)), orders.collect());
     }
     let file = ChunkedFile {
         path: job.item.destination.clone(),
         size: job.item.size.unwrap_or(0),
         modified: job.item.modified.map(|time| (time.secs, time.nanos)),
-        leaves: LeafSpec { size: leaf, algorithm: checksum.destination.clone() },
+        leaves: LeafSpec { size: leaf, algorithm: checksum.destination.clone(), holes: false },
     };
-    (None, vec![Order { role: Role::Destination, part: Part::Open, op: Op::OpenChunked(file) }])
+    let mut orders = vec![Order { role: Role::Destination, part: Part::Open, op: Op::OpenChunked(file) }];
+    orders.extend(ask_for_holes(job, pair, leaf));
+    (None, orders)
+}
+
+/// Which leaves of the source are holes, where it can say so; then its version, because of a file that is nothing but a
+/// hole no chunk will be read.
+fn ask_for_holes(job: &Job, pair: &Pair, leaf: u64) -> Vec<Order> {
+    if !pair.source.has("HOLES") {
+        return Vec::new();
+    }
+    let extents = Op::Extents { path: job.item.source.clone(), leaf };
+    vec![Order { role: Role::Source, part: Part::Extents, op: extents }, version(job)]
+}
+
+fn version(job: &Job) -> Order {
+    let facts = Op::Facts { path: job.item.source.clone(), facts: None };
+    Order { role: Role::Source, part: Part::Version, op: facts }
 }
 
 /// The name of an unfinished copy at a server that keeps none: hidden, beside the final name, the same on every run.
@@ -79,7 +99,7 @@ fn temporary_name(path: &[u8]) -> Vec<u8> {
 pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair) -> Vec<Order> {
     // Ends that tell no digests in their replies are asked for them behind the transfer.
     let told =
-        |end: &End, name: &str| end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned() });
+        |end: &End, name: &str| end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned(), holes: file.holes });
     let source_leaves = told(&pair.source, &file.checksum.source);
     let destination_leaves = told(&pair.destination, &file.checksum.destination);
     let mut asked = Vec::new();
@@ -123,8 +143,7 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair) -> Vec<
     ];
     orders.extend(asked);
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
-    let facts = Op::Facts { path: job.item.source.clone(), facts: None };
-    orders.push(Order { role: Role::Source, part: Part::Version, op: facts });
+    orders.push(version(job));
     orders
 }
 
@@ -174,6 +193,17 @@ pub fn keep(job: &Job, file: &OpenFile, proven: &[Leaf]) -> Vec<Order> {
         Order { role: Role::Destination, part: Part::Keep, op }
     };
     leaf::batches(proven).map(order).collect()
+}
+
+/// The operations that make `holes` holes at a destination of ours and tell it that they are proven so.
+pub fn keep_holes(job: &Job, place: &Unfinished, holes: &[Range<u64>]) -> Vec<Order> {
+    let Unfinished::Session(session) = place else { return Vec::new() };
+    let order = |holes: &[Range<u64>]| {
+        let (path, session) = (job.item.destination.clone(), session.clone());
+        let op = Op::KeepHoles { path, session, holes: holes.to_vec() };
+        Order { role: Role::Destination, part: Part::KeepHoles, op }
+    };
+    holes::batches(holes).map(order).collect()
 }
 
 /// The operations that give a proven file its name and attributes.
@@ -235,12 +265,12 @@ fn told<'a>(leaves: &'a [Leaf], range: &Range<u64>, side: Side) -> Result<&'a Le
     })
 }
 
-/// What opening came to.
-pub fn opened(outcome: Outcome) -> Option<(Unfinished, RangeSet)> {
+/// What opening came to: where the copy is, what of it is proven, and what its storage says.
+pub fn opened(outcome: Outcome) -> Option<(Unfinished, RangeSet, RangeSet, StorageFacts)> {
     match outcome {
-        Outcome::Chunked { session, verified } => {
+        Outcome::Chunked { session, verified, holes, storage } => {
             let ranges = verified.into_iter().map(|leaf| leaf.range).collect();
-            Some((Unfinished::Session(session), ranges))
+            Some((Unfinished::Session(session), ranges, holes.into_iter().collect(), storage))
         }
         _ => None,
     }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use whimbrel_engine::auto;
 use whimbrel_engine::progress::Verification;
-use whimbrel_engine::transfer::{Job, Work};
+use whimbrel_engine::transfer::{Job, Opening, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
-use whimbrel_proto::op::{Leaf, LeafSpec, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{Leaf, LeafSpec, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, StorageFacts, WriteKind};
 
 use super::checksum::SharedChecksum;
 use super::chunk::{self, OpenFile, Unfinished};
@@ -52,6 +53,10 @@ pub enum Part {
     Keep,
     /// A chunked file gets its name.
     Commit,
+    /// Which leaves of the source are holes.
+    Extents,
+    /// The destination is told to make them holes, too.
+    KeepHoles,
 }
 
 impl Part {
@@ -81,6 +86,8 @@ pub struct Manner {
     pub proof: Result<Proof, Verification>,
     /// Whether the destination sets the time itself when told before the transfer.
     pub time_with_store: bool,
+    /// Whether both ends can leave holes out, which takes digests in both replies.
+    pub holes: bool,
 }
 
 /// How a copy is proven.
@@ -90,6 +97,44 @@ pub struct Proof {
     pub checksum: SharedChecksum,
     /// Whether both ends tell digests in the replies of the transfer itself; otherwise they are asked afterwards (CKSM).
     pub in_reply: bool,
+}
+
+/// What is known of the holes of a file that is opened for chunks.
+#[derive(Debug, Default)]
+pub struct HolesFound {
+    /// Runs of whole leaves that are holes at the source, and its bytes of data.
+    pub source: Option<(Vec<Range<u64>>, u64)>,
+    /// What an earlier run has made holes at the destination.
+    pub kept: RangeSet,
+    /// What the destination was told to make holes now.
+    pub told: RangeSet,
+    /// Why the destination cannot keep them.
+    pub refused: Option<String>,
+    /// What the destination's storage says of itself.
+    pub storage: StorageFacts,
+}
+
+impl HolesFound {
+    /// The holes that the destination has not made yet.
+    pub fn to_tell(&self) -> RangeSet {
+        let mut rest = RangeSet::new();
+        for hole in self.source.iter().flat_map(|(holes, _)| holes) {
+            rest.union_with(&self.kept.missing(hole.clone()));
+        }
+        rest
+    }
+
+    /// As the transfer machine is told; `capable`: both ends leave holes out.
+    pub fn opening(&self, size: u64, capable: bool) -> Opening {
+        let bytes = self.source.as_ref().map_or(0, |(_, data)| size.saturating_sub(*data));
+        let mut holes = self.kept.clone();
+        if self.refused.is_none() {
+            holes.union_with(&self.told);
+        }
+        let keeps = capable && self.refused.is_none();
+        let (kept, filled) = if keeps { (bytes, 0) } else { (0, bytes) };
+        Opening { holes, kept, filled, stripe: self.storage.stripe }
+    }
 }
 
 /// One attempt in the air.
@@ -103,6 +148,8 @@ pub struct Flight {
     pub file: Option<OpenFile>,
     /// What opening found, with what is proven there.
     pub opened: Option<(Unfinished, RangeSet)>,
+    /// What opening found about holes.
+    pub holes: HolesFound,
     /// Bytes of a temporary file that an earlier run left, until they are examined.
     pub found: Option<u64>,
     /// What the comparison of a part's leaves said, once it was made.
@@ -146,6 +193,7 @@ impl Flight {
             proof: manner.proof.clone(),
             file: None,
             opened: None,
+            holes: HolesFound::default(),
             found: None,
             compared: None,
             waiting: Vec::new(),
@@ -183,7 +231,19 @@ impl Flight {
             // Nothing is there, or nothing that could be trusted.
             (Part::Found, Err(fault)) if !fault.is_temporary() => {}
             (Part::Leaf { .. }, Err(_)) if matches!(self.job.work, Work::Open { .. }) => {}
-            (Part::Open, Ok(outcome)) => self.opened = chunk::opened(outcome),
+            (Part::Open, Ok(outcome)) => {
+                if let Some((place, verified, holes, storage)) = chunk::opened(outcome) {
+                    self.opened = Some((place, verified));
+                    self.holes.kept = holes;
+                    self.holes.storage = storage;
+                }
+            }
+            (Part::Extents, Ok(Outcome::Extents { holes, data })) => self.holes.source = Some((holes, data)),
+            // A source that cannot tell is moved as it reads; what is wrong with it, its reading will say.
+            (Part::Extents, Err(fault)) if !fault.is_temporary() => {}
+            (Part::KeepHoles, Err(fault)) if fault.code == FaultCode::NotSupported => {
+                self.holes.refused = Some(fault.detail);
+            }
             (Part::Version, Ok(Outcome::Line(line))) => self.check_version(&line),
             // A server that does not describe files.
             (Part::Version, Err(fault)) if fault.code == FaultCode::NotSupported => {}
@@ -364,7 +424,8 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let item = &job.item;
     let in_reply = |spelling: fn(&SharedChecksum) -> &String| match &manner.proof {
         Ok(proof) if proof.in_reply => {
-            Some(LeafSpec { size: auto::LEAF, algorithm: spelling(&proof.checksum).clone() })
+            let size = leaf::size_for(item.size.unwrap_or(0), auto::LEAF).unwrap_or(leaf::MAX_SIZE);
+            Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes })
         }
         _ => None,
     };

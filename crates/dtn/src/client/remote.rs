@@ -15,6 +15,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{LeafSpec, Mode, Notice, Op, OpId, Outcome};
 use whimbrel_proto::reply::{Reply, ReplyClass};
+use whimbrel_proto::spent;
 
 use super::channel::{Channel, Incoming};
 use super::dtns::Seat;
@@ -43,6 +44,8 @@ enum Answer {
     Checksum,
     Directory,
     Chunked,
+    Probed,
+    Extents,
 }
 
 /// What a reply means to its operation.
@@ -83,6 +86,8 @@ struct InForce {
     transfer_markers: bool,
     frequent_markers: bool,
     leaves: Option<LeafSpec>,
+    congestion: Option<String>,
+    spent: bool,
 }
 
 const FRESH: InForce = InForce {
@@ -92,6 +97,8 @@ const FRESH: InForce = InForce {
     transfer_markers: false,
     frequent_markers: false,
     leaves: None,
+    congestion: None,
+    spent: false,
 };
 
 /// The login's operation.
@@ -416,6 +423,9 @@ impl Remote {
     }
 
     fn complete(&mut self, front: &Pending, kind: Answer, reply: &Reply) {
+        if let Some(spent) = spent::from_reply(reply).filter(|_| kind == Answer::Transfer) {
+            self.events.push_back((front.op, EndEvent::Notice(Notice::Spent(Box::new(spent)))));
+        }
         let own = if is_ok(reply) {
             answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
         } else {

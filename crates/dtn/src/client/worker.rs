@@ -319,6 +319,7 @@ impl Worker {
         }
         if self.flights[index].waiting.is_empty() {
             self.examine(index);
+            self.keep_holes(index);
             self.keep_proven(index);
         }
         if self.flights[index].waiting.is_empty() {
@@ -347,6 +348,28 @@ impl Worker {
         }
     }
 
+    /// The ends have said what is a hole and what there is room for: tells the destination what need not come.
+    fn keep_holes(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let (Some((_, pair)), Some((place, _)), None) = (&mut self.pair, &flight.opened, &flight.failure) else { return };
+        if let (Some((_, data)), Some(room)) = (&flight.holes.source, flight.holes.storage.room)
+            && *data > room
+        {
+            let fault = Fault::new(FaultCode::NoSpace, "open for chunks").on_path(&flight.job.item.destination);
+            let detail = format!("{data} bytes of data, room for {room}; nothing was moved");
+            return flight.fail(Part::Open, fault.side(Side::Destination).detail(detail));
+        }
+        let holes = flight.holes.to_tell();
+        if holes.is_empty() || !flight.holes.told.is_empty() || !leaves_holes_out(pair) {
+            return;
+        }
+        let orders = chunk::keep_holes(&flight.job, place, holes.as_slice());
+        flight.holes.told = holes;
+        for order in orders {
+            hand_over(pair, flight, order);
+        }
+    }
+
     /// A part of a chunked file has moved: compares its leaves and tells the destination what is proven.
     fn keep_proven(&mut self, index: usize) {
         let flight = &mut self.flights[index];
@@ -369,8 +392,11 @@ impl Worker {
         match (&flight.job.work, flight.opened, flight.compared) {
             (Work::Open { leaf }, Some((place, verified)), _) => {
                 let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
-                self.shared.file_opened(attempt.item, OpenFile { place, checksum, leaf: *leaf });
-                self.report(Input::ItemOpened { attempt, verified });
+                let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
+                let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
+                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0 };
+                self.shared.file_opened(attempt.item, file);
+                self.report(Input::ItemOpened { attempt, verified, found });
             }
             (Work::Chunk { part }, _, Some(compared)) => {
                 self.careful = self.careful.saturating_sub(1);
@@ -552,7 +578,12 @@ fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
         None => pair.checksum(options.checksum.as_deref())?,
     };
     let proof = Ok(Proof { checksum, in_reply: true });
-    Some(Manner { mode: Mode::Extended, proof, time_with_store: false })
+    Some(Manner { mode: Mode::Extended, proof, time_with_store: false, holes: false })
+}
+
+/// Whether what is a hole at the source can become one at the destination without being moved.
+fn leaves_holes_out(pair: &Pair) -> bool {
+    pair.source.has("HOLES") && pair.destination.has("HOLES")
 }
 
 /// A local mover can be told at once that its transfer is over.
@@ -604,7 +635,8 @@ fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
         End::Remote(remote) => remote.features.has("STORATTR"),
         End::Local(_) => true,
     };
-    Manner { mode: pair.wire.map_or(Mode::Extended, |wire| wire.mode), proof, time_with_store }
+    let holes = in_reply && leaves_holes_out(pair);
+    Manner { mode: pair.wire.map_or(Mode::Extended, |wire| wire.mode), proof, time_with_store, holes }
 }
 
 fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {

@@ -60,7 +60,9 @@ pub struct DtnConfig {
     pub stall_timeout: Option<u64>,
     /// Seconds a data connection may take to be made. Default: 30.
     pub connect_timeout: Option<u64>,
-    /// Congestion control of data channels. Default: the system's.
+    /// Refuse to measure storage and network for clients (`whimbrel probe`). Default: no.
+    pub no_probe: bool,
+    /// Congestion control of data channels, where clients choose none. Default: the system's.
     pub congestion: Option<String>,
     /// Seconds that a drain waits for running transfers. Default: no limit.
     pub drain_timeout: Option<u64>,

@@ -85,6 +85,8 @@ impl Server {
             idle_timeout: self.config.idle_timeout(),
             anonymous: self.config.anonymous,
             read_only: self.config.read_only,
+            probe: ServerConfig::default().probe.filter(|_| !self.config.no_probe),
+            congestion: crate::congestion::allowed(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             ..ServerConfig::default()
         }

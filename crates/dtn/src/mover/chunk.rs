@@ -7,6 +7,7 @@
 mod tests;
 
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +15,7 @@ use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, W
 use whimbrel_engine::journal::{self, Header, Trusted};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::leaf;
-use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome};
+use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
 use whimbrel_transport::digest::{Algorithm, Digest};
 
 use super::command::{resolve, timestamp};
@@ -122,6 +123,7 @@ impl Storage<'_> {
         Some(match op {
             Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
             Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves).map_err(Problem::from),
+            Op::KeepHoles { path, session, holes } => self.keep_holes(path, session, holes).map_err(Problem::from),
             Op::CommitChunked { path, session, modified } => self.commit(path, session, *modified),
             Op::DropChunked { path, session } => self.discard(path, session).map_err(Problem::from),
             _ => return None,
@@ -151,8 +153,13 @@ impl Storage<'_> {
         let ticket = Ticket { token: session.token, size: file.size };
         let session = postcard::to_stdvec(&ticket)
             .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
+        let opened = self.open(&file.path, &session)?;
+        // The last chunk may end with a hole that nobody writes.
+        opened.writer.extend_to(file.size)?;
+        let storage = StorageFacts { room: opened.writer.room()?, stripe: opened.writer.stripe_size() };
         let verified = trusted.leaves.into_iter().map(to_wire).collect();
-        Ok(Outcome::Chunked { session, verified })
+        let holes = trusted.holes.as_slice().to_vec();
+        Ok(Outcome::Chunked { session, verified, holes, storage })
     }
 
     /// Only what the client proved comes here; it is durable when answered.
@@ -169,6 +176,21 @@ impl Storage<'_> {
         if !records.is_empty() {
             file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
         }
+        Ok(Outcome::Done)
+    }
+
+    /// What was there of an earlier attempt must be gone for good before anybody is told that nothing is there.
+    fn keep_holes(&self, path: &[u8], session: &[u8], holes: &[Range<u64>]) -> Result<Outcome, Fault> {
+        let file = self.open(path, session)?;
+        let records = journal::encode_holes(&file.header, holes).ok_or_else(|| {
+            let fault = Fault::new(FaultCode::InvalidArgument, "keep holes").on_path(path);
+            fault.detail("a range that is not made of whole leaves of the file")
+        })?;
+        for hole in holes {
+            file.writer.clear(hole.clone())?;
+        }
+        file.writer.sync()?;
+        file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
         Ok(Outcome::Done)
     }
 

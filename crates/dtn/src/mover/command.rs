@@ -4,7 +4,7 @@ use whimbrel_connector::{Attributes, Connector, Follow, Kind, Meta, StoragePath,
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, Outcome};
 
-use super::failure;
+use super::{failure, holes};
 
 /// Resolves a path of an operation inside the collection.
 pub fn resolve(path: &[u8]) -> Result<StoragePath, Fault> {
@@ -17,7 +17,10 @@ pub fn changes(op: &Op) -> bool {
         Op::Receive(_) | Op::MakeDirectory(_) | Op::RemoveDirectory(_) | Op::Delete(_) => true,
         Op::DeleteTree(_) | Op::Rename { .. } | Op::SetModified { .. } | Op::SetMode { .. } => true,
         Op::SetGroup { .. } | Op::Symlink { .. } | Op::Truncate { .. } => true,
-        Op::OpenChunked(_) | Op::KeepLeaves { .. } | Op::CommitChunked { .. } | Op::DropChunked { .. } => true,
+        Op::OpenChunked(_) | Op::KeepLeaves { .. } | Op::KeepHoles { .. } => true,
+        Op::CommitChunked { .. } | Op::DropChunked { .. } => true,
+        Op::Extents { .. } => false,
+        Op::Probe(probe) => probe.kind.writes(),
         Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::Send(_) => false,
         Op::SendListing(_) | Op::Listing(_) | Op::Facts { .. } | Op::Size(_) => false,
         Op::Modified(_) | Op::EnterDirectory(_) | Op::Exists(_) | Op::Checksum { .. } => false,
@@ -31,6 +34,7 @@ pub fn run(connector: &dyn Connector, op: &Op) -> Option<Result<Outcome, Fault>>
         Op::Modified(path) => modified(connector, path),
         Op::EnterDirectory(path) => enter(connector, path),
         Op::Exists(path) => exists(connector, path),
+        Op::Extents { path, leaf } => holes::extents(connector, path, *leaf),
         _ => return change(connector, op).map(|result| result.map(|()| done(op))),
     })
 }

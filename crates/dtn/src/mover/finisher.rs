@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, OpId, Outcome, WriteKind};
-use whimbrel_transport::Cancel;
+use whimbrel_transport::{Cancel, Times};
 
 use super::command::resolve;
 use super::failure::Problem;
@@ -28,6 +28,8 @@ pub struct Later {
     pub path: Vec<u8>,
     /// What is to be done.
     pub work: Work,
+    /// Where its time goes.
+    pub times: Arc<Times>,
 }
 
 /// An operation in the finisher's hands.

@@ -1,10 +1,12 @@
 //! Digests of leaves, between the control side's words and the network side's.
 
+use std::time::Instant;
+
 use whimbrel_connector::WriteAt;
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{Leaf, LeafSpec};
 use whimbrel_transport::leaves::{Digests, LeafDigest, Leaves, ReadBack, hash_stored};
-use whimbrel_transport::{BlockSource, Cancel, Progress};
+use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Times};
 
 use super::message::MAX_FRAME;
 use super::node::Node;
@@ -22,6 +24,27 @@ impl BlockSource for Stored<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         self.0.read_back(offset, buffer)
     }
+}
+
+/// [`Stored`], with its time counted.
+struct Timed<'a> {
+    writer: &'a dyn WriteAt,
+    times: &'a Times,
+}
+
+impl BlockSource for Timed<'_> {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
+        self.times.timed(Activity::Storage, || self.writer.read_back(offset, buffer))
+    }
+}
+
+/// What proving obeys, and where its time is counted.
+#[derive(Clone, Copy)]
+pub struct Proving<'a> {
+    /// Reading back and making durable, and hashing.
+    pub times: &'a Times,
+    /// Stops it.
+    pub cancel: &'a Cancel,
 }
 
 /// Where the digests that were asked for are collected; `NotSupported` for an unknown algorithm.
@@ -48,12 +71,15 @@ pub fn read_back(
     writer: &dyn WriteAt,
     written: &RangeSet,
     spec: &LeafSpec,
-    cancel: &Cancel,
+    proving: &Proving<'_>,
 ) -> Result<Vec<Leaf>, Fault> {
     let digests = collector(spec)?;
     digests.check(written)?;
-    let (source, progress) = (Stored(writer), Progress::new());
-    let job = ReadBack { source: &source, pool: &node.pool, permits: &node.hashing, progress: &progress, cancel };
+    let (source, progress, began) = (Timed { writer, times: proving.times }, Progress::new(), Instant::now());
+    let before = proving.times.taken().storage;
+    let job = ReadBack { source: &source, pool: &node.pool, permits: &node.hashing, progress: &progress, cancel: proving.cancel };
     hash_stored(&job, written, &digests)?;
+    let reading = proving.times.taken().storage - before;
+    proving.times.add(Activity::Hash, began.elapsed().saturating_sub(reading));
     Ok(told(digests))
 }

@@ -3,6 +3,7 @@
 //! begin, join, write, finish, commit: only the commit gives the file its name. What a failed
 //! receive has stored stays for a restart, unless it stored nothing or its checksum is wrong.
 
+use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Receipt, StoragePath};
@@ -11,17 +12,19 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{LeafSpec, Mode, Notice, Outcome, ReceiveSpec, WriteKind};
 use whimbrel_transport::mode_e::{self, Admission, ReceiveJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
-use whimbrel_transport::{BlockSink, Cancel, DataChannel, Progress, digest};
+use whimbrel_transport::{Activity, BlockSink, Cancel, DataChannel, Progress, Times, digest};
 
 use super::chunk;
 use super::command::{resolve, timestamp};
 use super::dial::{self, in_parallel};
 use super::failure::Problem;
 use super::finisher::Later;
-use super::leaves::{self, Stored};
+use super::holes;
+use super::leaves::{self, Proving, Stored};
 use super::message::FromMover;
 use super::node::Node;
 use super::session::{Handle, Rendezvous};
+use super::spent;
 use super::stats::Way;
 use super::transfer::{Markers, Transfer};
 use super::worker::Task;
@@ -65,7 +68,20 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         let session = Box::new(file.session.clone());
         task.reporter.message(&FromMover::Session { mover, id, session });
     }
-    let (bytes, written) = file.fill(task, spec)?;
+    let gaps = file.may_have_gaps(task, spec)?;
+    if gaps.is_none()
+        && file.is_chunk(spec)
+        && let Some(length) = spec.expected_size
+    {
+        // A full disk is known before data flow; what may stay a hole is not taken.
+        file.writer.reserve(file.start..file.start.saturating_add(length))?;
+    }
+    let (bytes, mut written) = file.fill(task, spec)?;
+    if let Some(expected) = gaps {
+        holes::clear_gaps(file.writer.as_ref(), &written, expected.clone())?;
+        file.writer.extend_to(expected.end)?;
+        written.insert(expected);
+    }
     if let Some(wanted) = &spec.leaves {
         return file.prove(task, spec, wanted, bytes, written);
     }
@@ -82,6 +98,29 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
     Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new() }))
+}
+
+/// Receives what a sender measures with; the caller ends the transfer.
+pub fn measured(
+    task: &mut Task<'_>,
+    writer: Arc<dyn WriteAt>,
+    interval: Option<std::time::Duration>,
+    transfer: &mut Transfer,
+) -> Result<(), Problem> {
+    let spec = ReceiveSpec {
+        path: Vec::new(),
+        ascii: false,
+        write: WriteKind::Replace,
+        expected_size: None,
+        expected_checksum: None,
+        modified: None,
+        performance_interval: interval,
+        range_interval: None,
+        leaves: None,
+    };
+    let session = WriteSession::nowhere();
+    let mut file = File { session, writer, origin: 0, start: 0, unique_name: None };
+    file.fill_over_handle(task, &spec, transfer)
 }
 
 /// What could only fail at the end is refused before anything is moved.
@@ -246,6 +285,18 @@ impl File {
         matches!(spec.write, WriteKind::Chunk { .. })
     }
 
+    /// The bytes of which some may be left out because they are holes of the source: the digests of both ends cover them.
+    ///
+    /// Only where the length was announced and gaps can be told from an end: in MODE E.
+    fn may_have_gaps(&self, task: &mut Task<'_>, spec: &ReceiveSpec) -> Result<Option<Range<u64>>, Problem> {
+        let wanted = spec.leaves.as_ref().is_some_and(|leaves| leaves.holes);
+        let whole = matches!(spec.write, WriteKind::Replace | WriteKind::Unique | WriteKind::Chunk { .. });
+        if !wanted || !whole || task.session.acquire(Way::In)?.params.mode != Mode::Extended {
+            return Ok(None);
+        }
+        Ok(spec.expected_size.map(|size| self.start..self.start.saturating_add(size)))
+    }
+
     /// Most bytes that may come, in wire offsets: what was announced, where leaves or a chunk are.
     fn window(&self, spec: &ReceiveSpec) -> u64 {
         let whole = match &spec.write {
@@ -270,11 +321,17 @@ impl File {
         written: RangeSet,
     ) -> Result<Option<Outcome>, Problem> {
         if !self.is_chunk(spec) && bytes <= FINISHED_AT_ONCE {
-            return self.finish(task.node, spec, wanted, bytes, &written, task.cancel).map(Some);
+            let proving = Proving { times: &Times::default(), cancel: task.cancel };
+            return self.finish(task.node, spec, wanted, bytes, &written, &proving).map(Some);
         }
         let (node, spec, wanted, path) = (task.node.clone(), spec.clone(), wanted.clone(), spec.path.clone());
-        let work = move |cancel: &Cancel| self.finish(&node, &spec, &wanted, bytes, &written, cancel);
-        *task.later = Some(Later { path, work: Box::new(work) });
+        let times = Arc::<Times>::default();
+        let counted = times.clone();
+        let work = move |cancel: &Cancel| {
+            let _working = counted.on_thread();
+            self.finish(&node, &spec, &wanted, bytes, &written, &Proving { times: &counted, cancel })
+        };
+        *task.later = Some(Later { path, work: Box::new(work), times });
         Ok(None)
     }
 
@@ -285,17 +342,17 @@ impl File {
         wanted: &LeafSpec,
         bytes: u64,
         written: &RangeSet,
-        cancel: &Cancel,
+        proving: &Proving<'_>,
     ) -> Result<Outcome, Problem> {
         let writer = self.writer.as_ref();
         let is_chunk = self.is_chunk(spec);
         // What a client will record as proven must survive a crash.
         if is_chunk || node.settings.sync_writes {
-            writer.sync()?;
+            proving.times.timed(Activity::Storage, || writer.sync())?;
         }
-        let leaves = leaves::read_back(node, writer, written, wanted, cancel)?;
+        let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if !is_chunk {
-            complete(node, spec, &self.session, Some(writer), &[writer.finish()?], cancel)?;
+            complete(node, spec, &self.session, Some(writer), &[writer.finish()?], proving.cancel)?;
         }
         Ok(Outcome::Transferred { bytes, leaves })
     }
@@ -309,6 +366,7 @@ impl File {
         };
         let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes(), expected(spec));
         let result = self.fill_over_handle(task, spec, &mut transfer);
+        spent::tell(task, &transfer.progress);
         let bytes = transfer.progress.bytes();
         let written = if spec.leaves.is_some() { transfer.progress.ranges() } else { RangeSet::new() };
         task.session.release(Way::In, result.is_ok(), bytes);

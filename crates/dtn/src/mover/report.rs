@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::RangeSet;
-use whimbrel_proto::op::{Failure, FailureKind, Notice, OpId, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Notice, OpId, Outcome, Spent};
 use whimbrel_transport::Progress;
 
 use super::codec;
@@ -85,9 +85,12 @@ fn encode(message: &FromMover, frames: &mut Vec<u8>) {
     codec::encode(&FromMover::Outcome { mover, id, outcome }, frames).expect("a short message fits a frame");
 }
 
-/// The frames of an outcome, for those who answer later.
-pub fn outcome_frames(mover: MoverId, id: OpId, outcome: Outcome) -> Vec<u8> {
+/// The frames of an outcome and of where its time went, for those who answer later.
+pub fn last_frames(mover: MoverId, id: OpId, spent: Option<Spent>, outcome: Outcome) -> Vec<u8> {
     let mut frames = Vec::new();
+    if let Some(spent) = spent {
+        encode(&FromMover::Notice { mover, id, notice: Notice::Spent(Box::new(spent)) }, &mut frames);
+    }
     encode(&FromMover::Outcome { mover, id, outcome }, &mut frames);
     frames
 }

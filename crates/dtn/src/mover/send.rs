@@ -10,7 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
 use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
-use whimbrel_transport::{BlockSource, DataChannel, Digests, Flow};
+use whimbrel_transport::{BlockSource, DataChannel, Digests, Flow, Run};
 
 use super::command::resolve;
 use super::dial::{self, in_parallel};
@@ -18,6 +18,7 @@ use super::failure::Problem;
 use super::leaves;
 use super::listing::Lines;
 use super::session::{Feed, Handle, Rendezvous, Share};
+use super::spent;
 use super::stats::Way;
 use super::transfer::{AT_ONE_STROKE, Markers, Transfer};
 use super::worker::Task;
@@ -26,15 +27,30 @@ use super::worker::Task;
 const BLOCK_SIZE: usize = 256 << 10;
 
 /// Storage as the network side reads it.
-struct Source<'a>(&'a dyn ReadAt);
+struct Source<'a> {
+    reader: &'a dyn ReadAt,
+    /// Whether holes are left out.
+    gaps: bool,
+}
 
 impl BlockSource for Source<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        self.0.read_at(offset, buffer)
+        self.reader.read_at(offset, buffer)
+    }
+
+    fn run_at(&self, at: u64) -> Result<Run, Fault> {
+        if !self.gaps {
+            return Ok(Run { is_sent: true, end: u64::MAX });
+        }
+        self.reader.extent_at(at).map(|extent| Run { is_sent: extent.is_data, end: extent.end })
+    }
+
+    fn has_gaps(&self) -> bool {
+        self.gaps
     }
 
     fn fd(&self) -> Option<BorrowedFd<'_>> {
-        self.0.sendfile_source()
+        self.reader.sendfile_source()
     }
 }
 
@@ -49,7 +65,9 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     if let (Some(digests), What::Part { missing, .. }) = (&digests, &what) {
         digests.check(missing)?;
     }
-    let work = Work { source: &Source(reader.as_ref()), what, ascii: spec.ascii, digests: digests.as_ref() };
+    let gaps = spec.leaves.as_ref().is_some_and(|leaves| leaves.holes) && reader.may_have_holes();
+    let source = Source { reader: reader.as_ref(), gaps };
+    let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref() };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
     let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))?;
@@ -87,6 +105,17 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     Ok(Outcome::Transferred { bytes, leaves: Vec::new() })
 }
 
+/// Sends a source to wherever it ends, in any order; `check` sees the transfer while its connections stand.
+pub fn endless(
+    task: &mut Task<'_>,
+    source: &dyn BlockSource,
+    transfer: Transfer,
+    check: impl FnOnce(&Transfer) -> Result<(), Fault>,
+) -> Result<u64, Problem> {
+    let work = Work { source, what: What::Endless, ascii: false, digests: None };
+    transmit(task, &work, transfer, None, check)
+}
+
 /// A file that was changed while it was read is no copy of anything.
 fn unchanged(reader: &Arc<dyn ReadAt>, before: &Meta) -> Result<(), Fault> {
     if before.kind != Kind::File || reader.meta()?.version() == before.version() {
@@ -102,6 +131,8 @@ enum What {
     Part { origin: u64, length: u64, missing: RangeSet },
     /// To wherever the source ends.
     Stream { offset: u64 },
+    /// From the beginning to wherever the source ends, in any order.
+    Endless,
 }
 
 impl What {
@@ -126,7 +157,7 @@ impl What {
     fn bytes(&self) -> Option<u64> {
         match self {
             Self::Part { missing, .. } => Some(missing.len()),
-            Self::Stream { .. } => None,
+            Self::Stream { .. } | Self::Endless => None,
         }
     }
 
@@ -134,6 +165,7 @@ impl What {
         match *self {
             Self::Part { origin, .. } => origin,
             Self::Stream { offset } => offset,
+            Self::Endless => 0,
         }
     }
 }
@@ -165,6 +197,7 @@ fn transmit(
     markers.end(task);
     let bytes = transfer.progress.bytes();
     task.session.release(Way::Out, sent.is_ok(), bytes);
+    spent::tell(task, &transfer.progress);
     let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
     transfer.end(task, if result.is_ok() { 226 } else { 500 });
     result.map(|()| bytes)
@@ -187,6 +220,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
     transfer.met(channel.peer_addr());
     let (offset, length) = match &work.what {
         What::Stream { offset } => (*offset, None),
+        What::Endless => (0, None),
         // A stream has no gaps: it goes on from the first missing byte to the end.
         What::Part { origin, length, missing } => {
             let end = origin + length;
@@ -250,6 +284,7 @@ impl Shared<'_> {
         let amount = match lane {
             LaneJob::Ranges(ranges) => Amount::Ranges(ranges),
             LaneJob::ToEnd(offset) => Amount::ToEnd(*offset),
+            LaneJob::Endless => Amount::Endless(0),
         };
         let job = SendJob {
             source: self.work.source,
@@ -271,6 +306,7 @@ impl Shared<'_> {
 enum LaneJob {
     Ranges(RangeSet),
     ToEnd(u64),
+    Endless,
 }
 
 /// Who tells an address that the file is over: one of the nodes that send there, which knows how many EODs come
@@ -287,7 +323,8 @@ fn end_of(feed: &Feed, connections: usize) -> Eof {
 fn lane_jobs(what: &What, share: &Share, layout: Layout) -> Vec<(Feed, LaneJob)> {
     let job = |feed: &Feed| match what {
         What::Stream { offset } if (feed.target, feed.rank) == (0, 0) => LaneJob::ToEnd(*offset),
-        What::Stream { .. } => LaneJob::Ranges(RangeSet::new()),
+        What::Endless if (feed.target, feed.rank) == (0, 0) => LaneJob::Endless,
+        What::Stream { .. } | What::Endless => LaneJob::Ranges(RangeSet::new()),
         What::Part { missing, .. } if share.targets == 1 && feed.feeders == 1 => LaneJob::Ranges(missing.clone()),
         What::Part { origin, length, missing } => {
             let part = *origin..origin + length;
@@ -410,7 +447,7 @@ mod tests {
         let jobs = (0..nodes).flat_map(|node| lane_jobs(&what, &share(node), layout));
         jobs.map(|(_, job)| match job {
             LaneJob::Ranges(ranges) => ranges,
-            LaneJob::ToEnd(_) => panic!("the size is known"),
+            LaneJob::ToEnd(_) | LaneJob::Endless => panic!("the size is known"),
         })
         .collect()
     }

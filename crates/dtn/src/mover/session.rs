@@ -351,7 +351,7 @@ pub fn channel_options(node: &Node, params: &DataParams) -> ChannelOptions {
     ChannelOptions {
         send_buffer: params.send_buffer.map(|bytes| bytes as usize),
         recv_buffer: params.receive_buffer.map(|bytes| bytes as usize),
-        congestion: node.settings.congestion.clone(),
+        congestion: params.congestion.clone().or_else(|| node.settings.congestion.clone()),
         ..ChannelOptions::default()
     }
 }

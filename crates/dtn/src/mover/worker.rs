@@ -18,7 +18,7 @@ use super::node::Node;
 use super::outlet::Outlet;
 use super::report::{self, Reporter};
 use super::session::Session;
-use super::{checksum, chunk, command, listing, receive, send};
+use super::{checksum, chunk, command, listing, probe, receive, send, spent};
 
 /// What the reader hands to a mover's thread.
 pub enum Job {
@@ -230,7 +230,8 @@ impl Worker {
             Job::Label { task, client } => self.context.label(task, client),
             Job::Run { id, op, stripe, session } => {
                 self.finisher.make_way(&op);
-                let moves_data = matches!(*op, Op::Send(_) | Op::Receive(_));
+                let measures = matches!(&*op, Op::Probe(probe) if probe.kind.uses_data());
+                let moves_data = measures || matches!(*op, Op::Send(_) | Op::Receive(_));
                 self.guarded(id, moves_data, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
             }
             Job::Commit { id, spec, session, receipts, bytes } => {
@@ -288,10 +289,10 @@ impl Worker {
         self.reporter.flush();
         let place = self.reporter.outlet().hold();
         let (mover, _) = self.reporter.about();
-        let (user, token) = (self.context.user().to_owned(), cancel.clone());
+        let (user, token, times) = (self.context.user().to_owned(), cancel.clone(), later.times.clone());
         let encode = Box::new(move |result: Result<Outcome, Problem>| {
             let failed = |problem| Outcome::Failed(failure(problem, token.is_cancelled(), &user));
-            report::outcome_frames(mover, id, result.unwrap_or_else(failed))
+            report::last_frames(mover, id, spent::of_proof(&times), result.unwrap_or_else(failed))
         });
         self.finisher.take(Finishing { id, later, cancel, place, encode });
     }
@@ -342,6 +343,7 @@ impl Worker {
             Op::Listing(spec) => Ok(Some(listing::on_control(&mut task, spec)?)),
             Op::Facts { path, facts } => Ok(Some(listing::facts(node.connector.as_ref(), path, facts.as_deref())?)),
             Op::Checksum { .. } => Ok(Some(checksum::run(&mut task, op)?)),
+            Op::Probe(spec) => probe::run(&mut task, spec).map(Some),
             _ => Err(Fault::new(FaultCode::Internal, "choose operation").into()),
         }
     }

@@ -166,3 +166,22 @@ fn a_file_is_covered_when_every_leaf_is_proven_and_an_empty_one_at_once() {
     assert!(decode(&bytes).missing().is_empty());
     assert!(decode(&encode_header(&super::tests::header(0)).unwrap()).missing().is_empty());
 }
+
+#[test]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+fn holes_are_proven_like_leaves_and_survive_a_torn_end() {
+    let header = header(5 * L + 7);
+    let mut bytes = encode_header(&header).unwrap();
+    bytes.extend(encode_leaves(&header, &[leaf(&header, 0, 7)]).unwrap());
+    bytes.extend(encode_holes(&header, &[L..3 * L, 4 * L..5 * L + 7]).unwrap());
+    let trusted = decode(&bytes);
+    assert_eq!(trusted.holes.as_slice(), [L..3 * L, 4 * L..5 * L + 7]);
+    assert_eq!(trusted.missing(), RangeSet::from(3 * L..4 * L));
+    assert!(!trusted.torn);
+    bytes.pop();
+    let torn = decode(&bytes);
+    assert!(torn.torn && torn.holes.as_slice() == [L..3 * L]);
+    for bad in [0..0, 0..L / 2, L / 2..L, 5 * L..6 * L, 6 * L..7 * L, 3 * L..2 * L] {
+        assert_eq!(encode_holes(&header, &[bad.clone()]), None, "{bad:?}");
+    }
+}

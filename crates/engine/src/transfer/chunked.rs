@@ -13,6 +13,8 @@ use crate::ranges::RangeSet;
 pub(super) struct ChunkedFile {
     size: u64,
     leaf: u64,
+    /// Parts end at multiples of this many bytes, itself a multiple of `leaf`.
+    unit: u64,
     pub(super) verified: RangeSet,
     /// What no session was given yet.
     fresh: RangeSet,
@@ -36,6 +38,7 @@ impl ChunkedFile {
         Self {
             size,
             leaf,
+            unit: leaf,
             fresh: verified.missing(0..size),
             verified,
             again: VecDeque::new(),
@@ -44,6 +47,14 @@ impl ChunkedFile {
             charged: 0,
             proof: None,
         }
+    }
+
+    /// The same on storage with stripes of so many bytes: no two parts meet in one.
+    pub(super) fn striped(mut self, stripe: Option<u64>) -> Self {
+        if let Some(unit) = stripe.and_then(|stripe| stripe.checked_next_multiple_of(self.leaf)) {
+            self.unit = unit.max(self.leaf);
+        }
+        self
     }
 
     /// Takes over what was learned before the file was opened once more.
@@ -78,7 +89,11 @@ impl ChunkedFile {
             return Some(part.start..end);
         }
         let first = self.fresh.as_slice().first()?.clone();
-        let part = first.start..first.start.saturating_add(length).min(first.end);
+        let stop = first.start.saturating_add(length);
+        // At the border of a stripe in front of there, or the first one behind.
+        let stop = if stop / self.unit > first.start / self.unit { stop / self.unit * self.unit } else { stop };
+        let stop = stop.checked_next_multiple_of(self.unit).unwrap_or(u64::MAX);
+        let part = first.start..stop.min(first.end);
         self.fresh.remove(part.clone());
         Some(part)
     }
@@ -191,6 +206,16 @@ mod tests {
         let parts: Vec<_> = std::iter::from_fn(|| file.take(25)).collect();
         assert_eq!(parts, [0..20, 20..40, 40..45]);
         assert_eq!(file.waiting(), 0);
+    }
+
+    #[test]
+    fn parts_meet_only_at_the_borders_of_stripes() {
+        let mut file = ChunkedFile::new(200, 10, &RangeSet::from(50..60)).striped(Some(35));
+        let parts: Vec<_> = std::iter::from_fn(|| file.take(50)).collect();
+        assert_eq!(parts, [0..40, 40..50, 60..80, 80..120, 120..160, 160..200]);
+        // Stripes that leaves fit into make no difference.
+        let mut file = super::tests::file(45).striped(Some(5));
+        assert_eq!(file.take(25), Some(0..20));
     }
 
     #[test]

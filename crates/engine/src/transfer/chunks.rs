@@ -6,11 +6,11 @@ use std::time::Instant;
 use super::chunked::ChunkedFile;
 use super::entry::Place;
 use super::options::Chunking;
-use super::{Attempt, Slot, TransferMachine, Work};
+use super::{Attempt, Opening, Slot, TransferMachine, Work};
 use crate::events::Event;
 use crate::fault::{Fault, FaultCode, Retry, Side};
 use crate::plan::{Item, ItemId};
-use crate::progress::Verification;
+use crate::progress::{Holes, Verification};
 use crate::ranges::RangeSet;
 use crate::retry::Decision;
 
@@ -19,7 +19,7 @@ impl TransferMachine {
     pub(super) fn first_work(&self, item: &Item, only_whole: bool) -> Work {
         match (self.options.chunking, item.size) {
             (Some(chunking), Some(size)) if !only_whole && item.range.is_none() && size >= chunking.threshold => {
-                Work::Open { leaf: chunking.leaf }
+                chunking.leaf_of(size).map_or(Work::Copy, |leaf| Work::Open { leaf })
             }
             _ => Work::Copy,
         }
@@ -74,7 +74,7 @@ impl TransferMachine {
 
     // --- inputs ------------------------------------------------------------------------------
 
-    pub(super) fn opened(&mut self, now: Instant, attempt: Attempt, verified: &RangeSet) {
+    pub(super) fn opened(&mut self, now: Instant, attempt: Attempt, verified: &RangeSet, found: &Opening) {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
@@ -83,8 +83,15 @@ impl TransferMachine {
         };
         entry.runs.clear();
         entry.place = Place::Parts;
-        let mut file = ChunkedFile::new(entry.item.size.unwrap_or(0), leaf, verified);
-        let resumed = file.verified.len();
+        let size = entry.item.size.unwrap_or(0);
+        let mut all = verified.clone();
+        all.union_with(&found.holes);
+        let mut file = ChunkedFile::new(size, leaf, &all).striped(found.stripe);
+        let resumed = found.holes.as_slice().iter().fold(file.verified.clone(), |mut rest, hole| {
+            rest.remove(hole.clone());
+            rest
+        });
+        let (resumed, holes) = (resumed.len(), file.verified.len() - resumed.len());
         // Opened once more in this run: what is there, it brought itself.
         let is_new = match entry.chunked.take() {
             Some(old) => {
@@ -98,6 +105,7 @@ impl TransferMachine {
         self.leave_well(now, slot, attempt);
         if is_new {
             self.progress.resumed(item.id, resumed);
+            self.progress.holes(item.id, Holes { skipped: holes, kept: found.kept, filled: found.filled });
         }
         self.queue.forget(item.id);
         self.parts_changed(item.id);
@@ -320,7 +328,9 @@ impl TransferMachine {
             return;
         };
         entry.chunked = None;
-        entry.work = Work::Open { leaf: self.options.chunking.unwrap_or_default().leaf };
+        let chunking = self.options.chunking.unwrap_or_default();
+        let leaf = chunking.leaf_of(entry.item.size.unwrap_or(0)).unwrap_or(chunking.leaf);
+        entry.work = Work::Open { leaf };
         self.progress.resumed(id, 0);
         self.attempt_failed(now, id, fault);
     }

@@ -208,7 +208,7 @@ impl World {
             }
             Work::Open { .. } => {
                 let verified = self.copies[&job.item.id].proven.clone();
-                self.put(Input::ItemOpened { attempt, verified });
+                self.put(Input::ItemOpened { attempt, verified, found: Opening::default() });
             }
             Work::Chunk { part } => self.arrive(&job, part),
             _ => self.put(Input::ItemDone {

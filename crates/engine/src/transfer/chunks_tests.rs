@@ -38,7 +38,7 @@ fn opened(concurrency: u32, size: u64, verified: RangeSet) -> Bench {
     let attempt = bench.job(0).1.attempt;
     assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
     bench.jobs.clear();
-    bench.put(Input::ItemOpened { attempt, verified });
+    bench.put(Input::ItemOpened { attempt, verified, found: Opening::default() });
     bench
 }
 
@@ -260,7 +260,7 @@ fn a_permanent_fault_is_reported_once_and_late_reports_free_their_sessions() {
     let open = bench.jobs.iter().find(|(_, job)| job.item.id == ItemId(0)).expect("it is opened").1.attempt;
     bench.done(1);
     bench.jobs.clear();
-    bench.put(Input::ItemOpened { attempt: open, verified: RangeSet::new() });
+    bench.put(Input::ItemOpened { attempt: open, verified: RangeSet::new(), found: Opening::default() });
     let taken = chunks(&mut bench);
     assert_eq!(taken.len(), 4);
     for (_, attempt, _) in &taken {
@@ -306,7 +306,7 @@ fn a_changed_source_starts_over_and_old_reports_count_no_more() {
     let now = bench.now;
     assert_eq!(bench.machine.progress().snapshot(now).bytes_done, 0);
     bench.jobs.clear();
-    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
     assert_eq!(prove_all(&mut bench, size), vec![1; 80]);
 }
 
@@ -328,7 +328,7 @@ fn sessions_are_spread_over_the_files_that_are_open() {
     assert_eq!(opens.len(), 2);
     bench.jobs.clear();
     for attempt in opens {
-        bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+        bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
     }
     let taken = chunks(&mut bench);
     let of = |id| taken.iter().filter(|(_, attempt, _)| attempt.item == ItemId(id)).count();
@@ -347,7 +347,7 @@ fn a_tebibyte_is_never_more_than_what_is_in_the_air() {
     bench.copy(0, 1 << 40);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
     assert_eq!(bench.started().len(), 1 + 16);
     assert_eq!(bench.machine.entries.len(), 1);
 }
@@ -412,7 +412,7 @@ fn whole_large_files_and_files_in_chunks_both_get_sessions() {
     bench.copy(0, 1000 * CHUNK);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new() });
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
     bench.open_all();
     let mut taken = chunks(&mut bench);
     bench.copy(1, CHUNK + 1);

@@ -32,7 +32,7 @@ impl TransferMachine {
             Input::ItemFailed { attempt, fault, received } => self.failed(now, attempt, fault, &received),
             Input::Concurrency { sessions } => self.set_concurrency(now, sessions),
             Input::Cancel => self.cancel(),
-            Input::ItemOpened { attempt, verified } => self.opened(now, attempt, &verified),
+            Input::ItemOpened { attempt, verified, found } => self.opened(now, attempt, &verified, &found),
             Input::ItemWhole { attempt } => self.whole(now, attempt),
             Input::ChunkDone { attempt, bytes, verified, wrong, verification } => {
                 self.chunk_done(now, attempt, ChunkReport { bytes, verified, wrong, verification });

@@ -137,6 +137,8 @@ pub enum Input {
         attempt: Attempt,
         /// What is proven there already, offsets in the file.
         verified: RangeSet,
+        /// What else opening has found.
+        found: Opening,
     },
     /// These ends cannot move the file in chunks: copy it whole.
     ItemWhole {
@@ -208,4 +210,17 @@ pub enum Command {
     },
     /// Tell the user.
     Report(Event),
+}
+
+/// What opening a file for chunks has found besides what is proven.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Opening {
+    /// Whole leaves that are holes at the source and were made holes at the destination: nothing of them is moved.
+    pub holes: RangeSet,
+    /// Bytes of all holes that are kept: `holes`, and parts of leaves.
+    pub kept: u64,
+    /// Bytes of holes that are moved as zeros, because an end cannot keep them.
+    pub filled: u64,
+    /// Bytes at whose multiples parts should begin and end: the stripes of the destination's file system.
+    pub stripe: Option<u64>,
 }

@@ -51,6 +51,18 @@ impl Default for Chunking {
 }
 
 impl Chunking {
+    /// Most leaves of a file: what one reply can name.
+    pub const MOST_LEAVES: u64 = 65_536;
+    /// Longest leaf, bytes: with it a file has 64 TiB at most.
+    pub const LONGEST_LEAF: u64 = 1 << 30;
+
+    /// Bytes of a leaf of a file of `size` bytes: `leaf`, or the next power of two that cuts it into
+    /// [`Self::MOST_LEAVES`]; `None` for files that no leaf is long enough for.
+    pub fn leaf_of(self, size: u64) -> Option<u64> {
+        let least = size.div_ceil(Self::MOST_LEAVES).max(self.leaf).checked_next_power_of_two()?;
+        (least <= Self::LONGEST_LEAF.max(self.leaf)).then_some(least)
+    }
+
     /// The same within its bounds: what is not a power of two or a multiple is rounded up.
     pub fn normal(self) -> Self {
         let leaf = self.leaf.clamp(1, 1 << 62).next_power_of_two();

@@ -1,9 +1,12 @@
 //! SITE LEAVES, SITE CHUNK and ESTO C: files moved in chunks and proven leaf by leaf (our own extension).
 
+use std::ops::Range;
+
 use serde::{Deserialize, Serialize};
 
 use super::parse::{CommandError, ascii, first_word, path, splitn, syntax, time, unsigned};
 use super::{EncodeError, Esto, Site, WirePath};
+use crate::holes;
 use crate::leaf::{self, LeafError};
 use crate::op::{ChunkedFile, Leaf, LeafSpec};
 use crate::timeval::Timestamp;
@@ -19,6 +22,15 @@ pub enum Chunk {
         session: Vec<u8>,
         /// At least one, at most [`leaf::MAX_KEPT`], ascending.
         leaves: Vec<Leaf>,
+        /// Final name.
+        path: WirePath,
+    },
+    /// `HOLES session start-end[,...] path`.
+    Holes {
+        /// As the reply to OPEN gave it.
+        session: Vec<u8>,
+        /// At least one, at most [`leaf::MAX_KEPT`], ascending.
+        holes: Vec<Range<u64>>,
         /// Final name.
         path: WirePath,
     },
@@ -39,31 +51,40 @@ pub enum Chunk {
 }
 
 const SITE: &str = "SITE";
+const LEAF_SIZE: &str = "a leaf is a power of two of bytes from 4096 to 1073741824";
 
 fn refused(verb: &'static str) -> impl Fn(LeafError) -> CommandError {
     move |error| syntax(verb, error.reason())
 }
 
-/// `size algorithm`, or `0` for none.
+/// `size algorithm [HOLES]`, or `0` for none.
 pub(super) fn leaves(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let (size, algorithm) = first_word(rest.unwrap_or(b"").trim_ascii());
     match (unsigned(SITE, size)?, algorithm) {
         (0, None) => Ok(Site::Leaves(None)),
         (0, Some(_)) => Err(syntax(SITE, "LEAVES 0 takes no algorithm")),
         (_, None) => Err(syntax(SITE, "an algorithm is missing")),
-        (size, Some(algorithm)) => spec(size, algorithm).map(|spec| Site::Leaves(Some(spec))),
+        (size, Some(rest)) => {
+            let (algorithm, option) = first_word(rest.trim_ascii());
+            let holes = match option.map(<[u8]>::trim_ascii) {
+                None => false,
+                Some(word) if word.eq_ignore_ascii_case(b"HOLES") => true,
+                Some(_) => return Err(syntax(SITE, "LEAVES knows the option HOLES")),
+            };
+            spec(size, algorithm).map(|spec| Site::Leaves(Some(LeafSpec { holes, ..spec })))
+        }
     }
 }
 
 fn spec(size: u64, algorithm: &[u8]) -> Result<LeafSpec, CommandError> {
     if !leaf::is_size(size) {
-        return Err(syntax(SITE, "a leaf is a power of two of bytes from 4096 to 1073741824"));
+        return Err(syntax(SITE, LEAF_SIZE));
     }
     let algorithm = ascii(SITE, algorithm.trim_ascii())?.to_ascii_uppercase();
     if algorithm.is_empty() {
         return Err(syntax(SITE, "an algorithm is missing"));
     }
-    Ok(LeafSpec { size, algorithm })
+    Ok(LeafSpec { size, algorithm, holes: false })
 }
 
 /// What follows `SITE CHUNK `.
@@ -72,9 +93,10 @@ pub(super) fn parse(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let chunk = match word.to_ascii_uppercase().as_slice() {
         b"OPEN" => open(rest),
         b"KEEP" => keep(rest),
+        b"HOLES" => holes_of(rest),
         b"COMMIT" => session_and_path(rest).map(|(session, path)| Chunk::Commit { session, path }),
         b"DROP" => session_and_path(rest).map(|(session, path)| Chunk::Drop { session, path }),
-        _ => Err(syntax(SITE, "CHUNK is OPEN, KEEP, COMMIT or DROP")),
+        _ => Err(syntax(SITE, "CHUNK is OPEN, KEEP, HOLES, COMMIT or DROP")),
     };
     chunk.map(Site::Chunk)
 }
@@ -102,6 +124,33 @@ fn keep(rest: Option<&[u8]>) -> Result<Chunk, CommandError> {
     })
 }
 
+fn holes_of(rest: Option<&[u8]>) -> Result<Chunk, CommandError> {
+    let [session, list, name] = splitn(SITE, rest)?;
+    Ok(Chunk::Holes {
+        session: leaf::parse_session(session).map_err(refused(SITE))?,
+        holes: holes::parse_list(list).map_err(|_| syntax(SITE, "holes are start-end, ascending, with commas between"))?,
+        path: path(SITE, Some(name))?,
+    })
+}
+
+/// `leaf-size path` of SITE EXTENTS.
+pub(super) fn extents(rest: Option<&[u8]>) -> Result<Site, CommandError> {
+    let [size, name] = splitn(SITE, rest)?;
+    let leaf = unsigned(SITE, size)?;
+    if !leaf::is_size(leaf) {
+        return Err(syntax(SITE, LEAF_SIZE));
+    }
+    Ok(Site::Extents { leaf, path: path(SITE, Some(name))? })
+}
+
+/// The text after `SITE `.
+pub(super) fn format_extents(leaf: u64, name: &[u8]) -> Result<Vec<u8>, EncodeError> {
+    if !leaf::is_size(leaf) {
+        return Err(EncodeError::Inexpressible);
+    }
+    joined(&format!("EXTENTS {leaf} "), name)
+}
+
 fn session_and_path(rest: Option<&[u8]>) -> Result<(Vec<u8>, WirePath), CommandError> {
     let [session, name] = splitn(SITE, rest)?;
     Ok((leaf::parse_session(session).map_err(refused(SITE))?, path(SITE, Some(name))?))
@@ -123,7 +172,8 @@ pub(super) fn esto(args: &[u8]) -> Result<Esto, CommandError> {
 pub(super) fn format_leaves(spec: Option<&LeafSpec>) -> Result<Vec<u8>, EncodeError> {
     let Some(spec) = spec else { return Ok(b"LEAVES 0".to_vec()) };
     check_spec(spec)?;
-    Ok(format!("LEAVES {} {}", spec.size, spec.algorithm).into_bytes())
+    let option = if spec.holes { " HOLES" } else { "" };
+    Ok(format!("LEAVES {} {}{option}", spec.size, spec.algorithm).into_bytes())
 }
 
 /// The text after `SITE `.
@@ -133,6 +183,10 @@ pub(super) fn format(chunk: &Chunk) -> Result<Vec<u8>, EncodeError> {
         Chunk::Keep { session, leaves, path } => {
             leaf::check_list(leaves).map_err(|_| EncodeError::Inexpressible)?;
             (format!("KEEP {} {}", digits(session)?, leaf::format_list(leaves)), path)
+        }
+        Chunk::Holes { session, holes, path } => {
+            holes::check_list(holes).map_err(|_| EncodeError::Inexpressible)?;
+            (format!("HOLES {} {}", digits(session)?, holes::format_list(holes)), path)
         }
         Chunk::Commit { session, path } => (format!("COMMIT {}", digits(session)?), path),
         Chunk::Drop { session, path } => (format!("DROP {}", digits(session)?), path),
@@ -185,7 +239,7 @@ mod tests {
     }
 
     fn md5(size: u64) -> LeafSpec {
-        LeafSpec { size, algorithm: "MD5".into() }
+        LeafSpec { size, algorithm: "MD5".into(), holes: false }
     }
 
     fn file(size: u64, modified: Option<(i64, u32)>) -> ChunkedFile {
@@ -210,6 +264,15 @@ mod tests {
                 both(Chunk::Keep { session: session.clone(), leaves: keep, path: path.clone() }),
                 "SITE CHUNK KEEP 0fa0 0-4096:ab,8192-9000:cd /a b",
             ),
+            (
+                Command::Site(Site::Leaves(Some(LeafSpec { holes: true, ..md5(4096) }))),
+                "SITE LEAVES 4096 MD5 HOLES",
+            ),
+            (Command::Site(Site::Extents { leaf: 4096, path: path.clone() }), "SITE EXTENTS 4096 /a b"),
+            (
+                both(Chunk::Holes { session: session.clone(), holes: vec![0..8192, 12288..20480], path: path.clone() }),
+                "SITE CHUNK HOLES 0fa0 0-8192,12288-20480 /a b",
+            ),
             (both(Chunk::Commit { session: session.clone(), path: path.clone() }), "SITE CHUNK COMMIT 0fa0 /a b"),
             (both(Chunk::Drop { session: session.clone(), path: path.clone() }), "SITE CHUNK DROP 0fa0 /a b"),
             (Command::Esto(Esto::Chunk { session, offset: 4096, path }), "ESTO C 0fa0,4096 /a b"),
@@ -232,7 +295,15 @@ mod tests {
             ("SITE LEAVES 2048 MD5", "power of two"),
             ("SITE LEAVES 5000 MD5", "power of two"),
             ("SITE LEAVES 2147483648 MD5", "power of two"),
-            ("SITE LEAVES 4096 MD5 x", "not plain text"),
+            ("SITE LEAVES 4096 MD5 x", "option HOLES"),
+            ("SITE LEAVES 4096 M\u{e9}5", "not plain text"),
+            ("SITE EXTENTS 4096", "an argument is missing"),
+            ("SITE EXTENTS 5000 /a", "power of two"),
+            ("SITE CHUNK HOLES 00 5-5 /a", "holes are"),
+            ("SITE CHUNK HOLES 00 5 /a", "holes are"),
+            ("SITE CHUNK HOLES 00 0-5,4-8 /a", "holes are"),
+            ("SITE CHUNK HOLES 0 0-5 /a", "a session is"),
+            ("SITE CHUNK HOLES 00 0-5", "an argument is missing"),
             ("SITE CHUNK", "CHUNK is OPEN"),
             ("SITE CHUNK SHUT 00 /a", "CHUNK is OPEN"),
             ("SITE CHUNK OPEN 5 - 4096 MD5", "an argument is missing"),
@@ -272,14 +343,19 @@ mod tests {
     #[test]
     fn what_could_not_be_read_is_not_written() {
         let (path, leaves) = (b"/a".to_vec(), vec![Leaf { range: 5..6, digest: "ab".into() }]);
+        let holes = |holes| Site::Chunk(Chunk::Holes { session: vec![0], holes, path: b"/a".to_vec() });
         let keep = |session: Vec<u8>, leaves| Site::Chunk(Chunk::Keep { session, leaves, path: b"/a".to_vec() });
         for site in [
             Site::Leaves(Some(md5(0))),
-            Site::Leaves(Some(LeafSpec { size: 4096, algorithm: "A B".into() })),
+            Site::Leaves(Some(LeafSpec { size: 4096, algorithm: "A B".into(), holes: false })),
             Site::Chunk(Chunk::Open(file((1 << 28) + 1, None))),
             Site::Chunk(Chunk::Open(ChunkedFile { path: Vec::new(), ..file(1, None) })),
             Site::Chunk(Chunk::Commit { session: Vec::new(), path: path.clone() }),
             Site::Chunk(Chunk::Drop { session: vec![0; leaf::MAX_SESSION + 1], path }),
+            Site::Extents { leaf: 5000, path: b"/a".to_vec() },
+            Site::Extents { leaf: 4096, path: Vec::new() },
+            holes(Vec::new()),
+            holes(vec![0..5, 4..8]),
             keep(vec![0], Vec::new()),
             keep(Vec::new(), leaves.clone()),
             keep(vec![0], [leaves.clone(), leaves].concat()),
@@ -304,9 +380,9 @@ mod tests {
             shift in 12u32..=30,
             time in proptest::option::of((0i64..200_000_000_000, 0u32..1_000_000_000)),
             algorithm in "[A-Z0-9-]{1,10}",
-            pick in 0usize..6,
+            pick in 0usize..8,
         ) {
-            let leaves = LeafSpec { size: 1 << shift, algorithm };
+            let leaves = LeafSpec { size: 1 << shift, algorithm, holes: pick == 0 && offset % 2 == 0 };
             let kept = vec![Leaf { range: offset / 2..offset / 2 + 1, digest: "00ff".into() }];
             let command = match pick {
                 0 => Command::Site(Site::Leaves(Some(leaves))),
@@ -314,6 +390,12 @@ mod tests {
                 2 => Command::Site(Site::Chunk(Chunk::Keep { session, leaves: kept, path })),
                 3 => Command::Site(Site::Chunk(Chunk::Commit { session, path })),
                 4 => Command::Site(Site::Chunk(Chunk::Drop { session, path })),
+                5 => Command::Site(Site::Extents { leaf: leaves.size, path }),
+                6 => Command::Site(Site::Chunk(Chunk::Holes {
+                    session,
+                    holes: std::iter::once(offset / 2..offset / 2 + 1).collect(),
+                    path,
+                })),
                 _ => Command::Esto(Esto::Chunk { session, offset, path }),
             };
             let mut out = Vec::new();
@@ -322,8 +404,8 @@ mod tests {
         }
 
         #[test]
-        fn any_tail_is_read_or_refused(word in 0usize..7, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
-            const WORDS: [&str; 7] = ["SITE LEAVES", "SITE CHUNK", "SITE CHUNK OPEN", "SITE CHUNK KEEP 00", "SITE CHUNK COMMIT", "SITE CHUNK DROP", "ESTO C"];
+        fn any_tail_is_read_or_refused(word in 0usize..9, bytes in proptest::collection::vec(any::<u8>(), 0..60)) {
+            const WORDS: [&str; 9] = ["SITE LEAVES", "SITE EXTENTS", "SITE CHUNK HOLES 00", "SITE CHUNK", "SITE CHUNK OPEN", "SITE CHUNK KEEP 00", "SITE CHUNK COMMIT", "SITE CHUNK DROP", "ESTO C"];
             let line = [WORDS[word].as_bytes(), b" ", &bytes].concat();
             if let Ok(command) = Command::parse(&line) {
                 prop_assert!(matches!(command, Command::Site(_) | Command::Esto(_)));

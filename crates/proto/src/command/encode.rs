@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::{
     Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Protection, Restart, TransferMode, TransferType, TrevEvent,
-    V2Data, V2Transfer, chunk, opts, site,
+    V2Data, V2Transfer, chunk, opts, probe, site,
 };
 use crate::{hostport, ranges};
 
@@ -211,6 +211,9 @@ fn encode_eret(eret: &Eret) -> Result<Vec<u8>, EncodeError> {
         Eret::Partial { offset, length, path } => {
             must("ERET", path).map(|_| with(&format!("ERET P {offset} {length}"), path))
         }
+        Eret::Probe { storage, bounds, path } => {
+            probe::format_data(*storage, *bounds, path).map(|args| with("ERET", &args))
+        }
         Eret::Module { name, args, path } => module("ERET", name, args, path),
     }
 }
@@ -220,6 +223,9 @@ fn encode_esto(esto: &Esto) -> Result<Vec<u8>, EncodeError> {
         Esto::Adjusted { offset, path } => must("ESTO", path).map(|_| with(&format!("ESTO A {offset}"), path)),
         Esto::Chunk { session, offset, path } => {
             chunk::format_esto(session, *offset, path).map(|args| with("ESTO", &args))
+        }
+        Esto::Probe { storage, bounds, path } => {
+            probe::format_data(*storage, *bounds, path).map(|args| with("ESTO", &args))
         }
         Esto::Module { name, args, path } => module("ESTO", name, args, path),
     }

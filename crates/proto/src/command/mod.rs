@@ -8,6 +8,7 @@ mod chunk;
 mod encode;
 mod opts;
 mod parse;
+mod probe;
 mod site;
 mod v2;
 
@@ -24,10 +25,11 @@ pub use chunk::Chunk;
 pub use encode::EncodeError;
 pub use opts::{LayoutKind, MlsVerb, MlsrOptions, OnError, Opts, Parallelism, PassiveVerb, RetrOptions};
 pub use parse::CommandError;
+pub use probe::SiteProbe;
 pub use site::{BufferSide, BufferVerb, Site, quote_pairs, split_pairs};
 pub use v2::{V2Data, V2Transfer};
 
-use crate::op::Family;
+use crate::op::{Bounds, Family};
 use crate::timeval::Timestamp;
 
 /// A path as it stands on the wire: bytes, not text.
@@ -93,6 +95,15 @@ pub enum Eret {
         /// The file.
         path: WirePath,
     },
+    /// `M bytes,milliseconds path` or `D bytes,milliseconds path`: bytes to measure with (our own).
+    Probe {
+        /// `D`: from storage; `M`: made up.
+        storage: bool,
+        /// Where it ends.
+        bounds: Bounds,
+        /// Directory, or a file to read.
+        path: WirePath,
+    },
     /// `name="args" path`: through a named storage module.
     Module {
         /// Module name.
@@ -121,6 +132,15 @@ pub enum Esto {
         /// Added to each block's offset.
         offset: u64,
         /// Final name.
+        path: WirePath,
+    },
+    /// `M bytes,milliseconds path` or `D bytes,milliseconds path`: for measuring; nothing is kept (our own).
+    Probe {
+        /// `D`: through storage; `M`: nowhere.
+        storage: bool,
+        /// Where it ends.
+        bounds: Bounds,
+        /// Directory.
         path: WirePath,
     },
     /// `name="args" path`: through a named storage module.

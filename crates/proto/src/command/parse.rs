@@ -2,7 +2,7 @@
 
 use super::{
     Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Protection, Restart, Secret, TransferMode, TransferType,
-    TrevEvent, WirePath, chunk, opts, site, v2,
+    TrevEvent, WirePath, chunk, opts, probe, site, v2,
 };
 use crate::hostport::{self, AddressError};
 use crate::ranges;
@@ -361,6 +361,9 @@ fn eret(rest: Option<&[u8]>) -> Result<Eret, CommandError> {
         let (offset, length) = (unsigned("ERET", offset)?, unsigned("ERET", length)?);
         return Ok(Eret::Partial { offset, length, path: path("ERET", Some(name))? });
     }
+    if function.eq_ignore_ascii_case(b"M") || function.eq_ignore_ascii_case(b"D") {
+        return probe::eret(function.eq_ignore_ascii_case(b"D"), args);
+    }
     let (name, args, path) = module("ERET", rest)?;
     Ok(Eret::Module { name, args, path })
 }
@@ -373,6 +376,9 @@ fn esto(rest: Option<&[u8]>) -> Result<Esto, CommandError> {
     }
     if function.eq_ignore_ascii_case(b"C") {
         return chunk::esto(args);
+    }
+    if function.eq_ignore_ascii_case(b"M") || function.eq_ignore_ascii_case(b"D") {
+        return probe::esto(function.eq_ignore_ascii_case(b"D"), args);
     }
     let (name, args, path) = module("ESTO", rest)?;
     Ok(Esto::Module { name, args, path })

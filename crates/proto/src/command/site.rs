@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::parse::{CommandError, first_word, optional, path, splitn, syntax, time, unsigned};
-use super::{Chunk, EncodeError, Secret, WirePath, chunk};
+use super::{Chunk, EncodeError, Secret, SiteProbe, WirePath, chunk, probe};
 use crate::leaf;
 use crate::op::LeafSpec;
 use crate::timeval::Timestamp;
@@ -116,8 +116,19 @@ pub enum Site {
     DcNonce(Nonce),
     /// Our own: digests in the final replies of transfers from now on; `None` ends it.
     Leaves(Option<LeafSpec>),
+    /// Our own: which leaves of a file are holes.
+    Extents {
+        leaf: u64,
+        path: WirePath,
+    },
     /// Our own: files written in chunks.
     Chunk(Chunk),
+    /// Our own: measuring storage, describing the host.
+    Probe(SiteProbe),
+    /// Our own: congestion control of the next data handles; `None`: the system's.
+    Congestion(Option<String>),
+    /// Our own: where the time went, in the final replies of transfers from now on.
+    Spent(bool),
     Unknown {
         verb: Vec<u8>,
         args: Vec<u8>,
@@ -156,6 +167,10 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"DCNONCE" => nonce(rest),
         b"LEAVES" => chunk::leaves(rest),
         b"CHUNK" => chunk::parse(rest),
+        b"EXTENTS" => chunk::extents(rest),
+        b"PROBE" => probe::parse(rest),
+        b"CONGESTION" => probe::congestion(rest),
+        b"SPENT" => probe::told(rest),
         _ => Ok(text_command(upper, rest.unwrap_or(b""))),
     }
 }
@@ -299,6 +314,10 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::DcNonce(Secret(bytes)) => with("DCNONCE", leaf::hex(bytes).as_bytes()),
         Site::Leaves(spec) => chunk::format_leaves(spec.as_ref())?,
         Site::Chunk(chunk) => chunk::format(chunk)?,
+        Site::Extents { leaf, path } => chunk::format_extents(*leaf, path)?,
+        Site::Probe(command) => probe::format(command)?,
+        Site::Congestion(name) => probe::format_congestion(name.as_deref())?,
+        Site::Spent(on) => with("SPENT", if *on { b"1" } else { b"0" }),
         Site::Unknown { verb, args } => join(verb, args),
     })
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::step::MAX_STRIPES;
-use crate::op::{Notice, Outcome};
+use crate::op::{Notice, Outcome, Spent};
 
 /// Most ranges kept; what does not fit is not told, and a client sends it again after a failure.
 const MAX_RANGES: usize = 1024;
@@ -20,6 +20,7 @@ pub(super) struct Held {
     /// All ranges told, apart from each other and ascending.
     ranges: Vec<Range<u64>>,
     hashed: Option<Notice>,
+    spent: Option<Box<Spent>>,
     outcome: Option<Outcome>,
 }
 
@@ -38,6 +39,10 @@ impl Held {
             }
             Notice::Ranges(new) => new.into_iter().for_each(|range| add(&mut self.ranges, range)),
             Notice::Hashed { .. } => self.hashed = Some(notice),
+            Notice::Spent(news) => match &mut self.spent {
+                Some(sum) => sum.add(&news),
+                None => self.spent = Some(news),
+            },
             // No command that runs ahead lists anything.
             Notice::Lines(_) => {}
         }
@@ -57,6 +62,7 @@ impl Held {
     pub(super) fn release(self) -> (impl Iterator<Item = Notice>, Option<Outcome>) {
         let ranges = (!self.ranges.is_empty()).then_some(Notice::Ranges(self.ranges));
         let notices = self.opened.into_iter().chain(self.performance.into_values()).chain(ranges).chain(self.hashed);
+        let notices = notices.chain(self.spent.map(Notice::Spent));
         (notices, self.outcome)
     }
 }

@@ -1,12 +1,14 @@
 //! SITE LEAVES and SITE CHUNK: digests in replies, and files written in chunks (our own).
 
+use std::ops::Range;
+
 use super::answer::Answer;
 use super::config::ServerConfig;
 use super::session::Session;
 use super::step::{Step, Task};
 use super::{checksum, failure, files};
 use crate::command::Chunk;
-use crate::leaf;
+use crate::{holes, leaf};
 use crate::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome};
 
 /// SITE LEAVES: digests in the final replies of transfers from now on.
@@ -33,6 +35,9 @@ pub(super) fn chunk(session: &mut Session, config: &ServerConfig, chunk: Chunk) 
         Chunk::Keep { session: id, leaves, path } => {
             Op::KeepLeaves { path: session.resolve(&path), session: id, leaves }
         }
+        Chunk::Holes { session: id, holes, path } => {
+            Op::KeepHoles { path: session.resolve(&path), session: id, holes }
+        }
         Chunk::Commit { session: id, path } => {
             let once = std::mem::take(&mut session.once);
             if once.checksum.is_some() {
@@ -58,23 +63,45 @@ fn open(session: &Session, config: &ServerConfig, file: ChunkedFile) -> Step {
     }
 }
 
-/// `250-` with the session and what is proven already.
-pub(super) fn finish_open(outcome: Outcome) -> Step {
+/// SITE EXTENTS: which leaves of a file are holes.
+pub(super) fn extents(session: &Session, leaf: u64, path: &[u8]) -> Step {
+    Step::run(Op::Extents { path: session.resolve(path), leaf }, Task::Extents)
+}
+
+/// `250-` with bytes of data and holes.
+pub(super) fn finish_extents(outcome: Outcome) -> Step {
     Step::Answer(match outcome {
-        Outcome::Chunked { session, verified } => {
-            let answer = Answer::listing(250, "Ready for chunks.", "End").with(leaf::session_line(&session));
-            with_leaves(answer, &verified)
+        Outcome::Extents { holes, data } => {
+            with_holes(Answer::listing(250, "Extents.", "End").with(holes::data_line(data)), &holes)
         }
         other => failure::unexpected(other),
     })
 }
 
-/// 226 of a transfer, with the digests of its leaves if there are any.
-pub(super) fn complete(leaves: &[Leaf]) -> Answer {
-    if leaves.is_empty() {
+/// What is above the limit of a reply is left out: its zeros are moved like other bytes.
+fn with_holes(answer: Answer, holes: &[Range<u64>]) -> Answer {
+    holes.iter().take(leaf::MAX_LEAVES).fold(answer, |answer, hole| answer.with(holes::line(hole)))
+}
+
+/// `250-` with the session, what planning wants to know, and what is proven already.
+pub(super) fn finish_open(outcome: Outcome) -> Step {
+    Step::Answer(match outcome {
+        Outcome::Chunked { session, verified, holes, storage } => {
+            let answer = Answer::listing(250, "Ready for chunks.", "End").with(leaf::session_line(&session));
+            let answer = holes::storage_lines(&storage).fold(answer, Answer::with);
+            with_holes(with_leaves(answer, &verified), &holes)
+        }
+        other => failure::unexpected(other),
+    })
+}
+
+/// 226 of a transfer, with the digests of its leaves and one more line, if there are any.
+pub(super) fn complete(leaves: &[Leaf], line: Option<String>) -> Answer {
+    if leaves.is_empty() && line.is_none() {
         return Answer::line(226, "Transfer Complete.");
     }
-    with_leaves(Answer::listing(226, "Transfer Complete.", "End"), leaves)
+    let answer = with_leaves(Answer::listing(226, "Transfer Complete.", "End"), leaves);
+    line.into_iter().fold(answer, Answer::with)
 }
 
 /// Leaves above the limit of a reply are left out: to the client they are not proven.

@@ -3,6 +3,8 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::op::Bounds;
+
 /// One checksum the data side can compute, as FEAT lists it after login.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChecksumAlgorithm {
@@ -62,6 +64,11 @@ pub struct ServerConfig {
     pub reverse: bool,
     /// Announce DCNONCE and accept SITE DCNONCE; default true.
     pub data_nonce: bool,
+    /// Most that one measurement may take (SITE PROBE, ERET M and D, ESTO M and D); `None`: refused, and PROBE is not
+    /// announced. Default: 16 GiB, 60 s.
+    pub probe: Option<Bounds>,
+    /// Congestion controls that clients may choose (SITE CONGESTION); default none: refused and not announced.
+    pub congestion: Vec<String>,
     /// Further FEAT lines, without the leading space.
     pub extra_features: Vec<String>,
     /// Interval of 112 markers while a file arrives in MODE E; default 5 s.
@@ -94,6 +101,8 @@ impl Default for ServerConfig {
             announce_get_put: false,
             reverse: true,
             data_nonce: true,
+            probe: Some(Bounds { bytes: 16 << 30, time: Duration::from_secs(60) }),
+            congestion: Vec::new(),
             extra_features: Vec::new(),
             performance_interval: Duration::from_secs(5),
             range_interval: Duration::from_secs(5),

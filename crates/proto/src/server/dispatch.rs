@@ -7,9 +7,9 @@ use super::inbox::{Line, unescape_telnet, verb};
 use super::session::{Once, PassiveKind, Session};
 use super::step::{Step, Task, aborted_before_it_began};
 use super::transfer::{self, Part, Store, Transfer};
-use super::{checksum, feat, files, help, listing, login, options, security, site};
+use super::{checksum, feat, files, help, listing, login, options, probe, security, site};
 use crate::command::{BufferSide, Command, Epsv, Eret, Esto, Opts, Restart, Site, V2Data, V2Transfer};
-use crate::op::{Family, ListForm, Op};
+use crate::op::{Family, ListForm, Op, ProbeKind};
 
 /// True for verbs whose operation an ABOR cancels before it began.
 pub(super) fn is_transfer(verb: &str) -> bool {
@@ -25,7 +25,7 @@ pub(super) fn may_run_ahead(line: &[u8]) -> bool {
         "SITE" => {
             let rest = line[b"SITE".len()..].trim_ascii_start();
             let word = rest.split(|&b| b == b' ').next().unwrap_or_default().to_ascii_uppercase();
-            matches!(word.as_slice(), b"CHUNK" | b"LEAVES" | b"STORATTR")
+            matches!(word.as_slice(), b"CHUNK" | b"EXTENTS" | b"LEAVES" | b"STORATTR")
         }
         verb => ["STOR", "RETR", "ESTO", "ERET", "CKSM", "ALLO", "SCKS", "MFMT"].contains(&verb),
     }
@@ -208,6 +208,12 @@ fn transfers(session: &mut Session, config: &ServerConfig, command: Command) -> 
         Command::Esto(Esto::Adjusted { offset, path }) => store(session, config, &path, Store::Adjusted(offset)),
         Command::Esto(Esto::Chunk { session: id, offset, path }) => {
             store(session, config, &path, Store::Chunk(offset, id))
+        }
+        Command::Eret(Eret::Probe { storage, bounds, path }) => {
+            probe::over_data(session, config, ProbeKind::Send { storage }, bounds, &path)
+        }
+        Command::Esto(Esto::Probe { storage, bounds, path }) => {
+            probe::over_data(session, config, ProbeKind::Receive { storage }, bounds, &path)
         }
         Command::Eret(Eret::Module { name, .. }) | Command::Esto(Esto::Module { name, .. }) => {
             session.once = Once::default();

@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::config::ServerConfig;
+use crate::fact;
 
 /// Facts that MLSx can give, in the form of RFC 3659 §7.8: those with `*` are in the default set.
 const FACTS: [(&str, bool); 13] = [
@@ -62,9 +63,13 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
         answer.push(format!("CKSM {}", list.collect::<String>()));
         let names: Vec<&str> = config.checksums.iter().map(|sum| sum.name.as_str()).collect();
         answer.push(format!("LEAVES {}", names.join(",")));
+        answer.push("HOLES");
         if !config.read_only {
             answer.push("CHUNK");
         }
+    }
+    if logged_in {
+        announce_measuring(config, &mut answer);
     }
     answer.push(format!("MLST {}", fact_list(facts)));
     ALWAYS.iter().for_each(|feature| answer.push(feature));
@@ -79,6 +84,17 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
     }
     config.extra_features.iter().for_each(|feature| answer.push(feature));
     answer
+}
+
+/// PROBE with its bounds, CONGESTION with the names that may be chosen, SPENT.
+fn announce_measuring(config: &ServerConfig, answer: &mut Answer) {
+    if let Some(most) = config.probe {
+        answer.push(format!("PROBE {}", fact::format_bounds(most)));
+    }
+    if !config.congestion.is_empty() {
+        answer.push(format!("CONGESTION {}", config.congestion.join(",")));
+    }
+    answer.push("SPENT");
 }
 
 /// `Type*;Size*;…`: every fact, a star behind those in force (RFC 3659 §7.8).

@@ -18,7 +18,7 @@ const COMMANDS: [(&str, &str); 66] = [
     ("DELE", "DELE <sp> pathname"),
     ("EPRT", "EPRT <sp> |protocol|address|port|"),
     ("EPSV", "EPSV [<sp> 1|2|ALL]"),
-    ("ERET", "ERET <sp> P <sp> offset <sp> length <sp> pathname"),
+    ("ERET", "ERET <sp> P <sp> offset <sp> length <sp> pathname | ERET <sp> M|D <sp> bytes,milliseconds <sp> pathname"),
     ("ESTO", "ESTO <sp> A <sp> offset <sp> pathname | ESTO <sp> C <sp> session,offset <sp> pathname"),
     ("FEAT", "FEAT"),
     ("GET", "GET <sp> path=pathname;[pasv;|port=h1,h2,h3,h4,p1,p2;]"),
@@ -74,15 +74,18 @@ const COMMANDS: [(&str, &str); 66] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 26] = [
+const SITE: [(&str, &str); 30] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
-    ("CHUNK", "SITE CHUNK <sp> OPEN|KEEP|COMMIT|DROP <sp> ... <sp> pathname"),
+    ("CHUNK", "SITE CHUNK <sp> OPEN|KEEP|HOLES|COMMIT|DROP <sp> ... <sp> pathname"),
     ("CLIENTINFO", "SITE CLIENTINFO <sp> key=value;..."),
+    ("CONGESTION", "SITE CONGESTION <sp> name | SITE CONGESTION <sp> -"),
     ("DCNONCE", "SITE DCNONCE <sp> 32 hexadecimal digits"),
+    ("EXTENTS", "SITE EXTENTS <sp> bytes <sp> pathname"),
     ("HELP", "SITE HELP [<sp> command]"),
-    ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm | SITE LEAVES <sp> 0"),
+    ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm [<sp> HOLES] | SITE LEAVES <sp> 0"),
+    ("PROBE", "SITE PROBE <sp> HOST|READ|WRITE [<sp> bytes,milliseconds] <sp> pathname"),
     ("RBUFSIZ", "SITE RBUFSIZ <sp> bytes"),
     ("RBUFSZ", "SITE RBUFSZ <sp> bytes"),
     ("RDEL", "SITE RDEL <sp> pathname"),
@@ -91,6 +94,7 @@ const SITE: [(&str, &str); 26] = [
     ("SBUFSZ", "SITE SBUFSZ <sp> bytes"),
     ("SETDISKSTACK", "SITE SETDISKSTACK <sp> default"),
     ("SETNETSTACK", "SITE SETNETSTACK <sp> default"),
+    ("SPENT", "SITE SPENT <sp> 1|0"),
     ("STORATTR", "SITE STORATTR <sp> [modify=YYYYMMDDHHMMSS;][checksum.algorithm=digest;]"),
     ("STORBUFSIZE", "SITE STORBUFSIZE <sp> bytes"),
     ("SYMLINK", "SITE SYMLINK <sp> target <sp> link"),

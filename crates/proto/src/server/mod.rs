@@ -22,6 +22,7 @@ mod listing;
 mod login;
 mod machine;
 mod options;
+mod probe;
 mod security;
 mod session;
 mod site;

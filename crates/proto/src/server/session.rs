@@ -34,6 +34,8 @@ pub(super) struct Session {
     pub(super) markers: Markers,
     /// Digests in the final replies of transfers (SITE LEAVES).
     pub(super) leaves: Option<LeafSpec>,
+    /// Final replies of transfers tell where the time went (SITE SPENT).
+    pub(super) tells_spent: bool,
     /// Settings for the next transfer only.
     pub(super) once: Once,
     /// Facts of machine listings; `None`: the default set.
@@ -161,6 +163,7 @@ impl Session {
                 hashing: None,
             },
             leaves: None,
+            tells_spent: false,
             once: Once::default(),
             facts: None,
             recursion: Recursion { continue_on_error: true, follow_links: false },

@@ -5,7 +5,7 @@ use super::config::ServerConfig;
 use super::event::Label;
 use super::session::Session;
 use super::step::Step;
-use super::{checksum, chunk, files, help, options};
+use super::{checksum, chunk, files, help, options, probe};
 use crate::command::{BufferVerb, Secret, Site, quote_pairs};
 use crate::op::Op;
 use crate::timeval::Timestamp;
@@ -22,6 +22,10 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
         Site::Leaves(spec) => chunk::leaves(session, config, spec),
         Site::Chunk(command) => chunk::chunk(session, config, command),
+        Site::Extents { leaf, path } => chunk::extents(session, leaf, &path),
+        Site::Probe(command) => probe::site(session, config, command),
+        Site::Congestion(name) => probe::congestion(session, config, name),
+        Site::Spent(on) => probe::spent(session, on),
         Site::DcNonce(secret) => nonce(session, config, &secret),
         Site::SymlinkFrom(target) => {
             session.symlink_target = Some(target);

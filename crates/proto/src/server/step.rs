@@ -8,7 +8,7 @@ use super::event::{CloseReason, Label, Secret};
 use super::listing::{Contents, StatusOf};
 use super::session::{PassiveKind, Session};
 use super::transfer::{Progress, Transfer};
-use super::{checksum, chunk, data, failure, files, listing, login};
+use super::{checksum, chunk, data, failure, files, listing, login, probe};
 use crate::op::{Mode, Notice, Op, Outcome};
 use crate::timeval::Timestamp;
 
@@ -67,6 +67,10 @@ pub(super) enum Task {
     Checksum,
     /// SITE CHUNK OPEN.
     OpenChunked,
+    /// SITE EXTENTS.
+    Extents,
+    /// SITE PROBE.
+    Probe,
 }
 
 /// A bound for a data side gone wrong: real servers have a few hundred stripes at most.
@@ -80,6 +84,7 @@ impl Task {
             Self::Contents(contents) => contents.notice(notice, out),
             Self::StatusOf(status) => status.notice(notice, out),
             Self::Checksum => checksum::notice(&notice, out),
+            Self::Probe => probe::notice(&notice, out),
             _ => {}
         }
     }
@@ -119,6 +124,8 @@ impl Task {
             Self::RenameFrom(path) => files::finish_rename_from(session, path, outcome),
             Self::Checksum => checksum::finish(outcome),
             Self::OpenChunked => chunk::finish_open(outcome),
+            Self::Extents => chunk::finish_extents(outcome),
+            Self::Probe => probe::finish(outcome),
             Self::Simple(answer) => Step::Answer(match outcome {
                 Outcome::Failed(failure) => failure::answer(&failure),
                 _ => answer,
@@ -130,7 +137,13 @@ impl Task {
     pub(super) fn leaves_session(&self) -> bool {
         matches!(
             self,
-            Self::Transfer(_) | Self::Checksum | Self::Simple(_) | Self::Size | Self::Facts { .. } | Self::OpenChunked
+            Self::Transfer(_)
+                | Self::Checksum
+                | Self::Simple(_)
+                | Self::Size
+                | Self::Facts { .. }
+                | Self::OpenChunked
+                | Self::Extents
         )
     }
 

@@ -11,10 +11,12 @@ use super::chunk;
 use super::config::ServerConfig;
 use super::data;
 use super::failure;
+use super::probe;
 use super::session::{Direction, Once, Session};
 use super::step::{MAX_STRIPES, Step};
 use crate::marker::{Marker, Perf};
-use crate::op::{ListSpec, Mode, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use crate::spent;
+use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, Probe, ReceiveSpec, SendSpec, Spent, WriteKind};
 
 /// A transfer that waits for its data handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -29,6 +31,7 @@ enum What {
     Send(SendSpec),
     Receive(Box<ReceiveSpec>),
     List(ListSpec),
+    Probe(Probe),
 }
 
 impl Transfer {
@@ -37,12 +40,23 @@ impl Transfer {
         Self { direction: Direction::Sending, what: What::List(spec) }
     }
 
+    /// A measurement over the data handle.
+    pub(super) fn probe(direction: Direction, probe: Probe) -> Self {
+        Self { direction, what: What::Probe(probe) }
+    }
+
     /// The operation on a handle of this mode: markers exist in MODE E only, and in MODE S the offsets of ESTO A and
     /// REST add up to where the stream begins.
     pub(super) fn into_op(self, mode: Mode) -> Op {
         match self.what {
             What::Send(spec) => Op::Send(spec),
             What::List(spec) => Op::SendListing(spec),
+            What::Probe(mut probe) => {
+                if mode == Mode::Stream {
+                    probe.performance_interval = None;
+                }
+                Op::Probe(probe)
+            }
             What::Receive(mut spec) => {
                 if mode == Mode::Stream {
                     spec.performance_interval = None;
@@ -167,12 +181,14 @@ pub(super) struct Progress {
     pub(super) opened: bool,
     /// Bytes by stripe, from the 112 markers.
     moved: BTreeMap<u16, u64>,
+    /// Where the time went, all nodes together.
+    spent: Option<Box<Spent>>,
 }
 
 impl Progress {
     /// Nothing has happened.
     pub(super) fn new(direction: Direction) -> Self {
-        Self { direction, opened: false, moved: BTreeMap::new() }
+        Self { direction, opened: false, moved: BTreeMap::new(), spent: None }
     }
 
     /// Bytes moved, if markers told.
@@ -197,6 +213,10 @@ impl Progress {
             Notice::Ranges(new) if !new.is_empty() => {
                 put_marker(&Marker::Restart(new), out);
             }
+            Notice::Spent(spent) => match &mut self.spent {
+                Some(sum) => sum.add(&spent),
+                None => self.spent = Some(spent),
+            },
             Notice::Opened { .. } | Notice::Ranges(_) | Notice::Hashed { .. } | Notice::Lines(_) => {}
         }
     }
@@ -211,9 +231,18 @@ impl Progress {
         Step::Answer(match outcome {
             Outcome::Failed(_) if aborted => Answer::line(426, "Transfer aborted."),
             Outcome::Failed(failure) => failure::answer(&failure),
-            Outcome::Transferred { leaves, .. } => chunk::complete(&leaves),
-            _ => chunk::complete(&[]),
+            Outcome::Transferred { leaves, .. } => self.complete(session, &leaves),
+            Outcome::Probed(facts) => probe::complete(&facts),
+            _ => self.complete(session, &[]),
         })
+    }
+}
+
+impl Progress {
+    /// 226 with leaves and with where the time went, each where it was asked for.
+    fn complete(&self, session: &Session, leaves: &[Leaf]) -> Answer {
+        let spent = self.spent.as_deref().filter(|_| session.tells_spent);
+        chunk::complete(leaves, spent.map(spent::line))
     }
 }
 

@@ -1,6 +1,7 @@
 //! Replies and what they carry.
 
 use whimbrel_proto::feat::{self, Features, SiteHelp};
+use whimbrel_proto::holes;
 use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
@@ -69,6 +70,7 @@ fn check_contents(reply: &Reply) {
         assert_eq!(Marker::parse(&marker.to_reply()), Some(Ok(marker)));
     }
     check_leaves(reply);
+    check_holes(reply);
     check_features(reply);
     check_error_body(reply);
     if hostport::parse_passive(reply).is_ok() {
@@ -96,6 +98,17 @@ fn check_leaves(reply: &Reply) {
     let again = Reply::multi(reply.code, "first", lines, "End");
     assert_eq!(leaf::from_reply(&again), Ok(leaves));
     assert_eq!(leaf::opened_from_reply(&again).ok(), opened.ok());
+}
+
+/// Holes that a reply names are read as written, from it and from lists of commands.
+fn check_holes(reply: &Reply) {
+    let Ok((holes, data)) = holes::extents_from_reply(reply) else { return };
+    let lines = std::iter::once(holes::data_line(data)).chain(holes.iter().map(holes::line)).map(String::into_bytes);
+    let again = Reply::multi(reply.code, "first", lines, "End");
+    assert_eq!(holes::extents_from_reply(&again), Ok((holes.clone(), data)));
+    let lists = holes::batches(&holes).map(holes::format_list);
+    let read: Vec<_> = lists.flat_map(|list| holes::parse_list(list.as_bytes()).expect("as written")).collect();
+    assert_eq!(read, holes);
 }
 
 /// What one reply carries goes back in commands that are read as written, and fits a file of leaves that large.

@@ -20,7 +20,7 @@ pub use self::permits::Permits;
 pub use self::stored::{ReadBack, hash_stored};
 use crate::digest::Algorithm;
 
-pub(crate) use self::group::Group;
+pub(crate) use self::group::{Group, Piece};
 pub(crate) use self::in_order::InOrder;
 
 /// Bytes of each leaf hashed at a time: as many as stay in a processor's second cache for all leaves together.

@@ -20,6 +20,7 @@ use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSource;
 use crate::flow::{Flow, StallWatch};
 use crate::leaves::{Digests, InOrder};
+use crate::times::Activity;
 
 /// How much of the source to send.
 #[derive(Debug, Clone, Copy)]
@@ -30,6 +31,8 @@ pub enum Amount<'a> {
     Share(&'a RangeSet, Stripe),
     /// From this offset to wherever the source ends (pipes, devices), read in order.
     ToEnd(u64),
+    /// From this offset to wherever the source ends, in any order and by many threads: every read before its end is full.
+    Endless(u64),
 }
 
 /// Who announces the end of the whole transfer.
@@ -143,12 +146,17 @@ impl<'a> SendJob<'a> {
             Amount::Ranges(ranges) => {
                 digests.check(ranges)?;
                 let in_order = || Some(InOrder::new(digests));
-                if threads == 1 && (digests.leaves().count(ranges) <= 1 || ranges.len() <= self.block_size as u64) {
+                let gaps = self.source.has_gaps();
+                if threads == 1 && !gaps && (digests.leaves().count(ranges) <= 1 || ranges.len() <= self.block_size as u64) {
                     return Ok((in_order(), None));
                 }
                 Ok((None, Some(Walk::new(digests.leaves().cut(ranges), digests, threads)?)))
             }
             Amount::ToEnd(_) => Ok((Some(InOrder::new(digests)), None)),
+            Amount::Endless(_) => {
+                let fault = Fault::new(FaultCode::NotSupported, "send data");
+                Err(fault.detail("digests of a source without an end"))
+            }
             // Its threads would be more than one hash can follow.
             Amount::Share(..) => {
                 let fault = Fault::new(FaultCode::NotSupported, "send data");
@@ -160,9 +168,14 @@ impl<'a> SendJob<'a> {
     fn threads_for(&self, connections: usize) -> usize {
         match self.amount {
             Amount::Ranges(ranges) if ranges.len() > INLINE_LIMIT => self.flow.threads.clamp(1, connections),
+            Amount::Endless(_) => self.flow.threads.clamp(1, connections),
             // A pipe is read in order, by one.
             _ => 1,
         }
+    }
+
+    fn is_open_ended(&self) -> bool {
+        matches!(self.amount, Amount::ToEnd(_) | Amount::Endless(_))
     }
 
     /// The last header of a connection; the first connection carries the EOF.
@@ -206,6 +219,7 @@ impl Shared<'_> {
 
     fn work(&self, mut lanes: Vec<Lane<'_>>) {
         let mut stall = self.crew.stall_watch();
+        let _working = self.crew.flow.progress.times().on_thread();
         if let Err(fault) = self.drive(&mut lanes, &mut stall) {
             self.crew.fail(fault);
         }
@@ -242,7 +256,13 @@ impl Shared<'_> {
         let news = self.walk.as_ref().filter(|_| lanes.iter().any(Lane::is_starved)).and_then(Walk::news);
         let news = news.map(|news| (news, PollFlags::IN));
         let fds: Vec<_> = waiting().map(Lane::poll_entry).chain(news).collect();
+        // Waiting for what other threads load is none of the network's.
+        let on_network = lanes.iter().any(Lane::is_waiting);
+        let began = Instant::now();
         let ready = self.crew.poll(&fds, timeout)?;
+        if on_network {
+            self.crew.flow.progress.times().add(Activity::Network, began.elapsed());
+        }
         drop(fds);
         let waiting = lanes.iter_mut().filter(|lane| lane.is_waiting());
         for (lane, ready) in waiting.zip(ready).filter(|(_, ready)| !ready.is_empty()) {
@@ -274,7 +294,7 @@ impl Shared<'_> {
     }
 
     fn uses_sendfile(&self) -> bool {
-        let exact = !matches!(self.job.amount, Amount::ToEnd(_));
+        let exact = !self.job.is_open_ended();
         self.job.sendfile && self.job.digests.is_none() && exact && self.job.source.fd().is_some()
     }
 
@@ -302,7 +322,7 @@ impl Cursor {
             Amount::Ranges(ranges) => (ranges.as_slice().to_vec(), Stripe::WHOLE),
             Amount::Share(ranges, stripe) => (ranges.as_slice().to_vec(), stripe),
             // The end is found by reading.
-            Amount::ToEnd(offset) => (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE),
+            Amount::ToEnd(offset) | Amount::Endless(offset) => (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE),
         };
         let mut pieces = RangeCursor::new(ranges, stripe);
         let ahead = pieces.take(u64::MAX);
@@ -324,6 +344,11 @@ impl Cursor {
 
     fn is_exhausted(&self) -> bool {
         self.ahead.is_none()
+    }
+
+    /// Nobody needs to read further.
+    fn end(&mut self) {
+        self.ahead = None;
     }
 
     /// A source read to its end gave `len` bytes at `offset`, 0 at its end.

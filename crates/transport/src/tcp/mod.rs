@@ -11,7 +11,7 @@ pub use ports::PortRange;
 use std::io::{self, IoSlice, IoSliceMut};
 use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use whimbrel_engine::Fault;
 use whimbrel_sys::socket;
 use whimbrel_sys::tcp_info::{TcpInfo, tcp_info};
 
-use crate::channel::{ChannelStats, DataChannel};
+use crate::channel::{ChannelStats, DataChannel, PathStats};
 use crate::watch::Watched;
 
 /// How TCP data channels are tuned.
@@ -94,6 +94,7 @@ struct Socket {
     received: AtomicU64,
     /// Segments sent again that have been counted somewhere.
     told: AtomicU64,
+    path_told: Mutex<PathStats>,
 }
 
 impl Socket {
@@ -111,7 +112,33 @@ impl Watched for Socket {
             retransmits: u64::from(info.retransmits),
             rtt: info.rtt,
             window: u64::from(info.cwnd) * u64::from(info.send_mss),
+            path: PathStats {
+                min_rtt: info.min_rtt,
+                mss: u64::from(info.send_mss),
+                mtu: u64::from(info.path_mtu),
+                bytes_sent: info.bytes_sent,
+                bytes_resent: info.bytes_retransmitted,
+                busy: info.busy,
+                window_limited: info.window_limited,
+                buffer_limited: info.buffer_limited,
+            },
         }
+    }
+
+    fn congestion(&self) -> Option<String> {
+        socket::congestion(&self.stream).ok()
+    }
+
+    fn untold_path(&self, path: PathStats) -> PathStats {
+        let mut told = self.path_told.lock().unwrap_or_else(PoisonError::into_inner);
+        let news = path.since(*told);
+        *told = path;
+        news
+    }
+
+    fn buffers(&self) -> Option<(u64, u64)> {
+        let (send, receive) = (socket::send_buffer(&self.stream).ok()?, socket::recv_buffer(&self.stream).ok()?);
+        Some((send as u64, receive as u64))
     }
 
     fn untold(&self, retransmits: u64) -> u64 {
@@ -128,7 +155,7 @@ impl TcpChannel {
         };
         let (peer, local) = prepare().map_err(|error| Fault::from_io(error, "open data channel"))?;
         let [sent, received, told] = [0; 3].map(AtomicU64::new);
-        Ok(Self { socket: Arc::new(Socket { stream, sent, received, told }), peer, local })
+        Ok(Self { socket: Arc::new(Socket { stream, sent, received, told, path_told: Mutex::default() }), peer, local })
     }
 
     /// What the kernel knows about the connection; zeros when it cannot say.

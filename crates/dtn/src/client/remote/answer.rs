@@ -3,8 +3,10 @@
 use std::net::SocketAddr;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::fact;
 use whimbrel_proto::hostport::{self, Passive};
-use whimbrel_proto::leaf;
+use whimbrel_proto::holes;
+use whimbrel_proto::leaf::{self, LeafError};
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::op::{Notice, Outcome};
 use whimbrel_proto::ranges;
@@ -35,8 +37,10 @@ pub(super) fn outcome(
         // The amount is known from markers and listings, never from this reply.
         Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| Outcome::Transferred { bytes: 0, leaves }),
         Answer::Chunked => {
-            leaf::opened_from_reply(reply).ok().map(|(session, verified)| Outcome::Chunked { session, verified })
+            chunked(reply).ok()
         }
+        Answer::Extents => holes::extents_from_reply(reply).ok().map(|(holes, data)| Outcome::Extents { holes, data }),
+        Answer::Probed => Some(Outcome::Probed(fact::from_reply(reply))),
         Answer::Passive => passive(reply, peer).map(Outcome::Listening),
         Answer::Facts => reply.middle_lines().first().cloned().map(Outcome::Line),
         Answer::Size => number(reply).map(Outcome::Size),
@@ -46,6 +50,12 @@ pub(super) fn outcome(
         Answer::Checksum => checksum(reply).map(Outcome::Checksum),
     }
     .ok_or_else(odd)
+}
+
+fn chunked(reply: &Reply) -> Result<Outcome, LeafError> {
+    let (session, verified) = leaf::opened_from_reply(reply)?;
+    let (holes, storage) = (holes::from_reply(reply)?, holes::storage_from_reply(reply)?);
+    Ok(Outcome::Chunked { session, verified, holes, storage })
 }
 
 fn number(reply: &Reply) -> Option<u64> {

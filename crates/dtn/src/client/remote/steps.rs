@@ -5,10 +5,12 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::holes;
+use whimbrel_proto::fact;
 use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec};
-use whimbrel_proto::op::{Mode, Op, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_proto::ranges;
 use whimbrel_proto::timeval::Timestamp;
 
@@ -75,6 +77,13 @@ impl Remote {
                 let verb = format!("SITE CHUNK KEEP {} {}", leaf::hex(session), leaf::format_list(leaves));
                 vec![plain(&verb, path, "keep what is proven")]
             }
+            Op::KeepHoles { path, session, holes } => {
+                let verb = format!("SITE CHUNK HOLES {} {}", leaf::hex(session), holes::format_list(holes));
+                vec![plain(&verb, path, "keep holes")]
+            }
+            Op::Extents { path, leaf } => {
+                vec![line(&format!("SITE EXTENTS {leaf}"), path, Step::Done(Answer::Extents), "find holes")]
+            }
             Op::CommitChunked { path, session, modified } => {
                 let time = modified.map(|(seconds, _)| store_time(seconds));
                 let commit = plain(&format!("SITE CHUNK COMMIT {}", leaf::hex(session)), path, "complete");
@@ -83,6 +92,7 @@ impl Remote {
             Op::DropChunked { path, session } => {
                 vec![plain(&format!("SITE CHUNK DROP {}", leaf::hex(session)), path, "throw away")]
             }
+            Op::Probe(probe) => self.probe(probe),
             other => vec![simple(other)?],
         })
     }
@@ -101,6 +111,11 @@ impl Remote {
         let mut lines: Vec<Line> = self.change_mode(params.mode).into_iter().collect();
         if let Some(size) = params.send_buffer.max(params.receive_buffer) {
             lines.push(quiet(format!("SBUF {size}")));
+        }
+        if self.in_force.congestion != params.congestion && self.features.has("CONGESTION") {
+            self.in_force.congestion.clone_from(&params.congestion);
+            let name = params.congestion.as_deref().unwrap_or("-");
+            lines.push(line(&format!("SITE CONGESTION {name}"), b"", Step::Need, "set congestion control"));
         }
         self.nonce_accepted = false;
         if let Some(nonce) = params.nonce {
@@ -153,10 +168,33 @@ impl Remote {
         }
         self.in_force.leaves = wanted.cloned();
         let text = match wanted {
-            Some(LeafSpec { size, algorithm }) => format!("SITE LEAVES {size} {algorithm}"),
+            Some(LeafSpec { size, algorithm, holes }) => {
+                format!("SITE LEAVES {size} {algorithm}{}", if *holes { " HOLES" } else { "" })
+            }
             None => "SITE LEAVES 0".to_owned(),
         };
         Some(quiet(text))
+    }
+
+    /// Measurements; 112 every second, where they are sent by themselves.
+    fn probe(&mut self, probe: &Probe) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let data = |verb: &str, storage: bool| {
+            format!("{verb} {} {}", if storage { "D" } else { "M" }, fact::format_bounds(probe.bounds))
+        };
+        let verb = match probe.kind {
+            ProbeKind::Host => "SITE PROBE HOST".to_owned(),
+            ProbeKind::Read => format!("SITE PROBE READ {}", fact::format_bounds(probe.bounds)),
+            ProbeKind::Write => format!("SITE PROBE WRITE {}", fact::format_bounds(probe.bounds)),
+            ProbeKind::Send { storage } => data("ERET", storage),
+            ProbeKind::Receive { storage } => data("ESTO", storage),
+        };
+        if let Some(interval) = probe.performance_interval.filter(|_| !self.in_force.frequent_markers) {
+            self.in_force.frequent_markers = true;
+            lines.push(quiet(format!("TREV PERF {}", interval.as_secs().max(1))));
+        }
+        lines.push(line(&verb, &probe.path, Step::Done(Answer::Probed), "measure"));
+        lines
     }
 
     fn send(&mut self, spec: &SendSpec) -> Vec<Line> {
@@ -273,7 +311,7 @@ fn store_time(seconds: i64) -> Line {
 
 fn open_chunked(file: &ChunkedFile) -> Line {
     let time = file.modified.map_or("-".to_owned(), |(seconds, _)| Timestamp::from_secs(seconds).to_wire());
-    let LeafSpec { size, algorithm } = &file.leaves;
+    let LeafSpec { size, algorithm, .. } = &file.leaves;
     let verb = format!("SITE CHUNK OPEN {} {time} {size} {algorithm}", file.size);
     line(&verb, &file.path, Step::Done(Answer::Chunked), "open for chunks")
 }

@@ -135,10 +135,10 @@ impl World {
     }
 
     fn open(&mut self) -> Result<(), String> {
-        let leaves = LeafSpec { size: LEAF, algorithm: "CRC32C".to_owned() };
+        let leaves = LeafSpec { size: LEAF, algorithm: "CRC32C".to_owned(), holes: false };
         let modified = Some((i64::from(self.version), 0));
         let file = ChunkedFile { path: b"/copy".to_vec(), size: self.source.len() as u64, modified, leaves };
-        let Ok(Outcome::Chunked { session, verified }) = self.run(&Op::OpenChunked(file)) else {
+        let Ok(Outcome::Chunked { session, verified, .. }) = self.run(&Op::OpenChunked(file)) else {
             return if self.storage.is_down() { Ok(()) } else { Err("cannot be opened".to_owned()) };
         };
         let begun = decode(b"/copy", &session).unwrap().session(&self.storage, b"/copy").unwrap();

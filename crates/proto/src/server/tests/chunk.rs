@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::leaf;
-use crate::op::{ChunkedFile, Leaf, LeafSpec, ReceiveSpec, WriteKind};
+use crate::op::{ChunkedFile, Leaf, LeafSpec, ReceiveSpec, StorageFacts, WriteKind};
 use crate::reply::{Reply, ReplyParser};
 
 const OK_200: &str = "200 OK.\r\n";
@@ -13,7 +13,7 @@ fn leaf(range: std::ops::Range<u64>, digest: &str) -> Leaf {
 }
 
 fn md5() -> LeafSpec {
-    LeafSpec { size: SIZE, algorithm: "MD5".into() }
+    LeafSpec { size: SIZE, algorithm: "MD5".into(), holes: false }
 }
 
 fn transferred(leaves: Vec<Leaf>) -> Outcome {
@@ -106,10 +106,27 @@ fn open_tells_the_session_and_what_is_proven() {
         leaves: md5(),
     };
     let line = "SITE CHUNK OPEN 5 20200101000000.5 16777216 md5 a b";
-    let outcome = Outcome::Chunked { session: vec![0xab, 0], verified: vec![leaf(0..5, "00ff")] };
+    let outcome = Outcome::Chunked { session: vec![0xab, 0], verified: vec![leaf(0..5, "00ff")], holes: vec![8192..16384], storage: StorageFacts { room: Some(7), stripe: Some(1 << 20) } };
     let text = peer.exchange(line, &Op::OpenChunked(file), outcome);
-    assert_eq!(text, "250-Ready for chunks.\r\n SESSION ab00\r\n LEAF 0-5 00ff\r\n250 End\r\n");
+    let want = "250-Ready for chunks.\r\n SESSION ab00\r\n ROOM 7\r\n STRIPE 1048576\r\n LEAF 0-5 00ff\r\n \
+        HOLE 8192-16384\r\n250 End\r\n";
+    assert_eq!(text, want);
     assert_eq!(leaf::opened_from_reply(&replies(&text)[0]), Ok((vec![0xab, 0], vec![leaf(0..5, "00ff")])));
+}
+
+#[test]
+#[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
+fn extents_and_holes_are_told_and_kept() {
+    let mut peer = Peer::logged_in();
+    let (path, session) = (b"/home/u/a b".to_vec(), vec![0xab]);
+    let extents = Op::Extents { path: path.clone(), leaf: 4096 };
+    let told = Outcome::Extents { holes: vec![0..4096, 8192..16384], data: 5 };
+    let want = "250-Extents.\r\n DATA 5\r\n HOLE 0-4096\r\n HOLE 8192-16384\r\n250 End\r\n";
+    assert_eq!(peer.exchange("SITE EXTENTS 4096 a b", &extents, told), want);
+    let keep = Op::KeepHoles { path, session, holes: vec![0..4096] };
+    assert_eq!(peer.exchange("SITE CHUNK HOLES ab 0-4096 a b", &keep, Outcome::Done), "250 OK.\r\n");
+    assert_eq!(peer.send("SITE LEAVES 4096 MD5 HOLES"), OK_200);
+    assert!(peer.send("SITE LEAVES 4096 MD5 GAPS").starts_with("501 "));
 }
 
 #[test]
@@ -279,7 +296,7 @@ fn nothing_in_a_pipeline_of_chunks_waits_for_a_reply() {
             id,
             match op {
                 Op::Receive(_) => transferred(vec![leaf(0..5, "00")]),
-                Op::OpenChunked(_) => Outcome::Chunked { session: vec![0xcd], verified: Vec::new() },
+                Op::OpenChunked(_) => Outcome::Chunked { session: vec![0xcd], verified: Vec::new(), holes: Vec::new(), storage: StorageFacts::default() },
                 _ => Outcome::Done,
             },
         );

@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use proptest::prelude::*;
 
 use super::*;
-use crate::op::Leaf;
+use crate::op::{Leaf, StorageFacts};
 
 /// Commands with arguments good and bad, to get far into the machine.
-const PIECES: [&str; 70] = [
+const PIECES: [&str; 73] = [
     "USER u",
     "PASS p",
     "PASV",
@@ -73,6 +73,9 @@ const PIECES: [&str; 70] = [
     "DCAU N",
     "SITE LEAVES 4096 MD5",
     "SITE LEAVES 0",
+    "SITE LEAVES 4096 MD5 HOLES",
+    "SITE EXTENTS 4096 f",
+    "SITE CHUNK HOLES ab 0-4096 f",
     "SITE CHUNK OPEN 5 - 4096 MD5 f",
     "SITE CHUNK KEEP ab 0-5:00 f",
     "SITE CHUNK COMMIT ab f",
@@ -103,7 +106,8 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
         _ if choice.is_multiple_of(4) => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
         Op::Passive { .. } => listening("10.0.0.1:2000"),
         Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: leaves(choice) },
-        Op::OpenChunked(_) => Outcome::Chunked { session: vec![choice], verified: leaves(choice) },
+        Op::OpenChunked(_) => Outcome::Chunked { session: vec![choice], verified: leaves(choice), holes: Vec::new(), storage: StorageFacts::default() },
+        Op::Extents { .. } => Outcome::Extents { holes: std::iter::once(0..u64::from(choice)).collect(), data: 5 },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(0, 0),

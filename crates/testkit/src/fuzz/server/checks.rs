@@ -1,6 +1,6 @@
 //! What must hold of the output and of what the data side is asked.
 
-use whimbrel_proto::leaf;
+use whimbrel_proto::{holes, leaf};
 use whimbrel_proto::op::{LeafSpec, Op, WriteKind};
 use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
 
@@ -106,7 +106,16 @@ pub(super) fn check_op(op: &Op) {
             check_path(path);
             assert_eq!(leaf::check_list(leaves), Ok(()));
         }
+        Op::KeepHoles { path, holes: list, .. } => {
+            check_path(path);
+            assert_eq!(holes::check_list(list), Ok(()));
+        }
+        Op::Extents { path, leaf } => {
+            check_path(path);
+            assert!(leaf::is_size(*leaf));
+        }
         Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
+        Op::Probe(probe) => check_path(&probe.path),
         Op::CloseData => {}
     }
 }

@@ -1,8 +1,9 @@
 //! What a data side may say, sensible or not.
 
+use std::ops::Range;
 use std::time::Duration;
 
-use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome};
+use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, StorageFacts};
 
 const KINDS: [FailureKind; 20] = [
     FailureKind::NotFound,
@@ -43,7 +44,8 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         8 => Outcome::Directory([b"/", rest].concat().into_iter().filter(|&b| b != 0).collect()),
         9 => Outcome::Checksum(String::from_utf8_lossy(rest).into_owned()),
         10 => natural(op),
-        15 => Outcome::Chunked { session: rest.to_vec(), verified: leaves(rest) },
+        15 => Outcome::Chunked { session: rest.to_vec(), verified: leaves(rest), holes: holes(rest), storage: StorageFacts::default() },
+        14 => Outcome::Extents { holes: holes(rest), data: rest.len() as u64 },
         _ => failed(rest),
     }
 }
@@ -55,6 +57,11 @@ fn leaves(bytes: &[u8]) -> Vec<Leaf> {
         digest: if byte.is_ascii_lowercase() { "a\r\n226 b".into() } else { "00ff".into() },
     };
     bytes.iter().map(leaf).collect()
+}
+
+/// One run for each byte, in order or not.
+fn holes(bytes: &[u8]) -> Vec<Range<u64>> {
+    bytes.iter().map(|&byte| u64::from(byte) << 20..u64::from(byte).wrapping_add(1) << 20).collect()
 }
 
 /// Two leaves, if they are wanted.
@@ -80,7 +87,13 @@ fn natural(op: &Op) -> Outcome {
         Op::Send(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
         Op::Receive(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
         Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
-        Op::OpenChunked(file) => Outcome::Chunked { session: vec![1, 2], verified: natural_leaves(Some(&file.leaves)) },
+        Op::OpenChunked(file) => Outcome::Chunked {
+            session: vec![1, 2],
+            verified: natural_leaves(Some(&file.leaves)),
+            holes: std::iter::once(4096..8192).collect(),
+            storage: StorageFacts { room: Some(1 << 40), stripe: Some(1 << 20) },
+        },
+        Op::Extents { leaf, .. } => Outcome::Extents { holes: std::iter::once(0..*leaf).collect(), data: 5 },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(1_000_000_000, 0),

@@ -11,6 +11,7 @@ use whimbrel_proto::eblock::{ChannelId, EOD, HEADER_LEN, Header, ReceiveStep};
 
 use super::super::Connection;
 use super::Shared;
+use crate::times::Activity;
 use crate::progress::Batch;
 
 /// Payloads with at least this much to come are received alone, straight to where they are
@@ -185,7 +186,8 @@ impl Lane {
 
     fn payload(&mut self, data: &[u8], shared: &Shared<'_>, batch: &mut Batch<'_>) -> Result<(), Fault> {
         if let Some(at) = self.offset {
-            let written = shared.job.sink.write_at(at, data);
+            let times = shared.crew.flow.progress.times();
+            let written = times.timed(Activity::Storage, || shared.job.sink.write_at(at, data));
             written.map_err(|fault| fault.side_if_unknown(Side::Destination))?;
             let end = at + data.len() as u64;
             batch.add(at..end);

@@ -17,6 +17,7 @@ use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
 use crate::progress::Batch;
 use crate::tcp::Listener;
+use crate::times::Activity;
 
 /// Rounds of uninterrupted reading after which everybody else is looked at.
 const PATIENCE: u32 = 16;
@@ -103,6 +104,7 @@ impl<'s, 'a> Worker<'s, 'a> {
 
     fn drive(&mut self, crewing: &mut Crewing<'_>) -> Result<(), Fault> {
         let crew = &self.shared.crew;
+        let _working = crew.flow.progress.times().on_thread();
         let mut batch = Batch::new(crew.flow.progress);
         let mut rounds = 0;
         self.check_deserted()?;
@@ -191,7 +193,8 @@ impl<'s, 'a> Worker<'s, 'a> {
         let lanes = self.lanes.iter().filter(waiting).map(Lane::poll_entry);
         let door = listener.map(|listener| (listener.as_fd(), PollFlags::IN));
         let fds: Vec<_> = lanes.chain(door).collect();
-        let mut ready = self.shared.crew.poll(&fds, timeout)?;
+        let times = self.shared.crew.flow.progress.times();
+        let mut ready = times.timed(Activity::Network, || self.shared.crew.poll(&fds, timeout))?;
         let arrived = door.is_some() && ready.pop().is_some_and(|ready| !ready.is_empty());
         let waiting = self.lanes.iter_mut().filter(|lane| !lane.ready);
         waiting.zip(ready).for_each(|(lane, ready)| lane.ready = !ready.is_empty());

@@ -13,6 +13,7 @@ use super::{Amount, Shared};
 use crate::channel::DataChannel;
 use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
+use crate::times::Activity;
 use whimbrel_proto::eblock::{HEADER_LEN, Header};
 
 /// Below this, reading and one gathered send are cheaper than two sends around a `sendfile`.
@@ -168,13 +169,15 @@ impl<'c> Lane<'c> {
         block.len = self.read(shared, block, &mut buffer)?;
         if let Amount::ToEnd(_) = shared.job.amount {
             shared.lock().was_read(block.offset, block.len);
-            if block.len == 0 {
-                return Ok(Some(self.ending(head, None, Body::None)));
-            }
+        }
+        if shared.job.is_open_ended() && block.len == 0 {
+            shared.lock().end();
+            return Ok(Some(self.ending(head, None, Body::None)));
         }
         if let Some(in_order) = &shared.in_order {
             let mut in_order = in_order.lock().unwrap_or_else(PoisonError::into_inner);
-            in_order.feed(block.offset, &buffer[..block.len])?;
+            let times = flow.progress.times();
+            times.timed(Activity::Hash, || in_order.feed(block.offset, &buffer[..block.len]))?;
         }
         shared.crew.pay(block.len, stall)?;
         let head = head.with(data_header(shared, block));
@@ -237,11 +240,10 @@ impl<'c> Lane<'c> {
 
     fn read(&self, shared: &Shared<'_>, block: Block, buffer: &mut Buffer) -> Result<usize, Fault> {
         let want = block.len;
-        let open_ended = matches!(shared.job.amount, Amount::ToEnd(_));
-        let read = shared
-            .job
-            .source
-            .read_at(block.offset, &mut buffer[..want])
+        let open_ended = shared.job.is_open_ended();
+        let times = shared.crew.flow.progress.times();
+        let read = times
+            .timed(Activity::Storage, || shared.job.source.read_at(block.offset, &mut buffer[..want]))
             .map_err(|fault| fault.side_if_unknown(Side::Source))?;
         if read < want && !open_ended {
             return Err(source_changed(shared, block.offset + read as u64));
@@ -343,7 +345,9 @@ impl Outgoing {
         if let Body::File { at, left } = &mut self.body {
             let file = shared.job.source.fd().expect("checked when it was chosen");
             while *left > 0 {
-                let sent = channel.sendfile(file, *at, *left).map_err(Failure::Io)?;
+                // Where the file is not in memory, the kernel waits for storage here.
+                let times = shared.crew.flow.progress.times();
+                let sent = times.timed(Activity::Storage, || channel.sendfile(file, *at, *left)).map_err(Failure::Io)?;
                 if sent == 0 {
                     return Err(Failure::Fault(source_changed(shared, *at)));
                 }

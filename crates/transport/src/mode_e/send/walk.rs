@@ -3,16 +3,19 @@
 //! Any thread of the transfer loads the next blocks when few are left, while the others send; with leaves enough for
 //! more than one group, threads load at the same time.
 
+use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::Wake;
 
 use super::Shared;
 use super::lane::{Block, source_changed};
-use crate::leaves::{Cutter, Digests, Group};
+use crate::leaves::{Cutter, Digests, Group, Piece};
 use crate::pool::{Buffer, Class};
+use crate::times::Activity;
 
 /// Leaves walked in step: each takes a buffer until its block is sent.
 const TOGETHER: usize = 8;
@@ -82,13 +85,18 @@ impl<'a> Walk<'a> {
     /// `may_block`: the caller's lanes hold no buffer, so it may wait for one.
     pub(super) fn take(&self, shared: &Shared<'_>, may_block: bool) -> Result<Taken, Fault> {
         let mut state = self.lock();
-        if state.loaded.len() <= self.low
+        while state.loaded.len() <= self.low
             && let Some(group) = self.check_out(&mut state)
         {
             let may_block = may_block && state.loaded.is_empty();
             drop(state);
-            self.load(shared, group, may_block)?;
+            let loaded = self.load(shared, group, may_block)?;
             state = self.lock();
+            // Nothing but holes: nobody else would come for what lies behind them.
+            if !loaded || !state.loaded.is_empty() {
+                break;
+            }
+            shared.crew.flow.cancel.check(shared.crew.op())?;
         }
         // The last loaded first: it may still be in this processor's cache.
         let taken = match state.loaded.pop() {
@@ -112,8 +120,8 @@ impl<'a> Walk<'a> {
         Some(group)
     }
 
-    /// Loads the next blocks of a group, as many as there are buffers for.
-    fn load(&self, shared: &Shared<'_>, mut group: Group, may_block: bool) -> Result<(), Fault> {
+    /// Loads the next blocks of a group, as many as there are buffers for; whether there were any.
+    fn load(&self, shared: &Shared<'_>, mut group: Group, may_block: bool) -> Result<bool, Fault> {
         let mut turn = Turn { walk: self, loaded: Vec::new(), group: None };
         let pool = &shared.crew.flow.pool;
         let mut buffers: Vec<Buffer> = Vec::with_capacity(group.unfinished());
@@ -127,22 +135,35 @@ impl<'a> Walk<'a> {
             }
         }
         let most = shared.block_limit(group.unfinished().max(1));
-        let pieces = group.pieces(buffers.len(), most);
+        let mut pieces = group.pieces(buffers.len(), most);
+        let gaps = gaps(shared, &mut pieces)?;
         let mut slices: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
+        let times = shared.crew.flow.progress.times();
+        let (began, mut reading) = (Instant::now(), Duration::ZERO);
         group.load(&pieces, &mut slices, |offset, part| {
+            if gaps.iter().any(|gap| gap.contains(&offset)) {
+                part.fill(0);
+                return Ok(());
+            }
+            let read_from = Instant::now();
             let read = shared.job.source.read_at(offset, part);
+            reading += read_from.elapsed();
             match read.map_err(|fault| fault.side_if_unknown(Side::Source))? {
                 read if read < part.len() => Err(source_changed(shared, offset + read as u64)),
                 _ => Ok(()),
             }
         })?;
+        times.add(Activity::Storage, reading);
+        times.add(Activity::Hash, began.elapsed().saturating_sub(reading));
+        let loaded = !pieces.is_empty();
         let blocks = pieces.iter().map(|piece| Block { offset: piece.offset, len: piece.len });
-        turn.loaded = blocks.zip(buffers).collect();
+        let sent = blocks.zip(buffers).filter(|(block, _)| !gaps.iter().any(|gap| gap.contains(&block.offset)));
+        turn.loaded = sent.collect();
         if group.unfinished() == 0 {
-            return group.finish(self.digests);
+            return group.finish(self.digests).map(|()| loaded);
         }
         turn.group = Some(group);
-        Ok(())
+        Ok(loaded)
     }
 
     /// Makes `news` say what is so.
@@ -159,6 +180,26 @@ impl<'a> Walk<'a> {
         // Every change of the state is one step, so a panic leaves it usable.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Cuts pieces where what is sent and what is left out meet; returns those that are left out.
+fn gaps(shared: &Shared<'_>, pieces: &mut [Piece]) -> Result<Vec<Range<u64>>, Fault> {
+    let source = shared.job.source;
+    let mut gaps = Vec::new();
+    if !source.has_gaps() {
+        return Ok(gaps);
+    }
+    for piece in pieces {
+        let run = source.run_at(piece.offset).map_err(|fault| fault.side_if_unknown(Side::Source))?;
+        let whole = piece.offset + piece.len as u64;
+        // A run that ends where it begins would never end.
+        let end = whole.min(run.end.max(piece.offset + 1));
+        piece.len = (end - piece.offset) as usize;
+        if !run.is_sent {
+            gaps.push(piece.offset..end);
+        }
+    }
+    Ok(gaps)
 }
 
 /// One thread's turn with a group, which ends whatever happens in it.

@@ -1,0 +1,166 @@
+//! Files without a name, and what file systems are.
+
+use std::num::NonZeroU64;
+use std::ops::Range;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use rustix::fs::{Advice, AtFlags, Mode, OFlags, fadvise, fstatfs, openat, unlinkat};
+use rustix::io::Errno;
+use whimbrel_engine::Fault;
+use whimbrel_sys::resident::resident_pages;
+
+use super::Posix;
+use super::error::OrFault;
+use super::handles::Handle;
+use super::meta::statx_fd;
+use super::resolve::{Dir, look, retry};
+use super::token::Identity;
+use super::write::Writer;
+use crate::meta::Kind;
+use crate::path::StoragePath;
+use crate::{FileSystem, ReadsFrom, WriteAt};
+
+/// The name that a scratch file has for a moment where files without names do not exist. Always the same, so that what a
+/// crash in that moment leaves, an empty file, is found and removed by the next.
+const NAME: &[u8] = b".whimbrel-probe";
+
+const OP: &str = "make a temporary file";
+
+/// `f_type` (`linux/magic.h`, and the file systems that are not in it) with the names that `mount` shows.
+const KINDS: [(u32, &str); 22] = [
+    (0x0000_ef53, "ext4"),
+    (0x5846_5342, "xfs"),
+    (0x9123_683e, "btrfs"),
+    (0x2fc1_2fc1, "zfs"),
+    (0x0102_1994, "tmpfs"),
+    (0x8584_58f6, "ramfs"),
+    (0x9584_58f6, "hugetlbfs"),
+    (0x794c_7630, "overlay"),
+    (0x0000_6969, "nfs"),
+    (0x0bd0_0bd0, "lustre"),
+    (0x4750_4653, "gpfs"),
+    (0x1983_0326, "beegfs"),
+    (0x00c3_6400, "ceph"),
+    (0x0116_1970, "gfs2"),
+    (0x7461_636f, "ocfs2"),
+    (0x6573_5546, "fuse"),
+    (0xff53_4d42, "cifs"),
+    (0xfe53_4d42, "smb2"),
+    (0xf2f5_2010, "f2fs"),
+    (0xca45_1a4e, "bcachefs"),
+    (0x0102_1997, "9p"),
+    (0x2011_bb1e, "weka"),
+];
+
+impl Posix {
+    pub(super) fn open_scratch(&self, path: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
+        self.writable(OP, path)?;
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let dir = Dir::from(self.root.open_at(path, flags).or_fault(OP, path)?);
+        let file = nameless(&dir).or_fault(OP, path)?;
+        let stat = statx_fd(&file).or_fault(OP, path)?;
+        let handle = Handle { file, dir, kind: Kind::File, identity: Identity::of(&stat) };
+        Ok(Arc::new(Writer::new(Arc::new(handle), path.clone())))
+    }
+
+    pub(super) fn describe_file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
+        let op = "describe file system";
+        let fd = self.root.open_at(path, OFlags::PATH).or_fault(op, path)?;
+        let stat = fstatfs(&fd).or_fault(op, path)?;
+        // The type comes in different widths on different processors, block sizes signed on some.
+        let kind = stat.f_type as u32;
+        let block = u64::try_from(stat.f_bsize).unwrap_or(0);
+        let name = KINDS.iter().find(|(number, _)| *number == kind).map(|(_, name)| (*name).to_owned());
+        Ok(FileSystem {
+            kind: name.unwrap_or_else(|| format!("{kind:#x}")),
+            total: stat.f_blocks.saturating_mul(block),
+            free: stat.f_bavail.saturating_mul(block),
+            in_memory: super::write::MEMORY_ONLY.contains(&kind),
+        })
+    }
+}
+
+/// A file that the kernel removes with its last descriptor (`O_TMPFILE`, Linux 3.11), or one whose name is removed at
+/// once where the file system has no such files.
+fn nameless(dir: &Dir) -> Result<OwnedFd, Errno> {
+    let mode = Mode::RUSR | Mode::WUSR;
+    let flags = OFlags::RDWR | OFlags::CLOEXEC;
+    match retry(|| openat(dir, c".", flags | OFlags::TMPFILE, mode)) {
+        // EISDIR: a kernel or file system that knows no such files.
+        Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
+        other => return other,
+    }
+    if look(dir, NAME)?.is_some_and(|stat| stat.stx_size == 0) {
+        remove(dir)?;
+    }
+    let file = retry(|| openat(dir, NAME, flags | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW, mode))?;
+    remove(dir)?;
+    Ok(file)
+}
+
+fn remove(dir: &Dir) -> Result<(), Errno> {
+    match retry(|| unlinkat(dir, NAME, AtFlags::empty())) {
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+/// Forgets the whole pages of `range`; advice may be ignored, so that it is asked and not believed.
+pub(super) fn forget(file: impl AsFd, range: Range<u64>) -> ReadsFrom {
+    let length = NonZeroU64::new(range.end.saturating_sub(range.start));
+    if fadvise(&file, range.start, length, Advice::DontNeed).is_err() {
+        return ReadsFrom::Memory;
+    }
+    match resident_pages(file.as_fd(), range) {
+        Ok(0) => ReadsFrom::Storage,
+        Ok(_) | Err(_) => ReadsFrom::Memory,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::FaultCode;
+
+    use super::*;
+    use crate::Connector;
+    use crate::posix::PosixOptions;
+
+    #[test]
+    fn a_scratch_file_has_no_name_and_reads_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        let file = storage.scratch(&StoragePath::root()).unwrap();
+        file.write_at(5, b"bytes").unwrap();
+        file.sync().unwrap();
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0);
+        let mut buffer = [9; 12];
+        assert_eq!(file.read_back(0, &mut buffer).unwrap(), 10);
+        assert_eq!(&buffer[..10], b"\0\0\0\0\0bytes");
+    }
+
+    #[test]
+    fn what_a_crash_left_is_removed_but_never_a_file_with_content() {
+        let dir = tempfile::tempdir().unwrap();
+        let name = dir.path().join(".whimbrel-probe");
+        std::fs::write(&name, b"").unwrap();
+        let fd = rustix::fs::open(dir.path(), OFlags::PATH | OFlags::DIRECTORY, Mode::empty()).unwrap();
+        let dir = Dir::from(fd);
+        assert!(look(&dir, NAME).unwrap().is_some_and(|stat| stat.stx_size == 0));
+        remove(&dir).unwrap();
+        assert!(!name.exists());
+        std::fs::write(&name, b"mine").unwrap();
+        drop(nameless(&dir).unwrap());
+        assert_eq!(std::fs::read(&name).unwrap(), b"mine");
+    }
+
+    #[test]
+    fn a_read_only_collection_makes_no_scratch_files_and_every_one_says_what_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Posix::open(dir.path(), PosixOptions { read_only: true, ..PosixOptions::default() }).unwrap();
+        let refused = storage.scratch(&StoragePath::root()).err().map(|fault| fault.code);
+        assert_eq!(refused, Some(FaultCode::ReadOnly));
+        let system = storage.file_system(&StoragePath::root()).unwrap();
+        assert!(system.free <= system.total && !system.kind.is_empty(), "{system:?}");
+    }
+}
