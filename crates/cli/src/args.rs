@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use whimbrel_dtn::client::target::{AddressFamily, SessionOptions};
 
-use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, rm, stat};
+use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
 
 /// Text about places and exit codes below the help of every command.
 pub const HELP_END: &str = "\
@@ -96,6 +96,7 @@ pub enum Command {
     Rm(rm::RmArgs),
     Cksum(cksum::CksumArgs),
     Check(check::CheckArgs),
+    Probe(probe::ProbeArgs),
     Dtn(Box<dtn::DtnArgs>),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

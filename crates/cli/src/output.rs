@@ -113,6 +113,25 @@ impl Output {
         }
     }
 
+    /// Tells what goes on in a command that has a result of its own.
+    pub fn news(&mut self, json: &serde_json::Value, text: &str) {
+        if self.json {
+            return print_json(&json.to_string());
+        }
+        if self.terminal || self.verbose > 0 {
+            self.last_log = Instant::now().checked_sub(LOG_INTERVAL).unwrap_or(self.last_log);
+        }
+        self.progress(text);
+    }
+
+    /// Removes the line of news before a result is printed.
+    pub fn end_news(&mut self) {
+        if std::mem::take(&mut self.line_shown) {
+            // A terminal that is gone is no reason to stop.
+            let _ = write!(std::io::stderr().lock(), "\r\x1b[K");
+        }
+    }
+
     fn progress(&mut self, line: &str) {
         if self.quiet {
             return;

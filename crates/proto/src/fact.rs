@@ -62,7 +62,8 @@ mod tests {
 
     #[test]
     fn facts_survive_the_wire_and_cannot_end_a_reply() {
-        let facts = [Fact::new("tcp.allowed", "reno cubic"), Fact::new("a\r\n226 x", "1"), Fact::new("k", "v\r\n226 w")];
+        let facts =
+            [Fact::new("tcp.allowed", "reno cubic"), Fact::new("a\r\n226 x", "1"), Fact::new("k", "v\r\n226 w")];
         let lines: Vec<String> = facts.iter().filter_map(line).collect();
         assert_eq!(lines, ["FACT tcp.allowed reno cubic", "FACT k v  226 w"]);
         let reply = Reply::multi(250, "Probed.", lines.iter().map(|l| l.clone().into_bytes()), "End");

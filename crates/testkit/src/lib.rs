@@ -10,6 +10,7 @@
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`cpu`] | processor time and memory of a process tree |
+//! | [`osts`] | a model of the storage servers of Lustre: stripes, locks, movers |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
 //!
 //! Whatever a value here starts or mounts ends with that value, after a panic too. This crate is never a dependency of
@@ -22,9 +23,11 @@ pub mod faults;
 pub mod fuzz;
 pub mod lab;
 pub mod leftovers;
+pub mod osts;
 pub mod peers;
 pub mod relay;
 pub mod rng;
+pub mod slow_disk;
 pub mod tmpfs;
 
 pub use error::{Error, Result};

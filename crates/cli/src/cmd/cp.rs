@@ -72,6 +72,9 @@ pub struct CpArgs {
     /// Do not verify copies, the same as --verify=never
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+    /// Congestion control of data channels, such as bbr or cubic [default: what the path turns out to need]
+    #[arg(long, value_name = "NAME", value_parser = super::probe::congestion)]
+    congestion: Option<String>,
     /// Say what was chosen by itself, and why
     #[arg(long)]
     explain: bool,
@@ -237,6 +240,7 @@ impl CpArgs {
                 (_, When::Auto) => Verify::WhenPossible,
             },
             checksum: self.checksum.clone(),
+            congestion: self.congestion.clone(),
             explain: self.explain,
             chunks: self.chunk,
             stripe: self.stripe,

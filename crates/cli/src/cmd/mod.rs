@@ -9,6 +9,7 @@ pub mod ls;
 pub mod man;
 pub mod mkdir;
 pub mod mv;
+pub mod probe;
 pub mod rm;
 pub mod stat;
 
@@ -36,6 +37,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Rm(args) => rm::run(args, global),
         Command::Cksum(args) => cksum::run(args, global),
         Command::Check(args) => check::run(args, global),
+        Command::Probe(args) => probe::run(args, global),
         Command::Dtn(args) => dtn::run(*args),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

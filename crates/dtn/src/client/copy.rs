@@ -73,7 +73,7 @@ async fn run(
     let tuning = &plan.tuning;
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
     let dry_run = options.dry_run;
-    let wish = DataWish { parallelism, stripe: options.stripe };
+    let wish = DataWish { parallelism, stripe: options.stripe, congestion: options.congestion.clone() };
     let shared = Rc::new(Shared::new(options, wish));
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
@@ -158,7 +158,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     // A listener asked for now saves a round trip; in dry runs none is needed.
     let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
-    let shared = Shared::new(options.clone(), DataWish { parallelism: 1, stripe: options.stripe });
+    let shared = Shared::new(options.clone(), DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() });
     let follow_links = options.plan.links == whimbrel_engine::plan::Links::Follow;
     let plain_source = follow_links && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();

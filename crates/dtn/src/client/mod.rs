@@ -24,6 +24,7 @@ pub mod end;
 pub mod follow;
 pub mod local;
 pub mod options;
+pub mod probe;
 pub mod remote;
 pub mod reply;
 pub mod target;

@@ -98,6 +98,9 @@ pub struct CopyOptions {
     pub verify: Verify,
     /// Checksum algorithm; `None`: the cheapest both ends share.
     pub checksum: Option<String>,
+    /// Congestion control of data channels as the user fixed it, at ends that let clients choose; `None`: chosen by
+    /// measurement.
+    pub congestion: Option<String>,
     /// Tell every choice with its reason.
     pub explain: bool,
     /// Moving large files in parts.

@@ -29,17 +29,19 @@ impl Role {
 }
 
 /// How data connections are wanted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DataWish {
     /// Data channels of each file in extended block mode.
     pub parallelism: u16,
     /// Every data node of a striped server.
     pub stripe: bool,
+    /// Congestion control at ends that let clients choose; `None`: as the hosts have it.
+    pub congestion: Option<String>,
 }
 
 impl DataWish {
     /// The listener for these connections, to be asked for before the session is known.
-    pub fn listener(self, nonce: [u8; 16]) -> Op {
+    pub fn listener(&self, nonce: [u8; 16]) -> Op {
         let params = params(Mode::Extended, self, Some(nonce));
         Op::Passive { striped: self.stripe, family: None, params }
     }
@@ -111,7 +113,7 @@ impl Pair {
     ///
     /// One round trip to the listening end, none when it was asked early; the connecting end is told
     /// without waiting for its answer, which comes as an event of the returned operation.
-    pub async fn connect(&mut self, wish: DataWish) -> Result<(Role, OpId), (Role, Fault)> {
+    pub async fn connect(&mut self, wish: &DataWish) -> Result<(Role, OpId), (Role, Fault)> {
         self.wire = None;
         let mode = self.mode();
         let listener = self.listener(mode);
@@ -138,10 +140,11 @@ impl Pair {
         &mut self,
         role: Role,
         mode: Mode,
-        wish: DataWish,
+        wish: &DataWish,
     ) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
         let own = self.own_pair();
-        let fits = |early: &Early| role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
+        // A listener that was asked for along with the login has the host's congestion control.
+        let fits = |early: &Early| wish.congestion.is_none() && role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
         if let Some(early) = self.early.take().filter(fits) {
             return Ok((early.addresses, early.nonce));
         }
@@ -172,9 +175,9 @@ pub fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
 }
 
 /// The parameters frozen in a data handle.
-pub fn params(mode: Mode, wish: DataWish, nonce: Option<[u8; 16]>) -> DataParams {
+pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>) -> DataParams {
     let parallelism = if mode == Mode::Extended { wish.parallelism.max(1) } else { 1 };
-    DataParams { mode, parallelism, nonce: nonce.filter(|_| mode == Mode::Extended), ..DataParams::default() }
+    DataParams { mode, parallelism, nonce: nonce.filter(|_| mode == Mode::Extended), congestion: wish.congestion.clone(), ..DataParams::default() }
 }
 
 /// A secret for one data handle.

@@ -599,11 +599,11 @@ fn abort_local(pair: &mut Pair, flight: &Flight) {
 }
 
 async fn connect(pair: &mut Pair, shared: &Shared) -> Result<(Role, OpId), (Role, Fault)> {
-    match pair.connect(shared.wish).await {
+    match pair.connect(&shared.wish).await {
         Err((_, fault)) if pair.mode() == Mode::Extended && fault.code == FaultCode::NotSupported => {
             tracing::info!(%fault, "no extended block mode; using stream mode");
             pair.stream_only = true;
-            pair.connect(shared.wish).await
+            pair.connect(&shared.wish).await
         }
         result => result,
     }

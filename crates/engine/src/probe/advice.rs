@@ -156,7 +156,8 @@ fn switched_off(end: &'static str, facts: &Facts, rtt: u64, all: &mut Vec<Advice
         all.push(advice(end, problem, "sysctl -w net.ipv4.tcp_slow_start_after_idle=0"));
     }
     let jumbo = facts.get("interfaces").is_some_and(|text| {
-        let sizes = text.split(", ").filter_map(|one| one.split(" mtu ").nth(1)?.split(' ').next()?.parse::<u64>().ok());
+        let sizes =
+            text.split(", ").filter_map(|one| one.split(" mtu ").nth(1)?.split(' ').next()?.parse::<u64>().ok());
         sizes.max().is_some_and(|mtu| mtu > ETHERNET)
     });
     if jumbo && is("net.ipv4.tcp_mtu_probing", "0") {
@@ -176,10 +177,9 @@ fn limits(end: &'static str, facts: &Facts, all: &mut Vec<Advice>) {
 /// What storage is, where it bounds the path or has no room.
 fn storage(report: &Report, all: &mut Vec<Advice>) {
     let part = report.verdict.as_ref().map(|verdict| (verdict.part, verdict.margin.unwrap_or(1.0)));
-    for (end, host, bounding) in [
-        ("source", &report.source, Part::SourceRead),
-        ("destination", &report.destination, Part::DestinationWrite),
-    ] {
+    for (end, host, bounding) in
+        [("source", &report.source, Part::SourceRead), ("destination", &report.destination, Part::DestinationWrite)]
+    {
         let kind = host.facts.get("fs.kind").map_or("the storage", String::as_str);
         if let Some((_, margin)) = part.filter(|(part, margin)| *part == bounding && *margin >= 1.2) {
             let doing = if bounding == Part::SourceRead { "reads" } else { "writes" };
@@ -220,7 +220,10 @@ mod tests {
         let rmem = ("sysctl.net.ipv4.tcp_rmem", "4096 131072 6291456");
         let all = far(&[], &[rmem], &FAR);
         assert_eq!(all.len(), 1, "{all:?}");
-        assert_eq!((all[0].end, all[0].change.as_str()), ("destination", "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\""));
+        assert_eq!(
+            (all[0].end, all[0].change.as_str()),
+            ("destination", "sysctl -w net.ipv4.tcp_rmem=\"4096 131072 33554432\"")
+        );
         assert!(all[0].problem.contains("6.29 MB") && all[0].problem.contains("75 ms"), "{}", all[0].problem);
         assert!(far(&[], &[rmem], &[("min_rtt_micros", "200")]).is_empty(), "near");
         assert!(far(&[], &[("sysctl.net.ipv4.tcp_rmem", "4096 131072 67108864")], &FAR).is_empty(), "large enough");

@@ -47,7 +47,7 @@ fn check_command(command: &Command) {
 
 /// The path of a command that names an object.
 fn path_of(command: &Command) -> Option<&WirePath> {
-    use whimbrel_proto::command::{Eret, Esto};
+    use whimbrel_proto::command::{Eret, Esto, SiteProbe};
     Some(match command {
         Command::Cwd(path) | Command::Mkd(path) | Command::Rmd(path) | Command::Dele(path) => path,
         Command::Rnfr(path) | Command::Rnto(path) | Command::Size(path) | Command::Mdtm(path) => path,
@@ -56,8 +56,10 @@ fn path_of(command: &Command) -> Option<&WirePath> {
         Command::Stat(path) | Command::Stou(path) => path.as_ref()?,
         Command::List(args) | Command::Nlst(args) => args.path.as_ref()?,
         Command::Mfmt { path, .. } | Command::Cksm { path, .. } => path,
-        Command::Eret(Eret::Partial { path, .. } | Eret::Module { path, .. }) => path,
-        Command::Esto(Esto::Adjusted { path, .. } | Esto::Chunk { path, .. } | Esto::Module { path, .. }) => path,
+        Command::Eret(Eret::Partial { path, .. } | Eret::Probe { path, .. } | Eret::Module { path, .. }) => path,
+        Command::Esto(Esto::Adjusted { path, .. } | Esto::Chunk { path, .. }) => path,
+        Command::Esto(Esto::Probe { path, .. } | Esto::Module { path, .. }) => path,
+        Command::Site(Site::Probe(SiteProbe::Host(path) | SiteProbe::Read(_, path) | SiteProbe::Write(_, path))) => path,
         Command::Get(transfer) | Command::Put(transfer) => &transfer.path,
         Command::Site(Site::Chmod { path, .. } | Site::Chgrp { path, .. } | Site::Utime { path, .. }) => path,
         Command::Site(Site::Chunk(Chunk::Open(file))) => &file.path,

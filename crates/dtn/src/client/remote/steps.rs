@@ -126,6 +126,10 @@ impl Remote {
 
     fn passive(&mut self, striped: bool, family: Option<Family>, params: &DataParams) -> Vec<Line> {
         let mut lines = self.parameters(params);
+        // A sender that listens must know how many connections come.
+        if self.features.has("REVERSE") {
+            lines.extend(self.parallelism(params));
+        }
         let v6 = match family {
             Some(family) => family == Family::V6,
             None => !is_v4(self.channel.peer.ip()),
@@ -142,11 +146,7 @@ impl Remote {
 
     fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Vec<Line> {
         let mut lines = self.parameters(params);
-        let wanted = params.parallelism.max(1);
-        if params.mode == Mode::Extended && self.in_force.parallelism != wanted {
-            self.in_force.parallelism = wanted;
-            lines.push(quiet(format!("OPTS RETR Parallelism={wanted},{wanted},{wanted};")));
-        }
+        lines.extend(self.parallelism(params));
         let verb = match targets {
             [one] => match hostport::format_port(*one) {
                 Some(address) => format!("PORT {address}"),
@@ -159,6 +159,15 @@ impl Remote {
         };
         lines.push(plain(&verb, b"", "name the data address"));
         lines
+    }
+
+    fn parallelism(&mut self, params: &DataParams) -> Option<Line> {
+        let wanted = params.parallelism.max(1);
+        if params.mode != Mode::Extended || self.in_force.parallelism == wanted {
+            return None;
+        }
+        self.in_force.parallelism = wanted;
+        Some(quiet(format!("OPTS RETR Parallelism={wanted},{wanted},{wanted};")))
     }
 
     /// Leaf digests in the replies to transfers, or none.

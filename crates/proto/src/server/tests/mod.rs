@@ -9,6 +9,7 @@ mod listing;
 mod login;
 mod options;
 mod pipeline;
+mod probe;
 mod random;
 mod site;
 mod transfer;
