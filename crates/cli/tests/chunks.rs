@@ -10,6 +10,7 @@ use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
 
+use support::dtn::Dtn;
 use support::{Field, Server, WHIMBREL, expect, names, pattern};
 use whimbrel_testkit::lab::{Host, Lab, Link};
 use whimbrel_testkit::require_root;
@@ -85,6 +86,30 @@ fn an_endpoint_of_several_servers_shares_the_chunks_and_survives_the_loss_of_one
     let into = url(&[&host(&c), nobody], "to/big");
     expect(0, ["cp", "--chunk", "256K", "--concurrency", "4", &from, &into]);
     assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(SIZE));
+}
+
+#[test]
+fn sessions_are_spread_from_the_first_one_on_and_a_server_that_is_down_is_tried_once() {
+    let field = Field::new();
+    let path = field.path("from/deep/er/big");
+    let start = || Dtn::builder().anonymous().root(Path::new("/")).start();
+    let (a, b) = (start(), start());
+    let nobody = "127.0.0.1:9";
+    let from = format!("ftp://{nobody},{},{}{}", a.addr(), b.addr(), path.display());
+    let into = field.path("to/big");
+    let run = expect(0, ["-v", "cp", "--chunk", "64K", "--concurrency", "2", &from, &into.to_string_lossy()]);
+    let logins = |server: &Dtn| server.log().matches("logged in").count();
+    assert_eq!((logins(&a), logins(&b)), (1, 1), "the first session counts");
+    assert_eq!(run.stderr_text().matches("a server cannot be used").count(), 1, "{}", run.stderr_text());
+}
+
+#[test]
+fn what_is_explained_of_small_chunks_is_what_is_done() {
+    let (source, field) = (Server::own(), Field::new());
+    let from = source.url(field.path("from/deep/er/big"));
+    let run = expect(0, ["cp", "--chunk", "300K", "--explain", &from, &field.path("to/big").to_string_lossy()]);
+    // 32 KiB leaves, of which ten make a chunk.
+    assert!(run.stderr_text().contains("parts of 328 KB: set by the user"), "{}", run.stderr_text());
 }
 
 /// A copy over a slow path: run until this much has moved, then killed without warning.

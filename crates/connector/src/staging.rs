@@ -40,6 +40,13 @@ pub(crate) fn journal_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     hidden_name(name, format!("{JOURNAL}{:016x}", fnv1a(identity)).as_bytes())
 }
 
+/// How the names of all journals of unfinished files of `name` begin: the identity is behind it.
+pub(crate) fn journal_prefix(name: &[u8]) -> Vec<u8> {
+    let mut prefix = journal_name(name, b"");
+    prefix.truncate(prefix.len() - 16);
+    prefix
+}
+
 fn hidden_name(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     let mut hidden = Vec::with_capacity(NAME_MAX);
     hidden.push(b'.');

@@ -8,6 +8,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 use whimbrel_connector::posix::{Posix, PosixOptions};
@@ -588,4 +589,57 @@ fn a_write_only_file_can_be_updated() {
     assert_eq!(fs::metadata(lab.host("file")).unwrap().mode() & 0o777, 0o200);
     fs::set_permissions(lab.host("file"), fs::Permissions::from_mode(0o600)).unwrap();
     assert_eq!(fs::read(lab.host("file")).unwrap(), b"0X23");
+}
+
+fn continued(storage: &Posix) -> WriteSession {
+    storage.begin(&path("file"), &intent(Disposition::Continue)).unwrap()
+}
+
+#[test]
+fn a_late_writer_of_another_process_learns_that_the_file_is_committed() {
+    let lab = Lab::new();
+    let [here, there] = lab.both();
+    let session = continued(&here);
+    let (mine, late) = (here.join(&session).unwrap(), there.join(&session).unwrap());
+    mine.write_at(0, b"right").unwrap();
+    late.write_at(0, b"right").unwrap();
+    drop(mine);
+    here.commit(&session, &[], &Attributes::default()).unwrap();
+    // It looks now and then; what it writes right after the commit it has proven, or nobody has.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let fault = loop {
+        match late.write_at(0, b"right") {
+            Err(fault) => break fault,
+            Ok(()) => assert!(Instant::now() < deadline, "it never looks"),
+        }
+        thread::yield_now();
+    };
+    assert_eq!(fault.code, FaultCode::StorageBusy);
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"right");
+    assert!(late.write_at(0, b"wrong").is_err());
+}
+
+#[test]
+fn journals_of_files_that_were_removed_by_hand_go_when_the_next_one_is_made() {
+    let lab = Lab::new();
+    for storage in lab.both() {
+        let first = continued(&storage);
+        storage.journal(&first).unwrap().append(b"proven").unwrap();
+        fs::remove_file(lab.host(".file.whimbrel-part")).unwrap();
+        // Of another file; its name begins alike.
+        let other = storage.begin(&path("file.2"), &intent(Disposition::Continue)).unwrap();
+        storage.journal(&other).unwrap().append(b"proven").unwrap();
+        let second = continued(&storage);
+        assert!(storage.journal(&second).unwrap().read().unwrap().is_empty());
+        let journals = |name: &str| {
+            let names = fs::read_dir(lab.host("")).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|found| found.to_string_lossy().starts_with(&format!(".{name}.whimbrel-journal-"))).count()
+        };
+        assert_eq!((journals("file"), journals("file.2")), (0, 1));
+        storage.journal(&second).unwrap().append(b"new").unwrap();
+        assert_eq!(storage.begin(&path("file"), &intent(Disposition::Continue)).unwrap().token, second.token);
+        assert_eq!(storage.journal(&second).unwrap().read().unwrap(), b"new", "that of the present file stays");
+        storage.abandon(&second).unwrap();
+        storage.abandon(&other).unwrap();
+    }
 }

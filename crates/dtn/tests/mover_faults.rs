@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use mover_support::{Node, extended, identity, pattern, receive, send, stream};
 use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover, Way};
-use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, ReceiveSpec, SendSpec};
+use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
 
 fn from_elsewhere() -> Identity {
     Identity { control_peer: Some("192.0.2.1:40000".parse().unwrap()), ..identity(DataPeers::ControlPeer) }
@@ -63,6 +63,24 @@ fn an_operation_aborted_before_its_turn_never_runs() {
     node.wait(behind).fails_with(FailureKind::Aborted);
     assert!(node.names().is_empty(), "nothing is left of a file that got no byte");
     assert_eq!(node.call(source, Op::MakeDirectory(b"/d".to_vec())).done(), Outcome::Directory(b"/d".to_vec()));
+}
+
+#[test]
+fn a_refused_update_leaves_no_file_that_was_not_there() {
+    let adjusted = |path| ReceiveSpec { write: WriteKind::Adjusted { offset: 10 }, ..receive(path) };
+    let appended = |path| ReceiveSpec { write: WriteKind::Append, ..receive(path) };
+    let mut node = Node::start();
+    for spec in [adjusted("/new"), appended("/new")] {
+        let mover = node.attach();
+        let refused = node.run(mover, Op::Receive(spec));
+        node.wait(refused).fails_with(FailureKind::NoDataHandle);
+        assert!(node.names().is_empty(), "{:?}", node.names());
+    }
+    node.write("old", b"");
+    let mover = node.attach();
+    let refused = node.run(mover, Op::Receive(adjusted("/old")));
+    node.wait(refused).fails_with(FailureKind::NoDataHandle);
+    assert_eq!(node.names().len(), 1, "an empty file that was there stays");
 }
 
 #[test]

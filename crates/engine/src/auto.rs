@@ -24,6 +24,8 @@ pub use sizes::Sizes;
 pub const LEAF: u64 = 16 << 20;
 /// Fewest leaves of a chunk: a sender hashes so many at once.
 pub const LEAVES: u64 = 8;
+/// Smallest leaf, bytes, for chunks that the user wants small.
+const LEAST_LEAF: u64 = 4096;
 /// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
 /// proven is kept, which comes behind the transfer that moves.
 const AHEAD: u32 = 3;
@@ -248,13 +250,18 @@ fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
         return choice(None, "an end cannot store the parts of a file in any order");
     }
     let mut size = chunk_size(facts, sessions);
+    let (mut leaf, mut threshold) = (LEAF, THRESHOLD);
     if let Setting::Fixed(Some(bytes)) = facts.chunk {
         size = choice(bytes, "set by the user");
+        if bytes < LEAVES * LEAF {
+            // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
+            leaf = (1 << (bytes / LEAVES).max(1).ilog2()).clamp(LEAST_LEAF, LEAF);
+            threshold = bytes.saturating_mul(2);
+        }
     } else if let Some(why) = whole(facts, sessions) {
         return choice(None, why);
     }
-    // A chunk that the user wants smaller than a leaf is one leaf.
-    let chunking = Chunking { chunk: size.value, leaf: LEAF, threshold: THRESHOLD, ahead: AHEAD }.normal();
+    let chunking = Chunking { chunk: size.value, leaf, threshold, ahead: AHEAD }.normal();
     let reason = format!("parts of {}: {}", ByteCount(chunking.chunk), size.reason);
     choice(Some(chunking), reason)
 }
@@ -398,7 +405,22 @@ mod tests {
         fixed.chunk = Setting::Fixed(None);
         assert_eq!((chunk(&plan(&fixed)), plan(&fixed).tuning.concurrency.value), (None, 1));
         fixed.chunk = Setting::Fixed(Some(50 * MIB));
-        assert_eq!(chunk(&plan(&fixed)), Some(64 * MIB));
+        assert_eq!(chunk(&plan(&fixed)), Some(52 * MIB), "whole leaves");
+    }
+
+    #[test]
+    fn small_chunks_that_the_user_wants_have_leaves_that_fit() {
+        let with = |bytes| {
+            let fixed = Facts { chunk: Setting::Fixed(Some(bytes)), ..facts(&[GIB], 0) };
+            let plan = plan(&fixed);
+            let chunking = plan.chunking.value.expect("chunks were asked for");
+            assert!(plan.chunking.reason.contains(&ByteCount(chunking.chunk).to_string()), "{}", plan.chunking.reason);
+            (chunking.chunk, chunking.leaf, chunking.threshold)
+        };
+        assert_eq!(with(MIB), (MIB, MIB / 8, 2 * MIB));
+        assert_eq!(with(10_000_000), (10 * MIB, MIB, 20_000_000));
+        assert_eq!(with(10_000), (3 * 4096, 4096, 20_000));
+        assert_eq!(with(256 * MIB), (256 * MIB, LEAF, THRESHOLD));
     }
 
     #[test]

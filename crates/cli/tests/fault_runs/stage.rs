@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -339,7 +340,11 @@ fn seat(way: &Way) -> Seat {
 }
 
 fn start_anywhere() -> (Daemon, SocketAddr, SocketAddr) {
-    let (daemon, metrics) = start(SocketAddr::from(([127, 0, 0, 1], 0)));
+    // An address of its own: a port that is free for a moment cannot be taken by somebody's outgoing connection.
+    static COUNT: AtomicU16 = AtomicU16::new(1);
+    let [high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+    let ours = 64 + (std::process::id() % 128) as u8;
+    let (daemon, metrics) = start(SocketAddr::from(([127, ours, high, low], 0)));
     let log = daemon.log();
     let said = log.lines().find_map(|line| line.strip_prefix("listening on ftp://"));
     let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("it says where it listens");

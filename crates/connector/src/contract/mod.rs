@@ -65,6 +65,8 @@ macro_rules! contract_cases {
             resume_without_anything_starts_anew
             update_keeps_the_bytes_outside
             update_creates_what_is_missing
+            an_update_that_wrote_nothing_leaves_no_file_that_it_made
+            a_late_writer_cannot_change_what_was_committed
             replace_throws_leftovers_away
             a_writer_that_was_taken_over_cannot_commit
             an_update_of_a_file_replaced_meanwhile_cannot_commit

@@ -144,6 +144,46 @@ pub fn update_creates_what_is_missing(a: &dyn Connector, _: &dyn Connector) {
     assert_eq!(load(a, &path("file")), b"\0\0ab");
 }
 
+pub fn an_update_that_wrote_nothing_leaves_no_file_that_it_made(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().update_in_place {
+        return;
+    }
+    let session = ok(a.begin(&path("file"), &UPDATE));
+    let writer = ok(a.join(&session));
+    ok(b.abandon(&session));
+    assert!(names(a, &path("/")).is_empty());
+    drop(writer);
+    let session = ok(a.begin(&path("file"), &UPDATE));
+    put(a, &session, 0, b"x");
+    ok(a.abandon(&session));
+    assert_eq!(load(a, &path("file")), b"x", "what was written stays");
+    let empty = path("empty");
+    store(a, &empty, b"");
+    ok(a.abandon(&ok(a.begin(&empty, &UPDATE))));
+    assert!(load(a, &empty).is_empty(), "it was there before");
+}
+
+pub fn a_late_writer_cannot_change_what_was_committed(a: &dyn Connector, _: &dyn Connector) {
+    for intent in [CONTINUE, REPLACE] {
+        let session = ok(a.begin(&path("file"), &intent));
+        let early = ok(a.join(&session));
+        // Others that go on with the same file share it.
+        let session = if intent == CONTINUE { ok(a.begin(&path("file"), &intent)) } else { session };
+        let late = ok(a.join(&session));
+        ok(late.write_at(0, b"right"));
+        commit(a, &session);
+        for writer in [early, late] {
+            refused(writer.write_at(0, b"wrong"), FaultCode::StorageBusy);
+            refused(writer.extend_to(100), FaultCode::StorageBusy);
+        }
+        assert_eq!(load(a, &path("file")), b"right");
+        let update = ok(a.begin(&path("file"), &UPDATE));
+        put(a, &update, 0, b"w");
+        commit(a, &update);
+        assert_eq!(load(a, &path("file")), b"wight", "the finished file can be changed as any");
+    }
+}
+
 pub fn replace_throws_leftovers_away(a: &dyn Connector, b: &dyn Connector) {
     let first = ok(a.begin(&path("file"), &REPLACE));
     put(a, &first, 0, b"a long leftover");

@@ -1,6 +1,7 @@
 //! Open files of the memory.
 
 use std::ops::Range;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
@@ -69,6 +70,8 @@ pub(super) struct Writer {
     path: StoragePath,
     storage: Memory,
     ranges: Mutex<Ranges>,
+    /// Whether the bytes have a hidden name until they are committed.
+    hidden: bool,
 }
 
 #[derive(Default)]
@@ -78,8 +81,16 @@ struct Ranges {
 }
 
 impl Writer {
-    pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory) -> Self {
-        Self { node, path, storage, ranges: Mutex::default() }
+    pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory, hidden: bool) -> Self {
+        Self { node, path, storage, ranges: Mutex::default(), hidden }
+    }
+
+    /// Asked with the content locked, as commits have it.
+    fn is_open(&self) -> Result<(), Fault> {
+        if self.hidden && self.node.committed.load(Ordering::SeqCst) {
+            return Err(super::session::replaced(&self.path));
+        }
+        Ok(())
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -94,6 +105,7 @@ impl WriteAt for Writer {
         };
         if let Body::File(content) = &self.node.body {
             let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            self.is_open()?;
             self.storage.power.step().on("write", &self.path)?;
             content.write(offset, data);
             if !data.is_empty() {
@@ -116,6 +128,7 @@ impl WriteAt for Writer {
     fn extend_to(&self, size: u64) -> Result<(), Fault> {
         if let Body::File(content) = &self.node.body {
             let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            self.is_open()?;
             if content.size() < size {
                 self.storage.power.step().on("extend", &self.path)?;
                 content.set_size(size);
@@ -127,6 +140,7 @@ impl WriteAt for Writer {
     fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
         if let Body::File(content) = &self.node.body {
             let mut content = content.write().unwrap_or_else(PoisonError::into_inner);
+            self.is_open()?;
             self.storage.power.step().on("make a hole", &self.path)?;
             if content.clear(&range) {
                 return Ok(());

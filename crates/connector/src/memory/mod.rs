@@ -13,7 +13,7 @@ mod session;
 mod tree;
 
 use std::ops::Bound;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -69,6 +69,7 @@ impl Memory {
             body: Body::Directory(Mutex::default()),
             facts: Mutex::new(Facts { mode: 0o755, gid: 0, modified: clock() }),
             stable: Mutex::default(),
+            committed: AtomicBool::default(),
         };
         let next_id = Arc::new(AtomicU64::new(2));
         Self { root: Arc::new(root), names: Arc::default(), next_id, clock, power: Arc::default() }
@@ -95,6 +96,7 @@ impl Memory {
             body,
             facts: Mutex::new(Facts { mode, gid: 0, modified: (self.clock)() }),
             stable: Mutex::default(),
+            committed: AtomicBool::default(),
         })
     }
 
@@ -266,7 +268,7 @@ impl Connector for Memory {
         let _names = self.lock();
         let node = self.node_of(session)?;
         let path = session.path.clone();
-        Ok(Arc::new(Writer::new(node, path, self.clone())))
+        Ok(Arc::new(Writer::new(node, path, self.clone(), session.rename)))
     }
 
     fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
@@ -287,7 +289,7 @@ impl Connector for Memory {
         let dir = self.find(directory, true).on("make a temporary file", directory)?;
         dir.names().map(drop).on("make a temporary file", directory)?;
         let node = self.new_node(Body::File(RwLock::default()), 0o600);
-        Ok(Arc::new(Writer::new(node, directory.clone(), self.clone())))
+        Ok(Arc::new(Writer::new(node, directory.clone(), self.clone(), false)))
     }
 
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {

@@ -1,5 +1,6 @@
 //! Power cuts: what was not synced is lost, or not, as on a real disk.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::FaultCode;
@@ -146,6 +147,8 @@ impl Memory {
         self.restart();
         let mut pending = vec![self.root.clone()];
         while let Some(node) = pending.pop() {
+            // Nobody that wrote before is left, and the hidden name may be back.
+            node.committed.store(false, Ordering::SeqCst);
             let mut stable = node.stable();
             match &node.body {
                 Body::File(data) => {

@@ -1,5 +1,6 @@
 //! Write sessions in memory: the same rules as for POSIX, hidden names included.
 
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode};
@@ -26,6 +27,7 @@ impl Memory {
         let unfinished = unfinished.on(OPEN, path)?.filter(|node| node.kind() == Kind::File);
         let kind = spot.found.as_ref().map(|node| node.kind());
         let continued = intent.disposition == Disposition::Continue;
+        let mut made = false;
         let (node, rename) = match (kind, intent.disposition, &spot.found) {
             (Some(Kind::Directory), ..) => return Err(FaultCode::IsADirectory).on(OPEN, path),
             (None | Some(Kind::File), Disposition::Continue, _) => match unfinished {
@@ -37,7 +39,10 @@ impl Memory {
                     .on_path(path.as_bytes())
                     .detail("a device cannot be written in chunks"));
             }
-            (None, Disposition::Update, _) => (self.create(&spot, &spot.path)?, false),
+            (None, Disposition::Update, _) => {
+                made = true;
+                (self.create(&spot, &spot.path)?, false)
+            }
             (None | Some(Kind::File), Disposition::Replace, _) => {
                 if let Some(old) = unfinished {
                     self.remove_journal(&spot.path, old.id).on(OPEN, path)?;
@@ -62,7 +67,7 @@ impl Memory {
             staging: if rename { staging } else { spot.path.clone() },
             path: spot.path,
             rename,
-            token: token(&node, kind.and(spot.found).filter(|_| rename), continued),
+            token: token(&node, kind.and(spot.found).filter(|_| rename), if made { MADE } else { u8::from(continued) }),
             size: intent.size,
         })
     }
@@ -103,9 +108,7 @@ impl Memory {
         let spot = resolve(&self.root, &session.staging, false).on(OPEN, &session.path)?;
         match spot.and_then(|spot| spot.found) {
             Some(node) if node.id == id => Ok(node),
-            Some(_) => Err(Fault::new(FaultCode::StorageBusy, "write")
-                .on_path(session.path.as_bytes())
-                .detail("another writer replaced it")),
+            Some(_) => Err(replaced(&session.path)),
             None => Err(FaultCode::NotFound).on(OPEN, &session.path),
         }
     }
@@ -156,7 +159,12 @@ impl Memory {
             self.remove_journal(&session.path, node.id)?;
         }
         if session.rename {
+            let _content = match &node.body {
+                Body::File(content) => Some(content.write().unwrap_or_else(PoisonError::into_inner)),
+                _ => None,
+            };
             self.move_name(&session.staging, &session.path).map_err(|fault| fault.code)?;
+            node.committed.store(true, Ordering::SeqCst);
         }
         if durable && self.power.has(Safeguard::SyncAfterRename) {
             self.sync_parent(&session.path)?;
@@ -176,7 +184,14 @@ impl Memory {
         let _names = self.lock();
         let (id, _) = decode(session)?;
         if !session.rename {
-            return Ok(());
+            let spot = resolve(&self.root, &session.path, false).ok().flatten();
+            let is_empty = |node: &Arc<Node>| node.id == id && node.meta().size == 0;
+            return match spot {
+                Some(spot) if session.token.last() == Some(&MADE) && spot.found.as_ref().is_some_and(is_empty) => {
+                    self.drop_name(&spot.dir, spot.name()).on("abandon", &session.path)
+                }
+                _ => Ok(()),
+            };
         }
         self.remove_journal(&session.path, id).on("abandon", &session.path)?;
         let Ok(Some(spot)) = resolve(&self.root, &session.staging, false) else {
@@ -189,9 +204,17 @@ impl Memory {
     }
 }
 
-fn token(node: &Node, replaced: Option<Arc<Node>>, continued: bool) -> Vec<u8> {
+/// The last byte of the token of a session that made the file it writes in place.
+const MADE: u8 = 2;
+
+/// The file of a session is another one by now, or has got its final name.
+pub(super) fn replaced(path: &StoragePath) -> Fault {
+    Fault::new(FaultCode::StorageBusy, "write").on_path(path.as_bytes()).detail("another writer replaced it")
+}
+
+fn token(node: &Node, replaced: Option<Arc<Node>>, how: u8) -> Vec<u8> {
     let mode = replaced.map_or(u32::MAX, |node| node.facts().mode);
-    [&node.id.to_le_bytes()[..], &mode.to_le_bytes()[..], &[u8::from(continued)]].concat()
+    [&node.id.to_le_bytes()[..], &mode.to_le_bytes()[..], &[how]].concat()
 }
 
 /// Whether the session is one of many writers, with a journal.
@@ -205,7 +228,7 @@ fn decode(session: &WriteSession) -> Result<(u64, Option<u32>), Fault> {
     let beside = session.path.parent() == session.staging.parent();
     let fits = beside && session.rename == (session.staging != session.path);
     match <&[u8; 13]>::try_from(&session.token[..]) {
-        Ok(token) if fits && token[12] <= 1 => {
+        Ok(token) if fits && token[12] <= MADE => {
             let (id, rest) = token.split_first_chunk::<8>().expect("thirteen bytes");
             let mode = rest.first_chunk::<4>().map_or(u32::MAX, |mode| u32::from_le_bytes(*mode));
             Ok((u64::from_le_bytes(*id), (mode <= 0o7777).then_some(mode)))

@@ -1,6 +1,7 @@
 //! The tree of names.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
 
 use whimbrel_engine::{Fault, FaultCode};
@@ -23,6 +24,8 @@ pub(super) struct Node {
     pub facts: Mutex<Facts>,
     /// What of it survives a power cut.
     pub stable: Mutex<Stable>,
+    /// A file that was written under a hidden name has got its final one.
+    pub committed: AtomicBool,
 }
 
 pub(super) enum Body {

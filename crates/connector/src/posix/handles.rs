@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use super::resolve::Dir;
 use super::token::Identity;
@@ -19,6 +19,15 @@ pub(super) struct Handle {
     pub dir: Dir,
     pub kind: Kind,
     pub identity: Identity,
+    /// Whether its bytes have got their final name: nothing is written then.
+    pub committed: RwLock<bool>,
+}
+
+impl Handle {
+    /// Whether its bytes have got their final name.
+    pub fn is_committed(&self) -> bool {
+        *self.committed.read().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 /// Handles by the path of their bytes.
@@ -50,7 +59,12 @@ impl Handles {
     }
 
     /// Keeps a handle until the first join.
+    ///
+    /// Where the same file is open already, that handle is kept instead: all writers of a file share one, and with it
+    /// the word that it is committed.
     pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
+        let known = self.join(staging, &handle.identity).filter(|known| !known.is_committed());
+        let handle = known.unwrap_or(handle);
         let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: 0 };
         self.table().insert(staging, slot);
     }
@@ -132,7 +146,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap().into();
         let identity = Identity::default();
         let kind = Kind::File;
-        Arc::new(Handle { file, dir, kind, identity })
+        Arc::new(Handle { file, dir, kind, identity, committed: RwLock::default() })
     }
 
     fn staging(n: usize) -> StoragePath {

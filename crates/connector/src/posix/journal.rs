@@ -19,7 +19,7 @@ use super::token::Identity;
 use crate::Journal;
 use crate::meta::Kind;
 use crate::path::StoragePath;
-use crate::staging::journal_name;
+use crate::staging::{journal_name, journal_prefix};
 
 const OPEN: OFlags = OFlags::RDWR
     .union(OFlags::APPEND)
@@ -27,6 +27,9 @@ const OPEN: OFlags = OFlags::RDWR
     .union(OFlags::NONBLOCK)
     .union(OFlags::NOCTTY)
     .union(OFlags::CLOEXEC);
+
+/// Most names of a directory that are looked at for journals without a file.
+const LOOKED_AT: usize = 10_000;
 
 /// Attempts to open or create it while others remove and create it.
 const ATTEMPTS: usize = 16;
@@ -45,6 +48,31 @@ pub(super) fn remove(dir: &Dir, path: &StoragePath, identity: &Identity) -> Resu
     match steps::unlink(dir, &name_of(path, identity)) {
         Err(Errno::NOENT) => Ok(()),
         other => other,
+    }
+}
+
+/// Removes journals of earlier unfinished files of `path`, which somebody has removed by hand; `staging` is the name of
+/// the present one.
+///
+/// Only as far as can be seen without listing a very large directory: such a journal takes space and means nothing.
+pub(super) fn remove_orphans(dir: &Dir, path: &StoragePath, staging: &[u8]) {
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let Ok(listing) = retry(|| openat(dir, c".", flags, Mode::empty())).and_then(rustix::fs::Dir::new) else {
+        // A directory that may be written to and not be read.
+        return;
+    };
+    let prefix = journal_prefix(path.name().unwrap_or_default());
+    for entry in listing.take(LOOKED_AT).flatten() {
+        let name = entry.file_name().to_bytes();
+        // Asked again for each: another host may have replaced the present file meanwhile.
+        let is_current = || {
+            let present = look(dir, staging).ok().flatten();
+            present.is_none_or(|stat| name_of(path, &Identity::of(&stat)) == name)
+        };
+        if name.starts_with(&prefix) && !is_current() {
+            // What stays is harmless.
+            let _ = steps::unlink(dir, name);
+        }
     }
 }
 

@@ -167,7 +167,8 @@ impl Connector for Posix {
         self.writable("write", &session.path)?;
         let token = Token::of(session)?;
         let handle = self.handle_of(session, &token)?;
-        Ok(Arc::new(write::Writer::new(handle, session.path.clone())))
+        let hidden = session.rename.then(|| session.staging.name().unwrap_or_default().to_vec());
+        Ok(Arc::new(write::Writer::new(handle, session.path.clone(), hidden)))
     }
 
     fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {

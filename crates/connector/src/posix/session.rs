@@ -6,7 +6,7 @@
 //! takeover holds it while it removes the file, so a file half written never gets the final name.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, flock, fstatvfs, openat};
 use rustix::io::Errno;
@@ -65,7 +65,8 @@ impl Posix {
             token: token.encode(),
             size: intent.size,
         };
-        let handle = Handle { file: begun.file, dir: place.dir, kind: kind_of(&begun.stat), identity: token.identity };
+        let (kind, identity) = (kind_of(&begun.stat), token.identity);
+        let handle = Handle { file: begun.file, dir: place.dir, kind, identity, committed: RwLock::default() };
         self.handles.keep(&session.staging, Arc::new(handle));
         Ok(session)
     }
@@ -207,7 +208,8 @@ impl Posix {
         if Identity::of(&stat) != token.identity {
             return Err(taken(session));
         }
-        Ok(Arc::new(Handle { file, dir, kind: kind_of(&stat), identity: token.identity }))
+        let (kind, identity) = (kind_of(&stat), token.identity);
+        Ok(Arc::new(Handle { file, dir, kind, identity, committed: RwLock::default() }))
     }
 
     pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<Meta, Fault> {
@@ -224,7 +226,7 @@ impl Posix {
         };
         match token.manner {
             Manner::Special => self.describe(&handle, &session.path),
-            Manner::InPlace => {
+            Manner::InPlace | Manner::Created => {
                 let stat = self.still_named(session, &token, &handle)?;
                 let changed = finalize(&handle, &stat, attributes, None, &session.path)?;
                 if attributes.durable {
@@ -264,8 +266,12 @@ impl Posix {
                 return self.committed_before(session, token, attributes, fault);
             }
         };
+        // Waits for those who write just now; whoever comes later is refused.
+        let mut committed = handle.committed.write().unwrap_or_else(PoisonError::into_inner);
         let changed = finalize(handle, &stat, attributes, token.keep_mode, path)?;
         steps::rename(&handle.dir, from, to).or_fault("commit", path)?;
+        *committed = true;
+        drop(committed);
         locked.release_with_file();
         if attributes.durable {
             sync_dir(&handle.dir).or_fault("sync directory", path)?;
@@ -318,8 +324,10 @@ impl Posix {
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
         let token = Token::of(session)?;
         let open_here = self.handles.take(&session.staging, &token.identity);
-        if !token.manner.is_hidden() {
-            return Ok(());
+        match token.manner {
+            Manner::Created => return self.remove_unwritten(session, &token),
+            Manner::InPlace | Manner::Special => return Ok(()),
+            Manner::Staged | Manner::Continued => {}
         }
         if token.manner == Manner::Continued {
             self.remove_journal(session, &token)?;
@@ -344,6 +352,22 @@ impl Posix {
 }
 
 impl Posix {
+    /// Removes the file that a session made under its final name, if nobody has written to it.
+    ///
+    /// Another writer of the same new file that has not written either learns of it at its commit.
+    fn remove_unwritten(&self, session: &WriteSession, token: &Token) -> Result<(), Fault> {
+        let (dir, name) = match self.root.entry(&session.path, "abandon") {
+            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::NotADirectory) => return Ok(()),
+            other => other?,
+        };
+        match look(&dir, name).or_fault("abandon", &session.path)? {
+            Some(stat) if Identity::of(&stat) == token.identity && stat.stx_size == 0 => {
+                steps::unlink(&dir, name).or_fault("abandon", &session.path)
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// The journal goes before the file it speaks of, and also when that file is gone already.
     fn remove_journal(&self, session: &WriteSession, token: &Token) -> Result<(), Fault> {
         match self.root.entry(&session.path, "abandon") {
@@ -394,9 +418,15 @@ fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
 
 fn create_in_place(place: &Place) -> Result<Begun, Fault> {
     let name = place.path.name().unwrap_or_default();
-    let flags = EXISTING | OFlags::CREATE;
-    let file = retry(|| openat(&place.dir, name, flags, Mode::from_raw_mode(0o666))).or_fault(OPEN, &place.path)?;
-    Begun::of(file, Manner::InPlace, place.path.clone())
+    match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(0o666))) {
+        Ok(file) => Begun::of(file, Manner::Created, place.path.clone()),
+        // Another writer was faster: the file is theirs.
+        Err(Errno::EXIST) => {
+            let file = retry(|| openat(&place.dir, name, EXISTING, Mode::empty())).or_fault(OPEN, &place.path)?;
+            Begun::of(file, Manner::InPlace, place.path.clone())
+        }
+        Err(errno) => Err(fault(errno, OPEN, &place.path)),
+    }
 }
 
 /// Opens for reading and writing, or for writing only where that is all that is allowed.
@@ -480,6 +510,9 @@ fn create_hidden(
                     // An earlier file with this inode may have left its journal.
                     journal::remove(&place.dir, &place.path, &identity).or_fault(OPEN, &place.path)?;
                 }
+                if manner == Manner::Continued {
+                    journal::remove_orphans(&place.dir, &place.path, begun.staging.name().unwrap_or_default());
+                }
                 return Ok(begun);
             }
             Err(Errno::EXIST) => {
@@ -557,7 +590,12 @@ fn in_chunks(path: &StoragePath) -> Fault {
 }
 
 fn taken(session: &WriteSession) -> Fault {
-    Fault::new(FaultCode::StorageBusy, "write").on_path(session.path.as_bytes()).detail("another writer replaced it")
+    replaced(&session.path)
+}
+
+/// The file of a session is another one by now, or has got its final name.
+pub(super) fn replaced(path: &StoragePath) -> Fault {
+    Fault::new(FaultCode::StorageBusy, "write").on_path(path.as_bytes()).detail("another writer replaced it")
 }
 
 /// The lock that makes comparing and renaming, or comparing and removing, one step.

@@ -45,6 +45,8 @@ pub(super) enum Manner {
     Continued,
     /// An existing file, changed where it is.
     InPlace,
+    /// Like `InPlace`, and made by the session.
+    Created,
     /// A device or pipe, opened where it is; has no size, name or attributes to change.
     Special,
 }
@@ -76,6 +78,7 @@ impl Token {
             Manner::InPlace => 1,
             Manner::Special => 2,
             Manner::Continued => 3,
+            Manner::Created => 4,
         };
         let mut bytes = Vec::with_capacity(LEN);
         bytes.extend_from_slice(&[VERSION, manner]);
@@ -91,7 +94,9 @@ impl Token {
             beside
                 && match token.manner {
                     Manner::Staged | Manner::Continued => session.rename && session.staging != session.path,
-                    Manner::InPlace | Manner::Special => !session.rename && session.staging == session.path,
+                    Manner::InPlace | Manner::Created | Manner::Special => {
+                        !session.rename && session.staging == session.path
+                    }
                 }
         });
         token.ok_or_else(|| {
@@ -108,6 +113,7 @@ impl Token {
             (VERSION, 1) => Manner::InPlace,
             (VERSION, 2) => Manner::Special,
             (VERSION, 3) => Manner::Continued,
+            (VERSION, 4) => Manner::Created,
             _ => return None,
         };
         let mode = u32::from_le_bytes(bytes[22..26].try_into().ok()?);
@@ -129,7 +135,7 @@ mod tests {
 
     #[test]
     fn tokens_survive_the_journey() {
-        for manner in [Manner::Staged, Manner::Continued, Manner::InPlace, Manner::Special] {
+        for manner in [Manner::Staged, Manner::Continued, Manner::InPlace, Manner::Created, Manner::Special] {
             for keep_mode in [None, Some(0o640)] {
                 let identity = Identity { inode: u64::MAX - 1, born: -5, born_ns: 999_999_999 };
                 let token = Token { manner, identity, keep_mode };
@@ -144,7 +150,7 @@ mod tests {
         let mut other_version = good.encode();
         other_version[0] = 9;
         let mut other_manner = good.encode();
-        other_manner[1] = 4;
+        other_manner[1] = 5;
         for bad in [&[][..], &[1, 0], &other_version, &other_manner] {
             assert_eq!(Token::decode(bad), None);
         }

@@ -3,7 +3,8 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
+use std::time::{Duration, Instant};
 
 use rustix::fs::{Advice, FallocateFlags, fadvise, fallocate, fstatfs, fstatvfs, ftruncate};
 use rustix::io::{Errno, pwrite, write};
@@ -16,8 +17,10 @@ use super::handles::Handle;
 use super::inorder::InOrder;
 use super::meta::statx_fd;
 use super::read::{extent_at, read_fully};
-use super::resolve::retry;
+use super::resolve::{look, retry};
+use super::session::replaced;
 use super::steps;
+use super::token::Identity;
 use crate::meta::Kind;
 use crate::path::StoragePath;
 use crate::rules::end_of;
@@ -27,6 +30,9 @@ use crate::{ReadsFrom, WriteAt};
 /// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
 pub(super) const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
+/// How often a writer looks whether the file still has its hidden name.
+const LOOK_EVERY: Duration = Duration::from_millis(50);
+
 /// Writes through a descriptor that other writers of the session may share.
 pub(super) struct Writer {
     handle: Arc<Handle>,
@@ -34,6 +40,8 @@ pub(super) struct Writer {
     in_order: InOrder,
     in_memory: OnceLock<bool>,
     ranges: Mutex<Ranges>,
+    /// The name that the bytes have until they are committed, and when it was last seen to be theirs.
+    hidden: Option<(Vec<u8>, Mutex<Instant>)>,
 }
 
 #[derive(Default)]
@@ -43,14 +51,36 @@ struct Ranges {
 }
 
 impl Writer {
-    pub fn new(handle: Arc<Handle>, path: StoragePath) -> Self {
+    pub fn new(handle: Arc<Handle>, path: StoragePath, hidden: Option<Vec<u8>>) -> Self {
         Self {
+            hidden: hidden.map(|name| (name, Mutex::new(Instant::now()))),
             in_order: InOrder::new(handle.kind == Kind::Pipe),
             handle,
             path,
             in_memory: OnceLock::new(),
             ranges: Mutex::default(),
         }
+    }
+
+    /// Keeps the file from being committed while its content is changed; refuses when it was.
+    ///
+    /// Here a commit waits for writers. Those of other processes have no such word: they look, now and then, whether the
+    /// file still has its hidden name, so that one that wakes up late cannot damage what has the final name.
+    fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
+        let committed = self.handle.committed.read().unwrap_or_else(PoisonError::into_inner);
+        let Some((name, seen)) = &self.hidden else { return Ok(committed) };
+        if *committed {
+            return Err(replaced(&self.path));
+        }
+        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.elapsed() >= LOOK_EVERY {
+            let stat = look(&self.handle.dir, name).or_fault("write", &self.path)?;
+            if stat.is_none_or(|stat| Identity::of(&stat) != self.handle.identity) {
+                return Err(replaced(&self.path));
+            }
+            *seen = Instant::now();
+        }
+        Ok(committed)
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -105,6 +135,7 @@ impl WriteAt for Writer {
         let Some(end) = end_of(offset, data.len()) else {
             return Err(Fault::new(FaultCode::FileTooLarge, "write").on_path(self.path.as_bytes()));
         };
+        let _writing = self.writing()?;
         if self.in_order.needed() {
             self.put_in_order(offset, data)?;
         } else {
@@ -147,6 +178,7 @@ impl WriteAt for Writer {
     }
 
     fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        let _writing = self.writing()?;
         if range.is_empty() || self.is_hole(&range).or_fault("find holes", &self.path)? {
             return Ok(());
         }
@@ -169,6 +201,7 @@ impl WriteAt for Writer {
     }
 
     fn extend_to(&self, size: u64) -> Result<(), Fault> {
+        let _writing = self.writing()?;
         let file = &self.handle.file;
         if self.handle.kind != Kind::File || statx_fd(file).or_fault("extend", &self.path)?.stx_size >= size {
             return Ok(());

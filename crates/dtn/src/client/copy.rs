@@ -18,6 +18,7 @@ use whimbrel_engine::tune::Setting;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId};
 
+use super::dtns::Dtns;
 use super::end::described;
 use super::options::{CopyOptions, Jobs, Place};
 use super::pair::{DataWish, Early, Role, fresh_nonce};
@@ -74,7 +75,7 @@ async fn run(
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
     let dry_run = options.dry_run;
     let wish = DataWish { parallelism, stripe: options.stripe, congestion: options.congestion.clone() };
-    let shared = Rc::new(Shared::new(options, wish));
+    let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
     let planning = Planning::new(shared.clone(), actions).run(jobs, known);
@@ -89,7 +90,6 @@ async fn run(
     let transfer = TransferOptions {
         retry: shared.options.retry.clone(),
         seed: u64::from(std::process::id()),
-        chunking: planning::chunking(&shared.options, &plan),
         ..plan.options(&facts)
     };
     Driver::new(shared, transfer, explain).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
@@ -121,6 +121,8 @@ pub(super) struct Preparation {
     pub(super) known: Known,
     /// Round-trip time of the slower control connection.
     pub(super) control_rtt: Option<Duration>,
+    /// What was learned of each DTN.
+    dtns: Rc<Dtns>,
 }
 
 struct Opened {
@@ -158,7 +160,9 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     // A listener asked for now saves a round trip; in dry runs none is needed.
     let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
-    let shared = Shared::new(options.clone(), DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() });
+    let dtns = Rc::<Dtns>::default();
+    let wish = DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() };
+    let shared = Shared::new(options.clone(), wish, dtns.clone());
     let follow_links = options.plan.links == whimbrel_engine::plan::Links::Follow;
     let plain_source = follow_links && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
@@ -189,7 +193,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     let opened =
         Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
-    Ok(Preparation { opened: Some(opened), known, control_rtt })
+    Ok(Preparation { opened: Some(opened), known, control_rtt, dtns })
 }
 
 fn facts(place: &Place) -> Op {
@@ -331,7 +335,12 @@ impl Driver {
                     task.abort();
                 }
             }
-            Command::Report(event) => events(event),
+            Command::Report(event) => {
+                if let Event::ItemFailed(failure) = &event {
+                    self.shared.file_ended(failure.item);
+                }
+                events(event);
+            }
         }
     }
 

@@ -3,11 +3,9 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use whimbrel_engine::auto::{EndFacts, Facts, LEAVES, Plan, Sizes};
+use whimbrel_engine::auto::{EndFacts, Facts, Sizes};
 use whimbrel_engine::listing::ObjectKind;
-use whimbrel_engine::transfer::Chunking;
 use whimbrel_engine::tune::{Fixed, Setting};
-use whimbrel_proto::leaf;
 
 use super::copy::Preparation;
 use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
@@ -55,19 +53,6 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
             Chunks::Size(bytes) => Setting::Fixed(Some(bytes)),
         },
         ..Facts::default()
-    }
-}
-
-/// How large files move in parts; `None`: whole.
-pub fn chunking(options: &CopyOptions, plan: &Plan) -> Option<Chunking> {
-    let planned = plan.chunking.value?;
-    match options.chunks {
-        // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
-        Chunks::Size(chunk) if chunk < LEAVES * planned.leaf => {
-            let leaf = (chunk / LEAVES).next_power_of_two().clamp(leaf::MIN_SIZE, planned.leaf);
-            Some(Chunking { chunk, leaf, threshold: chunk.saturating_mul(2), ..planned })
-        }
-        _ => Some(planned),
     }
 }
 

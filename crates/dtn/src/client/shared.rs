@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use tokio::sync::OnceCell;
 use whimbrel_engine::plan::{ItemId, RootId};
@@ -47,12 +48,12 @@ pub struct Shared {
     prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
-    dtns: Dtns,
+    dtns: Rc<Dtns>,
 }
 
 impl Shared {
-    /// Nothing known yet.
-    pub fn new(options: CopyOptions, wish: DataWish) -> Self {
+    /// Nothing known yet, except of DTNs.
+    pub fn new(options: CopyOptions, wish: DataWish, dtns: Rc<Dtns>) -> Self {
         Self {
             options,
             wish,
@@ -62,7 +63,7 @@ impl Shared {
             prepared: RefCell::default(),
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
-            dtns: Dtns::default(),
+            dtns,
         }
     }
 
@@ -108,7 +109,7 @@ impl Shared {
         self.open_files.borrow_mut().insert(item, file);
     }
 
-    /// Forgets a file that is complete.
+    /// Forgets a file that is complete or has failed.
     pub fn file_ended(&self, item: ItemId) {
         self.open_files.borrow_mut().remove(&item);
     }

@@ -570,7 +570,9 @@ fn hand_over(pair: &mut Pair, flight: &mut Flight, Order { role, part, op }: Ord
 /// How a file is moved in chunks; `None`: these ends, or the user's wishes, do not allow it.
 fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
     let options = &shared.options;
-    if options.verify == Verify::Never || shared.is_device(job.item.root) || pair.mode() != Mode::Extended {
+    // Only what moves data needs the mode: a file whose parts are all there can still be committed.
+    let mode_fits = job.work == Work::Commit || pair.mode() == Mode::Extended;
+    if options.verify == Verify::Never || shared.is_device(job.item.root) || !mode_fits {
         return None;
     }
     let checksum = match shared.open_file(job.attempt.item) {

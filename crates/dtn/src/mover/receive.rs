@@ -371,15 +371,15 @@ impl File {
         let written = if spec.leaves.is_some() { transfer.progress.ranges() } else { RangeSet::new() };
         task.session.release(Way::In, result.is_ok(), bytes);
         transfer.end(task, if result.is_ok() { 226 } else { 500 });
-        if result.is_err() && bytes == 0 && task.stripe.count == 1 && self.is_new(spec) {
-            // Nothing that a restart could use.
+        if result.is_err() && bytes == 0 && task.stripe.count == 1 && self.may_be_new(spec) {
+            // Nothing that a restart could use; a file that was there before is left as it is.
             task.node.connector.abandon(&self.session)?;
         }
         result.map(|()| (bytes, written))
     }
 
-    fn is_new(&self, spec: &ReceiveSpec) -> bool {
-        matches!(spec.write, WriteKind::Replace | WriteKind::Unique)
+    fn may_be_new(&self, spec: &ReceiveSpec) -> bool {
+        !matches!(spec.write, WriteKind::Restart { .. } | WriteKind::Chunk { .. })
     }
 
     fn fill_over_handle(

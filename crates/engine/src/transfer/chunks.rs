@@ -114,21 +114,26 @@ impl TransferMachine {
         self.commit_if_proven(id);
     }
 
-    /// Chunks are refused: the file is copied whole.
+    /// These ends cannot move it in chunks, or cannot any more: the file is copied whole.
     pub(super) fn whole(&mut self, now: Instant, attempt: Attempt) {
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
-        if !matches!(entry.work, Work::Open { .. }) {
+        if !matches!(entry.work, Work::Open { .. } | Work::Commit) && entry.place != Place::Parts {
             return self.misused(now, attempt);
         }
-        entry.runs.clear();
+        entry.runs.remove(&attempt.number);
         entry.only_whole = true;
-        entry.work = Work::Copy;
         // The question was no attempt.
-        entry.tries -= 1;
-        self.queue.forget(attempt.item);
+        entry.tries = entry.tries.saturating_sub(1);
         self.leave_well(now, slot, attempt);
+        self.drop_parts(attempt.item);
+        if let Some(entry) = self.entries.get_mut(&attempt.item) {
+            entry.work = Work::Copy;
+            if entry.chunked.take().is_some() {
+                self.progress.resumed(attempt.item, 0);
+            }
+        }
         self.enqueue(attempt.item, true);
     }
 

@@ -91,6 +91,36 @@ fn leaves_wrong(bench: &Bench) -> Vec<(u64, u64, u32)> {
 }
 
 #[test]
+fn a_file_that_cannot_go_on_in_chunks_is_copied_whole_and_nothing_of_them_counts() {
+    let size = 40 * LEAF;
+    let mut bench = opened(2, size, RangeSet::new());
+    let taken = chunks(&mut bench);
+    prove(&mut bench, taken[0].1, &taken[0].2);
+    bench.put(Input::ItemWhole { attempt: taken[1].1 });
+    // What the others still say is not listened to.
+    bench.put(Input::ItemWhole { attempt: taken[2].1 });
+    prove(&mut bench, taken[3].1, &taken[3].2);
+    let copies: Vec<_> = bench.jobs.iter().filter(|(_, job)| job.work == Work::Copy).collect();
+    assert_eq!(copies.len(), 1, "{:?}", bench.jobs);
+    let (attempt, received) = (copies[0].1.attempt, copies[0].1.received.clone());
+    assert!(received.is_empty());
+    bench.put(Input::ItemDone { attempt, bytes: size, verified: md5() });
+    assert!(bench.machine.is_finished());
+    assert!(!bench.events.iter().any(|event| matches!(event, Event::ItemFailed(_) | Event::Retry { .. })));
+}
+
+#[test]
+fn a_file_that_cannot_be_committed_from_chunks_is_copied_whole() {
+    let mut bench = opened(1, 20 * LEAF, RangeSet::from(0..20 * LEAF));
+    let (_, job) = bench.job(0);
+    assert_eq!(job.work, Work::Commit);
+    let attempt = job.attempt;
+    bench.jobs.clear();
+    bench.put(Input::ItemWhole { attempt });
+    assert_eq!(bench.job(0).1.work, Work::Copy);
+}
+
+#[test]
 fn a_large_file_is_opened_moved_by_every_session_and_committed_once() {
     let size = 40 * LEAF + 5;
     let mut bench = opened(3, size, RangeSet::new());

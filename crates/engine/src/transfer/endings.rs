@@ -69,11 +69,14 @@ impl TransferMachine {
         let wrong_data = matches!(fault.code, FaultCode::ChecksumMismatch | FaultCode::SourceChanged);
         let failures = if wrong_data {
             // Nobody knows which bytes are wrong.
-            entry.received = RangeSet::new();
-            entry.gain_base = 0;
+            forget_received(entry);
             entry.integrity_failures += 1;
             entry.integrity_failures
         } else {
+            if entry.work == Work::Copy && fault.code == FaultCode::StorageBusy {
+                // Another writer has replaced the unfinished file: what this one brought is not in it.
+                forget_received(entry);
+            }
             entry.failures += 1;
             entry.failures
         };
@@ -220,6 +223,12 @@ impl TransferMachine {
         }
         self.report(Event::ItemFailed(failure));
     }
+}
+
+/// The next attempt begins anew.
+fn forget_received(entry: &mut Entry) {
+    entry.received = RangeSet::new();
+    entry.gain_base = 0;
 }
 
 /// Lets a file be opened again whose commit found the unfinished copy gone or replaced: the opening tells what there is.

@@ -140,7 +140,7 @@ pub enum Input {
         /// What else opening has found.
         found: Opening,
     },
-    /// These ends cannot move the file in chunks: copy it whole.
+    /// These ends cannot move the file in chunks, or cannot any more: copy it whole. An answer to any step of such a file.
     ItemWhole {
         /// Which.
         attempt: Attempt,

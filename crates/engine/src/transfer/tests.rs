@@ -144,6 +144,19 @@ fn a_large_file_shares_no_session_and_small_ones_keep_theirs() {
 }
 
 #[test]
+fn what_another_writer_replaced_is_not_gone_on_with() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, 100);
+    bench.open_all();
+    bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..40));
+    bench.tick_to_timeout();
+    assert_eq!(bench.job(0).1.received, RangeSet::from(0..40));
+    bench.fail(0, FaultCode::StorageBusy, RangeSet::new());
+    bench.tick_to_timeout();
+    assert!(bench.job(0).1.received.is_empty(), "the next attempt begins anew");
+}
+
+#[test]
 fn a_restart_carries_the_ranges_of_all_attempts_and_a_wrong_checksum_drops_them() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, 100);
