@@ -198,3 +198,20 @@ fn a_sparse_file_of_a_tebibyte_moves_in_seconds_within_300_megabytes() {
     assert!(memory < MOST_MEMORY, "{memory} bytes");
     assert!(took < Duration::from_secs(60), "{took:?}: zeros were moved or hashed");
 }
+
+#[test]
+fn a_file_of_many_tebibytes_is_cut_into_longer_leaves() {
+    let field = Field::new();
+    // What the journal and one reply could not name in leaves of 16 MiB; ext4 has files of 16 TiB at most.
+    let size = (3u64 << 40) + 12_345;
+    let from = field.path("from/sparse");
+    let file = File::create(&from).unwrap();
+    if file.set_len(size).is_err() {
+        return;
+    }
+    make(&from, size, &[(0, 5000), (size - 9, 9)]);
+    let (source, destination) = (Server::own(), Server::own());
+    let last = copy(&[&source.url(&from), &destination.url(field.path("to/sparse"))]);
+    assert_eq!((&last["verified"], &last["leaves_resent"]), (&1.into(), &0.into()), "{last}");
+    assert_same_with_holes(&from, &field.path("to/sparse"));
+}

@@ -35,6 +35,8 @@ pub struct WriteIntent {
     ///
     /// `None` for a sparse file: its size says nothing about the space it needs.
     pub size: Option<u64>,
+    /// Length of the whole file when it is known, holes included, bytes; lets storage lay a new file out.
+    pub length: Option<u64>,
 }
 
 /// A file being written; serialisable, valid on every host that reaches the storage.

@@ -19,7 +19,7 @@ fn path(bytes: &str) -> StoragePath {
     StoragePath::resolve(&StoragePath::root(), bytes.as_bytes()).unwrap()
 }
 
-const INTENT: WriteIntent = WriteIntent { disposition: Disposition::Replace, size: None };
+const INTENT: WriteIntent = WriteIntent { disposition: Disposition::Replace, size: None, length: None };
 
 fn storage(script: &Script) -> (Faulty<Memory>, WriteSession) {
     let memory = Memory::new();
@@ -28,7 +28,7 @@ fn storage(script: &Script) -> (Faulty<Memory>, WriteSession) {
     let session = memory.begin(&path("file"), &INTENT).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     memory.commit(&session, &[], &Attributes::default()).unwrap();
-    let shared = WriteIntent { disposition: Disposition::Continue, size: None };
+    let shared = WriteIntent { disposition: Disposition::Continue, size: None, length: None };
     let session = memory.begin(&path("new"), &shared).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     (Faulty::new(memory, script.clone()), session)

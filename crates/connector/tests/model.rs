@@ -189,7 +189,7 @@ impl Side<'_> {
     }
 
     fn begin(&mut self, path: &StoragePath, disposition: Disposition) -> Result<String, Fault> {
-        let intent = WriteIntent { disposition, size: None };
+        let intent = WriteIntent { disposition, size: None, length: None };
         let session = self.storage.begin(path, &intent)?;
         let told = format!("{:?} {}", session.path.name(), session.rename);
         if self.sessions.len() == 8 {

@@ -52,7 +52,7 @@ fn path(bytes: impl AsRef<[u8]>) -> StoragePath {
 }
 
 fn intent(disposition: Disposition) -> WriteIntent {
-    WriteIntent { disposition, size: None }
+    WriteIntent { disposition, size: None, length: None }
 }
 
 fn begin(storage: &Posix, name: &str) -> Result<WriteSession, Fault> {
@@ -430,7 +430,7 @@ fn what_cannot_fit_is_refused_before_anything_is_created() {
     let lab = Lab::new();
     let storage = lab.open(PosixOptions::default());
     for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Update] {
-        let huge = WriteIntent { disposition, size: Some(1 << 60) };
+        let huge = WriteIntent { disposition, size: Some(1 << 60), length: None };
         let fault = storage.begin(&path("file"), &huge).unwrap_err();
         assert_eq!(fault.code, FaultCode::NoSpace);
     }

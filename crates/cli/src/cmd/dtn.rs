@@ -92,6 +92,9 @@ pub struct DtnArgs {
     /// Congestion control of data connections, such as bbr or cubic [default: the system's]
     #[arg(long, value_name = "NAME")]
     congestion: Option<String>,
+    /// The program that spreads large new files on Lustre; empty: never [default: /usr/bin/lfs where it is]
+    #[arg(long, value_name = "PROGRAM")]
+    lfs: Option<PathBuf>,
     /// Control connections at once [default: 1000]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
@@ -213,6 +216,7 @@ impl DtnArgs {
             buffer_mib: self.buffer_mib.or(file.buffer_mib),
             no_probe: self.no_probe || file.no_probe,
             congestion: self.congestion.or(file.congestion),
+            lfs: self.lfs.or(file.lfs),
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),
             ..file

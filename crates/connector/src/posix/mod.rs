@@ -35,6 +35,7 @@ mod handles;
 mod inorder;
 mod journal;
 mod list;
+pub mod lustre;
 mod meta;
 mod read;
 mod remove;
@@ -47,7 +48,7 @@ mod walk;
 mod write;
 
 use std::collections::HashMap;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat, renameat};
@@ -63,6 +64,7 @@ use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadA
 use crate::{Meta, Version};
 use error::{OrFault, fault};
 use handles::Handles;
+use lustre::Lustre;
 use meta::{Caller, is_link, kind_of, link_text, statx_fd};
 use resolve::{Root, retry};
 use token::Token;
@@ -74,6 +76,10 @@ pub struct PosixOptions {
     pub read_only: bool,
     /// Resolve paths without `openat2` even where the kernel has it. Default: false, for tests.
     pub without_openat2: bool,
+    /// The program `lfs`, which chooses the layout of new files on Lustre. Default: none, layouts are left alone.
+    pub lfs: Option<PathBuf>,
+    /// Take every file system for Lustre. Default: false, for tests.
+    pub lustre_everywhere: bool,
 }
 
 /// A directory tree of the host; see the module's description for its rules.
@@ -83,6 +89,7 @@ pub struct Posix {
     root: Root,
     caller: Caller,
     handles: Handles,
+    lustre: Option<Arc<Lustre>>,
     read_only: bool,
     users: Names,
     groups: Names,
@@ -95,6 +102,7 @@ impl Posix {
             root: Root::open(root, options.without_openat2)?,
             caller: Caller::current(options.read_only),
             handles: Handles::default(),
+            lustre: options.lfs.map(|program| Arc::new(Lustre::new(program, options.lustre_everywhere))),
             read_only: options.read_only,
             users: Names::default(),
             groups: Names::default(),
@@ -168,7 +176,8 @@ impl Connector for Posix {
         let token = Token::of(session)?;
         let handle = self.handle_of(session, &token)?;
         let hidden = session.rename.then(|| session.staging.name().unwrap_or_default().to_vec());
-        Ok(Arc::new(write::Writer::new(handle, session.path.clone(), hidden)))
+        let writer = write::Writer::new(handle, session.path.clone(), hidden);
+        Ok(Arc::new(writer.on_lustre(session, self.lustre.clone())))
     }
 
     fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {

@@ -17,6 +17,7 @@ use super::attributes;
 use super::error::{OrFault, fault};
 use super::handles::Handle;
 use super::journal;
+use super::lustre::{Layout, Lustre};
 use super::meta::{kind_of, mode_of, size_of, statx_at, statx_fd};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
@@ -39,6 +40,9 @@ const EXISTING: OFlags =
 const NEW: OFlags = EXISTING.union(OFlags::CREATE).union(OFlags::EXCL);
 
 const OPEN: &str = "open for writing";
+
+/// How a new file is to be spread over servers of a parallel file system, if that is chosen here.
+type Striping<'a> = Option<(&'a Lustre, Layout)>;
 
 /// An open file on its way to a session.
 struct Begun {
@@ -99,10 +103,11 @@ impl Posix {
         &self,
         place: &Place,
         intent: &WriteIntent,
-        create: fn(&Place) -> Result<Begun, Fault>,
+        create: fn(&Place, &Striping<'_>) -> Result<Begun, Fault>,
     ) -> Result<Begun, Fault> {
         self.check_space(place.dir.as_fd(), 0, intent, &place.path)?;
-        create(place)
+        let planned = |lustre: &'_ Lustre| lustre.plan(&place.dir, intent.length);
+        create(place, &self.lustre.as_deref().and_then(|lustre| Some((lustre, planned(lustre)?))))
     }
 
     /// What can be gone on with: the unfinished file, else the finished one.
@@ -416,7 +421,7 @@ fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
         .detail("it became something else while it was opened"))
 }
 
-fn create_in_place(place: &Place) -> Result<Begun, Fault> {
+fn create_in_place(place: &Place, _: &Striping<'_>) -> Result<Begun, Fault> {
     let name = place.path.name().unwrap_or_default();
     match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(0o666))) {
         Ok(file) => Begun::of(file, Manner::Created, place.path.clone()),
@@ -470,18 +475,18 @@ fn may_replace(place: &Place) -> Result<(), Fault> {
 }
 
 /// Creates the hidden file; throws away one that is there.
-fn create_staged(place: &Place) -> Result<Begun, Fault> {
+fn create_staged(place: &Place, striping: &Striping<'_>) -> Result<Begun, Fault> {
     may_replace(place)?;
-    create_hidden(place, Manner::Staged, |staging| {
+    create_hidden(place, Manner::Staged, striping, |staging| {
         take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;
         Ok(None)
     })
 }
 
 /// Creates the hidden file for many writers, unless another of them is faster.
-fn create_continued(place: &Place) -> Result<Begun, Fault> {
+fn create_continued(place: &Place, striping: &Striping<'_>) -> Result<Begun, Fault> {
     let mut refused = 0;
-    create_hidden(place, Manner::Continued, |staging| {
+    create_hidden(place, Manner::Continued, striping, |staging| {
         refused += 1;
         if refused == 1 {
             return join_continued(place, staging.clone());
@@ -495,6 +500,7 @@ fn create_continued(place: &Place) -> Result<Begun, Fault> {
 fn create_hidden(
     place: &Place,
     manner: Manner,
+    striping: &Striping<'_>,
     mut when_there: impl FnMut(&StoragePath) -> Result<Option<Begun>, Fault>,
 ) -> Result<Begun, Fault> {
     // Other hosts must be able to open it again, whatever the final mode is.
@@ -502,7 +508,13 @@ fn create_hidden(
     let staging = staging_path(&place.path)?;
     let name = staging.name().unwrap_or_default();
     for _ in 0..ATTEMPTS {
-        match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))) {
+        let made = match striping {
+            None => retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))),
+            Some((lustre, layout)) => {
+                lustre.create(&place.dir, name, Mode::from_raw_mode(mode), EXISTING, *layout)
+            }
+        };
+        match made {
             Ok(file) => {
                 let begun = Begun::of(file, manner, staging)?;
                 let identity = Identity::of(&begun.stat);

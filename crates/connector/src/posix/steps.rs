@@ -98,7 +98,7 @@ mod tests {
 
     fn begin(storage: &Posix, disposition: Disposition) -> WriteSession {
         let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
-        storage.begin(&path, &WriteIntent { disposition, size: None }).unwrap()
+        storage.begin(&path, &WriteIntent { disposition, size: None, length: None }).unwrap()
     }
 
     fn inode_of(dir: &Path, is: impl Fn(&str) -> bool) -> (Vec<u8>, u64) {

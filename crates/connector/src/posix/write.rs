@@ -15,6 +15,7 @@ use whimbrel_sys::resident::{page_size, resident_pages};
 use super::error::OrFault;
 use super::handles::Handle;
 use super::inorder::InOrder;
+use super::lustre::Lustre;
 use super::meta::statx_fd;
 use super::read::{extent_at, read_fully};
 use super::resolve::{look, retry};
@@ -24,7 +25,7 @@ use super::token::Identity;
 use crate::meta::Kind;
 use crate::path::StoragePath;
 use crate::rules::end_of;
-use crate::session::Receipt;
+use crate::session::{Receipt, WriteSession};
 use crate::{ReadsFrom, WriteAt};
 
 /// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
@@ -37,6 +38,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 pub(super) struct Writer {
     handle: Arc<Handle>,
     path: StoragePath,
+    /// Who can tell the stripes of the file of that name.
+    lustre: Option<(Arc<Lustre>, StoragePath)>,
     in_order: InOrder,
     in_memory: OnceLock<bool>,
     ranges: Mutex<Ranges>,
@@ -57,9 +60,15 @@ impl Writer {
             in_order: InOrder::new(handle.kind == Kind::Pipe),
             handle,
             path,
+            lustre: None,
             in_memory: OnceLock::new(),
             ranges: Mutex::default(),
         }
+    }
+
+    /// The same for the file of a session that may be on Lustre.
+    pub fn on_lustre(self, session: &WriteSession, lustre: Option<Arc<Lustre>>) -> Self {
+        Self { lustre: lustre.map(|lustre| (lustre, session.staging.clone())), ..self }
     }
 
     /// Keeps the file from being committed while its content is changed; refuses when it was.
@@ -221,6 +230,11 @@ impl WriteAt for Writer {
         let blocks = if geteuid().is_root() { space.f_bfree } else { space.f_bavail };
         let own = statx_fd(&self.handle.file).or_fault("ask for space", &self.path)?.stx_blocks.saturating_mul(512);
         Ok(Some(blocks.saturating_mul(space.f_frsize).saturating_add(own)))
+    }
+
+    fn stripe_size(&self) -> Option<u64> {
+        let (lustre, staging) = self.lustre.as_ref()?;
+        lustre.stripe_size(&self.handle.dir, staging.name()?)
     }
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {

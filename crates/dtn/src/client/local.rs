@@ -9,12 +9,13 @@ use std::time::Duration;
 
 use tokio::sync::mpsc;
 use whimbrel_connector::Connector;
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::Posix;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use super::remote::EndEvent;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
+use crate::mover::posix_options;
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Stripe, ToMover};
 
 /// The data side of this process; movers are made from it as sessions need them.
@@ -62,7 +63,7 @@ impl LocalData {
 
 fn connector(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
     let root = std::path::Path::new(OsStr::from_bytes(&settings.root));
-    Ok(Arc::new(Posix::open(root, PosixOptions::default())?))
+    Ok(Arc::new(Posix::open(root, posix_options(settings))?))
 }
 
 fn settings(options: &LocalOptions) -> DataSettings {
@@ -77,6 +78,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
         stall_timeout: Duration::from_secs(600),
         connect_timeout: Duration::from_secs(20),
         congestion: None,
+        lfs: None,
         transfer_log: None,
         transfer_log_json: None,
     }

@@ -64,6 +64,8 @@ pub struct DtnConfig {
     pub no_probe: bool,
     /// Congestion control of data channels, where clients choose none. Default: the system's.
     pub congestion: Option<String>,
+    /// The program `lfs`, which spreads large new files on Lustre; empty: never. Default: `/usr/bin/lfs` where it is.
+    pub lfs: Option<PathBuf>,
     /// Seconds that a drain waits for running transfers. Default: no limit.
     pub drain_timeout: Option<u64>,
 }

@@ -242,7 +242,7 @@ fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
 fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<(WriteSession, Trusted), Fault> {
     let path = resolve(&file.path)?;
     // Space is reserved chunk by chunk: a sparse file needs less than its size.
-    let intent = WriteIntent { disposition: Disposition::Continue, size: None };
+    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(file.size) };
     let mut marked: Option<WriteSession> = None;
     for _ in 0..ATTEMPTS {
         let session = connector.begin(&path, &intent)?;

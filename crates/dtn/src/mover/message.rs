@@ -208,6 +208,8 @@ pub struct DataSettings {
     pub connect_timeout: Duration,
     /// Congestion control for data channels; `None`: the system's default.
     pub congestion: Option<String>,
+    /// The program `lfs` of Lustre, raw bytes, or nothing to leave layouts alone; `None`: where it usually is.
+    pub lfs: Option<Vec<u8>>,
     /// File for transfer log lines in the classic form, raw bytes; `None`: none.
     pub transfer_log: Option<Vec<u8>>,
     /// File for transfer log lines as JSON, raw bytes; `None`: none.

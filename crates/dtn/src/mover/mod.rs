@@ -37,4 +37,6 @@ mod ticker;
 mod transfer;
 mod worker;
 
+pub(crate) use stdio::posix_options;
+
 pub use process::{ServeError, serve, serve_overridden, serve_standard_input, spawn_in_process};

@@ -247,7 +247,7 @@ impl File {
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
         }
-        let session = connector.begin(&path, &WriteIntent { disposition, size })?;
+        let session = connector.begin(&path, &WriteIntent { disposition, size, length: spec.expected_size })?;
         let mut file = Self::join(node, spec, &session)?;
         if spec.write == WriteKind::Append {
             let meta = connector.stat(&session.path, Follow::Yes)?;

@@ -74,8 +74,17 @@ fn standard_input() -> io::Result<Socket> {
 
 fn posix(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
     let root = Path::new(OsStr::from_bytes(&settings.root));
-    let options = PosixOptions { read_only: settings.read_only, ..PosixOptions::default() };
-    Ok(Arc::new(Posix::open(root, options)?))
+    Ok(Arc::new(Posix::open(root, posix_options(settings))?))
+}
+
+/// How a directory tree is served under these settings; `lfs` is looked for on the host that serves it.
+pub fn posix_options(settings: &DataSettings) -> PosixOptions {
+    const USUAL: &str = "/usr/bin/lfs";
+    let lfs = match settings.lfs.as_deref() {
+        Some(path) => (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)).to_owned()),
+        None => Some(Path::new(USUAL).to_owned()).filter(|path| path.exists()),
+    };
+    PosixOptions { read_only: settings.read_only, lfs, ..PosixOptions::default() }
 }
 
 fn unusable(op: &str, detail: &str) -> Fault {

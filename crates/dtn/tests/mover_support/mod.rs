@@ -40,6 +40,7 @@ pub fn settings(root: &std::path::Path) -> DataSettings {
         stall_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(20),
         congestion: None,
+        lfs: None,
         transfer_log: None,
         transfer_log_json: None,
     }
