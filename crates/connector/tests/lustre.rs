@@ -130,7 +130,12 @@ fn whoever_goes_on_with_a_file_leaves_its_layout_alone() {
 
 #[test]
 fn a_failing_missing_or_babbling_lfs_does_not_stop_a_copy() {
-    for answer in ["exit 1", "echo nonsense", "kill -9 $$", "case $1 in getstripe) echo stripe_count: 1 stripe_size: 1048576;; *) exit 5;; esac"] {
+    for answer in [
+        "exit 1",
+        "echo nonsense",
+        "kill -9 $$",
+        "case $1 in getstripe) echo stripe_count: 1 stripe_size: 1048576;; *) exit 5;; esac",
+    ] {
         let lab = Lab::new(answer);
         assert_eq!(lab.write(Disposition::Continue, Some(100 * GIB)), None.or(stripe_of(answer)), "{answer}");
     }

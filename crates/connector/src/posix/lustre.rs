@@ -144,7 +144,10 @@ fn parse(text: &str) -> Option<Layout> {
         words.get(at + 1)?.parse::<i64>().ok()
     };
     let (count, size) = (after("stripe_count")?, after("stripe_size")?);
-    Some(Layout { count: if count < 0 { u32::MAX } else { u32::try_from(count).ok()? }, size: u64::try_from(size).ok()? })
+    Some(Layout {
+        count: if count < 0 { u32::MAX } else { u32::try_from(count).ok()? },
+        size: u64::try_from(size).ok()?,
+    })
 }
 
 #[cfg(test)]
@@ -169,7 +172,10 @@ mod tests {
     fn what_the_administrator_chose_is_never_narrowed() {
         assert_eq!(layout_for(1 << 40, Layout { count: u32::MAX, size: 64 * MIB }), None, "all of them");
         assert_eq!(layout_for(1 << 40, Layout { count: 64, size: 16 * MIB }), None);
-        assert_eq!(layout_for(1 << 40, Layout { count: 64, size: 64 * MIB }), Some(Layout { count: 64, size: 16 * MIB }));
+        assert_eq!(
+            layout_for(1 << 40, Layout { count: 64, size: 64 * MIB }),
+            Some(Layout { count: 64, size: 16 * MIB })
+        );
     }
 
     #[test]

@@ -8,8 +8,11 @@ use crate::fault::{FaultCode, Side};
 use crate::listing::Object;
 
 mod directories;
+mod existing;
 mod objects;
 mod roots;
+
+use existing::Entries;
 
 /// The planner: pure, streaming, depth first.
 ///
@@ -59,7 +62,7 @@ enum Open {
 #[derive(Debug)]
 struct Listing {
     directory: DirectoryId,
-    existing: HashMap<Vec<u8>, Object>,
+    existing: Entries,
     destination_done: bool,
     source_done: bool,
     /// Source entries that wait for the end of the destination.
@@ -145,7 +148,7 @@ impl Planner {
             PlanInput::Source { query, object } => self.source_entry(query, object),
             PlanInput::Destination { query, object } => {
                 if let Some(Open::Listing(listing)) = self.open.get_mut(&query) {
-                    listing.existing.insert(object.path.clone(), object);
+                    listing.existing.insert(object);
                 }
             }
             PlanInput::SourceEnd { query } => {

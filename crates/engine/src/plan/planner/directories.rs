@@ -1,8 +1,6 @@
 //! Directories: made, listed, and ended after everything in them.
 
-use std::collections::HashMap;
-
-use super::{Directory, Listing, Open, Pending, Place, Planner};
+use super::{Directory, Entries, Listing, Open, Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, join};
 use crate::plan::{Action, DirectoryId, Links, Query, QueryId, SyncLevel};
@@ -24,7 +22,7 @@ impl Planner {
         self.directories.insert(id, Directory { place, attributes, unique: object.unique, open_parts: 1 });
         let query = self.ask(Open::Listing(Listing {
             directory: id,
-            existing: HashMap::new(),
+            existing: Entries::default(),
             destination_done: !list_destination,
             source_done: false,
             waiting: Vec::new(),
