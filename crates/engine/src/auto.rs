@@ -15,10 +15,12 @@ mod explain;
 #[cfg(test)]
 mod simulation;
 mod sizes;
+mod spending;
 
 pub use control::{Controller, Limits};
 pub use explain::{Bottleneck, Explain, Figures};
 pub use sizes::Sizes;
+pub use spending::{EndSpent, Spending};
 
 /// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.
 pub const LEAF: u64 = 16 << 20;

@@ -508,6 +508,8 @@ pub enum Notice {
 pub struct Spent {
     /// Payload bytes moved.
     pub bytes: u64,
+    /// From the beginning of its data to their end.
+    pub took: u64,
     /// What the transfer's threads had in all: the whole that the next three are parts of.
     pub threads: u64,
     /// In calls that read or write storage.

@@ -12,8 +12,9 @@ const WORD: &[u8] = b"SPENT ";
 /// Name on the wire, and the field it stands for.
 type Field = (&'static str, fn(&mut Spent) -> &mut u64);
 
-const FIELDS: [Field; 17] = [
+const FIELDS: [Field; 18] = [
     ("bytes", |s| &mut s.bytes),
+    ("took", |s| &mut s.took),
     ("threads", |s| &mut s.threads),
     ("storage", |s| &mut s.storage),
     ("network", |s| &mut s.network),

@@ -1,5 +1,6 @@
 //! Where the threads of a transfer spend their time.
 
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,7 @@ pub enum Activity {
 /// Sums over all threads of one transfer, in nanoseconds; any thread adds.
 #[derive(Debug, Default)]
 pub struct Times {
+    began: OnceLock<Instant>,
     threads: AtomicU64,
     storage: AtomicU64,
     network: AtomicU64,
@@ -29,6 +31,8 @@ pub struct Times {
 /// [`Times`] as of some moment.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct TimesTaken {
+    /// Since the first thread began; zero before.
+    pub took: Duration,
     /// What the threads had in all.
     pub threads: Duration,
     /// In calls that read or write storage.
@@ -62,13 +66,16 @@ impl Times {
 
     /// Counts the calling thread as working for the transfer until the answer is dropped.
     pub fn on_thread(&self) -> OnThread<'_> {
-        OnThread { times: self, began: Instant::now(), cpu: thread_time() }
+        let began = Instant::now();
+        self.began.get_or_init(|| began);
+        OnThread { times: self, began, cpu: thread_time() }
     }
 
     /// The sums so far; threads at work count only what they have left behind.
     pub fn taken(&self) -> TimesTaken {
         let time = |sum: &AtomicU64| Duration::from_nanos(sum.load(Relaxed));
         TimesTaken {
+            took: self.began.get().map_or(Duration::ZERO, Instant::elapsed),
             threads: time(&self.threads),
             storage: time(&self.storage),
             network: time(&self.network),

@@ -34,6 +34,8 @@ const PLANNED_AHEAD: usize = 256;
 
 /// How often the number of sessions is reconsidered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A bottleneck named before is none: beginnings are like nothing that follows.
+const SETTLED: Duration = Duration::from_secs(3);
 
 /// Most sessions that are tried where nobody fixed the number.
 const MOST_SESSIONS: u32 = 16;
@@ -219,6 +221,10 @@ struct Driver {
     /// Changes the number of sessions while it runs, unless the user fixed it.
     controller: Option<Controller>,
     explain: Explain,
+    began: Instant,
+    /// How long all sessions together were open, up to `looked`.
+    open: Duration,
+    looked: Instant,
 }
 
 impl Driver {
@@ -238,6 +244,9 @@ impl Driver {
             inputs,
             controller,
             explain,
+            began: Instant::now(),
+            open: Duration::ZERO,
+            looked: Instant::now(),
         }
     }
 
@@ -282,10 +291,11 @@ impl Driver {
                     }
                 },
                 () = sleep_until(deadline.unwrap_or_else(far).into()) => self.take(Input::Tick),
-                _ = looks.tick(), if self.controller.is_some() => self.adjust(Instant::now()),
+                _ = looks.tick() => self.look(Instant::now(), events),
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
             }
         }
+        self.measure(Instant::now());
         if self.shared.options.explain {
             events(Event::Explained(self.explain.clone()));
         }
@@ -297,6 +307,33 @@ impl Driver {
                 events(Event::Summary(self.machine.summary(Instant::now())));
                 Ok(summary)
             }
+        }
+    }
+
+    /// What is looked at once in a while.
+    fn look(&mut self, now: Instant, events: &mut impl FnMut(Event)) {
+        let before = self.explain.bottleneck;
+        self.measure(now);
+        let settled = now.saturating_duration_since(self.began) >= SETTLED;
+        if self.shared.options.explain && settled && self.explain.bottleneck != before {
+            events(Event::Explained(self.explain.clone()));
+        }
+        self.adjust(now);
+    }
+
+    /// Counts the time that the sessions have been open; before their number changes.
+    fn tally(&mut self, now: Instant) {
+        let sessions = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
+        self.open += now.saturating_duration_since(self.looked) * sessions;
+        self.looked = now;
+    }
+
+    /// Brings the figures up to date: what the ends have told, and what sessions had.
+    fn measure(&mut self, now: Instant) {
+        self.tally(now);
+        let elapsed = now.saturating_duration_since(self.began);
+        if let Some(figures) = self.shared.spending().figures(elapsed, self.open) {
+            self.explain.measured(figures);
         }
     }
 
@@ -315,6 +352,7 @@ impl Driver {
 
     fn take(&mut self, input: Input) {
         if let Input::SessionLost { slot, .. } = &input {
+            self.tally(Instant::now());
             self.workers.remove(slot);
         }
         self.machine.handle(Instant::now(), input);
@@ -330,6 +368,7 @@ impl Driver {
                 }
             }
             Command::CloseSession { slot, .. } => {
+                self.tally(Instant::now());
                 self.workers.remove(&slot);
                 if let Some(task) = self.tasks.remove(&slot) {
                     task.abort();
@@ -345,6 +384,7 @@ impl Driver {
     }
 
     fn open(&mut self, slot: Slot) {
+        self.tally(Instant::now());
         let (sender, jobs) = mpsc::unbounded_channel();
         let worker = Worker::new(slot, self.shared.clone(), jobs, self.reports.clone());
         self.workers.insert(slot, sender);

@@ -7,7 +7,8 @@ use std::rc::Rc;
 use tokio::sync::OnceCell;
 use whimbrel_engine::plan::{ItemId, RootId};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Op, OpId};
+use whimbrel_engine::auto::{EndSpent, Spending};
+use whimbrel_proto::op::{Op, OpId, Spent};
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
@@ -49,6 +50,7 @@ pub struct Shared {
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
     dtns: Rc<Dtns>,
+    spending: RefCell<Spending>,
 }
 
 impl Shared {
@@ -64,6 +66,7 @@ impl Shared {
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
             dtns,
+            spending: RefCell::default(),
         }
     }
 
@@ -97,6 +100,35 @@ impl Shared {
     /// Remembers that extended block mode does not work between these ends.
     pub fn use_streams(&self, route: &Route) {
         self.stream_only.borrow_mut().insert(route.clone());
+    }
+
+    /// An end has told where the time of a transfer went.
+    pub fn spent(&self, role: Role, spent: &Spent) {
+        let told = EndSpent {
+            bytes: spent.bytes,
+            took: spent.took,
+            threads: spent.threads,
+            storage: spent.storage,
+            network: spent.network,
+            hash: spent.hash,
+            proof_storage: spent.proof_storage,
+            proof_hash: spent.proof_hash,
+            busy: spent.busy,
+            window: spent.window_limited,
+            buffer: spent.buffer_limited,
+            sent: spent.bytes_sent,
+            resent: spent.bytes_resent,
+        };
+        let mut spending = self.spending.borrow_mut();
+        match role {
+            Role::Source => spending.source.add(&told),
+            Role::Destination => spending.destination.add(&told),
+        }
+    }
+
+    /// Where the time of all transfers so far went.
+    pub fn spending(&self) -> Spending {
+        self.spending.borrow().clone()
     }
 
     /// A file that moves in chunks and was opened.

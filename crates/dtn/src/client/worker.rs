@@ -287,6 +287,9 @@ impl Worker {
     fn news(&mut self, index: usize, at: usize, notice: &Notice) {
         let flight = &mut self.flights[index];
         let part = flight.waiting[at].2;
+        if let Notice::Spent(spent) = notice {
+            return self.shared.spent(flight.waiting[at].0, spent);
+        }
         if !flight.started && part.moves_data() {
             flight.started = true;
             let attempt = flight.job.attempt;

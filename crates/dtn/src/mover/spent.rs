@@ -15,6 +15,7 @@ pub fn of(progress: &Progress) -> Spent {
     let times = progress.times().taken();
     let mut spent = Spent {
         bytes: progress.bytes(),
+        took: micros(times.took),
         threads: micros(times.threads),
         storage: micros(times.storage),
         network: micros(times.network),

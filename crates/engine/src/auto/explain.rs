@@ -6,27 +6,35 @@ use serde::{Deserialize, Serialize};
 
 use super::Plan;
 use crate::tune::Choice;
-use crate::units::ByteCount;
+use crate::units::{ByteCount, ByteRate};
 
 /// What was busy while bytes were moved, each as the share of the time, 0 to 1; 0 where nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Figures {
-    /// Senders waiting for the source's storage.
+    /// Senders reading the source's storage.
     pub source_read: f64,
-    /// Receivers waiting for the destination's storage.
+    /// Senders hashing.
+    pub source_hashing: f64,
+    /// Both ends waiting for the data connections.
+    pub network: f64,
+    /// Receivers writing the destination's storage, or reading it back.
     pub destination_write: f64,
-    /// Hashing, at the end and in the direction where it is the most.
-    pub hashing: f64,
-    /// The path's capacity in use.
-    pub link: f64,
-    /// Senders held back by the congestion window.
-    pub congestion: f64,
-    /// Segments that had to be sent again, as a part of all.
-    pub retransmitted: f64,
-    /// Senders held back by the receiver's window or their own send buffer.
+    /// Receivers hashing what they read back.
+    pub destination_hashing: f64,
+    /// Of the time that senders had something to send, what the receiver's window held back.
     pub window: f64,
+    /// The same for their own send buffer.
+    pub send_buffer: f64,
+    /// Bytes that had to be sent again, as a part of all.
+    pub retransmitted: f64,
     /// Sessions that waited for replies with nothing to move.
     pub waiting: f64,
+    /// Bytes per second of the run.
+    pub rate: f64,
+    /// Whether the source told its times.
+    pub source_tells: bool,
+    /// Whether the destination told its times.
+    pub destination_tells: bool,
 }
 
 /// What held the run back.
@@ -35,46 +43,91 @@ pub struct Figures {
 pub enum Bottleneck {
     /// Reading at the source.
     SourceRead,
+    /// Computing checksums at the source.
+    SourceHashing,
+    /// The path, which carries no more.
+    Network,
+    /// The receiver's window is smaller than what the path holds.
+    Window,
+    /// The send buffer is smaller than what the path holds.
+    SendBuffer,
     /// Writing at the destination.
     DestinationWrite,
-    /// Computing checksums.
-    Hashing,
-    /// The path is full: as good as it gets.
-    Link,
-    /// Loss on the path, which senders take for congestion.
-    NetworkLoss,
-    /// Windows smaller than what the path holds.
-    Window,
+    /// Computing checksums at the destination.
+    DestinationHashing,
     /// Round trips between commands and replies.
     SessionLatency,
     /// Nothing was busy for most of the time.
     Unknown,
 }
 
-/// A path in use by this much is full.
-const FULL: f64 = 0.9;
 /// What takes less than this share of the time holds nothing back.
-const MOST: f64 = 0.4;
-/// More lost segments than this are no accident.
-const LOSSY: f64 = 1e-5;
+const MOST: f64 = 0.3;
+/// Less of the bytes sent again than this is not worth a word.
+const LOSSY: f64 = 5e-5;
+/// A limit that holds a sender back for more than this share of its time is what bounds it.
+const HELD: f64 = 0.3;
 
 impl Bottleneck {
     /// The one that the figures name, and its share of the time.
     pub fn find(figures: &Figures) -> (Self, f64) {
-        if figures.link >= FULL {
-            return (Self::Link, figures.link);
+        let most = Self::ranked(figures)[0];
+        match most {
+            (_, share) if share < MOST => (Self::Unknown, 0.0),
+            (Self::Network, share) => (Self::of_network(figures), share),
+            most => most,
         }
-        let loss = if figures.retransmitted >= LOSSY { figures.congestion } else { 0.0 };
-        let shares = [
+    }
+
+    /// Stages by their share of the time, the busiest first.
+    fn ranked(figures: &Figures) -> [(Self, f64); 6] {
+        let mut all = [
             (Self::SourceRead, figures.source_read),
+            (Self::SourceHashing, figures.source_hashing),
+            (Self::Network, figures.network),
             (Self::DestinationWrite, figures.destination_write),
-            (Self::Hashing, figures.hashing),
-            (Self::NetworkLoss, loss),
-            (Self::Window, figures.window),
+            (Self::DestinationHashing, figures.destination_hashing),
             (Self::SessionLatency, figures.waiting),
         ];
-        let most = shares.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)).filter(|(_, share)| *share >= MOST);
-        most.unwrap_or((Self::Unknown, 0.0))
+        all.sort_by(|one, other| other.1.total_cmp(&one.1));
+        all
+    }
+
+    fn of_network(figures: &Figures) -> Self {
+        match () {
+            () if figures.window >= HELD && figures.window >= figures.send_buffer => Self::Window,
+            () if figures.send_buffer >= HELD => Self::SendBuffer,
+            () => Self::Network,
+        }
+    }
+
+    /// What the figures say, by how much, and what comes next.
+    pub fn sentence(figures: &Figures) -> String {
+        let (found, share) = Self::find(figures);
+        let percent = |share: f64| format!("{:.0} %", share * 100.0);
+        if found == Self::Unknown {
+            return format!("at {}", ByteRate(figures.rate));
+        }
+        let mut text = format!("{} of the time, at {}", percent(share), ByteRate(figures.rate));
+        match found {
+            Self::Window => text += &format!(", the window held senders {} of theirs", percent(figures.window)),
+            Self::SendBuffer => text += &format!(", the buffer held senders {} of theirs", percent(figures.send_buffer)),
+            Self::Network if figures.retransmitted >= LOSSY => {
+                text += &format!(", {:.3} % of the bytes sent again", figures.retransmitted * 100.0);
+            }
+            _ => {}
+        }
+        let next = Self::ranked(figures)[1];
+        if next.1 >= 0.01 && next.0 != Self::SessionLatency {
+            let gain = share / next.1;
+            text += &format!("; next {} with {}: up to {gain:.1} times faster without", next.0, percent(next.1));
+        }
+        text += match (figures.source_tells, figures.destination_tells) {
+            (true, false) => "; the destination's server does not tell its times",
+            (false, true) => "; the source's server does not tell its times",
+            _ => "",
+        };
+        text
     }
 
     /// What it is and what helps.
@@ -84,10 +137,13 @@ impl Bottleneck {
             Self::DestinationWrite => {
                 "the destination's storage takes no more: more nodes, more stripes or faster storage"
             }
-            Self::Hashing => "checksums take the time: a cheaper algorithm or more processors",
-            Self::Link => "the path is full",
-            Self::NetworkLoss => "the path loses segments: BBR, more channels, or a repair of the path",
-            Self::Window => "windows are smaller than the path holds: raise the hosts' socket buffer limits",
+            Self::SourceHashing => "checksums take the source's time: a cheaper algorithm or more processors there",
+            Self::DestinationHashing => {
+                "checksums take the destination's time: a cheaper algorithm or more processors there"
+            }
+            Self::Network => "the path carries no more: its capacity, its losses or its round trips bound it",
+            Self::Window => "the receiver's window is smaller than the path holds: raise net.ipv4.tcp_rmem at the destination",
+            Self::SendBuffer => "the send buffer is smaller than the path holds: raise net.ipv4.tcp_wmem at the source",
             Self::SessionLatency => "replies take the time: deeper pipelines or more sessions",
             Self::Unknown => "nothing was busy for most of the time",
         }
@@ -98,11 +154,12 @@ impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::SourceRead => "source read",
+            Self::SourceHashing => "source hashing",
+            Self::Network => "network",
+            Self::Window => "receive window",
+            Self::SendBuffer => "send buffer",
             Self::DestinationWrite => "destination write",
-            Self::Hashing => "hashing",
-            Self::Link => "link",
-            Self::NetworkLoss => "network loss",
-            Self::Window => "window",
+            Self::DestinationHashing => "destination hashing",
             Self::SessionLatency => "session latency",
             Self::Unknown => "unknown",
         })
@@ -189,7 +246,8 @@ impl fmt::Display for Explain {
             writeln!(f, "then {line}")?;
         }
         if let Some(bottleneck) = self.bottleneck {
-            writeln!(f, "bottleneck: {bottleneck} ({})", bottleneck.advice())?;
+            let figures = self.figures.as_ref().map(|figures| format!(" {}", Bottleneck::sentence(figures)));
+            writeln!(f, "bottleneck: {bottleneck}{} ({})", figures.unwrap_or_default(), bottleneck.advice())?;
         }
         Ok(())
     }
@@ -214,17 +272,15 @@ mod tests {
     use crate::auto::{Facts, plan};
 
     #[test]
-    fn the_busiest_is_named_and_loss_only_where_segments_are_lost() {
-        let quiet = Figures { source_read: 0.2, congestion: 0.95, ..Figures::default() };
-        let find = |figures: Figures| Bottleneck::find(&figures).0;
-        assert_eq!(find(quiet), Bottleneck::Unknown);
-        assert_eq!(find(Figures { retransmitted: 1e-4, ..quiet }), Bottleneck::NetworkLoss);
-        assert_eq!(find(Figures { link: 0.93, ..quiet }), Bottleneck::Link);
-        assert_eq!(find(Figures { source_read: 0.9, hashing: 0.5, ..quiet }), Bottleneck::SourceRead);
-        assert_eq!(find(Figures { destination_write: 0.7, ..quiet }), Bottleneck::DestinationWrite);
-        assert_eq!(find(Figures { hashing: 0.8, ..quiet }), Bottleneck::Hashing);
-        assert_eq!(find(Figures { window: 0.8, ..quiet }), Bottleneck::Window);
-        assert_eq!(find(Figures { waiting: 0.5, ..quiet }), Bottleneck::SessionLatency);
+    fn the_busiest_is_named_with_its_share_and_what_comes_next() {
+        let figures = Figures { source_read: 0.8, network: 0.2, rate: 5e8, ..Figures::default() };
+        assert_eq!(Bottleneck::find(&figures), (Bottleneck::SourceRead, 0.8));
+        let text = Bottleneck::sentence(&figures);
+        assert_eq!(text, "80 % of the time, at 500 MB/s; next network with 20 %: up to 4.0 times faster without");
+        let quiet = Figures { source_read: 0.2, ..Figures::default() };
+        assert_eq!(Bottleneck::find(&quiet).0, Bottleneck::Unknown);
+        let one_end = Figures { network: 0.9, source_tells: true, ..Figures::default() };
+        assert!(Bottleneck::sentence(&one_end).ends_with("the destination's server does not tell its times"));
     }
 
     #[test]
@@ -233,15 +289,16 @@ mod tests {
         for sessions in 0..40 {
             explain.changed(&Choice { value: sessions, reason: "faster".into() });
         }
-        explain.measured(Figures { hashing: 0.9, ..Figures::default() });
+        explain.measured(Figures { source_hashing: 0.9, ..Figures::default() });
         let text = explain.to_string();
         assert!(text.starts_with("chunks: "), "{text}");
         assert!(text.contains("\nthen sessions: 39 (faster)\n") && !text.contains("sessions: 7 (faster)"), "{text}");
         assert!(
-            text.ends_with("bottleneck: hashing (checksums take the time: a cheaper algorithm or more processors)\n")
+            text.contains("\nbottleneck: source hashing 90 % of the time") && text.contains("(checksums take the source's time"),
+            "{text}"
         );
         let json = explain.to_json();
-        assert!(json.contains(r#""bottleneck":"hashing""#) && !json.contains('\n'), "{json}");
+        assert!(json.contains(r#""bottleneck":"source_hashing""#) && !json.contains('\n'), "{json}");
         let back: Explain = serde_json::from_str(&json).expect("it can be read back");
         assert_eq!(back, explain);
     }

@@ -206,8 +206,17 @@ impl Remote {
         lines
     }
 
+    /// Where the time of transfers went, in their final replies.
+    fn spent(&mut self) -> Option<Line> {
+        if self.in_force.spent || !self.features.has("SPENT") {
+            return None;
+        }
+        self.in_force.spent = true;
+        Some(quiet("SITE SPENT 1".to_owned()))
+    }
+
     fn send(&mut self, spec: &SendSpec) -> Vec<Line> {
-        let mut lines: Vec<Line> = self.leaves(spec.leaves.as_ref()).into_iter().collect();
+        let mut lines: Vec<Line> = self.leaves(spec.leaves.as_ref()).into_iter().chain(self.spent()).collect();
         if let Some(interval) = spec.performance_interval.filter(|_| !self.in_force.transfer_markers) {
             self.in_force.transfer_markers = true;
             lines.push(quiet(format!("OPTS RETR Markers={};", interval.as_secs().max(1))));
@@ -239,6 +248,7 @@ impl Remote {
     fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
         let mut lines = self.frequent_markers(spec);
         lines.extend(self.leaves(spec.leaves.as_ref()));
+        lines.extend(self.spent());
         if let Some(size) = spec.expected_size {
             lines.push(quiet(format!("ALLO {size}")));
         }

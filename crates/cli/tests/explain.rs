@@ -1,0 +1,138 @@
+//! `cp --explain` names what was made slow: either storage, either processor, the path, or its windows.
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use serde_json::Value;
+use support::dtn::Dtn;
+use support::pattern;
+use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::peers::public_dir;
+use whimbrel_testkit::require_root;
+use whimbrel_testkit::slow_disk::SlowDisk;
+
+/// The last explanation of a copy.
+#[track_caller]
+fn explained(mut command: Command, places: [&str; 2], more: &[&str]) -> Value {
+    let output = command.args(["--json", "cp", "--explain"]).args(places).args(more).output().expect("it runs");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
+    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    events.filter(|event| event["event"] == "explained").last().unwrap_or_else(|| panic!("no explanation in {text}"))
+}
+
+fn here() -> Command {
+    Command::new(support::WHIMBREL)
+}
+
+/// A file of so many MiB that is in no memory but its disk's.
+fn file(directory: &Path, mib: usize) -> PathBuf {
+    let path = directory.join("file");
+    std::fs::write(&path, pattern(mib << 20)).expect("written");
+    let forget = ["oflag=nocache", "conv=notrunc,fdatasync", "count=0", "status=none"];
+    let status = Command::new("dd").arg(format!("of={}", path.display())).args(forget).status();
+    assert!(status.expect("dd runs").success());
+    path
+}
+
+#[track_caller]
+fn assert_found(explained: &Value, expected: &str) {
+    assert_eq!(explained["bottleneck"], expected, "{explained}");
+    assert!(explained["figures"]["rate"].as_f64().is_some_and(|rate| rate > 0.0), "{explained}");
+}
+
+#[test]
+fn slow_storage_is_named_at_the_end_where_it_is() {
+    if !require_root() {
+        return;
+    }
+    let disk = |read, write| SlowDisk::mount(512 << 20, read, write).expect("a disk");
+    let fast = public_dir().expect("a directory");
+    let (one, other) = (Dtn::builder().anonymous().start(), Dtn::builder().anonymous().start());
+    let Some(slow) = disk(25_000_000, 0) else { return };
+    let path = file(slow.path(), 64);
+    let to = other.url(fast.path().join("copy"));
+    assert_found(&explained(here(), [&one.url(&path), &to], &[]), "source_read");
+    drop(slow);
+    let Some(slow) = disk(0, 25_000_000) else { return };
+    let path = file(fast.path(), 64);
+    let to = other.url(slow.path().join("copy"));
+    // In parts, which are durable before they are proven.
+    assert_found(&explained(here(), [&one.url(&path), &to], &["--chunk", "16M"]), "destination_write");
+}
+
+/// Processes that get this part of one processor, in percent, until dropped.
+struct Starved(PathBuf);
+
+impl Starved {
+    fn new(processes: &[u32], percent: u32) -> Option<Self> {
+        let group = PathBuf::from(format!("/sys/fs/cgroup/cpu/whimbrel-test-{}-{}", std::process::id(), processes[0]));
+        std::fs::create_dir(&group).ok()?;
+        let starved = Self(group);
+        let write = |name: &str, text: String| std::fs::write(starved.0.join(name), text);
+        write("cpu.cfs_period_us", "20000".to_owned()).ok()?;
+        write("cpu.cfs_quota_us", (200 * percent).to_string()).ok()?;
+        for process in processes {
+            write("cgroup.procs", process.to_string()).ok()?;
+        }
+        Some(starved)
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        let all = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for process in all.split_whitespace() {
+            // One that has ended needs no place.
+            let _ = std::fs::write("/sys/fs/cgroup/cpu/cgroup.procs", process);
+        }
+        let _ = std::fs::remove_dir(&self.0);
+    }
+}
+
+#[test]
+fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
+    if !require_root() {
+        return;
+    }
+    let directory = public_dir().expect("a directory");
+    // In memory, so that nothing but hashing takes time.
+    let path = directory.path().join("file");
+    std::fs::write(&path, pattern(48 << 20)).expect("written");
+    for (starve_source, expected) in [(true, "source_hashing"), (false, "destination_hashing")] {
+        let (one, other) = (Dtn::builder().anonymous().start(), Dtn::builder().anonymous().start());
+        let slow = if starve_source { &one } else { &other };
+        // The data process that a login starts is in the same group.
+        let Some(_starved) = Starved::new(&[slow.daemon.id()], 6) else { return };
+        let to = other.url(directory.path().join("copy"));
+        let chunked = ["--chunk", "16M", "--checksum", "sha512"];
+        assert_found(&explained(here(), [&one.url(&path), &to], &chunked), expected);
+        std::fs::remove_file(directory.path().join("copy")).expect("removed");
+    }
+}
+
+fn over(lab: &Lab, more: &[&str]) -> Value {
+    let directory = public_dir().expect("a directory");
+    let path = file(directory.path(), 24);
+    let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().start();
+    let (source, destination) = (serve("src"), serve("dst"));
+    let to = destination.url(directory.path().join("copy"));
+    explained(lab.host("client").command(support::WHIMBREL), [&source.url(&path), &to], more)
+}
+
+#[test]
+fn a_slow_path_and_small_windows_are_told_apart() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(30)).rate_mbit(80)).expect("laboratory");
+    lab.set_congestion_control_everywhere("cubic").expect("cubic");
+    assert_found(&over(&lab, &["--checksum", "crc32c"]), "network");
+    for host in ["src", "dst"] {
+        lab.host(host).set_sysctl("net.ipv4.tcp_rmem", "4096 32768 65536").expect("set");
+    }
+    assert_found(&over(&lab, &["--checksum", "crc32c", "-p", "1", "--concurrency", "1"]), "window");
+}

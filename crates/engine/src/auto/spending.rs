@@ -1,0 +1,223 @@
+//! Where the time of a run went, from what the ends tell of each transfer: the figures behind [`super::Bottleneck`].
+
+use std::time::Duration;
+
+use super::explain::Figures;
+
+/// What one end has spent, all its transfers together; times in microseconds, those of threads at work at the same time
+/// add up.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct EndSpent {
+    /// Bytes moved.
+    pub bytes: u64,
+    /// From the beginning of each transfer's data to their end.
+    pub took: u64,
+    /// What the threads of the transfers had in all.
+    pub threads: u64,
+    /// In calls that read or write storage.
+    pub storage: u64,
+    /// Waiting for the data connections.
+    pub network: u64,
+    /// Hashing what passes.
+    pub hash: u64,
+    /// Reading back and making durable what was stored.
+    pub proof_storage: u64,
+    /// Hashing what was read back.
+    pub proof_hash: u64,
+    /// What the kernel had something to send.
+    pub busy: u64,
+    /// Of this, held by the receiver's window.
+    pub window: u64,
+    /// Of this, held by the send buffer.
+    pub buffer: u64,
+    /// Bytes sent by TCP.
+    pub sent: u64,
+    /// Bytes sent again.
+    pub resent: u64,
+}
+
+/// What both ends have spent.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Spending {
+    /// The source; nothing if it does not tell.
+    pub source: EndSpent,
+    /// The destination; nothing if it does not tell.
+    pub destination: EndSpent,
+}
+
+impl EndSpent {
+    /// Adds another transfer.
+    pub fn add(&mut self, other: &Self) {
+        let all = |spent: &Self| {
+            [
+                spent.bytes,
+                spent.took,
+                spent.threads,
+                spent.storage,
+                spent.network,
+                spent.hash,
+                spent.proof_storage,
+                spent.proof_hash,
+                spent.busy,
+                spent.window,
+                spent.buffer,
+                spent.sent,
+                spent.resent,
+            ]
+        };
+        let (mine, theirs) = (all(self), all(other));
+        let mut sums = mine.iter().zip(theirs).map(|(one, other)| one.saturating_add(other));
+        let mut next = || sums.next().expect("as many sums as fields");
+        *self = Self {
+            bytes: next(),
+            took: next(),
+            threads: next(),
+            storage: next(),
+            network: next(),
+            hash: next(),
+            proof_storage: next(),
+            proof_hash: next(),
+            busy: next(),
+            window: next(),
+            buffer: next(),
+            sent: next(),
+            resent: next(),
+        };
+    }
+
+    /// What has been spent since `before`.
+    pub fn since(&self, before: &Self) -> Self {
+        let less = |now: u64, then: u64| now.saturating_sub(then);
+        Self {
+            bytes: less(self.bytes, before.bytes),
+            took: less(self.took, before.took),
+            threads: less(self.threads, before.threads),
+            storage: less(self.storage, before.storage),
+            network: less(self.network, before.network),
+            hash: less(self.hash, before.hash),
+            proof_storage: less(self.proof_storage, before.proof_storage),
+            proof_hash: less(self.proof_hash, before.proof_hash),
+            busy: less(self.busy, before.busy),
+            window: less(self.window, before.window),
+            buffer: less(self.buffer, before.buffer),
+            sent: less(self.sent, before.sent),
+            resent: less(self.resent, before.resent),
+        }
+    }
+
+    fn tells(&self) -> bool {
+        self.threads > 0
+    }
+
+    /// A part of the threads' time as a share of `whole`, the time that all sessions had.
+    fn share(&self, part: u64, whole: f64) -> f64 {
+        if self.threads == 0 || whole <= 0.0 {
+            return 0.0;
+        }
+        // Threads at work at the same time are one stage of the session.
+        (part as f64 / self.threads as f64) * (self.took as f64 / whole)
+    }
+}
+
+impl Spending {
+    /// Whether any end told anything.
+    pub fn tells(&self) -> bool {
+        self.source.tells() || self.destination.tells()
+    }
+
+    /// The figures of a run that took `elapsed`, in which all sessions together were open for `sessions`; `None` if no end
+    /// tells anything.
+    ///
+    /// A session's stages work at the same time, so that the one that is busy all the time is the one that bounds it.
+    /// The network is taken to be busy while both ends wait for it: a sender that waits alone waits for a slow receiver.
+    pub fn figures(&self, elapsed: Duration, sessions: Duration) -> Option<Figures> {
+        if !self.tells() {
+            return None;
+        }
+        let (source, destination) = (&self.source, &self.destination);
+        let whole = sessions.as_secs_f64() * 1e6;
+        let proof = |part: u64| if whole > 0.0 { part as f64 / whole } else { 0.0 };
+        let waits = [source, destination].into_iter().filter(|end| end.tells());
+        let network = waits.map(|end| end.share(end.network, whole)).fold(f64::INFINITY, f64::min);
+        let of_busy = |part: u64| if source.busy > 0 { (part as f64 / source.busy as f64).min(1.0) } else { 0.0 };
+        let most_active = source.took.max(destination.took) as f64;
+        let cut = |share: f64| share.clamp(0.0, 1.0);
+        Some(Figures {
+            source_read: cut(source.share(source.storage, whole)),
+            source_hashing: cut(source.share(source.hash, whole)),
+            network: cut(network),
+            destination_write: cut(destination.share(destination.storage, whole).max(proof(destination.proof_storage))),
+            destination_hashing: cut(destination.share(destination.hash, whole).max(proof(destination.proof_hash))),
+            window: of_busy(source.window),
+            send_buffer: of_busy(source.buffer),
+            retransmitted: if source.sent > 0 { source.resent as f64 / source.sent as f64 } else { 0.0 },
+            waiting: if whole > 0.0 {
+                cut(1.0 - (most_active / whole).max(proof(destination.proof_storage + destination.proof_hash)))
+            } else {
+                0.0
+            },
+            rate: source.bytes.max(destination.bytes) as f64 / elapsed.as_secs_f64().max(1e-9),
+            source_tells: source.tells(),
+            destination_tells: destination.tells(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Bottleneck;
+    use super::*;
+
+    /// A second of two threads; the parts in milliseconds of one of them.
+    fn end(storage: u64, network: u64, hash: u64) -> EndSpent {
+        let [storage, network, hash] = [storage, network, hash].map(|ms| ms * 2000);
+        EndSpent { bytes: 1 << 30, took: 1_000_000, threads: 2_000_000, storage, network, hash, ..EndSpent::default() }
+    }
+
+    fn found(source: EndSpent, destination: EndSpent) -> Bottleneck {
+        let spending = Spending { source, destination };
+        Bottleneck::find(&spending.figures(Duration::from_secs(1), Duration::from_secs(1)).expect("both tell")).0
+    }
+
+    #[test]
+    fn the_stage_that_is_busy_all_the_time_is_named() {
+        assert_eq!(found(end(900, 50, 50), end(50, 900, 0)), Bottleneck::SourceRead);
+        assert_eq!(found(end(100, 50, 850), end(50, 900, 0)), Bottleneck::SourceHashing);
+        assert_eq!(found(end(50, 900, 50), end(950, 50, 0)), Bottleneck::DestinationWrite);
+        assert_eq!(found(end(50, 900, 50), end(50, 900, 0)), Bottleneck::Network);
+        let proving = EndSpent { proof_hash: 950_000, ..end(50, 500, 0) };
+        assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationHashing);
+        let proving = EndSpent { proof_storage: 950_000, ..end(50, 500, 0) };
+        assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationWrite);
+    }
+
+    #[test]
+    fn what_holds_a_network_back_is_told_apart() {
+        let sender = |window, buffer, resent| EndSpent {
+            busy: 1_000_000,
+            window,
+            buffer,
+            sent: 1 << 30,
+            resent,
+            ..end(50, 900, 50)
+        };
+        assert_eq!(found(sender(600_000, 0, 0), end(50, 900, 0)), Bottleneck::Window);
+        assert_eq!(found(sender(0, 600_000, 0), end(50, 900, 0)), Bottleneck::SendBuffer);
+        assert_eq!(found(sender(0, 0, 1 << 20), end(50, 900, 0)), Bottleneck::Network);
+        assert_eq!(found(sender(600_000, 0, 0), end(950, 50, 0)), Bottleneck::DestinationWrite);
+    }
+
+    #[test]
+    fn sessions_that_mostly_wait_for_replies_are_no_full_network() {
+        let little = |one: EndSpent| EndSpent { took: 100_000, ..one };
+        assert_eq!(found(little(end(50, 900, 50)), little(end(50, 900, 50))), Bottleneck::SessionLatency);
+    }
+
+    #[test]
+    fn nothing_told_is_nothing_found_and_sums_are_taken_apart_again() {
+        assert_eq!(Spending::default().figures(Duration::from_secs(1), Duration::from_secs(4)), None);
+        let (mut sum, one) = (end(1, 2, 3), end(10, 20, 30));
+        sum.add(&one);
+        assert_eq!(sum.since(&end(1, 2, 3)), one);
+    }
+}
