@@ -215,3 +215,24 @@ fn a_file_of_many_tebibytes_is_cut_into_longer_leaves() {
     assert_eq!((&last["verified"], &last["leaves_resent"]), (&1.into(), &0.into()), "{last}");
     assert_same_with_holes(&from, &field.path("to/sparse"));
 }
+
+#[test]
+fn a_full_disk_is_told_before_anything_moves_and_holes_need_no_room() {
+    if !whimbrel_testkit::require_root() {
+        return;
+    }
+    let small = whimbrel_testkit::tmpfs::Tmpfs::mount(64 << 20).unwrap();
+    let field = Field::new();
+    let (source, destination) = (Server::own(), Server::own());
+    make(&field.path("from/dense"), 300 * MIB, &[(0, 300 << 20)]);
+    let into = destination.url(small.path().join("copy"));
+    let run = expect(4, ["--json", "cp", &source.url(field.path("from/dense")), &into]);
+    let last: serde_json::Value = serde_json::from_str(run.stdout_text().lines().last().unwrap()).unwrap();
+    let fault = &last["failures"][0]["fault"];
+    assert_eq!((&fault["code"], &fault["side"]), (&"NoSpace".into(), &"destination".into()), "{last}");
+    assert!(fault["detail"].as_str().unwrap().contains("nothing was moved"), "{fault}");
+    assert_eq!(last["bytes_wasted"], 0, "{last}");
+    make(&field.path("from/sparse"), 3000 * MIB, &[(100 * MIB, 5 << 20)]);
+    copy(&[&source.url(field.path("from/sparse")), &into]);
+    assert_same_with_holes(&field.path("from/sparse"), &small.path().join("copy"));
+}
