@@ -7,6 +7,7 @@
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
+//! | [`plot`] | line charts as SVG, for the reference |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`cpu`] | processor time and memory of a process tree |
@@ -25,6 +26,7 @@ pub mod lab;
 pub mod leftovers;
 pub mod osts;
 pub mod peers;
+pub mod plot;
 pub mod relay;
 pub mod rng;
 pub mod slow_disk;

@@ -59,6 +59,7 @@ pub struct Stage {
     cast: Mutex<Cast>,
     client_known: Condvar,
     modified: SystemTime,
+    rewrites: AtomicU16,
 }
 
 impl Stage {
@@ -90,6 +91,7 @@ impl Stage {
             cast: Mutex::new(cast),
             client_known: Condvar::new(),
             modified,
+            rewrites: AtomicU16::new(0),
         };
         if story.replaces {
             fs::write(stage.copy(), OLD).expect("written");
@@ -115,6 +117,11 @@ impl Stage {
     /// The directory of the copy.
     pub fn into(&self) -> PathBuf {
         self.small.as_ref().map_or_else(|| self.directory.path().join("to"), |small| small.path().to_owned())
+    }
+
+    /// The original with the bit inverted that a trouble inverts, once it has.
+    pub fn flipped(&self) -> PathBuf {
+        self.directory.path().join("flipped")
     }
 
     /// The copy.
@@ -189,15 +196,18 @@ impl Stage {
             Trouble::FlipOnTheWay { .. } => {}
             Trouble::FlipStored => self.flip_stored(),
             Trouble::FlipSource { at } => {
+                let flipped = self.flipped();
+                fs::copy(self.original(), &flipped).expect("copied");
+                flip(&flipped, *at);
                 flip(&self.source(), *at);
                 self.restore_time();
             }
             Trouble::RewriteSource => {
-                let other = self.directory.path().join("other");
-                dataset::random_file(&other, self.story.size, self.story.seed + 2).expect("made");
+                let rewrites = u64::from(self.rewrites.fetch_add(1, Ordering::Relaxed));
+                let other = self.directory.path().join(format!("other-{rewrites}"));
+                dataset::random_file(&other, self.story.size, self.story.seed + 2 + rewrites).expect("made");
+                open(&other).set_modified(self.modified + Duration::from_secs(10 + rewrites)).expect("a time");
                 fs::rename(&other, self.source()).expect("renamed");
-                let later = self.modified + Duration::from_secs(10);
-                open(&self.source()).set_modified(later).expect("a time");
             }
             Trouble::TruncateSource { to, .. } => open(&self.source()).set_len(*to).expect("cut"),
             Trouble::Trickle { piece, every, bytes } => self.way.trickle(*piece, *every, *bytes),

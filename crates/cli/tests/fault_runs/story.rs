@@ -91,12 +91,34 @@ impl Story {
             troubles: Vec::new(),
         };
         let count = if story.full { rng.below(2) } else { 1 + rng.below(3) };
+        if rng.below(6) == 0 {
+            story.keep_killing(&mut rng);
+        }
         for _ in 0..count {
             let trouble = story.trouble(&mut rng);
+            let flips = |trouble: &Trouble| matches!(trouble, Trouble::FlipSource { .. });
+            if flips(&trouble) && story.troubles.iter().any(|(_, trouble)| flips(trouble)) {
+                continue;
+            }
             let moment = story.moment(&trouble, &mut rng);
             story.troubles.push((moment, trouble));
         }
         story
+    }
+
+    /// A server that dies again and again.
+    fn keep_killing(&mut self, rng: &mut Rng) {
+        let ends = [(End::Source, self.sources), (End::Destination, self.destinations)];
+        let (end, servers) = ends[rng.below(2) as usize];
+        if servers == 0 {
+            return;
+        }
+        let times = 3 + rng.below(4);
+        for time in 1..=times {
+            let which = rng.below(servers as u64) as usize;
+            let moment = Moment::Bytes(self.size / (times + 1) * time);
+            self.troubles.push((moment, Trouble::KillServer { end, which, comes_back: true }));
+        }
     }
 
     fn trouble(&self, rng: &mut Rng) -> Trouble {
@@ -110,7 +132,11 @@ impl Story {
                 2 | 3 if self.sources > 0 => server(rng, End::Source, self.sources),
                 4 | 5 if self.destinations > 0 => server(rng, End::Destination, self.destinations),
                 6 => Trouble::Cut { lasts: Duration::from_millis(100 + rng.below(900)), reset: rng.below(2) == 0 },
-                7 => Trouble::FlipOnTheWay { byte: rng.below(self.size), bit: rng.below(8) as u8 },
+                7 => {
+                    // A quarter of them in the framing that every connection begins with.
+                    let among = if rng.below(4) == 0 { 100 } else { self.size };
+                    Trouble::FlipOnTheWay { byte: rng.below(among), bit: rng.below(8) as u8 }
+                }
                 8 => Trouble::FlipStored,
                 9 if rng.below(2) == 0 => Trouble::FlipSource { at: rng.below(self.size) },
                 9 => Trouble::RewriteSource,
