@@ -6,8 +6,8 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::events::Event;
-use whimbrel_engine::plan::quote_path;
-use whimbrel_engine::progress::Verification;
+use whimbrel_engine::plan::{Item, quote_path};
+use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::summary::{Failure, Summary, exit_code_for};
 use whimbrel_engine::units::{ByteCount, ByteRate, HumanDuration};
 use whimbrel_engine::{Fault, Side};
@@ -27,6 +27,10 @@ pub struct Output {
     last_log: Instant,
     /// A directory is followed, and more may come.
     following: bool,
+    /// Checksums of copies go to standard output.
+    sums: bool,
+    /// What was said once about where copies were read back from.
+    said: Vec<ReadBack>,
 }
 
 impl Output {
@@ -40,7 +44,14 @@ impl Output {
             line_shown: false,
             last_log: Instant::now(),
             following: false,
+            sums: false,
+            said: Vec::new(),
         }
+    }
+
+    /// Whether checksums of copies go to standard output.
+    pub fn print_sums(&mut self, on: bool) {
+        self.sums = on;
     }
 
     /// How often progress is worth computing.
@@ -72,12 +83,12 @@ impl Output {
             Event::Progress(snapshot) => self.progress(&progress::line(snapshot)),
             Event::Plan(action) => print_line(&action.to_string()),
             Event::PlanTotals(totals) => print_line(&totals.to_string()),
-            Event::ItemDone { item, bytes, verification, seconds, .. } if self.verbose > 0 => {
-                let proof = match verification {
-                    Verification::Verified { algorithm } => format!(", {algorithm} verified"),
-                    Verification::Unverified { reason } => format!(", not verified: {reason}"),
-                    Verification::NotAsked => String::new(),
-                };
+            Event::ItemDone { item, bytes, verification, seconds, .. } => {
+                self.proof(item, verification);
+                if self.verbose == 0 {
+                    return;
+                }
+                let proof = proof_text(verification);
                 let took = HumanDuration(Duration::from_secs_f64(seconds.max(0.0)));
                 self.say(&format!(
                     "{} -> {} ({}, {took}{proof})",
@@ -108,8 +119,30 @@ impl Output {
                 let place = quote_path(source);
                 self.say(&format!("{place}: bytes {start} to {end} differed at the destination and go again"));
             }
+            Event::NotChecked { source, listed, .. } => {
+                let why = if *listed {
+                    "left as it is, and so not compared with the list of expected checksums"
+                } else {
+                    "not in the list of expected checksums; copied and verified as any other"
+                };
+                self.say(&format!("{}: {why}", quote_path(source)));
+            }
             Event::Summary(summary) => self.summary(summary),
             _ => {}
+        }
+    }
+
+    /// What is said of a copy even to those who want to hear little: its checksum, and that it was not read from the disk.
+    fn proof(&mut self, item: &Item, verification: &Verification) {
+        let Verification::Verified { read_back, sums, .. } = verification else { return };
+        // The digest that was asked for is the last; the one that was expected may be the same.
+        if let Some(sum) = sums.last().filter(|_| self.sums) {
+            print_line(&format!("{}  {}", sum.digest, quote_path(&item.destination)));
+        }
+        if let Some(read_back) = read_back.filter(|from| *from != ReadBack::Disk && !self.said.contains(from)) {
+            self.said.push(read_back);
+            let path = quote_path(&item.destination);
+            self.say(&format!("{path} was verified as read back {} (said once)", read_back.phrase()));
         }
     }
 
@@ -212,6 +245,23 @@ pub fn side_name(side: Side) -> &'static str {
     }
 }
 
+fn proof_text(verification: &Verification) -> String {
+    match verification {
+        Verification::Verified { algorithm, read_back, sums } => {
+            let mut text = format!(", {algorithm} verified");
+            if let Some(from) = read_back {
+                text += &format!(", read back {}", from.phrase());
+            }
+            for sum in sums.iter().filter(|sum| sum.expected) {
+                text += &format!(", {} as expected", sum.algorithm);
+            }
+            text
+        }
+        Verification::Unverified { reason } => format!(", not verified: {reason}"),
+        Verification::NotAsked => String::new(),
+    }
+}
+
 fn summary_text(summary: &Summary) -> String {
     let took = HumanDuration(Duration::from_secs_f64(summary.elapsed.max(0.0)));
     let mut text = format!("{} files, {} in {took}", summary.files, ByteCount(summary.bytes));
@@ -220,6 +270,7 @@ fn summary_text(summary: &Summary) -> String {
     }
     for (count, what) in [
         (summary.verified, "verified"),
+        (summary.read_from_disk, "read back from the disk"),
         (summary.unverified, "not verified"),
         (summary.skipped, "left as they were"),
         (summary.directories, "directories made"),

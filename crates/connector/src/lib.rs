@@ -239,8 +239,10 @@ pub struct FileSystem {
 pub enum ReadsFrom {
     /// The storage itself: no byte of the range is in this host's memory.
     Storage,
-    /// Possibly this host's memory: the storage has nothing else, or would not let go of it.
+    /// Possibly this host's memory, which did not let go of all of it.
     Memory,
+    /// This host's memory: the storage has nothing else.
+    OnlyMemory,
 }
 
 /// Bytes beside an unfinished file that say what of it is proven; shared by all its writers.

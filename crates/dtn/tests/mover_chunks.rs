@@ -26,7 +26,12 @@ fn keep(session: &[u8], leaves: Vec<Leaf>) -> Op {
 }
 
 fn commit(session: &[u8]) -> Op {
-    Op::CommitChunked { path: b"/copy".to_vec(), session: session.to_vec(), modified: Some((1_600_000_000, 5)) }
+    Op::CommitChunked {
+        path: b"/copy".to_vec(),
+        session: session.to_vec(),
+        modified: Some((1_600_000_000, 5)),
+        expected: None,
+    }
 }
 
 fn discard(session: &[u8]) -> Op {
@@ -248,7 +253,7 @@ fn a_session_of_one_file_reaches_no_other() {
     for path in ["/victim", "/other", "/nowhere", "/../copy/../victim"] {
         let path = path.as_bytes().to_vec();
         let keep = Op::KeepLeaves { path: path.clone(), session: session.clone(), leaves: vec![leaf(0, 1)] };
-        let commit = Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None };
+        let commit = Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None, expected: None };
         for op in [keep, commit] {
             let failure = lab.node.call(lab.mover, op).failure();
             assert!(matches!(failure.kind, FailureKind::Busy | FailureKind::NotFound), "{failure:?}");

@@ -133,6 +133,16 @@ pub enum Event {
         /// Bytes that need not be moved again.
         kept: u64,
     },
+    /// A file was not compared with the list of expected checksums.
+    NotChecked {
+        /// The item.
+        item: ItemId,
+        /// Its source path.
+        #[serde(with = "path_text")]
+        source: Vec<u8>,
+        /// Whether the list names it; then it was left as it was. Otherwise it is copied and proven like any other.
+        listed: bool,
+    },
     /// A leaf of a file differed from the source and goes again.
     LeafWrong {
         /// The item.
@@ -203,7 +213,7 @@ mod tests {
             item: item(),
             outcome: Outcome::Copied,
             bytes: 3,
-            verification: Verification::Verified { algorithm: "md5".into() },
+            verification: Verification::by("md5"),
             attempts: 1,
             seconds: 0.5,
         };
@@ -238,6 +248,7 @@ mod tests {
             Event::GivenUp { fault: fault() },
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
+            Event::NotChecked { item: ItemId(1), source: b"/s".to_vec(), listed: false },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
             Event::Summary(Summary::new(snapshot, &failures, false)),
         ];

@@ -98,6 +98,9 @@ pub struct Summary {
     pub not_done: u64,
     /// Files proven.
     pub verified: u64,
+    /// Files of `verified` that the destination read back from its storage, not from memory (`--verify=disk`).
+    #[serde(default)]
+    pub read_from_disk: u64,
     /// Files that could not be proven.
     pub unverified: u64,
     /// Fault events, cured ones included.
@@ -151,6 +154,7 @@ impl Summary {
             failed: last.failed,
             not_done: last.cancelled,
             verified: last.verified,
+            read_from_disk: last.read_from_disk,
             unverified: last.unverified,
             faults: last.faults,
             retries: last.retries,

@@ -6,7 +6,7 @@
 use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::op::Leaf;
+use crate::op::{Leaf, ReadFrom};
 use crate::ranges::parse_u64;
 use crate::reply::Reply;
 
@@ -111,6 +111,17 @@ pub fn from_reply(reply: &Reply) -> Result<Vec<Leaf>, LeafError> {
         push(&mut leaves, parse_one(text, b' ')?, MAX_LEAVES)?;
     }
     Ok(leaves)
+}
+
+/// `READBACK <word>`, without the space in front of it.
+pub fn read_line(from: ReadFrom) -> String {
+    format!("READBACK {}", from.word())
+}
+
+/// Where a final reply says that its leaves were read back from; unknown words prove nothing.
+pub fn read_from_reply(reply: &Reply) -> Option<ReadFrom> {
+    let word = reply.middle_lines().iter().find_map(|line| line.strip_prefix(b"READBACK "))?.trim_ascii();
+    ReadFrom::ALL.into_iter().find(|from| from.word().as_bytes() == word)
 }
 
 /// Session and proven leaves of a reply to SITE CHUNK OPEN.
@@ -276,6 +287,20 @@ mod tests {
         assert_eq!((from_reply(&spaced), from_reply(&coded)), (Ok(want.clone()), Ok(want)));
         assert_eq!(from_reply(&read(b"226 LEAF 0-16 00ff\r\n")), Ok(vec![]), "a last line is text for people");
         assert_eq!(from_reply(&read(b"226-x\r\n LEAFS 5\r\n OTHER\r\n226 x\r\n")), Ok(vec![]));
+    }
+
+    #[test]
+    fn a_reply_says_where_its_leaves_were_read() {
+        for from in ReadFrom::ALL {
+            let reply = read(format!("226-Done\r\n LEAF 0-16 00ff\r\n {}\r\n226 End\r\n", read_line(from)).as_bytes());
+            assert_eq!(read_from_reply(&reply), Some(from));
+            assert_eq!(from_reply(&reply).map(|leaves| leaves.len()), Ok(1));
+        }
+        for text in
+            ["226-x\r\n READBACK tape\r\n226 x\r\n", "226 READBACK disk\r\n", "226-x\r\n READBACKS disk\r\n226 x\r\n"]
+        {
+            assert_eq!(read_from_reply(&read(text.as_bytes())), None, "{text}");
+        }
     }
 
     #[test]

@@ -161,6 +161,8 @@ pub enum Op {
         session: Vec<u8>,
         /// Modification time to set: seconds and nanoseconds.
         modified: Option<(i64, u32)>,
+        /// Checksum the whole file must have, or it gets no name: algorithm and hexadecimal digest.
+        expected: Option<(String, String)>,
     },
     /// Throw an unfinished file away (SITE CHUNK DROP).
     DropChunked {
@@ -261,6 +263,31 @@ pub struct LeafSpec {
     /// In MODE E a sender leaves holes out, and a receiver takes what does not come of the announced size for holes:
     /// their zeros are in the digests of both. A stream has no gaps.
     pub holes: bool,
+}
+
+/// Where a destination read what it proved (SITE READBACK DISK); the later ones prove less.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ReadFrom {
+    /// Its storage: nothing of it was left in the host's memory.
+    Disk,
+    /// Possibly the host's memory, which did not let go of all of it.
+    Memory,
+    /// The host's memory: the file system has nothing else.
+    OnlyMemory,
+}
+
+impl ReadFrom {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Disk, Self::Memory, Self::OnlyMemory];
+
+    /// The word on the wire.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Disk => "disk",
+            Self::Memory => "memory",
+            Self::OnlyMemory => "memory-only",
+        }
+    }
 }
 
 /// One leaf and its digest.
@@ -403,6 +430,8 @@ pub struct ReceiveSpec {
     pub range_interval: Option<Duration>,
     /// Digests of what is stored, read back; `None`: none are wanted.
     pub leaves: Option<LeafSpec>,
+    /// Whether the digests must be of what storage holds, not of what memory keeps of it (SITE READBACK DISK).
+    pub past_memory: bool,
 }
 
 /// What a receive does to an existing file.
@@ -559,6 +588,8 @@ pub enum Outcome {
         bytes: u64,
         /// Digests of the leaves moved, ascending; empty when none were wanted.
         leaves: Vec<Leaf>,
+        /// Where the leaves were read back from; `None` unless [`ReceiveSpec::past_memory`].
+        read_from: Option<ReadFrom>,
     },
     /// A file may be written in chunks.
     Chunked {

@@ -96,11 +96,16 @@ impl Connection {
             "ranges" => self.notice(Notice::Ranges(rest.split(',').map(range).collect())),
             "listening" => self.finish(Outcome::Listening(rest.split(' ').map(address).collect())),
             "done" => self.finish(Outcome::Done),
-            "transferred" => self.finish(Outcome::Transferred { bytes: 0, leaves: leaves(rest) }),
+            "transferred" => self.finish(Outcome::Transferred { bytes: 0, leaves: leaves(rest), read_from: None }),
             "chunked" => {
                 let (session, list) = rest.split_once(' ').unwrap_or((rest, ""));
                 let session = leaf::parse_session(session.as_bytes()).expect("a session");
-                self.finish(Outcome::Chunked { session, verified: leaves(list), holes: Vec::new(), storage: StorageFacts::default() });
+                self.finish(Outcome::Chunked {
+                    session,
+                    verified: leaves(list),
+                    holes: Vec::new(),
+                    storage: StorageFacts::default(),
+                });
             }
             "unproven" => self.finish(failed(FailureKind::Unproven, rest)),
             "busy" => self.finish(failed(FailureKind::Busy, rest)),

@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
 use whimbrel_dtn::client::follow::{Ends, follow};
-use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Verify};
+use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Sums, Verify};
 use whimbrel_engine::Fault;
 use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
 use whimbrel_engine::retry::RetryPolicy;
@@ -24,6 +24,7 @@ use crate::place;
 
 mod follow;
 mod list;
+mod sums;
 
 /// Copy files between servers and this host
 ///
@@ -66,12 +67,14 @@ pub struct CpArgs {
     /// Algorithm that proves copies, such as md5, sha256, crc32c [default: the fastest both ends have]
     #[arg(long, value_name = "ALG", conflicts_with = "no_verify")]
     checksum: Option<String>,
-    /// Whether copies must be proven
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = When::Auto)]
+    /// What copies must be proven against
+    #[arg(long, value_name = "HOW", value_enum, default_value_t = When::Auto)]
     verify: When,
     /// Do not verify copies, the same as --verify=never
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
+    #[command(flatten)]
+    sums: sums::SumArgs,
     /// Congestion control of data channels, such as bbr or cubic [default: what the path turns out to need]
     #[arg(long, value_name = "NAME", value_parser = super::probe::congestion)]
     congestion: Option<String>,
@@ -104,6 +107,9 @@ fn long_help() -> String {
          From server to server:             whimbrel cp -r a.example.org:/run7 b.example.org:/archive/\n  \
          Only what is new or has changed:   whimbrel cp -r --sync mtime dtn:/run7 ./run7\n  \
          Look before you copy:              whimbrel cp -r --dry-run dtn:/run7 ./run7\n  \
+         Check against a known checksum:    whimbrel cp --expect sha256:ba78...15ad dtn:/data/x.h5 .\n  \
+         Check against a list:              whimbrel cp -r --expect-from SHA256SUMS dtn:/data ./data\n  \
+         Proven past the memory's cache:    whimbrel cp --verify disk x.h5 dtn:/data/\n  \
          While a simulation writes:         whimbrel cp --follow /scratch/run7 dtn:/run7 --until DONE\n\n{HELP_END}"
     )
 }
@@ -136,14 +142,20 @@ enum Sync {
     Checksum,
 }
 
-/// Whether copies must be proven.
-#[derive(Debug, Clone, Copy, ValueEnum)]
+/// What copies must be proven against.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 enum When {
-    /// Where both ends can; others are reported as not verified
+    /// The destination reads each file back through its operating system and computes its checksum, which must be that of
+    /// what the source sent (with a server of another kind: of what the source reads then). Proves what the destination
+    /// would read now, not what its disk holds. Where an end has no checksums the copy is reported as not verified
     Auto,
-    /// A copy that cannot be verified counts as failed
+    /// The same proof; a copy that cannot be verified counts as failed
     Require,
-    /// Never
+    /// As require, and the destination first writes to its storage and drops from memory what it then reads back: proves
+    /// what the disk returns (its own cache and its controller's excepted). Where nothing but memory is below the file
+    /// system, or a server cannot do it, the copy counts as verified and is reported as read from memory
+    Disk,
+    /// No proof: only that the number of bytes announced arrived without an error
     Never,
 }
 
@@ -167,8 +179,14 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
         return usage(text);
     }
     let mut args = args;
+    let never = args.no_verify || args.verify == When::Never;
+    let sums = match args.sums.read(args.places.len(), args.recursive, never) {
+        Ok(sums) => sums,
+        Err(text) => return usage(&text),
+    };
     let mut output = Output::new(global);
-    let options = args.options(global, &output);
+    output.print_sums(args.sums.prints());
+    let options = CopyOptions { sums, ..args.options(global, &output) };
     let result = log_in(&mut args.places).and_then(|()| block_on(run_copy(args, options, &mut output)));
     finish(global, result)
 }
@@ -237,9 +255,11 @@ impl CpArgs {
             verify: match (self.no_verify, self.verify) {
                 (true, _) | (_, When::Never) => Verify::Never,
                 (_, When::Require) => Verify::Require,
+                (_, When::Disk) => Verify::Disk,
                 (_, When::Auto) => Verify::WhenPossible,
             },
             checksum: self.checksum.clone(),
+            sums: Sums::default(),
             congestion: self.congestion.clone(),
             explain: self.explain,
             chunks: self.chunk,

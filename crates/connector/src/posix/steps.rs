@@ -189,17 +189,21 @@ mod tests {
         let (dir, storage) = lab();
         let session = begin(&storage, Disposition::Continue);
         let writer = storage.join(&session).unwrap();
-        writer.write_at(0, &vec![7; 1 << 20]).unwrap();
-        let file = std::fs::File::open(dir.path().join(".file.whimbrel-part")).unwrap();
-        let resident = || whimbrel_sys::resident::resident_pages(file.as_fd(), 100_000..900_001).unwrap();
-        assert!(resident() > 0);
-        match writer.drop_cached(100_000..900_001).unwrap() {
-            ReadsFrom::Storage => assert_eq!(resident(), 0),
-            ReadsFrom::Memory => assert!(resident() > 0, "memory was all there was, or pages were kept"),
+        let file = || std::fs::File::open(dir.path().join(".file.whimbrel-part")).unwrap();
+        // Ends in a page, begins and ends inside of pages and of folios, one byte.
+        for range in [0..5_000_001, 100_000..900_001, 2_097_151..2_097_153, 4_999_999..5_000_001, 7..8] {
+            writer.write_at(0, &vec![7; 5_000_001]).unwrap();
+            let resident = || whimbrel_sys::resident::resident_pages(file().as_fd(), range.clone()).unwrap();
+            assert!(resident() > 0);
+            match writer.drop_cached(range.clone()).unwrap() {
+                ReadsFrom::Storage => assert_eq!(resident(), 0, "{range:?}"),
+                ReadsFrom::OnlyMemory => assert!(resident() > 0, "{range:?}"),
+                ReadsFrom::Memory => panic!("pages of {range:?} were kept"),
+            }
+            let mut seen = [0; 1];
+            assert_eq!(writer.read_back(range.start, &mut seen).unwrap(), 1);
+            assert_eq!(seen, [7]);
         }
-        let mut seen = [0; 10];
-        assert_eq!(writer.read_back(500_000, &mut seen).unwrap(), 10);
-        assert_eq!(seen, [7; 10]);
     }
 
     #[test]
@@ -209,6 +213,7 @@ mod tests {
         let session = begin(&storage, Disposition::Continue);
         let writer = storage.join(&session).unwrap();
         writer.write_at(0, &[7; 10_000]).unwrap();
-        assert_eq!(writer.drop_cached(0..10_000).unwrap(), ReadsFrom::Memory);
+        assert_eq!(writer.drop_cached(0..10_000).unwrap(), ReadsFrom::OnlyMemory);
+        assert_eq!(writer.drop_cached(0..0).unwrap(), ReadsFrom::OnlyMemory);
     }
 }

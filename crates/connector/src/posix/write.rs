@@ -31,6 +31,12 @@ use crate::{ReadsFrom, WriteAt};
 /// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
 pub(super) const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
+/// Most bytes that the page cache keeps or forgets as one (`PREFERRED_MAX_PAGECACHE_ORDER`: a huge page); aligned to its size.
+const FOLIO: u64 = 2 << 20;
+
+/// How often pages are asked to go before they count as kept.
+const DROP_ATTEMPTS: u32 = 4;
+
 /// How often a writer looks whether the file still has its hidden name.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 
@@ -102,6 +108,21 @@ impl Writer {
             // Its type comes in different widths on different processors.
             fstatfs(&self.handle.file).is_ok_and(|stat| MEMORY_ONLY.contains(&(stat.f_type as u32)))
         })
+    }
+
+    /// Asks the kernel to forget the pages of a range; whether it did.
+    fn forget(&self, range: &Range<u64>) -> Result<bool, Fault> {
+        // A page is forgotten only with all others of its folio.
+        let start = range.start / FOLIO * FOLIO;
+        // Beyond the largest file: to its end.
+        let len = range.end.checked_next_multiple_of(FOLIO).map_or(0, |end| end - start);
+        let file = &self.handle.file;
+        match fadvise(file, start, NonZeroU64::new(len), Advice::DontNeed) {
+            Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => return Ok(false),
+            other => other.or_fault("drop cached pages", &self.path)?,
+        }
+        // Advice may be ignored (pages in use, locked, or dirtied again): asked, not believed.
+        Ok(resident_pages(file.as_fd(), range.clone()).is_ok_and(|pages| pages == 0))
     }
 
     fn is_hole(&self, range: &Range<u64>) -> Result<bool, Errno> {
@@ -239,26 +260,20 @@ impl WriteAt for Writer {
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
         self.sync()?;
-        if range.is_empty() {
-            return Ok(ReadsFrom::Storage);
-        }
-        if self.handle.kind != Kind::File || self.in_memory() {
+        if self.handle.kind != Kind::File {
             return Ok(ReadsFrom::Memory);
         }
-        // The kernel lets go of whole pages only.
-        let page = page_size();
-        let start = range.start / page * page;
-        let len = range.end.checked_next_multiple_of(page).map_or(u64::MAX, |end| end - start);
-        let file = &self.handle.file;
-        match fadvise(file, start, NonZeroU64::new(len), Advice::DontNeed) {
-            Err(Errno::INVAL | Errno::NOSYS | Errno::SPIPE) => return Ok(ReadsFrom::Memory),
-            other => other.or_fault("drop cached pages", &self.path)?,
+        if self.in_memory() {
+            return Ok(ReadsFrom::OnlyMemory);
         }
-        // Advice may be ignored (pages in use, locked, or dirtied again): asked, not believed.
-        match resident_pages(file.as_fd(), range) {
-            Ok(0) => Ok(ReadsFrom::Storage),
-            Ok(_) | Err(_) => Ok(ReadsFrom::Memory),
+        for _ in 0..DROP_ATTEMPTS {
+            if range.is_empty() || self.forget(&range)? {
+                return Ok(ReadsFrom::Storage);
+            }
+            // Somebody writes the neighbourhood: what is dirty stays until it is stored.
+            self.sync()?;
         }
+        Ok(ReadsFrom::Memory)
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {

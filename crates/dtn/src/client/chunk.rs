@@ -3,8 +3,10 @@
 //! The client compares the digests of both ends leaf by leaf (docs/design/chunks.md). A destination of ours keeps the
 //! unfinished file and a journal of what is proven; any other gets a temporary name and a rename.
 
-use std::collections::HashMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use whimbrel_engine::transfer::{Job, Work};
@@ -33,6 +35,10 @@ pub struct OpenFile {
     pub checksum: SharedChecksum,
     /// Bytes of a leaf.
     pub leaf: u64,
+    /// What is proven, by where it begins; all sessions share it.
+    pub proven: Rc<RefCell<BTreeMap<u64, Leaf>>>,
+    /// Whether an earlier run brought some of it.
+    pub earlier: bool,
     /// Whether the source has holes that both ends can leave out.
     pub holes: bool,
 }
@@ -83,7 +89,7 @@ fn version(job: &Job) -> Order {
 }
 
 /// The name of an unfinished copy at a server that keeps none: hidden, beside the final name, the same on every run.
-fn temporary_name(path: &[u8]) -> Vec<u8> {
+pub fn temporary_name(path: &[u8]) -> Vec<u8> {
     let cut = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
     let (directory, name) = path.split_at(cut);
     // File systems take names of 255 bytes; long ones keep a beginning and what tells them apart.
@@ -96,10 +102,11 @@ fn temporary_name(path: &[u8]) -> Vec<u8> {
 }
 
 /// The operations that move one part and tell its digests.
-pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair) -> Vec<Order> {
+pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: bool) -> Vec<Order> {
     // Ends that tell no digests in their replies are asked for them behind the transfer.
-    let told =
-        |end: &End, name: &str| end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned(), holes: file.holes });
+    let told = |end: &End, name: &str| {
+        end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned(), holes: file.holes })
+    };
     let source_leaves = told(&pair.source, &file.checksum.source);
     let destination_leaves = told(&pair.destination, &file.checksum.destination);
     let mut asked = Vec::new();
@@ -126,6 +133,7 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair) -> Vec<
         modified: None,
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
+        past_memory: disk && destination_leaves.is_some() && pair.destination.has("READBACK"),
         leaves: destination_leaves,
     };
     let send = SendSpec {
@@ -212,7 +220,12 @@ pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
     let time = item.attributes.modified.map(|time| (time.secs, time.nanos));
     let (op, time_is_set) = match &file.place {
         Unfinished::Session(session) => {
-            let op = Op::CommitChunked { path: item.destination.clone(), session: session.clone(), modified: time };
+            let op = Op::CommitChunked {
+                path: item.destination.clone(),
+                session: session.clone(),
+                modified: time,
+                expected: None,
+            };
             (op, true)
         }
         Unfinished::Temporary(name) => (Op::Rename { from: name.clone(), to: item.destination.clone() }, false),
@@ -265,12 +278,11 @@ fn told<'a>(leaves: &'a [Leaf], range: &Range<u64>, side: Side) -> Result<&'a Le
     })
 }
 
-/// What opening came to: where the copy is, what of it is proven, and what its storage says.
-pub fn opened(outcome: Outcome) -> Option<(Unfinished, RangeSet, RangeSet, StorageFacts)> {
+/// What opening came to: where the copy is, what of it is proven, its holes, and what its storage says.
+pub fn opened(outcome: Outcome) -> Option<(Unfinished, Vec<Leaf>, RangeSet, StorageFacts)> {
     match outcome {
         Outcome::Chunked { session, verified, holes, storage } => {
-            let ranges = verified.into_iter().map(|leaf| leaf.range).collect();
-            Some((Unfinished::Session(session), ranges, holes.into_iter().collect(), storage))
+            Some((Unfinished::Session(session), verified, holes.into_iter().collect(), storage))
         }
         _ => None,
     }

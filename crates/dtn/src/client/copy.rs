@@ -11,7 +11,7 @@ use tokio::time::{interval, sleep_until};
 use whimbrel_engine::auto::{self, Controller, Explain, Limits};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::listing::Object;
-use whimbrel_engine::plan::{Action, PlanTotals};
+use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, PlanTotals, RootId};
 use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
 use whimbrel_engine::tune::Setting;
@@ -277,9 +277,15 @@ impl Driver {
                 biased;
                 input = self.inputs.recv() => self.take(input.expect("this driver holds a sender itself")),
                 action = planned.recv(), if listing && self.machine.wants_more() => match action {
-                    Some(action) => self.take(Input::Planned(action)),
+                    Some(action) => {
+                        self.meet(&action, events);
+                        self.take(Input::Planned(action));
+                    }
                     None => {
                         listing = false;
+                        if matches!(plan_result, None | Some(Ok(()))) {
+                            self.refuse_never_met();
+                        }
                         self.take(Input::ListingDone);
                     }
                 },
@@ -307,6 +313,46 @@ impl Driver {
                 events(Event::Summary(self.machine.summary(Instant::now())));
                 Ok(summary)
             }
+        }
+    }
+
+    /// Looks an item up in the user's list of checksums, and tells what will not be compared with it.
+    fn meet(&self, action: &Action, events: &mut impl FnMut(Event)) {
+        let (item, skipped) = match action {
+            Action::Copy { item } | Action::CompareChecksum { item } => (item, false),
+            Action::Skip { item, .. } | Action::Refuse { item, .. } => (item, true),
+            _ => return,
+        };
+        let listed = self.shared.meet(item);
+        // Where a proof is required, a file that is not listed fails.
+        let told = match listed {
+            None => false,
+            Some(listed) => listed == skipped && !matches!(action, Action::Refuse { .. }),
+        };
+        if told && !(listed == Some(false) && self.shared.options.verify.is_required()) {
+            let source = item.source.clone();
+            events(Event::NotChecked { item: item.id, source, listed: listed == Some(true) });
+        }
+    }
+
+    /// Files that the user listed and that are not among the sources are failures.
+    fn refuse_never_met(&mut self) {
+        for (index, name) in self.shared.never_met().into_iter().enumerate() {
+            let fault = Fault::new(FaultCode::NotFound, "find the listed file").on_path(&name).side(Side::Source);
+            let fault = fault.detail("the list of expected checksums names it, but it is not among the sources");
+            let item = Item {
+                // Counted from the end: the planner counts from the beginning.
+                id: ItemId(u64::MAX - index as u64),
+                root: RootId(0),
+                parent: None,
+                destination: name.clone(),
+                source: name,
+                size: None,
+                modified: None,
+                range: None,
+                attributes: Attributes::default(),
+            };
+            self.take(Input::Planned(Action::Refuse { item, fault }));
         }
     }
 

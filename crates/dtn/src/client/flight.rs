@@ -4,16 +4,20 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::auto;
-use whimbrel_engine::progress::Verification;
+use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::transfer::{Job, Opening, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::leaf;
-use whimbrel_proto::op::{Leaf, LeafSpec, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, StorageFacts, WriteKind};
+use whimbrel_proto::op::{
+    Leaf, LeafSpec, Mode, Notice, Op, OpId, Outcome, ReadFrom, ReceiveSpec, SendSpec, StorageFacts, WriteKind,
+};
 
 use super::checksum::SharedChecksum;
 use super::chunk::{self, OpenFile, Unfinished};
+use super::end::End;
 use super::facts;
 use super::pair::Role;
+use super::whole::Whole;
 
 /// Interval of progress and restart markers.
 const MARKERS: Duration = Duration::from_secs(1);
@@ -47,11 +51,13 @@ pub enum Part {
         /// Behind the last byte.
         end: u64,
     },
+    /// A digest of the whole file at the destination; which of those wanted.
+    FileSum(usize),
     /// The source's version, behind the reading of a part of it.
     Version,
     /// The destination is told what is proven.
     Keep,
-    /// A chunked file gets its name.
+    /// A chunked file gets its name, or one that was stored under a temporary one.
     Commit,
     /// Which leaves of the source are holes.
     Extents,
@@ -67,7 +73,7 @@ impl Part {
 }
 
 /// One operation for an attempt.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Order {
     /// At which end.
     pub role: Role,
@@ -86,6 +92,12 @@ pub struct Manner {
     pub proof: Result<Proof, Verification>,
     /// Whether the destination sets the time itself when told before the transfer.
     pub time_with_store: bool,
+    /// Whether the destination is to read back past its memory.
+    pub past_memory: bool,
+    /// What the destination must find before it gives the file its name.
+    pub announced: Option<(String, String)>,
+    /// Where the bytes go until the whole file is checked, when not straight to the final name.
+    pub temporary: Option<Vec<u8>>,
     /// Whether both ends can leave holes out, which takes digests in both replies.
     pub holes: bool,
 }
@@ -170,10 +182,16 @@ pub struct Flight {
     pub time_with_store: bool,
     /// Data were seen moving.
     pub started: bool,
+    /// The digests of the whole file that are wanted.
+    pub whole: Option<Box<Whole>>,
     /// Payload bytes moved by this attempt.
     pub moved: u64,
     /// Ranges that arrived, offsets in the file.
     pub received: RangeSet,
+    /// Where the destination says it read what it proved; the outer `None`: it was not asked.
+    read_from: Option<Option<ReadFrom>>,
+    /// What earlier runs proved of a file that was opened.
+    pub earlier: Vec<Leaf>,
     source_sum: Option<String>,
     destination_sum: Option<String>,
     source_leaves: Vec<Leaf>,
@@ -204,6 +222,9 @@ impl Flight {
             attributes_sent: false,
             time_with_store: manner.time_with_store,
             started: false,
+            whole: None,
+            read_from: manner.past_memory.then_some(None),
+            earlier: Vec::new(),
             moved: 0,
             source_sum: None,
             destination_sum: None,
@@ -221,6 +242,9 @@ impl Flight {
         match (part, result) {
             (Part::Store, Ok(outcome)) => {
                 self.stored = true;
+                if let (Some(told), Outcome::Transferred { read_from, .. }) = (&mut self.read_from, &outcome) {
+                    *told = *read_from;
+                }
                 self.leaves(role).extend(leaves(outcome));
             }
             (Part::Send, Ok(outcome)) => self.leaves(role).extend(leaves(outcome)),
@@ -232,8 +256,9 @@ impl Flight {
             (Part::Found, Err(fault)) if !fault.is_temporary() => {}
             (Part::Leaf { .. }, Err(_)) if matches!(self.job.work, Work::Open { .. }) => {}
             (Part::Open, Ok(outcome)) => {
-                if let Some((place, verified, holes, storage)) = chunk::opened(outcome) {
-                    self.opened = Some((place, verified));
+                if let Some((place, leaves, holes, storage)) = chunk::opened(outcome) {
+                    self.opened = Some((place, leaves.iter().map(|leaf| leaf.range.clone()).collect()));
+                    self.earlier = leaves;
                     self.holes.kept = holes;
                     self.holes.storage = storage;
                 }
@@ -247,6 +272,11 @@ impl Flight {
             (Part::Version, Ok(Outcome::Line(line))) => self.check_version(&line),
             // A server that does not describe files.
             (Part::Version, Err(fault)) if fault.code == FaultCode::NotSupported => {}
+            (Part::FileSum(index), Ok(Outcome::Checksum(sum))) => {
+                if let Some(whole) = &mut self.whole {
+                    whole.take(index, sum);
+                }
+            }
             (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
             (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
             (Part::Make, Err(fault))
@@ -280,8 +310,52 @@ impl Flight {
     /// Trusts the examined leaves of a temporary file that agree.
     pub fn trust_agreeing(&mut self) {
         if let Some((_, verified)) = &mut self.opened {
-            verified.union_with(&chunk::agreeing(&self.source_leaves, &self.destination_leaves));
+            let agreeing = chunk::agreeing(&self.source_leaves, &self.destination_leaves);
+            let same = |leaf: &&Leaf| agreeing.covers(leaf.range.clone());
+            self.earlier.extend(self.destination_leaves.iter().filter(same).cloned());
+            verified.union_with(&agreeing);
         }
+    }
+
+    /// The operations of the next step of a whole file that is moved and proven; `None`: there is none.
+    pub fn next_step(&mut self, destination: &End) -> Option<Result<Vec<Order>, Fault>> {
+        let proven = match self.job.work {
+            Work::Copy => matches!(self.verdict(), Ok(Verification::Verified { .. })),
+            _ => true,
+        };
+        let whole = self.whole.as_deref_mut().filter(|_| proven)?;
+        if let Ok(Proof { checksum, in_reply }) = &self.proof {
+            match &self.file {
+                Some(file) => whole.take_leaves(checksum, file.proven.borrow().values(), self.job.item.size),
+                None if *in_reply => whole.take_leaves(checksum, self.destination_leaves.iter(), self.job.item.size),
+                None => whole.take_proof(checksum, self.destination_sum.as_ref()),
+            }
+        }
+        whole.next(&self.job, destination)
+    }
+
+    /// Where the bytes go: the final name, or a temporary one.
+    pub fn target(&self) -> &[u8] {
+        let temporary = self.whole.as_ref().and_then(|whole| whole.readable.as_deref());
+        temporary.filter(|_| self.file.is_none()).unwrap_or(&self.job.item.destination)
+    }
+
+    /// As it is told in the end: the algorithm, where the destination read, the digests of the whole file.
+    fn verified_by(&self, checksum: &SharedChecksum) -> Verification {
+        let told = |from: Option<ReadFrom>| match from {
+            Some(ReadFrom::Disk) => ReadBack::Disk,
+            Some(ReadFrom::Memory) => ReadBack::Memory,
+            Some(ReadFrom::OnlyMemory) => ReadBack::MemoryOnly,
+            None => ReadBack::Unknown,
+        };
+        let mut read_back = self.read_from.map(told);
+        if self.job.work == Work::Commit {
+            // This step reads nothing: its chunks have told, those of earlier runs cannot.
+            let earlier = self.file.as_ref().is_some_and(|file| file.earlier);
+            read_back = read_back.and(earlier.then_some(ReadBack::Earlier));
+        }
+        let sums = self.whole.as_ref().map(|whole| whole.told()).unwrap_or_default();
+        Verification::Verified { algorithm: checksum.display(), read_back, sums }
     }
 
     /// Compares the leaves of a part, once everything about it is answered.
@@ -355,13 +429,13 @@ impl Flight {
         };
         if proof.in_reply {
             return match self.leaves_agree() {
-                Ok(true) => Ok(Verification::Verified { algorithm }),
+                Ok(true) => Ok(self.verified_by(&proof.checksum)),
                 Ok(false) => Ok(Verification::Unverified { reason: "digests were not delivered".to_owned() }),
                 Err(text) => Err(differ(text)),
             };
         }
         match (&self.source_sum, &self.destination_sum) {
-            (Some(source), Some(destination)) if source == destination => Ok(Verification::Verified { algorithm }),
+            (Some(source), Some(destination)) if source == destination => Ok(self.verified_by(&proof.checksum)),
             (Some(source), Some(destination)) => Err(differ(format!("{source}, at the destination {destination}"))),
             _ => Ok(Verification::Unverified { reason: "a checksum was not delivered".to_owned() }),
         }
@@ -384,7 +458,7 @@ impl Flight {
     /// What proves a file that moved in chunks.
     pub fn proven(&self) -> Verification {
         match &self.proof {
-            Ok(proof) => Verification::Verified { algorithm: proof.checksum.display() },
+            Ok(proof) => self.verified_by(&proof.checksum),
             Err(why) => why.clone(),
         }
     }
@@ -451,16 +525,18 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         None if done.is_empty() => WriteKind::Replace,
         None => WriteKind::Restart { done },
     };
+    let target = manner.temporary.as_ref().unwrap_or(&item.destination);
     let receive = ReceiveSpec {
-        path: item.destination.clone(),
+        path: target.clone(),
         ascii: false,
         write,
         expected_size: if window.is_some() { length } else { item.size },
-        expected_checksum: None,
+        expected_checksum: manner.announced.clone(),
         modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
         leaves: in_reply(|shared| &shared.destination),
+        past_memory: manner.past_memory,
     };
     let mut orders = vec![
         Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
@@ -476,6 +552,7 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         _ => return Vec::new(),
     };
     let item = &job.item;
+    let target = manner.temporary.as_ref().unwrap_or(&item.destination);
     let (offset, length) = match &item.range {
         Some(range) => (range.start, (range.end != u64::MAX).then(|| range.end - range.start)),
         None => (0, None),
@@ -490,7 +567,7 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         marker_interval,
     };
     vec![
-        Order { role: Role::Destination, part: Part::DestinationSum, op: sum(&shared.destination, &item.destination) },
+        Order { role: Role::Destination, part: Part::DestinationSum, op: sum(&shared.destination, target) },
         Order { role: Role::Source, part: Part::SourceSum, op: sum(&shared.source, &item.source) },
     ]
 }

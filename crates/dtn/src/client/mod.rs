@@ -15,12 +15,14 @@ mod pair;
 mod plan;
 mod planning;
 mod shared;
+mod whole;
 mod worker;
 
 pub mod check;
 pub mod checksum;
 pub mod copy;
 pub mod end;
+pub mod expect;
 pub mod follow;
 pub mod local;
 pub mod options;

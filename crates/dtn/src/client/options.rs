@@ -8,7 +8,9 @@ use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::retry::RetryPolicy;
 use whimbrel_engine::tune::Setting;
+use whimbrel_transport::digest::Algorithm;
 
+use super::expect::Expect;
 use super::local::LocalOptions;
 use super::target::{SessionOptions, Target};
 
@@ -36,8 +38,26 @@ pub enum Verify {
     WhenPossible,
     /// A copy that cannot be proven is a failure.
     Require,
+    /// As [`Verify::Require`], and the destination reads back past its memory, or says that it cannot.
+    Disk,
     /// Trust the transfer.
     Never,
+}
+
+impl Verify {
+    /// Whether a copy without a proof is a failure.
+    pub fn is_required(self) -> bool {
+        matches!(self, Self::Require | Self::Disk)
+    }
+}
+
+/// Digests of whole files.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Sums {
+    /// The algorithm of the digest that is told of every file.
+    pub print: Option<Algorithm>,
+    /// What files must be.
+    pub expect: Expect,
 }
 
 /// Whether large files move in chunks.
@@ -98,6 +118,8 @@ pub struct CopyOptions {
     pub verify: Verify,
     /// Checksum algorithm; `None`: the cheapest both ends share.
     pub checksum: Option<String>,
+    /// Digests of whole files.
+    pub sums: Sums,
     /// Congestion control of data channels as the user fixed it, at ends that let clients choose; `None`: chosen by
     /// measurement.
     pub congestion: Option<String>,

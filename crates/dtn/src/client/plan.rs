@@ -137,6 +137,7 @@ impl Planning {
         root.object = object.map(|object| as_file(object, &source.path));
         root.existing = existing.unwrap_or(Existing::Unknown);
         let id = self.planner.add_root(root);
+        self.shared.add_root(id, &source.path);
         let route = Route { source: source.target.clone(), destination: destination.target.clone() };
         self.shared.add_route(id, route, device);
     }

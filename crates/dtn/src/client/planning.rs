@@ -90,6 +90,9 @@ fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_engine::transfer::Chunking;
+    use whimbrel_proto::leaf;
+
     use super::*;
 
     #[test]

@@ -86,6 +86,7 @@ struct InForce {
     transfer_markers: bool,
     frequent_markers: bool,
     leaves: Option<LeafSpec>,
+    past_memory: bool,
     congestion: Option<String>,
     spent: bool,
 }
@@ -97,6 +98,7 @@ const FRESH: InForce = InForce {
     transfer_markers: false,
     frequent_markers: false,
     leaves: None,
+    past_memory: false,
     congestion: None,
     spent: false,
 };

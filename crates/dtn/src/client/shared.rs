@@ -5,19 +5,22 @@ use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use tokio::sync::OnceCell;
-use whimbrel_engine::plan::{ItemId, RootId};
-use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_engine::auto::{EndSpent, Spending};
+use whimbrel_engine::plan::{Item, ItemId, RootId};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId, Spent};
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
 use super::end::End;
+use super::expect::{Expect, Expected};
 use super::local::LocalData;
 use super::options::CopyOptions;
 use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening};
+use super::plan::base_name;
 use super::remote::Remote;
 use super::target::Target;
+use super::whole::Whole;
 
 /// The two ends of a root; `None` is this host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,6 +52,12 @@ pub struct Shared {
     prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
+    /// Source paths of the roots: listed names count from there.
+    roots: RefCell<HashMap<RootId, Vec<u8>>>,
+    /// Names of the user's list that were met among the sources.
+    met: RefCell<HashSet<Vec<u8>>>,
+    /// What a destination said of a file that is not what the user expects.
+    unexpected: RefCell<HashMap<ItemId, String>>,
     dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
 }
@@ -65,6 +74,9 @@ impl Shared {
             prepared: RefCell::default(),
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
+            roots: RefCell::default(),
+            met: RefCell::default(),
+            unexpected: RefCell::default(),
             dtns,
             spending: RefCell::default(),
         }
@@ -76,6 +88,69 @@ impl Shared {
         if device {
             self.devices.borrow_mut().insert(root);
         }
+    }
+
+    /// Remembers where names of a root count from.
+    pub fn add_root(&self, root: RootId, source: &[u8]) {
+        self.roots.borrow_mut().insert(root, source.to_vec());
+    }
+
+    /// The name that a list has for an item: relative to its root, or that of the root if this is the file itself.
+    fn listed_name(&self, item: &Item) -> Vec<u8> {
+        let roots = self.roots.borrow();
+        let root = roots.get(&item.root).map_or(&b""[..], Vec::as_slice);
+        let root = root.strip_suffix(b"/").unwrap_or(root);
+        match item.source.strip_prefix(root).and_then(|rest| rest.strip_prefix(b"/")) {
+            Some(name) if !root.is_empty() || item.source.starts_with(b"/") => name.to_vec(),
+            _ => base_name(&item.source).to_vec(),
+        }
+    }
+
+    /// What the user expects of a file.
+    pub fn expected(&self, item: &Item) -> Option<Expected> {
+        match &self.options.sums.expect {
+            Expect::Nothing => None,
+            Expect::One(expected) => Some(expected.clone()),
+            Expect::Listed(list) => list.get(&self.listed_name(item)).cloned(),
+        }
+    }
+
+    /// Whether the user's list names every file but this one.
+    pub fn is_unlisted(&self, item: &Item) -> bool {
+        matches!(&self.options.sums.expect, Expect::Listed(list) if list.get(&self.listed_name(item)).is_none())
+    }
+
+    /// Remembers that a name is among the sources; whether the list names it, if there is one.
+    pub fn meet(&self, item: &Item) -> Option<bool> {
+        let Expect::Listed(list) = &self.options.sums.expect else { return None };
+        let name = self.listed_name(item);
+        let listed = list.get(&name).is_some();
+        if listed {
+            self.met.borrow_mut().insert(name);
+        }
+        Some(listed)
+    }
+
+    /// Names of the list that were never met, sorted.
+    pub fn never_met(&self) -> Vec<Vec<u8>> {
+        let Expect::Listed(list) = &self.options.sums.expect else { return Vec::new() };
+        let met = self.met.borrow();
+        let mut names: Vec<_> = list.names().filter(|name| !met.contains(*name)).map(<[u8]>::to_vec).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether a destination said the same of this file before: two transfers are not damaged alike.
+    pub fn said_before(&self, item: ItemId, what: &str) -> bool {
+        self.unexpected.borrow_mut().insert(item, what.to_owned()).is_some_and(|before| before == what)
+    }
+
+    /// The digests of a whole file that are wanted.
+    pub fn whole(&self, item: &Item) -> Option<Whole> {
+        if item.range.is_some() {
+            return None;
+        }
+        Whole::new(self.options.sums.print, self.expected(item).as_ref())
     }
 
     /// The ends of a root.

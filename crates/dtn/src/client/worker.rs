@@ -4,7 +4,8 @@
 //! nothing behind it can be trusted: the session starts anew, repeats those, and for a while sends
 //! no command ahead.
 
-use std::collections::VecDeque;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -13,15 +14,17 @@ use tokio::time::{Instant, sleep_until};
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Input, Job, Phase, Slot, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Retry, Side};
-use whimbrel_proto::op::{Mode, Notice, Op, OpId};
+use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome};
 
-use super::chunk::{self, OpenFile};
+use super::checksum::SharedChecksum;
+use super::chunk::{self, OpenFile, Unfinished};
 use super::end::End;
 use super::flight::{self, Flight, Manner, Order, Part, Proof};
 use super::options::Verify;
 use super::pair::{Pair, Role};
 use super::remote::EndEvent;
 use super::shared::{Route, Shared};
+use super::whole::{self, Whole};
 
 /// Transfers made one by one after a failure among pipelined ones.
 const CAREFUL: u32 = 16;
@@ -185,7 +188,7 @@ impl Worker {
         let empty = in_place && !flight.store_refused && flight.received.is_empty();
         if refused && (misplaced || empty) {
             let route = self.shared.route(flight.job.item.root);
-            self.spoilt.push((route, flight.job.item.destination.clone()));
+            self.spoilt.push((route, flight.target().to_vec()));
         }
         self.late.push(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
     }
@@ -207,14 +210,21 @@ impl Worker {
             self.start_chunked(job, connecting);
             return Ok(());
         }
-        let manner = manner(pair, &self.shared, &job);
+        let whole = if job.work == Work::Copy { self.shared.whole(&job.item) } else { None };
+        let (manner, whole) = manner(pair, &self.shared, &job, whole);
         let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;
-        if missing_proof && self.shared.options.verify == Verify::Require {
+        let required = self.shared.options.verify.is_required() || whole.is_some();
+        if missing_proof && required {
             self.refuse(&job, unverified(&job, &manner));
+            return Ok(());
+        }
+        if let Some(fault) = hopeless(&job, whole.as_ref(), pair, &self.shared) {
+            self.refuse(&job, fault);
             return Ok(());
         }
         let orders = flight::orders(&job, &manner);
         let mut flight = Flight::new(job, &manner);
+        flight.whole = whole.map(Box::new);
         flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
         self.submit(flight, orders);
         Ok(())
@@ -227,8 +237,15 @@ impl Worker {
         let Some(manner) = chunked_manner(pair, &self.shared, &job) else {
             return self.report(Input::ItemWhole { attempt });
         };
+        let whole = self.shared.whole(&job.item);
+        if let Work::Open { .. } = job.work
+            && let Some(fault) = hopeless(&job, whole.as_ref(), pair, &self.shared)
+        {
+            return self.refuse(&job, fault);
+        }
         let mut flight = Flight::new(job, &manner);
         flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
+        let disk = manner.past_memory;
         let orders = match (&flight.job.work, self.shared.open_file(attempt.item)) {
             (Work::Open { leaf }, _) => {
                 let Ok(proof) = &manner.proof else { return self.report(Input::ItemWhole { attempt }) };
@@ -237,11 +254,23 @@ impl Worker {
                 orders
             }
             (Work::Chunk { part }, Some(file)) => {
-                let orders = chunk::chunk(&flight.job, part, &file, pair);
+                let orders = chunk::chunk(&flight.job, part, &file, pair, disk);
                 flight.file = Some(file);
                 orders
             }
-            (_, Some(file)) => chunk::commit(&flight.job, &file),
+            (_, Some(file)) => {
+                let mut orders = chunk::commit(&flight.job, &file);
+                if let Some(mut whole) = whole {
+                    whole.naming = std::mem::take(&mut orders);
+                    whole.readable = match &file.place {
+                        Unfinished::Temporary(name) => Some(name.clone()),
+                        Unfinished::Session(_) => None,
+                    };
+                    flight.whole = Some(Box::new(whole));
+                }
+                flight.file = Some(file);
+                orders
+            }
             (_, None) => return self.report(Input::ItemWhole { attempt }),
         };
         self.submit(flight, orders);
@@ -249,7 +278,6 @@ impl Worker {
 
     fn submit(&mut self, mut flight: Flight, orders: Vec<Order>) {
         let Some((_, pair)) = &mut self.pair else { return };
-        let nothing_to_do = orders.is_empty();
         for order in orders {
             if !hand_over(pair, &mut flight, order) {
                 break;
@@ -260,8 +288,14 @@ impl Worker {
         if hopeless {
             // One end waits for a transfer that the other was never told about.
             self.grace = Some(Instant::now());
-        } else if nothing_to_do || self.flights.back().is_some_and(|flight| flight.waiting.is_empty()) {
-            self.land(self.flights.len() - 1);
+            return;
+        }
+        let index = self.flights.len() - 1;
+        if self.flights[index].waiting.is_empty() {
+            self.go_on(index);
+        }
+        if self.flights[index].waiting.is_empty() {
+            self.land(index);
         }
     }
 
@@ -277,11 +311,27 @@ impl Worker {
             EndEvent::Notice(notice) => self.news(index, at, &notice),
             EndEvent::Done(result) => {
                 let (_, _, part) = self.flights[index].waiting.swap_remove(at);
+                let result = self.judge(index, part, result);
                 self.flights[index].answer(role, part, result.map_err(|fault| fault.side_if_unknown(role.side())));
                 self.advance(index, part);
             }
         }
         Ok(())
+    }
+
+    /// A destination that was told what to expect has found another file: damaged, or the source has another.
+    fn judge(&self, index: usize, part: Part, result: Result<Outcome, Fault>) -> Result<Outcome, Fault> {
+        let flight = &self.flights[index];
+        let expected = flight.whole.as_ref().is_some_and(|whole| whole.is_expected());
+        result.map_err(|fault| match part {
+            _ if !expected || fault.code != FaultCode::ChecksumMismatch => fault,
+            // Its leaves are proven: it is what the source has.
+            Part::Commit => whole::not_as_expected(&flight.job, fault.detail),
+            Part::Store if self.shared.said_before(flight.job.item.id, &fault.detail) => {
+                whole::not_as_expected(&flight.job, fault.detail)
+            }
+            _ => fault,
+        })
     }
 
     fn news(&mut self, index: usize, at: usize, notice: &Notice) {
@@ -317,16 +367,37 @@ impl Worker {
         if moved_all && !flight.waiting.is_empty() {
             self.report(Input::ItemPhase { attempt: flight.job.attempt, phase: Phase::Verifying });
         }
-        if moved_all && !flight.attributes_sent && flight.file.is_none() {
+        let named = flight.whole.as_ref().is_none_or(|whole| whole.readable.is_none());
+        if moved_all && !flight.attributes_sent && flight.file.is_none() && named {
             self.set_attributes(index);
         }
         if self.flights[index].waiting.is_empty() {
             self.examine(index);
             self.keep_holes(index);
             self.keep_proven(index);
+            self.go_on(index);
         }
         if self.flights[index].waiting.is_empty() {
             self.land(index);
+        }
+    }
+
+    /// A whole file is moved and proven: its digests, and its name if that has waited for them.
+    fn go_on(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let Some((_, pair)) = &mut self.pair else { return };
+        while flight.waiting.is_empty() && flight.failure.is_none() && !matches!(flight.job.work, Work::Chunk { .. }) {
+            match flight.next_step(&pair.destination) {
+                None => return,
+                Some(Ok(orders)) => {
+                    for order in orders {
+                        if !hand_over(pair, flight, order) {
+                            break;
+                        }
+                    }
+                }
+                Some(Err(fault)) => flight.fail(Part::Commit, fault),
+            }
         }
     }
 
@@ -354,7 +425,9 @@ impl Worker {
     /// The ends have said what is a hole and what there is room for: tells the destination what need not come.
     fn keep_holes(&mut self, index: usize) {
         let flight = &mut self.flights[index];
-        let (Some((_, pair)), Some((place, _)), None) = (&mut self.pair, &flight.opened, &flight.failure) else { return };
+        let (Some((_, pair)), Some((place, _)), None) = (&mut self.pair, &flight.opened, &flight.failure) else {
+            return;
+        };
         if let (Some((_, data)), Some(room)) = (&flight.holes.source, flight.holes.storage.room)
             && *data > room
         {
@@ -395,14 +468,21 @@ impl Worker {
         match (&flight.job.work, flight.opened, flight.compared) {
             (Work::Open { leaf }, Some((place, verified)), _) => {
                 let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
+                let earlier = !flight.earlier.is_empty();
+                let proven: BTreeMap<_, _> = flight.earlier.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
+                let proven = Rc::new(RefCell::new(proven));
                 let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
                 let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
-                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0 };
+                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0, proven, earlier };
                 self.shared.file_opened(attempt.item, file);
                 self.report(Input::ItemOpened { attempt, verified, found });
             }
             (Work::Chunk { part }, _, Some(compared)) => {
                 self.careful = self.careful.saturating_sub(1);
+                if let Some(file) = &flight.file {
+                    let leaves = compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone()));
+                    file.proven.borrow_mut().extend(leaves);
+                }
                 let (bytes, verified) = (part.end - part.start, compared.ranges());
                 self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
             }
@@ -486,7 +566,9 @@ impl Worker {
         }
         let verified = if flight.job.work == Work::Copy { flight.verdict() } else { Ok(Verification::NotAsked) };
         match verified {
-            Ok(Verification::Unverified { .. }) if self.shared.options.verify == Verify::Require => {
+            Ok(Verification::Unverified { .. })
+                if self.shared.options.verify.is_required() || flight.whole.is_some() =>
+            {
                 self.refuse(
                     &flight.job,
                     Fault::new(FaultCode::Unverified, "verify").on_path(&flight.job.item.destination).side(Side::Peer),
@@ -512,7 +594,8 @@ impl Worker {
         }
         let sum_refused =
             matches!(part, Part::SourceSum | Part::DestinationSum) && fault.code == FaultCode::NotSupported;
-        if sum_refused && self.shared.options.verify != Verify::Require && flight.job.work == Work::Copy {
+        let required = self.shared.options.verify.is_required() || flight.whole.is_some();
+        if sum_refused && !required && flight.job.work == Work::Copy {
             let verified = Verification::Unverified { reason: format!("no checksum: {}", fault.detail) };
             let bytes = flight.job.item.size.unwrap_or(flight.moved);
             return self.report(Input::ItemDone { attempt, bytes, verified });
@@ -520,6 +603,16 @@ impl Worker {
         if part.moves_data() {
             let in_place = self.writes_in_place();
             return self.fail(flight, part, fault, in_place, false);
+        }
+        if fault.code == FaultCode::NotAsExpected
+            && flight.file.is_none()
+            && flight.target() != flight.job.item.destination
+        {
+            // Nobody would go on with it.
+            let route = self.shared.route(flight.job.item.root);
+            self.spoilt.push((route, flight.target().to_vec()));
+            let attempt = flight.job.attempt;
+            return self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
         }
         self.refuse(&flight.job, fault);
     }
@@ -580,10 +673,40 @@ fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
     }
     let checksum = match shared.open_file(job.attempt.item) {
         Some(file) => file.checksum,
-        None => pair.checksum(options.checksum.as_deref())?,
+        None => proving(pair, shared, job, shared.whole(&job.item).as_ref(), true)?,
     };
     let proof = Ok(Proof { checksum, in_reply: true });
-    Some(Manner { mode: Mode::Extended, proof, time_with_store: false, holes: false })
+    let past_memory = options.verify == Verify::Disk;
+    let (announced, temporary) = (None, None);
+    Some(Manner {
+        mode: Mode::Extended,
+        proof,
+        time_with_store: false,
+        past_memory,
+        announced,
+        temporary,
+        holes: false,
+    })
+}
+
+/// The checksum that proves a copy: the one that also gives a digest the user wants, if he named none.
+fn proving(pair: &Pair, shared: &Shared, job: &Job, whole: Option<&Whole>, in_reply: bool) -> Option<SharedChecksum> {
+    let named = shared.options.checksum.as_deref();
+    let cheap = whole.filter(|_| named.is_none()).and_then(|whole| whole.cheapest(job.item.size, in_reply));
+    cheap.and_then(|name| pair.checksum(Some(name))).or_else(|| pair.checksum(named))
+}
+
+/// Why a file need not be moved at all: its digest can never be what it must be, or never be known.
+fn hopeless(job: &Job, whole: Option<&Whole>, pair: &Pair, shared: &Shared) -> Option<Fault> {
+    if matches!(job.work, Work::Copy | Work::Open { .. })
+        && shared.options.verify.is_required()
+        && shared.is_unlisted(&job.item)
+    {
+        let fault = Fault::new(FaultCode::Unverified, "check the whole file").on_path(&job.item.source);
+        return Some(fault.side(Side::Us).detail("the list of expected checksums does not name it"));
+    }
+    let fault = whole?.unsupported(&pair.destination)?;
+    Some(fault.on_path(&job.item.destination))
 }
 
 /// Whether what is a hole at the source can become one at the destination without being moved.
@@ -618,12 +741,12 @@ fn ends_session(fault: &Fault) -> bool {
     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy)
 }
 
-fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
+fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whole>) -> (Manner, Option<Whole>) {
     let options = &shared.options;
     // What earlier attempts brought has no digest in this one's replies.
     // The nodes of a striped server know only their own blocks.
-    let whole = job.received.is_empty() && !options.stripe;
-    let in_reply = whole && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
+    let entire = job.received.is_empty() && !options.stripe;
+    let in_reply = entire && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
     let proof = |checksum| Proof { checksum, in_reply };
     let proof = if job.work == Work::Compare {
         pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)
@@ -632,7 +755,7 @@ fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
     } else if shared.is_device(job.item.root) {
         Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
     } else {
-        pair.checksum(options.checksum.as_deref())
+        proving(pair, shared, job, whole.as_ref(), in_reply)
             .map(proof)
             .ok_or_else(|| Verification::Unverified { reason: no_common_checksum(pair, options.checksum.as_deref()) })
     };
@@ -641,7 +764,25 @@ fn manner(pair: &Pair, shared: &Shared, job: &Job) -> Manner {
         End::Local(_) => true,
     };
     let holes = in_reply && leaves_holes_out(pair);
-    Manner { mode: pair.wire.map_or(Mode::Extended, |wire| wire.mode), proof, time_with_store, holes }
+    let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
+    let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
+    let mut whole = whole;
+    let (mut announced, mut temporary) = (None, None);
+    if let Some(whole) = whole.as_mut().filter(|whole| whole.is_expected()) {
+        if pair.destination.has("CHUNK") {
+            announced = whole.announce(&pair.destination);
+        } else {
+            let name = chunk::temporary_name(&job.item.destination);
+            let rename = Op::Rename { from: name.clone(), to: job.item.destination.clone() };
+            whole.naming.push(Order { role: Role::Destination, part: Part::Commit, op: rename });
+            whole
+                .naming
+                .extend(flight::attribute_orders(job, time_with_store && job.item.attributes.modified.is_some()));
+            whole.readable = Some(name.clone());
+            temporary = Some(name);
+        }
+    }
+    (Manner { mode, proof, time_with_store, past_memory, announced, temporary, holes }, whole)
 }
 
 fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {

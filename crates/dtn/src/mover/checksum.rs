@@ -1,6 +1,8 @@
 //! CKSM: the checksum of a part of a file.
 
+use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 use whimbrel_connector::{Kind, ReadAt};
 use whimbrel_engine::{Fault, FaultCode};
@@ -32,6 +34,21 @@ pub fn run(task: &mut Task<'_>, op: &Op) -> Result<Outcome, Fault> {
     }
     let start = (*offset).min(before.size);
     let end = length.map_or(before.size, |length| start.saturating_add(length).min(before.size));
+    let digest = hash(task, algorithm, &Source(reader.as_ref()), start..end, *marker_interval);
+    if reader.meta()?.version() != before.version() {
+        return Err(Fault::new(FaultCode::SourceChanged, "checksum").on_path(path));
+    }
+    digest.map(Outcome::Checksum)
+}
+
+/// Hashes `range` of `source`; says now and then how far it is.
+pub fn hash(
+    task: &mut Task<'_>,
+    algorithm: digest::Algorithm,
+    source: &dyn BlockSource,
+    range: Range<u64>,
+    marker_interval: Option<Duration>,
+) -> Result<String, Fault> {
     let progress = Arc::new(Progress::new());
     let markers = marker_interval.map(|interval| {
         let progress = progress.clone();
@@ -41,13 +58,9 @@ pub fn run(task: &mut Task<'_>, op: &Op) -> Result<Outcome, Fault> {
         let ticking = task.node.ticker.every(interval, periodic.clone());
         (ticking, periodic)
     });
-    let source = Source(reader.as_ref());
-    let digest = digest::hash_source(algorithm, &source, Some(start..end), &task.node.pool, &progress, task.cancel);
+    let digest = digest::hash_source(algorithm, source, Some(range), &task.node.pool, &progress, task.cancel);
     if let Some((_, periodic)) = markers {
         drop(periodic.close());
     }
-    if reader.meta()?.version() != before.version() {
-        return Err(Fault::new(FaultCode::SourceChanged, "checksum").on_path(path));
-    }
-    digest.map(Outcome::Checksum)
+    digest
 }

@@ -9,6 +9,7 @@ mod tests;
 use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Attributes, Connector, Disposition, Journal, WriteAt, WriteIntent, WriteSession};
@@ -16,17 +17,23 @@ use whimbrel_engine::journal::{self, Header, Trusted};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
-use whimbrel_transport::digest::{Algorithm, Digest};
+use whimbrel_transport::digest::{self, Algorithm, Digest};
 
+use super::checksum;
 use super::command::{resolve, timestamp};
 use super::failure::Problem;
+use super::leaves::Stored;
 use super::node::Node;
+use super::worker::Task;
 
 /// Most files kept open between operations; each holds up to three descriptors.
 const KEPT: usize = 64;
 
 /// Attempts to agree with others who open the same file at once.
 const ATTEMPTS: usize = 32;
+
+/// Interval of signs of life while a whole file is read before it gets its name.
+const SIGNS_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Largest file the systems here can address.
 const MAX_SIZE: u64 = i64::MAX as u64;
@@ -46,6 +53,57 @@ pub fn join(node: &Node, path: &[u8], session: &[u8]) -> Result<(WriteSession, A
     // Fails when the hidden name is another file's by now: what is written would be lost.
     node.connector.journal(&file.session).inspect_err(|_| node.chunked.forget(path, session))?;
     Ok((file.session.clone(), file.writer.clone()))
+}
+
+/// Before a commit: whether the whole file has the checksum that the client demands (SCKS, SITE STORATTR).
+///
+/// Its leaves tell it where their algorithm composes; otherwise the file is read once more. A wrong file stays
+/// unfinished: what is proven of it is what the source has, and the checksum may be the wrong one.
+pub fn expect(
+    task: &mut Task<'_>,
+    path: &[u8],
+    session: &[u8],
+    (algorithm, expected): &(String, String),
+) -> Result<(), Problem> {
+    let node = task.node.clone();
+    let algorithm: Algorithm = algorithm.parse()?;
+    let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
+    let file = match storage.open(path, session) {
+        Ok(file) => file,
+        // Committed before, perhaps, and the answer was lost: the commit finds out.
+        Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => return Ok(()),
+        Err(fault) => return Err(fault.into()),
+    };
+    let trusted = journal::decode(&file.journal.read()?);
+    let computed = match composed(&trusted, algorithm) {
+        Some(digest) => digest.to_string(),
+        None => {
+            let source = Stored(file.writer.as_ref());
+            checksum::hash(task, algorithm, &source, 0..file.header.size, Some(SIGNS_OF_LIFE))?
+        }
+    };
+    if computed.eq_ignore_ascii_case(expected.trim()) {
+        return Ok(());
+    }
+    Err(Problem::Checksum { computed, expected: expected.clone() })
+}
+
+/// The digest of the whole file from those of its leaves, if they are of this algorithm, complete, and compose.
+fn composed(trusted: &Trusted, algorithm: Algorithm) -> Option<Digest> {
+    let header = trusted.header.as_ref()?;
+    if header.algorithm.parse::<Algorithm>().ok()? != algorithm {
+        return None;
+    }
+    let mut parts = Vec::with_capacity(trusted.leaves.len());
+    let mut at = 0;
+    for leaf in &trusted.leaves {
+        if leaf.range.start != at {
+            return None;
+        }
+        at = leaf.range.end;
+        parts.push((Digest::from_bytes(algorithm, &leaf.digest)?, leaf.range.end - leaf.range.start));
+    }
+    if at == header.size { digest::compose(algorithm, &parts) } else { None }
 }
 
 /// What the operations work with.
@@ -124,7 +182,7 @@ impl Storage<'_> {
             Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
             Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves).map_err(Problem::from),
             Op::KeepHoles { path, session, holes } => self.keep_holes(path, session, holes).map_err(Problem::from),
-            Op::CommitChunked { path, session, modified } => self.commit(path, session, *modified),
+            Op::CommitChunked { path, session, modified, .. } => self.commit(path, session, *modified),
             Op::DropChunked { path, session } => self.discard(path, session).map_err(Problem::from),
             _ => return None,
         })

@@ -43,7 +43,9 @@ impl Problem {
             },
             Self::Checksum { computed, expected } => Failure {
                 kind: FailureKind::Checksum,
-                text: format!("the checksum is {computed}, but {expected} was announced; the file was not kept"),
+                text: format!(
+                    "the checksum is {computed}, but {expected} was announced; the file did not get its name"
+                ),
                 checksums: Some((computed, expected)),
             },
         }
@@ -66,7 +68,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::QuotaExceeded => K::Quota,
         FaultCode::NotSupported | FaultCode::PeerIncompatible => K::NotSupported,
         FaultCode::InvalidArgument => K::BadArgument,
-        FaultCode::ChecksumMismatch | FaultCode::Unverified => K::Checksum,
+        FaultCode::ChecksumMismatch | FaultCode::Unverified | FaultCode::NotAsExpected => K::Checksum,
         FaultCode::StorageBusy | FaultCode::TooManyOpen | FaultCode::OutOfMemory => K::Busy,
         FaultCode::ServerBusy | FaultCode::TooManyAttempts => K::Busy,
         FaultCode::HostNotFound | FaultCode::ConnectionRefused => K::CannotConnect,

@@ -2,9 +2,9 @@
 
 use std::time::Instant;
 
-use whimbrel_connector::WriteAt;
+use whimbrel_connector::{ReadsFrom, WriteAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
-use whimbrel_proto::op::{Leaf, LeafSpec};
+use whimbrel_proto::op::{Leaf, LeafSpec, ReadFrom};
 use whimbrel_transport::leaves::{Digests, LeafDigest, Leaves, ReadBack, hash_stored};
 use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Times};
 
@@ -65,6 +65,21 @@ pub fn told(digests: Digests) -> Vec<Leaf> {
     digests.into_sorted().into_iter().map(leaf).collect()
 }
 
+/// Makes what was written durable and lets memory forget it; where it will be read from.
+pub fn forget(writer: &dyn WriteAt, written: &RangeSet) -> Result<ReadFrom, Fault> {
+    // Without a byte the storage is asked all the same.
+    let nothing = std::iter::once(0..0);
+    let ranges: Vec<_> = written.as_slice().iter().cloned().chain(nothing).collect();
+    ranges.into_iter().try_fold(ReadFrom::Disk, |least, range| {
+        let from = match writer.drop_cached(range)? {
+            ReadsFrom::Storage => ReadFrom::Disk,
+            ReadsFrom::Memory => ReadFrom::Memory,
+            ReadsFrom::OnlyMemory => ReadFrom::OnlyMemory,
+        };
+        Ok(least.max(from))
+    })
+}
+
 /// Reads back what was written and tells its leaves.
 pub fn read_back(
     node: &Node,
@@ -77,7 +92,13 @@ pub fn read_back(
     digests.check(written)?;
     let (source, progress, began) = (Timed { writer, times: proving.times }, Progress::new(), Instant::now());
     let before = proving.times.taken().storage;
-    let job = ReadBack { source: &source, pool: &node.pool, permits: &node.hashing, progress: &progress, cancel: proving.cancel };
+    let job = ReadBack {
+        source: &source,
+        pool: &node.pool,
+        permits: &node.hashing,
+        progress: &progress,
+        cancel: proving.cancel,
+    };
     hash_stored(&job, written, &digests)?;
     let reading = proving.times.taken().storage - before;
     proving.times.add(Activity::Hash, began.elapsed().saturating_sub(reading));

@@ -86,7 +86,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return file.prove(task, spec, wanted, bytes, written);
     }
     if file.is_chunk(spec) {
-        return Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new() }));
+        return Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None }));
     }
     let receipt = file.writer.finish()?;
     if striped {
@@ -97,7 +97,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     }
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
-    Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new() }))
+    Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None }))
 }
 
 /// Receives what a sender measures with; the caller ends the transfer.
@@ -113,6 +113,7 @@ pub fn measured(
         write: WriteKind::Replace,
         expected_size: None,
         expected_checksum: None,
+        past_memory: false,
         modified: None,
         performance_interval: interval,
         range_interval: None,
@@ -154,7 +155,7 @@ pub fn commit(
     cancel: &Cancel,
 ) -> Result<Outcome, Problem> {
     complete(node, spec, session, None, receipts, cancel)?;
-    Ok(Outcome::Transferred { bytes, leaves: Vec::new() })
+    Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
 }
 
 /// Verifies, sets attributes, gives the file its name.
@@ -350,11 +351,12 @@ impl File {
         if is_chunk || node.settings.sync_writes {
             proving.times.timed(Activity::Storage, || writer.sync())?;
         }
+        let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if !is_chunk {
             complete(node, spec, &self.session, Some(writer), &[writer.finish()?], proving.cancel)?;
         }
-        Ok(Outcome::Transferred { bytes, leaves })
+        Ok(Outcome::Transferred { bytes, leaves, read_from })
     }
 
     /// Receives the data, with all that belongs to a transfer; bytes received, and where they are.

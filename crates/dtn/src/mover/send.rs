@@ -71,7 +71,7 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
     let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))?;
-    Ok(Outcome::Transferred { bytes, leaves: digests.map(leaves::told).unwrap_or_default() })
+    Ok(Outcome::Transferred { bytes, leaves: digests.map(leaves::told).unwrap_or_default(), read_from: None })
 }
 
 /// Where digests are collected, if any are wanted: one sender's bytes as they are stored.
@@ -102,7 +102,7 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), None);
     let bytes = transmit(task, &work, transfer, None, |_| Ok(()))?;
-    Ok(Outcome::Transferred { bytes, leaves: Vec::new() })
+    Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
 }
 
 /// Sends a source to wherever it ends, in any order; `check` sees the transfer while its connections stand.

@@ -316,9 +316,6 @@ impl Worker {
         if let Some(result) = command::run(node.connector.as_ref(), op) {
             return Ok(Some(result?));
         }
-        if let Some(result) = chunk::run(&node, op) {
-            return result.map(Some);
-        }
         let mut task = Task {
             node: &node,
             context: &self.context,
@@ -329,6 +326,12 @@ impl Worker {
             later: &mut self.later,
             control: &self.control,
         };
+        if let Op::CommitChunked { path, session, expected: Some(expected), .. } = op {
+            chunk::expect(&mut task, path, session, expected)?;
+        }
+        if let Some(result) = chunk::run(&node, op) {
+            return result.map(Some);
+        }
         match op {
             // A node is one stripe: with or without SPAS it listens at one address.
             Op::Passive { family, params, .. } => Ok(Some(task.session.passive(*family, params)?)),

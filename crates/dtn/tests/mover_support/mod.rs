@@ -363,6 +363,7 @@ pub fn receive(path: &str) -> ReceiveSpec {
         write: WriteKind::Replace,
         expected_size: None,
         expected_checksum: None,
+        past_memory: false,
         modified: None,
         performance_interval: None,
         range_interval: None,

@@ -102,6 +102,9 @@ fault_codes! {
     ChecksumMismatch, temporary: "the checksum does not match",
         "data were damaged on the way or in storage, or the source changed",
         "run the command again; if it persists, check memory and disks at both ends";
+    NotAsExpected, permanent: "the file is not the one that was expected",
+        "the source holds another version of it, or the expected checksum is mistyped or another file's",
+        "compare with `whimbrel cksum` at the source, and correct the expected checksum or ask the owner of the source for the right file";
     StorageIo, temporary: "the storage reported an input/output error",
         "a failing disk or an unreachable file server",
         "look at the system log of the side named in the message";
@@ -169,8 +172,8 @@ fault_codes! {
         "the user or the administrator stopped it",
         "run the same command again to resume";
     Unverified, permanent: "the copy could not be verified",
-        "the peer offers no checksum",
-        "accept it without --verify=require, or use a server with checksums";
+        "the peer offers no checksum, or the list of expected checksums does not name the file",
+        "accept it without --verify=require, use a server with checksums, or complete the list";
     Internal, permanent: "internal error",
         "a bug in this program",
         "please report it with the log";

@@ -159,6 +159,10 @@ impl ChunkedFile {
 
     /// Adds how a chunk was proven: the weakest word counts for the file.
     pub(super) fn add_proof(&mut self, proof: Verification) {
+        if let (Some(known @ Verification::Verified { .. }), Verification::Verified { .. }) = (&self.proof, &proof) {
+            self.proof = Some(known.clone().and(&proof));
+            return;
+        }
         let rank = |proof: &Verification| match proof {
             Verification::Verified { .. } => 0,
             Verification::NotAsked => 1,
@@ -194,6 +198,7 @@ fn whole_leaves(set: &RangeSet, span: Range<u64>, leaf: u64, size: u64) -> Range
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::progress::ReadBack;
     use std::time::Duration;
 
     fn file(size: u64) -> ChunkedFile {
@@ -270,9 +275,14 @@ mod tests {
     #[test]
     fn the_weakest_proof_is_the_files() {
         let mut file = file(10);
-        let verified = Verification::Verified { algorithm: "md5".into() };
+        let verified = Verification::by("md5");
         file.add_proof(verified.clone());
         assert_eq!(file.proof, Some(verified.clone()));
+        let read =
+            |read_back| Verification::Verified { algorithm: "md5".into(), read_back: Some(read_back), sums: vec![] };
+        file.add_proof(read(ReadBack::MemoryOnly));
+        file.add_proof(read(ReadBack::Disk));
+        assert_eq!(file.proof, Some(read(ReadBack::MemoryOnly)));
         file.add_proof(Verification::Unverified { reason: "no digest".into() });
         file.add_proof(verified);
         assert!(matches!(file.proof, Some(Verification::Unverified { .. })));

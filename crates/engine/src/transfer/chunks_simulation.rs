@@ -236,7 +236,7 @@ impl World {
             copy.proven.union_with(&verified);
         }
         let bytes = part.end - part.start;
-        let verification = Verification::Verified { algorithm: "md5".into() };
+        let verification = Verification::by("md5");
         self.put(Input::ChunkDone { attempt: job.attempt, bytes, verified, wrong, verification });
     }
 

@@ -26,7 +26,7 @@ fn options(concurrency: u32) -> TransferOptions {
 }
 
 fn md5() -> Verification {
-    Verification::Verified { algorithm: "md5".into() }
+    Verification::by("md5")
 }
 
 /// A bench with one file of `size` bytes whose opening found `verified`.

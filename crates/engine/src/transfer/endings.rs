@@ -117,7 +117,7 @@ impl TransferMachine {
         let (item, attempts, work) = (entry.item.clone(), entry.tries, entry.work.clone());
         let proof = entry.chunked.as_ref().and_then(|file| file.proof.clone());
         let verified = match (proof, verified) {
-            (Some(proof), Verification::NotAsked | Verification::Verified { .. }) => proof,
+            (Some(proof), Verification::NotAsked | Verification::Verified { .. }) => proof.and(verified),
             (_, verified) => verified.clone(),
         };
         let (outcome, bytes) = match work {

@@ -128,7 +128,8 @@ fn holes_of(rest: Option<&[u8]>) -> Result<Chunk, CommandError> {
     let [session, list, name] = splitn(SITE, rest)?;
     Ok(Chunk::Holes {
         session: leaf::parse_session(session).map_err(refused(SITE))?,
-        holes: holes::parse_list(list).map_err(|_| syntax(SITE, "holes are start-end, ascending, with commas between"))?,
+        holes: holes::parse_list(list)
+            .map_err(|_| syntax(SITE, "holes are start-end, ascending, with commas between"))?,
         path: path(SITE, Some(name))?,
     })
 }
@@ -255,6 +256,8 @@ mod tests {
         for (command, line) in [
             (Command::Site(Site::Leaves(Some(md5(16 << 20)))), "SITE LEAVES 16777216 MD5"),
             (Command::Site(Site::Leaves(None)), "SITE LEAVES 0"),
+            (Command::Site(Site::ReadBack { disk: true }), "SITE READBACK DISK"),
+            (Command::Site(Site::ReadBack { disk: false }), "SITE READBACK MEMORY"),
             (both(Chunk::Open(file(9, None))), "SITE CHUNK OPEN 9 - 4096 MD5 /a b"),
             (
                 both(Chunk::Open(file(0, Some((1_795_226_514, 500_000_000))))),
@@ -264,10 +267,7 @@ mod tests {
                 both(Chunk::Keep { session: session.clone(), leaves: keep, path: path.clone() }),
                 "SITE CHUNK KEEP 0fa0 0-4096:ab,8192-9000:cd /a b",
             ),
-            (
-                Command::Site(Site::Leaves(Some(LeafSpec { holes: true, ..md5(4096) }))),
-                "SITE LEAVES 4096 MD5 HOLES",
-            ),
+            (Command::Site(Site::Leaves(Some(LeafSpec { holes: true, ..md5(4096) }))), "SITE LEAVES 4096 MD5 HOLES"),
             (Command::Site(Site::Extents { leaf: 4096, path: path.clone() }), "SITE EXTENTS 4096 /a b"),
             (
                 both(Chunk::Holes { session: session.clone(), holes: vec![0..8192, 12288..20480], path: path.clone() }),
@@ -304,6 +304,8 @@ mod tests {
             ("SITE CHUNK HOLES 00 0-5,4-8 /a", "holes are"),
             ("SITE CHUNK HOLES 0 0-5 /a", "a session is"),
             ("SITE CHUNK HOLES 00 0-5", "an argument is missing"),
+            ("SITE READBACK", "DISK or MEMORY"),
+            ("SITE READBACK DISKS", "DISK or MEMORY"),
             ("SITE CHUNK", "CHUNK is OPEN"),
             ("SITE CHUNK SHUT 00 /a", "CHUNK is OPEN"),
             ("SITE CHUNK OPEN 5 - 4096 MD5", "an argument is missing"),

@@ -123,6 +123,10 @@ pub enum Site {
     },
     /// Our own: files written in chunks.
     Chunk(Chunk),
+    /// Our own: whether leaves of what is stored are read back past the host's memory from now on.
+    ReadBack {
+        disk: bool,
+    },
     /// Our own: measuring storage, describing the host.
     Probe(SiteProbe),
     /// Our own: congestion control of the next data handles; `None`: the system's.
@@ -167,6 +171,7 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"DCNONCE" => nonce(rest),
         b"LEAVES" => chunk::leaves(rest),
         b"CHUNK" => chunk::parse(rest),
+        b"READBACK" => read_back(rest),
         b"EXTENTS" => chunk::extents(rest),
         b"PROBE" => probe::parse(rest),
         b"CONGESTION" => probe::congestion(rest),
@@ -238,6 +243,15 @@ fn nonce(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     match bytes {
         Some(bytes) if bytes.len() == 16 => Ok(Site::DcNonce(Secret(bytes))),
         _ => Err(syntax(VERB, "DCNONCE is 32 hexadecimal digits")),
+    }
+}
+
+/// `DISK` or `MEMORY`.
+fn read_back(rest: Option<&[u8]>) -> Result<Site, CommandError> {
+    match rest.unwrap_or(b"").trim_ascii().to_ascii_uppercase().as_slice() {
+        b"DISK" => Ok(Site::ReadBack { disk: true }),
+        b"MEMORY" => Ok(Site::ReadBack { disk: false }),
+        _ => Err(syntax(VERB, "READBACK is DISK or MEMORY")),
     }
 }
 
@@ -314,6 +328,7 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::DcNonce(Secret(bytes)) => with("DCNONCE", leaf::hex(bytes).as_bytes()),
         Site::Leaves(spec) => chunk::format_leaves(spec.as_ref())?,
         Site::Chunk(chunk) => chunk::format(chunk)?,
+        Site::ReadBack { disk } => with("READBACK", if *disk { b"DISK" } else { b"MEMORY" }),
         Site::Extents { leaf, path } => chunk::format_extents(*leaf, path)?,
         Site::Probe(command) => probe::format(command)?,
         Site::Congestion(name) => probe::format_congestion(name.as_deref())?,

@@ -8,8 +8,8 @@ use super::session::Session;
 use super::step::{Step, Task};
 use super::{checksum, failure, files};
 use crate::command::Chunk;
-use crate::{holes, leaf};
 use crate::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome};
+use crate::{holes, leaf};
 
 /// SITE LEAVES: digests in the final replies of transfers from now on.
 pub(super) fn leaves(session: &mut Session, config: &ServerConfig, spec: Option<LeafSpec>) -> Step {
@@ -21,6 +21,15 @@ pub(super) fn leaves(session: &mut Session, config: &ServerConfig, spec: Option<
         }
         Err(refusal) => refusal,
     })
+}
+
+/// SITE READBACK: whether leaves of what is stored are those of storage itself, from now on.
+pub(super) fn read_back(session: &mut Session, config: &ServerConfig, disk: bool) -> Step {
+    if config.checksums.is_empty() {
+        return Step::Answer(checksum::unknown());
+    }
+    session.past_memory = disk;
+    Step::Answer(Answer::line(200, "OK."))
 }
 
 fn known_spec(config: &ServerConfig, spec: LeafSpec) -> Result<LeafSpec, Answer> {
@@ -35,19 +44,31 @@ pub(super) fn chunk(session: &mut Session, config: &ServerConfig, chunk: Chunk) 
         Chunk::Keep { session: id, leaves, path } => {
             Op::KeepLeaves { path: session.resolve(&path), session: id, leaves }
         }
-        Chunk::Holes { session: id, holes, path } => {
-            Op::KeepHoles { path: session.resolve(&path), session: id, holes }
-        }
+        Chunk::Holes { session: id, holes, path } => Op::KeepHoles { path: session.resolve(&path), session: id, holes },
         Chunk::Commit { session: id, path } => {
             let once = std::mem::take(&mut session.once);
-            if once.checksum.is_some() {
-                return Step::Answer(Answer::line(504, "COMMIT checks no checksum of the whole file; use CKSM."));
-            }
-            Op::CommitChunked { path: session.resolve(&path), session: id, modified: once.modified }
+            let (modified, expected) = (once.modified, once.checksum);
+            return commit(config, Op::CommitChunked { path: session.resolve(&path), session: id, modified, expected });
         }
         Chunk::Drop { session: id, path } => Op::DropChunked { path: session.resolve(&path), session: id },
     };
     files::change(config, op)
+}
+
+/// A file that must have a checksum may be read for long before it is answered.
+fn commit(config: &ServerConfig, op: Op) -> Step {
+    if config.read_only {
+        return Step::Answer(failure::read_only());
+    }
+    Step::run(op, Task::CommitChunked)
+}
+
+/// 250 once the file has its name.
+pub(super) fn finish_commit(outcome: Outcome) -> Step {
+    Step::Answer(match outcome {
+        Outcome::Failed(failure) => failure::answer(&failure),
+        _ => Answer::line(250, "OK."),
+    })
 }
 
 fn open(session: &Session, config: &ServerConfig, file: ChunkedFile) -> Step {
@@ -95,13 +116,13 @@ pub(super) fn finish_open(outcome: Outcome) -> Step {
     })
 }
 
-/// 226 of a transfer, with the digests of its leaves and one more line, if there are any.
-pub(super) fn complete(leaves: &[Leaf], line: Option<String>) -> Answer {
-    if leaves.is_empty() && line.is_none() {
+/// 226 of a transfer, with the digests of its leaves and more lines, if there are any.
+pub(super) fn complete(leaves: &[Leaf], lines: Vec<String>) -> Answer {
+    if leaves.is_empty() && lines.is_empty() {
         return Answer::line(226, "Transfer Complete.");
     }
     let answer = with_leaves(Answer::listing(226, "Transfer Complete.", "End"), leaves);
-    line.into_iter().fold(answer, Answer::with)
+    lines.into_iter().fold(answer, Answer::with)
 }
 
 /// Leaves above the limit of a reply are left out: to the client they are not proven.

@@ -66,6 +66,7 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
         answer.push("HOLES");
         if !config.read_only {
             answer.push("CHUNK");
+            answer.push("READBACK");
         }
     }
     if logged_in {

@@ -74,10 +74,11 @@ const COMMANDS: [(&str, &str); 66] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 30] = [
+const SITE: [(&str, &str); 31] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
+    ("READBACK", "SITE READBACK <sp> DISK|MEMORY"),
     ("CHUNK", "SITE CHUNK <sp> OPEN|KEEP|HOLES|COMMIT|DROP <sp> ... <sp> pathname"),
     ("CLIENTINFO", "SITE CLIENTINFO <sp> key=value;..."),
     ("CONGESTION", "SITE CONGESTION <sp> name | SITE CONGESTION <sp> -"),

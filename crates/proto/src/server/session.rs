@@ -34,6 +34,8 @@ pub(super) struct Session {
     pub(super) markers: Markers,
     /// Digests in the final replies of transfers (SITE LEAVES).
     pub(super) leaves: Option<LeafSpec>,
+    /// Leaves of what is stored are read back past the host's memory (SITE READBACK).
+    pub(super) past_memory: bool,
     /// Final replies of transfers tell where the time went (SITE SPENT).
     pub(super) tells_spent: bool,
     /// Settings for the next transfer only.
@@ -163,6 +165,7 @@ impl Session {
                 hashing: None,
             },
             leaves: None,
+            past_memory: false,
             tells_spent: false,
             once: Once::default(),
             facts: None,

@@ -22,6 +22,7 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
         Site::Leaves(spec) => chunk::leaves(session, config, spec),
         Site::Chunk(command) => chunk::chunk(session, config, command),
+        Site::ReadBack { disk } => chunk::read_back(session, config, disk),
         Site::Extents { leaf, path } => chunk::extents(session, leaf, &path),
         Site::Probe(command) => probe::site(session, config, command),
         Site::Congestion(name) => probe::congestion(session, config, name),

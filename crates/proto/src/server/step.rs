@@ -67,6 +67,8 @@ pub(super) enum Task {
     Checksum,
     /// SITE CHUNK OPEN.
     OpenChunked,
+    /// SITE CHUNK COMMIT.
+    CommitChunked,
     /// SITE EXTENTS.
     Extents,
     /// SITE PROBE.
@@ -83,7 +85,7 @@ impl Task {
             Self::Transfer(progress) => progress.notice(notice, out),
             Self::Contents(contents) => contents.notice(notice, out),
             Self::StatusOf(status) => status.notice(notice, out),
-            Self::Checksum => checksum::notice(&notice, out),
+            Self::Checksum | Self::CommitChunked => checksum::notice(&notice, out),
             Self::Probe => probe::notice(&notice, out),
             _ => {}
         }
@@ -124,6 +126,7 @@ impl Task {
             Self::RenameFrom(path) => files::finish_rename_from(session, path, outcome),
             Self::Checksum => checksum::finish(outcome),
             Self::OpenChunked => chunk::finish_open(outcome),
+            Self::CommitChunked => chunk::finish_commit(outcome),
             Self::Extents => chunk::finish_extents(outcome),
             Self::Probe => probe::finish(outcome),
             Self::Simple(answer) => Step::Answer(match outcome {
@@ -144,6 +147,7 @@ impl Task {
                 | Self::Facts { .. }
                 | Self::OpenChunked
                 | Self::Extents
+                | Self::CommitChunked
         )
     }
 

@@ -15,8 +15,8 @@ use super::probe;
 use super::session::{Direction, Once, Session};
 use super::step::{MAX_STRIPES, Step};
 use crate::marker::{Marker, Perf};
-use crate::spent;
-use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, Probe, ReceiveSpec, SendSpec, Spent, WriteKind};
+use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, Probe, ReadFrom, ReceiveSpec, SendSpec, Spent, WriteKind};
+use crate::{leaf, spent};
 
 /// A transfer that waits for its data handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -141,6 +141,7 @@ pub(super) fn receive(
         performance_interval: session.markers.performance,
         range_interval: session.markers.ranges,
         leaves: session.leaves_of_transfer(),
+        past_memory: session.past_memory && session.leaves_of_transfer().is_some(),
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
 }
@@ -231,18 +232,18 @@ impl Progress {
         Step::Answer(match outcome {
             Outcome::Failed(_) if aborted => Answer::line(426, "Transfer aborted."),
             Outcome::Failed(failure) => failure::answer(&failure),
-            Outcome::Transferred { leaves, .. } => self.complete(session, &leaves),
+            Outcome::Transferred { leaves, read_from, .. } => self.complete(session, &leaves, read_from),
             Outcome::Probed(facts) => probe::complete(&facts),
-            _ => self.complete(session, &[]),
+            _ => self.complete(session, &[], None),
         })
     }
 }
 
 impl Progress {
     /// 226 with leaves and with where the time went, each where it was asked for.
-    fn complete(&self, session: &Session, leaves: &[Leaf]) -> Answer {
+    fn complete(&self, session: &Session, leaves: &[Leaf], read_from: Option<ReadFrom>) -> Answer {
         let spent = self.spent.as_deref().filter(|_| session.tells_spent);
-        chunk::complete(leaves, spent.map(spent::line))
+        chunk::complete(leaves, read_from.map(leaf::read_line).into_iter().chain(spent.map(spent::line)).collect())
     }
 }
 

@@ -228,6 +228,7 @@ fn store(path: &[u8]) -> Op {
         write: WriteKind::Replace,
         expected_size: None,
         expected_checksum: None,
+        past_memory: false,
         modified: None,
         performance_interval: second,
         range_interval: second,

@@ -4,8 +4,8 @@ use std::net::SocketAddr;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::fact;
-use whimbrel_proto::hostport::{self, Passive};
 use whimbrel_proto::holes;
+use whimbrel_proto::hostport::{self, Passive};
 use whimbrel_proto::leaf::{self, LeafError};
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::op::{Notice, Outcome};
@@ -35,10 +35,11 @@ pub(super) fn outcome(
         Answer::Plain | Answer::Lines => Some(Outcome::Done),
         Answer::Directory => Some(Outcome::Directory(subject.to_vec())),
         // The amount is known from markers and listings, never from this reply.
-        Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| Outcome::Transferred { bytes: 0, leaves }),
-        Answer::Chunked => {
-            chunked(reply).ok()
-        }
+        Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| {
+            let read_from = leaf::read_from_reply(reply);
+            Outcome::Transferred { bytes: 0, leaves, read_from }
+        }),
+        Answer::Chunked => chunked(reply).ok(),
         Answer::Extents => holes::extents_from_reply(reply).ok().map(|(holes, data)| Outcome::Extents { holes, data }),
         Answer::Probed => Some(Outcome::Probed(fact::from_reply(reply))),
         Answer::Passive => passive(reply, peer).map(Outcome::Listening),

@@ -5,8 +5,8 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::holes;
 use whimbrel_proto::fact;
+use whimbrel_proto::holes;
 use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec};
@@ -84,10 +84,11 @@ impl Remote {
             Op::Extents { path, leaf } => {
                 vec![line(&format!("SITE EXTENTS {leaf}"), path, Step::Done(Answer::Extents), "find holes")]
             }
-            Op::CommitChunked { path, session, modified } => {
+            Op::CommitChunked { path, session, modified, expected } => {
                 let time = modified.map(|(seconds, _)| store_time(seconds));
+                let sum = expected.as_ref().map(store_checksum);
                 let commit = plain(&format!("SITE CHUNK COMMIT {}", leaf::hex(session)), path, "complete");
-                time.into_iter().chain([commit]).collect()
+                time.into_iter().chain(sum).chain([commit]).collect()
             }
             Op::DropChunked { path, session } => {
                 vec![plain(&format!("SITE CHUNK DROP {}", leaf::hex(session)), path, "throw away")]
@@ -185,6 +186,13 @@ impl Remote {
         Some(quiet(text))
     }
 
+    /// Where what is stored is read back from.
+    fn read_back(&mut self, past_memory: bool) -> Option<Line> {
+        let past_memory = past_memory && self.features.has("READBACK");
+        let known = std::mem::replace(&mut self.in_force.past_memory, past_memory) == past_memory;
+        (!known).then(|| quiet(format!("SITE READBACK {}", if past_memory { "DISK" } else { "MEMORY" })))
+    }
+
     /// Measurements; 112 every second, where they are sent by themselves.
     fn probe(&mut self, probe: &Probe) -> Vec<Line> {
         let mut lines = Vec::new();
@@ -248,6 +256,7 @@ impl Remote {
     fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
         let mut lines = self.frequent_markers(spec);
         lines.extend(self.leaves(spec.leaves.as_ref()));
+        lines.extend(self.read_back(spec.past_memory));
         lines.extend(self.spent());
         if let Some(size) = spec.expected_size {
             lines.push(quiet(format!("ALLO {size}")));
@@ -257,6 +266,7 @@ impl Remote {
         {
             lines.push(store_time(seconds));
         }
+        lines.extend(spec.expected_checksum.as_ref().map(store_checksum));
         let verb = match &spec.write {
             WriteKind::Replace => "STOR".to_owned(),
             WriteKind::Restart { done } => {
@@ -326,6 +336,11 @@ fn is_v4(ip: IpAddr) -> bool {
 /// The time that the next store or commit gives its file.
 fn store_time(seconds: i64) -> Line {
     quiet(format!("SITE STORATTR modify={};", Timestamp::from_secs(seconds).to_wire()))
+}
+
+/// The checksum that the file of the next store or commit must have; without it nothing may get a name.
+fn store_checksum((algorithm, digest): &(String, String)) -> Line {
+    line(&format!("SCKS {algorithm} {digest}"), b"", Step::Need, "announce the checksum")
 }
 
 fn open_chunked(file: &ChunkedFile) -> Line {

@@ -167,11 +167,12 @@ impl Running {
                 self.failed.get_or_insert(failure);
             }
             Outcome::Listening(addresses) => drop(self.addresses.insert(tag, addresses)),
-            Outcome::Transferred { bytes, leaves } => {
+            Outcome::Transferred { bytes, leaves, read_from } => {
                 // A node of several knows only its own blocks of a leaf.
                 let leaves = if self.done.is_none() { leaves } else { Vec::new() };
                 self.bytes += bytes;
-                self.done = Some(Outcome::Transferred { bytes: self.bytes, leaves });
+                let read_from = read_from.filter(|_| !leaves.is_empty());
+                self.done = Some(Outcome::Transferred { bytes: self.bytes, leaves, read_from });
             }
             other => self.done = Some(other),
         }
@@ -227,6 +228,7 @@ mod tests {
             write: WriteKind::Replace,
             expected_size: None,
             expected_checksum: None,
+            past_memory: false,
             modified: None,
             performance_interval: None,
             range_interval: None,
@@ -265,7 +267,7 @@ mod tests {
         assert!(running.absorb(1, received(10)).is_empty());
         let steps = running.absorb(0, received(5));
         assert!(matches!(&steps[..], [Progress::Commit { node: 0, receipts, bytes: 15, .. }] if receipts.len() == 2));
-        let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new() }));
+        let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new(), read_from: None }));
         assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, .. })]));
     }
 

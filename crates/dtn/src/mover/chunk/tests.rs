@@ -199,7 +199,12 @@ impl World {
         if whole {
             self.attempted.push(self.source.clone());
         }
-        match self.run(&Op::CommitChunked { path: b"/copy".to_vec(), session: session.clone(), modified: None }) {
+        match self.run(&Op::CommitChunked {
+            path: b"/copy".to_vec(),
+            session: session.clone(),
+            modified: None,
+            expected: None,
+        }) {
             Ok(_) if !whole => Err("committed though not all was proven".to_owned()),
             Ok(_) => self.is_committed(),
             Err(Problem::Unproven(_)) if !whole => Ok(()),
@@ -224,7 +229,7 @@ impl World {
     fn commit_again(&mut self) -> Result<(), String> {
         match self.unanswered.take() {
             Some(session) if self.random.below(2) == 0 => {
-                let again = Op::CommitChunked { path: b"/copy".to_vec(), session, modified: None };
+                let again = Op::CommitChunked { path: b"/copy".to_vec(), session, modified: None, expected: None };
                 if self.run(&again).is_ok() { self.is_committed() } else { Ok(()) }
             }
             _ => Ok(()),

@@ -126,7 +126,7 @@ fn a_nonce_is_frozen_into_the_handle() {
 fn receive(peer: &mut Peer) -> ReceiveSpec {
     peer.send("STOR /f");
     let (id, op) = peer.op();
-    peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new() });
+    peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None });
     match op {
         Op::Receive(spec) => spec,
         other => panic!("{other:?}"),

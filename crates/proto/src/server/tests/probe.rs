@@ -33,7 +33,10 @@ fn measuring_is_bounded_told_in_facts_and_announced_after_login() {
     assert_eq!((probe.kind, &probe.path[..]), (ProbeKind::Read, &b"/home/u/data"[..]));
     assert_eq!(probe.bounds, Bounds { bytes: 16 << 30, time: Duration::from_secs(60) });
     let facts = vec![Fact::new("bytes", 7), Fact::new("BAD", "left out"), Fact::new("from", "sto\r\nrage")];
-    assert_eq!(peer.finish(id, Outcome::Probed(facts)), "250-Probed.\r\n FACT bytes 7\r\n FACT from sto  rage\r\n250 End\r\n");
+    assert_eq!(
+        peer.finish(id, Outcome::Probed(facts)),
+        "250-Probed.\r\n FACT bytes 7\r\n FACT from sto  rage\r\n250 End\r\n"
+    );
 }
 
 #[test]
@@ -80,7 +83,7 @@ fn where_the_time_went_is_told_to_those_who_ask() {
         for bytes in [5, 6] {
             peer.notice(id, Notice::Spent(Box::new(Spent { bytes, ..Spent::default() })));
         }
-        let reply = peer.finish(id, Outcome::Transferred { bytes: 11, leaves: Vec::new() });
+        let reply = peer.finish(id, Outcome::Transferred { bytes: 11, leaves: Vec::new(), read_from: None });
         assert_eq!(reply.contains("226-Transfer Complete.\r\n SPENT bytes=11;\r\n226 End\r\n"), asked, "{reply}");
     }
 }

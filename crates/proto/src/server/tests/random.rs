@@ -105,8 +105,15 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
     match op {
         _ if choice.is_multiple_of(4) => failed(kinds[usize::from(choice / 4) % kinds.len()], "why\r\nnot"),
         Op::Passive { .. } => listening("10.0.0.1:2000"),
-        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: leaves(choice) },
-        Op::OpenChunked(_) => Outcome::Chunked { session: vec![choice], verified: leaves(choice), holes: Vec::new(), storage: StorageFacts::default() },
+        Op::Send(_) | Op::Receive(_) | Op::SendListing(_) => {
+            Outcome::Transferred { bytes: 5, leaves: leaves(choice), read_from: None }
+        }
+        Op::OpenChunked(_) => Outcome::Chunked {
+            session: vec![choice],
+            verified: leaves(choice),
+            holes: Vec::new(),
+            storage: StorageFacts::default(),
+        },
         Op::Extents { .. } => Outcome::Extents { holes: std::iter::once(0..u64::from(choice)).collect(), data: 5 },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),

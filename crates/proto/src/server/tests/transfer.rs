@@ -22,6 +22,7 @@ fn receive_of(path: &str, write: WriteKind) -> ReceiveSpec {
         write,
         expected_size: None,
         expected_checksum: None,
+        past_memory: false,
         modified: None,
         performance_interval: None,
         range_interval: None,
@@ -35,7 +36,8 @@ fn op_of(peer: &mut Peer, line: &str) -> Op {
     peer.send(line);
     let (id, op) = peer.op();
     assert!(
-        peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new() }).ends_with("226 Transfer Complete.\r\n")
+        peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None })
+            .ends_with("226 Transfer Complete.\r\n")
     );
     op
 }
@@ -49,7 +51,10 @@ fn a_transfer_answers_150_then_226() {
     assert_eq!(op, Op::Send(send_of("/home/u/a b")));
     assert_eq!(peer.notice(id, OPENED), "150 Beginning transfer.\r\n");
     assert_eq!(peer.notice(id, OPENED), "", "150 is said once");
-    assert_eq!(peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new() }), "226 Transfer Complete.\r\n");
+    assert_eq!(
+        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
+        "226 Transfer Complete.\r\n"
+    );
     assert_eq!(peer.codes, [227, 226]);
 }
 
@@ -59,7 +64,7 @@ fn a_226_never_comes_without_a_1xx_before_it() {
     peer.passive();
     peer.send("RETR /f");
     let (id, _) = peer.op();
-    let reply = peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new() });
+    let reply = peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None });
     assert_eq!(reply, "150 Beginning transfer.\r\n226 Transfer Complete.\r\n");
 }
 
@@ -191,7 +196,10 @@ fn markers_have_the_shapes_of_the_reference_server() {
     assert_eq!(peer.notice(id, Notice::Ranges(vec![0..6, 9..12])), "111 Range Marker 0-6,9-12\r\n");
     assert_eq!(peer.notice(id, Notice::Ranges(vec![])), "", "nothing new, no marker");
     assert_eq!(peer.notice(OpId(999), OPENED), "", "news of another operation");
-    assert_eq!(peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new() }), "226 Transfer Complete.\r\n");
+    assert_eq!(
+        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
+        "226 Transfer Complete.\r\n"
+    );
 }
 
 #[test]
@@ -262,7 +270,7 @@ fn mode_e_connections_are_reused_in_one_direction() {
         let opened = Notice::Opened { reused: true, unique_name: None };
         assert_eq!(peer.notice(id, opened), "125 Beginning transfer; reusing existing data connection.\r\n");
         assert_eq!(
-            peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new() }),
+            peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None }),
             "226 Transfer Complete.\r\n"
         );
     }
@@ -313,7 +321,10 @@ fn version_2_commands_make_their_own_handle() {
     let (id, op) = peer.op();
     assert_eq!(op, Op::Send(send_of("/f")));
     assert_eq!(peer.notice(id, OPENED), "150 Beginning transfer.\r\n");
-    assert_eq!(peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new() }), "226 Transfer Complete.\r\n");
+    assert_eq!(
+        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
+        "226 Transfer Complete.\r\n"
+    );
 
     peer.send("MODE E");
     peer.send("GET path=/f;port=10,0,0,1,7,208;");
@@ -322,7 +333,8 @@ fn version_2_commands_make_their_own_handle() {
     assert_eq!(peer.finish(id, Outcome::Done), "", "no 127 and no 200");
     let (id, _) = peer.op();
     assert!(
-        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new() }).ends_with("226 Transfer Complete.\r\n")
+        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None })
+            .ends_with("226 Transfer Complete.\r\n")
     );
     peer.send("GET path=/g;");
     assert_eq!(peer.op().1, Op::Send(send_of("/g")), "the cached connections serve the next one");

@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, StorageFacts};
+use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, ReadFrom, StorageFacts};
 
 const KINDS: [FailureKind; 20] = [
     FailureKind::NotFound,
@@ -36,7 +36,7 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         1 => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
         2 => Outcome::Listening(vec!["[2001:db8::1]:2000".parse().expect("an address"); rest.len()]),
         3 => Outcome::Listening(Vec::new()),
-        4 => Outcome::Transferred { bytes: rest.len() as u64, leaves: leaves(rest) },
+        4 => Outcome::Transferred { bytes: rest.len() as u64, leaves: leaves(rest), read_from: read_from(rest) },
         5 => Outcome::Line(rest.to_vec()),
         6 => Outcome::Size(u64::MAX),
         7 => Outcome::Modified(rest.first().map_or(i64::MIN, |&b| i64::from(b) << 31), 999_999_999),
@@ -44,10 +44,19 @@ pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
         8 => Outcome::Directory([b"/", rest].concat().into_iter().filter(|&b| b != 0).collect()),
         9 => Outcome::Checksum(String::from_utf8_lossy(rest).into_owned()),
         10 => natural(op),
-        15 => Outcome::Chunked { session: rest.to_vec(), verified: leaves(rest), holes: holes(rest), storage: StorageFacts::default() },
+        15 => Outcome::Chunked {
+            session: rest.to_vec(),
+            verified: leaves(rest),
+            holes: holes(rest),
+            storage: StorageFacts::default(),
+        },
         14 => Outcome::Extents { holes: holes(rest), data: rest.len() as u64 },
         _ => failed(rest),
     }
+}
+
+fn read_from(bytes: &[u8]) -> Option<ReadFrom> {
+    bytes.first().and_then(|&byte| ReadFrom::ALL.get(usize::from(byte % 4)).copied())
 }
 
 /// One leaf for each byte, in order or not, with a digest or other text.
@@ -84,9 +93,15 @@ fn natural(op: &Op) -> Outcome {
             "10.0.0.2:2001".parse().expect("one"),
         ]),
         Op::Passive { .. } => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
-        Op::Send(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
-        Op::Receive(spec) => Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()) },
-        Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new() },
+        Op::Send(spec) => {
+            Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()), read_from: None }
+        }
+        Op::Receive(spec) => Outcome::Transferred {
+            bytes: 5,
+            leaves: natural_leaves(spec.leaves.as_ref()),
+            read_from: spec.past_memory.then_some(ReadFrom::Disk),
+        },
+        Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new(), read_from: None },
         Op::OpenChunked(file) => Outcome::Chunked {
             session: vec![1, 2],
             verified: natural_leaves(Some(&file.leaves)),

@@ -1,0 +1,270 @@
+//! What is proven of a copy, and checksums of whole files: between the real server, ours and this host.
+
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
+mod support;
+
+use std::path::Path;
+use std::process::Command;
+
+use serde_json::Value;
+use support::{Field, Server, expect, names, pattern};
+use whimbrel_testkit::peers::Run;
+
+const BIG: &str = "from/deep/er/big";
+
+/// The digest that another program computes.
+fn sum(program: &str, path: &Path) -> String {
+    let output = Command::new(program).arg(path).output().expect("coreutils are installed");
+    String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
+}
+
+fn events(run: &Run) -> Vec<Value> {
+    run.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn event(run: &Run, name: &str) -> Value {
+    let found = events(run).into_iter().find(|event| event["event"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {}", run.stdout_text()))
+}
+
+fn local(field: &Field, name: &str) -> String {
+    field.path(name).to_string_lossy().into_owned()
+}
+
+/// Destinations of every kind, with the URL or path of `to` in the field.
+fn destinations(test: impl Fn(&Field, &dyn Fn(&str) -> String, bool)) {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        test(&field, &|name: &str| server.url(field.path(name)), matches!(server, Server::Real(_)));
+    }
+    let field = Field::new();
+    test(&field, &|name: &str| local(&field, name), false);
+}
+
+fn wrong(digest: &str) -> String {
+    digest.chars().map(|c| if c == '0' { '1' } else { '0' }).collect()
+}
+
+#[test]
+fn what_was_read_back_from_the_disk_is_told_and_what_was_not_too() {
+    let server = Server::own();
+    let field = Field::new();
+    for chunk in ["off", "256K"] {
+        let base = ["--json", "cp", "--verify", "disk", "--chunk", chunk];
+        for into in [server.url(field.path("to/big")), local(&field, "to/big")] {
+            let run = expect(0, base.iter().copied().chain([local(&field, BIG).as_str(), &into]));
+            assert_eq!(event(&run, "item_done")["verification"]["read_back"], "disk", "{into} {chunk}");
+            assert_eq!(event(&run, "summary")["read_from_disk"], 1);
+            // Each end writes as another user.
+            std::fs::remove_file(field.path("to/big")).unwrap();
+        }
+        if let Ok(memory) = tempfile::tempdir_in("/dev/shm") {
+            let into = memory.path().join("big").to_string_lossy().into_owned();
+            let run = expect(0, base.iter().copied().chain([local(&field, BIG).as_str(), &into]));
+            assert_eq!(event(&run, "item_done")["verification"]["read_back"], "memory_only", "{chunk}");
+            assert_eq!(
+                (&event(&run, "summary")["verified"], &event(&run, "summary")["read_from_disk"]),
+                (&1.into(), &0.into())
+            );
+            let run = expect(0, ["cp", "--verify", "disk", &local(&field, BIG), &into]);
+            assert!(run.stderr_text().contains("no disk below it"), "{}", run.stderr_text());
+        }
+    }
+    let run =
+        expect(0, ["cp", "-r", "--verify", "disk", &server.url(field.path("from/deep")), &local(&field, "to/deep")]);
+    assert!(run.stderr_text().contains("41 verified, 41 read back from the disk"), "{}", run.stderr_text());
+}
+
+#[test]
+fn a_server_of_another_kind_cannot_say_where_it_read() {
+    let Some(server) = Server::real() else { return };
+    let field = Field::new();
+    for chunk in ["off", "256K"] {
+        let into = server.url(field.path("to/big"));
+        let run = expect(0, ["--json", "cp", "--verify", "disk", "--chunk", chunk, &local(&field, BIG), &into]);
+        assert_eq!(event(&run, "item_done")["verification"]["read_back"], "unknown", "{chunk}");
+    }
+}
+
+#[test]
+fn a_printed_checksum_is_what_other_programs_compute() {
+    destinations(|field, at, stock| {
+        let big = field.path(BIG);
+        for (algorithm, program) in [("md5", "md5sum"), ("sha256", "sha256sum"), ("sha512", "sha512sum")] {
+            for chunk in ["off", "256K"] {
+                let run = expect(
+                    0,
+                    ["cp", "--chunk", chunk, "--print-checksum", algorithm, &local(field, BIG), &at("to/big")],
+                );
+                let line = format!("{}  {}\n", sum(program, &big), local(field, "to/big"));
+                assert_eq!(run.stdout_text(), line, "{algorithm}, chunk {chunk}");
+            }
+        }
+        for algorithm in ["crc32c", "xxh3", "blake3", "adler32"] {
+            let chunk = |chunk| ["--json", "cp", "--chunk", chunk, "--print-checksum", algorithm].map(str::to_owned);
+            let (from, into) = (local(field, BIG), at("to/big"));
+            let arguments = |size| chunk(size).into_iter().chain([from.clone(), into.clone()]);
+            if stock && algorithm != "adler32" {
+                let run = expect(4, arguments("off"));
+                assert!(run.stdout_text().contains("cannot compute"), "{}", run.stdout_text());
+                continue;
+            }
+            let told =
+                |size| event(&expect(0, arguments(size)), "item_done")["verification"]["sums"][0]["digest"].clone();
+            let cksum = expect(0, ["--json", "cksum", "-a", algorithm, &from]);
+            let wanted = &event(&cksum, "checksum")["checksum"];
+            assert_eq!((&told("off"), &told("256K")), (wanted, wanted), "{algorithm}");
+        }
+    });
+}
+
+#[test]
+fn a_file_that_is_not_the_expected_one_gets_no_name() {
+    destinations(|field, at, _| {
+        let digest = sum("sha256sum", &field.path(BIG));
+        let unexpected = format!("sha256:{}", wrong(&digest));
+        for chunk in ["off", "256K"] {
+            let run = expect(
+                3,
+                ["--json", "cp", "--chunk", chunk, "--expect", &unexpected, &local(field, BIG), &at("to/big")],
+            );
+            let failed = event(&run, "item_failed");
+            assert_eq!(
+                (&failed["fault"]["code"], &failed["fault"]["side"]),
+                (&"NotAsExpected".into(), &"source".into())
+            );
+            let detail = failed["fault"]["detail"].as_str().unwrap();
+            assert!(detail.contains(&digest) && detail.contains(&wrong(&digest)), "{detail}");
+            assert!(!field.path("to/big").exists(), "chunk {chunk}");
+            // The right word ends the same copy.
+            let right = format!("SHA-256:{}", digest.to_ascii_uppercase());
+            let run = expect(
+                0,
+                ["--json", "cp", "--chunk", chunk, "--preserve", "--expect", &right, &local(field, BIG), &at("to/big")],
+            );
+            let sums = &event(&run, "item_done")["verification"]["sums"];
+            assert_eq!((&sums[0]["digest"], &sums[0]["expected"]), (&digest.clone().into(), &true.into()));
+            assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(3_000_001));
+            assert_eq!(names(&field.path("to")), ["big"], "nothing is left beside it");
+            let time = |name: &str| std::fs::metadata(field.path(name)).unwrap().modified().unwrap();
+            let whole = |time: std::time::SystemTime| time.duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+            assert_eq!(whole(time("to/big")), whole(time(BIG)), "its time, too");
+            std::fs::remove_file(field.path("to/big")).unwrap();
+        }
+    });
+}
+
+#[test]
+fn an_existing_file_stays_when_the_new_one_is_not_the_expected_one() {
+    destinations(|field, at, _| {
+        std::fs::write(field.path("to/one"), b"before").unwrap();
+        std::fs::set_permissions(field.path("to/one"), std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+        let unexpected = format!("md5:{}", "0".repeat(32));
+        expect(3, ["cp", "--expect", &unexpected, &local(field, "from/one"), &at("to/one")]);
+        assert_eq!(std::fs::read(field.path("to/one")).unwrap(), b"before");
+        assert_eq!(names(&field.path("to")), ["one"]);
+    });
+}
+
+#[test]
+fn a_list_is_matched_by_names_below_the_source() {
+    destinations(|field, at, _| {
+        let from = field.path("from");
+        let list = Command::new("sh")
+            .arg("-c")
+            .arg("find . -type f -o -type l | xargs -d '\\n' sha256sum")
+            .current_dir(&from)
+            .output();
+        let list = String::from_utf8(list.unwrap().stdout).unwrap();
+        let file = field.path("SUMS");
+        std::fs::write(&file, &list).unwrap();
+        let copy = |code, more: &[&str]| {
+            let list = local(field, "SUMS");
+            let base = ["--json", "cp", "-r", "--expect-from", &list];
+            let (from, into) = (local(field, "from"), at("to/copy"));
+            let run = expect(code, base.iter().chain(more).map(|word| (*word).to_owned()).chain([from, into]));
+            drop(std::fs::remove_dir_all(field.path("to/copy")));
+            run
+        };
+        let run = copy(0, &["--verify", "require"]);
+        let done: Vec<Value> =
+            events(&run).into_iter().filter(|event| event["verification"]["state"] == "verified").collect();
+        assert!(done.iter().all(|event| event["verification"]["sums"][0]["expected"] == true), "{done:?}");
+        assert_eq!(done.len(), list.lines().count());
+
+        // One listed and not there, one there and not listed, one that differs.
+        let one = sum("sha256sum", &from.join("one"));
+        let changed =
+            list.replace("./zero", "./nowhere").replace(&format!("{one}  ./one"), &format!("{}  ./one", wrong(&one)));
+        assert!(changed != list);
+        std::fs::write(&file, changed).unwrap();
+        let run = copy(1, &[]);
+        let failed: Vec<(String, String)> = events(&run)
+            .into_iter()
+            .filter(|event| event["event"] == "item_failed")
+            .map(|event| {
+                (event["source"].as_str().unwrap().to_owned(), event["fault"]["code"].as_str().unwrap().to_owned())
+            })
+            .collect();
+        let of = |name: &str| failed.iter().find(|(source, _)| source.ends_with(name)).map(|(_, code)| code.as_str());
+        assert_eq!(
+            (of("nowhere"), of("/one"), failed.len()),
+            (Some("NotFound"), Some("NotAsExpected"), 2),
+            "{failed:?}"
+        );
+        let unlisted = event(&run, "not_checked");
+        assert!(unlisted["source"].as_str().unwrap().ends_with("/zero") && unlisted["listed"] == false, "{unlisted}");
+        let run = copy(1, &["--verify", "require"]);
+        assert!(run.stdout_text().contains("does not name it"), "{}", run.stdout_text());
+    });
+}
+
+#[test]
+fn what_was_left_as_it_was_is_said_to_be_unchecked() {
+    let field = Field::new();
+    std::fs::write(field.path("SUMS"), format!("{}  one\n", sum("md5sum", &field.path("from/one")))).unwrap();
+    let copy = || {
+        expect(
+            0,
+            [
+                "--json",
+                "cp",
+                "--sync",
+                "size",
+                "--expect-from",
+                &local(&field, "SUMS"),
+                &local(&field, "from/one"),
+                &local(&field, "to/"),
+            ],
+        )
+    };
+    copy();
+    let run = copy();
+    assert_eq!(event(&run, "not_checked")["listed"], true);
+}
+
+#[test]
+fn what_cannot_be_meant_is_refused_before_anything_is_copied() {
+    let field = Field::new();
+    std::fs::write(field.path("bad"), "d41d8cd98f00b204e9800998ecf8427e  a\nnonsense\n").unwrap();
+    let (from, to, bad) = (local(&field, "from/one"), local(&field, "to/one"), local(&field, "bad"));
+    let blake = format!("blake3:{bad}");
+    for (arguments, why) in [
+        (vec!["--expect", "crc7:00"], "crc7 is no algorithm"),
+        (vec!["--expect", "md5:00"], "has 32 hexadecimal digits"),
+        (vec!["--expect", "d41d8cd98f00b204e9800998ecf8427e"], "ALG:HEX"),
+        (vec!["--expect-from", &bad], "line 2: a line is a checksum"),
+        (vec!["--expect-from", &blake], "line 1: a BLAKE3 checksum has 64"),
+        (vec!["--expect-from", "/nowhere"], "No such file"),
+        (vec!["--print-checksum", "md6"], "md6 is no algorithm"),
+        (vec!["--print-checksum", "md5", "--no-verify"], "leave --verify=never out"),
+        (vec!["-r", "--expect", "crc32c:00000000"], "--expect is about one file"),
+        (vec!["--expect", "crc32c:00000000", "--length", "5"], "cannot be used with"),
+    ] {
+        let run = expect(2, ["cp"].into_iter().chain(arguments.iter().copied()).chain([from.as_str(), &to]));
+        assert!(run.stderr_text().contains(why), "{arguments:?}: {}", run.stderr_text());
+        assert!(names(&field.path("to")).is_empty());
+    }
+}
