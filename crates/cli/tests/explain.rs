@@ -136,3 +136,53 @@ fn a_slow_path_and_small_windows_are_told_apart() {
     }
     assert_found(&over(&lab, &["--checksum", "crc32c", "-p", "1", "--concurrency", "1"]), "window");
 }
+
+/// The name in the last change of the congestion control, with its reason.
+fn steered(explained: &Value) -> Option<(&str, &str)> {
+    let changes = explained["changes"].as_array()?;
+    let last = changes.iter().rev().find(|line| line["choice"] == "congestion")?;
+    Some((last["name"].as_str()?, last["reason"].as_str()?))
+}
+
+#[test]
+fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
+    if !require_root() {
+        return;
+    }
+    let link = Link::new().rtt(Duration::from_millis(40)).rate_mbit(160).loss(0.002);
+    let lab = Lab::triangle(link).expect("laboratory");
+    lab.set_congestion_control_everywhere("bbr").expect("bbr is allowed");
+    lab.set_congestion_control_everywhere("cubic").expect("cubic");
+    let directory = public_dir().expect("a directory");
+    let path = file(directory.path(), 128);
+    let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().start();
+    let (source, destination) = (serve("src"), serve("dst"));
+    let copy = |more: &[&str]| {
+        let to = destination.url(directory.path().join("copy"));
+        let more: Vec<&str> = ["--chunk", "16M", "--concurrency", "2"].iter().chain(more).copied().collect();
+        explained(lab.host("client").command(support::WHIMBREL), [&source.url(&path), &to], &more)
+    };
+    let free = copy(&[]);
+    let (name, reason) = steered(&free).unwrap_or_else(|| panic!("nothing was tried: {free}"));
+    assert!(name == "bbr" && reason.starts_with("it won"), "{free}");
+    let fixed = copy(&["--congestion", "bbr"]);
+    assert_eq!(steered(&fixed), None);
+    assert!(fixed["plan"].as_array().unwrap().iter().any(|line| line["name"] == "bbr"), "{fixed}");
+    let rate = |explained: &Value| explained["figures"]["rate"].as_f64().expect("a rate");
+    assert!(rate(&fixed) > 1.2 * rate(&free), "{fixed} {free}");
+}
+
+#[test]
+fn a_congestion_control_that_is_not_allowed_is_refused_with_the_list() {
+    let directory = public_dir().expect("a directory");
+    let path = directory.path().join("file");
+    std::fs::write(&path, b"bytes").expect("written");
+    let server = Dtn::builder().anonymous().start();
+    let to = directory.path().join("copy");
+    let places = [server.url(&path), to.to_string_lossy().into_owned()];
+    let arguments = ["cp", &places[0], &places[1], "--congestion", "nosuch"];
+    let run = support::whimbrel(arguments).run().expect("it runs");
+    assert_eq!(run.code(), Some(3), "{}", run.stderr_text());
+    assert!(run.stderr_text().contains("nosuch is not allowed at the source; allowed are"), "{}", run.stderr_text());
+    assert!(!to.exists());
+}

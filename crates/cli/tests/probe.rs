@@ -104,7 +104,7 @@ fn exit_codes_say_who_is_to_blame() {
     expect(5, ["probe", "ftp://127.0.0.1:1/", &destination]);
     expect(6, ["probe", &source.replacen("ftp://", "ftp://nobody-here:wrong@", 1), &destination]);
     let refused = json(1, &source, &destination, &["--congestion", "nosuch"]);
-    assert_says(&refused, "network", "nosuch is not allowed here; allowed are");
+    assert_says(&refused, "network", "nosuch is not allowed at the source; allowed are");
     assert_measured(&refused, &["source_read", "destination_write"]);
 }
 

@@ -16,11 +16,13 @@ mod explain;
 mod simulation;
 mod sizes;
 mod spending;
+mod steering;
 
 pub use control::{Controller, Limits};
 pub use explain::{Bottleneck, Explain, Figures};
 pub use sizes::Sizes;
 pub use spending::{EndSpent, Spending};
+pub use steering::{Sent, Steering};
 
 /// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.
 pub const LEAF: u64 = 16 << 20;

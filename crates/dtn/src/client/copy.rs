@@ -85,7 +85,8 @@ async fn run(
         return dry(planning, planned, events).await;
     }
     events(Event::Tuned(plan.tuning.clone()));
-    let explain = Explain::new(&plan);
+    let mut explain = Explain::new(&plan);
+    explain.congestion(shared.options.congestion.as_deref());
     if shared.options.explain {
         events(Event::Explained(explain.clone()));
     }
@@ -377,6 +378,9 @@ impl Driver {
     /// Brings the figures up to date: what the ends have told, and what sessions had.
     fn measure(&mut self, now: Instant) {
         self.tally(now);
+        for steered in self.shared.take_steered() {
+            self.explain.steered(&steered);
+        }
         let elapsed = now.saturating_duration_since(self.began);
         if let Some(figures) = self.shared.spending().figures(elapsed, self.open) {
             self.explain.measured(figures);

@@ -77,12 +77,14 @@ pub struct Pair {
     pub early: Option<Early>,
     /// Extended block mode failed between these ends: plain streams from now on.
     pub stream_only: bool,
+    /// Congestion control that the data connections were made with, where one was asked for.
+    pub congestion: Option<String>,
 }
 
 impl Pair {
     /// Two ends without data connections.
     pub fn new(source: End, destination: End) -> Self {
-        Self { source, destination, wire: None, early: None, stream_only: false }
+        Self { source, destination, wire: None, early: None, stream_only: false, congestion: None }
     }
 
     /// The end in a role.
@@ -115,6 +117,8 @@ impl Pair {
     /// without waiting for its answer, which comes as an event of the returned operation.
     pub async fn connect(&mut self, wish: &DataWish) -> Result<(Role, OpId), (Role, Fault)> {
         self.wire = None;
+        self.check_congestion(wish).map_err(|fault| (Role::Source, fault))?;
+        self.congestion.clone_from(&wish.congestion);
         let mode = self.mode();
         let listener = self.listener(mode);
         let (addresses, nonce) = self.listen(listener, mode, wish).await.map_err(|fault| (listener, fault))?;
@@ -127,6 +131,28 @@ impl Pair {
         let id = self.end(connector).submit(op).map_err(|fault| (connector, fault))?;
         self.wire = Some(Wire { mode, reusable: mode == Mode::Extended });
         Ok((connector, id))
+    }
+
+    /// Congestion controls that the sender lets us choose.
+    pub fn congestions(&self) -> Vec<String> {
+        match &self.source {
+            End::Remote(remote) => remote.congestions(),
+            End::Local(_) => crate::congestion::allowed(),
+        }
+    }
+
+    /// Only the sender's matters; the other end gets it if it knows it.
+    fn check_congestion(&self, wish: &DataWish) -> Result<(), Fault> {
+        let Some(name) = &wish.congestion else { return Ok(()) };
+        let allowed = self.congestions();
+        if allowed.contains(name) {
+            return Ok(());
+        }
+        let fault = Fault::new(FaultCode::InvalidArgument, "set congestion control").side(Side::Source);
+        Err(fault.detail(match allowed.is_empty() {
+            true => format!("the source's server does not let clients choose {name}, or any other"),
+            false => format!("{name} is not allowed at the source; allowed are {}", allowed.join(", ")),
+        }))
     }
 
     /// The sender connects in extended block mode (GFD.20 §3.3) unless the servers are ours; in

@@ -311,6 +311,12 @@ impl Remote {
         self.features.checksums().into_iter().map(|checksum| checksum.name.to_ascii_uppercase()).collect()
     }
 
+    /// Congestion controls that it lets clients choose.
+    pub fn congestions(&self) -> Vec<String> {
+        let names = self.features.params("CONGESTION").unwrap_or("").split(',');
+        names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
+    }
+
     /// Writes what is queued, when nobody waits for events.
     pub async fn flush(&mut self) -> Result<(), Fault> {
         self.channel.flush().await

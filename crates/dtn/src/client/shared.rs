@@ -2,11 +2,13 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
+use std::time::{Duration, Instant};
 use std::rc::Rc;
 
 use tokio::sync::OnceCell;
-use whimbrel_engine::auto::{EndSpent, Spending};
+use whimbrel_engine::auto::{EndSpent, Sent, Spending, Steering};
 use whimbrel_engine::plan::{Item, ItemId, RootId};
+use whimbrel_engine::tune::Choice;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId, Spent};
 
@@ -60,6 +62,8 @@ pub struct Shared {
     unexpected: RefCell<HashMap<ItemId, String>>,
     dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
+    steering: RefCell<Option<Steering>>,
+    steered: RefCell<Vec<Choice<String>>>,
 }
 
 impl Shared {
@@ -79,6 +83,8 @@ impl Shared {
             unexpected: RefCell::default(),
             dtns,
             spending: RefCell::default(),
+            steering: RefCell::default(),
+            steered: RefCell::default(),
         }
     }
 
@@ -175,6 +181,35 @@ impl Shared {
     /// Remembers that extended block mode does not work between these ends.
     pub fn use_streams(&self, route: &Route) {
         self.stream_only.borrow_mut().insert(route.clone());
+    }
+
+    /// What new data connections of a session are to be like.
+    pub fn wish_of(&self, session: u32) -> DataWish {
+        let steered = || self.steering.borrow().as_ref().and_then(|steering| steering.wanted(session));
+        let congestion = self.wish.congestion.clone().or_else(|| steered().map(str::to_owned));
+        DataWish { congestion, ..self.wish.clone() }
+    }
+
+    /// Changes of the congestion control since the last call.
+    pub fn take_steered(&self) -> Vec<Choice<String>> {
+        self.steered.take()
+    }
+
+    /// Decides from what a sender tells, which lets us choose among these.
+    pub fn steer(&self, allowed: impl FnOnce() -> Vec<String>, spent: &Spent) {
+        let fixed = self.options.congestion.as_deref();
+        let mut steering = self.steering.borrow_mut();
+        let steering = steering.get_or_insert_with(|| Steering::new(&allowed(), fixed));
+        let sent = Sent {
+            congestion: spent.congestion.clone(),
+            bytes: spent.bytes,
+            took: Duration::from_micros(spent.took),
+            sent: spent.bytes_sent,
+            resent: spent.bytes_resent,
+            rtt: Duration::from_micros(spent.rtt),
+            waited: if spent.threads > 0 { spent.network as f64 / spent.threads as f64 } else { 0.0 },
+        };
+        self.steered.borrow_mut().extend(steering.sent(Instant::now(), &sent));
     }
 
     /// An end has told where the time of a transfer went.

@@ -169,8 +169,11 @@ impl fmt::Display for Bottleneck {
 /// One choice as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`.
+    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`, `congestion`.
     pub choice: String,
+    /// The value where it is a name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// The value: bytes or a number; `None` for off, or left to the kernel.
     pub value: Option<u64>,
     /// Why.
@@ -200,6 +203,7 @@ impl Explain {
     pub fn new(plan: &Plan) -> Self {
         let line = |choice: &str, value: Option<u64>, reason: &str| Line {
             choice: choice.into(),
+            name: None,
             value,
             reason: reason.into(),
         };
@@ -215,13 +219,32 @@ impl Explain {
         Self { plan: lines, changes: Vec::new(), bottleneck: None, figures: None }
     }
 
+    /// How the congestion control is chosen; `fixed` by the user.
+    pub fn congestion(&mut self, fixed: Option<&str>) {
+        let reason = match fixed {
+            Some(_) => "set by the user",
+            None => "the sender's own, until loss is what limits and another is faster",
+        };
+        self.plan.push(Line { choice: "congestion".into(), name: fixed.map(str::to_owned), value: None, reason: reason.into() });
+    }
+
     /// The number of sessions was changed.
     pub fn changed(&mut self, sessions: &Choice<u32>) {
+        let (value, reason) = (Some(u64::from(sessions.value)), sessions.reason.clone());
+        self.change(Line { choice: "sessions".into(), name: None, value, reason });
+    }
+
+    /// The congestion control of new data connections was chosen.
+    pub fn steered(&mut self, congestion: &Choice<String>) {
+        let (name, reason) = (Some(congestion.value.clone()), congestion.reason.clone());
+        self.change(Line { choice: "congestion".into(), name, value: None, reason });
+    }
+
+    fn change(&mut self, line: Line) {
         if self.changes.len() == CHANGES {
             self.changes.remove(0);
         }
-        let (value, reason) = (Some(u64::from(sessions.value)), sessions.reason.clone());
-        self.changes.push(Line { choice: "sessions".into(), value, reason });
+        self.changes.push(line);
     }
 
     /// The figures of the run are known.
@@ -257,6 +280,7 @@ impl fmt::Display for Line {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: ", self.choice)?;
         match (self.value, self.choice.as_str()) {
+            (None, _) if self.name.is_some() => f.write_str(self.name.as_deref().unwrap_or_default())?,
             (Some(bytes), "chunks" | "buffer") => write!(f, "{}", ByteCount(bytes))?,
             (Some(number), _) => write!(f, "{number}")?,
             (None, "chunks") => f.write_str("none")?,

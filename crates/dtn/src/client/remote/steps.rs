@@ -113,9 +113,11 @@ impl Remote {
         if let Some(size) = params.send_buffer.max(params.receive_buffer) {
             lines.push(quiet(format!("SBUF {size}")));
         }
-        if self.in_force.congestion != params.congestion && self.features.has("CONGESTION") {
-            self.in_force.congestion.clone_from(&params.congestion);
-            let name = params.congestion.as_deref().unwrap_or("-");
+        let known = self.congestions();
+        let wanted = params.congestion.clone().filter(|name| known.contains(name));
+        if self.in_force.congestion != wanted {
+            let name = wanted.as_deref().unwrap_or("-").to_owned();
+            self.in_force.congestion = wanted;
             lines.push(line(&format!("SITE CONGESTION {name}"), b"", Step::Need, "set congestion control"));
         }
         self.nonce_accepted = false;
