@@ -21,7 +21,7 @@ use super::chunk::{self, OpenFile, Unfinished};
 use super::end::End;
 use super::flight::{self, Flight, Manner, Order, Part, Proof};
 use super::options::Verify;
-use super::pair::{Pair, Role};
+use super::pair::{DataWish, Pair, Role};
 use super::remote::EndEvent;
 use super::shared::{Route, Shared};
 use super::whole::{self, Whole};
@@ -120,6 +120,8 @@ impl Worker {
             && let Some(job) = self.backlog.front()
         {
             let route = self.shared.route(job.item.root);
+            self.steer();
+            let job = self.backlog.front().expect("the loop looked at it");
             let alone = self.flights.is_empty();
             if !alone && (self.careful > 0 || !self.fits(&route, job)) {
                 break;
@@ -134,6 +136,17 @@ impl Worker {
             self.start(job).await?;
         }
         Ok(())
+    }
+
+    /// Has new data connections made when another congestion control is wanted: it is frozen in those that stand.
+    fn steer(&mut self) {
+        let Some((_, pair)) = &mut self.pair else { return };
+        if let Some(wire) = &mut pair.wire
+            && wire.reusable
+            && self.shared.wish_of(self.slot.0).congestion != pair.congestion
+        {
+            wire.reusable = false;
+        }
     }
 
     /// Whether the order can follow what is in the air without waiting.
@@ -197,7 +210,7 @@ impl Worker {
         let Some((_, pair)) = &mut self.pair else { return Ok(()) };
         let mut connecting = None;
         if moves_data(&job) && pair.wire.is_none_or(|wire| !wire.reusable) {
-            connecting = match connect(pair, &self.shared).await {
+            connecting = match connect(pair, &self.shared.wish_of(self.slot.0)).await {
                 Ok(connecting) => Some(connecting),
                 Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
                 Err((role, fault)) => {
@@ -338,7 +351,11 @@ impl Worker {
         let flight = &mut self.flights[index];
         let part = flight.waiting[at].2;
         if let Notice::Spent(spent) = notice {
-            return self.shared.spent(flight.waiting[at].0, spent);
+            let role = flight.waiting[at].0;
+            if let (Role::Source, Some((_, pair))) = (role, &self.pair) {
+                self.shared.steer(|| pair.congestions(), spent);
+            }
+            return self.shared.spent(role, spent);
         }
         if !flight.started && part.moves_data() {
             flight.started = true;
@@ -726,12 +743,12 @@ fn abort_local(pair: &mut Pair, flight: &Flight) {
     }
 }
 
-async fn connect(pair: &mut Pair, shared: &Shared) -> Result<(Role, OpId), (Role, Fault)> {
-    match pair.connect(&shared.wish).await {
+async fn connect(pair: &mut Pair, wish: &DataWish) -> Result<(Role, OpId), (Role, Fault)> {
+    match pair.connect(wish).await {
         Err((_, fault)) if pair.mode() == Mode::Extended && fault.code == FaultCode::NotSupported => {
             tracing::info!(%fault, "no extended block mode; using stream mode");
             pair.stream_only = true;
-            pair.connect(&shared.wish).await
+            pair.connect(wish).await
         }
         result => result,
     }
