@@ -1,5 +1,7 @@
 //! Layouts of new files through `lfs`, seen by a double that records its exact calls.
 
+#![allow(clippy::unwrap_used, reason = "a test that fails ends there")]
+
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
