@@ -13,6 +13,7 @@ use whimbrel_testkit::lab::{Lab, Link};
 use whimbrel_testkit::peers::public_dir;
 use whimbrel_testkit::require_root;
 use whimbrel_testkit::slow_disk::SlowDisk;
+use whimbrel_testkit::tmpfs::Tmpfs;
 
 /// The last explanation of a copy.
 #[track_caller]
@@ -98,7 +99,7 @@ fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
     if !require_root() {
         return;
     }
-    let directory = public_dir().expect("a directory");
+    let directory = Tmpfs::mount(256 << 20).expect("a tmpfs");
     // In memory, so that nothing but hashing takes time.
     let path = directory.path().join("file");
     std::fs::write(&path, pattern(48 << 20)).expect("written");
@@ -106,7 +107,7 @@ fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
         let (one, other) = (Dtn::builder().anonymous().start(), Dtn::builder().anonymous().start());
         let slow = if starve_source { &one } else { &other };
         // The data process that a login starts is in the same group.
-        let Some(_starved) = Starved::new(&[slow.daemon.id()], 6) else { return };
+        let Some(_starved) = Starved::new(&[slow.daemon.id()], 10) else { return };
         let to = other.url(directory.path().join("copy"));
         let chunked = ["--chunk", "16M", "--checksum", "sha512"];
         assert_found(&explained(here(), [&one.url(&path), &to], &chunked), expected);
@@ -149,12 +150,12 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     if !require_root() {
         return;
     }
-    let link = Link::new().rtt(Duration::from_millis(40)).rate_mbit(160).loss(0.002);
+    let link = Link::new().rtt(Duration::from_millis(40)).rate_mbit(160).loss(0.005);
     let lab = Lab::triangle(link).expect("laboratory");
     lab.set_congestion_control_everywhere("bbr").expect("bbr is allowed");
     lab.set_congestion_control_everywhere("cubic").expect("cubic");
     let directory = public_dir().expect("a directory");
-    let path = file(directory.path(), 128);
+    let path = file(directory.path(), 256);
     let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().start();
     let (source, destination) = (serve("src"), serve("dst"));
     let copy = |more: &[&str]| {
@@ -169,7 +170,7 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     assert_eq!(steered(&fixed), None);
     assert!(fixed["plan"].as_array().unwrap().iter().any(|line| line["name"] == "bbr"), "{fixed}");
     let rate = |explained: &Value| explained["figures"]["rate"].as_f64().expect("a rate");
-    assert!(rate(&fixed) > 1.2 * rate(&free), "{fixed} {free}");
+    assert!(rate(&free) > 0.7 * rate(&fixed), "what is found costs little: {fixed} {free}");
 }
 
 #[test]

@@ -111,7 +111,9 @@ impl Bottleneck {
         let mut text = format!("{} of the time, at {}", percent(share), ByteRate(figures.rate));
         match found {
             Self::Window => text += &format!(", the window held senders {} of theirs", percent(figures.window)),
-            Self::SendBuffer => text += &format!(", the buffer held senders {} of theirs", percent(figures.send_buffer)),
+            Self::SendBuffer => {
+                text += &format!(", the buffer held senders {} of theirs", percent(figures.send_buffer))
+            }
             Self::Network if figures.retransmitted >= LOSSY => {
                 text += &format!(", {:.3} % of the bytes sent again", figures.retransmitted * 100.0);
             }
@@ -142,7 +144,9 @@ impl Bottleneck {
                 "checksums take the destination's time: a cheaper algorithm or more processors there"
             }
             Self::Network => "the path carries no more: its capacity, its losses or its round trips bound it",
-            Self::Window => "the receiver's window is smaller than the path holds: raise net.ipv4.tcp_rmem at the destination",
+            Self::Window => {
+                "the receiver's window is smaller than the path holds: raise net.ipv4.tcp_rmem at the destination"
+            }
             Self::SendBuffer => "the send buffer is smaller than the path holds: raise net.ipv4.tcp_wmem at the source",
             Self::SessionLatency => "replies take the time: deeper pipelines or more sessions",
             Self::Unknown => "nothing was busy for most of the time",
@@ -225,7 +229,12 @@ impl Explain {
             Some(_) => "set by the user",
             None => "the sender's own, until loss is what limits and another is faster",
         };
-        self.plan.push(Line { choice: "congestion".into(), name: fixed.map(str::to_owned), value: None, reason: reason.into() });
+        self.plan.push(Line {
+            choice: "congestion".into(),
+            name: fixed.map(str::to_owned),
+            value: None,
+            reason: reason.into(),
+        });
     }
 
     /// The number of sessions was changed.
@@ -318,7 +327,8 @@ mod tests {
         assert!(text.starts_with("chunks: "), "{text}");
         assert!(text.contains("\nthen sessions: 39 (faster)\n") && !text.contains("sessions: 7 (faster)"), "{text}");
         assert!(
-            text.contains("\nbottleneck: source hashing 90 % of the time") && text.contains("(checksums take the source's time"),
+            text.contains("\nbottleneck: source hashing 90 % of the time")
+                && text.contains("(checksums take the source's time"),
             "{text}"
         );
         let json = explain.to_json();
