@@ -12,10 +12,10 @@ use super::inorder::InOrder;
 use super::meta::{Caller, kind_of, size_of, statx_fd};
 use super::resolve::{Root, retry};
 use super::scratch::forget;
-use crate::{Extent, ReadAt, ReadsFrom};
 use crate::meta::{Kind, Meta, Version};
 use crate::path::StoragePath;
 use crate::rules::expect_version;
+use crate::{Extent, ReadAt, ReadsFrom};
 
 /// A file, device or pipe being read.
 pub(super) struct Reader {

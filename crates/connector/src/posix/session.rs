@@ -510,9 +510,7 @@ fn create_hidden(
     for _ in 0..ATTEMPTS {
         let made = match striping {
             None => retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))),
-            Some((lustre, layout)) => {
-                lustre.create(&place.dir, name, Mode::from_raw_mode(mode), EXISTING, *layout)
-            }
+            Some((lustre, layout)) => lustre.create(&place.dir, name, Mode::from_raw_mode(mode), EXISTING, *layout),
         };
         match made {
             Ok(file) => {

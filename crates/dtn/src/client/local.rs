@@ -15,8 +15,8 @@ use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use super::remote::EndEvent;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
-use crate::mover::posix_options;
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Stripe, ToMover};
+use crate::mover::posix_options;
 
 /// The data side of this process; movers are made from it as sessions need them.
 #[derive(Clone)]

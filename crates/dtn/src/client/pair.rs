@@ -170,7 +170,12 @@ impl Pair {
     ) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
         let own = self.own_pair();
         // A listener that was asked for along with the login has the host's congestion control.
-        let fits = |early: &Early| wish.congestion.is_none() && role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
+        let fits = |early: &Early| {
+            wish.congestion.is_none()
+                && role == Role::Destination
+                && mode == Mode::Extended
+                && early.nonce.is_some() == own
+        };
         if let Some(early) = self.early.take().filter(fits) {
             return Ok((early.addresses, early.nonce));
         }
@@ -203,7 +208,13 @@ pub fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
 /// The parameters frozen in a data handle.
 pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>) -> DataParams {
     let parallelism = if mode == Mode::Extended { wish.parallelism.max(1) } else { 1 };
-    DataParams { mode, parallelism, nonce: nonce.filter(|_| mode == Mode::Extended), congestion: wish.congestion.clone(), ..DataParams::default() }
+    DataParams {
+        mode,
+        parallelism,
+        nonce: nonce.filter(|_| mode == Mode::Extended),
+        congestion: wish.congestion.clone(),
+        ..DataParams::default()
+    }
 }
 
 /// A secret for one data handle.

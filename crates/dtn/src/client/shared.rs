@@ -2,8 +2,8 @@
 
 use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
-use std::time::{Duration, Instant};
 use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use whimbrel_engine::auto::{EndSpent, Sent, Spending, Steering};

@@ -92,7 +92,9 @@ mod tests {
 
     fn storage(pieces: &[(u64, &[u8])], size: u64) -> Memory {
         let storage = Memory::new();
-        let session = storage.begin(&path(), &WriteIntent { disposition: Disposition::Replace, size: None, length: None }).unwrap();
+        let session = storage
+            .begin(&path(), &WriteIntent { disposition: Disposition::Replace, size: None, length: None })
+            .unwrap();
         let writer = storage.join(&session).unwrap();
         pieces.iter().for_each(|(at, data)| writer.write_at(*at, data).unwrap());
         storage.commit(&session, &[], &Attributes { size: Some(size), ..Attributes::default() }).unwrap();

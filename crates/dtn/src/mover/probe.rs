@@ -126,9 +126,8 @@ fn read(task: &mut Task<'_>, probe: &Probe, path: &StoragePath) -> Result<Outcom
     let markers = Markers::performance(task, probe.performance_interval, &progress);
     task.reporter.flush();
     let began = Instant::now();
-    let read = in_blocks(task, Bounds { bytes, ..probe.bounds }, &progress, |offset, buffer| {
-        source.read_at(offset, buffer)
-    });
+    let read =
+        in_blocks(task, Bounds { bytes, ..probe.bounds }, &progress, |offset, buffer| source.read_at(offset, buffer));
     let time = began.elapsed();
     markers.end(task);
     read?;

@@ -59,7 +59,9 @@ fn path_of(command: &Command) -> Option<&WirePath> {
         Command::Eret(Eret::Partial { path, .. } | Eret::Probe { path, .. } | Eret::Module { path, .. }) => path,
         Command::Esto(Esto::Adjusted { path, .. } | Esto::Chunk { path, .. }) => path,
         Command::Esto(Esto::Probe { path, .. } | Esto::Module { path, .. }) => path,
-        Command::Site(Site::Probe(SiteProbe::Host(path) | SiteProbe::Read(_, path) | SiteProbe::Write(_, path))) => path,
+        Command::Site(Site::Probe(SiteProbe::Host(path) | SiteProbe::Read(_, path) | SiteProbe::Write(_, path))) => {
+            path
+        }
         Command::Get(transfer) | Command::Put(transfer) => &transfer.path,
         Command::Site(Site::Chmod { path, .. } | Site::Chgrp { path, .. } | Site::Utime { path, .. }) => path,
         Command::Site(Site::Chunk(Chunk::Open(file))) => &file.path,

@@ -147,7 +147,10 @@ impl<'a> SendJob<'a> {
                 digests.check(ranges)?;
                 let in_order = || Some(InOrder::new(digests));
                 let gaps = self.source.has_gaps();
-                if threads == 1 && !gaps && (digests.leaves().count(ranges) <= 1 || ranges.len() <= self.block_size as u64) {
+                if threads == 1
+                    && !gaps
+                    && (digests.leaves().count(ranges) <= 1 || ranges.len() <= self.block_size as u64)
+                {
                     return Ok((in_order(), None));
                 }
                 Ok((None, Some(Walk::new(digests.leaves().cut(ranges), digests, threads)?)))
@@ -322,7 +325,9 @@ impl Cursor {
             Amount::Ranges(ranges) => (ranges.as_slice().to_vec(), Stripe::WHOLE),
             Amount::Share(ranges, stripe) => (ranges.as_slice().to_vec(), stripe),
             // The end is found by reading.
-            Amount::ToEnd(offset) | Amount::Endless(offset) => (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE),
+            Amount::ToEnd(offset) | Amount::Endless(offset) => {
+                (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE)
+            }
         };
         let mut pieces = RangeCursor::new(ranges, stripe);
         let ahead = pieces.take(u64::MAX);

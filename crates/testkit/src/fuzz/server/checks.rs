@@ -1,8 +1,8 @@
 //! What must hold of the output and of what the data side is asked.
 
-use whimbrel_proto::{holes, leaf};
 use whimbrel_proto::op::{LeafSpec, Op, WriteKind};
 use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
+use whimbrel_proto::{holes, leaf};
 
 /// The server's output so far, and what the machine says about it.
 #[derive(Default)]

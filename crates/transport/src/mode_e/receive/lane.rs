@@ -11,8 +11,8 @@ use whimbrel_proto::eblock::{ChannelId, EOD, HEADER_LEN, Header, ReceiveStep};
 
 use super::super::Connection;
 use super::Shared;
-use crate::times::Activity;
 use crate::progress::Batch;
+use crate::times::Activity;
 
 /// Payloads with at least this much to come are received alone, straight to where they are
 /// written from; smaller ones together with what follows them.

@@ -347,7 +347,8 @@ impl Outgoing {
             while *left > 0 {
                 // Where the file is not in memory, the kernel waits for storage here.
                 let times = shared.crew.flow.progress.times();
-                let sent = times.timed(Activity::Storage, || channel.sendfile(file, *at, *left)).map_err(Failure::Io)?;
+                let sent =
+                    times.timed(Activity::Storage, || channel.sendfile(file, *at, *left)).map_err(Failure::Io)?;
                 if sent == 0 {
                     return Err(Failure::Fault(source_changed(shared, *at)));
                 }
