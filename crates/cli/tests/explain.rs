@@ -21,8 +21,8 @@ fn explained(mut command: Command, places: [&str; 2], more: &[&str]) -> Value {
     let output = command.args(["--json", "cp", "--explain"]).args(places).args(more).output().expect("it runs");
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     assert!(output.status.success(), "{text}\n{}", String::from_utf8_lossy(&output.stderr));
-    let events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-    events.filter(|event| event["event"] == "explained").last().unwrap_or_else(|| panic!("no explanation in {text}"))
+    let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+    events.rfind(|event| event["event"] == "explained").unwrap_or_else(|| panic!("no explanation in {text}"))
 }
 
 fn here() -> Command {
