@@ -160,10 +160,10 @@ fn tagged(line: &[u8]) -> Option<Item> {
     let close = line.windows(4).rposition(|four| four == b") = ")?;
     let word = std::str::from_utf8(&line[..open]).ok()?;
     let name = line.get(open + 2..close)?;
-    // What is in front of a plain line's name is digits.
+    // What is in front of a plain line's name is digits, and its name may look like the rest of a tagged one.
     let algorithm = match algorithm(word) {
         Ok(algorithm) => algorithm,
-        Err(_) if word.bytes().all(|byte| byte.is_ascii_hexdigit()) => return None,
+        Err(_) if word.contains(' ') || word.bytes().all(|byte| byte.is_ascii_hexdigit()) => return None,
         Err(error) => return Some(Err(error)),
     };
     let digits = String::from_utf8_lossy(&line[close + 4..]).trim_ascii().to_owned();
