@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::ranges::parse_u64;
 use crate::reply::Reply;
 use crate::timeval::Timestamp;
 
@@ -94,11 +95,12 @@ pub enum Fact {
     Slink,
     Count,
     Error,
+    Nanos,
 }
 
 impl Fact {
     /// All facts with their wire names.
-    pub const ALL: [(Self, &'static str); 14] = [
+    pub const ALL: [(Self, &'static str); 15] = [
         (Self::Type, "Type"),
         (Self::Modify, "Modify"),
         (Self::Size, "Size"),
@@ -113,6 +115,7 @@ impl Fact {
         (Self::Slink, "UNIX.slink"),
         (Self::Count, "X.count"),
         (Self::Error, "Error"),
+        (Self::Nanos, "X.nanos"),
     ];
 
     /// The fact of a wire name, letter case ignored (RFC 3659 §7.5); some servers call a directory's size `Sizd`.
@@ -223,6 +226,8 @@ impl Entry {
         let text = match fact {
             Fact::Type => self.kind.as_ref().map(|k| k.word().to_owned()),
             Fact::Modify => self.modify.map(|t| t.to_wire()),
+            // A fact of its own: not every client reads the fraction that RFC 3659 §2.3 allows in `Modify`.
+            Fact::Nanos => self.modify.filter(|t| t.nanos > 0).map(|t| t.nanos.to_string()),
             Fact::Size => self.size.map(|n| n.to_string()),
             Fact::Perm => self.perm.clone(),
             Fact::Charset => self.charset.clone(),
@@ -252,12 +257,18 @@ impl Entry {
         if entry.name.is_empty() {
             return Err(MlsxError::NoName);
         }
+        let mut nanos = None;
         for item in line[..space].split(|&b| b == b';').filter(|item| !item.is_empty()) {
             let at = item.iter().position(|&b| b == b'=').ok_or(MlsxError::BadFact)?;
             let (name, value) = (String::from_utf8_lossy(&item[..at]), &item[at + 1..]);
-            if let Some(fact) = Fact::from_name(&name) {
-                entry.take(fact, value);
+            match Fact::from_name(&name) {
+                Some(Fact::Nanos) => nanos = parse_u64(value).ok().and_then(|n| u32::try_from(n).ok()),
+                Some(fact) => entry.take(fact, value),
+                None => {}
             }
+        }
+        if let (Some(modify), Some(nanos)) = (&mut entry.modify, nanos.filter(|nanos| *nanos < 1_000_000_000)) {
+            modify.nanos = nanos;
         }
         Ok(entry)
     }
@@ -280,6 +291,8 @@ impl Entry {
             Fact::Uid => self.uid = text().parse().ok(),
             Fact::Gid => self.gid = text().parse().ok(),
             Fact::Count => self.xcount = text().parse().ok(),
+            // Taken together with the time it belongs to.
+            Fact::Nanos => {}
         }
     }
 

@@ -137,3 +137,19 @@ proptest! {
         parse_listing(&bytes).for_each(drop);
     }
 }
+
+#[test]
+fn fractions_of_the_time_travel_in_a_fact_of_their_own() {
+    let time = Timestamp { secs: 1_795_226_514, nanos: 5_000_000 };
+    let entry = Entry { name: b"f".to_vec(), modify: Some(time), ..Entry::default() };
+    let mut line = Vec::new();
+    entry.encode(FactSet::default(), &mut line).unwrap();
+    assert_eq!(String::from_utf8_lossy(&line), "Modify=20261121020154;X.nanos=5000000; f");
+    assert_eq!(Entry::parse(&line).unwrap().modify, Some(time));
+    let read = |text: &str| Entry::parse(text.as_bytes()).unwrap().modify;
+    assert_eq!(read("x.NANOS=5000000;Modify=20261121020154; f"), Some(time));
+    for odd in ["X.nanos=1000000000", "X.nanos=-1", "X.nanos=x", "X.nanos="] {
+        assert_eq!(read(&format!("Modify=20261121020154;{odd}; f")), Some(Timestamp::from_secs(time.secs)), "{odd}");
+    }
+    assert_eq!(read("X.nanos=5; f"), None);
+}

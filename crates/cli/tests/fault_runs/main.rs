@@ -151,7 +151,7 @@ fn proven(story: &Story, stage: &Stage) -> u64 {
     let Some(header) = trusted.header else { return 0 };
     let modified = source.modified().unwrap().duration_since(std::time::UNIX_EPOCH).unwrap();
     let same = header.size == source.len()
-        && header.modified.is_none_or(|(seconds, _)| seconds == modified.as_secs() as i64)
+        && header.modified.is_none_or(|time| time == (modified.as_secs() as i64, modified.subsec_nanos()))
         && story.size == header.size;
     if same { trusted.leaves.iter().map(|leaf| leaf.range.end - leaf.range.start).sum() } else { 0 }
 }

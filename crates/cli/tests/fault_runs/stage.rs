@@ -206,7 +206,8 @@ impl Stage {
                 let rewrites = u64::from(self.rewrites.fetch_add(1, Ordering::Relaxed));
                 let other = self.directory.path().join(format!("other-{rewrites}"));
                 dataset::random_file(&other, self.story.size, self.story.seed + 2 + rewrites).expect("made");
-                open(&other).set_modified(self.modified + Duration::from_secs(10 + rewrites)).expect("a time");
+                // Of the same size and in the same second as a rule: only the fraction of the time tells them apart.
+                open(&other).set_modified(self.modified + Duration::from_micros(10 + rewrites)).expect("a time");
                 fs::rename(&other, self.source()).expect("renamed");
             }
             Trouble::TruncateSource { to, .. } => open(&self.source()).set_len(*to).expect("cut"),

@@ -39,7 +39,7 @@ fn entry(subject: &Subject<'_>, name: &[u8]) -> Entry {
     Entry {
         name: name.to_vec(),
         kind: Some(subject.role.clone().unwrap_or_else(|| kind_of(meta.kind))),
-        modify: Some(Timestamp::from_secs(meta.modified.seconds)),
+        modify: Some(Timestamp { secs: meta.modified.seconds, nanos: meta.modified.nanoseconds }),
         size: Some(meta.size),
         perm: Some(permissions(meta)),
         mode: Some(meta.mode & 0o7777),
@@ -153,11 +153,11 @@ mod tests {
     }
 
     #[test]
-    fn default_facts_are_those_of_the_stock_server_in_its_order() {
+    fn default_facts_are_those_of_the_stock_server_in_its_order_and_then_ours() {
         assert_eq!(
             facts(None, &meta(Kind::File), None),
             "Type=file;Modify=20261121020154;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=gftp;UNIX.uid=1001;\
-             UNIX.group=root;UNIX.gid=0;Unique=fe00-a328b6;UNIX.slink=/a%20b;X.count=5; hello"
+             UNIX.group=root;UNIX.gid=0;Unique=fe00-a328b6;UNIX.slink=/a%20b;X.count=5;X.nanos=5; hello"
         );
     }
 

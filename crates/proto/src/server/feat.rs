@@ -5,7 +5,7 @@ use super::config::ServerConfig;
 use crate::fact;
 
 /// Facts that MLSx can give, in the form of RFC 3659 §7.8: those with `*` are in the default set.
-const FACTS: [(&str, bool); 13] = [
+const FACTS: [(&str, bool); 14] = [
     ("Type", true),
     ("Size", true),
     ("Modify", true),
@@ -19,6 +19,7 @@ const FACTS: [(&str, bool); 13] = [
     ("Unique", true),
     ("UNIX.slink", true),
     ("X.count", false),
+    ("X.nanos", true),
 ];
 
 /// Features that are always there: GridFTP's labels as the reference server writes them, then those it implements

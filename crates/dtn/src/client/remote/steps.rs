@@ -85,7 +85,7 @@ impl Remote {
                 vec![line(&format!("SITE EXTENTS {leaf}"), path, Step::Done(Answer::Extents), "find holes")]
             }
             Op::CommitChunked { path, session, modified, expected } => {
-                let time = modified.map(|(seconds, _)| store_time(seconds));
+                let time = modified.map(|time| self.store_time(time));
                 let sum = expected.as_ref().map(store_checksum);
                 let commit = plain(&format!("SITE CHUNK COMMIT {}", leaf::hex(session)), path, "complete");
                 time.into_iter().chain(sum).chain([commit]).collect()
@@ -263,10 +263,10 @@ impl Remote {
         if let Some(size) = spec.expected_size {
             lines.push(quiet(format!("ALLO {size}")));
         }
-        if let Some((seconds, _)) = spec.modified
+        if let Some(time) = spec.modified
             && self.features.has("STORATTR")
         {
-            lines.push(store_time(seconds));
+            lines.push(self.store_time(time));
         }
         lines.extend(spec.expected_checksum.as_ref().map(store_checksum));
         let verb = match &spec.write {
@@ -292,6 +292,12 @@ impl Remote {
             Mode::Extended => ranges::format(done),
         };
         Some(line(&format!("REST {argument}"), b"", Step::Gate, "restart"))
+    }
+
+    /// The time that the next store or commit gives its file; only servers of ours are known to read fractions.
+    fn store_time(&self, (secs, nanos): (i64, u32)) -> Line {
+        let nanos = if self.features.has("DCNONCE") { nanos } else { 0 };
+        quiet(format!("SITE STORATTR modify={};", Timestamp { secs, nanos }))
     }
 
     fn set_modified(&self, path: &[u8], seconds: i64) -> Line {
@@ -335,18 +341,13 @@ fn is_v4(ip: IpAddr) -> bool {
     ip.to_canonical().is_ipv4()
 }
 
-/// The time that the next store or commit gives its file.
-fn store_time(seconds: i64) -> Line {
-    quiet(format!("SITE STORATTR modify={};", Timestamp::from_secs(seconds).to_wire()))
-}
-
 /// The checksum that the file of the next store or commit must have; without it nothing may get a name.
 fn store_checksum((algorithm, digest): &(String, String)) -> Line {
     line(&format!("SCKS {algorithm} {digest}"), b"", Step::Need, "announce the checksum")
 }
 
 fn open_chunked(file: &ChunkedFile) -> Line {
-    let time = file.modified.map_or("-".to_owned(), |(seconds, _)| Timestamp::from_secs(seconds).to_wire());
+    let time = file.modified.map_or("-".to_owned(), |(secs, nanos)| Timestamp { secs, nanos }.to_string());
     let LeafSpec { size, algorithm, .. } = &file.leaves;
     let verb = format!("SITE CHUNK OPEN {} {time} {size} {algorithm}", file.size);
     line(&verb, &file.path, Step::Done(Answer::Chunked), "open for chunks")
