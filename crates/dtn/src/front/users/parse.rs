@@ -52,10 +52,23 @@ impl Entry {
     }
 }
 
+/// Most memory one login may take, KiB.
+const MAX_MEMORY: u32 = 1 << 20;
+
+/// Most passes over that memory, and most lanes.
+const MAX_COST: u32 = 1 << 10;
+
+/// Whether a hash asks for what a login may take; the crate's own check of them multiplies without looking for overflow.
+fn is_affordable(hash: &PasswordHash<'_>) -> bool {
+    let most = |name: &str| if name == "m" { MAX_MEMORY } else { MAX_COST };
+    hash.params.iter().all(|(name, value)| value.decimal().is_ok_and(|value| value <= most(name.as_str())))
+}
+
 /// Whether a password can ever match: another algorithm's hash, or one without salt or digest, would lock its user out.
 fn can_verify(text: &str) -> bool {
     let Ok(hash) = PasswordHash::new(text) else { return false };
     Algorithm::try_from(hash.algorithm).is_ok()
+        && is_affordable(&hash)
         && Params::try_from(&hash).is_ok()
         && hash.salt.is_some()
         && hash.hash.is_some()
@@ -87,6 +100,14 @@ mod tests {
             let fault = parse_users(&format!("bob:{HASH}\nada:{hash}")).unwrap_err();
             assert!(fault.detail.starts_with("entry 2: expected"), "{hash}: {fault}");
         }
+    }
+
+    #[test]
+    fn hashes_that_would_stop_every_login_are_refused() {
+        for (usual, greedy) in [("m=19456", "m=4194304"), ("t=2", "t=4000000000"), ("p=1", "p=1222222222")] {
+            assert!(!can_verify(&HASH.replace(usual, greedy)), "{greedy}");
+        }
+        assert!(can_verify(HASH));
     }
 
     #[test]
