@@ -15,6 +15,7 @@ pub mod list;
 pub mod marker;
 pub mod mlsx;
 pub mod op;
+pub mod pack;
 pub mod ranges;
 pub mod reply;
 pub mod server;

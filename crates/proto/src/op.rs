@@ -42,6 +42,10 @@ pub enum Op {
     Send(SendSpec),
     /// Receive a file over the data handle (STOR, ESTO, APPE, STOU, PUT).
     Receive(ReceiveSpec),
+    /// Send small files as one transfer (ERET PACK); answers [`Outcome::Packed`].
+    SendPack(PackSpec),
+    /// Receive small files as one transfer (ESTO PACK); answers [`Outcome::Packed`].
+    ReceivePack(PackSpec),
     /// Send a listing over the data handle (LIST, NLST, MLSD, MLSR).
     SendListing(ListSpec),
     /// Return a listing as [`Notice::Lines`] (MLSC, STAT path).
@@ -298,6 +302,31 @@ pub struct Leaf {
     /// Lower-case hexadecimal digest.
     pub digest: String,
 }
+
+/// Small files that move as one transfer, one behind the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackSpec {
+    /// In the order of their bytes; within the limits of [`crate::pack::check_list`].
+    pub files: Vec<PackedFile>,
+    /// Algorithm of the digests to tell, upper case; `None`: none are wanted.
+    pub algorithm: Option<String>,
+}
+
+/// One file of a pack.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PackedFile {
+    /// File.
+    pub path: Vec<u8>,
+    /// Bytes, at least 1; a source of another size fails.
+    pub size: u64,
+    /// Modification time to set at the receiver: seconds and nanoseconds.
+    pub modified: Option<(i64, u32)>,
+    /// Permission bits to set at the receiver, `0o7777` at most.
+    pub mode: Option<u32>,
+}
+
+/// What became of one file of a pack: its digest (lower-case hexadecimal) if one was wanted, or why it failed.
+pub type PackResult = Result<Option<String>, Failure>;
 
 /// A file that is written in chunks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -591,6 +620,8 @@ pub enum Outcome {
         /// Where the leaves were read back from; `None` unless [`ReceiveSpec::past_memory`].
         read_from: Option<ReadFrom>,
     },
+    /// A pack has passed: what became of each file, in order.
+    Packed(Vec<PackResult>),
     /// A file may be written in chunks.
     Chunked {
         /// For every operation on it; opaque.

@@ -17,6 +17,7 @@ use super::chunk::{self, OpenFile, Unfinished};
 use super::end::End;
 use super::facts;
 use super::pair::Role;
+use super::worker::Pack;
 use super::whole::Whole;
 
 /// Interval of progress and restart markers.
@@ -156,6 +157,8 @@ pub struct Flight {
     pub job: Job,
     /// Its proof, or why there is none.
     pub proof: Result<Proof, Verification>,
+    /// The files that move together with it, and what is told of them all.
+    pub pack: Option<Pack>,
     /// The file it is a part of, when it moves in chunks.
     pub file: Option<OpenFile>,
     /// What opening found, with what is proven there.
@@ -209,6 +212,7 @@ impl Flight {
             received: job.received.clone(),
             job,
             proof: manner.proof.clone(),
+            pack: None,
             file: None,
             opened: None,
             holes: HolesFound::default(),
@@ -240,14 +244,10 @@ impl Flight {
         self.store_refused |=
             part == Part::Store && result.as_ref().err().is_some_and(|fault| fault.side == Some(Side::Destination));
         match (part, result) {
-            (Part::Store, Ok(outcome)) => {
-                self.stored = true;
-                if let (Some(told), Outcome::Transferred { read_from, .. }) = (&mut self.read_from, &outcome) {
-                    *told = *read_from;
-                }
-                self.leaves(role).extend(leaves(outcome));
+            (Part::Store | Part::Send, Ok(outcome)) => {
+                self.stored |= part == Part::Store;
+                self.told(role, outcome);
             }
-            (Part::Send, Ok(outcome)) => self.leaves(role).extend(leaves(outcome)),
             (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
                 self.leaves(role).push(Leaf { range: start..end, digest });
             }
@@ -285,6 +285,23 @@ impl Flight {
             // The end of a transfer that was stopped because the other end had failed.
             (_, Err(fault)) if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
             (part, Err(fault)) => self.fail(part, fault),
+        }
+    }
+
+    /// What the final reply of a transfer tells.
+    fn told(&mut self, role: Role, outcome: Outcome) {
+        match (outcome, &mut self.pack) {
+            (Outcome::Transferred { leaves, read_from, .. }, _) => {
+                if let (Role::Destination, Some(told)) = (role, &mut self.read_from) {
+                    *told = read_from;
+                }
+                self.leaves(role).extend(leaves);
+            }
+            (Outcome::Packed(fates), Some(pack)) => match role {
+                Role::Source => pack.sent = fates,
+                Role::Destination => pack.stored = fates,
+            },
+            _ => {}
         }
     }
 
@@ -570,14 +587,6 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Order { role: Role::Destination, part: Part::DestinationSum, op: sum(&shared.destination, target) },
         Order { role: Role::Source, part: Part::SourceSum, op: sum(&shared.source, &item.source) },
     ]
-}
-
-/// The digests in a transfer's final reply.
-fn leaves(outcome: Outcome) -> Vec<Leaf> {
-    match outcome {
-        Outcome::Transferred { leaves, .. } => leaves,
-        _ => Vec::new(),
-    }
 }
 
 /// Mode, then time: setting the mode of some storage changes the time.

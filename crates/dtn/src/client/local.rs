@@ -171,7 +171,8 @@ fn checked(outcome: Outcome) -> Result<Outcome, Fault> {
     }
 }
 
-fn fault(failure: Failure) -> Fault {
+/// The fault that a failure of the data side stands for.
+pub fn fault(failure: Failure) -> Fault {
     use FailureKind as Kind;
     let (code, network) = match failure.kind {
         Kind::NotFound => (FaultCode::NotFound, false),

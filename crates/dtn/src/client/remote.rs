@@ -37,6 +37,8 @@ enum Answer {
     Plain,
     Passive,
     Transfer,
+    /// Of so many files.
+    Packed(usize),
     Lines,
     Facts,
     Size,

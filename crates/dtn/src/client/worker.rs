@@ -4,6 +4,8 @@
 //! nothing behind it can be trusted: the session starts anew, repeats those, and for a while sends
 //! no command ahead.
 
+mod packs;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
 use std::rc::Rc;
@@ -26,6 +28,8 @@ use super::remote::EndEvent;
 use super::shared::{Route, Shared};
 use super::whole::{self, Whole};
 
+pub use self::packs::Pack;
+
 /// Transfers made one by one after a failure among pipelined ones.
 const CAREFUL: u32 = 16;
 
@@ -45,6 +49,8 @@ pub struct Worker {
     backlog: VecDeque<Job>,
     flights: VecDeque<Flight>,
     careful: u32,
+    /// An end refused to take small files together.
+    unpacked: bool,
     /// When what fails is given up without a word from the other end.
     grace: Option<Instant>,
     /// Files at the destination that hold nothing, or another file's bytes.
@@ -68,6 +74,7 @@ impl Worker {
             backlog: VecDeque::new(),
             flights: VecDeque::new(),
             careful: 0,
+            unpacked: false,
             grace: None,
             spoilt: Vec::new(),
             late: Vec::new(),
@@ -93,7 +100,13 @@ impl Worker {
             let deadline = self.grace;
             tokio::select! {
                 job = self.jobs.recv() => match job {
-                    Some(job) => self.backlog.push_back(job),
+                    Some(job) => {
+                        self.backlog.push_back(job);
+                        // What came with it can move with it.
+                        while let Ok(job) = self.jobs.try_recv() {
+                            self.backlog.push_back(job);
+                        }
+                    }
                     None => return Ok(()),
                 },
                 (role, event) = next_event(&mut self.pair) => self.take(role, event)?,
@@ -133,7 +146,8 @@ impl Worker {
                 self.refuse(&job, fault);
                 continue;
             }
-            self.start(job).await?;
+            let others = self.companions(&job);
+            self.start(job, others).await?;
         }
         Ok(())
     }
@@ -190,7 +204,10 @@ impl Worker {
     }
 
     /// Reports a failed transfer; what it left at a destination that writes in place goes first.
-    fn fail(&mut self, flight: Flight, part: Part, fault: Fault, in_place: bool, misplaced: bool) {
+    fn fail(&mut self, mut flight: Flight, part: Part, fault: Fault, in_place: bool, misplaced: bool) {
+        if let Some(pack) = flight.pack.take() {
+            return self.fail_pack(flight.job, pack, &fault);
+        }
         if flight.file.is_some() {
             // The unfinished copy stays: what is proven there need not be moved again.
             let attempt = flight.job.attempt;
@@ -206,7 +223,7 @@ impl Worker {
         self.late.push(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
     }
 
-    async fn start(&mut self, job: Job) -> Result<(), Lost> {
+    async fn start(&mut self, job: Job, others: Vec<Job>) -> Result<(), Lost> {
         let Some((_, pair)) = &mut self.pair else { return Ok(()) };
         let mut connecting = None;
         if moves_data(&job) && pair.wire.is_none_or(|wire| !wire.reusable) {
@@ -214,10 +231,15 @@ impl Worker {
                 Ok(connecting) => Some(connecting),
                 Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
                 Err((role, fault)) => {
-                    self.refuse(&job, fault.side_if_unknown(role.side()));
+                    let fault = fault.side_if_unknown(role.side());
+                    std::iter::once(&job).chain(&others).for_each(|job| self.refuse(job, fault.clone()));
                     return Ok(());
                 }
             };
+        }
+        if !others.is_empty() {
+            self.start_pack(job, others, connecting);
+            return Ok(());
         }
         if chunk::is_step(&job) {
             self.start_chunked(job, connecting);
@@ -385,7 +407,8 @@ impl Worker {
             self.report(Input::ItemPhase { attempt: flight.job.attempt, phase: Phase::Verifying });
         }
         let named = flight.whole.as_ref().is_none_or(|whole| whole.readable.is_none());
-        if moved_all && !flight.attributes_sent && flight.file.is_none() && named {
+        let alone = flight.file.is_none() && flight.pack.is_none();
+        if moved_all && !flight.attributes_sent && alone && named {
             self.set_attributes(index);
         }
         if self.flights[index].waiting.is_empty() {
@@ -558,7 +581,12 @@ impl Worker {
                     let misplaced = shared_wire && flight.stored;
                     self.fail(flight, part, fault, in_place, misplaced);
                 }
-                _ => self.backlog.push_front(flight.job),
+                _ => {
+                    for job in flight.pack.take().map(|pack| pack.others).unwrap_or_default().into_iter().rev() {
+                        self.backlog.push_front(job);
+                    }
+                    self.backlog.push_front(flight.job);
+                }
             }
         }
     }
@@ -575,35 +603,44 @@ impl Worker {
         if let Some((part, fault)) = flight.failure.take() {
             return self.landed_badly(flight, part, fault);
         }
+        if let Some(pack) = flight.pack.take() {
+            return self.land_pack(flight, pack);
+        }
         if chunk::is_step(&flight.job) {
             return self.land_chunked(flight);
         }
         if flight.job.work == Work::Compare {
             return self.report(Input::ItemCompared { attempt, equal: flight.sums_agree() });
         }
-        let verified = if flight.job.work == Work::Copy { flight.verdict() } else { Ok(Verification::NotAsked) };
-        match verified {
-            Ok(Verification::Unverified { .. })
-                if self.shared.options.verify.is_required() || flight.whole.is_some() =>
-            {
-                self.refuse(
-                    &flight.job,
-                    Fault::new(FaultCode::Unverified, "verify").on_path(&flight.job.item.destination).side(Side::Peer),
-                );
+        if flight.job.work != Work::Copy {
+            return self.report(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });
+        }
+        let (verdict, needs_proof) = (flight.verdict(), flight.whole.is_some());
+        self.finish_copy(&flight.job, verdict, flight.moved, needs_proof);
+    }
+
+    /// Reports a copy whose transfer went well; `moved` bytes were seen moving.
+    fn finish_copy(&mut self, job: &Job, verdict: Result<Verification, Fault>, moved: u64, needs_proof: bool) {
+        match verdict {
+            Ok(Verification::Unverified { .. }) if needs_proof || self.shared.options.verify.is_required() => {
+                let fault = Fault::new(FaultCode::Unverified, "verify").on_path(&job.item.destination);
+                self.refuse(job, fault.side(Side::Peer));
             }
             Ok(verified) => {
-                self.careful = self.careful.saturating_sub(u32::from(flight.job.work == Work::Copy));
-                let expected = flight.job.item.size.map(|size| size.saturating_sub(flight.job.received.len()));
-                let bytes =
-                    if flight.job.work == Work::Copy { expected.unwrap_or(flight.moved).max(flight.moved) } else { 0 };
-                self.report(Input::ItemDone { attempt, bytes, verified });
+                self.careful = self.careful.saturating_sub(1);
+                let expected = job.item.size.map(|size| size.saturating_sub(job.received.len()));
+                let bytes = expected.unwrap_or(moved).max(moved);
+                self.report(Input::ItemDone { attempt: job.attempt, bytes, verified });
             }
             // Nothing of a damaged copy can be kept.
-            Err(fault) => self.refuse(&flight.job, fault),
+            Err(fault) => self.refuse(job, fault),
         }
     }
 
-    fn landed_badly(&mut self, flight: Flight, part: Part, fault: Fault) {
+    fn landed_badly(&mut self, mut flight: Flight, part: Part, fault: Fault) {
+        if let Some(pack) = flight.pack.take() {
+            return self.fail_pack(flight.job, pack, &fault);
+        }
         let attempt = flight.job.attempt;
         if part.moves_data() && self.try_streams(&flight, &fault) {
             self.backlog.push_front(flight.job);

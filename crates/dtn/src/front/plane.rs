@@ -200,7 +200,7 @@ impl Plane {
             Op::Active { targets, .. } if targets.len() == 1 => self.engaged = self.least_loaded(all),
             // More nodes than addresses share them when they send.
             Op::Active { .. } => self.engaged = all,
-            Op::CloseData | Op::Send(_) | Op::Receive(_) => {
+            _ if uses_handle(op) => {
                 self.engaged.retain(|tag| self.nodes.contains_key(tag));
             }
             Op::SendListing(_) => {
@@ -209,7 +209,7 @@ impl Plane {
             }
             _ => return all.into_iter().take(1).collect(),
         }
-        if self.engaged.is_empty() && matches!(op, Op::CloseData | Op::Send(_) | Op::Receive(_)) {
+        if self.engaged.is_empty() && uses_handle(op) {
             // Without a data handle any node can say so in the right words.
             return self.nodes.keys().copied().take(1).collect();
         }
@@ -327,5 +327,14 @@ fn id_of(message: &FromMover) -> Option<OpId> {
         | FromMover::Session { id, .. }
         | FromMover::Received { id, .. } => Some(*id),
         FromMover::Hello { .. } | FromMover::Load(_) | FromMover::Transfers(_) | FromMover::Leaving => None,
+    }
+}
+
+/// Whether an operation is for the nodes of the data handle.
+fn uses_handle(op: &Op) -> bool {
+    match op {
+        Op::CloseData | Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => true,
+        Op::Probe(probe) => probe.kind.uses_data(),
+        _ => false,
     }
 }

@@ -14,14 +14,14 @@ pub fn resolve(path: &[u8]) -> Result<StoragePath, Fault> {
 /// Whether an operation changes what is stored.
 pub fn changes(op: &Op) -> bool {
     match op {
-        Op::Receive(_) | Op::MakeDirectory(_) | Op::RemoveDirectory(_) | Op::Delete(_) => true,
+        Op::Receive(_) | Op::ReceivePack(_) | Op::MakeDirectory(_) | Op::RemoveDirectory(_) | Op::Delete(_) => true,
         Op::DeleteTree(_) | Op::Rename { .. } | Op::SetModified { .. } | Op::SetMode { .. } => true,
         Op::SetGroup { .. } | Op::Symlink { .. } | Op::Truncate { .. } => true,
         Op::OpenChunked(_) | Op::KeepLeaves { .. } | Op::KeepHoles { .. } => true,
         Op::CommitChunked { .. } | Op::DropChunked { .. } => true,
         Op::Extents { .. } => false,
         Op::Probe(probe) => probe.kind.writes(),
-        Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::Send(_) => false,
+        Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::Send(_) | Op::SendPack(_) => false,
         Op::SendListing(_) | Op::Listing(_) | Op::Facts { .. } | Op::Size(_) => false,
         Op::Modified(_) | Op::EnterDirectory(_) | Op::Exists(_) | Op::Checksum { .. } => false,
     }

@@ -95,6 +95,7 @@ impl Finisher {
             Op::Receive(spec) if matches!(spec.write, WriteKind::Chunk { .. }) => true,
             Op::KeepLeaves { .. } => true,
             Op::Receive(spec) => !self.holds(&spec.path),
+            Op::ReceivePack(spec) => !spec.files.iter().any(|file| self.holds(&file.path)),
             _ => false,
         }
     }

@@ -24,6 +24,7 @@ mod listing;
 mod log;
 mod node;
 mod outlet;
+mod pack;
 mod probe;
 mod receive;
 mod report;

@@ -463,34 +463,45 @@ impl File {
         spec: &ReceiveSpec,
         transfer: &mut Transfer,
     ) -> Result<(), Fault> {
-        let lanes: Vec<usize> = match handle.rendezvous {
-            Rendezvous::Connect => handle.receives_from(task.stripe),
-            Rendezvous::Listen(_) => vec![0],
-        };
-        if matches!(handle.rendezvous, Rendezvous::Connect) {
-            dial::connect_lanes(task, handle, &lanes, true)?;
-        }
-        transfer.used(handle);
-        let Handle { params, rendezvous, lanes: all, .. } = handle;
         let sink = Sink(self.writer.as_ref());
-        let timeout = task.node.settings.connect_timeout;
-        let admission = match rendezvous {
-            Rendezvous::Listen(listener) => {
-                Admission { listener: Some(listener), nonce: params.nonce, timeout, ..Admission::default() }
-            }
-            Rendezvous::Connect => Admission { timeout, ..Admission::default() },
-        };
-        // Each address is a sender with an end of file of its own.
-        let mut parts: Vec<_> = all.iter_mut().enumerate().filter(|(lane, _)| lanes.contains(lane)).collect();
-        let flow = transfer.flow(task);
-        in_parallel(&mut parts, |(_, lane)| {
-            let bound = 0..self.window(spec);
-            let job = ReceiveJob { sink: &sink, bound, origin: self.origin, admission, flow };
-            mode_e::receive(&job, &mut lane.connections).map(drop)
-        })?;
-        transfer.used(handle);
-        Ok(())
+        blocks(task, handle, &sink, 0..self.window(spec), self.origin, transfer)
     }
+}
+
+/// MODE E: receives into `sink` what lies in `bound` of the wire's offsets, moved by `origin`.
+pub fn blocks(
+    task: &Task<'_>,
+    handle: &mut Handle,
+    sink: &dyn BlockSink,
+    bound: Range<u64>,
+    origin: u64,
+    transfer: &mut Transfer,
+) -> Result<(), Fault> {
+    let lanes: Vec<usize> = match handle.rendezvous {
+        Rendezvous::Connect => handle.receives_from(task.stripe),
+        Rendezvous::Listen(_) => vec![0],
+    };
+    if matches!(handle.rendezvous, Rendezvous::Connect) {
+        dial::connect_lanes(task, handle, &lanes, true)?;
+    }
+    transfer.used(handle);
+    let Handle { params, rendezvous, lanes: all, .. } = handle;
+    let timeout = task.node.settings.connect_timeout;
+    let admission = match rendezvous {
+        Rendezvous::Listen(listener) => {
+            Admission { listener: Some(listener), nonce: params.nonce, timeout, ..Admission::default() }
+        }
+        Rendezvous::Connect => Admission { timeout, ..Admission::default() },
+    };
+    // Each address is a sender with an end of file of its own.
+    let mut parts: Vec<_> = all.iter_mut().enumerate().filter(|(lane, _)| lanes.contains(lane)).collect();
+    let flow = transfer.flow(task);
+    in_parallel(&mut parts, |(_, lane)| {
+        let job = ReceiveJob { sink, bound: bound.clone(), origin, admission, flow };
+        mode_e::receive(&job, &mut lane.connections).map(drop)
+    })?;
+    transfer.used(handle);
+    Ok(())
 }
 
 /// Bytes that are to come, where they were announced.

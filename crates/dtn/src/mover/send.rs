@@ -178,6 +178,12 @@ struct Work<'a> {
     digests: Option<&'a Digests>,
 }
 
+/// Sends those parts of `bytes` that are `present`.
+pub fn parts(task: &mut Task<'_>, bytes: &Vec<u8>, present: RangeSet, transfer: &mut Transfer) -> Result<(), Problem> {
+    let what = What::Part { origin: 0, length: bytes.len() as u64, missing: present };
+    carry(task, &Work { source: bytes, what, ascii: false, digests: None }, transfer, None)
+}
+
 /// Sends `work` over the data handle, with all that belongs to a transfer; bytes sent.
 fn transmit(
     task: &mut Task<'_>,
@@ -186,6 +192,20 @@ fn transmit(
     interval: Option<std::time::Duration>,
     check: impl FnOnce(&Transfer) -> Result<(), Fault>,
 ) -> Result<u64, Problem> {
+    let sent = carry(task, work, &mut transfer, interval);
+    let bytes = transfer.progress.bytes();
+    let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
+    transfer.end(task, if result.is_ok() { 226 } else { 500 });
+    result.map(|()| bytes)
+}
+
+/// Sends `work` with its notices.
+fn carry(
+    task: &mut Task<'_>,
+    work: &Work<'_>,
+    transfer: &mut Transfer,
+    interval: Option<std::time::Duration>,
+) -> Result<(), Problem> {
     let reused = task.session.acquire(Way::Out)?.reused();
     task.reporter.notice(Notice::Opened { reused, unique_name: None });
     let markers = Markers::performance(task, interval, &transfer.progress);
@@ -193,14 +213,11 @@ fn transmit(
     if !reused || interval.is_some() || work.what.bytes().is_none_or(|bytes| bytes > AT_ONE_STROKE) {
         task.reporter.flush();
     }
-    let sent = over_handle(task, work, &mut transfer);
+    let sent = over_handle(task, work, transfer);
     markers.end(task);
-    let bytes = transfer.progress.bytes();
-    task.session.release(Way::Out, sent.is_ok(), bytes);
+    task.session.release(Way::Out, sent.is_ok(), transfer.progress.bytes());
     spent::tell(task, &transfer.progress);
-    let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
-    transfer.end(task, if result.is_ok() { 226 } else { 500 });
-    result.map(|()| bytes)
+    sent
 }
 
 fn over_handle(task: &mut Task<'_>, work: &Work<'_>, transfer: &mut Transfer) -> Result<(), Problem> {

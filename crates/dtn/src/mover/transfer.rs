@@ -71,17 +71,30 @@ impl Transfer {
     /// Ends counting and writes the log; `code` is the reply's.
     pub fn end(self, task: &Task<'_>, code: u16) {
         task.node.transfer_ends(&self.progress, code == 226);
-        if !task.node.log.is_on() {
-            return;
+        if task.node.log.is_on() {
+            self.log(task, &self.path, self.progress.bytes(), code);
         }
+    }
+
+    /// As [`Transfer::end`] for a pack, with a line for each of its files: path, bytes, whether it came through.
+    pub fn end_pack<'a>(self, task: &Task<'_>, code: u16, files: impl Iterator<Item = (&'a [u8], u64, bool)>) {
+        task.node.transfer_ends(&self.progress, code == 226);
+        if task.node.log.is_on() {
+            for (path, bytes, came) in files {
+                self.log(task, path, if came { bytes } else { 0 }, if came { code } else { 500 });
+            }
+        }
+    }
+
+    fn log(&self, task: &Task<'_>, path: &[u8], bytes: u64, code: u16) {
         task.node.log.write(&Record {
             began: self.began,
             ended: SystemTime::now(),
             user: task.context.user(),
-            path: &self.path,
+            path,
             buffer: self.buffer,
             block: task.node.pool.buffer_size(),
-            bytes: self.progress.bytes(),
+            bytes,
             streams: self.streams,
             stripes: usize::from(task.stripe.count),
             peer: self.peer,

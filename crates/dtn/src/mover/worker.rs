@@ -18,7 +18,7 @@ use super::node::Node;
 use super::outlet::Outlet;
 use super::report::{self, Reporter};
 use super::session::Session;
-use super::{checksum, chunk, command, listing, probe, receive, send, spent};
+use super::{checksum, chunk, command, listing, pack, probe, receive, send, spent};
 
 /// What the reader hands to a mover's thread.
 pub enum Job {
@@ -231,7 +231,8 @@ impl Worker {
             Job::Run { id, op, stripe, session } => {
                 self.finisher.make_way(&op);
                 let measures = matches!(&*op, Op::Probe(probe) if probe.kind.uses_data());
-                let moves_data = measures || matches!(*op, Op::Send(_) | Op::Receive(_));
+                let moves_data =
+                    measures || matches!(*op, Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_));
                 self.guarded(id, moves_data, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
             }
             Job::Commit { id, spec, session, receipts, bytes } => {
@@ -341,6 +342,8 @@ impl Worker {
                 Ok(Some(Outcome::Done))
             }
             Op::Send(spec) => send::file(&mut task, spec).map(Some),
+            Op::SendPack(spec) => pack::send(&mut task, spec).map(Some),
+            Op::ReceivePack(spec) => pack::receive(&mut task, spec).map(Some),
             Op::SendListing(spec) => send::listing(&mut task, spec).map(Some),
             Op::Receive(spec) => receive::run(&mut task, spec, session),
             Op::Listing(spec) => Ok(Some(listing::on_control(&mut task, spec)?)),

@@ -6,7 +6,8 @@ use super::{
     Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Protection, Restart, TransferMode, TransferType, TrevEvent,
     V2Data, V2Transfer, chunk, opts, probe, site,
 };
-use crate::{hostport, ranges};
+use crate::op::PackedFile;
+use crate::{hostport, pack, ranges};
 
 /// Why a command cannot be written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -214,6 +215,7 @@ fn encode_eret(eret: &Eret) -> Result<Vec<u8>, EncodeError> {
         Eret::Probe { storage, bounds, path } => {
             probe::format_data(*storage, *bounds, path).map(|args| with("ERET", &args))
         }
+        Eret::Pack(files) => packed("ERET", files),
         Eret::Module { name, args, path } => module("ERET", name, args, path),
     }
 }
@@ -227,8 +229,14 @@ fn encode_esto(esto: &Esto) -> Result<Vec<u8>, EncodeError> {
         Esto::Probe { storage, bounds, path } => {
             probe::format_data(*storage, *bounds, path).map(|args| with("ESTO", &args))
         }
+        Esto::Pack(files) => packed("ESTO", files),
         Esto::Module { name, args, path } => module("ESTO", name, args, path),
     }
+}
+
+fn packed(verb: &str, files: &[PackedFile]) -> Result<Vec<u8>, EncodeError> {
+    pack::check_list(files).map_err(|_| EncodeError::Inexpressible)?;
+    Ok([verb.as_bytes(), b" PACK ", &pack::format_list(files)].concat())
 }
 
 fn module(verb: &str, name: &[u8], args: &[u8], path: &[u8]) -> Result<Vec<u8>, EncodeError> {

@@ -29,7 +29,7 @@ pub use probe::SiteProbe;
 pub use site::{BufferSide, BufferVerb, Site, quote_pairs, split_pairs};
 pub use v2::{V2Data, V2Transfer};
 
-use crate::op::{Bounds, Family};
+use crate::op::{Bounds, Family, PackedFile};
 use crate::timeval::Timestamp;
 
 /// A path as it stands on the wire: bytes, not text.
@@ -104,6 +104,8 @@ pub enum Eret {
         /// Directory, or a file to read.
         path: WirePath,
     },
+    /// `PACK size,modify,mode,path ...`: small files as one transfer (our own).
+    Pack(Vec<PackedFile>),
     /// `name="args" path`: through a named storage module.
     Module {
         /// Module name.
@@ -143,6 +145,8 @@ pub enum Esto {
         /// Directory.
         path: WirePath,
     },
+    /// `PACK size,modify,mode,path ...`: small files as one transfer (our own).
+    Pack(Vec<PackedFile>),
     /// `name="args" path`: through a named storage module.
     Module {
         /// Module name.

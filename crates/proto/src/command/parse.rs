@@ -5,6 +5,8 @@ use super::{
     TrevEvent, WirePath, chunk, opts, probe, site, v2,
 };
 use crate::hostport::{self, AddressError};
+use crate::op::PackedFile;
+use crate::pack;
 use crate::ranges;
 use crate::timeval::Timestamp;
 
@@ -364,6 +366,9 @@ fn eret(rest: Option<&[u8]>) -> Result<Eret, CommandError> {
     if function.eq_ignore_ascii_case(b"M") || function.eq_ignore_ascii_case(b"D") {
         return probe::eret(function.eq_ignore_ascii_case(b"D"), args);
     }
+    if function.eq_ignore_ascii_case(b"PACK") {
+        return pack("ERET", args).map(Eret::Pack);
+    }
     let (name, args, path) = module("ERET", rest)?;
     Ok(Eret::Module { name, args, path })
 }
@@ -380,8 +385,16 @@ fn esto(rest: Option<&[u8]>) -> Result<Esto, CommandError> {
     if function.eq_ignore_ascii_case(b"M") || function.eq_ignore_ascii_case(b"D") {
         return probe::esto(function.eq_ignore_ascii_case(b"D"), args);
     }
+    if function.eq_ignore_ascii_case(b"PACK") {
+        return pack("ESTO", args).map(Esto::Pack);
+    }
     let (name, args, path) = module("ESTO", rest)?;
     Ok(Esto::Module { name, args, path })
+}
+
+/// `size,modify,mode,path ...`.
+fn pack(verb: &'static str, args: &[u8]) -> Result<Vec<PackedFile>, CommandError> {
+    pack::parse_list(args).map_err(|error| syntax(verb, error.reason()))
 }
 
 /// `name="args" path`.

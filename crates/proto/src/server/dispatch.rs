@@ -4,12 +4,12 @@ use super::answer::Answer;
 use super::config::ServerConfig;
 use super::data;
 use super::inbox::{Line, unescape_telnet, verb};
-use super::session::{Once, PassiveKind, Session};
+use super::session::{Direction, Once, PassiveKind, Session};
 use super::step::{Step, Task, aborted_before_it_began};
 use super::transfer::{self, Part, Store, Transfer};
 use super::{checksum, feat, files, help, listing, login, options, probe, security, site};
 use crate::command::{BufferSide, Command, Epsv, Eret, Esto, Opts, Restart, Site, V2Data, V2Transfer};
-use crate::op::{Family, ListForm, Op, ProbeKind};
+use crate::op::{Family, ListForm, Op, PackedFile, ProbeKind};
 
 /// True for verbs whose operation an ABOR cancels before it began.
 pub(super) fn is_transfer(verb: &str) -> bool {
@@ -202,6 +202,8 @@ fn transfers(session: &mut Session, config: &ServerConfig, command: Command) -> 
         Command::Eret(Eret::Partial { offset, length, path }) => {
             retrieve(session, &path, Part { offset, length: Some(length) })
         }
+        Command::Eret(Eret::Pack(files)) => pack(session, config, files, Direction::Sending),
+        Command::Esto(Esto::Pack(files)) => pack(session, config, files, Direction::Receiving),
         Command::Stor(path) => store(session, config, &path, Store::Plain),
         Command::Appe(path) => store(session, config, &path, Store::Append),
         Command::Stou(path) => store(session, config, path.as_deref().unwrap_or(b"stou"), Store::Unique),
@@ -242,6 +244,13 @@ fn retrieve(session: &mut Session, path: &[u8], part: Part) -> Step {
 
 fn store(session: &mut Session, config: &ServerConfig, path: &[u8], store: Store) -> Step {
     match transfer::receive(session, config, path, store) {
+        Ok(transfer) => data::begin(session, transfer),
+        Err(refusal) => Step::Answer(refusal),
+    }
+}
+
+fn pack(session: &mut Session, config: &ServerConfig, files: Vec<PackedFile>, direction: Direction) -> Step {
+    match transfer::pack(session, config, files, direction) {
         Ok(transfer) => data::begin(session, transfer),
         Err(refusal) => Step::Answer(refusal),
     }

@@ -65,6 +65,7 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
         let names: Vec<&str> = config.checksums.iter().map(|sum| sum.name.as_str()).collect();
         answer.push(format!("LEAVES {}", names.join(",")));
         answer.push("HOLES");
+        answer.push("PACK");
         if !config.read_only {
             answer.push("CHUNK");
             answer.push("READBACK");

@@ -18,8 +18,14 @@ const COMMANDS: [(&str, &str); 66] = [
     ("DELE", "DELE <sp> pathname"),
     ("EPRT", "EPRT <sp> |protocol|address|port|"),
     ("EPSV", "EPSV [<sp> 1|2|ALL]"),
-    ("ERET", "ERET <sp> P <sp> offset <sp> length <sp> pathname | ERET <sp> M|D <sp> bytes,milliseconds <sp> pathname"),
-    ("ESTO", "ESTO <sp> A <sp> offset <sp> pathname | ESTO <sp> C <sp> session,offset <sp> pathname"),
+    (
+        "ERET",
+        "ERET <sp> P <sp> offset <sp> length <sp> pathname | ERET <sp> M|D <sp> bytes,milliseconds <sp> pathname | ERET <sp> PACK <sp> size,modify,mode,pathname ...",
+    ),
+    (
+        "ESTO",
+        "ESTO <sp> A <sp> offset <sp> pathname | ESTO <sp> C <sp> session,offset <sp> pathname | ESTO <sp> PACK <sp> size,modify,mode,pathname ...",
+    ),
     ("FEAT", "FEAT"),
     ("GET", "GET <sp> path=pathname;[pasv;|port=h1,h2,h3,h4,p1,p2;]"),
     ("HELP", "HELP [<sp> command]"),

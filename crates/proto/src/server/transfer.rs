@@ -15,8 +15,9 @@ use super::probe;
 use super::session::{Direction, Once, Session};
 use super::step::{MAX_STRIPES, Step};
 use crate::marker::{Marker, Perf};
-use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, Probe, ReadFrom, ReceiveSpec, SendSpec, Spent, WriteKind};
-use crate::{leaf, spent};
+use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, PackResult, PackSpec, PackedFile, Probe};
+use crate::op::{ReadFrom, ReceiveSpec, SendSpec, Spent, WriteKind};
+use crate::{leaf, pack, spent};
 
 /// A transfer that waits for its data handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -32,6 +33,8 @@ enum What {
     Receive(Box<ReceiveSpec>),
     List(ListSpec),
     Probe(Probe),
+    SendPack(PackSpec),
+    ReceivePack(PackSpec),
 }
 
 impl Transfer {
@@ -57,6 +60,8 @@ impl Transfer {
                 }
                 Op::Probe(probe)
             }
+            What::SendPack(spec) => Op::SendPack(spec),
+            What::ReceivePack(spec) => Op::ReceivePack(spec),
             What::Receive(mut spec) => {
                 if mode == Mode::Stream {
                     spec.performance_interval = None;
@@ -144,6 +149,32 @@ pub(super) fn receive(
         past_memory: session.past_memory && session.leaves_of_transfer().is_some(),
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
+}
+
+/// ERET PACK and ESTO PACK: what belongs to one file is refused, for it would not be done; `Err` is the refusal.
+pub(super) fn pack(
+    session: &mut Session,
+    config: &ServerConfig,
+    files: Vec<PackedFile>,
+    direction: Direction,
+) -> Result<Transfer, Answer> {
+    let once = std::mem::take(&mut session.once);
+    if direction == Direction::Receiving && config.read_only {
+        return Err(failure::read_only());
+    }
+    if session.ascii || session.handle_mode() == Mode::Stream {
+        return Err(Answer::line(503, "Send TYPE I and MODE E before PACK."));
+    }
+    if once.restart.is_some() || once.checksum.is_some() || once.modified.is_some() {
+        return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with PACK."));
+    }
+    let files = files.into_iter().map(|file| PackedFile { path: session.resolve(&file.path), ..file }).collect();
+    let spec = PackSpec { files, algorithm: session.leaves_of_transfer().map(|leaves| leaves.algorithm) };
+    let what = match direction {
+        Direction::Sending => What::SendPack(spec),
+        Direction::Receiving => What::ReceivePack(spec),
+    };
+    Ok(Transfer { direction, what })
 }
 
 /// A chunk is proven by its leaves alone; what belongs to a whole file is refused, for it would not be done.
@@ -234,6 +265,7 @@ impl Progress {
             Outcome::Failed(failure) => failure::answer(&failure),
             Outcome::Transferred { leaves, read_from, .. } => self.complete(session, &leaves, read_from),
             Outcome::Probed(facts) => probe::complete(&facts),
+            Outcome::Packed(fates) => packed(&fates),
             _ => self.complete(session, &[], None),
         })
     }
@@ -245,6 +277,12 @@ impl Progress {
         let spent = self.spent.as_deref().filter(|_| session.tells_spent);
         chunk::complete(leaves, read_from.map(leaf::read_line).into_iter().chain(spent.map(spent::line)).collect())
     }
+}
+
+/// 226 with what became of each file of a pack.
+fn packed(fates: &[PackResult]) -> Answer {
+    let answer = Answer::listing(226, "Transfer Complete.", "End");
+    fates.iter().enumerate().fold(answer, |answer, (number, fate)| answer.with(pack::fate_line(number, fate)))
 }
 
 /// RFC 1123 §4.1.2.9 gives the form that tells the name STOU chose.

@@ -9,6 +9,7 @@ use whimbrel_proto::hostport::{self, Passive};
 use whimbrel_proto::leaf::{self, LeafError};
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::op::{Notice, Outcome};
+use whimbrel_proto::pack;
 use whimbrel_proto::ranges;
 use whimbrel_proto::reply::Reply;
 use whimbrel_proto::timeval::Timestamp;
@@ -40,6 +41,7 @@ pub(super) fn outcome(
             Outcome::Transferred { bytes: 0, leaves, read_from }
         }),
         Answer::Chunked => chunked(reply).ok(),
+        Answer::Packed(count) => pack::fates_from_reply(reply, count).ok().map(Outcome::Packed),
         Answer::Extents => holes::extents_from_reply(reply).ok().map(|(holes, data)| Outcome::Extents { holes, data }),
         Answer::Probed => Some(Outcome::Probed(fact::from_reply(reply))),
         Answer::Passive => passive(reply, peer).map(Outcome::Listening),

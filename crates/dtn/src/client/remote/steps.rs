@@ -4,13 +4,14 @@ use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::time::Duration;
 
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, auto};
 use whimbrel_proto::fact;
 use whimbrel_proto::holes;
 use whimbrel_proto::hostport;
 use whimbrel_proto::leaf;
-use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec};
+use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec, PackSpec};
 use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::pack;
 use whimbrel_proto::ranges;
 use whimbrel_proto::timeval::Timestamp;
 
@@ -53,6 +54,8 @@ impl Remote {
             Op::CloseData => Vec::new(),
             Op::Send(spec) => self.send(spec),
             Op::Receive(spec) => self.receive(spec),
+            Op::SendPack(spec) => self.pack("ERET PACK", spec, "retrieve"),
+            Op::ReceivePack(spec) => self.pack("ESTO PACK", spec, "store"),
             Op::SendListing(spec) => vec![list(spec, Answer::Transfer)],
             Op::Listing(spec) => vec![line("MLSC", &spec.path, Step::Done(Answer::Lines), "list")],
             Op::Checksum { algorithm, offset, length, path, marker_interval } => {
@@ -239,6 +242,23 @@ impl Remote {
         };
         lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "retrieve"));
         lines
+    }
+
+    /// Its digests are of the algorithm of leaves, whose size does not matter to it.
+    fn pack(&mut self, verb: &str, spec: &PackSpec, name: &'static str) -> Vec<Line> {
+        let other = |algorithm: &String| self.in_force.leaves.as_ref().is_none_or(|now| now.algorithm != *algorithm);
+        let lines = match &spec.algorithm {
+            Some(algorithm) if other(algorithm) => {
+                self.leaves(Some(&LeafSpec { size: auto::LEAF, algorithm: algorithm.clone(), holes: false }))
+            }
+            Some(_) => None,
+            None => self.leaves(None),
+        };
+        let answer = Answer::Packed(spec.files.len());
+        let mut command = line(verb, &pack::format_list(&spec.files), Step::Done(answer), name);
+        // The list is too long for a message.
+        command.subject = spec.files.first().map(|file| file.path.clone()).unwrap_or_default();
+        lines.into_iter().chain([command]).collect()
     }
 
     /// Markers more often than every 5 s, the servers' default, where a transfer lasts long enough to see them.

@@ -8,6 +8,7 @@ mod limits;
 mod listing;
 mod login;
 mod options;
+mod pack;
 mod pipeline;
 mod probe;
 mod random;

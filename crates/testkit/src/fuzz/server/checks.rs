@@ -1,6 +1,7 @@
 //! What must hold of the output and of what the data side is asked.
 
 use whimbrel_proto::op::{LeafSpec, Op, WriteKind};
+use whimbrel_proto::pack;
 use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
 use whimbrel_proto::{holes, leaf};
 
@@ -75,6 +76,10 @@ pub(super) fn check_op(op: &Op) {
                 }
                 _ => {}
             }
+        }
+        Op::SendPack(spec) | Op::ReceivePack(spec) => {
+            assert_eq!(pack::check_list(&spec.files), Ok(()));
+            spec.files.iter().for_each(|file| check_path(&file.path));
         }
         Op::SendListing(spec) | Op::Listing(spec) => check_path(&spec.path),
         Op::Facts { path, .. } | Op::Checksum { path, .. } => check_path(path),

@@ -101,6 +101,9 @@ fn natural(op: &Op) -> Outcome {
             leaves: natural_leaves(spec.leaves.as_ref()),
             read_from: spec.past_memory.then_some(ReadFrom::Disk),
         },
+        Op::SendPack(spec) | Op::ReceivePack(spec) => {
+            Outcome::Packed(spec.files.iter().map(|_| Ok(spec.algorithm.as_ref().map(|_| "00ff".into()))).collect())
+        }
         Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new(), read_from: None },
         Op::OpenChunked(file) => Outcome::Chunked {
             session: vec![1, 2],

@@ -1,0 +1,167 @@
+//! Small files that move together, between ends of our own: one transfer and one reply for many.
+
+use whimbrel_engine::progress::Verification;
+use whimbrel_engine::transfer::{Input, Job, Work};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::op::{Failure, Mode, Op, OpId, PackResult, PackSpec, PackedFile};
+use whimbrel_proto::pack;
+
+use super::super::flight::{Flight, Manner, Order, Part, Proof};
+use super::super::local::fault;
+use super::super::options::{Sums, Verify};
+use super::super::pair::{Pair, Role};
+use super::super::shared::Shared;
+use super::{Worker, manner};
+
+/// Files up to this size are packed, bytes: for larger ones a command each costs little.
+const SMALL: u64 = 64 << 10;
+
+/// What came back about the files of a pack.
+#[derive(Debug, Default)]
+pub struct Pack {
+    /// The files behind the first one, which is the flight's own.
+    pub others: Vec<Job>,
+    /// From the source.
+    pub sent: Vec<PackResult>,
+    /// From the destination.
+    pub stored: Vec<PackResult>,
+}
+
+/// Whether files may be packed between these ends.
+fn may_pack(pair: &Pair, shared: &Shared) -> bool {
+    let options = &shared.options;
+    // A pack is read back as it is, and tells no other digests.
+    if options.verify == Verify::Disk || options.sums != Sums::default() || options.stripe {
+        return false;
+    }
+    let both = |feature| pair.source.has(feature) && pair.destination.has(feature);
+    let proven = options.verify == Verify::Never || both("LEAVES");
+    proven && both("PACK") && pair.mode() == Mode::Extended
+}
+
+/// What the job adds to a pack; `None`: it moves alone.
+fn packed(job: &Job, shared: &Shared) -> Option<PackedFile> {
+    let item = &job.item;
+    let plain = job.work == Work::Copy && item.range.is_none() && job.received.is_empty();
+    let size = item.size.filter(|size| (1..=SMALL).contains(size))?;
+    if !plain || shared.is_device(item.root) {
+        return None;
+    }
+    let modified = item.attributes.modified.map(|time| (time.secs, time.nanos));
+    Some(PackedFile { path: item.destination.clone(), size, modified, mode: item.attributes.mode })
+}
+
+impl Worker {
+    /// The waiting jobs that can move together with this one.
+    pub(super) fn companions(&mut self, first: &Job) -> Vec<Job> {
+        let mut others = Vec::new();
+        let Some((route, pair)) = &self.pair else { return others };
+        if self.careful > 0 || self.unpacked || !may_pack(pair, &self.shared) {
+            return others;
+        }
+        let (mut bytes, mut list) = (0, 0);
+        let mut fits = |job: &Job| {
+            let Some(file) = packed(job, &self.shared) else { return false };
+            bytes += file.size;
+            // The source's path may be the longer one.
+            list += pack::entry_len(&file).max(pack::entry_len(&PackedFile { path: job.item.source.clone(), ..file }));
+            bytes <= pack::MAX_BYTES && list <= pack::MAX_LIST_BYTES
+        };
+        if !fits(first) {
+            return others;
+        }
+        while others.len() + 1 < pack::MAX_FILES
+            && let Some(next) = self.backlog.front()
+            && self.shared.route(next.item.root) == *route
+            && fits(next)
+        {
+            others.extend(self.backlog.pop_front());
+        }
+        others
+    }
+
+    /// Moves files together.
+    pub(super) fn start_pack(&mut self, first: Job, others: Vec<Job>, connecting: Option<(Role, OpId)>) {
+        let Some((_, pair)) = &mut self.pair else { return };
+        let (manner, _) = manner(pair, &self.shared, &first, None);
+        let orders = orders(&first, &others, &manner, &self.shared);
+        let mut flight = Flight::new(first, &manner);
+        flight.pack = Some(Pack { others, ..Pack::default() });
+        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
+        self.submit(flight, orders);
+    }
+
+    /// Both ends have told what became of every file.
+    pub(super) fn land_pack(&mut self, flight: Flight, pack: Pack) {
+        let jobs = std::iter::once(flight.job).chain(pack.others);
+        let proof = flight.proof;
+        let mut fates = pack.sent.into_iter().zip(pack.stored);
+        for job in jobs {
+            let verdict = fates.next().map_or_else(|| Err(untold(&job)), |fate| verdict(&job, fate, &proof));
+            self.finish_copy(&job, verdict, 0, false);
+        }
+    }
+
+    /// The transfer of a pack failed: none of its files is known to have come.
+    pub(super) fn fail_pack(&mut self, job: Job, pack: Pack, fault: &Fault) {
+        let jobs = std::iter::once(job).chain(pack.others);
+        // What one end cannot do with many files it may do with each.
+        if matches!(fault.code, FaultCode::NotSupported | FaultCode::InvalidArgument) {
+            tracing::info!(%fault, "small files move one by one");
+            self.unpacked = true;
+            self.backlog.extend(jobs);
+            return;
+        }
+        for job in jobs {
+            let (attempt, fault) = (job.attempt, fault.clone());
+            self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+        }
+    }
+}
+
+fn orders(first: &Job, others: &[Job], manner: &Manner, shared: &Shared) -> Vec<Order> {
+    let stored: Vec<PackedFile> = std::iter::once(first).chain(others).filter_map(|job| packed(job, shared)).collect();
+    let sources = std::iter::once(first).chain(others).map(|job| job.item.source.clone());
+    let sent = stored.iter().zip(sources);
+    let sent = sent.map(|(file, path)| PackedFile { path, size: file.size, modified: None, mode: None }).collect();
+    let proof = manner.proof.as_ref().ok();
+    let spec = |files, algorithm: Option<&String>| PackSpec { files, algorithm: algorithm.cloned() };
+    let receive = Op::ReceivePack(spec(stored, proof.map(|proof| &proof.checksum.destination)));
+    let send = Op::SendPack(spec(sent, proof.map(|proof| &proof.checksum.source)));
+    vec![
+        Order { role: Role::Destination, part: Part::Store, op: receive },
+        Order { role: Role::Source, part: Part::Send, op: send },
+    ]
+}
+
+fn untold(job: &Job) -> Fault {
+    let fault = Fault::new(FaultCode::PeerMisbehaved, "move small files").on_path(&job.item.destination);
+    fault.side(Side::Peer).detail("an end did not tell what became of the file")
+}
+
+/// Whether a file of a pack came through, and whether it is proven.
+fn verdict(
+    job: &Job,
+    fate: (PackResult, PackResult),
+    proof: &Result<Proof, Verification>,
+) -> Result<Verification, Fault> {
+    let failed = |failure: Failure, path: &[u8], side| fault(failure).on_path(path).side(side);
+    let (sent, stored) = match fate {
+        (Err(failure), _) => return Err(failed(failure, &job.item.source, Side::Source)),
+        (_, Err(failure)) => return Err(failed(failure, &job.item.destination, Side::Destination)),
+        (Ok(sent), Ok(stored)) => (sent, stored),
+    };
+    let proof = match proof {
+        Ok(proof) => proof,
+        Err(why) => return Ok(why.clone()),
+    };
+    let algorithm = proof.checksum.display();
+    match (sent, stored) {
+        (Some(sent), Some(stored)) if sent == stored => Ok(Verification::by(algorithm)),
+        (Some(sent), Some(stored)) => Err(Fault::new(FaultCode::ChecksumMismatch, "verify")
+            .on_path(&job.item.destination)
+            .side(Side::Destination)
+            .detail(format!("{algorithm} at the source {sent}, at the destination {stored}"))),
+        _ => Ok(Verification::Unverified { reason: "digests were not delivered".to_owned() }),
+    }
+}

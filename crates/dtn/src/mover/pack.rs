@@ -1,0 +1,293 @@
+//! Packs: small files that move as one transfer (ERET PACK, ESTO PACK).
+//!
+//! The sender reads all of them before it sends any, so that it knows which it has: the bytes of the others do not come.
+//! The receiver gives each file its name as soon as it is whole; what did not come is thrown away and has failed.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use whimbrel_connector::{Attributes, Connector, Disposition, Kind, WriteAt, WriteIntent, WriteSession};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::op::{Mode, Notice, Outcome, PackResult, PackSpec, PackedFile};
+use whimbrel_proto::pack;
+use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::{BlockSink, Cancel};
+
+use super::command::{resolve, timestamp};
+use super::failure::{Problem, from_fault};
+use super::node::Node;
+use super::stats::Way;
+use super::transfer::Transfer;
+use super::worker::Task;
+use super::{receive, send};
+
+/// Sends a pack.
+pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
+    let algorithm = check(task, Way::Out, spec)?;
+    let loaded = load(task.node.connector.as_ref(), spec, algorithm, task.cancel)?;
+    let mut transfer = begin(task, Way::Out, "ERET", spec);
+    let sent = send::parts(task, &loaded.bytes, loaded.present, &mut transfer);
+    transfer.end_pack(task, if sent.is_ok() { 226 } else { 500 }, told(spec, &loaded.fates));
+    sent?;
+    Ok(Outcome::Packed(loaded.fates))
+}
+
+/// Receives a pack.
+pub fn receive(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
+    let algorithm = check(task, Way::In, spec)?;
+    let node = task.node.clone();
+    let unpacker = Unpacker::new(&node, spec, algorithm, task.cancel);
+    let mut transfer = begin(task, Way::In, "ESTO", spec);
+    let received = over_handle(task, &unpacker, &mut transfer);
+    task.session.release(Way::In, received.is_ok(), transfer.progress.bytes());
+    let fates = unpacker.end();
+    transfer.end_pack(task, if received.is_ok() { 226 } else { 500 }, told(spec, &fates));
+    received?;
+    Ok(Outcome::Packed(fates))
+}
+
+fn begin(task: &Task<'_>, way: Way, kind: &'static str, spec: &PackSpec) -> Transfer {
+    let bytes = spec.files.iter().map(|file| file.size).sum();
+    Transfer::begin(task, way, kind, &spec.files[0].path, Some(bytes))
+}
+
+/// Each file as the transfer log tells it: path, bytes, and whether it came through.
+fn told<'a>(spec: &'a PackSpec, fates: &'a [PackResult]) -> impl Iterator<Item = (&'a [u8], u64, bool)> {
+    spec.files.iter().zip(fates).map(|(file, fate)| (file.path.as_slice(), file.size, fate.is_ok()))
+}
+
+/// Refuses what cannot be done as a whole; the algorithm of the digests.
+fn check(task: &mut Task<'_>, way: Way, spec: &PackSpec) -> Result<Option<Algorithm>, Problem> {
+    let unsupported = |why: &str| Fault::new(FaultCode::NotSupported, "move a pack").detail(why);
+    let handle = task.session.acquire(way)?;
+    if handle.params.mode == Mode::Stream {
+        return Err(unsupported("packs need MODE E").into());
+    }
+    if task.stripe.count > 1 || handle.lanes.len() > 1 {
+        return Err(unsupported("a pack goes from one node to one address").into());
+    }
+    // The front checks this, too; the buffer below is taken on its word.
+    let invalid = |error: pack::PackError| Fault::new(FaultCode::InvalidArgument, "move a pack").detail(error.reason());
+    pack::check_list(&spec.files).map_err(invalid)?;
+    Ok(spec.algorithm.as_deref().map(str::parse).transpose()?)
+}
+
+/// The files of a pack in memory.
+struct Loaded {
+    /// One behind the other; zeros where one failed.
+    bytes: Vec<u8>,
+    /// Where those lie that did not.
+    present: RangeSet,
+    fates: Vec<PackResult>,
+}
+
+fn load(
+    connector: &dyn Connector,
+    spec: &PackSpec,
+    algorithm: Option<Algorithm>,
+    cancel: &Cancel,
+) -> Result<Loaded, Fault> {
+    let total: u64 = spec.files.iter().map(|file| file.size).sum();
+    let mut loaded = Loaded { bytes: vec![0; total as usize], present: RangeSet::new(), fates: Vec::new() };
+    let mut at = 0;
+    for file in &spec.files {
+        cancel.check("send")?;
+        let end = at + file.size as usize;
+        let into = &mut loaded.bytes[at..end];
+        let read = read(connector, file, into);
+        if read.is_ok() {
+            loaded.present.insert(at as u64..end as u64);
+        }
+        let digest = read.map(|()| algorithm.map(|algorithm| digest(algorithm, &loaded.bytes[at..end])));
+        loaded.fates.push(digest.map_err(|fault| from_fault(&fault)));
+        at = end;
+    }
+    Ok(loaded)
+}
+
+/// Reads a whole file of a known size, in one version.
+fn read(connector: &dyn Connector, file: &PackedFile, into: &mut [u8]) -> Result<(), Fault> {
+    let reader = connector.open_read(&resolve(&file.path)?, None)?;
+    let before = reader.opened()?;
+    let changed = || Fault::new(FaultCode::SourceChanged, "send").on_path(&file.path).side(Side::Source);
+    if before.kind != Kind::File {
+        return Err(Fault::new(FaultCode::NotSupported, "send").on_path(&file.path).detail("only files are packed"));
+    }
+    if before.size != file.size {
+        return Err(changed());
+    }
+    let mut filled = 0;
+    while filled < into.len() {
+        match reader.read_at(filled as u64, &mut into[filled..])? {
+            0 => return Err(changed()),
+            count => filled += count,
+        }
+    }
+    if reader.meta()?.version() == before.version() { Ok(()) } else { Err(changed()) }
+}
+
+fn digest(algorithm: Algorithm, bytes: &[u8]) -> String {
+    let mut hasher = Hasher::new(algorithm);
+    hasher.update(bytes);
+    hasher.finish_hex()
+}
+
+fn over_handle(task: &mut Task<'_>, unpacker: &Unpacker<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
+    let mut handle = task.session.take()?;
+    task.reporter.notice(Notice::Opened { reused: handle.reused(), unique_name: None });
+    // The peer may wait for this before it sends anything.
+    task.reporter.flush();
+    let received = receive::blocks(task, &mut handle, unpacker, 0..unpacker.length(), 0, transfer);
+    task.session.put_back(handle);
+    Ok(received?)
+}
+
+/// Where the bytes of a pack go.
+struct Unpacker<'a> {
+    node: &'a Node,
+    algorithm: Option<Algorithm>,
+    cancel: &'a Cancel,
+    /// Ascending, each begins where the one before it ends.
+    places: Vec<Place<'a>>,
+}
+
+/// A file of a pack that comes in.
+struct Place<'a> {
+    file: &'a PackedFile,
+    start: u64,
+    state: Mutex<State>,
+}
+
+enum State {
+    /// No byte has come.
+    Awaited,
+    /// Some have.
+    Open { session: WriteSession, writer: Arc<dyn WriteAt>, received: RangeSet },
+    /// It has its name, or it failed.
+    Ended(PackResult),
+}
+
+impl<'a> Unpacker<'a> {
+    fn new(node: &'a Node, spec: &'a PackSpec, algorithm: Option<Algorithm>, cancel: &'a Cancel) -> Self {
+        let mut start = 0;
+        let places = spec.files.iter().map(|file| {
+            let place = Place { file, start, state: Mutex::new(State::Awaited) };
+            start += file.size;
+            place
+        });
+        Self { node, algorithm, cancel, places: places.collect() }
+    }
+
+    fn length(&self) -> u64 {
+        self.places.last().map_or(0, |last| last.start + last.file.size)
+    }
+
+    /// What became of each file, once no more bytes come.
+    fn end(self) -> Vec<PackResult> {
+        let (node, places) = (self.node, self.places);
+        places.into_iter().map(|place| place.end(node)).collect()
+    }
+}
+
+impl BlockSink for Unpacker<'_> {
+    fn write_at(&self, mut offset: u64, mut data: &[u8]) -> Result<(), Fault> {
+        let mut number = self.places.partition_point(|place| place.start <= offset).saturating_sub(1);
+        while !data.is_empty() {
+            let outside = || Fault::new(FaultCode::PeerMisbehaved, "receive a pack").detail("bytes behind its end");
+            let place = self.places.get(number).ok_or_else(outside)?;
+            let at = offset - place.start;
+            let length = (place.file.size - at).min(data.len() as u64);
+            let (here, rest) = data.split_at(length as usize);
+            place.write(self, at, here);
+            (offset, data, number) = (offset + length, rest, number + 1);
+        }
+        Ok(())
+    }
+}
+
+impl Place<'_> {
+    /// Takes bytes; what goes wrong ends this file and no other.
+    fn write(&self, unpacker: &Unpacker<'_>, at: u64, data: &[u8]) {
+        let mut state = self.lock();
+        if let Err(fault) = self.try_write(&mut state, unpacker, at, data) {
+            let open = std::mem::replace(&mut *state, State::Ended(Err(from_fault(&fault))));
+            abandon(unpacker.node, open);
+        }
+    }
+
+    fn try_write(&self, state: &mut State, unpacker: &Unpacker<'_>, at: u64, data: &[u8]) -> Result<(), Fault> {
+        if let State::Awaited = state {
+            *state = self.open(unpacker.node)?;
+        }
+        let State::Open { writer, received, .. } = state else { return Ok(()) };
+        writer.write_at(at, data)?;
+        received.insert(at..at + data.len() as u64);
+        if received.len() < self.file.size {
+            return Ok(());
+        }
+        let digest = self.complete(state, unpacker)?;
+        *state = State::Ended(Ok(digest));
+        Ok(())
+    }
+
+    fn open(&self, node: &Node) -> Result<State, Fault> {
+        let intent = WriteIntent { disposition: Disposition::Replace, size: Some(self.file.size), length: Some(self.file.size) };
+        let session = node.connector.begin(&resolve(&self.file.path)?, &intent)?;
+        let writer = node.connector.join(&session)?;
+        Ok(State::Open { session, writer, received: RangeSet::new() })
+    }
+
+    /// Reads back what was stored if a digest is wanted, sets attributes, gives the file its name.
+    fn complete(&self, state: &State, unpacker: &Unpacker<'_>) -> Result<Option<String>, Fault> {
+        let State::Open { session, writer, .. } = state else { return Ok(None) };
+        unpacker.cancel.check("receive")?;
+        let node = unpacker.node;
+        if node.settings.sync_writes {
+            writer.sync()?;
+        }
+        let digest = unpacker.algorithm.map(|algorithm| self.read_back(writer.as_ref(), algorithm)).transpose()?;
+        let attributes = Attributes {
+            modified: self.file.modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose()?,
+            mode: self.file.mode,
+            durable: node.settings.sync_writes,
+            ..Attributes::default()
+        };
+        node.connector.commit(session, &[writer.finish()?], &attributes)?;
+        Ok(digest)
+    }
+
+    fn read_back(&self, writer: &dyn WriteAt, algorithm: Algorithm) -> Result<String, Fault> {
+        let mut stored = vec![0; self.file.size as usize];
+        let mut filled = 0;
+        while filled < stored.len() {
+            match writer.read_back(filled as u64, &mut stored[filled..])? {
+                0 => return Err(Fault::new(FaultCode::StorageIo, "read back").detail("the file ends too early")),
+                count => filled += count,
+            }
+        }
+        Ok(digest(algorithm, &stored))
+    }
+
+    fn end(self, node: &Node) -> PackResult {
+        match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
+            State::Ended(fate) => fate,
+            open => {
+                abandon(node, open);
+                let fault = Fault::new(FaultCode::PeerRefused, "receive").on_path(&self.file.path).side(Side::Source);
+                Err(from_fault(&fault.detail("its bytes did not come")))
+            }
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What came of a file that failed is of no use: it is small.
+fn abandon(node: &Node, state: State) {
+    if let State::Open { session, .. } = state
+        && let Err(fault) = node.connector.abandon(&session)
+    {
+        tracing::warn!(%fault, "an unfinished file stays");
+    }
+}
