@@ -71,8 +71,12 @@ fn every_file_arrives_with_its_digest_over_one_and_many_channels_again_and_again
             let movers = node.pair(&params);
             for round in 0..3 {
                 let to = format!("to{round}-");
-                let (sent, stored) =
-                    copy(&mut node, movers, spec("from", &sizes(COUNT), algorithm), spec(&to, &sizes(COUNT), algorithm));
+                let (sent, stored) = copy(
+                    &mut node,
+                    movers,
+                    spec("from", &sizes(COUNT), algorithm),
+                    spec(&to, &sizes(COUNT), algorithm),
+                );
                 let want: Vec<PackResult> =
                     (0..COUNT).map(|i| Ok(algorithm.map(|algorithm| digest(algorithm, &content(i))))).collect();
                 assert_eq!((&sent, &stored), (&want, &want), "{params:?} {algorithm:?}");
@@ -118,7 +122,10 @@ fn times_and_modes_are_those_of_the_list() {
     to.files[0].mode = Some(0o640);
     copy(&mut node, movers, spec("from", &sizes(1), None), to);
     let meta = std::fs::metadata(node.root.path().join("to0")).unwrap();
-    assert_eq!((meta.mtime(), meta.mtime_nsec(), meta.permissions().mode() & 0o7777), (1_577_836_800, 250_000_000, 0o640));
+    assert_eq!(
+        (meta.mtime(), meta.mtime_nsec(), meta.permissions().mode() & 0o7777),
+        (1_577_836_800, 250_000_000, 0o640)
+    );
 }
 
 #[test]

@@ -17,8 +17,8 @@ use super::chunk::{self, OpenFile, Unfinished};
 use super::end::End;
 use super::facts;
 use super::pair::Role;
-use super::worker::Pack;
 use super::whole::Whole;
+use super::worker::Pack;
 
 /// Interval of progress and restart markers.
 const MARKERS: Duration = Duration::from_secs(1);

@@ -230,7 +230,8 @@ impl Place<'_> {
     }
 
     fn open(&self, node: &Node) -> Result<State, Fault> {
-        let intent = WriteIntent { disposition: Disposition::Replace, size: Some(self.file.size), length: Some(self.file.size) };
+        let intent =
+            WriteIntent { disposition: Disposition::Replace, size: Some(self.file.size), length: Some(self.file.size) };
         let session = node.connector.begin(&resolve(&self.file.path)?, &intent)?;
         let writer = node.connector.join(&session)?;
         Ok(State::Open { session, writer, received: RangeSet::new() })

@@ -26,11 +26,8 @@ fn packs_are_operations_on_resolved_paths_and_the_226_tells_every_file() {
     let spec = PackSpec { files, algorithm: Some("MD5".into()) };
     let failure = Failure { kind: FailureKind::NotFound, text: "no such file".into(), checksums: None };
     let fates = vec![Ok(Some("00ff".into())), Err(failure)];
-    let text = peer.exchange(
-        "ERET PACK 5,-,-,a%20b 7,-,640,/c",
-        &Op::SendPack(spec.clone()),
-        Outcome::Packed(fates.clone()),
-    );
+    let text =
+        peer.exchange("ERET PACK 5,-,-,a%20b 7,-,640,/c", &Op::SendPack(spec.clone()), Outcome::Packed(fates.clone()));
     let (opened, end) = text.split_once("\r\n").unwrap();
     assert!(opened.starts_with("150 "), "{text}");
     assert_eq!(
@@ -48,7 +45,9 @@ fn packs_are_operations_on_resolved_paths_and_the_226_tells_every_file() {
 #[test]
 fn what_belongs_to_one_file_or_a_stream_does_not_go_with_a_pack() {
     let mut peer = ready();
-    for (before, code) in [("REST 5", "501 "), ("SCKS MD5 00", "501 "), ("SITE STORATTR modify=20200101000000;", "501 ")] {
+    for (before, code) in
+        [("REST 5", "501 "), ("SCKS MD5 00", "501 "), ("SITE STORATTR modify=20200101000000;", "501 ")]
+    {
         peer.send(before);
         assert!(peer.send("ESTO PACK 5,-,-,/a").starts_with(code), "{before}");
     }
