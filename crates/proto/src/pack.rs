@@ -17,7 +17,7 @@ pub const MAX_FILES: usize = 256;
 pub const MAX_BYTES: u64 = 256 << 10;
 /// Longest list that a client of ours sends, bytes; servers take lines of 256 KiB.
 pub const MAX_LIST_BYTES: usize = 64 << 10;
-/// Longest text of a failure, bytes.
+/// Longest text of a failure, characters.
 const MAX_TEXT: usize = 512;
 
 /// Why a list of files or their fates was refused.
@@ -155,8 +155,7 @@ pub fn fate_line(number: usize, fate: &PackResult) -> String {
         Ok(digest) => format!("FILE {number} OK {}", digest.as_deref().unwrap_or("-")),
         Err(failure) => {
             let word = KINDS.iter().find(|(kind, _)| *kind == failure.kind).map_or("OTHER", |(_, word)| word);
-            let mut text = failure.text.lines().collect::<Vec<_>>().join("; ");
-            text.truncate(text.floor_char_boundary(MAX_TEXT));
+            let text: String = failure.text.lines().collect::<Vec<_>>().join("; ").chars().take(MAX_TEXT).collect();
             format!("FILE {number} FAILED {word} {text}")
         }
     }
@@ -266,7 +265,7 @@ mod tests {
     fn a_failure_takes_one_bounded_line() {
         let long = failure(FailureKind::Other, &format!("a\r\nb{}", "ü".repeat(MAX_TEXT)));
         let line = fate_line(7, &Err(long));
-        assert!(line.starts_with("FILE 7 FAILED OTHER a; bü") && line.len() < MAX_TEXT + 30, "{line}");
+        assert!(line.starts_with("FILE 7 FAILED OTHER a; bü") && line.chars().count() < MAX_TEXT + 30, "{line}");
     }
 
     fn any_file() -> impl Strategy<Value = PackedFile> {
