@@ -4,10 +4,11 @@
 //! nothing behind it can be trusted: the session starts anew, repeats those, and for a while sends
 //! no command ahead.
 
+mod chunked;
+mod manner;
 mod packs;
 
-use std::cell::RefCell;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::rc::Rc;
 use std::time::Duration;
 
@@ -15,18 +16,17 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::time::{Instant, sleep_until};
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Input, Job, Phase, Slot, Work};
-use whimbrel_engine::{Fault, FaultCode, RangeSet, Retry, Side};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome};
 
-use super::checksum::SharedChecksum;
-use super::chunk::{self, OpenFile, Unfinished};
+use self::manner::{hopeless, leaves_holes_out, manner, unverified};
+use super::chunk;
 use super::end::End;
-use super::flight::{self, Flight, Manner, Order, Part, Proof};
-use super::options::Verify;
+use super::flight::{self, Flight, Order, Part};
 use super::pair::{DataWish, Pair, Role};
 use super::remote::EndEvent;
 use super::shared::{Route, Shared};
-use super::whole::{self, Whole};
+use super::whole;
 
 pub use self::packs::Pack;
 
@@ -265,52 +265,6 @@ impl Worker {
         Ok(())
     }
 
-    /// Opening, a part, or the end of a file that moves in chunks.
-    fn start_chunked(&mut self, job: Job, connecting: Option<(Role, OpId)>) {
-        let Some((_, pair)) = &mut self.pair else { return };
-        let attempt = job.attempt;
-        let Some(manner) = chunked_manner(pair, &self.shared, &job) else {
-            return self.report(Input::ItemWhole { attempt });
-        };
-        let whole = self.shared.whole(&job.item);
-        if let Work::Open { .. } = job.work
-            && let Some(fault) = hopeless(&job, whole.as_ref(), pair, &self.shared)
-        {
-            return self.refuse(&job, fault);
-        }
-        let mut flight = Flight::new(job, &manner);
-        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
-        let disk = manner.past_memory;
-        let orders = match (&flight.job.work, self.shared.open_file(attempt.item)) {
-            (Work::Open { leaf }, _) => {
-                let Ok(proof) = &manner.proof else { return self.report(Input::ItemWhole { attempt }) };
-                let (place, orders) = chunk::open(&flight.job, pair, &proof.checksum, *leaf);
-                flight.opened = place.map(|place| (place, RangeSet::new()));
-                orders
-            }
-            (Work::Chunk { part }, Some(file)) => {
-                let orders = chunk::chunk(&flight.job, part, &file, pair, disk);
-                flight.file = Some(file);
-                orders
-            }
-            (_, Some(file)) => {
-                let mut orders = chunk::commit(&flight.job, &file);
-                if let Some(mut whole) = whole {
-                    whole.naming = std::mem::take(&mut orders);
-                    whole.readable = match &file.place {
-                        Unfinished::Temporary(name) => Some(name.clone()),
-                        Unfinished::Session(_) => None,
-                    };
-                    flight.whole = Some(Box::new(whole));
-                }
-                flight.file = Some(file);
-                orders
-            }
-            (_, None) => return self.report(Input::ItemWhole { attempt }),
-        };
-        self.submit(flight, orders);
-    }
-
     fn submit(&mut self, mut flight: Flight, orders: Vec<Order>) {
         let Some((_, pair)) = &mut self.pair else { return };
         for order in orders {
@@ -450,18 +404,6 @@ impl Worker {
         }
     }
 
-    /// A temporary file is there: asks what of it can be trusted.
-    fn examine(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        let (Some(found), Work::Open { leaf }) = (flight.found.take(), &flight.job.work) else { return };
-        let (Some((_, pair)), Some((place, _)), Ok(proof)) = (&mut self.pair, &flight.opened, &flight.proof) else {
-            return;
-        };
-        for order in chunk::examine(&flight.job, place, &proof.checksum, *leaf, found) {
-            hand_over(pair, flight, order);
-        }
-    }
-
     /// The ends have said what is a hole and what there is room for: tells the destination what need not come.
     fn keep_holes(&mut self, index: usize) {
         let flight = &mut self.flights[index];
@@ -483,57 +425,6 @@ impl Worker {
         flight.holes.told = holes;
         for order in orders {
             hand_over(pair, flight, order);
-        }
-    }
-
-    /// A part of a chunked file has moved: compares its leaves and tells the destination what is proven.
-    fn keep_proven(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        if flight.failure.is_some() || flight.file.is_none() || flight.compared.is_some() {
-            return;
-        }
-        flight.compare();
-        let (Some((_, pair)), Some(file), Some(compared)) = (&mut self.pair, &flight.file, &flight.compared) else {
-            return;
-        };
-        for order in chunk::keep(&flight.job, file, &compared.proven) {
-            hand_over(pair, flight, order);
-        }
-    }
-
-    /// A step of a chunked file is over.
-    fn land_chunked(&mut self, mut flight: Flight) {
-        flight.trust_agreeing();
-        let (attempt, verification) = (flight.job.attempt, flight.proven());
-        match (&flight.job.work, flight.opened, flight.compared) {
-            (Work::Open { leaf }, Some((place, verified)), _) => {
-                let Ok(Proof { checksum, .. }) = flight.proof else { return self.report(Input::ItemWhole { attempt }) };
-                let earlier = !flight.earlier.is_empty();
-                let proven: BTreeMap<_, _> = flight.earlier.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
-                let proven = Rc::new(RefCell::new(proven));
-                let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
-                let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
-                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0, proven, earlier };
-                self.shared.file_opened(attempt.item, file);
-                self.report(Input::ItemOpened { attempt, verified, found });
-            }
-            (Work::Chunk { part }, _, Some(compared)) => {
-                self.careful = self.careful.saturating_sub(1);
-                if let Some(file) = &flight.file {
-                    let leaves = compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone()));
-                    file.proven.borrow_mut().extend(leaves);
-                }
-                let (bytes, verified) = (part.end - part.start, compared.ranges());
-                self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
-            }
-            (Work::Commit, ..) => {
-                self.shared.file_ended(attempt.item);
-                self.report(Input::ItemDone { attempt, bytes: 0, verified: verification });
-            }
-            _ => {
-                let fault = Fault::new(FaultCode::PeerMisbehaved, "move in chunks");
-                self.refuse(&flight.job, fault.side(Side::Peer).detail("an answer is missing"));
-            }
         }
     }
 
@@ -717,57 +608,6 @@ fn hand_over(pair: &mut Pair, flight: &mut Flight, Order { role, part, op }: Ord
     true
 }
 
-/// How a file is moved in chunks; `None`: these ends, or the user's wishes, do not allow it.
-fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<Manner> {
-    let options = &shared.options;
-    // Only what moves data needs the mode: a file whose parts are all there can still be committed.
-    let mode_fits = job.work == Work::Commit || pair.mode() == Mode::Extended;
-    if options.verify == Verify::Never || shared.is_device(job.item.root) || !mode_fits {
-        return None;
-    }
-    let checksum = match shared.open_file(job.attempt.item) {
-        Some(file) => file.checksum,
-        None => proving(pair, shared, job, shared.whole(&job.item).as_ref(), true)?,
-    };
-    let proof = Ok(Proof { checksum, in_reply: true });
-    let past_memory = options.verify == Verify::Disk;
-    let (announced, temporary) = (None, None);
-    Some(Manner {
-        mode: Mode::Extended,
-        proof,
-        time_with_store: false,
-        past_memory,
-        announced,
-        temporary,
-        holes: false,
-    })
-}
-
-/// The checksum that proves a copy: the one that also gives a digest the user wants, if he named none.
-fn proving(pair: &Pair, shared: &Shared, job: &Job, whole: Option<&Whole>, in_reply: bool) -> Option<SharedChecksum> {
-    let named = shared.options.checksum.as_deref();
-    let cheap = whole.filter(|_| named.is_none()).and_then(|whole| whole.cheapest(job.item.size, in_reply));
-    cheap.and_then(|name| pair.checksum(Some(name))).or_else(|| pair.checksum(named))
-}
-
-/// Why a file need not be moved at all: its digest can never be what it must be, or never be known.
-fn hopeless(job: &Job, whole: Option<&Whole>, pair: &Pair, shared: &Shared) -> Option<Fault> {
-    if matches!(job.work, Work::Copy | Work::Open { .. })
-        && shared.options.verify.is_required()
-        && shared.is_unlisted(&job.item)
-    {
-        let fault = Fault::new(FaultCode::Unverified, "check the whole file").on_path(&job.item.source);
-        return Some(fault.side(Side::Us).detail("the list of expected checksums does not name it"));
-    }
-    let fault = whole?.unsupported(&pair.destination)?;
-    Some(fault.on_path(&job.item.destination))
-}
-
-/// Whether what is a hole at the source can become one at the destination without being moved.
-fn leaves_holes_out(pair: &Pair) -> bool {
-    pair.source.has("HOLES") && pair.destination.has("HOLES")
-}
-
 /// A local mover can be told at once that its transfer is over.
 fn abort_local(pair: &mut Pair, flight: &Flight) {
     for &(role, id, part) in flight.waiting.iter().filter(|(_, _, part)| part.moves_data()) {
@@ -793,73 +633,4 @@ async fn connect(pair: &mut Pair, wish: &DataWish) -> Result<(Role, OpId), (Role
 
 fn ends_session(fault: &Fault) -> bool {
     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy)
-}
-
-fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whole>) -> (Manner, Option<Whole>) {
-    let options = &shared.options;
-    // What earlier attempts brought has no digest in this one's replies.
-    // The nodes of a striped server know only their own blocks.
-    let entire = job.received.is_empty() && !options.stripe;
-    let in_reply = entire && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
-    let proof = |checksum| Proof { checksum, in_reply };
-    let proof = if job.work == Work::Compare {
-        pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)
-    } else if options.verify == Verify::Never {
-        Err(Verification::NotAsked)
-    } else if shared.is_device(job.item.root) {
-        Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
-    } else {
-        proving(pair, shared, job, whole.as_ref(), in_reply)
-            .map(proof)
-            .ok_or_else(|| Verification::Unverified { reason: no_common_checksum(pair, options.checksum.as_deref()) })
-    };
-    let time_with_store = match &pair.destination {
-        End::Remote(remote) => remote.features.has("STORATTR"),
-        End::Local(_) => true,
-    };
-    let holes = in_reply && leaves_holes_out(pair);
-    let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
-    let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    let mut whole = whole;
-    let (mut announced, mut temporary) = (None, None);
-    if let Some(whole) = whole.as_mut().filter(|whole| whole.is_expected()) {
-        if pair.destination.has("CHUNK") {
-            announced = whole.announce(&pair.destination);
-        } else {
-            let name = chunk::temporary_name(&job.item.destination);
-            let rename = Op::Rename { from: name.clone(), to: job.item.destination.clone() };
-            whole.naming.push(Order { role: Role::Destination, part: Part::Commit, op: rename });
-            whole
-                .naming
-                .extend(flight::attribute_orders(job, time_with_store && job.item.attributes.modified.is_some()));
-            whole.readable = Some(name.clone());
-            temporary = Some(name);
-        }
-    }
-    (Manner { mode, proof, time_with_store, past_memory, announced, temporary, holes }, whole)
-}
-
-fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {
-    let list = |end: &End| match end.checksums() {
-        names if names.is_empty() => "none".to_owned(),
-        names => names.join(", "),
-    };
-    let wanted = wanted.map(|name| format!(" {name}")).unwrap_or_default();
-    format!(
-        "no common checksum{wanted}: the source offers {}, the destination {}",
-        list(&pair.source),
-        list(&pair.destination)
-    )
-}
-
-fn unverified(job: &Job, manner: &Manner) -> Fault {
-    let reason = match &manner.proof {
-        Err(Verification::Unverified { reason }) => reason.clone(),
-        _ => String::new(),
-    };
-    Fault::new(FaultCode::Unverified, "verify")
-        .on_path(&job.item.source)
-        .side(Side::Peer)
-        .retry(Retry::Permanent)
-        .detail(reason)
 }

@@ -6,12 +6,13 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Failure, Mode, Op, OpId, PackResult, PackSpec, PackedFile};
 use whimbrel_proto::pack;
 
-use super::super::flight::{Flight, Manner, Order, Part, Proof};
-use super::super::local::fault;
-use super::super::options::{Sums, Verify};
-use super::super::pair::{Pair, Role};
-use super::super::shared::Shared;
-use super::{Worker, manner};
+use super::Worker;
+use super::manner::manner;
+use crate::client::flight::{Flight, Manner, Order, Part, Proof};
+use crate::client::local::fault;
+use crate::client::options::{Sums, Verify};
+use crate::client::pair::{Pair, Role};
+use crate::client::shared::Shared;
 
 /// Files up to this size are packed, bytes: for larger ones a command each costs little.
 const SMALL: u64 = 64 << 10;
