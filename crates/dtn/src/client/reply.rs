@@ -25,6 +25,8 @@ const TEXTS: &[(&str, FaultCode)] = &[
     ("connection reset", FaultCode::ConnectionLost),
     ("broken pipe", FaultCode::ConnectionLost),
     ("an end-of-file was reached", FaultCode::ConnectionLost),
+    // The stock server, when its data connection is closed between its last block and the end of the file.
+    ("handle not in the proper state", FaultCode::ConnectionLost),
     ("too many open files", FaultCode::TooManyOpen),
     ("too many connections", FaultCode::ServerBusy),
     ("busy", FaultCode::StorageBusy),
@@ -127,6 +129,14 @@ mod tests {
         );
         assert_eq!(code_of(&reply), FaultCode::NotFound);
         assert!(!fault(&reply, "retrieve", b"/nope").to_string().contains("End."));
+    }
+
+    #[test]
+    fn a_data_connection_that_the_stock_server_lost_is_worth_a_retry() {
+        let text = "Command failed. : [globus_ftp_control]:globus_ftp_control_data_send_eof() : Handle not in the proper state";
+        let fault = fault(&Reply::line(500, text), "retrieve", b"/f");
+        assert_eq!((fault.code, fault.side), (FaultCode::ConnectionLost, Some(Side::Network)));
+        assert!(fault.is_temporary());
     }
 
     #[test]
