@@ -13,6 +13,7 @@ use super::accept::pause_after_error;
 use super::config::resolve;
 use super::connection::{Ends, serve};
 use super::server::Server;
+use super::urgent::UrgentStream;
 use super::{metrics, nodes};
 use crate::keepalive;
 
@@ -119,16 +120,12 @@ fn admit(
     if let Err(error) = keepalive::set(&stream, keepalive::CONTROL) {
         tracing::debug!(%peer, %error, "no keepalive");
     }
-    // Clients send ABOR as urgent data (RFC 959 §4.1.3); its bytes belong to the command line.
-    if let Err(error) = socket2::SockRef::from(&stream).set_out_of_band_inline(true) {
-        tracing::debug!(%peer, %error, "no SO_OOBINLINE");
-    }
     let ends = Ends { peer: Some(canonical(peer)), local: stream.local_addr().ok().map(canonical) };
     tracing::info!(%peer, "control connection");
     let (server, drain) = (server.clone(), drain.clone());
     tokio::spawn(async move {
         server.metrics.connection_opened();
-        serve(stream, ends, server.clone(), drain).await;
+        serve(UrgentStream::new(stream), ends, server.clone(), drain).await;
         server.metrics.connection_closed();
         drop(slot);
     });

@@ -15,6 +15,7 @@ pub mod nodes;
 pub mod plane;
 pub mod server;
 pub mod stdio;
+mod urgent;
 pub mod users;
 
 pub use config::DtnConfig;
