@@ -112,7 +112,7 @@ pub trait Connector: Send + Sync {
     /// changes nothing. `StorageBusy` when another writer replaced the file meanwhile: then nothing
     /// of this session is visible. `IsADirectory` when a directory has taken the final name.
     /// Devices and pipes have no attributes: they are ignored.
-    fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault>;
+    fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault>;
 
     /// Throws the unfinished data of a session away; unknown sessions are not an error.
     ///

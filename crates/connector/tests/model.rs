@@ -145,8 +145,7 @@ impl Side<'_> {
                 let Some(session) = self.sessions.get(*session) else {
                     return Ok(String::new());
                 };
-                let meta = storage.commit(session, &[], &attributes)?;
-                Ok(format!("{} {:?}", meta.size, meta.kind))
+                storage.commit(session, &[], &attributes).map(done)
             }
             Step::Abandon(session) => match self.sessions.get(*session) {
                 Some(session) => storage.abandon(session).map(done),

@@ -19,7 +19,7 @@ pub fn attributes_are_kept(a: &dyn Connector, b: &dyn Connector) {
     let session = ok(a.begin(&path("file"), &REPLACE));
     put(a, &session, 0, b"bytes");
     let wanted = Attributes { size: Some(9), durable: true, ..attributes(Some(0o2741), Some(THEN)) };
-    let told = ok(a.commit(&session, &[], &wanted));
+    let told = commit_as(a, &session, &wanted);
     let seen = ok(b.stat(&path("file"), Follow::No));
     assert_eq!(told, seen);
     assert_eq!((seen.mode, seen.modified, seen.size), (0o2741, THEN, 9));
@@ -36,7 +36,7 @@ pub fn replacing_keeps_the_mode_of_the_old_file(a: &dyn Connector, _: &dyn Conne
     assert_eq!(store(a, &path("file"), b"new secret").mode, 0o600);
     let session = ok(a.begin(&path("file"), &REPLACE));
     let wanted = attributes(Some(0o666), None);
-    assert_eq!(ok(a.commit(&session, &[], &wanted)).mode, 0o666);
+    assert_eq!(commit_as(a, &session, &wanted).mode, 0o666);
 }
 
 pub fn attributes_of_what_exists_can_be_changed(a: &dyn Connector, _: &dyn Connector) {

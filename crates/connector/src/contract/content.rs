@@ -76,8 +76,7 @@ pub fn many_writers_fill_one_file(a: &dyn Connector, b: &dyn Connector) {
         let done = threads.into_iter().map(|thread| thread.join());
         done.map(|r| r.expect("a writer panicked")).collect()
     });
-    let meta = ok(b.commit(&session, &receipts, &Attributes::default()));
-    assert_eq!(meta.size, data.len() as u64);
+    ok(b.commit(&session, &receipts, &Attributes::default()));
     assert!(load(a, &path("file")) == data, "the bytes differ");
 }
 
@@ -88,7 +87,7 @@ pub fn holes_stay_holes(a: &dyn Connector, _: &dyn Connector) {
     let session = ok(a.begin(&path("sparse"), &REPLACE));
     put(a, &session, 8 << 20, b"middle");
     let attributes = Attributes { size: Some(16 << 20), ..Attributes::default() };
-    assert_eq!(ok(a.commit(&session, &[], &attributes)).size, 16 << 20);
+    assert_eq!(commit_as(a, &session, &attributes).size, 16 << 20);
     let reader = ok(a.open_read(&path("sparse"), None));
     let ranges = ok(reader.data_ranges());
     assert!(ranges.covers(8 << 20..(8 << 20) + 6), "{ranges}");

@@ -51,7 +51,14 @@ pub(super) fn put(storage: &dyn Connector, session: &WriteSession, offset: u64, 
 
 #[track_caller]
 pub(super) fn commit(storage: &dyn Connector, session: &WriteSession) -> Meta {
-    ok(storage.commit(session, &[], &Attributes::default()))
+    commit_as(storage, session, &Attributes::default())
+}
+
+/// Commits, and looks at what bears the final name.
+#[track_caller]
+pub(super) fn commit_as(storage: &dyn Connector, session: &WriteSession, attributes: &Attributes) -> Meta {
+    ok(storage.commit(session, &[], attributes));
+    ok(storage.stat(&session.path, Follow::No))
 }
 
 /// Writes a whole file and commits it.

@@ -145,7 +145,7 @@ impl<C: Connector> Connector for Faulty<C> {
         Ok(Arc::new(FaultyWriter { inner, script }))
     }
 
-    fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
+    fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
         let commit = || self.inner.commit(session, receipts, attributes);
         self.script.run(Operation::Commit, commit)
     }

@@ -271,7 +271,7 @@ impl Connector for Memory {
         Ok(Arc::new(Writer::new(node, path, self.clone(), session.rename)))
     }
 
-    fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
+    fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
         self.commit_session(session, attributes)
     }
 

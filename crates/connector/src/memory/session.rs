@@ -113,7 +113,7 @@ impl Memory {
         }
     }
 
-    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<Meta, Fault> {
+    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<(), Fault> {
         check(attributes, &session.path)?;
         let _names = self.lock();
         let (id, keep_mode) = decode(session)?;
@@ -128,12 +128,12 @@ impl Memory {
                     }
                     self.remove_journal(&session.path, id).on("commit", &session.path)?;
                 }
-                return done.map(|node| node.meta()).ok_or(fault);
+                return done.map(drop).ok_or(fault);
             }
             Err(fault) => return Err(fault),
         };
         let Body::File(data) = &node.body else {
-            return Ok(node.meta());
+            return Ok(());
         };
         if let Some(size) = attributes.size {
             let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
@@ -146,8 +146,7 @@ impl Memory {
         let mut wanted = attributes.clone();
         wanted.mode = wanted.mode.or(keep_mode);
         set_facts(&node, &wanted, &session.path)?;
-        self.finish(session, &node, attributes.durable).on("commit", &session.path)?;
-        Ok(node.meta())
+        self.finish(session, &node, attributes.durable).on("commit", &session.path)
     }
 
     /// Syncs, renames, syncs the name, removes the journal: in this order, as POSIX does.

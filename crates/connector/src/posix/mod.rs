@@ -180,7 +180,7 @@ impl Connector for Posix {
         Ok(Arc::new(writer.on_lustre(session, self.lustre.clone())))
     }
 
-    fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<Meta, Fault> {
+    fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
         self.writable("commit", &session.path)?;
         self.commit_session(session, attributes)
     }

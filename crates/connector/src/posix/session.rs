@@ -18,7 +18,7 @@ use super::error::{OrFault, fault};
 use super::handles::Handle;
 use super::journal;
 use super::lustre::{Layout, Lustre};
-use super::meta::{kind_of, mode_of, size_of, statx_at, statx_fd};
+use super::meta::{kind_of, mode_of, statx_at, statx_fd};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
 use super::steps::{self, sync_dir};
@@ -217,7 +217,7 @@ impl Posix {
         Ok(Arc::new(Handle { file, dir, kind, identity, committed: RwLock::default() }))
     }
 
-    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<Meta, Fault> {
+    pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<(), Fault> {
         check(attributes, &session.path)?;
         let token = Token::of(session)?;
         let handle = match self.handles.take(&session.staging, &token.identity) {
@@ -230,15 +230,15 @@ impl Posix {
             },
         };
         match token.manner {
-            Manner::Special => self.describe(&handle, &session.path),
+            Manner::Special => Ok(()),
             Manner::InPlace | Manner::Created => {
                 let stat = self.still_named(session, &token, &handle)?;
-                let changed = finalize(&handle, &stat, attributes, None, &session.path)?;
+                finalize(&handle, &stat, attributes, None, &session.path)?;
                 if attributes.durable {
                     // The session may have created the name.
                     sync_dir(&handle.dir).or_fault("sync directory", &session.path)?;
                 }
-                self.described(&handle, stat, changed, &session.path)
+                Ok(())
             }
             Manner::Staged | Manner::Continued => self.rename_staged(session, &token, &handle, attributes),
         }
@@ -259,7 +259,7 @@ impl Posix {
         token: &Token,
         handle: &Handle,
         attributes: &Attributes,
-    ) -> Result<Meta, Fault> {
+    ) -> Result<(), Fault> {
         let path = &session.path;
         let (from, to) = names(session)?;
         let locked = Locked::new(&handle.file);
@@ -273,7 +273,7 @@ impl Posix {
         };
         // Waits for those who write just now; whoever comes later is refused.
         let mut committed = handle.committed.write().unwrap_or_else(PoisonError::into_inner);
-        let changed = finalize(handle, &stat, attributes, token.keep_mode, path)?;
+        finalize(handle, &stat, attributes, token.keep_mode, path)?;
         steps::rename(&handle.dir, from, to).or_fault("commit", path)?;
         *committed = true;
         drop(committed);
@@ -285,7 +285,7 @@ impl Posix {
         if token.manner == Manner::Continued {
             journal::remove(&handle.dir, path, &token.identity).or_fault("remove journal", path)?;
         }
-        self.described(handle, stat, changed, path)
+        Ok(())
     }
 
     /// The hidden file is gone: harmless if it bears the final name already, else `fault`.
@@ -295,7 +295,7 @@ impl Posix {
         token: &Token,
         attributes: &Attributes,
         fault: Fault,
-    ) -> Result<Meta, Fault> {
+    ) -> Result<(), Fault> {
         let path = &session.path;
         let Ok((dir, name)) = self.root.entry(path, "commit") else {
             return Err(fault);
@@ -308,22 +308,10 @@ impl Posix {
                 if token.manner == Manner::Continued {
                     journal::remove(&dir, path, &token.identity).or_fault("remove journal", path)?;
                 }
-                Ok(self.caller.meta(&stat, None))
+                Ok(())
             }
             _ => Err(fault),
         }
-    }
-
-    /// The description after a commit; asks the kernel again only when it changed something.
-    fn described(&self, handle: &Handle, stat: Statx, changed: bool, path: &StoragePath) -> Result<Meta, Fault> {
-        if changed { self.describe(handle, path) } else { Ok(self.caller.meta(&stat, None)) }
-    }
-
-    fn describe(&self, handle: &Handle, path: &StoragePath) -> Result<Meta, Fault> {
-        let stat = statx_fd(&handle.file).or_fault("describe", path)?;
-        let mut meta = self.caller.meta(&stat, None);
-        meta.size = size_of(&stat, &handle.file);
-        Ok(meta)
     }
 
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
@@ -572,7 +560,7 @@ fn finalize(
     attributes: &Attributes,
     keep_mode: Option<u32>,
     path: &StoragePath,
-) -> Result<bool, Fault> {
+) -> Result<(), Fault> {
     let file = handle.file.as_fd();
     let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
     if attributes.durable {
@@ -580,7 +568,7 @@ fn finalize(
         let sync = if changed { steps::sync_all(file) } else { steps::sync_data(file) };
         sync.or_fault("sync", path)?;
     }
-    Ok(changed)
+    Ok(())
 }
 
 fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {

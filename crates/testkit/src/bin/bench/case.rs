@@ -42,6 +42,15 @@ pub struct Case<'a> {
     pub comparisons: Vec<(&'static str, &'static str)>,
 }
 
+impl Case<'_> {
+    /// Drops the contenders whose name contains one of these texts, and the comparisons with them.
+    pub fn leave_out(&mut self, texts: &[String]) {
+        let stays = |name: &str| !texts.iter().any(|text| name.contains(text.as_str()));
+        self.contenders.retain(|contender| stays(contender.name));
+        self.comparisons.retain(|(ours, peer)| stays(ours) && stays(peer));
+    }
+}
+
 /// One contender's rounds.
 #[derive(Debug)]
 pub struct Row {

@@ -29,6 +29,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 /// One section's results, and the cases that could not be measured.
 struct Measured {
     section: Section,
+    skip: Vec<String>,
     cases: Vec<Results>,
     failures: Vec<String>,
 }
@@ -62,7 +63,8 @@ fn compare(options: &Options) -> Outcome<bool> {
     println!("{machine}\n");
     let mut measured = Vec::new();
     for section in &options.sections {
-        let mut done = Measured { section: *section, cases: Vec::new(), failures: Vec::new() };
+        let mut done =
+            Measured { section: *section, skip: options.skip.clone(), cases: Vec::new(), failures: Vec::new() };
         let outcome = match section {
             Section::Wan => wan::measure(options, &programs, &mut done),
             Section::Path => path::measure(options, &programs, &mut done),
@@ -93,8 +95,9 @@ fn page_file() -> PathBuf {
 
 impl Measured {
     /// Measures one case; a failure is kept, and the next case goes on.
-    fn add(&mut self, case: Case<'_>, rounds: u32) {
+    fn add(&mut self, mut case: Case<'_>, rounds: u32) {
         let name = case.name.clone();
+        case.leave_out(&self.skip);
         match case.measure(rounds) {
             Ok(results) => self.cases.push(results),
             Err(error) => self.failures.push(format!("{name}: {error}")),

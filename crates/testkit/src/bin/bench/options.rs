@@ -6,9 +6,10 @@ use crate::Outcome;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-usage: bench [--quick] [--only SECTIONS] [--rounds N] [--json FILE] [--write]
+usage: bench [--quick] [--only SECTIONS] [--skip TEXT] [--rounds N] [--json FILE] [--write]
   --quick          small sizes and 2 rounds: shows that everything can be measured, proves no claim
   --only SECTIONS  some of mem,file,small,wan,path [default: all]
+  --skip TEXT      leave out the contenders whose name contains it; may be given several times
   --rounds N       measured rounds of each case, after one to warm up [default: 5]
   --json FILE      also write every sample as JSON
   --write          replace the measured sections of docs/reference/performance.md; needs full sizes and 5 rounds";
@@ -52,6 +53,8 @@ impl Section {
 pub struct Options {
     pub quick: bool,
     pub sections: Vec<Section>,
+    /// Parts of the names of contenders that do not take part.
+    pub skip: Vec<String>,
     pub rounds: u32,
     pub json: Option<PathBuf>,
     pub write: bool,
@@ -61,7 +64,7 @@ impl Options {
     /// Understands the arguments; `None` when help is asked for.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
         let (mut quick, mut write, mut json, mut rounds) = (false, false, None, None);
-        let mut sections = Section::ALL.to_vec();
+        let (mut sections, mut skip) = (Section::ALL.to_vec(), Vec::new());
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
             match flag.as_str() {
@@ -70,15 +73,17 @@ impl Options {
                 "--write" => write = true,
                 "--json" => json = Some(value()?.into()),
                 "--rounds" => rounds = Some(value()?.parse::<u32>()?.max(1)),
+                "--skip" => skip.push(value()?),
                 "--only" => sections = chosen(&value()?)?,
                 _ => return Err(format!("unknown argument {flag}").into()),
             }
         }
         let rounds = rounds.unwrap_or(if quick { 2 } else { CLAIM_ROUNDS });
-        if write && (quick || rounds < CLAIM_ROUNDS) {
-            return Err(format!("--write needs full sizes and at least {CLAIM_ROUNDS} rounds").into());
+        if write && (quick || rounds < CLAIM_ROUNDS || !skip.is_empty()) {
+            let needs = format!("--write needs full sizes, all contenders and at least {CLAIM_ROUNDS} rounds");
+            return Err(needs.into());
         }
-        Ok(Some(Options { quick, sections, rounds, json, write }))
+        Ok(Some(Options { quick, sections, skip, rounds, json, write }))
     }
 
     /// The full size, or the small one of a quick run.
@@ -111,7 +116,7 @@ mod tests {
 
     #[test]
     fn a_run_too_small_for_claims_is_never_written_down() {
-        for line in ["--quick --write", "--rounds 4 --write", "--quick --rounds 9 --write"] {
+        for line in ["--quick --write", "--rounds 4 --write", "--quick --rounds 9 --write", "--skip iperf3 --write"] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("--rounds 7 --write").is_ok());
