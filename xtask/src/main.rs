@@ -8,6 +8,9 @@ mod demo;
 mod docs;
 mod fuzz;
 mod hygiene;
+mod paper;
+mod paths;
+mod sabotage;
 mod setup;
 mod test;
 
@@ -19,9 +22,14 @@ cargo xtask COMMAND
   demo [--keep]   set up, build, start two data transfer nodes, move a data set between them, verify it
   test [STAGE]    set up and run every test, or one stage: setup hygiene unit demo
   bench [ARG...]  compare with the peers, side by side, and write docs/reference/performance.md
+  paths [ARG...]  whether copies without options are as good as the best options, on paths drawn by seed
+  paper [ARG...]  reproduce the figures of the paper on chunked transfers, check its claims, write
+                  docs/reference/paper-results.md
   nightly         everything that is too long for `test`; results go to docs/reference/nightly.md
   fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
                   (needs a nightly compiler and cargo-fuzz)
+  sabotage [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a test must
+                  notice each (all, or those whose names begin so); writes docs/reference/sabotage.md
   docs            write the generated parts of docs/reference anew
   setup           install the system packages that demo, test and bench need";
 
@@ -33,8 +41,11 @@ fn main() -> ExitCode {
         ["test"] => test::run_stages(None),
         ["test", stage] => test::run_stages(Some(stage)),
         ["bench", ref rest @ ..] => bench::run_comparison(rest),
+        ["paths", ref rest @ ..] => paths::run_trial(rest),
+        ["paper", ref rest @ ..] => paper::reproduce(rest),
         ["nightly"] => bench::nightly(),
         ["fuzz", ref rest @ ..] => fuzz::run_targets(rest),
+        ["sabotage", ref names @ ..] => sabotage::run_mutations(names),
         ["docs"] => docs::write(),
         ["setup"] => setup::run_command(),
         _ => Err(HELP.to_owned()),

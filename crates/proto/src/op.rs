@@ -600,6 +600,10 @@ pub struct Spent {
     pub mss: u64,
     /// Data connections.
     pub channels: u64,
+    /// The transfer's threads could have run and had no processor.
+    pub delay: u64,
+    /// The same while proving what was stored.
+    pub proof_delay: u64,
     /// Congestion control in use; empty where it is not known.
     pub congestion: String,
 }

@@ -12,7 +12,7 @@ const WORD: &[u8] = b"SPENT ";
 /// Name on the wire, and the field it stands for.
 type Field = (&'static str, fn(&mut Spent) -> &mut u64);
 
-const FIELDS: [Field; 18] = [
+const FIELDS: [Field; 20] = [
     ("bytes", |s| &mut s.bytes),
     ("took", |s| &mut s.took),
     ("threads", |s| &mut s.threads),
@@ -31,6 +31,8 @@ const FIELDS: [Field; 18] = [
     ("rtt", |s| &mut s.rtt),
     ("mss", |s| &mut s.mss),
     ("channels", |s| &mut s.channels),
+    ("delay", |s| &mut s.delay),
+    ("proof_delay", |s| &mut s.proof_delay),
 ];
 
 /// Whether this can be the name of a congestion control: 1 to 15 of `a`-`z`, `0`-`9`, `_` and `-`.

@@ -10,6 +10,7 @@
 //! | [`plot`] | line charts as SVG, for the reference |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
+//! | [`stored`] | damage to stored files, and to the disk below them |
 //! | [`cpu`] | processor time and memory of a process tree |
 //! | [`osts`] | a model of the storage servers of Lustre: stripes, locks, movers |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
@@ -30,6 +31,7 @@ pub mod plot;
 pub mod relay;
 pub mod rng;
 pub mod slow_disk;
+pub mod stored;
 pub mod tmpfs;
 
 pub use error::{Error, Result};

@@ -250,23 +250,35 @@ fn unique(mut words: Vec<&'static str>) -> Vec<&'static str> {
 }
 
 /// A relay before one server on this host; it lives as long as its [`Way`].
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Relay {
     address: SocketAddr,
+    server: Arc<Mutex<SocketAddr>>,
 }
 
 impl Relay {
     /// Starts before a server, which need not run yet.
     pub fn before(server: SocketAddr, way: &Way) -> Result<Relay> {
-        let what = || format!("starting a relay to {server}");
-        let address = listen(way, move |client, way| relay_control(client, server, way)).attempt(what)?;
-        Ok(Relay { address })
+        let what = format!("starting a relay to {server}");
+        let server = Arc::new(Mutex::new(server));
+        let target = server.clone();
+        let address = listen(way, move |client, way| relay_control(client, *lock(&target), way)).attempt(|| what)?;
+        Ok(Relay { address, server })
+    }
+
+    /// Sends those who connect from now on to another server: one that came back on another port.
+    pub fn retarget(&self, server: SocketAddr) {
+        *lock(&self.server) = server;
     }
 
     /// Where clients connect.
     pub fn addr(&self) -> SocketAddr {
         self.address
     }
+}
+
+fn lock(address: &Mutex<SocketAddr>) -> MutexGuard<'_, SocketAddr> {
+    address.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 fn listen(way: &Way, serve: impl Fn(TcpStream, &Way) + Send + 'static) -> io::Result<SocketAddr> {

@@ -4,7 +4,7 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
 
-use whimbrel_sys::thread_time::thread_time;
+use whimbrel_sys::thread_time::{thread_delay, thread_time};
 
 /// What a thread of a transfer does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +26,7 @@ pub struct Times {
     network: AtomicU64,
     hash: AtomicU64,
     cpu: AtomicU64,
+    delay: AtomicU64,
 }
 
 /// [`Times`] as of some moment.
@@ -43,6 +44,8 @@ pub struct TimesTaken {
     pub hash: Duration,
     /// On a processor.
     pub cpu: Duration,
+    /// Kept waiting for a processor, whatever was under way.
+    pub delay: Duration,
 }
 
 impl Times {
@@ -68,7 +71,7 @@ impl Times {
     pub fn on_thread(&self) -> OnThread<'_> {
         let began = Instant::now();
         self.began.get_or_init(|| began);
-        OnThread { times: self, began, cpu: thread_time() }
+        OnThread { times: self, began, cpu: thread_time(), delay: thread_delay() }
     }
 
     /// The sums so far; threads at work count only what they have left behind.
@@ -81,6 +84,7 @@ impl Times {
             network: time(&self.network),
             hash: time(&self.hash),
             cpu: time(&self.cpu),
+            delay: time(&self.delay),
         }
     }
 }
@@ -95,12 +99,14 @@ pub struct OnThread<'a> {
     times: &'a Times,
     began: Instant,
     cpu: Duration,
+    delay: Duration,
 }
 
 impl Drop for OnThread<'_> {
     fn drop(&mut self) {
         self.times.threads.fetch_add(nanoseconds(self.began.elapsed()), Relaxed);
         self.times.cpu.fetch_add(nanoseconds(thread_time().saturating_sub(self.cpu)), Relaxed);
+        self.times.delay.fetch_add(nanoseconds(thread_delay().saturating_sub(self.delay)), Relaxed);
     }
 }
 

@@ -21,6 +21,7 @@ pub fn of(progress: &Progress) -> Spent {
         network: micros(times.network),
         hash: micros(times.hash),
         cpu: micros(times.cpu),
+        delay: micros(times.delay),
         ..Spent::default()
     };
     for channel in progress.channels() {
@@ -55,6 +56,7 @@ pub fn of_proof(times: &Times) -> Option<Spent> {
         proof: micros(times.threads),
         proof_storage: micros(times.storage),
         proof_hash: micros(times.hash),
+        proof_delay: micros(times.delay),
         ..Spent::default()
     })
 }

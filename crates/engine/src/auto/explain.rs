@@ -11,12 +11,18 @@ use crate::units::{ByteCount, ByteRate};
 /// What was busy while bytes were moved, each as the share of the time, 0 to 1; 0 where nothing is known.
 #[derive(Debug, Clone, Copy, PartialEq, Default, Serialize, Deserialize)]
 pub struct Figures {
+    /// Senders that run or wait for a processor, where the source has too few; but for hashing.
+    #[serde(default)]
+    pub source_processor: f64,
     /// Senders reading the source's storage.
     pub source_read: f64,
     /// Senders hashing.
     pub source_hashing: f64,
     /// Both ends waiting for the data connections.
     pub network: f64,
+    /// Receivers that run or wait for a processor, where the destination has too few; but for hashing.
+    #[serde(default)]
+    pub destination_processor: f64,
     /// Receivers writing the destination's storage, or reading it back.
     pub destination_write: f64,
     /// Receivers hashing what they read back.
@@ -41,6 +47,8 @@ pub struct Figures {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Bottleneck {
+    /// The source's processors, or the share of them that it may use.
+    SourceProcessor,
     /// Reading at the source.
     SourceRead,
     /// Computing checksums at the source.
@@ -51,6 +59,8 @@ pub enum Bottleneck {
     Window,
     /// The send buffer is smaller than what the path holds.
     SendBuffer,
+    /// The destination's processors, or the share of them that it may use.
+    DestinationProcessor,
     /// Writing at the destination.
     DestinationWrite,
     /// Computing checksums at the destination.
@@ -80,11 +90,13 @@ impl Bottleneck {
     }
 
     /// Stages by their share of the time, the busiest first.
-    fn ranked(figures: &Figures) -> [(Self, f64); 6] {
+    fn ranked(figures: &Figures) -> [(Self, f64); 8] {
         let mut all = [
+            (Self::SourceProcessor, figures.source_processor),
             (Self::SourceRead, figures.source_read),
             (Self::SourceHashing, figures.source_hashing),
             (Self::Network, figures.network),
+            (Self::DestinationProcessor, figures.destination_processor),
             (Self::DestinationWrite, figures.destination_write),
             (Self::DestinationHashing, figures.destination_hashing),
             (Self::SessionLatency, figures.waiting),
@@ -135,6 +147,10 @@ impl Bottleneck {
     /// What it is and what helps.
     pub fn advice(self) -> &'static str {
         match self {
+            Self::SourceProcessor => "the source has too little processor time: more processors or nodes there",
+            Self::DestinationProcessor => {
+                "the destination has too little processor time: more processors or nodes there"
+            }
             Self::SourceRead => "the source's storage delivers no more: more source nodes or faster storage",
             Self::DestinationWrite => {
                 "the destination's storage takes no more: more nodes, more stripes or faster storage"
@@ -157,11 +173,13 @@ impl Bottleneck {
 impl fmt::Display for Bottleneck {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::SourceProcessor => "source processor",
             Self::SourceRead => "source read",
             Self::SourceHashing => "source hashing",
             Self::Network => "network",
             Self::Window => "receive window",
             Self::SendBuffer => "send buffer",
+            Self::DestinationProcessor => "destination processor",
             Self::DestinationWrite => "destination write",
             Self::DestinationHashing => "destination hashing",
             Self::SessionLatency => "session latency",

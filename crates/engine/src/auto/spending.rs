@@ -20,10 +20,18 @@ pub struct EndSpent {
     pub network: u64,
     /// Hashing what passes.
     pub hash: u64,
+    /// On a processor, whatever for.
+    pub cpu: u64,
+    /// Kept waiting for a processor, whatever was under way.
+    pub delay: u64,
+    /// Proving what was stored: the whole of which the next two are parts.
+    pub proof: u64,
     /// Reading back and making durable what was stored.
     pub proof_storage: u64,
     /// Hashing what was read back.
     pub proof_hash: u64,
+    /// Kept waiting for a processor while proving.
+    pub proof_delay: u64,
     /// What the kernel had something to send.
     pub busy: u64,
     /// Of this, held by the receiver's window.
@@ -45,64 +53,70 @@ pub struct Spending {
     pub destination: EndSpent,
 }
 
+const FIELDS: [fn(&mut EndSpent) -> &mut u64; 17] = [
+    |s| &mut s.bytes,
+    |s| &mut s.took,
+    |s| &mut s.threads,
+    |s| &mut s.storage,
+    |s| &mut s.network,
+    |s| &mut s.hash,
+    |s| &mut s.cpu,
+    |s| &mut s.delay,
+    |s| &mut s.proof,
+    |s| &mut s.proof_storage,
+    |s| &mut s.proof_hash,
+    |s| &mut s.proof_delay,
+    |s| &mut s.busy,
+    |s| &mut s.window,
+    |s| &mut s.buffer,
+    |s| &mut s.sent,
+    |s| &mut s.resent,
+];
+
+/// Threads that get no more than this part of the time in which they could run are short of processors.
+const SHORT: f64 = 0.75;
+
 impl EndSpent {
     /// Adds another transfer.
     pub fn add(&mut self, other: &Self) {
-        let all = |spent: &Self| {
-            [
-                spent.bytes,
-                spent.took,
-                spent.threads,
-                spent.storage,
-                spent.network,
-                spent.hash,
-                spent.proof_storage,
-                spent.proof_hash,
-                spent.busy,
-                spent.window,
-                spent.buffer,
-                spent.sent,
-                spent.resent,
-            ]
-        };
-        let (mine, theirs) = (all(self), all(other));
-        let mut sums = mine.iter().zip(theirs).map(|(one, other)| one.saturating_add(other));
-        let mut next = || sums.next().expect("as many sums as fields");
-        *self = Self {
-            bytes: next(),
-            took: next(),
-            threads: next(),
-            storage: next(),
-            network: next(),
-            hash: next(),
-            proof_storage: next(),
-            proof_hash: next(),
-            busy: next(),
-            window: next(),
-            buffer: next(),
-            sent: next(),
-            resent: next(),
-        };
+        self.combine(other, u64::saturating_add);
     }
 
     /// What has been spent since `before`.
     pub fn since(&self, before: &Self) -> Self {
-        let less = |now: u64, then: u64| now.saturating_sub(then);
-        Self {
-            bytes: less(self.bytes, before.bytes),
-            took: less(self.took, before.took),
-            threads: less(self.threads, before.threads),
-            storage: less(self.storage, before.storage),
-            network: less(self.network, before.network),
-            hash: less(self.hash, before.hash),
-            proof_storage: less(self.proof_storage, before.proof_storage),
-            proof_hash: less(self.proof_hash, before.proof_hash),
-            busy: less(self.busy, before.busy),
-            window: less(self.window, before.window),
-            buffer: less(self.buffer, before.buffer),
-            sent: less(self.sent, before.sent),
-            resent: less(self.resent, before.resent),
+        let mut news = self.clone();
+        news.combine(before, u64::saturating_sub);
+        news
+    }
+
+    fn combine(&mut self, other: &Self, with: fn(u64, u64) -> u64) {
+        let mut other = other.clone();
+        for field in FIELDS {
+            *field(self) = with(*field(self), *field(&mut other));
         }
+    }
+
+    /// What the threads had, without what they waited for processors.
+    fn undelayed(&self) -> f64 {
+        if self.threads == 0 { 1.0 } else { 1.0 - (self.delay as f64 / self.threads as f64).min(1.0) }
+    }
+
+    /// The same while proving.
+    fn proof_undelayed(&self) -> f64 {
+        if self.proof == 0 { 1.0 } else { 1.0 - (self.proof_delay as f64 / self.proof as f64).min(1.0) }
+    }
+
+    /// The share of the processor where there are too few: what threads ran and waited to run, but for hashing.
+    fn processor(&self, whole: f64) -> f64 {
+        let (moving, proving) = (self.undelayed(), self.proof_undelayed());
+        let moved =
+            if moving <= SHORT { self.share((self.cpu + self.delay).saturating_sub(self.hash), whole) } else { 0.0 };
+        let proved = if proving <= SHORT && whole > 0.0 {
+            self.proof.saturating_sub(self.proof_hash) as f64 / whole
+        } else {
+            0.0
+        };
+        moved.max(proved)
     }
 
     fn tells(&self) -> bool {
@@ -130,6 +144,7 @@ impl Spending {
     ///
     /// A session's stages work at the same time, so that the one that is busy all the time is the one that bounds it.
     /// The network is taken to be busy while both ends wait for it: a sender that waits alone waits for a slow receiver.
+    /// What threads waited for processors belongs to no other stage; hashing keeps it, as the most of what they run.
     pub fn figures(&self, elapsed: Duration, sessions: Duration) -> Option<Figures> {
         if !self.tells() {
             return None;
@@ -138,15 +153,19 @@ impl Spending {
         let whole = sessions.as_secs_f64() * 1e6;
         let proof = |part: u64| if whole > 0.0 { part as f64 / whole } else { 0.0 };
         let waits = [source, destination].into_iter().filter(|end| end.tells());
-        let network = waits.map(|end| end.share(end.network, whole)).fold(f64::INFINITY, f64::min);
+        let network = waits.map(|end| end.share(end.network, whole) * end.undelayed()).fold(f64::INFINITY, f64::min);
         let of_busy = |part: u64| if source.busy > 0 { (part as f64 / source.busy as f64).min(1.0) } else { 0.0 };
+        let written = destination.share(destination.storage, whole) * destination.undelayed();
+        let read_back = proof(destination.proof_storage) * destination.proof_undelayed();
         let most_active = source.took.max(destination.took) as f64;
         let cut = |share: f64| share.clamp(0.0, 1.0);
         Some(Figures {
-            source_read: cut(source.share(source.storage, whole)),
+            source_processor: cut(source.processor(whole)),
+            source_read: cut(source.share(source.storage, whole) * source.undelayed()),
             source_hashing: cut(source.share(source.hash, whole)),
             network: cut(network),
-            destination_write: cut(destination.share(destination.storage, whole).max(proof(destination.proof_storage))),
+            destination_processor: cut(destination.processor(whole)),
+            destination_write: cut(written.max(read_back)),
             destination_hashing: cut(destination.share(destination.hash, whole).max(proof(destination.proof_hash))),
             window: of_busy(source.window),
             send_buffer: of_busy(source.buffer),
@@ -189,6 +208,19 @@ mod tests {
         assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationHashing);
         let proving = EndSpent { proof_storage: 950_000, ..end(50, 500, 0) };
         assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationWrite);
+    }
+
+    #[test]
+    fn an_end_without_processors_is_named_and_not_what_it_was_about_to_do() {
+        // It waits for the network, is told, and gets no processor: nine tenths of everything are delay.
+        let starved = |one: EndSpent| EndSpent { cpu: 100_000, delay: 1_800_000, ..one };
+        assert_eq!(found(starved(end(300, 600, 100)), end(50, 900, 0)), Bottleneck::SourceProcessor);
+        assert_eq!(found(end(50, 900, 0), starved(end(600, 300, 0))), Bottleneck::DestinationProcessor);
+        assert_eq!(found(starved(end(50, 50, 900)), end(50, 900, 0)), Bottleneck::SourceHashing);
+        let proving = EndSpent { proof: 950_000, proof_storage: 800_000, proof_delay: 700_000, ..end(50, 500, 0) };
+        assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationProcessor);
+        let busy = EndSpent { delay: 200_000, ..end(900, 50, 50) };
+        assert_eq!(found(busy, end(50, 900, 0)), Bottleneck::SourceRead, "a little delay is everywhere");
     }
 
     #[test]

@@ -122,6 +122,16 @@ mod tests {
     }
 
     #[test]
+    fn the_last_count_of_hashed_bytes_and_the_sum_of_what_was_spent_are_kept() {
+        let spent = |bytes| Notice::Spent(Box::new(Spent { bytes, ..Spent::default() }));
+        let hashed = |bytes| Notice::Hashed { bytes, at_ms: bytes };
+        let mut held = Held::default();
+        [spent(3), hashed(1), spent(4), hashed(2)].into_iter().for_each(|notice| held.notice(notice));
+        let (notices, outcome) = held.release();
+        assert_eq!((notices.collect::<Vec<_>>(), outcome), (vec![hashed(2), spent(7)], None));
+    }
+
+    #[test]
     fn what_is_kept_is_bounded() {
         let mut held = Held::default();
         for n in 0..u16::MAX {

@@ -10,6 +10,7 @@ mod client;
 mod commands;
 mod hashes;
 mod input;
+mod journal;
 mod listings;
 mod mover;
 mod numbers;
@@ -23,6 +24,7 @@ pub use blocks::eblock;
 pub use client::client_machine;
 pub use commands::{command, line};
 pub use hashes::md5_lanes;
+pub use journal::journal;
 pub use listings::mlsx;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
@@ -34,11 +36,12 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 13] = [
+pub const TARGETS: [(&str, Target); 14] = [
     ("client_machine", client_machine),
     ("command", command),
     ("eblock", eblock),
     ("hostport", hostport),
+    ("journal", journal),
     ("line", line),
     ("md5_lanes", md5_lanes),
     ("mlsx", mlsx),

@@ -1,5 +1,6 @@
 //! Replies and what they carry.
 
+use whimbrel_proto::fact;
 use whimbrel_proto::feat::{self, Features, SiteHelp};
 use whimbrel_proto::holes;
 use whimbrel_proto::hostport;
@@ -7,8 +8,10 @@ use whimbrel_proto::leaf;
 use whimbrel_proto::marker::Marker;
 use whimbrel_proto::mlsx;
 use whimbrel_proto::op::Leaf;
+use whimbrel_proto::pack;
 use whimbrel_proto::reply::error_body::{self, ErrorBody, ErrorCause};
 use whimbrel_proto::reply::{Reply, ReplyError, ReplyParser};
+use whimbrel_proto::spent;
 
 use super::addresses::check_reply;
 use super::input::pieces;
@@ -71,6 +74,8 @@ fn check_contents(reply: &Reply) {
     }
     check_leaves(reply);
     check_holes(reply);
+    check_fates(reply);
+    check_facts(reply);
     check_features(reply);
     check_error_body(reply);
     if hostport::parse_passive(reply).is_ok() {
@@ -109,6 +114,33 @@ fn check_holes(reply: &Reply) {
     let lists = holes::batches(&holes).map(holes::format_list);
     let read: Vec<_> = lists.flat_map(|list| holes::parse_list(list.as_bytes()).expect("as written")).collect();
     assert_eq!(read, holes);
+}
+
+/// What became of packed files is written as it was read, and read for no other number of files.
+fn check_fates(reply: &Reply) {
+    let count = reply.middle_lines().iter().filter(|line| line.starts_with(b"FILE ")).count();
+    let fates = pack::fates_from_reply(reply, count);
+    assert!(pack::fates_from_reply(reply, count + 1).is_err());
+    let Ok(fates) = fates else { return };
+    let lines = fates.iter().enumerate().map(|(number, fate)| pack::fate_line(number, fate).into_bytes());
+    let again = Reply::multi(reply.code, "first", lines, "End");
+    assert_eq!(pack::fates_from_reply(&again, count), Ok(fates));
+}
+
+/// What a probe found out and what a transfer spent is written as it was read, except signs that no line may hold.
+fn check_facts(reply: &Reply) {
+    let again = |reply: &Reply| {
+        let lines = fact::from_reply(reply).into_iter().filter_map(|fact| fact::line(&fact)).map(String::into_bytes);
+        Reply::multi(reply.code, "first", lines, "End")
+    };
+    let (facts, once) = (fact::from_reply(reply), again(reply));
+    let names = |facts: &[whimbrel_proto::op::Fact]| facts.iter().map(|fact| fact.name.clone()).collect::<Vec<_>>();
+    assert_eq!(names(&fact::from_reply(&once)), names(&facts));
+    assert_eq!(fact::from_reply(&again(&once)), fact::from_reply(&once));
+    if let Some(told) = spent::from_reply(reply) {
+        let line = spent::line(&told).into_bytes();
+        assert_eq!(spent::from_reply(&Reply::multi(reply.code, "first", vec![line], "End")), Some(told));
+    }
 }
 
 /// What one reply carries goes back in commands that are read as written, and fits a file of leaves that large.

@@ -6,9 +6,11 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use whimbrel_dtn::mover::codec::encode;
 use whimbrel_dtn::mover::message::{FromMover, ToMover};
+use whimbrel_engine::journal::{Header, Leaf, encode_header, encode_holes, encode_leaves};
 use whimbrel_proto::reply::error_body::{self, ErrorBody};
 
 use self::sample::samples;
+use super::journal::unsealed;
 
 /// What names of seeds begin with in the corpus folders; inputs that were found have no such names.
 pub const PREFIX: &str = "seed-";
@@ -18,6 +20,7 @@ pub const PREFIX: &str = "seed-";
 /// `cargo run -p whimbrel-testkit --example fuzz_seeds` writes them to the corpus folders.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
     let seeds: &[(&str, &[u8])] = match target {
+        "journal" => return journals(),
         "mover_codec" => return [messages::<ToMover>("to"), messages::<FromMover>("from")].concat(),
         "users_config" => &[
             ("users", include_bytes!("seeds/users")),
@@ -25,14 +28,25 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("config", include_bytes!("seeds/dtn.toml")),
             ("config-largest", include_bytes!("seeds/largest.toml")),
         ],
-        "command" => &[("chunks", include_bytes!("seeds/chunk-commands"))],
-        "reply" => {
-            &[("feat", include_bytes!("seeds/feat")), ("leaves", include_bytes!("seeds/leaves")), ("errors", &errors())]
-        }
+        "command" => &[
+            ("chunks", include_bytes!("seeds/chunk-commands")),
+            ("packs", include_bytes!("seeds/pack-commands")),
+            ("probes", include_bytes!("seeds/probe-commands")),
+        ],
+        "reply" => &[
+            ("feat", include_bytes!("seeds/feat")),
+            ("leaves", include_bytes!("seeds/leaves")),
+            ("fates", include_bytes!("seeds/fates")),
+            ("spent", include_bytes!("seeds/spent")),
+            ("errors", &errors()),
+        ],
         "server_machine" => &[
             ("site", include_bytes!("seeds/site")),
             ("chunks", include_bytes!("seeds/chunks")),
             ("early-news", include_bytes!("seeds/early")),
+            ("packs", include_bytes!("seeds/packs")),
+            ("probes", include_bytes!("seeds/probes")),
+            ("holes", include_bytes!("seeds/holes")),
             ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
             ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
             ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),
@@ -41,6 +55,28 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
         _ => &[],
     };
     seeds.iter().map(|(name, bytes)| (format!("{PREFIX}{name}"), bytes.to_vec())).collect()
+}
+
+/// Journals as they are written, torn and repeated; and their records, which get their CRCs when they are replayed.
+fn journals() -> Vec<(String, Vec<u8>)> {
+    let header = |size, modified, algorithm: &str| Header { size, modified, leaf: 4096, algorithm: algorithm.into() };
+    let written = |header: &Header, digest: usize, holes: &[std::ops::Range<u64>]| {
+        let leaf = |start: u64| Leaf { range: start..(start + 4096).min(header.size), digest: vec![7; digest] };
+        let leaves = [leaf(0), leaf(header.size / 4096 * 4096), leaf(0)];
+        let parts = [encode_header(header), encode_leaves(header, &leaves), encode_holes(header, holes)];
+        parts.map(|part| part.expect("a right journal")).concat()
+    };
+    let md5 = written(&header(20_000, Some((1_795_226_514, 500_000_000)), "MD5"), 16, &[4096..8192, 12_288..16_384]);
+    let sha512 = written(&header(9000, None, "SHA512"), 64, &[]);
+    let torn = md5[..md5.len() - 9].to_vec();
+    let seeds = [
+        ("records", unsealed(&md5)),
+        ("records-twice", unsealed(&[&sha512[..], &sha512].concat())),
+        ("two-versions", [&md5[..], &sha512].concat()),
+        ("torn", torn),
+        ("whole", md5),
+    ];
+    seeds.map(|(name, bytes)| (format!("{PREFIX}{name}"), bytes)).to_vec()
 }
 
 /// A structured error reply for every number that has a meaning of its own, and one that has none.

@@ -20,13 +20,14 @@ const AHEAD: usize = 32;
 /// `!N` and `!O` notice and outcome of the running operation, `!n` and `!o` those of one that was handed over ahead of its turn (the first
 /// byte says which), `!R` bytes without line end, `!T` time passes by this many seconds,
 /// `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
-/// `!C` configuration.
+/// `!C` configuration, bits of two bytes.
 pub fn server_machine(data: &[u8]) {
     let (first, rest) = match data.strip_prefix(b"!C") {
         Some(config) => config.split_at(config.iter().position(|&b| b == b'\n').unwrap_or(config.len())),
         None => (&b""[..], data),
     };
-    let mut run = Run::new(configuration(first.first().copied().unwrap_or(0)));
+    let bits = |at: usize| first.get(at).copied().unwrap_or(0);
+    let mut run = Run::new(configuration(bits(0), bits(1)));
     for line in rest.split(|&b| b == b'\n') {
         run.step(line);
         run.settle();
@@ -34,8 +35,9 @@ pub fn server_machine(data: &[u8]) {
     run.finish();
 }
 
-fn configuration(bits: u8) -> ServerConfig {
+fn configuration(bits: u8, more: u8) -> ServerConfig {
     let is = |bit: u8| bits & (1 << bit) != 0;
+    let is_too = |bit: u8| more & (1 << bit) != 0;
     let small = is(5);
     let default = ServerConfig::default();
     ServerConfig {
@@ -52,6 +54,8 @@ fn configuration(bits: u8) -> ServerConfig {
         reverse: !is(6),
         data_nonce: !is(7),
         extra_features: if is(3) { vec!["EXTRA".into()] } else { Vec::new() },
+        congestion: if is_too(0) { vec!["bbr".into(), "reno".into()] } else { Vec::new() },
+        probe: default.probe.filter(|_| !is_too(1)),
         run_ahead: if small { 2 } else { AHEAD },
         ..default
     }

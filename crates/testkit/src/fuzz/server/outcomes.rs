@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use whimbrel_proto::op::{Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, ReadFrom, StorageFacts};
+use whimbrel_proto::op::{
+    Fact, Failure, FailureKind, Leaf, LeafSpec, Notice, Op, Outcome, PackResult, ReadFrom, Spent, StorageFacts,
+};
 
 const KINDS: [FailureKind; 20] = [
     FailureKind::NotFound,
@@ -31,6 +33,11 @@ const KINDS: [FailureKind; 20] = [
 /// The outcome that `choices` say; without any the one that fits the operation.
 pub(super) fn outcome(op: &Op, choices: &[u8]) -> Outcome {
     let Some((&choice, rest)) = choices.split_first() else { return natural(op) };
+    match choice {
+        b'F' => return Outcome::Probed(facts(rest)),
+        b'K' => return Outcome::Packed(rest.iter().map(fate).collect()),
+        _ => {}
+    }
     match choice % 16 {
         0 => Outcome::Done,
         1 => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
@@ -73,6 +80,25 @@ fn holes(bytes: &[u8]) -> Vec<Range<u64>> {
     bytes.iter().map(|&byte| u64::from(byte) << 20..u64::from(byte).wrapping_add(1) << 20).collect()
 }
 
+/// What became of a packed file, by one byte.
+fn fate(byte: &u8) -> PackResult {
+    match byte % 4 {
+        0 => Ok(None),
+        1 => Ok(Some("00ff".into())),
+        2 => Ok(Some("a\r\n226 b".into())),
+        _ => match failed(&[*byte, b'|', *byte]) {
+            Outcome::Failed(failure) => Err(failure),
+            _ => Ok(None),
+        },
+    }
+}
+
+/// Names and values, good or bad, a `|` between two.
+fn facts(bytes: &[u8]) -> Vec<Fact> {
+    let words = bytes.split(|&b| b == b'|').map(|word| String::from_utf8_lossy(word).into_owned());
+    words.map(|word| Fact::new(word.clone(), format!("{word}\r\n226 b"))).collect()
+}
+
 /// Two leaves, if they are wanted.
 fn natural_leaves(wanted: Option<&LeafSpec>) -> Vec<Leaf> {
     let leaf = |spec: &LeafSpec, i: u64| Leaf { range: i * spec.size..(i + 1) * spec.size, digest: "00ff".into() };
@@ -112,6 +138,7 @@ fn natural(op: &Op) -> Outcome {
             storage: StorageFacts { room: Some(1 << 40), stripe: Some(1 << 20) },
         },
         Op::Extents { leaf, .. } => Outcome::Extents { holes: std::iter::once(0..*leaf).collect(), data: 5 },
+        Op::Probe(_) => Outcome::Probed(vec![Fact::new("bytes", 5), Fact::new("fs.type", "ext4")]),
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
         Op::Size(_) => Outcome::Size(5),
         Op::Modified(_) => Outcome::Modified(1_000_000_000, 0),
@@ -125,6 +152,14 @@ fn natural(op: &Op) -> Outcome {
 pub(super) fn notice(choices: &[u8]) -> Notice {
     let (choice, rest) = choices.split_first().unwrap_or((&0, b""));
     let number = rest.iter().fold(0_u64, |n, &b| n.wrapping_mul(131).wrapping_add(u64::from(b)));
+    match choice {
+        b'P' => {
+            let at = |index: usize| rest.get(index).copied().unwrap_or(0).into();
+            return Notice::Performance { stripe: at(0), stripes: at(1), bytes: number, at_ms: number };
+        }
+        b'S' => return Notice::Spent(Box::new(spent(number, rest))),
+        _ => {}
+    }
     match choice % 8 {
         0 => Notice::Opened { reused: false, unique_name: None },
         1 => Notice::Opened { reused: true, unique_name: Some(rest.to_vec()) },
@@ -135,4 +170,10 @@ pub(super) fn notice(choices: &[u8]) -> Notice {
         6 => Notice::Lines([rest, b"\r\n"].concat()),
         _ => Notice::Lines(rest.repeat(Duration::from_secs(40).as_secs() as usize)),
     }
+}
+
+/// What a transfer spent, with a name of a congestion control that may be none.
+fn spent(number: u64, rest: &[u8]) -> Spent {
+    let name = rest.get(1..).unwrap_or_default();
+    Spent { bytes: number, rtt: number, congestion: String::from_utf8_lossy(name).into_owned(), ..Spent::default() }
 }

@@ -1,0 +1,115 @@
+//! Whether the automatic plan is as good as any fixed one, on paths drawn by seed: `paths --help`.
+//!
+//! The exit status is 0 when all promises are kept on all paths, 1 when one is broken or a path could not be measured.
+
+mod draw;
+mod options;
+mod page;
+mod setting;
+mod stage;
+mod trial;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use whimbrel_testkit::peers::public_dir;
+
+use draw::{Draw, draw};
+use options::Options;
+use stage::Stage;
+use trial::Trial;
+
+/// What a step gives, or why it could not be done.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
+    let options = match Options::parse(std::env::args().skip(1), now) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{}", options::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("paths: {error}\n{}", options::HELP);
+            return ExitCode::from(2);
+        }
+    };
+    match try_all(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("paths: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Tries every path, prints and writes; whether all promises are kept.
+fn try_all(options: &Options) -> Outcome<bool> {
+    let draws: Vec<Draw> = options.paths.iter().map(|number| draw(options.seed, *number, options.seconds)).collect();
+    println!("seed {}", options.seed);
+    if options.list {
+        draws.iter().for_each(|draw| println!("{}: {draw}", draw.number));
+        return Ok(true);
+    }
+    // A build that finishes during the run must not change what is measured.
+    let copies = public_dir()?;
+    let whimbrel = copies.path().join("whimbrel");
+    let built = std::env::current_exe()?.with_file_name("whimbrel");
+    fs::copy(&built, &whimbrel).map_err(|error| format!("{}: {error}; build it first", built.display()))?;
+    let (mut trials, mut failures) = (Vec::new(), Vec::new());
+    for draw in &draws {
+        println!("{}: {draw}", draw.number);
+        match try_one(draw, &whimbrel, options.rounds) {
+            Ok(trial) => {
+                println!("   {:.2} of best, {}: {}", trial.of_best(), trial.named, trial.complaints());
+                trials.push(trial);
+            }
+            Err(error) => {
+                println!("   not measured: {error}");
+                failures.push(format!(
+                    "path {}: {}",
+                    draw.number,
+                    error.to_string().lines().next().unwrap_or_default()
+                ));
+            }
+        }
+    }
+    println!("\n{}", page::table(&trials));
+    write(options, &trials, &failures)?;
+    Ok(failures.is_empty() && trials.iter().all(Trial::passes))
+}
+
+fn try_one(draw: &Draw, whimbrel: &Path, rounds: u32) -> Outcome<Trial> {
+    let stage = Stage::build(draw, whimbrel)?;
+    trial::run(draw, &stage, rounds)
+}
+
+fn write(options: &Options, trials: &[Trial], failures: &[String]) -> Outcome<()> {
+    if let Some(file) = &options.json {
+        let all: Vec<_> = trials.iter().map(Trial::json).collect();
+        let value = serde_json::json!({ "seed": options.seed, "paths": all, "failures": failures });
+        fs::write(file, serde_json::to_string_pretty(&value)?)?;
+    }
+    if options.write {
+        let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/paths.md"));
+        fs::write(file, page::page(options, &machine()?, trials, failures))?;
+    }
+    Ok(())
+}
+
+/// What it ran on, in a few words.
+fn machine() -> Outcome<String> {
+    let said = |program: &str, arguments: &[&str]| -> Outcome<String> {
+        let output = Command::new(program).args(arguments).output()?;
+        Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+    };
+    let commit = said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])?;
+    let date = said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?;
+    let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
+    Ok(format!("{date}, commit {commit}, {} cores, Linux {}", std::thread::available_parallelism()?, kernel.trim()))
+}

@@ -1,0 +1,87 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use crate::Outcome;
+
+/// What `--help` prints.
+pub const HELP: &str = "\
+usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N] [--json FILE] [--write] [--list]
+  --seed N      what the paths are drawn from [default: the time]
+  --count N     number of paths [default: 20]
+  --only K,...  these paths alone, counted from 0, as if all had been run
+  --rounds N    measured rounds of the last comparison [default: 3]
+  --seconds N   data of each path: what it moves in so many seconds [default: 8]
+  --json FILE   also write every sample as JSON
+  --write       write docs/reference/paths.md; needs 20 paths and 3 rounds
+  --list        only print the draws";
+
+/// Paths and rounds that a claim may rest on.
+const CLAIM: (u32, u32) = (20, 3);
+
+/// What is asked for.
+#[derive(Debug)]
+pub struct Options {
+    pub seed: u64,
+    pub paths: Vec<u32>,
+    pub rounds: u32,
+    pub seconds: f64,
+    pub json: Option<PathBuf>,
+    pub write: bool,
+    pub list: bool,
+}
+
+impl Options {
+    /// Understands the arguments; `None` when help is asked for. `now` is the seed where none is given.
+    pub fn parse(mut arguments: impl Iterator<Item = String>, now: u64) -> Outcome<Option<Options>> {
+        let (mut count, mut only) = (CLAIM.0, None);
+        let mut options =
+            Options { seed: now, paths: vec![], rounds: CLAIM.1, seconds: 8.0, json: None, write: false, list: false };
+        while let Some(flag) = arguments.next() {
+            let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
+            match flag.as_str() {
+                "--help" | "-h" => return Ok(None),
+                "--seed" => options.seed = value()?.parse()?,
+                "--count" => count = value()?.parse::<u32>()?.max(1),
+                "--only" => only = Some(value()?.split(',').map(str::parse).collect::<Result<Vec<u32>, _>>()?),
+                "--rounds" => options.rounds = value()?.parse::<u32>()?.max(1),
+                "--seconds" => options.seconds = value()?.parse::<f64>()?.max(0.5),
+                "--json" => options.json = Some(value()?.into()),
+                "--write" => options.write = true,
+                "--list" => options.list = true,
+                _ => return Err(format!("unknown argument {flag}").into()),
+            }
+        }
+        if options.write && (count < CLAIM.0 || only.is_some() || options.rounds < CLAIM.1) {
+            return Err("--write needs all of 20 paths and 3 rounds".into());
+        }
+        options.paths = only.unwrap_or_else(|| (0..count).collect());
+        Ok(Some(options))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Outcome<Option<Options>> {
+        Options::parse(line.split_whitespace().map(String::from), 77)
+    }
+
+    #[test]
+    fn the_default_is_twenty_paths_of_a_new_seed() {
+        let options = parse("").expect("understood").expect("no help");
+        assert_eq!((options.seed, options.paths.len(), options.rounds), (77, 20, 3));
+    }
+
+    #[test]
+    fn some_paths_are_run_alone_and_never_written_down() {
+        let options = parse("--seed 5 --only 3,17").expect("understood").expect("no help");
+        assert_eq!((options.seed, options.paths), (5, vec![3, 17]));
+        for line in ["--only 3 --write", "--count 10 --write", "--rounds 1 --write", "--moon"] {
+            assert!(parse(line).is_err(), "{line}");
+        }
+        assert!(parse("--count 20 --write").is_ok());
+        assert!(parse("--help").expect("understood").is_none());
+    }
+}

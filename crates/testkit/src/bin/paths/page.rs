@@ -1,0 +1,66 @@
+//! The results as a table for people.
+
+use std::fmt::Write as _;
+
+use crate::options::Options;
+use crate::trial::{OF_BEST, OF_CHUNKS, Trial, median};
+
+const HEAD: &str = "\
+# No options against the best options
+
+Written by `cargo xtask paths --write`. Paths, ends and data are drawn by seed and built in the wide-area laboratory; one
+thing of each is made the slowest on purpose: the path (its rate or losses), a disk, or a processor. On each path a net of
+fixed settings is tried (sessions x channels, congestion control, chunks on or off), then the neighbours of the best. The
+best two, a run without options, and runs with nothing fixed but chunks off or on take turns; medians are compared.
+Data are what the path, the disk or the processor moves in some seconds; times are those of the whole command, copies proven.
+
+Three promises: without options a copy reaches ";
+
+/// The table of all paths.
+pub fn table(trials: &[Trial]) -> String {
+    let mut text = String::from(
+        "| path | drawn | best fixed | s | no options, s | of best | of chunks on/off | bottleneck named | promises |\n\
+         | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
+    );
+    for trial in trials {
+        let (best, ours) = (trial.best(), median(&trial.ours.seconds));
+        writeln!(
+            text,
+            "| {} | {} | {} | {:.2} | {ours:.2} | {:.2} | {:.2} | {} | {} |",
+            trial.draw.number,
+            trial.draw,
+            best.name,
+            median(&best.seconds),
+            trial.of_best(),
+            trial.of_chunks(),
+            trial.named,
+            trial.complaints(),
+        )
+        .expect("strings grow");
+    }
+    text
+}
+
+/// The page.
+pub fn page(options: &Options, machine: &str, trials: &[Trial], failures: &[String]) -> String {
+    let mut text = HEAD.to_owned();
+    let kept = trials.iter().filter(|trial| trial.passes()).count();
+    write!(
+        text,
+        "{OF_BEST} of the best fixed setting; it is not slower than the better of chunks on and off (by more than {:.0} %, \
+         which equal runs differ by); and `--explain` names what was made slow.\n\n{machine}, seed {}, {} rounds, {} s of \
+         data; all three promises kept on {kept} of {}. One path again: `cargo xtask paths --seed {} --only PATH`.\n\n{}",
+        (1.0 - OF_CHUNKS) * 100.0,
+        options.seed,
+        options.rounds,
+        options.seconds,
+        trials.len() + failures.len(),
+        options.seed,
+        table(trials),
+    )
+    .expect("strings grow");
+    for failure in failures {
+        writeln!(text, "\nNot measured: {failure}").expect("strings grow");
+    }
+    text
+}

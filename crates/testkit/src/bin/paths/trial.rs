@@ -1,0 +1,221 @@
+//! One path tried: a sweep over fixed settings, then the best of them and no options at all in turn.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+
+use crate::Outcome;
+use crate::draw::Draw;
+use crate::setting::{Setting, chunk_flag, divides, neighbours, net};
+use crate::stage::{Sample, Stage};
+
+/// Longest run of a sweep, as a multiple of the best so far: what is slower is not the best.
+const HOPELESS: f64 = 2.0;
+/// The same in the last comparison.
+const PATIENT: f64 = 6.0;
+/// Longest first run.
+const FIRST: Duration = Duration::from_secs(240);
+/// Steps from the best of the net.
+const STEPS: usize = 4;
+
+/// What a run without options must reach of the best fixed setting's rate.
+pub const OF_BEST: f64 = 0.9;
+/// What it must reach of the better of chunks on and off: all, but for what equal runs differ by.
+pub const OF_CHUNKS: f64 = 0.95;
+
+/// A way to run, with its measured times in seconds; infinite where it was given up.
+#[derive(Clone, Debug)]
+pub struct Runs {
+    pub name: String,
+    pub seconds: Vec<f64>,
+    pub explained: Vec<Value>,
+}
+
+/// What a path came to.
+#[derive(Debug)]
+pub struct Trial {
+    pub draw: Draw,
+    /// Every setting of the sweep with its time.
+    pub sweep: Vec<(Setting, f64)>,
+    /// Without options.
+    pub ours: Runs,
+    /// The best two of the sweep.
+    pub fixed: Vec<Runs>,
+    /// Without options but for chunks: off, and on where files can be divided.
+    pub chunks: Vec<Runs>,
+    /// The bottleneck that most runs named.
+    pub named: String,
+}
+
+/// Tries a path.
+pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
+    let first = stage.run(&[], FIRST)?;
+    let mut best = seconds(&first);
+    eprintln!("  without options: {best:.2} s (to warm up)");
+    let sweep = sweep(draw, stage, &mut best)?;
+    let mut ways: Vec<(Runs, Vec<String>)> = vec![way("ours", vec![])];
+    ways.extend(sweep.iter().take(2).map(|(setting, _)| way(&setting.to_string(), setting.flags(draw))));
+    ways.push(way("chunks off", vec![chunk_flag(draw, false)]));
+    if divides(draw) {
+        ways.push(way("chunks on", vec![chunk_flag(draw, true)]));
+    }
+    for round in 0..rounds as usize {
+        let mut order: Vec<usize> = (0..ways.len()).collect();
+        if round % 2 == 1 {
+            order.reverse();
+        }
+        for number in order {
+            let (runs, flags) = &mut ways[number];
+            let sample = stage.run(flags, Duration::from_secs_f64(best * PATIENT + 5.0))?;
+            eprintln!("  round {}: {}: {:.2} s, {}", round + 1, runs.name, seconds(&sample), bottleneck(&sample));
+            runs.seconds.push(seconds(&sample));
+            runs.explained.push(sample.explained);
+        }
+    }
+    let mut ways = ways.into_iter().map(|(runs, _)| runs);
+    let ours = ways.next().expect("ours is the first way");
+    let fixed = ways.by_ref().take(2).collect();
+    let named = most_common(&ours);
+    Ok(Trial { draw: draw.clone(), sweep, ours, fixed, chunks: ways.collect(), named })
+}
+
+fn way(name: &str, flags: Vec<String>) -> (Runs, Vec<String>) {
+    (Runs { name: name.into(), seconds: vec![], explained: vec![] }, flags)
+}
+
+/// Tries the net, then the neighbours of its best; returns all, the fastest first.
+fn sweep(draw: &Draw, stage: &Stage, best: &mut f64) -> Outcome<Vec<(Setting, f64)>> {
+    let mut tried: Vec<(Setting, f64)> = Vec::new();
+    let mut attempt = |setting: Setting, tried: &mut Vec<(Setting, f64)>| -> Outcome<()> {
+        let sample = stage.run(&setting.flags(draw), Duration::from_secs_f64(*best * HOPELESS + 2.0))?;
+        let took = seconds(&sample);
+        eprintln!("  {setting}: {took:.2} s");
+        *best = best.min(took);
+        tried.push((setting, took));
+        tried.sort_by(|one, other| one.1.total_cmp(&other.1));
+        Ok(())
+    };
+    for setting in net(draw) {
+        attempt(setting, &mut tried)?;
+    }
+    let near = neighbours(tried[0].0, draw);
+    let known: Vec<Setting> = tried.iter().map(|(setting, _)| *setting).collect();
+    for setting in near.into_iter().filter(|setting| !known.contains(setting)).take(STEPS) {
+        attempt(setting, &mut tried)?;
+    }
+    Ok(tried)
+}
+
+fn seconds(sample: &Sample) -> f64 {
+    sample.wall.map_or(f64::INFINITY, |wall| wall.as_secs_f64())
+}
+
+fn bottleneck(sample: &Sample) -> &str {
+    sample.explained["bottleneck"].as_str().unwrap_or("nothing named")
+}
+
+/// The bottleneck that most runs named; the last one where none has most.
+fn most_common(runs: &Runs) -> String {
+    let names = || runs.explained.iter().map(|one| one["bottleneck"].as_str().unwrap_or("none"));
+    let count = |name: &str| names().filter(|other| *other == name).count();
+    names().max_by_key(|name| count(name)).unwrap_or("none").to_owned()
+}
+
+/// The middle value, or the mean of the two in the middle; NaN of nothing.
+pub fn median(values: &[f64]) -> f64 {
+    let mut values = values.to_vec();
+    values.sort_by(f64::total_cmp);
+    match values.len() {
+        0 => f64::NAN,
+        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
+    }
+}
+
+fn fastest(ways: &[Runs]) -> f64 {
+    ways.iter().map(|runs| median(&runs.seconds)).fold(f64::INFINITY, f64::min)
+}
+
+impl Trial {
+    /// Our rate as a part of the best fixed setting's.
+    pub fn of_best(&self) -> f64 {
+        fastest(&self.fixed) / median(&self.ours.seconds)
+    }
+
+    /// Our rate as a part of the better of chunks on and off.
+    pub fn of_chunks(&self) -> f64 {
+        fastest(&self.chunks) / median(&self.ours.seconds)
+    }
+
+    /// Whether the bottleneck that was named is the one that was made.
+    pub fn is_named(&self) -> bool {
+        self.draw.right_names().contains(&self.named.as_str())
+    }
+
+    /// Whether all three promises are kept.
+    pub fn passes(&self) -> bool {
+        self.of_best() >= OF_BEST && self.of_chunks() >= OF_CHUNKS && self.is_named()
+    }
+
+    /// The promises that are broken, in words.
+    pub fn complaints(&self) -> String {
+        let broken = [
+            (self.of_best() < OF_BEST, "slower than fixed"),
+            (self.of_chunks() < OF_CHUNKS, "chunks"),
+            (!self.is_named(), "wrong name"),
+        ];
+        let broken: Vec<&str> = broken.iter().filter(|(broken, _)| *broken).map(|(_, what)| *what).collect();
+        if broken.is_empty() { "kept".into() } else { format!("**{}**", broken.join(", ")) }
+    }
+
+    /// The best fixed setting of the last comparison.
+    pub fn best(&self) -> &Runs {
+        let faster = |one: &&Runs, other: &&Runs| median(&one.seconds).total_cmp(&median(&other.seconds));
+        self.fixed.iter().min_by(faster).expect("the sweep has settings")
+    }
+
+    /// Everything that was measured.
+    pub fn json(&self) -> Value {
+        let runs =
+            |runs: &Runs| json!({ "name": runs.name, "seconds": runs.seconds, "explained": runs.explained.last() });
+        let all = |ways: &[Runs]| ways.iter().map(runs).collect::<Vec<Value>>();
+        let sweep: Vec<Value> = self
+            .sweep
+            .iter()
+            .map(|(setting, took)| json!({ "setting": setting.to_string(), "seconds": took }))
+            .collect();
+        json!({
+            "path": self.draw.number, "draw": self.draw.to_string(), "sweep": sweep, "ours": runs(&self.ours),
+            "fixed": all(&self.fixed), "chunks": all(&self.chunks), "named": self.named, "of_best": self.of_best(),
+            "of_chunks": self.of_chunks(), "passes": self.passes(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::draw::draw;
+
+    fn runs(seconds: &[f64], bottlenecks: &[&str]) -> Runs {
+        let explained = bottlenecks.iter().map(|name| json!({ "bottleneck": name })).collect();
+        Runs { name: "x".into(), seconds: seconds.to_vec(), explained }
+    }
+
+    fn trial(ours: f64, fixed: f64, chunks: f64, named: &[&str]) -> Trial {
+        let number = (0..20).find(|number| draw(1, *number, 8.0).right_names() == ["network"]).expect("one of them");
+        let ours = runs(&[ours; 3], named);
+        let named = most_common(&ours);
+        let (fixed, chunks) = (vec![runs(&[fixed; 3], &[]), runs(&[f64::INFINITY], &[])], vec![runs(&[chunks], &[])]);
+        Trial { draw: draw(1, number, 8.0), sweep: vec![], ours, fixed, chunks, named }
+    }
+
+    #[test]
+    fn every_promise_is_judged_by_medians() {
+        let network = ["window", "network", "network"];
+        assert!(trial(10.0, 9.1, 9.6, &network).passes());
+        assert_eq!(trial(10.0, 8.9, 9.6, &network).complaints(), "**slower than fixed**");
+        assert_eq!(trial(10.0, 9.1, 9.4, &network).complaints(), "**chunks**");
+        assert_eq!(trial(10.0, 9.1, 9.6, &["window", "window", "network"]).complaints(), "**wrong name**");
+        assert_eq!(trial(10.0, 9.1, 9.6, &network).best().seconds, [9.1; 3]);
+    }
+}

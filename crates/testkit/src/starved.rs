@@ -1,0 +1,89 @@
+//! Processes that get less of a processor than they could use.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::error::{Attempt, Result};
+
+/// Where the kernel lets us limit processor time (cgroup version 1).
+const GROUPS: &str = "/sys/fs/cgroup/cpu";
+/// Time in which a share is given out, microseconds: short, so that a starved program is slow and not jerky.
+const PERIOD: u32 = 20_000;
+
+/// Processes that share a part of one processor until this is dropped, with all that they start meanwhile.
+#[derive(Debug)]
+pub struct Starved(PathBuf);
+
+impl Starved {
+    /// Gives these processes together `percent` (5 at least) of one processor.
+    ///
+    /// Needs root. Returns `None` where the kernel cannot limit processor time.
+    pub fn new(processes: &[u32], percent: u32) -> Result<Option<Starved>> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        if !Path::new(GROUPS).join("cgroup.procs").exists() {
+            return Ok(None);
+        }
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let group = PathBuf::from(format!("{GROUPS}/whimbrel-{}-{number}", std::process::id()));
+        fs::create_dir(&group).attempt(|| format!("making {}", group.display()))?;
+        let starved = Starved(group);
+        starved.write("cpu.cfs_period_us", PERIOD)?;
+        starved.write("cpu.cfs_quota_us", PERIOD / 100 * percent.max(5))?;
+        processes.iter().try_for_each(|process| starved.write("cgroup.procs", *process))?;
+        Ok(Some(starved))
+    }
+
+    fn write(&self, name: &str, value: u32) -> Result<()> {
+        let file = self.0.join(name);
+        fs::write(&file, value.to_string()).attempt(|| format!("writing {}", file.display()))
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        let all = fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
+        for process in all.split_whitespace() {
+            // One that has ended meanwhile needs no place.
+            let _ = fs::write(Path::new(GROUPS).join("cgroup.procs"), process);
+        }
+        let _ = fs::remove_dir(&self.0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command, Stdio};
+    use std::time::{Duration, Instant};
+
+    use super::*;
+
+    /// A shell that counts once its standard input ends.
+    fn counter() -> Child {
+        let count = "read line; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
+        Command::new("sh").args(["-c", count]).stdin(Stdio::piped()).spawn().expect("a shell")
+    }
+
+    fn time(mut child: Child) -> Duration {
+        let began = Instant::now();
+        drop(child.stdin.take());
+        child.wait().expect("it ends");
+        began.elapsed()
+    }
+
+    #[test]
+    fn a_starved_process_is_as_much_slower_as_its_share_is_small() {
+        if !crate::require_root() {
+            return;
+        }
+        let child = counter();
+        let Some(starved) = Starved::new(&[child.id()], 5).expect("limited") else {
+            time(child);
+            return;
+        };
+        let slow = time(child);
+        drop(starved);
+        let free = time(counter());
+        assert!(slow > 4 * free, "{slow:?} and {free:?}");
+    }
+}

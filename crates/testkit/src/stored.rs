@@ -1,0 +1,131 @@
+//! Damage to what is stored: in a file, and on the disk below it.
+
+use std::fs::{self, File};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::leftovers;
+
+/// Bytes at the ends of a leaf by which it is seen whether it is there.
+const SEEN: u64 = 1024;
+
+/// Inverts the lowest bit of the byte at `at`, if the file is that long.
+pub fn flip_bit(path: &Path, at: u64) -> std::io::Result<()> {
+    let file = File::options().read(true).write(true).open(path)?;
+    let mut byte = [0];
+    if file.read_at(&mut byte, at)? == 1 {
+        file.write_all_at(&[byte[0] ^ 1], at)?;
+    }
+    Ok(())
+}
+
+/// The start of the first leaf (of `leaf` bytes) of a random file that has begun to arrive in `unfinished` and is not
+/// complete: so it cannot have been read back yet.
+pub fn begun_leaf(unfinished: &Path, source: &Path, leaf: u64) -> Option<u64> {
+    let (stored, wanted) = (fs::read(unfinished).ok()?, fs::read(source).ok()?);
+    let size = wanted.len() as u64;
+    let slice = |bytes: &[u8], start: u64, end: u64| bytes.get(start as usize..end as usize).map(<[u8]>::to_vec);
+    let begun = |start: &u64| {
+        let end = (start + leaf).min(size);
+        // Shorter ones come in one block.
+        let long = end - start > 8 * SEEN;
+        let first = (*start, start + SEEN);
+        let is_there = long && slice(&stored, first.0, first.1) == slice(&wanted, first.0, first.1);
+        is_there && slice(&stored, end - SEEN, end).is_none_or(|tail| tail.iter().all(|&byte| byte == 0))
+    };
+    (0..size).step_by(leaf as usize).find(begun)
+}
+
+/// A file system of its own, ext4 on a file, whose bytes can be changed below it; writable by everybody, unmounted on drop.
+#[derive(Debug)]
+pub struct Disk {
+    image: tempfile::NamedTempFile,
+    mount: PathBuf,
+}
+
+impl Disk {
+    /// Makes and mounts one of `bytes`; `None`, said on standard output, where that needs rights or programs that are
+    /// not there.
+    pub fn mount(bytes: u64) -> Option<Disk> {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        leftovers::sweep();
+        let name =
+            format!("{}{}-disk-{}", leftovers::MOUNT_PREFIX, leftovers::owner(), COUNT.fetch_add(1, Ordering::Relaxed));
+        let mount = std::env::temp_dir().join(name);
+        let image = tempfile::NamedTempFile::new().ok()?;
+        image.as_file().set_len(bytes).ok()?;
+        fs::create_dir(&mount).ok()?;
+        let ran = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
+        let done = ran(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image.path()))
+            && ran(Command::new("mount").args(["-o", "loop"]).arg(image.path()).arg(&mount))
+            && ran(Command::new("chmod").arg("1777").arg(&mount));
+        if !done {
+            println!("skipped: needs root, mkfs.ext4 and loop devices");
+            leftovers::unmount(&mount);
+            return None;
+        }
+        Some(Disk { image, mount })
+    }
+
+    /// Its root directory.
+    pub fn path(&self) -> &Path {
+        &self.mount
+    }
+
+    /// Makes `file` durable, then changes every copy of `mark`, which begins a sector, on the disk and not in the
+    /// memory above it; how many there were.
+    pub fn damage(&self, file: &Path, mark: &[u8]) -> std::io::Result<usize> {
+        File::open(file)?.sync_all()?;
+        let bytes = fs::read(self.image.path())?;
+        let sectors = bytes.chunks(512).enumerate().filter(|(_, sector)| sector.starts_with(mark));
+        let found: Vec<u64> = sectors.map(|(number, _)| number as u64 * 512).collect();
+        for &at in &found {
+            self.image.as_file().write_all_at(&[!mark[0]], at)?;
+        }
+        self.image.as_file().sync_all()?;
+        Ok(found.len())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        leftovers::unmount(&self.mount);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset;
+
+    #[test]
+    fn a_leaf_is_begun_while_its_end_is_not_there() {
+        let directory = tempfile::tempdir().expect("made");
+        let (source, copy) = (directory.path().join("source"), directory.path().join("copy"));
+        dataset::random_file(&source, 50_000, 1).expect("made");
+        let bytes = fs::read(&source).expect("read");
+        for (stored, begun) in [(0, None), (2000, Some(0)), (16_384, None), (18_000, Some(16_384)), (50_000, None)] {
+            fs::write(&copy, &bytes[..stored]).expect("written");
+            assert_eq!(begun_leaf(&copy, &source, 16_384), begun, "{stored}");
+        }
+        flip_bit(&copy, 7).expect("flipped");
+        flip_bit(&copy, 50_000).expect("nothing is there");
+        let changed = fs::read(&copy).expect("read");
+        assert_eq!((changed[7], changed.len()), (bytes[7] ^ 1, 50_000));
+    }
+
+    #[test]
+    fn a_disk_is_damaged_below_the_memory_that_programs_read() {
+        let Some(disk) = Disk::mount(32 << 20) else { return };
+        let mark = b"a mark that is nowhere else";
+        let file = disk.path().join("file");
+        fs::write(&file, [&[0; 8192][..], mark].concat()).expect("written");
+        assert_eq!(disk.damage(&file, mark).expect("changed"), 1);
+        assert_eq!(&fs::read(&file).expect("read")[8192..], mark, "memory has it still");
+        let direct =
+            Command::new("dd").args(["iflag=direct", "bs=4096"]).arg(format!("if={}", file.display())).output();
+        assert_eq!(direct.expect("dd runs").stdout[8192..8193], [!mark[0]]);
+    }
+}
