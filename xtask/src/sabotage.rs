@@ -1,0 +1,188 @@
+//! Takes out, one at a time, each sync, each check and each step of an order that keeps copies right, and requires that
+//! the cheapest suite meant to notice does: a test that cannot fail proves nothing.
+//!
+//! All of it happens in a worktree of its own with a target folder of its own; the checkout is not touched.
+
+mod mutations;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use crate::command::{Result, cargo, output, program, root, run};
+use mutations::{MUTATIONS, Mutation, Suite};
+
+/// Longest time of a suite, its build included; the first build takes all dependencies.
+const LIMIT: Duration = Duration::from_secs(1800);
+
+/// Written when every mutation was tried.
+const PAGE: &str = "docs/reference/sabotage.md";
+
+/// How a suite ended.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ended {
+    Passed,
+    Failed,
+    /// What a test that hangs comes to.
+    TooLate,
+}
+
+/// Tries the mutations whose names begin with one of `names` (default: all), in a worktree of the last commit.
+pub fn run_mutations(names: &[&str]) -> Result {
+    let chosen: Vec<&Mutation> = MUTATIONS
+        .iter()
+        .filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name)))
+        .collect();
+    if chosen.is_empty() {
+        return Err(format!("no such mutation: {}", names.join(" ")));
+    }
+    let place = Place::make()?;
+    for mutation in &chosen {
+        place.check_applies(mutation)?;
+    }
+    place.check_suites(&chosen)?;
+    let mut results = Vec::new();
+    for mutation in &chosen {
+        println!("== {}", mutation.name);
+        let ended = place.try_out(mutation)?;
+        let noticed = ended != Ended::Passed;
+        println!("== {}: {}", mutation.name, if noticed { "noticed" } else { "NOT NOTICED" });
+        results.push((*mutation, noticed));
+    }
+    let table = table(&results);
+    println!("{table}");
+    if names.is_empty() {
+        let page = root().join(PAGE);
+        fs::write(&page, format!("{HEAD}{table}")).map_err(|error| format!("{}: {error}", page.display()))?;
+    }
+    let missed: Vec<&str> = results.iter().filter(|(_, noticed)| !noticed).map(|(mutation, _)| mutation.name).collect();
+    if missed.is_empty() { Ok(()) } else { Err(format!("not noticed: {}", missed.join(", "))) }
+}
+
+const HEAD: &str = "# Sabotage\n\n\
+    Written by `cargo xtask sabotage`: in a worktree of its own it takes out, one at a time, each sync, each check and each\n\
+    step of an order that keeps copies right, and runs the cheapest suite that is meant to notice. A suite counts only if it\n\
+    passes without the change and the change compiles. `cargo xtask sabotage NAME...` tries those whose names begin so.\n\n\
+    Why each is there: [write sessions](../design/write-sessions.md), [chunks](../design/chunks.md).\n\n";
+
+fn table(results: &[(&Mutation, bool)]) -> String {
+    let mut text = "| taken out | guards against | suite | noticed |\n| --- | --- | --- | --- |\n".to_owned();
+    for (Mutation { name, guards, suite, .. }, noticed) in results {
+        let noticed = if *noticed { "yes" } else { "**no**" };
+        text += &format!("| {name} | {guards} | `{}` | {noticed} |\n", suite.shown());
+    }
+    text
+}
+
+/// The worktree and its target folder; the folder stays, so that the next time little has to be built.
+struct Place {
+    tree: PathBuf,
+    target: PathBuf,
+}
+
+impl Place {
+    fn make() -> Result<Place> {
+        let base = root().join("target/sabotage");
+        let place = Place { tree: base.join("tree"), target: base.join("target") };
+        place.remove();
+        fs::create_dir_all(&base).map_err(|error| format!("{}: {error}", base.display()))?;
+        let mut add = program("git", &["worktree", "add", "--quiet", "--force", "--detach"]);
+        run(add.arg(&place.tree).arg("HEAD"))?;
+        Ok(place)
+    }
+
+    fn remove(&self) {
+        // What is not there need not be removed; of a killed run only the entry may be left.
+        let quiet = |command: &mut Command| command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+        let _ = quiet(program("git", &["worktree", "remove", "--force"]).arg(&self.tree));
+        let _ = fs::remove_dir_all(&self.tree);
+        let _ = quiet(&mut program("git", &["worktree", "prune"]));
+    }
+
+    fn check_applies(&self, mutation: &Mutation) -> Result {
+        mutation.applied(&self.read(mutation.file)?).map(drop)
+    }
+
+    fn read(&self, file: &str) -> Result<String> {
+        fs::read_to_string(self.tree.join(file)).map_err(|error| format!("{file}: {error}"))
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result {
+        fs::write(self.tree.join(file), text).map_err(|error| format!("{file}: {error}"))
+    }
+
+    /// Each suite passes as long as nothing is taken out.
+    fn check_suites(&self, chosen: &[&Mutation]) -> Result {
+        let mut suites: Vec<Suite> = Vec::new();
+        for mutation in chosen {
+            if !suites.contains(&mutation.suite) {
+                suites.push(mutation.suite);
+            }
+        }
+        for suite in suites {
+            println!("== unchanged: {}", suite.shown());
+            self.build(suite)?;
+            if self.test(suite)? != Ended::Passed {
+                return Err(format!("{} fails without any change", suite.shown()));
+            }
+        }
+        Ok(())
+    }
+
+    fn try_out(&self, mutation: &Mutation) -> Result<Ended> {
+        let right = self.read(mutation.file)?;
+        self.write(mutation.file, &mutation.applied(&right)?)?;
+        let ended = self.build(mutation.suite).and_then(|()| self.test(mutation.suite));
+        self.write(mutation.file, &right)?;
+        ended
+    }
+
+    fn cargo(&self, arguments: &[&str]) -> Command {
+        let mut command = cargo(arguments);
+        command.current_dir(&self.tree).env("CARGO_TARGET_DIR", &self.target);
+        // Small and quick to link.
+        command.env("CARGO_PROFILE_DEV_DEBUG", "0").env("WHIMBREL_REQUIRE_PEERS", "1");
+        command
+    }
+
+    fn build(&self, suite: Suite) -> Result {
+        output(self.cargo(&[suite.target, &["--no-run", "--quiet"]].concat())).map(drop)
+    }
+
+    fn test(&self, suite: Suite) -> Result<Ended> {
+        let log = self.target.join("sabotage.log");
+        let file = fs::File::create(&log).map_err(|error| format!("{}: {error}", log.display()))?;
+        let both = file.try_clone().map_err(|error| format!("{}: {error}", log.display()))?;
+        let mut command = self.cargo(&[suite.target, &["--"], suite.filter].concat());
+        let mut child = command.stdout(file).stderr(both).spawn().map_err(|error| format!("cargo: {error}"))?;
+        let began = Instant::now();
+        loop {
+            if let Some(status) = child.try_wait().map_err(|error| format!("cargo: {error}"))? {
+                if !status.success() {
+                    show_failures(&log);
+                }
+                return Ok(if status.success() { Ended::Passed } else { Ended::Failed });
+            }
+            if began.elapsed() > LIMIT {
+                child.kill().and_then(|()| child.wait()).map_err(|error| format!("cargo: {error}"))?;
+                return Ok(Ended::TooLate);
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.remove();
+    }
+}
+
+/// Which tests failed, of what a suite printed.
+fn show_failures(log: &Path) {
+    let text = fs::read(log).unwrap_or_default();
+    let text = String::from_utf8_lossy(&text);
+    let failed = |line: &&str| line.ends_with("... FAILED") || line.contains("panicked at");
+    text.lines().filter(failed).take(8).for_each(|line| println!("   {line}"));
+}

@@ -1,0 +1,441 @@
+//! What is taken out, and who is to notice.
+
+use crate::command::Result;
+
+/// A suite: arguments of cargo, and of the test program.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Suite {
+    pub target: &'static [&'static str],
+    pub filter: &'static [&'static str],
+}
+
+impl Suite {
+    /// As a person would type it.
+    pub fn shown(self) -> String {
+        let dashes: &[&str] = if self.filter.is_empty() { &[] } else { &["--"] };
+        format!("cargo {}", [self.target, dashes, self.filter].concat().join(" "))
+    }
+}
+
+/// A small change of the source by which something is missing.
+pub struct Mutation {
+    pub name: &'static str,
+    /// What is lost or wrong without it.
+    pub guards: &'static str,
+    pub file: &'static str,
+    /// Occurs once in the file.
+    find: &'static str,
+    replace: &'static str,
+    pub suite: Suite,
+}
+
+impl Mutation {
+    /// The file with the change.
+    pub fn applied(&self, text: &str) -> Result<String> {
+        match text.matches(self.find).count() {
+            1 => Ok(text.replacen(self.find, self.replace, 1)),
+            count => Err(format!("{}: what it replaces occurs {count} times in {}", self.name, self.file)),
+        }
+    }
+}
+
+const fn suite(target: &'static [&'static str], filter: &'static [&'static str]) -> Suite {
+    Suite { target, filter }
+}
+
+/// The order of steps in a POSIX file system, as the library notes it.
+const STEPS: Suite = suite(&["test", "-p", "whimbrel-connector", "--lib"], &["posix"]);
+const POSIX: Suite = suite(&["test", "-p", "whimbrel-connector", "--test", "posix"], &[]);
+const JOURNAL: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["journal"]);
+const ENGINE: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["transfer"]);
+/// Power cuts and kills at every step of two hosts.
+const CRASHES: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["mover::chunk"]);
+const CLIENT: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["client"]);
+const CHUNKS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_chunks"], &[]);
+const MOVER_FAULTS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_faults"], &[]);
+const HOLES: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_holes"], &[]);
+const PAST_MEMORY: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_past_memory"], &[]);
+/// The system calls of a server, by `strace`.
+const CALLS: Suite = suite(&["test", "-p", "whimbrel", "--test", "durability"], &[]);
+const INTEGRITY: Suite = suite(&["test", "-p", "whimbrel", "--test", "integrity"], &[]);
+const RUNS: Suite = suite(&["test", "-p", "whimbrel", "--test", "fault_runs"], &["fifty"]);
+
+const STEPS_RS: &str = "crates/connector/src/posix/steps.rs";
+const JOURNAL_RS: &str = "crates/connector/src/posix/journal.rs";
+const WRITE_RS: &str = "crates/connector/src/posix/write.rs";
+const SESSION_RS: &str = "crates/connector/src/posix/session.rs";
+const CHUNK_RS: &str = "crates/dtn/src/mover/chunk.rs";
+const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
+const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
+const FORMAT_RS: &str = "crates/engine/src/journal.rs";
+const COMPARE_RS: &str = "crates/dtn/src/client/chunk.rs";
+const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
+
+pub const MUTATIONS: &[Mutation] = &[
+    // --- syncs -------------------------------------------------------------------------------
+    Mutation {
+        name: "sync: the call fdatasync",
+        guards: "everything that is called durable",
+        file: STEPS_RS,
+        find: "    retry(|| fdatasync(&file))?;\n",
+        replace: "",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: the call fsync of a file",
+        guards: "times and modes of a committed file",
+        file: STEPS_RS,
+        find: "    retry(|| fsync(&file))?;\n",
+        replace: "",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: the call fsync of a directory",
+        guards: "names that a crash takes back",
+        file: STEPS_RS,
+        find: "    retry(|| fsync(&real))?;\n",
+        replace: "",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: an append to the journal",
+        guards: "a leaf that was kept and has to be sent again",
+        file: JOURNAL_RS,
+        find: "        steps::sync_data(&*file).or_fault(op, &self.path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: the journal's name",
+        guards: "a journal that is gone after a crash",
+        file: JOURNAL_RS,
+        find: "            steps::sync_dir(&self.dir).or_fault(\"sync directory\", &self.path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: a journal that was cut",
+        guards: "a torn end that comes back in front of what was appended since",
+        file: JOURNAL_RS,
+        find: "        steps::sync_data(file).or_fault(op, &self.path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: data, in the connector",
+        guards: "a leaf that is proven and differs after a crash",
+        file: WRITE_RS,
+        find: "        match steps::sync_data(&self.handle.file) {\n",
+        replace: "        match Ok::<(), Errno>(()) {\n",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: data before memory is to forget them",
+        guards: "dirty pages that stay, and are read instead of the disk",
+        file: WRITE_RS,
+        find: "        self.sync()?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);",
+        replace: "        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: a chunk's data, in the mover",
+        guards: "a leaf that is proven and differs after a crash",
+        file: RECEIVE_RS,
+        find: "        if is_chunk || node.settings.sync_writes {\n",
+        replace: "        if node.settings.sync_writes {\n",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: a whole file's data where durability is asked for",
+        guards: "a file that is complete and empty after a crash",
+        file: RECEIVE_RS,
+        find: "        durable: node.settings.sync_writes,\n",
+        replace: "        durable: false,\n",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: ranges told as durable",
+        guards: "a restart that trusts what a crash took",
+        file: RECEIVE_RS,
+        find: "            let new = match sync {\n                false => progress.take_new(),",
+        replace: "            let new = match sync {\n                _ if true => progress.take_new(),\n                false => progress.take_new(),",
+        suite: MOVER_FAULTS,
+    },
+    Mutation {
+        name: "sync: a packed file's name where durability is asked for",
+        guards: "a small file that is gone after a crash",
+        file: PACK_RS,
+        find: "            durable: node.settings.sync_writes,\n",
+        replace: "            durable: false,\n",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: holes that were made",
+        guards: "old bytes that come back where a hole is proven",
+        file: CHUNK_RS,
+        find: "        file.writer.sync()?;\n",
+        replace: "",
+        suite: HOLES,
+    },
+    Mutation {
+        name: "sync: what is committed",
+        guards: "a final name with a tail that was cut, or without its data",
+        file: CHUNK_RS,
+        find: "size: Some(size), durable: true,",
+        replace: "size: Some(size), durable: false,",
+        suite: CRASHES,
+    },
+    Mutation {
+        name: "sync: a committed file with its attributes",
+        guards: "a final name without its size or time",
+        file: SESSION_RS,
+        find: "if changed { steps::sync_all(file) }",
+        replace: "if changed { Ok(()) }",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: a committed file without",
+        guards: "a final name without its data",
+        file: SESSION_RS,
+        find: "else { steps::sync_data(file) };",
+        replace: "else { Ok(()) };",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: the final name",
+        guards: "a committed file that is gone",
+        file: SESSION_RS,
+        find: "            sync_dir(&handle.dir).or_fault(\"sync directory\", path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: the final name when the rename is found done",
+        guards: "a committed file that is gone, when the commit was repeated",
+        file: SESSION_RS,
+        find: "                    sync_dir(&dir).or_fault(\"sync directory\", path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: the name of a file written in place",
+        guards: "a new file that is gone after its commit",
+        file: SESSION_RS,
+        find: "                    sync_dir(&handle.dir).or_fault(\"sync directory\", &session.path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    // --- checks ------------------------------------------------------------------------------
+    Mutation {
+        name: "check: leaves of both ends",
+        guards: "a wrong leaf that counts as right",
+        file: COMPARE_RS,
+        find: "eq_ignore_ascii_case(&stored.digest) {",
+        replace: "eq_ignore_ascii_case(&stored.digest) || true {",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: digests in the replies of a whole file",
+        guards: "a wrong file that counts as right",
+        file: FLIGHT_RS,
+        find: "            if sent != stored {\n",
+        replace: "            if sent.range != stored.range {\n",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: checksums asked for behind a whole file",
+        guards: "a wrong file at a stock server that counts as right",
+        file: FLIGHT_RS,
+        find: "(Some(source), Some(destination)) if source == destination =>",
+        replace: "(Some(_), Some(_)) =>",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: digests of packed files",
+        guards: "a wrong small file that counts as right",
+        file: "crates/dtn/src/client/worker/packs.rs",
+        find: "(Some(sent), Some(stored)) if sent == stored =>",
+        replace: "(Some(_), Some(_)) =>",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: leaves that an earlier run left at a stock server",
+        guards: "bytes of another version that are trusted",
+        file: COMPARE_RS,
+        find: "stored.get(&leaf.range.start) == Some(leaf);",
+        replace: "stored.contains_key(&leaf.range.start);",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: the version of the source behind each chunk",
+        guards: "a file made of two versions",
+        file: FLIGHT_RS,
+        find: "        if !(same_size && same_time) {\n",
+        replace: "        if !(same_size || same_time) {\n",
+        suite: RUNS,
+    },
+    Mutation {
+        name: "check: the version of a packed file",
+        guards: "a small file made of two versions",
+        file: PACK_RS,
+        find: "if reader.meta()?.version() == before.version() { Ok(()) }",
+        replace: "if reader.meta()?.size == before.size { Ok(()) }",
+        suite: suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_packs"], &[]),
+    },
+    Mutation {
+        name: "check: the version of a file while it is sent",
+        guards: "a file made of two versions",
+        file: "crates/dtn/src/mover/send.rs",
+        find: "    if before.kind != Kind::File || reader.meta()?.version() == before.version() {\n",
+        replace: "    if before.kind != Kind::File || reader.meta()?.size == before.size {\n",
+        suite: MOVER_FAULTS,
+    },
+    Mutation {
+        name: "check: the journal's version of the source",
+        guards: "leaves of another version that count as proven",
+        file: CHUNK_RS,
+        find: "Some(header) if header == wanted =>",
+        replace: "Some(header) if header.leaf == wanted.leaf =>",
+        suite: CRASHES,
+    },
+    Mutation {
+        name: "check: the journal covers the file before it is committed",
+        guards: "an unproven file with its final name",
+        file: CHUNK_RS,
+        find: "Ok(journal) => prove(&journal.read()?, size)?,",
+        replace: "Ok(_) => {}",
+        suite: CRASHES,
+    },
+    Mutation {
+        name: "check: CRCs of the journal's records",
+        guards: "a torn record that is trusted",
+        file: FORMAT_RS,
+        find: "    right.then_some((front[0], body, rest))",
+        replace: "    (right || true).then_some((front[0], body, rest))",
+        suite: JOURNAL,
+    },
+    Mutation {
+        name: "check: records are leaves of the file",
+        guards: "a range that is no leaf and counts as proven",
+        file: FORMAT_RS,
+        find: "    let right = header.is_leaf(&range) && ",
+        replace: "    let right = !range.is_empty() && ",
+        suite: JOURNAL,
+    },
+    Mutation {
+        name: "check: the checksum that was announced with a file",
+        guards: "a file with its name that is not the expected one",
+        file: RECEIVE_RS,
+        find: "        verify(node, session, writer, expected, cancel)?;\n",
+        replace: "",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: the checksum that was announced with a commit",
+        guards: "a file in chunks with its name that is not the expected one",
+        file: CHUNK_RS,
+        find: "    if computed.eq_ignore_ascii_case(expected.trim()) {\n",
+        replace: "    if !computed.is_empty() {\n",
+        suite: PAST_MEMORY,
+    },
+    Mutation {
+        name: "check: pages that memory was to forget are gone",
+        guards: "memory that is reported as disk",
+        file: WRITE_RS,
+        find: "resident_pages(file.as_fd(), range.clone()).is_ok_and(|pages| pages == 0))",
+        replace: "resident_pages(file.as_fd(), range.clone()).is_ok())",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "check: memory is asked to forget",
+        guards: "what the disk has lost and memory still has",
+        file: WRITE_RS,
+        find: "        match fadvise(file, start, NonZeroU64::new(len), Advice::DontNeed) {\n",
+        replace: "        match fadvise(file, start, NonZeroU64::new(len), Advice::Normal) {\n",
+        suite: INTEGRITY,
+    },
+    Mutation {
+        name: "check: the file is still the session's at its commit",
+        guards: "the final name for somebody else's bytes",
+        file: SESSION_RS,
+        find: "            Some(stat) if Identity::of(&stat) == token.identity => stat,\n            Some(_) =>",
+        replace: "            Some(stat) if true => stat,\n            Some(_) =>",
+        suite: POSIX,
+    },
+    Mutation {
+        name: "check: a journal that was removed takes no appends",
+        guards: "a proof that is answered as kept and is nowhere",
+        file: JOURNAL_RS,
+        find: ".or_fault(op, &self.path)?.stx_nlink == 0 {",
+        replace: ".or_fault(op, &self.path)?.stx_nlink == u32::MAX {",
+        suite: suite(&["test", "-p", "whimbrel-connector", "--test", "contract_posix"], &[]),
+    },
+    Mutation {
+        name: "check: writers are refused after a commit",
+        guards: "a finished file that a late writer changes",
+        file: SESSION_RS,
+        find: "        *committed = true;\n",
+        replace: "",
+        suite: POSIX,
+    },
+    // --- orders ------------------------------------------------------------------------------
+    Mutation {
+        name: "order: a leaf is in the journal before it is answered as kept",
+        guards: "a leaf that was kept and has to be sent again",
+        file: CHUNK_RS,
+        find: "        if !records.is_empty() {\n            file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;\n        }\n",
+        replace: "        drop(records);\n",
+        suite: CHUNKS,
+    },
+    Mutation {
+        name: "order: synced before renamed",
+        guards: "a final name without its data",
+        file: SESSION_RS,
+        find: "        finalize(handle, &stat, attributes, token.keep_mode, path)?;\n        \
+               steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n",
+        replace: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n        \
+                  finalize(handle, &stat, attributes, token.keep_mode, path)?;\n",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "order: the journal goes after the name is durable",
+        guards: "an unfinished file without its proofs, after a crash that undid the rename",
+        file: SESSION_RS,
+        find: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n",
+        replace: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n        \
+                  journal::remove(&handle.dir, path, &token.identity).or_fault(\"remove journal\", path)?;\n",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "order: the journal goes before the file, in a takeover",
+        guards: "a journal without its file",
+        file: SESSION_RS,
+        find: "                    journal::remove(dir, path, &mine)?;\n                    steps::unlink(dir, name)\n",
+        replace: "                    steps::unlink(dir, name)?;\n                    journal::remove(dir, path, &mine)\n",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "order: the journal goes before the file, when it is given up",
+        guards: "a journal without its file",
+        file: SESSION_RS,
+        find: "            self.remove_journal(session, &token)?;\n        }\n        let handle = match open_here",
+        replace: "        }\n        let handle = match open_here",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "order: all is proven before the client commits",
+        guards: "a commit that is refused",
+        file: "crates/engine/src/transfer/chunked.rs",
+        find: "        self.verified.covers(0..self.size)\n",
+        replace: "        self.verified.covers(0..self.leaf.min(self.size))\n",
+        suite: ENGINE,
+    },
+    Mutation {
+        name: "order: digests are compared before anything is kept",
+        guards: "a wrong leaf in the journal",
+        file: COMPARE_RS,
+        find: "            result.wrong.insert(range);\n",
+        replace: "            result.proven.push(stored.clone());\n",
+        suite: CLIENT,
+    },
+];
