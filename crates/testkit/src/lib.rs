@@ -11,6 +11,8 @@
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`stored`] | damage to stored files, and to the disk below them |
+//! | [`slow_disk`] | a file system that reads and writes no faster than it was told to |
+//! | [`starved`] | processes that get only a part of a processor |
 //! | [`cpu`] | processor time and memory of a process tree |
 //! | [`osts`] | a model of the storage servers of Lustre: stripes, locks, movers |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
@@ -31,6 +33,7 @@ pub mod plot;
 pub mod relay;
 pub mod rng;
 pub mod slow_disk;
+pub mod starved;
 pub mod stored;
 pub mod tmpfs;
 
