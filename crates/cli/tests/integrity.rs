@@ -4,14 +4,23 @@
 
 mod support;
 
-use std::path::Path;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use serde_json::Value;
-use support::{Field, Server, expect, names, pattern};
-use whimbrel_testkit::peers::Run;
+use support::dtn::{Dtn, until};
+use support::{Field, Server, expect, names, pattern, whimbrel};
+use whimbrel_testkit::peers::{Run, url_path};
+use whimbrel_testkit::relay::{Moment, Relay, Way};
+use whimbrel_testkit::stored::{Disk, begun_leaf, flip_bit};
 
 const BIG: &str = "from/deep/er/big";
+
+const MIB: u64 = 1 << 20;
+/// Bytes of a file that moves in chunks, and of its leaves when a chunk has 4 MiB.
+const SIZE: u64 = 8 * MIB;
+const LEAF: u64 = MIB / 2;
 
 /// The digest that another program computes.
 fn sum(program: &str, path: &Path) -> String {
@@ -266,5 +275,94 @@ fn what_cannot_be_meant_is_refused_before_anything_is_copied() {
         let run = expect(2, ["cp"].into_iter().chain(arguments.iter().copied()).chain([from.as_str(), &to]));
         assert!(run.stderr_text().contains(why), "{arguments:?}: {}", run.stderr_text());
         assert!(names(&field.path("to")).is_empty());
+    }
+}
+
+/// Copies `source` from server to server in chunks, over one data connection. When 3 MiB have passed, the relay
+/// before the destination holds that connection and calls `damage` with the unfinished file: more of every leaf that it
+/// finds begun is to come, so none of these has been read back yet.
+fn copy_damaged(options: &[&str], source: &Path, copy: &Path, damage: impl FnOnce(PathBuf) + Send + 'static) -> Run {
+    let start = || Dtn::builder().anonymous().root(Path::new("/")).start();
+    let (from, to) = (start(), start());
+    let way = Way::new();
+    let relay = Relay::before(to.addr(), &way).unwrap();
+    let hidden = copy.with_file_name(".copy.whimbrel-part");
+    way.at(Moment::Bytes(3 * MIB), move |_| damage(hidden));
+    let tool = whimbrel(options).args(["--chunk", "4M", "--concurrency", "1", "--parallelism", "1"]);
+    let run = tool.args([from.url(source), format!("ftp://{}{}", relay.addr(), url_path(copy))]).run().unwrap();
+    way.end();
+    assert_eq!(run.code(), Some(0), "{}\n{}\n{}", run.stdout_text(), run.stderr_text(), to.log());
+    run
+}
+
+/// What was sent again, by where it begins and ends.
+fn wrong_leaves(run: &Run) -> Vec<(u64, u64)> {
+    let of = |event: &Value| (event["start"].as_u64().unwrap(), event["end"].as_u64().unwrap());
+    events(run).iter().filter(|event| event["event"] == "leaf_wrong").map(of).collect()
+}
+
+fn cmp(left: &Path, right: &Path) -> bool {
+    Command::new("cmp").arg("--silent").args([left, right]).status().unwrap().success()
+}
+
+/// Waits until a leaf has begun to arrive, changes its first byte, and writes down which it was.
+fn flip_begun_leaf(unfinished: &Path, source: &Path, note: &Path) {
+    let begun = || begun_leaf(unfinished, source, LEAF);
+    until("a leaf that is there in part", || begun().is_some());
+    let at = begun().unwrap();
+    flip_bit(unfinished, at).unwrap();
+    fs::write(note, at.to_string()).unwrap();
+}
+
+#[test]
+fn a_byte_that_changes_in_storage_before_it_is_read_back_is_caught_and_its_leaf_alone_goes_again() {
+    for options in [&["--json", "cp"][..], &["--json", "cp", "--verify", "disk"], &["cp"]] {
+        let field = Field::new();
+        let (source, copy, note) = (field.path("source"), field.path("to/copy"), field.path("note"));
+        whimbrel_testkit::dataset::random_file(&source, SIZE, 1).unwrap();
+        let (wanted, written) = (source.clone(), note.clone());
+        let run = copy_damaged(options, &source, &copy, move |hidden| flip_begun_leaf(&hidden, &wanted, &written));
+        assert!(cmp(&source, &copy), "{options:?}");
+        let at: u64 = fs::read_to_string(&note).expect("a byte was changed").parse().unwrap();
+        if options.contains(&"--json") {
+            assert_eq!(wrong_leaves(&run), [(at, at + LEAF)], "{options:?}");
+            assert_eq!(event(&run, "summary")["verified"], 1);
+        } else {
+            let told = format!("bytes {at} to {} differed at the destination and go again", at + LEAF);
+            assert!(run.stderr_text().contains(&told), "{}", run.stderr_text());
+        }
+    }
+}
+
+#[test]
+fn what_the_disk_has_lost_is_caught_past_memory_and_nothing_else_catches_it() {
+    const MARK: &[u8] = b"whimbrel's mark, which is unique";
+    for past_memory in [true, false] {
+        let Some(disk) = Disk::mount(64 * MIB) else { return };
+        let field = Field::new();
+        let (source, copy) = (field.path("source"), disk.path().join("copy"));
+        let mut bytes = pattern(SIZE as usize);
+        bytes[2 * MIB as usize..][..MARK.len()].copy_from_slice(MARK);
+        fs::write(&source, &bytes).unwrap();
+        let verify = if past_memory { "disk" } else { "require" };
+        let disk = std::sync::Arc::new(disk);
+        let below = disk.clone();
+        let run = copy_damaged(&["--json", "cp", "--verify", verify], &source, &copy, move |hidden| {
+            let has_mark =
+                || fs::read(&hidden).is_ok_and(|bytes| bytes.get(2 << 20..).is_some_and(|b| b.starts_with(MARK)));
+            until("the mark", has_mark);
+            assert_eq!(below.damage(&hidden, MARK).unwrap(), 1, "the mark is on the disk once");
+        });
+        let stored = Command::new("dd").args(["iflag=direct", "bs=1M"]).arg(format!("if={}", copy.display())).output();
+        let stored = stored.unwrap().stdout;
+        let differ: Vec<usize> =
+            (0..stored.len().max(bytes.len())).filter(|&at| stored.get(at) != bytes.get(at)).collect();
+        if past_memory {
+            assert_eq!((wrong_leaves(&run), differ), (vec![(2 * MIB, 2 * MIB + LEAF)], vec![]));
+            assert_eq!(event(&run, "item_done")["verification"]["read_back"], "disk");
+        } else {
+            // As the manual says: the default proves what the destination would read now, which is in its memory.
+            assert_eq!((wrong_leaves(&run), differ), (vec![], vec![2 * MIB as usize]));
+        }
     }
 }

@@ -1,9 +1,8 @@
 //! The places, files, servers and relays of one run, and what troubles do to them.
 
+use std::collections::VecDeque;
 use std::fs;
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
-use std::os::unix::fs::{FileExt as _, PermissionsExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -14,23 +13,19 @@ use tempfile::TempDir;
 use whimbrel_engine::journal::{self, Trusted};
 use whimbrel_testkit::cpu;
 use whimbrel_testkit::dataset;
-use whimbrel_testkit::peers::{Daemon, public_dir, url_path};
-use whimbrel_testkit::relay::{Relay, Way};
+use whimbrel_testkit::peers::{public_dir, url_path};
+use whimbrel_testkit::relay::Way;
+use whimbrel_testkit::rng::Rng;
+use whimbrel_testkit::stored::{begun_leaf, flip_bit};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
+use crate::seat::Seat;
 use crate::story::{End, Ends, Story, Trouble};
 
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
 /// Time for anything here to happen on a busy machine.
 pub const PATIENCE: Duration = Duration::from_secs(60);
-
-/// One server with the relay before it.
-struct Seat {
-    relay: Relay,
-    address: SocketAddr,
-    running: Option<(Daemon, SocketAddr)>,
-}
 
 /// The program that copies.
 #[derive(Clone, Copy, Default, PartialEq)]
@@ -60,6 +55,8 @@ pub struct Stage {
     client_known: Condvar,
     modified: SystemTime,
     rewrites: AtomicU16,
+    /// The other files of the tree, from its root.
+    around: Vec<PathBuf>,
 }
 
 impl Stage {
@@ -75,14 +72,28 @@ impl Stage {
         let small = story.full.then(|| Tmpfs::mount(story.size / 10 * 9 + had).expect("mounted"));
         // Without the bit that keeps others from renaming.
         small.iter().for_each(|small| open_to_all(small.path()));
-        let source = directory.path().join("from/file");
+        let from = directory.path().join("from");
+        if story.tree.is_some() {
+            fs::create_dir(from.join("tree")).expect("made");
+        }
+        let source = from.join(file_name(story));
         dataset::random_file(&source, story.size, story.seed + 1).expect("made");
+        let around = surroundings(story, &from.join("tree"));
         fs::copy(&source, directory.path().join("original")).expect("copied");
         let modified = fs::metadata(&source).and_then(|meta| meta.modified()).expect("a time");
         let way = Way::new();
         let mut cast = Cast::default();
-        cast.source.extend((0..story.sources).map(|_| seat(&way)));
-        cast.destination.extend((0..story.destinations).map(|_| seat(&way)));
+        let config = story.stall.map(|seconds| {
+            let path = directory.path().join("dtn.toml");
+            fs::write(&path, format!("stall_timeout = {seconds}\n")).expect("written");
+            path
+        });
+        let seat = |end| match story.stock {
+            Some(stock) if stock == end => Seat::stock(&way),
+            _ => Some(Seat::ours(&way, config.as_deref())),
+        };
+        cast.source.extend((0..story.sources).filter_map(|_| seat(End::Source)));
+        cast.destination.extend((0..story.destinations).filter_map(|_| seat(End::Destination)));
         let stage = Stage {
             story: story.clone(),
             directory,
@@ -92,7 +103,12 @@ impl Stage {
             client_known: Condvar::new(),
             modified,
             rewrites: AtomicU16::new(0),
+            around,
         };
+        if story.tree.is_some() && story.replaces {
+            fs::create_dir(stage.copies().join("tree")).expect("made");
+            open_to_all(&stage.copies().join("tree"));
+        }
         if story.replaces {
             fs::write(stage.copy(), OLD).expect("written");
             open_to_all(&stage.copy());
@@ -106,7 +122,13 @@ impl Stage {
 
     /// The source.
     pub fn source(&self) -> PathBuf {
-        self.directory.path().join("from/file")
+        self.directory.path().join("from").join(file_name(&self.story))
+    }
+
+    /// The other files: where they are, and where their copies are to be.
+    pub fn around(&self) -> impl Iterator<Item = (PathBuf, PathBuf)> + '_ {
+        let (from, into) = (self.directory.path().join("from/tree"), self.copies().join("tree"));
+        self.around.iter().map(move |name| (from.join(name), into.join(name)))
     }
 
     /// What the source held first.
@@ -114,8 +136,8 @@ impl Stage {
         self.directory.path().join("original")
     }
 
-    /// The directory of the copy.
-    pub fn into(&self) -> PathBuf {
+    /// The directory that is copied into.
+    pub fn copies(&self) -> PathBuf {
         self.small.as_ref().map_or_else(|| self.directory.path().join("to"), |small| small.path().to_owned())
     }
 
@@ -126,7 +148,7 @@ impl Stage {
 
     /// The copy.
     pub fn copy(&self) -> PathBuf {
-        self.into().join("file")
+        self.copies().join(file_name(&self.story))
     }
 
     /// Both places as arguments.
@@ -139,7 +161,14 @@ impl Stage {
                 format!("ftp://{}{}", hosts.join(","), url_path(path))
             }
         };
-        [place(&cast.source, &self.source()), place(&cast.destination, &self.copy())]
+        match self.story.tree {
+            None => [place(&cast.source, &self.source()), place(&cast.destination, &self.copy())],
+            // Into a directory that is there, so that the next run means the same.
+            Some(_) => [
+                place(&cast.source, &self.directory.path().join("from/tree")),
+                place(&cast.destination, &self.copies()) + "/",
+            ],
+        }
     }
 
     /// The client runs, and can be killed; `None`: it has ended.
@@ -167,9 +196,7 @@ impl Stage {
     pub fn raise(&self) {
         let mut cast = self.cast();
         let Cast { source, destination, .. } = &mut *cast;
-        for seat in source.iter_mut().chain(destination).filter(|seat| seat.running.is_none()) {
-            seat.running = Some(start(seat.address));
-        }
+        source.iter_mut().chain(destination).for_each(Seat::raise);
     }
 
     /// Does what a trouble says.
@@ -180,9 +207,9 @@ impl Stage {
             Trouble::KillServer { end, which, comes_back } => {
                 let mut cast = self.cast();
                 let seat = &mut Self::seats(&mut cast, *end)[*which];
-                drop(seat.running.take());
+                seat.kill();
                 if *comes_back {
-                    seat.running = Some(start(seat.address));
+                    seat.raise();
                 }
             }
             Trouble::Cut { lasts, reset } => {
@@ -198,16 +225,20 @@ impl Stage {
             Trouble::FlipSource { at } => {
                 let flipped = self.flipped();
                 fs::copy(self.original(), &flipped).expect("copied");
-                flip(&flipped, *at);
-                flip(&self.source(), *at);
+                flip_bit(&flipped, *at).expect("flipped");
+                // A file that was cut meanwhile has no such byte.
+                flip_bit(&self.source(), *at).expect("flipped");
                 self.restore_time();
             }
             Trouble::RewriteSource => {
                 let rewrites = u64::from(self.rewrites.fetch_add(1, Ordering::Relaxed));
                 let other = self.directory.path().join(format!("other-{rewrites}"));
                 dataset::random_file(&other, self.story.size, self.story.seed + 2 + rewrites).expect("made");
-                // Of the same size and in the same second as a rule: only the fraction of the time tells them apart.
-                open(&other).set_modified(self.modified + Duration::from_micros(10 + rewrites)).expect("a time");
+                // Of the same size and in the same second as a rule: only the fraction of the time tells them apart. The
+                // stock server tells no fractions.
+                let tick = if self.story.stock == Some(End::Source) { 2_000_000 } else { 1 };
+                let later = Duration::from_micros(10 + (rewrites + 1) * tick);
+                open(&other).set_modified(self.modified + later).expect("a time");
                 fs::rename(&other, self.source()).expect("renamed");
             }
             Trouble::TruncateSource { to, .. } => open(&self.source()).set_len(*to).expect("cut"),
@@ -246,7 +277,7 @@ impl Stage {
                     Client::Runs(id) => vec![id],
                     _ => Vec::new(),
                 },
-                _ => cast.destination.iter().filter_map(|seat| Some(seat.running.as_ref()?.0.id())).collect(),
+                _ => cast.destination.iter().filter_map(Seat::id).collect(),
             }
         };
         let tree = cpu::tree(&ids);
@@ -257,42 +288,51 @@ impl Stage {
             std::thread::yield_now();
         }
         if let Some(at) = self.partial_leaf() {
-            flip(&self.hidden().expect("it was just read"), at);
+            flip_bit(&self.hidden().expect("it was just read"), at).expect("flipped");
             self.way.note(format!("stored byte {at} was damaged"));
         }
         signal("CONT", &tree);
     }
 
-    fn hidden(&self) -> Option<PathBuf> {
-        self.hidden_names().into_iter().find(|path| path.to_string_lossy().ends_with("-part"))
+    /// The unfinished file: with our servers, or with the stock one.
+    pub fn hidden(&self) -> Option<PathBuf> {
+        let unfinished = |name: &str| name == ".file.whimbrel-part" || name == ".file.whimbrel";
+        self.hidden_names()
+            .into_iter()
+            .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(unfinished))
     }
 
-    /// Names in the destination's directory besides the file.
+    /// Hidden files among the copies.
     pub fn hidden_names(&self) -> Vec<PathBuf> {
-        let entries = fs::read_dir(self.into()).expect("listed");
-        entries.map(|entry| entry.expect("an entry").path()).filter(|path| *path != self.copy()).collect()
+        let mut directories = VecDeque::from([self.copies()]);
+        let mut found = Vec::new();
+        while let Some(directory) = directories.pop_front() {
+            // Others rename and remove meanwhile.
+            for path in fs::read_dir(directory).into_iter().flatten().flatten().map(|entry| entry.path()) {
+                if path.is_dir() {
+                    directories.push_back(path);
+                } else if path.file_name().is_some_and(|name| name.as_encoded_bytes().starts_with(b".")) {
+                    found.push(path);
+                }
+            }
+        }
+        found
+    }
+
+    /// Bytes of a leaf.
+    pub fn leaf(&self) -> u64 {
+        (self.story.chunk / 8).next_power_of_two().max(4096)
     }
 
     /// The first byte of a leaf that has begun to arrive and is not complete.
     fn partial_leaf(&self) -> Option<u64> {
-        let (stored, wanted) = (fs::read(self.hidden()?).ok()?, fs::read(self.source()).ok()?);
-        let leaf = (self.story.chunk / 8).next_power_of_two().max(4096) as usize;
-        let complete = |range: std::ops::Range<usize>| stored.get(range.clone()) == wanted.get(range);
-        let mut leaves = (0..wanted.len()).step_by(leaf);
-        let partial = |start: &usize| {
-            let end = (start + leaf).min(wanted.len());
-            complete(*start..start + 1024.min(end - start)) && end - start > 8192 && {
-                let tail = end - 1024..end;
-                stored.get(tail).is_none_or(|tail| tail.iter().all(|&byte| byte == 0))
-            }
-        };
-        leaves.find(partial).map(|start| start as u64)
+        begun_leaf(&self.hidden()?, &self.source(), self.leaf())
     }
 
     /// What the journal beside the unfinished file says.
     pub fn journal(&self) -> Option<Trusted> {
         let names = self.hidden_names();
-        let mut journals = names.iter().filter(|path| path.to_string_lossy().contains("-journal-"));
+        let mut journals = names.iter().filter(|path| path.to_string_lossy().contains("/.file.whimbrel-journal-"));
         Some(journal::decode(&fs::read(journals.next()?).ok()?))
     }
 
@@ -300,7 +340,7 @@ impl Stage {
     pub fn restart(&self) {
         let mut cast = self.cast();
         let Cast { source, destination, .. } = &mut *cast;
-        source.iter_mut().chain(destination).for_each(|seat| drop(seat.running.take()));
+        source.iter_mut().chain(destination).for_each(Seat::kill);
         drop(cast);
         self.raise();
     }
@@ -324,15 +364,13 @@ impl Stage {
 
     fn sum(&self, metric: &str) -> u64 {
         let cast = self.cast();
-        let running = cast.source.iter().chain(&cast.destination).filter_map(|seat| seat.running.as_ref());
-        running.map(|(_, metrics)| value(*metrics, metric)).sum()
+        cast.source.iter().chain(&cast.destination).map(|seat| seat.value(metric)).sum()
     }
 
     /// What the servers have logged.
     pub fn logs(&self) -> String {
         let cast = self.cast();
-        let running = cast.source.iter().chain(&cast.destination).filter_map(|seat| seat.running.as_ref());
-        running.map(|(daemon, _)| format!("--- {}\n{}\n", daemon.command(), daemon.log())).collect()
+        cast.source.iter().chain(&cast.destination).filter_map(Seat::log).collect()
     }
 }
 
@@ -345,37 +383,30 @@ impl Drop for Stage {
 /// What is there before a copy that replaces it.
 pub const OLD: &[u8] = b"what was there before";
 
-fn seat(way: &Way) -> Seat {
-    let (daemon, metrics, address) = start_anywhere();
-    Seat { relay: Relay::before(address, way).expect("a relay"), address, running: Some((daemon, metrics)) }
+/// Where the file is, from the directory that is copied from or into.
+fn file_name(story: &Story) -> &'static str {
+    if story.tree.is_some() { "tree/file" } else { "file" }
 }
 
-fn start_anywhere() -> (Daemon, SocketAddr, SocketAddr) {
-    // An address of its own: a port that is free for a moment cannot be taken by somebody's outgoing connection.
-    static COUNT: AtomicU16 = AtomicU16::new(1);
-    let [high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
-    let ours = 64 + (std::process::id() % 128) as u8;
-    let (daemon, metrics) = start(SocketAddr::from(([127, ours, high, low], 0)));
-    let log = daemon.log();
-    let said = log.lines().find_map(|line| line.strip_prefix("listening on ftp://"));
-    let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("it says where it listens");
-    (daemon, metrics, address)
-}
-
-fn start(address: SocketAddr) -> (Daemon, SocketAddr) {
-    let mut command = Command::new(WHIMBREL);
-    command.args(["dtn", "--anonymous", "--root", "/", "--listen", &address.to_string(), "--metrics", "127.0.0.1:0"]);
-    let metrics = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
-    Daemon::start(command, PATIENCE, metrics).expect("the server starts")
-}
-
-fn value(metrics: SocketAddr, name: &str) -> u64 {
-    let mut stream = TcpStream::connect(metrics).expect("metrics are served");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("the request is taken");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("the page is text");
-    let line = page.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
+/// Makes the other files of a tree; their names from its root.
+fn surroundings(story: &Story, root: &Path) -> Vec<PathBuf> {
+    let Some(tree) = story.tree else { return Vec::new() };
+    let mut rng = Rng::new(story.seed + 3);
+    for directory in ["a", "b", "b/c", "b/empty"] {
+        fs::create_dir(root.join(directory)).expect("made");
+    }
+    let make = |number: u64| {
+        let name = PathBuf::from(["a", "b", "b/c"][(number % 3) as usize]).join(format!("f{number}"));
+        // Empty ones, some that go in packs, some that do not.
+        let bytes = match rng.below(8) {
+            0 => 0,
+            1 => rng.below(200 << 10),
+            _ => 1 + rng.below(16 << 10),
+        };
+        dataset::random_file(&root.join(&name), bytes, rng.next_u64()).expect("made");
+        name
+    };
+    (0..tree.files).map(make).collect()
 }
 
 /// Servers act as somebody else.
@@ -385,15 +416,6 @@ fn open_to_all(path: &Path) {
 
 fn open(path: &Path) -> fs::File {
     fs::File::options().read(true).write(true).open(path).expect("opened")
-}
-
-fn flip(path: &Path, at: u64) {
-    let file = open(path);
-    let mut byte = [0];
-    // A file that was cut meanwhile has no such byte.
-    if file.read_exact_at(&mut byte, at).is_ok() {
-        file.write_all_at(&[byte[0] ^ 1], at).expect("written");
-    }
 }
 
 fn signal(name: &str, ids: &[u32]) {

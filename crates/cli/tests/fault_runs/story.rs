@@ -27,7 +27,8 @@ pub enum Trouble {
     KillClient,
     /// A server of an end is killed; it comes back at once on the same port, or only for the next run.
     KillServer { end: End, which: usize, comes_back: bool },
-    /// Nothing passes for this long; then everything goes on, or every connection is reset.
+    /// Nothing passes for this long; then everything goes on, or every connection is reset. Some are longer than servers,
+    /// or clients, wait.
     Cut { lasts: Duration, reset: bool },
     /// One bit of the data with this number is inverted on the way.
     FlipOnTheWay { byte: u64, bit: u8 },
@@ -41,6 +42,15 @@ pub enum Trouble {
     TruncateSource { to: u64, comes_back: bool },
     /// A connection carries so many bytes at a time, with pauses, for a while.
     Trickle { piece: usize, every: Duration, bytes: u64 },
+}
+
+/// What surrounds the file.
+#[derive(Clone, Copy, Debug)]
+pub struct Tree {
+    /// Small files in several directories, some empty.
+    pub files: u64,
+    /// Files that are there are left alone if their checksums agree (`--sync checksum`).
+    pub sync: bool,
 }
 
 /// One run and what happens in it.
@@ -63,8 +73,17 @@ pub struct Story {
     pub full: bool,
     /// The next run starts at once, while servers may still be busy with the first one.
     pub at_once: bool,
+    /// An end whose servers are `globus-gridftp-server`.
+    pub stock: Option<End>,
+    /// The file is part of a tree.
+    pub tree: Option<Tree>,
+    /// Seconds without progress after which our servers call a transfer stalled, if not the usual time.
+    pub stall: Option<u64>,
     pub troubles: Vec<(Moment, Trouble)>,
 }
+
+/// Seeds from here on are the nightly ones: what happens in them may take minutes.
+pub const NIGHTLY: u64 = 1000;
 
 const CHECKSUMS: [&str; 5] = ["md5", "crc32c", "xxh3-128", "blake3", "sha256"];
 
@@ -88,6 +107,9 @@ impl Story {
             replaces: rng.below(4) == 0,
             full: rng.below(8) == 0,
             at_once: rng.below(2) == 0,
+            stock: None,
+            tree: None,
+            stall: None,
             troubles: Vec::new(),
         };
         let count = if story.full { rng.below(2) } else { 1 + rng.below(3) };
@@ -103,7 +125,59 @@ impl Story {
             let moment = story.moment(&trouble, &mut rng);
             story.troubles.push((moment, trouble));
         }
+        // Numbers of their own, so that what is drawn above stays what it is.
+        story.surround(&mut Rng::new(!seed));
         story
+    }
+
+    /// Draws what the file is surrounded by: a tree, servers of another kind, peers that are silent or slow for long.
+    fn surround(&mut self, rng: &mut Rng) {
+        if rng.below(4) == 0 {
+            self.tree = Some(Tree { files: 8 + rng.below(32), sync: rng.below(2) == 0 });
+        }
+        // Only between servers do data of the stock one pass the relays: its MODE E senders connect, so a client listens.
+        if rng.below(4) == 0 && self.ends == Ends::ThirdParty {
+            self.stock([End::Source, End::Destination][rng.below(2) as usize], rng);
+        }
+        let nightly = self.seed >= NIGHTLY;
+        let at = Moment::Bytes(rng.below(self.size));
+        match rng.below(32) {
+            // Longer than a client waits.
+            0 if nightly => self.cut(at, 65, rng),
+            // Longer than our servers wait.
+            0..3 => {
+                self.stall = Some(2);
+                self.cut(at, 4, rng);
+            }
+            3 if nightly => self.starve(at),
+            _ => {}
+        }
+    }
+
+    /// The stock server does not promise all that ours does; this is what is left out, and nothing else.
+    fn stock(&mut self, end: End, rng: &mut Rng) {
+        self.stock = Some(end);
+        // It has neither CRC32C nor XXH3 nor BLAKE3.
+        self.checksum = ["md5", "sha256"][rng.below(2) as usize];
+        if end == End::Destination {
+            // Nothing keeps a session that was cut off from writing on into what a later run has proven; the same bytes do
+            // no harm.
+            self.at_once &= !self.changes_source();
+            for (moment, _) in &mut self.troubles {
+                stand_in(moment);
+            }
+        }
+    }
+
+    fn cut(&mut self, at: Moment, seconds: u64, rng: &mut Rng) {
+        self.troubles.push((at, Trouble::Cut { lasts: Duration::from_secs(seconds), reset: rng.below(2) == 0 }));
+    }
+
+    /// Each connection carries 50 bytes a second, until it has lasted longer than a client puts up with.
+    fn starve(&mut self, at: Moment) {
+        let connections = u64::from(self.sessions * self.channels);
+        let (every, bytes) = (Duration::from_millis(20), connections * 50 * 70);
+        self.troubles.push((at, Trouble::Trickle { piece: 1, every, bytes }));
     }
 
     /// A server that dies again and again.
@@ -170,11 +244,37 @@ impl Story {
         }
     }
 
+    /// Something in it lasts minutes.
+    pub fn is_long(&self) -> bool {
+        let long = |trouble: &Trouble| match trouble {
+            Trouble::Cut { lasts, .. } => lasts.as_secs() > 10,
+            Trouble::Trickle { piece, .. } => *piece == 1,
+            _ => false,
+        };
+        self.troubles.iter().any(|(_, trouble)| long(trouble))
+    }
+
+    /// A bit of what passes is inverted.
+    pub fn flips_on_the_way(&self) -> bool {
+        self.troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::FlipOnTheWay { .. }))
+    }
+
     /// What the source holds in the end is not what it held first.
     pub fn changes_source(&self) -> bool {
         let changes = |trouble: &Trouble| {
             matches!(trouble, Trouble::FlipSource { .. } | Trouble::RewriteSource | Trouble::TruncateSource { .. })
         };
         self.troubles.iter().any(|(_, trouble)| changes(trouble))
+    }
+}
+
+/// Commands that only our servers have, and what a client says in their stead.
+fn stand_in(moment: &mut Moment) {
+    if let Moment::Command(word, _) | Moment::Answer(word, _) = moment {
+        *word = match *word {
+            "SITE CHUNK OPEN" => "SIZE",
+            "SITE CHUNK KEEP" => "CKSM",
+            _ => "RNTO",
+        };
     }
 }

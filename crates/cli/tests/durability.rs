@@ -1,0 +1,177 @@
+//! The system calls of a server that make a copy durable, and their order, seen from outside (`strace`): of a whole
+//! program, because what only a library notes of itself proves nothing about the kernel.
+
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
+mod support;
+
+use std::collections::HashMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use support::dtn::PATIENCE;
+use support::{Field, WHIMBREL, expect, pattern};
+use whimbrel_testkit::peers::{Daemon, require};
+
+const CALLS: &str = "trace=write,pwrite64,fdatasync,fsync,renameat,renameat2,unlinkat";
+
+/// A call about a name in the directory of the copies; `.` is that directory.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Call {
+    Write(String),
+    Sync(String),
+    Rename(String, String),
+    Unlink(String),
+}
+
+/// A server whose calls are written down.
+struct Traced {
+    server: Daemon,
+    url: String,
+    trace: PathBuf,
+}
+
+impl Traced {
+    /// `None` without `strace`.
+    fn start(field: &Field, options: &[&str]) -> Option<Traced> {
+        let trace = field.path("trace");
+        let mut command = Command::new(require("strace")?);
+        command.args(["-f", "-y", "-s", "0", "-e", CALLS, "-o"]).arg(&trace).arg(WHIMBREL);
+        command.args(["dtn", "--listen", "127.0.0.1:0", "--root", "/", "--anonymous"]).args(options);
+        let listens = |line: &str| Some(line.strip_prefix("listening on ")?.trim_end_matches('/').to_owned());
+        let (server, url) = Daemon::start(command, PATIENCE * 2, listens).expect("the server starts");
+        Some(Traced { server, url, trace })
+    }
+
+    /// Ends the server; its calls about what is in `directory`, in order.
+    fn calls(self, directory: &Path) -> Vec<Call> {
+        drop(self.server);
+        calls(&fs::read_to_string(&self.trace).unwrap(), directory)
+    }
+}
+
+/// What `strace -f -y` wrote; calls that other threads interrupted count when they ended, failed ones do not count.
+fn calls(trace: &str, directory: &Path) -> Vec<Call> {
+    let mut begun: HashMap<&str, &str> = HashMap::new();
+    let mut calls = Vec::new();
+    for line in trace.lines() {
+        let Some((thread, text)) = line.split_once(' ') else { continue };
+        let text = text.trim_start();
+        if let Some(start) = text.strip_suffix("<unfinished ...>") {
+            begun.insert(thread, start);
+        } else if !text.contains(" = -1 ") {
+            let whole = if text.starts_with("<... ") { begun.remove(thread).unwrap_or_default() } else { text };
+            calls.extend(call(whole, &directory.to_string_lossy()));
+        }
+    }
+    calls
+}
+
+fn call(text: &str, directory: &str) -> Option<Call> {
+    let (name, arguments) = text.split_once('(')?;
+    // The path of the first descriptor.
+    let path = arguments.split_once('<')?.1.split_once('>')?.0;
+    let inside = path.strip_prefix(directory)?;
+    let file = inside.strip_prefix('/').filter(|file| !file.contains('/')).map(str::to_owned);
+    let mut quoted = arguments.split('"').skip(1).step_by(2).map(str::to_owned);
+    match name {
+        "write" | "pwrite64" => Some(Call::Write(file?)),
+        "fdatasync" | "fsync" => Some(Call::Sync(if inside.is_empty() { ".".to_owned() } else { file? })),
+        "renameat" | "renameat2" => Some(Call::Rename(quoted.next()?, quoted.next()?)),
+        "unlinkat" => Some(Call::Unlink(quoted.next()?)),
+        _ => None,
+    }
+}
+
+fn at(calls: &[Call], is: impl Fn(&Call) -> bool) -> Option<usize> {
+    calls.iter().position(is)
+}
+
+fn last(calls: &[Call], wanted: &Call) -> Option<usize> {
+    calls.iter().rposition(|call| call == wanted)
+}
+
+#[test]
+fn each_step_of_a_file_in_chunks_is_durable_before_the_next_relies_on_it() {
+    for options in [&["cp"][..], &["cp", "--preserve"]] {
+        let field = Field::new();
+        let Some(server) = Traced::start(&field, &[]) else { return };
+        fs::write(field.path("source"), pattern(200_000)).unwrap();
+        let (from, to) =
+            (field.path("source").display().to_string(), format!("{}{}", server.url, field.path("to/copy").display()));
+        let fixed = ["--chunk", "64K", "--concurrency", "1", "--parallelism", "1", &from, &to];
+        expect(0, options.iter().chain(&fixed));
+        let calls = server.calls(&field.path("to"));
+        let data = ".copy.whimbrel-part".to_owned();
+        let journal = calls.iter().find_map(|call| match call {
+            Call::Write(name) if name.contains("-journal-") => Some(name.clone()),
+            _ => None,
+        });
+        let journal = journal.unwrap_or_else(|| panic!("no journal: {calls:#?}"));
+        let noted: Vec<usize> = (0..calls.len()).filter(|&at| calls[at] == Call::Write(journal.clone())).collect();
+        assert!(noted.len() >= 3, "a header and two chunks at least: {calls:#?}");
+        let about = |name: &String, from: usize| {
+            calls[from..].iter().find(|call| [&Call::Write(name.clone()), &Call::Sync(name.clone())].contains(call))
+        };
+        for &note in &noted {
+            assert_eq!(
+                about(&journal, note + 1),
+                Some(&Call::Sync(journal.clone())),
+                "an append is synced: {calls:#?}"
+            );
+        }
+        // The header and both names, before there is anything that they speak of.
+        let first_data = at(&calls, |call| *call == Call::Write(data.clone())).unwrap();
+        let named = at(&calls, |call| *call == Call::Sync(".".to_owned())).expect("the directory is synced");
+        assert!(noted[0] < named && named < first_data, "{calls:#?}");
+        // What is called proven is durable: each chunk was synced before its leaves were noted.
+        for (number, &note) in noted.iter().enumerate().skip(1) {
+            let synced = calls[..note].iter().filter(|call| **call == Call::Sync(data.clone())).count();
+            assert!(synced >= number, "note {number} after {synced} syncs: {calls:#?}");
+        }
+        let end = [
+            Call::Sync(data.clone()),
+            Call::Rename(data, "copy".to_owned()),
+            Call::Sync(".".to_owned()),
+            Call::Unlink(journal),
+        ];
+        assert_eq!(calls[calls.len() - end.len()..], end, "{options:?}");
+    }
+}
+
+#[test]
+fn a_server_that_was_told_to_syncs_whole_and_packed_files_before_it_names_them_and_then_their_names() {
+    for names in [&["whole"][..], &["one", "two", "three"]] {
+        let field = Field::new();
+        let Some(server) = Traced::start(&field, &["--sync-writes"]) else { return };
+        fs::create_dir(field.path("tree")).unwrap();
+        for name in names {
+            let bytes = if *name == "whole" { 300_000 } else { 5000 };
+            fs::write(field.path("tree").join(name), pattern(bytes)).unwrap();
+        }
+        let (from, to) =
+            (field.path("tree").display().to_string(), format!("{}{}/", server.url, field.path("to").display()));
+        expect(0, ["cp", "-r", "--concurrency", "1", &from, &to]);
+        let calls = server.calls(&field.path("to/tree"));
+        for name in names {
+            let hidden = format!(".{name}.whimbrel-part");
+            let renamed = last(&calls, &Call::Rename(hidden.clone(), (*name).to_owned()));
+            let written = last(&calls, &Call::Write(hidden.clone()));
+            let synced = last(&calls, &Call::Sync(hidden));
+            let durable = last(&calls, &Call::Sync(".".to_owned()));
+            let order = [written, synced, renamed, durable];
+            assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{name}: {order:?} of {calls:#?}");
+        }
+    }
+}
+
+#[test]
+fn traces_are_read_with_calls_that_threads_interrupt() {
+    let trace = "7 write(9</d/a>, \"\"..., 5) = 5\n7 fdatasync(9</d/a> <unfinished ...>\n8 fsync(5</d>) = 0\n\
+                 7 <... fdatasync resumed>) = 0\n8 renameat(5</d>, \"a\", 5</d>, \"b\") = 0\n\
+                 8 unlinkat(5</d>, \"c\", 0) = -1 ENOENT (No such file or directory)\n9 fsync(4</e>) = 0\n";
+    let [a, b, here] = ["a", "b", "."].map(str::to_owned);
+    let expected = [Call::Write(a.clone()), Call::Sync(here), Call::Sync(a.clone()), Call::Rename(a, b)];
+    assert_eq!(calls(trace, Path::new("/d")), expected);
+}

@@ -1,0 +1,124 @@
+//! The servers of a run, ours or the stock one, each behind its relay.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicU16, Ordering};
+
+use whimbrel_testkit::peers::{Daemon, GridftpServer};
+use whimbrel_testkit::relay::{Relay, Way};
+
+use crate::stage::{PATIENCE, WHIMBREL};
+
+/// One server with the relay before it.
+pub struct Seat {
+    pub relay: Relay,
+    kind: Kind,
+    running: Option<Running>,
+}
+
+/// How it is started, again and again.
+enum Kind {
+    /// Ours, always at the same address.
+    Ours { address: SocketAddr, config: Option<PathBuf> },
+    /// `globus-gridftp-server`, at any port.
+    Stock,
+}
+
+enum Running {
+    /// With the address of its metrics.
+    Ours(Daemon, SocketAddr),
+    Stock(GridftpServer),
+}
+
+impl Seat {
+    /// A running server of ours.
+    pub fn ours(way: &Way, config: Option<&Path>) -> Seat {
+        // An address of its own: a port that is free for a moment cannot be taken by somebody's outgoing connection.
+        static COUNT: AtomicU16 = AtomicU16::new(1);
+        let [high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
+        let ours = 64 + (std::process::id() % 128) as u8;
+        let (daemon, metrics) = start(SocketAddr::from(([127, ours, high, low], 0)), config);
+        let log = daemon.log();
+        let said = log.lines().find_map(|line| line.strip_prefix("listening on ftp://"));
+        let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("it says where it listens");
+        let relay = Relay::before(address, way).expect("a relay");
+        let kind = Kind::Ours { address, config: config.map(Path::to_owned) };
+        Seat { relay, kind, running: Some(Running::Ours(daemon, metrics)) }
+    }
+
+    /// A running stock server; `None` where there is none.
+    pub fn stock(way: &Way) -> Option<Seat> {
+        let server = GridftpServer::builder()?.start().expect("the stock server starts");
+        let relay = Relay::before(server.addr(), way).expect("a relay");
+        Some(Seat { relay, kind: Kind::Stock, running: Some(Running::Stock(server)) })
+    }
+
+    /// Starts it if it does not run.
+    pub fn raise(&mut self) {
+        if self.running.is_some() {
+            return;
+        }
+        self.running = Some(match &self.kind {
+            Kind::Ours { address, config } => {
+                let (daemon, metrics) = start(*address, config.as_deref());
+                Running::Ours(daemon, metrics)
+            }
+            Kind::Stock => {
+                let server = GridftpServer::builder().expect("it was there").start().expect("the stock server starts");
+                self.relay.retarget(server.addr());
+                Running::Stock(server)
+            }
+        });
+    }
+
+    /// Kills it.
+    pub fn kill(&mut self) {
+        self.running = None;
+    }
+
+    /// Its process, if it runs.
+    pub fn id(&self) -> Option<u32> {
+        Some(match self.running.as_ref()? {
+            Running::Ours(daemon, _) => daemon.id(),
+            Running::Stock(server) => server.front().id(),
+        })
+    }
+
+    /// One of its counters; the stock server has none.
+    pub fn value(&self, metric: &str) -> u64 {
+        match &self.running {
+            Some(Running::Ours(_, metrics)) => value(*metrics, metric),
+            _ => 0,
+        }
+    }
+
+    /// What it has logged.
+    pub fn log(&self) -> Option<String> {
+        let (command, log) = match self.running.as_ref()? {
+            Running::Ours(daemon, _) => (daemon.command().to_owned(), daemon.log()),
+            Running::Stock(server) => (server.front().command().to_owned(), server.front().log()),
+        };
+        Some(format!("--- {command}\n{log}\n"))
+    }
+}
+
+fn start(address: SocketAddr, config: Option<&Path>) -> (Daemon, SocketAddr) {
+    let mut command = Command::new(WHIMBREL);
+    command.args(["dtn", "--anonymous", "--root", "/", "--listen", &address.to_string(), "--metrics", "127.0.0.1:0"]);
+    if let Some(config) = config {
+        command.arg("--config").arg(config);
+    }
+    let metrics = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
+    Daemon::start(command, PATIENCE, metrics).expect("the server starts")
+}
+
+fn value(metrics: SocketAddr, name: &str) -> u64 {
+    let mut stream = TcpStream::connect(metrics).expect("metrics are served");
+    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("the request is taken");
+    let mut page = String::new();
+    stream.read_to_string(&mut page).expect("the page is text");
+    let line = page.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
+    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
+}
