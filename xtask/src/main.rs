@@ -28,8 +28,8 @@ cargo xtask COMMAND
   nightly         everything that is too long for `test`; results go to docs/reference/nightly.md
   fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
                   (needs a nightly compiler and cargo-fuzz)
-  sabotage [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a test must
-                  notice each (all, or those whose names begin so); writes docs/reference/sabotage.md
+  sabotage [--keep] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a
+                  test must notice each (all, or those whose names begin so); writes docs/reference/sabotage.md
   docs            write the generated parts of docs/reference anew
   setup           install the system packages that demo, test and bench need";
 

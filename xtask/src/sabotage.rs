@@ -28,8 +28,11 @@ enum Ended {
     TooLate,
 }
 
-/// Tries the mutations whose names begin with one of `names` (default: all), in a worktree of the last commit.
-pub fn run_mutations(names: &[&str]) -> Result {
+/// Tries the mutations whose names begin with one of `names` (default: all), in a worktree of the last commit; `--keep`
+/// leaves the worktree for the next time, which then builds little.
+pub fn run_mutations(arguments: &[&str]) -> Result {
+    let keep = arguments.contains(&"--keep");
+    let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != "--keep").collect();
     let chosen: Vec<&Mutation> = MUTATIONS
         .iter()
         .filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name)))
@@ -37,7 +40,7 @@ pub fn run_mutations(names: &[&str]) -> Result {
     if chosen.is_empty() {
         return Err(format!("no such mutation: {}", names.join(" ")));
     }
-    let place = Place::make()?;
+    let place = Place::make(keep)?;
     for mutation in &chosen {
         place.check_applies(mutation)?;
     }
@@ -75,20 +78,29 @@ fn table(results: &[(&Mutation, bool)]) -> String {
     text
 }
 
-/// The worktree and its target folder; the folder stays, so that the next time little has to be built.
+/// The worktree and its target folder, which stays: dependencies are built once.
 struct Place {
     tree: PathBuf,
     target: PathBuf,
+    keep: bool,
 }
 
 impl Place {
-    fn make() -> Result<Place> {
+    fn make(keep: bool) -> Result<Place> {
         let base = root().join("target/sabotage");
-        let place = Place { tree: base.join("tree"), target: base.join("target") };
+        let place = Place { tree: base.join("tree"), target: base.join("target"), keep };
+        let commit = output(&mut program("git", &["rev-parse", "HEAD"]))?;
+        if place.tree.join(".git").exists() {
+            // Files that are as they were keep their times, and are not built again.
+            let mut renew = program("git", &["checkout", "--quiet", "--force", "--detach", commit.trim()]);
+            if run(renew.current_dir(&place.tree)).is_ok() {
+                return Ok(place);
+            }
+        }
         place.remove();
         fs::create_dir_all(&base).map_err(|error| format!("{}: {error}", base.display()))?;
         let mut add = program("git", &["worktree", "add", "--quiet", "--force", "--detach"]);
-        run(add.arg(&place.tree).arg("HEAD"))?;
+        run(add.arg(&place.tree).arg(commit.trim()))?;
         Ok(place)
     }
 
@@ -175,7 +187,9 @@ impl Place {
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.remove();
+        if !self.keep {
+            self.remove();
+        }
     }
 }
 
