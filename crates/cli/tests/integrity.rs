@@ -278,7 +278,7 @@ fn what_cannot_be_meant_is_refused_before_anything_is_copied() {
     }
 }
 
-/// Copies `source` from server to server in chunks, over one data connection. When 3 MiB have passed, the relay
+/// Copies `source` from server to server in chunks, over one data connection. When nearly 3 MiB have passed, the relay
 /// before the destination holds that connection and calls `damage` with the unfinished file: more of every leaf that it
 /// finds begun is to come, so none of these has been read back yet.
 fn copy_damaged(options: &[&str], source: &Path, copy: &Path, damage: impl FnOnce(PathBuf) + Send + 'static) -> Run {
@@ -287,7 +287,7 @@ fn copy_damaged(options: &[&str], source: &Path, copy: &Path, damage: impl FnOnc
     let way = Way::new();
     let relay = Relay::before(to.addr(), &way).unwrap();
     let hidden = copy.with_file_name(".copy.whimbrel-part");
-    way.at(Moment::Bytes(3 * MIB), move |_| damage(hidden));
+    way.at(Moment::Bytes(3 * MIB - LEAF / 4), move |_| damage(hidden));
     let tool = whimbrel(options).args(["--chunk", "4M", "--concurrency", "1", "--parallelism", "1"]);
     let run = tool.args([from.url(source), format!("ftp://{}{}", relay.addr(), url_path(copy))]).run().unwrap();
     way.end();

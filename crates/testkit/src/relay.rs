@@ -60,6 +60,10 @@ struct State {
     listeners: Vec<Arc<TcpListener>>,
     sockets: Vec<TcpStream>,
     happened: Vec<String>,
+    /// Clients' lines, each with the number of its control connection.
+    said: Vec<(u64, String)>,
+    /// Control connections so far.
+    connections: u64,
 }
 
 impl Way {
@@ -126,6 +130,11 @@ impl Way {
     /// What was noted, in order.
     pub fn happened(&self) -> Vec<String> {
         self.state().happened.clone()
+    }
+
+    /// What clients have said so far, in order, each line with the number of its control connection.
+    pub fn said(&self) -> Vec<(u64, String)> {
+        self.state().said.clone()
     }
 
     /// Ends every connection and listener of its relays.
@@ -302,12 +311,17 @@ fn relay_control(client: TcpStream, address: SocketAddr, way: &Way) {
     // A server that is not there is seen as a connection that closes at once.
     let Ok(server) = TcpStream::connect(address) else { return };
     let asked = Arc::new(Mutex::new(Vec::new()));
+    let number = {
+        let mut state = way.state();
+        state.connections += 1;
+        state.connections
+    };
     for (from, to, from_client) in [(&client, &server, true), (&server, &client, false)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
         if way.register(&from).is_err() {
             return;
         }
-        let control = Control { way: way.clone(), server: address, asked: asked.clone(), from_client };
+        let control = Control { way: way.clone(), server: address, asked: asked.clone(), from_client, number };
         thread::spawn(move || control.run(from, to));
     }
 }
@@ -319,6 +333,7 @@ struct Control {
     /// Lines whose answer is waited for.
     asked: Arc<Mutex<Vec<Vec<u8>>>>,
     from_client: bool,
+    number: u64,
 }
 
 impl Control {
@@ -339,6 +354,7 @@ impl Control {
 
     fn command(&self, line: &[u8]) -> Vec<u8> {
         self.way.line_passes(line, Moment::Command);
+        self.way.state().said.push((self.number, String::from_utf8_lossy(line).trim_end().to_owned()));
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_vec());
         line.to_vec()
     }
@@ -506,6 +522,7 @@ mod tests {
         let (_, reply) = fetch(&way, 10);
         assert_eq!(reply, "226 Done.\r\n");
         assert_eq!(way.happened(), ["at 10 bytes: asked", "at 10 bytes: answered"]);
+        assert_eq!(way.said(), [(1, "PASV".to_owned()), (1, "RETR x".to_owned())]);
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! The places, files, servers and relays of one run, and what troubles do to them.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fs;
+use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -16,7 +17,7 @@ use whimbrel_testkit::dataset;
 use whimbrel_testkit::peers::{public_dir, url_path};
 use whimbrel_testkit::relay::Way;
 use whimbrel_testkit::rng::Rng;
-use whimbrel_testkit::stored::{begun_leaf, flip_bit};
+use whimbrel_testkit::stored::flip_bit;
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::seat::Seat;
@@ -55,6 +56,7 @@ pub struct Stage {
     client_known: Condvar,
     modified: SystemTime,
     rewrites: AtomicU16,
+    versions: AtomicU16,
     /// The other files of the tree, from its root.
     around: Vec<PathBuf>,
 }
@@ -103,6 +105,7 @@ impl Stage {
             client_known: Condvar::new(),
             modified,
             rewrites: AtomicU16::new(0),
+            versions: AtomicU16::new(0),
             around,
         };
         if story.tree.is_some() && story.replaces {
@@ -141,9 +144,17 @@ impl Stage {
         self.small.as_ref().map_or_else(|| self.directory.path().join("to"), |small| small.path().to_owned())
     }
 
-    /// The original with the bit inverted that a trouble inverts, once it has.
-    pub fn flipped(&self) -> PathBuf {
-        self.directory.path().join("flipped")
+    /// All that the source has been; of a bit that flips without a trace nobody can know.
+    pub fn versions(&self) -> Vec<PathBuf> {
+        let count = self.versions.load(Ordering::Relaxed);
+        let earlier = (0..count).map(|number| self.directory.path().join(format!("version-{number}")));
+        earlier.chain([self.original(), self.source()]).collect()
+    }
+
+    /// Notes what the source is now.
+    fn note_version(&self) {
+        let number = self.versions.fetch_add(1, Ordering::Relaxed);
+        fs::copy(self.source(), self.directory.path().join(format!("version-{number}"))).expect("copied");
     }
 
     /// The copy.
@@ -223,12 +234,11 @@ impl Stage {
             Trouble::FlipOnTheWay { .. } => {}
             Trouble::FlipStored => self.flip_stored(),
             Trouble::FlipSource { at } => {
-                let flipped = self.flipped();
-                fs::copy(self.original(), &flipped).expect("copied");
-                flip_bit(&flipped, *at).expect("flipped");
+                let time = fs::metadata(self.source()).and_then(|meta| meta.modified()).expect("a time");
                 // A file that was cut meanwhile has no such byte.
                 flip_bit(&self.source(), *at).expect("flipped");
-                self.restore_time();
+                open(&self.source()).set_modified(time).expect("a time");
+                self.note_version();
             }
             Trouble::RewriteSource => {
                 let rewrites = u64::from(self.rewrites.fetch_add(1, Ordering::Relaxed));
@@ -240,14 +250,11 @@ impl Stage {
                 let later = Duration::from_micros(10 + (rewrites + 1) * tick);
                 open(&other).set_modified(self.modified + later).expect("a time");
                 fs::rename(&other, self.source()).expect("renamed");
+                self.note_version();
             }
             Trouble::TruncateSource { to, .. } => open(&self.source()).set_len(*to).expect("cut"),
             Trouble::Trickle { piece, every, bytes } => self.way.trickle(*piece, *every, *bytes),
         }
-    }
-
-    fn restore_time(&self) {
-        open(&self.source()).set_modified(self.modified).expect("a time");
     }
 
     /// Ends all troubles: what was broken works, what comes back is back.
@@ -257,7 +264,7 @@ impl Stage {
         for (_, trouble) in &self.story.troubles {
             if matches!(trouble, Trouble::TruncateSource { comes_back: true, .. }) {
                 fs::copy(self.original(), self.source()).expect("copied");
-                self.restore_time();
+                open(&self.source()).set_modified(self.modified).expect("a time");
             }
         }
         if let Some(small) = &self.small {
@@ -267,8 +274,8 @@ impl Stage {
         }
     }
 
-    /// While the receiver stands still: damages a byte of a leaf of which more is to come, so that it cannot have been
-    /// read back yet.
+    /// While the receiver stands still: damages a byte of a part of which more is to come, so that nothing of it can have
+    /// been read back yet.
     fn flip_stored(&self) {
         let ids: Vec<u32> = {
             let cast = self.cast();
@@ -287,8 +294,8 @@ impl Stage {
             assert!(Instant::now() < stopped, "the receiver does not stand still");
             std::thread::yield_now();
         }
-        if let Some(at) = self.partial_leaf() {
-            flip_bit(&self.hidden().expect("it was just read"), at).expect("flipped");
+        if let (Some(hidden), Some(at)) = (self.hidden(), self.unread_leaf()) {
+            flip_bit(&hidden, at).expect("flipped");
             self.way.note(format!("stored byte {at} was damaged"));
         }
         signal("CONT", &tree);
@@ -324,9 +331,25 @@ impl Stage {
         (self.story.chunk / 8).next_power_of_two().max(4096)
     }
 
-    /// The first byte of a leaf that has begun to arrive and is not complete.
-    fn partial_leaf(&self) -> Option<u64> {
-        begun_leaf(&self.hidden()?, &self.source(), self.leaf())
+    /// The first byte of a leaf that is stored and belongs only to parts that are not complete; of a source that changes
+    /// nobody can say.
+    fn unread_leaf(&self) -> Option<u64> {
+        if self.story.changes_source() {
+            return None;
+        }
+        let (stored, wanted) = (fs::read(self.hidden()?).ok()?, fs::read(self.source()).ok()?);
+        let is_there = |range: Range<u64>| {
+            let range = range.start as usize..range.end as usize;
+            wanted.get(range.clone()).is_some_and(|wanted| stored.get(range) == Some(wanted))
+        };
+        let parts = parts(&self.way.said());
+        let unread = |start: u64| {
+            let mut of = parts.iter().filter(|part| part.contains(&start)).peekable();
+            of.peek().is_some() && of.all(|part| !is_there(part.clone()))
+        };
+        let leaf = self.leaf();
+        let mut starts = (0..self.story.size).step_by(leaf as usize);
+        starts.find(|&start| is_there(start..(start + leaf).min(self.story.size)) && unread(start))
     }
 
     /// What the journal beside the unfinished file says.
@@ -407,6 +430,27 @@ fn surroundings(story: &Story, root: &Path) -> Vec<PathBuf> {
         name
     };
     (0..tree.files).map(make).collect()
+}
+
+/// What clients have asked to be moved in parts of the file: by the source's commands, or by those of the destination.
+fn parts(said: &[(u64, String)]) -> Vec<Range<u64>> {
+    let mut announced = HashMap::new();
+    let mut parts = Vec::new();
+    for (connection, line) in said {
+        let words: Vec<&str> = line.split([' ', ',']).collect();
+        let number = |at: usize| words.get(at).and_then(|word| word.parse::<u64>().ok());
+        let (start, length) = match words[..] {
+            ["ALLO", ..] => {
+                announced.extend(number(1).map(|length| (connection, length)));
+                continue;
+            }
+            ["ERET", "P", ..] => (number(2), number(3)),
+            ["ESTO", "C", ..] => (number(3), announced.get(connection).copied()),
+            _ => continue,
+        };
+        parts.extend(start.zip(length).map(|(start, length)| start..start + length));
+    }
+    parts
 }
 
 /// Servers act as somebody else.
