@@ -59,9 +59,12 @@ impl Dtns {
     ) -> Result<(Remote, Vec<OpId>), Fault> {
         let mut last = Fault::new(FaultCode::Internal, "choose a server");
         for dtn in self.in_order(target, Instant::now()) {
+            // Claimed before it is reached: the sessions that are dialled meanwhile go elsewhere.
+            let seat = self.seat(&dtn);
             match Remote::dial(&dtn, options, first).await {
                 Ok((mut remote, ids)) => {
-                    remote.seat = Some(self.seat(&dtn));
+                    self.reached(&dtn);
+                    remote.seat = Some(seat);
                     return Ok((remote, ids));
                 }
                 // What one DTN says of a login, the others would say, too.
@@ -76,12 +79,14 @@ impl Dtns {
         Err(last)
     }
 
-    /// A session was opened.
+    /// A session is or will be opened.
     fn seat(&self, target: &Target) -> Seat {
-        let mut known = self.known.borrow_mut();
-        let dtn = known.entry(target.address()).or_default();
-        dtn.failed = None;
-        dtn.seats.clone()
+        self.known.borrow_mut().entry(target.address()).or_default().seats.clone()
+    }
+
+    /// A session was opened.
+    fn reached(&self, target: &Target) {
+        self.known.borrow_mut().entry(target.address()).or_default().failed = None;
     }
 
     /// A session could not be opened.
@@ -115,5 +120,26 @@ mod tests {
         dtns.failed(&endpoint().at(("a".into(), 1)), now);
         assert_eq!(hosts(&dtns, now), "bca");
         assert_eq!(hosts(&dtns, now + SHUNNED), "abc");
+        dtns.reached(&endpoint().at(("a".into(), 1)));
+        assert_eq!(hosts(&dtns, now), "abc");
+    }
+
+    #[tokio::test]
+    async fn sessions_that_are_opened_at_the_same_time_go_to_different_servers() {
+        // They accept connections and never say a word.
+        let bind = || async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() };
+        let servers = [bind().await, bind().await, bind().await];
+        let port = |at: usize| servers[at].local_addr().unwrap().port();
+        let others = vec![("127.0.0.1".into(), port(1)), ("127.0.0.1".into(), port(2))];
+        let target = Target { others, ..Target::anonymous("127.0.0.1", port(0)) };
+        let (dtns, options) = (Dtns::default(), SessionOptions::default());
+        let dial = || dtns.dial(&target, &options, &[]);
+        let dialled = async { tokio::join!(dial(), dial(), dial()) };
+        let accepted = async { tokio::join!(servers[0].accept(), servers[1].accept(), servers[2].accept()) };
+        tokio::select! {
+            _ = dialled => panic!("nobody answers"),
+            _ = tokio::time::sleep(options.connect_timeout / 2) => panic!("a server was left out"),
+            _ = accepted => {}
+        }
     }
 }
