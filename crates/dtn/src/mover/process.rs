@@ -270,6 +270,9 @@ impl Process {
         if let Some(handle) = self.movers.remove(&mover) {
             self.leaving.push(handle.leave());
         }
+        if self.movers.is_empty() {
+            self.node.chunked.close();
+        }
         self.leaving.retain(|thread| !thread.is_finished());
     }
 
