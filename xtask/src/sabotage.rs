@@ -159,7 +159,7 @@ impl Place {
     }
 
     fn build(&self, suite: Suite) -> Result {
-        output(self.cargo(&[suite.target, &["--no-run", "--quiet"]].concat())).map(drop)
+        output(&mut self.cargo(&[suite.target, &["--no-run", "--quiet"]].concat())).map(drop)
     }
 
     fn test(&self, suite: Suite) -> Result<Ended> {
