@@ -138,12 +138,17 @@ impl TransferMachine {
         self.options.chunking.map_or(1, |chunking| chunking.ahead.max(1) as usize)
     }
 
+    /// Short items in flight for each session: never more than its share of all there are, which those that are still
+    /// being opened will want, too.
     fn depth(&self) -> usize {
         let depth = match self.options.pipeline {
             Setting::Fixed(depth) => depth,
             Setting::Auto => pipeline_depth(self.options.rtt, self.queue.mean_small()),
         };
-        depth.max(1) as usize
+        let sessions = self.slots.iter().filter(|slot| !slot.retired);
+        let (count, running) = sessions.fold((0, 0), |(count, sum), slot| (count + 1, sum + slot.pipeline.len()));
+        let share = (self.queue.short() + running).div_ceil(count.max(1));
+        (depth as usize).min(share).max(1)
     }
 
     fn start(&mut self, now: Instant, index: usize, id: ItemId, load: Load) {

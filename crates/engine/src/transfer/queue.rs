@@ -144,7 +144,12 @@ impl Queue {
     }
 
     pub(super) fn has_short(&self) -> bool {
-        !self.control.is_empty() || !self.small.is_empty()
+        self.short() > 0
+    }
+
+    /// Number of small and control items.
+    pub(super) fn short(&self) -> usize {
+        self.control.len() + self.small.len()
     }
 
     pub(super) fn has_whole(&self) -> bool {

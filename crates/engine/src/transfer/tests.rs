@@ -129,6 +129,24 @@ fn small_files_are_spread_then_pipelined_and_never_deeper_than_told() {
 }
 
 #[test]
+fn sessions_that_open_first_leave_their_share_of_small_files_to_the_others() {
+    let mut bench = Bench::new(options(4, 32));
+    (0..20).for_each(|id| bench.copy(id, 10));
+    let opens = std::mem::take(&mut bench.opens);
+    for (slot, started) in opens.into_iter().zip([5, 10, 15, 20]) {
+        bench.put(Input::SessionReady { slot });
+        assert_eq!(bench.jobs.len(), started);
+    }
+    // One that never opens keeps nothing back for ever.
+    let mut bench = Bench::new(options(2, 32));
+    (0..8).for_each(|id| bench.copy(id, 10));
+    let slot = bench.opens[0];
+    bench.put(Input::SessionReady { slot });
+    (0..8).for_each(|id| bench.done(id));
+    assert_eq!(bench.jobs.len(), 8);
+}
+
+#[test]
 fn a_large_file_shares_no_session_and_small_ones_keep_theirs() {
     let mut bench = Bench::new(options(2, 8));
     (0..3).for_each(|id| bench.copy(id, LARGE));
