@@ -11,7 +11,7 @@ use std::process::Command;
 use serde_json::Value;
 use support::dtn::{Dtn, until};
 use support::{Field, Server, expect, names, pattern, whimbrel};
-use whimbrel_testkit::peers::{Run, url_path};
+use whimbrel_testkit::peers::{GridftpServer, Run, url_path};
 use whimbrel_testkit::relay::{Moment, Relay, Way};
 use whimbrel_testkit::stored::{Disk, begun_leaf, flip_bit};
 
@@ -365,4 +365,25 @@ fn what_the_disk_has_lost_is_caught_past_memory_and_nothing_else_catches_it() {
             assert_eq!((wrong_leaves(&run), differ), (vec![], vec![2 * MIB as usize]));
         }
     }
+}
+
+#[test]
+fn a_block_that_went_astray_at_a_server_of_another_kind_does_not_make_the_file_longer() {
+    let Some(destination) = GridftpServer::builder() else { return };
+    let (source, destination) = (Server::own(), destination.start().unwrap());
+    let field = Field::new();
+    let (from, copy) = (field.path("source"), field.path("to/copy"));
+    whimbrel_testkit::dataset::random_file(&from, SIZE, 1).unwrap();
+    let way = Way::new();
+    let relay = Relay::before(destination.addr(), &way).unwrap();
+    // In the header of the first block: its offset grows by 16 MiB.
+    way.flip(13, 0);
+    let tool = whimbrel(["--json", "cp", "--chunk", "4M", "--concurrency", "1", "--parallelism", "1"]);
+    let run = tool.args([source.url(&from), format!("ftp://{}{}", relay.addr(), url_path(&copy))]).run().unwrap();
+    way.end();
+    assert_eq!(way.happened(), ["data byte 13 was damaged on the way"]);
+    assert_eq!(run.code(), Some(0), "{}", run.stdout_text());
+    assert!(cmp(&from, &copy), "a wrong file was reported right: {}", run.stdout_text());
+    assert_eq!(event(&run, "summary")["verified"], 1);
+    assert_eq!(names(&field.path("to")), ["copy"]);
 }

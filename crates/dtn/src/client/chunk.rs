@@ -3,7 +3,7 @@
 //! The client compares the digests of both ends leaf by leaf (docs/design/chunks.md). A destination of ours keeps the
 //! unfinished file and a journal of what is proven; any other gets a temporary name and a rename.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
 use std::rc::Rc;
@@ -41,6 +41,26 @@ pub struct OpenFile {
     pub earlier: bool,
     /// Whether the source has holes that both ends can leave out.
     pub holes: bool,
+    /// Whether bytes may have gone astray, so that nothing of a temporary file is certain any more.
+    pub astray: Rc<Cell<bool>>,
+}
+
+impl OpenFile {
+    /// A leaf differs, or a transfer broke off for another reason than the network. Our servers bound what a transfer may
+    /// write; any other may have written anywhere, also behind the file's end.
+    pub fn suspect(&self) {
+        if matches!(self.place, Unfinished::Temporary(_)) {
+            self.astray.set(true);
+        }
+    }
+}
+
+/// Why a file with bytes that may have gone astray is not named but opened, and with it examined, once more.
+pub fn astray(job: &Job) -> Fault {
+    Fault::new(FaultCode::ChecksumMismatch, "verify")
+        .on_path(&job.item.destination)
+        .side(Side::Destination)
+        .detail("a part arrived damaged, and other parts may have suffered: all of the file is compared again")
 }
 
 /// Where an unfinished copy is.

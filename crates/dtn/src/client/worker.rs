@@ -208,7 +208,10 @@ impl Worker {
         if let Some(pack) = flight.pack.take() {
             return self.fail_pack(flight.job, pack, &fault);
         }
-        if flight.file.is_some() {
+        if let Some(file) = &flight.file {
+            if fault.side != Some(Side::Network) {
+                file.suspect();
+            }
             // The unfinished copy stays: what is proven there need not be moved again.
             let attempt = flight.job.attempt;
             return self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });

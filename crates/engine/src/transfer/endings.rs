@@ -231,9 +231,13 @@ fn forget_received(entry: &mut Entry) {
     entry.gain_base = 0;
 }
 
-/// Lets a file be opened again whose commit found the unfinished copy gone or replaced: the opening tells what there is.
+/// Lets a file be opened again whose commit found the unfinished copy gone, replaced or perhaps damaged: the opening tells
+/// what there is.
 fn reopened(entry: &mut Entry, fault: Fault) -> Fault {
-    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy | FaultCode::SourceChanged);
+    let gone = matches!(
+        fault.code,
+        FaultCode::NotFound | FaultCode::StorageBusy | FaultCode::SourceChanged | FaultCode::ChecksumMismatch
+    );
     match (&entry.work, &entry.chunked) {
         (Work::Commit, Some(file)) if gone => {
             entry.work = Work::Open { leaf: file.leaf() };

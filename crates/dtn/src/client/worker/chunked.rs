@@ -43,6 +43,7 @@ impl Worker {
                 flight.file = Some(file);
                 orders
             }
+            (_, Some(file)) if file.astray.get() => return self.refuse(&flight.job, chunk::astray(&flight.job)),
             (_, Some(file)) => {
                 let mut orders = chunk::commit(&flight.job, &file);
                 if let Some(mut whole) = whole {
@@ -100,7 +101,7 @@ impl Worker {
                 let proven = Rc::new(RefCell::new(proven));
                 let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
                 let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
-                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0, proven, earlier };
+                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0, proven, earlier, astray: Rc::default() };
                 self.shared.file_opened(attempt.item, file);
                 self.report(Input::ItemOpened { attempt, verified, found });
             }
@@ -109,6 +110,9 @@ impl Worker {
                 if let Some(file) = &flight.file {
                     let leaves = compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone()));
                     file.proven.borrow_mut().extend(leaves);
+                    if !compared.wrong.is_empty() {
+                        file.suspect();
+                    }
                 }
                 let (bytes, verified) = (part.end - part.start, compared.ranges());
                 self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
