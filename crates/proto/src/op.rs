@@ -596,6 +596,8 @@ pub struct Spent {
     pub bytes_resent: u64,
     /// Smoothed round-trip time of the slowest connection.
     pub rtt: u64,
+    /// Shortest round-trip time that any connection has seen: with nothing of ours in the queues.
+    pub rtt_least: u64,
     /// Bytes of a segment.
     pub mss: u64,
     /// Data connections.

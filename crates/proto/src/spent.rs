@@ -12,7 +12,7 @@ const WORD: &[u8] = b"SPENT ";
 /// Name on the wire, and the field it stands for.
 type Field = (&'static str, fn(&mut Spent) -> &mut u64);
 
-const FIELDS: [Field; 20] = [
+const FIELDS: [Field; 21] = [
     ("bytes", |s| &mut s.bytes),
     ("took", |s| &mut s.took),
     ("threads", |s| &mut s.threads),
@@ -29,6 +29,7 @@ const FIELDS: [Field; 20] = [
     ("sent", |s| &mut s.bytes_sent),
     ("resent", |s| &mut s.bytes_resent),
     ("rtt", |s| &mut s.rtt),
+    ("rtt_least", |s| &mut s.rtt_least),
     ("mss", |s| &mut s.mss),
     ("channels", |s| &mut s.channels),
     ("delay", |s| &mut s.delay),
@@ -74,16 +75,17 @@ pub fn from_reply(reply: &Reply) -> Option<Spent> {
 }
 
 impl Spent {
-    /// Adds what another node, or another transfer, spent; times add up, the round-trip time is the longer one.
+    /// Adds what another node, or another transfer, spent; times add up, round trips do not.
     pub fn add(&mut self, other: &Self) {
         let (rtt, mss) = (self.rtt.max(other.rtt), self.mss.max(other.mss));
+        let least = [self.rtt_least, other.rtt_least].into_iter().filter(|&rtt| rtt > 0).min().unwrap_or(0);
         let mut other = other.clone();
         for (_, field) in FIELDS {
             let value = *field(&mut other);
             let sum = field(self);
             *sum = sum.saturating_add(value);
         }
-        (self.rtt, self.mss) = (rtt, mss);
+        (self.rtt, self.rtt_least, self.mss) = (rtt, least, mss);
         if !other.congestion.is_empty() {
             self.congestion = other.congestion;
         }
@@ -112,9 +114,12 @@ mod tests {
 
     #[test]
     fn parts_add_up_but_round_trips_do_not() {
-        let mut sum = Spent { bytes: 1, rtt: 5, mss: 9000, ..Spent::default() };
+        let mut sum = Spent { bytes: 1, rtt: 5, rtt_least: 3, mss: 9000, ..Spent::default() };
         sum.add(&Spent { bytes: u64::MAX, rtt: 4, mss: 1448, congestion: "cubic".into(), ..Spent::default() });
         assert_eq!((sum.bytes, sum.rtt, sum.mss, sum.congestion.as_str()), (u64::MAX, 5, 9000, "cubic"));
+        assert_eq!(sum.rtt_least, 3, "what is not known is not the least");
+        sum.add(&Spent { rtt_least: 2, ..Spent::default() });
+        assert_eq!(sum.rtt_least, 2);
     }
 
     #[test]

@@ -43,6 +43,8 @@ pub struct OpenFile {
     pub holes: bool,
     /// Whether bytes may have gone astray, so that nothing of a temporary file is certain any more.
     pub astray: Rc<Cell<bool>>,
+    /// Whether it has its name already.
+    pub committed: Rc<Cell<bool>>,
 }
 
 impl OpenFile {
@@ -253,6 +255,17 @@ pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
     let mut orders = vec![Order { role: Role::Destination, part: Part::Commit, op }];
     orders.extend(flight::attribute_orders(job, time_is_set));
     orders
+}
+
+/// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
+/// for the destination refuses it as long as anything is not. `None` where more has to be done than that.
+pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared) -> Option<Order> {
+    let mut proven = compared.ranges();
+    file.proven.borrow().values().for_each(|leaf| proven.insert(leaf.range.clone()));
+    let is_last = matches!(file.place, Unfinished::Session(_)) && proven.covers(0..job.item.size?);
+    let mut orders = commit(job, file);
+    let order = orders.pop().filter(|_| is_last && orders.is_empty())?;
+    Some(Order { part: Part::CommitAhead, ..order })
 }
 
 /// What a comparison of digests says of one part.

@@ -60,6 +60,8 @@ pub enum Part {
     Keep,
     /// A chunked file gets its name, or one that was stored under a temporary one.
     Commit,
+    /// The same, asked for along with what proves its last part; if that is refused, it is asked for again.
+    CommitAhead,
     /// Which leaves of the source are holes.
     Extents,
     /// The destination is told to make them holes, too.
@@ -169,6 +171,8 @@ pub struct Flight {
     pub found: Option<u64>,
     /// What the comparison of a part's leaves said, once it was made.
     pub compared: Option<chunk::Compared>,
+    /// The file has its name already.
+    pub committed: bool,
     /// Operations not answered yet.
     pub waiting: Vec<(Role, OpId, Part)>,
     /// First thing that went wrong, a refusal before a broken connection.
@@ -218,6 +222,7 @@ impl Flight {
             holes: HolesFound::default(),
             found: None,
             compared: None,
+            committed: false,
             waiting: Vec::new(),
             failure: None,
             store_opened: false,
@@ -251,6 +256,7 @@ impl Flight {
             (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
                 self.leaves(role).push(Leaf { range: start..end, digest });
             }
+            (Part::CommitAhead, result) => self.committed = result.is_ok(),
             (Part::Found, Ok(Outcome::Size(size))) => self.found = Some(size),
             // Nothing is there, or nothing that could be trusted.
             (Part::Found, Err(fault)) if !fault.is_temporary() => {}

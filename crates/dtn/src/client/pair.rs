@@ -169,13 +169,8 @@ impl Pair {
         wish: &DataWish,
     ) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
         let own = self.own_pair();
-        // A listener that was asked for along with the login has the host's congestion control.
-        let fits = |early: &Early| {
-            wish.congestion.is_none()
-                && role == Role::Destination
-                && mode == Mode::Extended
-                && early.nonce.is_some() == own
-        };
+        // A listener that was asked for along with the login has the host's congestion control: no matter, it receives.
+        let fits = |early: &Early| role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
         if let Some(early) = self.early.take().filter(fits) {
             return Ok((early.addresses, early.nonce));
         }

@@ -108,12 +108,17 @@ mod tests {
     fn the_machine_and_the_wire_cut_files_into_the_same_leaves() {
         let chunking = Chunking::default();
         let tib = 1u64 << 40;
-        for size in [0, 1, tib - 1, tib, tib + 1, 2 * tib, 3 * tib, 63 * tib + 5, 64 * tib, 64 * tib + 1, u64::MAX] {
+        let few = Chunking::PARTS * chunking.leaf;
+        for size in [few, tib - 1, tib, tib + 1, 2 * tib, 3 * tib, 63 * tib + 5, 64 * tib, 64 * tib + 1, u64::MAX] {
             assert_eq!(chunking.leaf_of(size), leaf::size_for(size, chunking.leaf), "{size}");
             if let Some(leaf) = chunking.leaf_of(size) {
                 assert!(size.div_ceil(leaf) <= leaf::MAX_LEAVES as u64 && leaf::is_size(leaf), "{size}: {leaf}");
                 assert!(leaf.is_multiple_of(chunking.leaf), "{size}: {leaf}");
             }
+        }
+        for size in [0, 1, 256 << 20, 1 << 30, few - 1] {
+            let leaf = chunking.leaf_of(size).expect("short files have leaves");
+            assert!(leaf::is_size(leaf) && leaf <= chunking.leaf, "{size}: {leaf}");
         }
         assert_eq!((Chunking::MOST_LEAVES, Chunking::LONGEST_LEAF), (leaf::MAX_LEAVES as u64, leaf::MAX_SIZE));
     }

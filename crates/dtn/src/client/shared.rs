@@ -196,17 +196,19 @@ impl Shared {
     }
 
     /// Decides from what a sender tells, which lets us choose among these.
-    pub fn steer(&self, allowed: impl FnOnce() -> Vec<String>, spent: &Spent) {
+    pub fn steer(&self, session: u32, allowed: impl FnOnce() -> Vec<String>, spent: &Spent) {
         let fixed = self.options.congestion.as_deref();
         let mut steering = self.steering.borrow_mut();
         let steering = steering.get_or_insert_with(|| Steering::new(&allowed(), fixed));
         let sent = Sent {
+            session,
             congestion: spent.congestion.clone(),
             bytes: spent.bytes,
             took: Duration::from_micros(spent.took),
             sent: spent.bytes_sent,
             resent: spent.bytes_resent,
             rtt: Duration::from_micros(spent.rtt),
+            rtt_least: Duration::from_micros(spent.rtt_least),
             waited: if spent.threads > 0 { spent.network as f64 / spent.threads as f64 } else { 0.0 },
         };
         self.steered.borrow_mut().extend(steering.sent(Instant::now(), &sent));

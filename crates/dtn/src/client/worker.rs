@@ -332,7 +332,7 @@ impl Worker {
         if let Notice::Spent(spent) = notice {
             let role = flight.waiting[at].0;
             if let (Role::Source, Some((_, pair))) = (role, &self.pair) {
-                self.shared.steer(|| pair.congestions(), spent);
+                self.shared.steer(self.slot.0, || pair.congestions(), spent);
             }
             return self.shared.spent(role, spent);
         }

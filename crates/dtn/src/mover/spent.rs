@@ -7,13 +7,22 @@ use whimbrel_transport::{Progress, Times};
 
 use super::worker::Task;
 
-/// Transfers of fewer bytes are not told: it would cost as much as they do.
+/// Transfers of fewer bytes are told together with those that follow, once they have this many: each alone would cost as
+/// much to tell as it did.
 const WORTH_TELLING: u64 = 1 << 20;
+/// The same for their time, microseconds.
+const WORTH_TELLING_TIME: u64 = 200_000;
 
 /// What a transfer over the data handle has spent; connections must still be open to be counted.
 pub fn of(progress: &Progress) -> Spent {
+    let mut spent = of_loops(progress);
+    ask_kernel(progress, &mut spent);
+    spent
+}
+
+fn of_loops(progress: &Progress) -> Spent {
     let times = progress.times().taken();
-    let mut spent = Spent {
+    Spent {
         bytes: progress.bytes(),
         took: micros(times.took),
         threads: micros(times.threads),
@@ -23,7 +32,11 @@ pub fn of(progress: &Progress) -> Spent {
         cpu: micros(times.cpu),
         delay: micros(times.delay),
         ..Spent::default()
-    };
+    }
+}
+
+/// Adds what the kernel counted of the connections since it was asked last.
+fn ask_kernel(progress: &Progress, spent: &mut Spent) {
     for channel in progress.channels() {
         let Some((_, stats)) = channel.look() else { continue };
         let news = channel.untold_path(stats.path);
@@ -34,18 +47,29 @@ pub fn of(progress: &Progress) -> Spent {
         spent.bytes_sent += news.bytes_sent;
         spent.bytes_resent += news.bytes_resent;
         spent.rtt = spent.rtt.max(micros(stats.rtt));
+        let least = micros(stats.path.min_rtt);
+        if least > 0 && (spent.rtt_least == 0 || least < spent.rtt_least) {
+            spent.rtt_least = least;
+        }
         spent.mss = spent.mss.max(news.mss);
         if spent.congestion.is_empty() {
             spent.congestion = channel.congestion().unwrap_or_default();
         }
     }
-    spent
 }
 
-/// Tells it, before the outcome.
+/// Tells it, before the outcome, with what was not worth telling before.
 pub fn tell(task: &mut Task<'_>, progress: &Progress) {
-    if progress.bytes() >= WORTH_TELLING && !progress.times().taken().threads.is_zero() {
-        task.reporter.notice(Notice::Spent(Box::new(of(progress))));
+    let one = of_loops(progress);
+    if one.threads == 0 {
+        return;
+    }
+    let sum = &mut task.session.untold;
+    sum.add(&one);
+    if sum.bytes >= WORTH_TELLING || sum.took >= WORTH_TELLING_TIME {
+        let mut sum = std::mem::take(sum);
+        ask_kernel(progress, &mut sum);
+        task.reporter.notice(Notice::Spent(Box::new(sum)));
     }
 }
 
@@ -59,6 +83,13 @@ pub fn of_proof(times: &Times) -> Option<Spent> {
         proof_delay: micros(times.delay),
         ..Spent::default()
     })
+}
+
+/// Keeps what proving a small file has spent, to be told with a later transfer.
+pub fn keep_proof(task: &mut Task<'_>, times: &Times) {
+    if let Some(spent) = of_proof(times) {
+        task.session.untold.add(&spent);
+    }
 }
 
 /// Whole microseconds.

@@ -2,10 +2,12 @@
 //! measured to be faster.
 //!
 //! Cubic and reno take every loss for congestion (Mathis et al. 1997: rate ~ 1 / sqrt(loss)); BBR does not, but takes more
-//! than its share from others, so that it is used only where it wins. A congestion control is frozen with a data
-//! connection: some sessions make new ones for the trial, and all for what won.
+//! than its share from others, so that it is used only where it wins. What counts is what all sessions move together: what
+//! one takes from another is no win. A congestion control is frozen with a data connection: some sessions make new ones
+//! for the trial, and all for what won. The first transfers over new connections are not counted: they still look for their
+//! rate, and lose much when they find it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use crate::tune::Choice;
@@ -16,6 +18,9 @@ const CANDIDATE: &str = "bbr";
 const LOSSY: f64 = 2e-5;
 /// Round trips below this recover from a loss before it matters.
 const NEAR: Duration = Duration::from_millis(2);
+/// How much longer than at their shortest round trips are when a queue is full: then loss is what fills it, and the path is
+/// used.
+const QUEUED: f64 = 1.25;
 /// Part of their time that senders wait for the network when that is what bounds them.
 const WAITS: f64 = 0.4;
 /// What a trial must bring to be kept.
@@ -29,6 +34,8 @@ const REST: Duration = Duration::from_secs(60);
 /// What the source told of one transfer.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Sent {
+    /// Number of the session.
+    pub session: u32,
     /// Congestion control of its connections.
     pub congestion: String,
     /// Payload bytes.
@@ -39,8 +46,10 @@ pub struct Sent {
     pub sent: u64,
     /// Bytes sent again.
     pub resent: u64,
-    /// Round-trip time.
+    /// Round-trip time, smoothed.
     pub rtt: Duration,
+    /// The shortest that was seen; zero where that is not known.
+    pub rtt_least: Duration,
     /// Part of the time that the sender waited for the network, 0 to 1.
     pub waited: f64,
 }
@@ -92,7 +101,14 @@ enum Phase {
 pub struct Steering {
     phase: Phase,
     may_try: bool,
+    /// When the newest kind of connection first told of a transfer: what began before is not counted.
+    since: Option<Instant>,
+    /// Since then, by congestion control.
     sums: BTreeMap<String, Sum>,
+    /// Bytes per second of a session before the trial.
+    before: f64,
+    /// Sessions that have sent.
+    sessions: BTreeSet<u32>,
     rest: Duration,
 }
 
@@ -100,14 +116,21 @@ impl Steering {
     /// A controller for senders that allow these names; with a `fixed` one there is nothing to decide.
     pub fn new(allowed: &[String], fixed: Option<&str>) -> Self {
         let may_try = fixed.is_none() && allowed.iter().any(|name| name == CANDIDATE);
-        Self { phase: Phase::Watch, may_try, sums: BTreeMap::new(), rest: REST }
+        Self {
+            phase: Phase::Watch,
+            may_try,
+            since: None,
+            sums: BTreeMap::new(),
+            before: 0.0,
+            sessions: BTreeSet::new(),
+            rest: REST,
+        }
     }
 
     /// What new data connections of a session use; `None`: the host's own.
     pub fn wanted(&self, session: u32) -> Option<&'static str> {
         match self.phase {
-            // Every second session, and the only one: the others show what it is compared with.
-            Phase::Try if session.is_multiple_of(2) => Some(CANDIDATE),
+            Phase::Try if tries(session) => Some(CANDIDATE),
             Phase::Keep => Some(CANDIDATE),
             Phase::Watch | Phase::Try | Phase::Rest(_) => None,
         }
@@ -118,22 +141,44 @@ impl Steering {
         if !self.may_try || one.congestion.is_empty() {
             return None;
         }
-        self.sums.entry(one.congestion.clone()).or_default().add(one);
+        self.sessions.insert(one.session);
         match self.phase {
-            Phase::Watch => self.watch(one),
-            Phase::Try => self.judge(now),
+            Phase::Watch => self.counts(now, one, true).then(|| self.watch(one)).flatten(),
+            Phase::Try => self.counts(now, one, one.congestion == CANDIDATE).then(|| self.judge(now)).flatten(),
             Phase::Rest(until) if now >= until => {
-                self.sums.clear();
-                self.phase = Phase::Watch;
+                self.enter(Phase::Watch);
                 None
             }
             Phase::Keep | Phase::Rest(_) => None,
         }
     }
 
+    fn enter(&mut self, phase: Phase) {
+        self.phase = phase;
+        self.since = None;
+        self.sums.clear();
+    }
+
+    /// Adds a transfer, unless it began before the first of the `newest` connections had ended.
+    fn counts(&mut self, now: Instant, one: &Sent, newest: bool) -> bool {
+        let Some(since) = self.since else {
+            self.since = newest.then_some(now);
+            return false;
+        };
+        let counts = now.checked_sub(one.took).is_some_and(|began| began >= since);
+        if counts {
+            self.sums.entry(one.congestion.clone()).or_default().add(one);
+        }
+        counts
+    }
+
     fn watch(&mut self, one: &Sent) -> Option<Choice<String>> {
-        let (sum, name) = (&self.sums[&one.congestion], &one.congestion);
-        let limited = sum.is_enough() && sum.loss() >= LOSSY && one.rtt >= NEAR && one.waited >= WAITS;
+        let name = &one.congestion;
+        // Judged by what is new: yesterday's loss is not today's.
+        let sum = self.sums.get(name).filter(|sum| sum.is_enough()).cloned()?;
+        self.sums.clear();
+        let queued = one.rtt_least > Duration::ZERO && one.rtt >= one.rtt_least.mul_f64(QUEUED);
+        let limited = sum.loss() >= LOSSY && one.rtt >= NEAR && one.waited >= WAITS && !queued;
         if !limited || name == CANDIDATE {
             return None;
         }
@@ -142,23 +187,38 @@ impl Steering {
             sum.rate() / 1e6,
             sum.loss() * 100.0
         );
-        self.phase = Phase::Try;
+        self.before = sum.rate();
+        self.enter(Phase::Try);
         Some(Choice { value: CANDIDATE.to_owned(), reason })
     }
 
     fn judge(&mut self, now: Instant) -> Option<Choice<String>> {
-        let tried = self.sums.get(CANDIDATE).filter(|sum| sum.is_enough())?;
-        let (own, before) = self.sums.iter().find(|(name, _)| *name != CANDIDATE)?;
-        let (own, gain) = (own.clone(), tried.rate() / before.rate().max(1.0));
-        let said = format!("{:.1} MB/s in each session, {own} {:.1} MB/s", tried.rate() / 1e6, before.rate() / 1e6);
-        if gain > GAIN {
-            self.phase = Phase::Keep;
+        let tried = self.sums.get(CANDIDATE).filter(|sum| sum.is_enough())?.rate();
+        let own = self.sums.iter().find(|(name, sum)| *name != CANDIDATE && sum.is_enough());
+        // Each session counts once: of a fast one more transfers have ended. Those that are not known yet may stand still.
+        let beside = own.map(|(_, sum)| sum.rate());
+        let rate = |&session: &u32| if tries(session) { tried } else { beside.unwrap_or(0.0) };
+        let mean = self.sessions.iter().map(rate).sum::<f64>() / self.sessions.len() as f64;
+        let won = mean / self.before.max(1.0) > GAIN;
+        if !won && beside.is_none() && self.sessions.iter().any(|&session| !tries(session)) {
+            return None;
+        }
+        let own = own.map_or_else(|| "the host's own".to_owned(), |(name, _)| name.clone());
+        let beside = beside.map_or(String::new(), |rate| format!(" beside {own} at {:.1} MB/s", rate / 1e6));
+        let said = format!("{:.1} MB/s in each session{beside}, {:.1} MB/s before", tried / 1e6, self.before / 1e6);
+        if won {
+            self.enter(Phase::Keep);
             return Some(Choice { value: CANDIDATE.to_owned(), reason: format!("it won: {said}") });
         }
-        self.phase = Phase::Rest(now + self.rest);
+        self.enter(Phase::Rest(now + self.rest));
         self.rest = self.rest.saturating_mul(2);
         Some(Choice { value: own, reason: format!("{CANDIDATE} brought no more: {said}") })
     }
+}
+
+/// Every second session takes part in a trial, and the only one: the others show what it does to them.
+fn tries(session: u32) -> bool {
+    session.is_multiple_of(2)
 }
 
 #[cfg(test)]
@@ -174,6 +234,8 @@ mod tests {
         loss: f64,
         /// What BBR reaches of its share: below 1 behind a policer.
         bbr: f64,
+        /// How often as much as its share BBR takes from the others on a full path.
+        takes: f64,
     }
 
     impl Path {
@@ -186,12 +248,23 @@ mod tests {
             }
         }
 
+        /// What each session gets when these run side by side.
+        fn rates(&self, names: &[&str]) -> Vec<f64> {
+            if self.takes == 1.0 || !names.contains(&CANDIDATE) {
+                return names.iter().map(|name| self.session_rate(name, names.len() as u32)).collect();
+            }
+            let weight = |name: &&str| if *name == CANDIDATE { self.takes } else { 1.0 };
+            let weights: f64 = names.iter().map(weight).sum();
+            names.iter().map(|name| self.rate * weight(name) / weights).collect()
+        }
+
         /// One transfer of 16 MiB by a session.
-        fn transfer(&self, name: &str, sessions: u32, noise: f64) -> Sent {
+        fn transfer(&self, session: u32, name: &str, rate: f64) -> Sent {
             let bytes = 16 << 20;
-            let took = Duration::from_secs_f64(bytes as f64 / (self.session_rate(name, sessions) * noise));
+            let took = Duration::from_secs_f64(bytes as f64 / rate);
             let resent = (bytes as f64 * self.loss) as u64;
-            Sent { congestion: name.to_owned(), bytes, took, sent: bytes, resent, rtt: self.rtt, waited: 0.9 }
+            let (rtt, congestion) = (self.rtt, name.to_owned());
+            Sent { session, congestion, bytes, took, sent: bytes, resent, rtt, rtt_least: rtt, waited: 0.9 }
         }
     }
 
@@ -205,19 +278,26 @@ mod tests {
         let allowed: Vec<String> = allowed.iter().map(|name| (*name).to_owned()).collect();
         let mut steering = Steering::new(&allowed, None);
         let (mut now, mut state, mut changes) = (Instant::now(), seed, Vec::new());
-        for _ in 0..12 {
-            let wanted: Vec<_> = (0..sessions).map(|session| steering.wanted(session).unwrap_or("cubic")).collect();
-            for name in wanted {
-                let one = path.transfer(name, sessions, 0.97 + 0.06 * random(&mut state));
-                now += one.took / sessions;
-                changes.extend(steering.sent(now, &one));
+        // What each session is busy with, and its end.
+        let mut running: Vec<Option<(Instant, Sent)>> = (0..sessions).map(|_| None).collect();
+        for _ in 0..24 * sessions {
+            let names: Vec<_> = (0..sessions).map(|session| steering.wanted(session).unwrap_or("cubic")).collect();
+            let rates = path.rates(&names);
+            for (session, idle) in running.iter_mut().enumerate().filter(|(_, running)| running.is_none()) {
+                let noise = 0.97 + 0.06 * random(&mut state);
+                let one = path.transfer(session as u32, names[session], rates[session] * noise);
+                *idle = Some((now + one.took, one));
             }
+            let next = running.iter_mut().min_by_key(|running| running.as_ref().map(|(end, _)| *end));
+            let (end, one) = next.and_then(Option::take).expect("all are busy");
+            now = end;
+            changes.extend(steering.sent(now, &one));
         }
         (steering.wanted(1).unwrap_or("cubic").to_owned(), changes)
     }
 
     fn lossy() -> Path {
-        Path { rate: 125e6, rtt: Duration::from_millis(75), loss: 1e-4, bbr: 0.95 }
+        Path { rate: 125e6, rtt: Duration::from_millis(75), loss: 1e-4, bbr: 0.95, takes: 1.0 }
     }
 
     #[test]
@@ -238,6 +318,40 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_from_other_sessions_is_no_win() {
+        // The path is full, and loses what its short queue cannot hold.
+        let full = Path { rate: 20e6, loss: 1e-4, takes: 4.0, ..lossy() };
+        let (last, changes) = run(&full, 4, &["cubic", "bbr"], 5);
+        assert_eq!((last.as_str(), changes.len()), ("cubic", 2), "{changes:?}");
+        assert!(changes[1].reason.contains("brought no more"), "{changes:?}");
+    }
+
+    #[test]
+    fn loss_that_comes_with_a_full_queue_is_no_reason_for_a_trial() {
+        let mut steering = Steering::new(&["bbr".to_owned()], None);
+        let start = Instant::now();
+        for second in 1..60 {
+            let mut one = lossy().transfer(second % 4, "cubic", 20e6);
+            one.rtt = one.rtt_least.mul_f64(1.5);
+            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one), None);
+        }
+    }
+
+    #[test]
+    fn loss_while_connections_look_for_their_rate_is_passed_over() {
+        let mut steering = Steering::new(&["bbr".to_owned()], None);
+        let start = Instant::now();
+        for session in 0..4 {
+            let one = Sent { resent: 1 << 20, ..lossy().transfer(session, "cubic", 8e6) };
+            assert_eq!(steering.sent(start + one.took + Duration::from_millis(session.into()), &one), None);
+        }
+        for second in 5..60 {
+            let one = Sent { resent: 0, ..lossy().transfer(second % 4, "cubic", 20e6) };
+            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one), None);
+        }
+    }
+
+    #[test]
     fn without_loss_without_permission_or_nearby_nothing_is_tried() {
         let clean = Path { loss: 0.0, ..lossy() };
         let near = Path { rtt: Duration::from_micros(500), ..lossy() };
@@ -245,7 +359,7 @@ mod tests {
         assert!(run(&near, 4, &["cubic", "bbr"], 3).1.is_empty());
         assert!(run(&lossy(), 4, &["cubic", "reno"], 3).1.is_empty());
         let mut fixed = Steering::new(&["bbr".to_owned()], Some("cubic"));
-        assert_eq!(fixed.sent(Instant::now(), &lossy().transfer("cubic", 1, 1.0)), None);
+        assert_eq!(fixed.sent(Instant::now(), &lossy().transfer(0, "cubic", 1e6)), None);
     }
 
     #[test]
@@ -257,6 +371,7 @@ mod tests {
                 rtt: Duration::from_secs_f64(0.001 * 300_f64.powf(random(&mut state))),
                 loss: if random(&mut state) < 0.3 { 0.0 } else { 1e-6 * 1e4_f64.powf(random(&mut state)) },
                 bbr: if random(&mut state) < 0.3 { 0.3 } else { 0.95 },
+                takes: 1.0,
             };
             let sessions = 1 + (random(&mut state) * 6.0) as u32;
             let (last, changes) = run(&path, sessions, &["cubic", "bbr"], seed);

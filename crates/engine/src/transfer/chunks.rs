@@ -42,15 +42,19 @@ impl TransferMachine {
     }
 
     /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
-    /// in the air is half its share of the rest, by what it has shown to be able to; one leaf at least. That keeps the ends
-    /// of the sessions together though their rates change: what a slow one holds at the end is little.
-    pub(super) fn chunk_length(&self, index: usize) -> u64 {
-        let Chunking { chunk, leaf, .. } = self.options.chunking.unwrap_or_default();
+    /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, and what
+    /// it moves in a round trip, or it would run dry between two. That keeps the ends of the sessions together though
+    /// their rates change: what a slow one holds at the end is little.
+    pub(super) fn chunk_length(&self, index: usize, leaf: u64) -> u64 {
+        let Chunking { chunk, leaf: longest, .. } = self.options.chunking.unwrap_or_default();
         let usual = self.usual_rate();
+        let in_a_round_trip =
+            self.slots[index].rate.unwrap_or(0.0) * self.options.rtt.unwrap_or_default().as_secs_f64();
+        let least = (in_a_round_trip as u64).min(longest).max(leaf).next_multiple_of(leaf);
         let rates: f64 = self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.rate.unwrap_or(usual)).sum();
         let share = self.queue.bulk() as f64 * self.slots[index].rate.unwrap_or(usual) / rates;
         let part = share as u64 / (2 * self.ahead() as u64);
-        part.div_ceil(leaf).saturating_mul(leaf).clamp(leaf, chunk)
+        part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least))
     }
 
     /// What a session is taken for before its first chunk has ended.

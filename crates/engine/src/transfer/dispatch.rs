@@ -169,10 +169,11 @@ impl TransferMachine {
 
     /// Gives a session the next part of a file that is moved in chunks.
     fn start_chunk(&mut self, now: Instant, index: usize) -> bool {
-        let length = self.chunk_length(index);
         let Some(id) = self.queue.next_parts() else {
             return false;
         };
+        let leaf = self.entries.get(&id).and_then(|entry| entry.chunked.as_ref()).map_or(1, |file| file.leaf());
+        let length = self.chunk_length(index, leaf);
         let entry = self.entries.get_mut(&id).expect("what waits in the queue has not ended");
         let part = entry.chunked.as_mut().and_then(|file| file.take(length));
         let part = part.expect("the queue knows what waits of each file");

@@ -36,7 +36,7 @@ impl Default for StallPolicy {
 pub struct Chunking {
     /// Bytes of a chunk, a multiple of `leaf`; at the tail of a run parts get shorter, down to one leaf. Default 128 MiB.
     pub chunk: u64,
-    /// Bytes of a leaf, a power of two; default 16 MiB.
+    /// Bytes of a leaf, a power of two; default 16 MiB. Files below [`Self::PARTS`] of them have shorter ones.
     pub leaf: u64,
     /// Files of at least this many bytes are moved in chunks; default 256 MiB.
     pub threshold: u64,
@@ -56,10 +56,17 @@ impl Chunking {
     /// Longest leaf, bytes: with it a file has 64 TiB at most.
     pub const LONGEST_LEAF: u64 = 1 << 30;
 
-    /// Bytes of a leaf of a file of `size` bytes: `leaf`, or the next power of two that cuts it into
-    /// [`Self::MOST_LEAVES`]; `None` for files that no leaf is long enough for.
+    /// Leaves that a file has at least, if they can be short enough: what the last session is still busy with when the
+    /// others have nothing left is a small part of the file.
+    pub const PARTS: u64 = 256;
+    /// Shortest leaf, bytes, that a file gets for having few.
+    pub const SHORTEST_LEAF: u64 = 4 << 20;
+
+    /// Bytes of a leaf of a file of `size` bytes: `leaf`, or less of a file that it cuts into fewer than [`Self::PARTS`], or
+    /// the next power of two that cuts it into [`Self::MOST_LEAVES`]; `None` for files that no leaf is long enough for.
     pub fn leaf_of(self, size: u64) -> Option<u64> {
-        let least = size.div_ceil(Self::MOST_LEAVES).max(self.leaf).checked_next_power_of_two()?;
+        let usual = (size / Self::PARTS).max(Self::SHORTEST_LEAF).min(self.leaf);
+        let least = size.div_ceil(Self::MOST_LEAVES).max(usual).checked_next_power_of_two()?;
         (least <= Self::LONGEST_LEAF.max(self.leaf)).then_some(least)
     }
 

@@ -37,6 +37,9 @@ pub struct ChannelOptions {
     pub keepalive: Option<Duration>,
     /// Give up when sent bytes stay unacknowledged this long; default `None`: the system's.
     pub user_timeout: Option<Duration>,
+    /// Most bytes that wait in a send buffer for their turn, beside those in flight; default 512 KiB. What waits behind a
+    /// slow channel cannot go over a faster one any more: at the end all others would wait for it.
+    pub unsent: Option<u32>,
 }
 
 impl Default for ChannelOptions {
@@ -48,6 +51,7 @@ impl Default for ChannelOptions {
             nodelay: true,
             keepalive: Some(Duration::from_secs(60)),
             user_timeout: None,
+            unsent: Some(512 << 10),
         }
     }
 }
@@ -73,6 +77,9 @@ impl ChannelOptions {
         }
         if let Some(limit) = self.user_timeout {
             socket::set_user_timeout(fd, limit)?;
+        }
+        if let Some(bytes) = self.unsent {
+            socket2::SockRef::from(&fd).set_tcp_notsent_lowat(bytes)?;
         }
         Ok(())
     }

@@ -43,6 +43,7 @@ impl Worker {
                 flight.file = Some(file);
                 orders
             }
+            (_, Some(file)) if file.committed.get() => Vec::new(),
             (_, Some(file)) if file.astray.get() => return self.refuse(&flight.job, chunk::astray(&flight.job)),
             (_, Some(file)) => {
                 let mut orders = chunk::commit(&flight.job, &file);
@@ -84,7 +85,9 @@ impl Worker {
         let (Some((_, pair)), Some(file), Some(compared)) = (&mut self.pair, &flight.file, &flight.compared) else {
             return;
         };
-        for order in chunk::keep(&flight.job, file, &compared.proven) {
+        let plain = self.shared.whole(&flight.job.item).is_none();
+        let ahead = chunk::commit_ahead(&flight.job, file, compared).filter(|_| plain);
+        for order in chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead) {
             hand_over(pair, flight, order);
         }
     }
@@ -101,7 +104,16 @@ impl Worker {
                 let proven = Rc::new(RefCell::new(proven));
                 let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
                 let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
-                let file = OpenFile { place, checksum, leaf: *leaf, holes: found.kept > 0, proven, earlier, astray: Rc::default() };
+                let file = OpenFile {
+                    place,
+                    checksum,
+                    leaf: *leaf,
+                    holes: found.kept > 0,
+                    proven,
+                    earlier,
+                    committed: Rc::default(),
+                    astray: Rc::default(),
+                };
                 self.shared.file_opened(attempt.item, file);
                 self.report(Input::ItemOpened { attempt, verified, found });
             }
@@ -113,6 +125,7 @@ impl Worker {
                     if !compared.wrong.is_empty() {
                         file.suspect();
                     }
+                    file.committed.set(flight.committed);
                 }
                 let (bytes, verified) = (part.end - part.start, compared.ranges());
                 self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
