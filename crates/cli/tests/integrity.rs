@@ -5,8 +5,10 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::dtn::{Dtn, until};
@@ -386,4 +388,85 @@ fn a_block_that_went_astray_at_a_server_of_another_kind_does_not_make_the_file_l
     assert!(cmp(&from, &copy), "a wrong file was reported right: {}", run.stdout_text());
     assert_eq!(event(&run, "summary")["verified"], 1);
     assert_eq!(names(&field.path("to")), ["copy"]);
+}
+
+/// Copies through a relay before the destination that inverts a bit of this data byte; it must have been noticed, and be
+/// right in the end.
+fn copy_flipped(options: &[&str], source: &str, destination: SocketAddr, copy: &Path, byte: u64) {
+    let way = Way::new();
+    let relay = Relay::before(destination, &way).unwrap();
+    way.flip(byte, 2);
+    let tool = whimbrel(["--json", "cp", "--concurrency", "1", "--parallelism", "1"]).args(options);
+    let run = tool.args([source, &format!("ftp://{}{}", relay.addr(), url_path(copy))]).run().unwrap();
+    way.end();
+    assert_eq!(way.happened().len(), 1, "the byte was damaged");
+    assert_eq!(run.code(), Some(0), "{}", run.stdout_text());
+    let retry = event(&run, "retry");
+    assert_eq!(retry["fault"]["code"], "ChecksumMismatch", "{retry}");
+}
+
+#[test]
+fn a_bit_that_flips_on_the_way_is_noticed_in_whole_files_and_in_packs() {
+    let source = Server::own();
+    let own = Dtn::builder().anonymous().root(Path::new("/")).start();
+    let stock = GridftpServer::builder().map(|builder| builder.start().unwrap());
+    for destination in [Some(own.addr()), stock.as_ref().map(GridftpServer::addr)].into_iter().flatten() {
+        let field = Field::new();
+        let (from, copy) = (field.path(BIG), field.path("to/copy"));
+        copy_flipped(&["--chunk", "off"], &source.url(&from), destination, &copy, 1_000_000);
+        assert!(cmp(&from, &copy));
+    }
+    let field = Field::new();
+    for name in ["one", "two", "three"] {
+        fs::create_dir_all(field.path("small")).unwrap();
+        fs::write(field.path("small").join(name), pattern(5000)).unwrap();
+    }
+    copy_flipped(&["-r"], &source.url(field.path("small")), own.addr(), &field.path("to/small"), 7000);
+    support::assert_same(&field.path("small"), &field.path("to/small"));
+}
+
+#[test]
+fn what_an_earlier_run_left_at_a_server_of_another_kind_is_compared_before_it_is_trusted() {
+    let Some(stock) = GridftpServer::builder() else { return };
+    let (source, stock) = (Server::own(), stock.start().unwrap());
+    let field = Field::new();
+    let (from, copy, left) = (field.path("source"), field.path("to/copy"), field.path("to/.copy.whimbrel"));
+    whimbrel_testkit::dataset::random_file(&from, SIZE, 1).unwrap();
+    fs::write(&left, &fs::read(&from).unwrap()[..6 * MIB as usize]).unwrap();
+    fs::set_permissions(&left, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
+    flip_bit(&left, 3 * MIB + 5).unwrap();
+    let run = expect(0, ["--json", "cp", "--chunk", "4M", &source.url(&from), &stock.url(&copy)]);
+    assert!(cmp(&from, &copy), "a wrong leaf was trusted");
+    assert_eq!(event(&run, "summary")["bytes_resumed"], 6 * MIB - LEAF, "and no other leaf moved again");
+}
+
+#[test]
+fn pages_that_somebody_holds_in_memory_are_never_said_to_be_read_from_the_disk() {
+    const HOLD: &str = "import mmap, sys\n\
+                        file = open(sys.argv[1], 'r+b')\n\
+                        pages = mmap.mmap(file.fileno(), 0)\n\
+                        sum(pages[at] for at in range(0, len(pages), 4096))\n\
+                        print('held', flush=True)\n\
+                        sys.stdin.read()\n";
+    let field = Field::new();
+    let (source, copy) = (field.path("source"), field.path("to/copy"));
+    whimbrel_testkit::dataset::random_file(&source, SIZE, 1).unwrap();
+    let held = std::sync::Arc::new(std::sync::Mutex::new(None));
+    let holder = held.clone();
+    let run = copy_damaged(&["--json", "cp", "--verify", "disk"], &source, &copy, move |hidden| {
+        let mut python = Command::new("python3");
+        python.args(["-c", HOLD]).arg(hidden).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut python = python.spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(python.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        assert_eq!(line, "held\n");
+        *holder.lock().unwrap() = Some(python);
+    });
+    let mut python = held.lock().unwrap().take().expect("the pages are held");
+    drop(python.stdin.take());
+    python.wait().unwrap();
+    assert!(cmp(&source, &copy));
+    let said = &event(&run, "item_done")["verification"]["read_back"];
+    // Where nothing but memory is below the file system, that is said.
+    assert!(said == "memory" || said == "memory_only", "{said}");
 }

@@ -51,9 +51,9 @@ const ENGINE: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["tran
 /// Power cuts and kills at every step of two hosts.
 const CRASHES: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["mover::chunk"]);
 const CLIENT: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["client"]);
+const DURABLE: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_durability"], &[]);
+const VERSIONS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_versions"], &[]);
 const CHUNKS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_chunks"], &[]);
-const MOVER_FAULTS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_faults"], &[]);
-const HOLES: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_holes"], &[]);
 const PAST_MEMORY: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_past_memory"], &[]);
 /// The system calls of a server, by `strace`.
 const CALLS: Suite = suite(&["test", "-p", "whimbrel", "--test", "durability"], &[]);
@@ -133,8 +133,15 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: data before memory is to forget them",
         guards: "dirty pages that stay, and are read instead of the disk",
         file: WRITE_RS,
-        find: "        self.sync()?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);",
-        replace: "        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);",
+        // The first of them alone is made up for by the second, which is meant for pages that others dirty meanwhile.
+        find: "        self.sync()?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
+               if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
+               for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
+               return Ok(ReadsFrom::Storage);\n            }\n            \
+               // Somebody writes the neighbourhood: what is dirty stays until it is stored.\n            self.sync()?;\n",
+        replace: "        if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
+                  for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
+                  return Ok(ReadsFrom::Storage);\n            }\n",
         suite: STEPS,
     },
     Mutation {
@@ -159,7 +166,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: RECEIVE_RS,
         find: "            let new = match sync {\n                false => progress.take_new(),",
         replace: "            let new = match sync {\n                _ if true => progress.take_new(),\n                false => progress.take_new(),",
-        suite: MOVER_FAULTS,
+        suite: DURABLE,
     },
     Mutation {
         name: "sync: a packed file's name where durability is asked for",
@@ -175,7 +182,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: CHUNK_RS,
         find: "        file.writer.sync()?;\n",
         replace: "",
-        suite: HOLES,
+        suite: DURABLE,
     },
     Mutation {
         name: "sync: what is committed",
@@ -280,7 +287,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: PACK_RS,
         find: "if reader.meta()?.version() == before.version() { Ok(()) }",
         replace: "if reader.meta()?.size == before.size { Ok(()) }",
-        suite: suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_packs"], &[]),
+        suite: VERSIONS,
     },
     Mutation {
         name: "check: the version of a file while it is sent",
@@ -288,7 +295,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "crates/dtn/src/mover/send.rs",
         find: "    if before.kind != Kind::File || reader.meta()?.version() == before.version() {\n",
         replace: "    if before.kind != Kind::File || reader.meta()?.size == before.size {\n",
-        suite: MOVER_FAULTS,
+        suite: VERSIONS,
     },
     Mutation {
         name: "check: the journal's version of the source",
@@ -344,7 +351,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: WRITE_RS,
         find: "resident_pages(file.as_fd(), range.clone()).is_ok_and(|pages| pages == 0))",
         replace: "resident_pages(file.as_fd(), range.clone()).is_ok())",
-        suite: STEPS,
+        suite: INTEGRITY,
     },
     Mutation {
         name: "check: memory is asked to forget",
@@ -376,7 +383,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: SESSION_RS,
         find: "        *committed = true;\n",
         replace: "",
-        suite: POSIX,
+        suite: STEPS,
     },
     // --- orders ------------------------------------------------------------------------------
     Mutation {

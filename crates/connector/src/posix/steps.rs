@@ -156,6 +156,28 @@ mod tests {
     }
 
     #[test]
+    fn a_new_file_that_is_written_in_place_has_a_durable_name() {
+        let (dir, storage) = lab();
+        let session = begin(&storage, Disposition::Update);
+        storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+        let (_, file) = inode_of(dir.path(), |name| name == "file");
+        take();
+        storage.commit(&session, &[], &Attributes { durable: true, ..Attributes::default() }).unwrap();
+        assert_eq!(take(), [Step::SyncFile(file), Step::SyncDir]);
+    }
+
+    #[test]
+    fn a_writer_is_refused_from_the_moment_of_the_commit() {
+        let (dir, storage) = lab();
+        let (session, ..) = chunked(dir.path(), &storage);
+        let late = storage.join(&session).unwrap();
+        late.write_at(0, b"data").unwrap();
+        storage.commit(&session, &[], &Attributes::default()).unwrap();
+        assert!(late.write_at(0, b"late").is_err(), "the next look at the name would come too late");
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"data");
+    }
+
+    #[test]
     fn a_journal_is_removed_before_the_file_it_speaks_of() {
         for replace in [false, true] {
             let (dir, storage) = lab();
