@@ -3,7 +3,7 @@
 use std::fs;
 
 use crate::command::{Result, cargo, output, program, root, run};
-use crate::{fuzz, paths, paper, paths, setup, test};
+use crate::{fuzz, paper, paths, setup, test};
 
 /// Runs the comparison; arguments go to it (`--help` lists them).
 pub fn run_comparison(args: &[&str]) -> Result {
@@ -21,7 +21,6 @@ pub fn nightly() -> Result {
         ("long tests", long_tests()),
         ("comparison", run_comparison(&[])),
         ("the paper's figures", paper::reproduce(&[])),
-        ("paths without options", paths::run_trial(&[])),
         ("paths without options", paths::run_trial(&[])),
         ("fuzz, 5 minutes a target", fuzz::run_targets(&["+5"])),
     ];

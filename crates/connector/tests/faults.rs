@@ -1,8 +1,8 @@
 //! The fault wrapper is transparent until told otherwise, and reaches every method.
 #![allow(missing_docs, clippy::unwrap_used)]
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
 use whimbrel_connector::memory::Memory;
@@ -165,4 +165,24 @@ fn the_hook_sees_every_call_before_it_happens() {
         call(&storage, &session, Operation::Sync).unwrap();
     }
     assert_eq!(seen.load(Ordering::Relaxed), 1 + 2 + 3);
+}
+
+#[test]
+fn bytes_that_moved_are_told_and_reads_cannot_go_around_that() {
+    let script = Script::new();
+    let (storage, session) = storage(&script);
+    let moved = Arc::new(Mutex::new(Vec::new()));
+    let told = moved.clone();
+    script.meter(move |operation, bytes| told.lock().unwrap().push((operation, bytes)));
+    let writer = storage.join(&session).unwrap();
+    writer.write_at(0, b"twelve bytes").unwrap();
+    writer.read_back(4, &mut [0; 100]).unwrap();
+    let reader = storage.open_read(&path("file"), None).unwrap();
+    assert!(reader.sendfile_source().is_none());
+    reader.read_at(7, &mut [0; 100]).unwrap();
+    let all = [(Operation::WriteAt, 12), (Operation::ReadBack, 8), (Operation::ReadAt, 3)];
+    assert_eq!(*moved.lock().unwrap(), all);
+    script.heal();
+    writer.write_at(0, b"more").unwrap();
+    assert_eq!(moved.lock().unwrap().len(), all.len());
 }

@@ -7,7 +7,8 @@
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
-//! | [`plot`] | line charts as SVG, for the reference |
+//! | [`plot`] | charts of lines and of bars as SVG, for the reference |
+//! | [`pace`] | storage of a fixed rate |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
 //! | [`tmpfs`] | a private memory file system |
 //! | [`stored`] | damage to stored files, and to the disk below them |
@@ -28,6 +29,7 @@ pub mod fuzz;
 pub mod lab;
 pub mod leftovers;
 pub mod osts;
+pub mod pace;
 pub mod peers;
 pub mod plot;
 pub mod relay;

@@ -1,4 +1,4 @@
-//! Line charts as SVG, for the figures of the reference.
+//! Charts of lines and of bars as SVG, for the figures of the reference.
 //!
 //! ```
 //! use whimbrel_testkit::plot::{Axis, Chart, Series};
@@ -12,7 +12,11 @@
 //! assert!(chart.svg().starts_with("<svg"));
 //! ```
 
+mod bars;
+
 use std::fmt::Write as _;
+
+pub use bars::{BarSeries, Bars};
 
 const WIDTH: f64 = 720.0;
 const HEIGHT: f64 = 420.0;
@@ -61,12 +65,20 @@ pub struct Series {
     pub name: String,
     /// Its points, in the order in which they are joined.
     pub points: Vec<(f64, f64)>,
+    /// How far each point may be off, up and down; empty: not shown.
+    pub errors: Vec<f64>,
 }
 
 impl Series {
     /// A line through points.
     pub fn new(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Series {
-        Series { name: name.into(), points: points.into_iter().collect() }
+        Series { name: name.into(), points: points.into_iter().collect(), errors: Vec::new() }
+    }
+
+    /// With how far each point may be off.
+    pub fn errors(mut self, errors: impl IntoIterator<Item = f64>) -> Series {
+        self.errors = errors.into_iter().collect();
+        self
     }
 }
 
@@ -145,40 +157,26 @@ impl Chart {
         let x = Ruler::new(&self.x, points().map(|point| point.0));
         let y = Ruler::new(&self.y, points().map(|point| point.1));
         let right = |value: f64| LEFT + x.place(value) * (WIDTH - LEFT - RIGHT);
-        let down = |value: f64| HEIGHT - BOTTOM - y.place(value) * (HEIGHT - TOP - BOTTOM);
-        let mut svg = format!(
-            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
-             font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
-        );
-        let text = |x: f64, y: f64, anchor: &str, more: &str, words: &str| {
-            let words = escaped(words);
-            format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{more}>{words}</text>\n")
-        };
-        let middle = (LEFT + WIDTH - RIGHT) / 2.0;
-        svg += &text(middle, 24.0, "middle", " font-size=\"15\"", &self.title);
-        svg += &text(middle, HEIGHT - 14.0, "middle", "", &self.x.label);
-        let height = (TOP + HEIGHT - BOTTOM) / 2.0;
-        svg += &text(18.0, height, "middle", &format!(" transform=\"rotate(-90 18 {height:.1})\""), &self.y.label);
+        let mut svg = head(&self.title, &self.x.label, &self.y.label);
         for &tick in &x.ticks {
             svg += &text(right(tick), HEIGHT - BOTTOM + 18.0, "middle", "", &number(tick));
             svg += &line((right(tick), TOP), (right(tick), HEIGHT - BOTTOM), "#ddd");
         }
-        for &tick in &y.ticks {
-            svg += &text(LEFT - 8.0, down(tick) + 4.0, "end", "", &number(tick));
-            svg += &line((LEFT, down(tick)), (WIDTH - RIGHT, down(tick)), "#ddd");
-        }
+        svg += &y_grid(&y);
         for (index, series) in self.series.iter().enumerate() {
-            let colour = COLOURS[index % COLOURS.len()];
-            let path: Vec<String> =
-                series.points.iter().map(|&(x, y)| format!("{:.1},{:.1}", right(x), down(y))).collect();
+            let colour = colour(index);
+            let places: Vec<(f64, f64)> = series.points.iter().map(|&(x, value)| (right(x), down(&y, value))).collect();
+            let path: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
             let _ = writeln!(
                 svg,
                 "<polyline points=\"{}\" fill=\"none\" stroke=\"{colour}\" stroke-width=\"2\"/>",
                 path.join(" ")
             );
-            for &(x, y) in &series.points {
-                let _ =
-                    writeln!(svg, "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"3\" fill=\"{colour}\"/>", right(x), down(y));
+            for (place, (point, error)) in places.iter().zip(series.points.iter().zip(&series.errors)) {
+                svg += &error_bar(place.0, &y, point.1, *error, colour);
+            }
+            for (x, y) in &places {
+                let _ = writeln!(svg, "<circle cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\" fill=\"{colour}\"/>");
             }
             let at = TOP + 10.0 + 20.0 * index as f64;
             svg += &line((WIDTH - RIGHT + 14.0, at), (WIDTH - RIGHT + 38.0, at), colour);
@@ -186,6 +184,49 @@ impl Chart {
         }
         svg + "</svg>\n"
     }
+}
+
+fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// Height of a value on the vertical axis.
+fn down(y: &Ruler, value: f64) -> f64 {
+    HEIGHT - BOTTOM - y.place(value) * (HEIGHT - TOP - BOTTOM)
+}
+
+/// The picture's beginning: its background, title and the names of its axes.
+fn head(title: &str, x_label: &str, y_label: &str) -> String {
+    let mut svg = format!(
+        "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" \
+         font-family=\"sans-serif\" font-size=\"12\">\n<rect width=\"{WIDTH}\" height=\"{HEIGHT}\" fill=\"white\"/>\n"
+    );
+    let middle = (LEFT + WIDTH - RIGHT) / 2.0;
+    svg += &text(middle, 24.0, "middle", " font-size=\"15\"", title);
+    svg += &text(middle, HEIGHT - 14.0, "middle", "", x_label);
+    let height = (TOP + HEIGHT - BOTTOM) / 2.0;
+    svg + &text(18.0, height, "middle", &format!(" transform=\"rotate(-90 18 {height:.1})\""), y_label)
+}
+
+/// The vertical axis with its lines.
+fn y_grid(y: &Ruler) -> String {
+    let grid = y.ticks.iter().map(|&tick| {
+        let at = down(y, tick);
+        text(LEFT - 8.0, at + 4.0, "end", "", &number(tick)) + &line((LEFT, at), (WIDTH - RIGHT, at), "#ddd")
+    });
+    grid.collect()
+}
+
+/// From `error` below to `error` above a value.
+fn error_bar(x: f64, y: &Ruler, value: f64, error: f64, colour: &str) -> String {
+    let (low, high) = (down(y, (value - error).max(0.0)), down(y, value + error));
+    let cap = |at: f64| line((x - 3.0, at), (x + 3.0, at), colour);
+    line((x, low), (x, high), colour) + &cap(low) + &cap(high)
+}
+
+fn text(x: f64, y: f64, anchor: &str, more: &str, words: &str) -> String {
+    let words = escaped(words);
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\"{more}>{words}</text>\n")
 }
 
 fn line(from: (f64, f64), to: (f64, f64), colour: &str) -> String {

@@ -18,7 +18,9 @@ pub(super) struct FaultyReader {
 impl ReadAt for FaultyReader {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let read = |buffer: &mut [u8]| self.inner.read_at(offset, buffer);
-        self.script.run_read(Operation::ReadAt, offset, buffer, read)
+        let count = self.script.run_read(Operation::ReadAt, offset, buffer, read)?;
+        self.script.moved(Operation::ReadAt, count);
+        Ok(count)
     }
 
     fn drop_cached(&self, range: Range<u64>) -> ReadsFrom {
@@ -54,7 +56,9 @@ pub(super) struct FaultyWriter {
 
 impl WriteAt for FaultyWriter {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
-        self.script.run(Operation::WriteAt, || self.inner.write_at(offset, data))
+        self.script.run(Operation::WriteAt, || self.inner.write_at(offset, data))?;
+        self.script.moved(Operation::WriteAt, data.len());
+        Ok(())
     }
 
     fn sync(&self) -> Result<(), Fault> {
@@ -91,7 +95,9 @@ impl WriteAt for FaultyWriter {
 
     fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let read = |buffer: &mut [u8]| self.inner.read_back(offset, buffer);
-        self.script.run_read(Operation::ReadBack, offset, buffer, read)
+        let count = self.script.run_read(Operation::ReadBack, offset, buffer, read)?;
+        self.script.moved(Operation::ReadBack, count);
+        Ok(count)
     }
 
     fn finish(&self) -> Result<Receipt, Fault> {

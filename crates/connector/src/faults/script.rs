@@ -132,6 +132,9 @@ pub enum When {
 /// Called before every operation with its number; may wait, for delays and meetings of threads.
 pub type Hook = Arc<dyn Fn(Operation, u64) + Send + Sync>;
 
+/// Called after every call that moved bytes, with their number; may wait, as storage of a fixed rate does.
+pub type Meter = Arc<dyn Fn(Operation, usize) + Send + Sync>;
+
 enum Effect {
     Fail(FaultCode, When),
     /// Flips the lowest bit of the byte at this offset of the file, if the call reads it.
@@ -149,6 +152,7 @@ struct State {
     rules: Vec<Rule>,
     calls: HashMap<Operation, u64>,
     hook: Option<Hook>,
+    meter: Option<Meter>,
 }
 
 /// The rules of a [`super::Faulty`] storage and its counters; clones share both.
@@ -196,11 +200,19 @@ impl Script {
         self
     }
 
-    /// Removes all rules and the hook; the counters go on.
+    /// Sets what is called after every [`Operation::ReadAt`], [`Operation::WriteAt`] and [`Operation::ReadBack`] with
+    /// the bytes that it moved; replaces an earlier one.
+    pub fn meter(&self, meter: impl Fn(Operation, usize) + Send + Sync + 'static) -> &Self {
+        self.state().meter = Some(Arc::new(meter));
+        self
+    }
+
+    /// Removes all rules, the hook and the meter; the counters go on.
     pub fn heal(&self) {
         let mut state = self.state();
         state.rules.clear();
         state.hook = None;
+        state.meter = None;
     }
 
     /// How often `operation` was called so far, failed calls included.
@@ -212,7 +224,16 @@ impl Script {
     pub(super) fn touches_reads(&self) -> bool {
         let state = self.state();
         let reads = state.rules.iter().filter(|r| r.operation == Operation::ReadAt);
-        state.hook.is_some() || reads.count() > 0
+        state.hook.is_some() || state.meter.is_some() || reads.count() > 0
+    }
+
+    /// Tells the meter of bytes that were moved.
+    pub(super) fn moved(&self, operation: Operation, bytes: usize) {
+        // It may wait while others move bytes, too.
+        let meter = self.state().meter.clone();
+        if let Some(meter) = meter {
+            meter(operation, bytes);
+        }
     }
 
     /// Counts a call, runs the hook, and tells what has to go wrong.

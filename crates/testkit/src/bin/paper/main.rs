@@ -1,0 +1,77 @@
+//! The paper's Figures 6 to 10 in the laboratory, each of its claims as an inequality that is checked: `paper --help`.
+//!
+//! The paper is *Globus Service Enhancements for Exascale Applications and Facilities*. Three facilities of eight data
+//! transfer nodes each, whose storage has a fixed rate, stand for its three; everything is scaled as `scale.rs` says.
+//! The exit status is 1 when a claim does not hold or something could not be measured.
+
+mod claims;
+mod field;
+mod figures;
+mod machine;
+mod options;
+mod page;
+mod results;
+mod scale;
+mod scaling;
+mod setting;
+mod sweep;
+
+use std::error::Error;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use options::Options;
+use results::Results;
+
+/// What a step gives, or why it could not be done.
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+fn main() -> ExitCode {
+    let options = match Options::parse(std::env::args().skip(1)) {
+        Ok(Some(options)) => options,
+        Ok(None) => {
+            println!("{}", options::HELP);
+            return ExitCode::SUCCESS;
+        }
+        Err(error) => {
+            eprintln!("paper: {error}\n{}", options::HELP);
+            return ExitCode::from(2);
+        }
+    };
+    match reproduce(&options) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("paper: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// Measures, judges, prints and writes; false when a claim does not hold or something could not be measured.
+fn reproduce(options: &Options) -> Outcome<bool> {
+    let machine = machine::Machine::read()?;
+    println!("{machine}\n");
+    let mut results = Results::new(options.scale());
+    sweep::measure(options, &mut results)?;
+    scaling::measure(options, &mut results)?;
+    let claims = claims::judge(&results);
+    let page = page::text(&machine, &results, &claims);
+    println!("{page}");
+    if options.write {
+        page::write(&docs(), &page, &figures::all(&results))?;
+    }
+    if let Some(file) = &options.json {
+        std::fs::write(file, page::json(&machine, &results, &claims)?)?;
+    }
+    results.failures.iter().for_each(|failure| eprintln!("paper: not measured: {failure}"));
+    let broken = claims.iter().filter(|claim| !claim.holds());
+    broken.clone().for_each(|claim| eprintln!("paper: does not hold: {claim}"));
+    // One round of small sizes shows that everything can be measured; it judges nothing.
+    Ok(results.failures.is_empty() && (options.quick || broken.count() == 0))
+}
+
+/// Where the pages lie, in the source tree that this program was built from.
+fn docs() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference"))
+}
