@@ -8,7 +8,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::op::{DataParams, Family, Mode, Outcome};
+use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Spent};
 use whimbrel_transport::mode_e::Connection;
 use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Listener, PortRange};
 
@@ -34,6 +34,8 @@ pub struct Session {
     counted: usize,
     /// The data of the present operation has passed, whatever became of it.
     passed: bool,
+    /// Where the time of small transfers went that nobody was told of yet.
+    pub(super) untold: Spent,
 }
 
 /// Where data connections come from, with those that are open.
@@ -76,6 +78,7 @@ impl Session {
             handle: None,
             counted: 0,
             passed: false,
+            untold: Spent::default(),
         }
     }
 
