@@ -4,10 +4,12 @@ use std::fmt;
 use std::fs;
 use std::process::Command;
 
+use serde::{Deserialize, Serialize};
+
 use crate::Outcome;
 
 /// The machine, the moment and the version.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Machine {
     pub cores: usize,
     pub processor: String,

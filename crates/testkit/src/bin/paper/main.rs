@@ -11,6 +11,7 @@ mod machine;
 mod options;
 mod page;
 mod results;
+mod saved;
 mod scale;
 mod scaling;
 mod setting;
@@ -20,6 +21,7 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
+use machine::Machine;
 use options::Options;
 use results::Results;
 
@@ -50,11 +52,10 @@ fn main() -> ExitCode {
 
 /// Measures, judges, prints and writes; false when a claim does not hold or something could not be measured.
 fn reproduce(options: &Options) -> Outcome<bool> {
-    let machine = machine::Machine::read()?;
-    println!("{machine}\n");
-    let mut results = Results::new(options.scale());
-    sweep::measure(options, &mut results)?;
-    scaling::measure(options, &mut results)?;
+    let (machine, results) = match &options.from {
+        Some(file) => saved::read(file)?,
+        None => measure(options)?,
+    };
     let claims = claims::judge(&results);
     let page = page::text(&machine, &results, &claims);
     println!("{page}");
@@ -62,13 +63,23 @@ fn reproduce(options: &Options) -> Outcome<bool> {
         page::write(&docs(), &page, &figures::all(&results))?;
     }
     if let Some(file) = &options.json {
-        std::fs::write(file, page::json(&machine, &results, &claims)?)?;
+        saved::write(file, &machine, &results, &claims)?;
     }
     results.failures.iter().for_each(|failure| eprintln!("paper: not measured: {failure}"));
     let broken = claims.iter().filter(|claim| !claim.holds());
     broken.clone().for_each(|claim| eprintln!("paper: does not hold: {claim}"));
     // One round of small sizes shows that everything can be measured; it judges nothing.
     Ok(results.failures.is_empty() && (options.quick || broken.count() == 0))
+}
+
+/// Measures everything.
+fn measure(options: &Options) -> Outcome<(Machine, Results)> {
+    let machine = Machine::read()?;
+    eprintln!("{machine}");
+    let mut results = Results::new(options.scale());
+    sweep::measure(options, &mut results)?;
+    scaling::measure(options, &mut results)?;
+    Ok((machine, results))
 }
 
 /// Where the pages lie, in the source tree that this program was built from.

@@ -7,10 +7,11 @@ use crate::scale::Scale;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-usage: paper [--quick] [--rounds N] [--json FILE] [--write]
+usage: paper [--quick] [--rounds N] [--json FILE] [--from FILE] [--write]
   --quick      a quarter of the bytes, one round, two routes: shows that everything can be measured, judges nothing
   --rounds N   measured copies of each setting [default: 3]
   --json FILE  also write every time as JSON
+  --from FILE  measure nothing: judge again what an earlier run wrote with --json
   --write      write docs/reference/paper-results.md and its figures; needs full sizes and 3 rounds";
 
 /// Fewest copies that a claim may rest on; the paper has 3 or 4.
@@ -22,13 +23,14 @@ pub struct Options {
     pub quick: bool,
     pub rounds: u32,
     pub json: Option<PathBuf>,
+    pub from: Option<PathBuf>,
     pub write: bool,
 }
 
 impl Options {
     /// Understands the arguments; `None` when help is asked for.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
-        let (mut quick, mut write, mut json, mut rounds) = (false, false, None, None);
+        let (mut quick, mut write, mut json, mut from, mut rounds) = (false, false, None, None, None);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
             match flag.as_str() {
@@ -36,6 +38,7 @@ impl Options {
                 "--quick" => quick = true,
                 "--write" => write = true,
                 "--json" => json = Some(value()?.into()),
+                "--from" => from = Some(value()?.into()),
                 "--rounds" => rounds = Some(value()?.parse::<u32>()?.max(1)),
                 _ => return Err(format!("unknown argument {flag}").into()),
             }
@@ -44,7 +47,7 @@ impl Options {
         if write && (quick || rounds < CLAIM_ROUNDS) {
             return Err(format!("--write needs full sizes and at least {CLAIM_ROUNDS} rounds").into());
         }
-        Ok(Some(Options { quick, rounds, json, write }))
+        Ok(Some(Options { quick, rounds, json, from, write }))
     }
 
     /// How much smaller than the paper everything is.

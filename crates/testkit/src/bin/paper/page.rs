@@ -1,19 +1,16 @@
-//! `docs/reference/paper-results.md`, its figures, and JSON.
+//! `docs/reference/paper-results.md` and its figures.
 
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
-
-use serde_json::{Value as Json, json};
 
 use crate::Outcome;
 use crate::claims::Claim;
 use crate::figures::Figure;
 use crate::machine::Machine;
 use crate::results::{Results, Value};
-use crate::scale::MOVERS;
 use crate::scaling::{PAIRS, WRITE_RATE};
-use crate::setting::{CHUNKS, FEW, FILES, Facility, Route, Setting};
+use crate::setting::{CHUNKS, FEW, FILES, Route, Setting};
 
 /// Folder of the figures, beside the page.
 const FOLDER: &str = "paper-results";
@@ -230,33 +227,6 @@ pub fn write(reference: &Path, page: &str, figures: &[Figure]) -> Outcome<()> {
     Ok(fs::write(reference.join("paper-results.md"), page)?)
 }
 
-/// Everything, with every time.
-pub fn json(machine: &Machine, results: &Results, claims: &[Claim]) -> Outcome<String> {
-    let setting = |(setting, seconds): (&Setting, &Vec<f64>)| {
-        json!({
-            "route": setting.route.to_string(), "files": setting.files, "chunk_paper_mb": setting.chunk,
-            "chunk_bytes": setting.chunk.map(|chunk| results.scale.chunk(chunk)), "proof": setting.proof, "seconds": seconds,
-        })
-    };
-    let claim = |claim: &Claim| {
-        json!({
-            "figure": claim.figure, "paper": claim.says, "checked": claim.checked, "differs": claim.differs,
-            "bound": claim.bound.to_string(), "value": claim.value, "holds": claim.holds(),
-        })
-    };
-    let rates = Facility::ALL.map(|facility| (facility.name().to_owned(), Json::from(facility.write_rate())));
-    Ok(serde_json::to_string_pretty(&json!({
-        "machine": {
-            "cores": machine.cores, "processor": machine.processor, "kernel": machine.kernel, "date": machine.date,
-            "commit": machine.commit,
-        },
-        "bytes": results.scale.bytes, "movers": MOVERS, "node_write_bytes_per_second": Json::Object(rates.into_iter().collect()),
-        "copies": results.seconds.iter().map(setting).collect::<Vec<_>>(),
-        "scaling": { "bytes": results.scale.scaling_bytes, "node_write_bytes_per_second": WRITE_RATE, "seconds": results.pairs },
-        "claims": claims.iter().map(claim).collect::<Vec<_>>(), "not_measured": results.failures,
-    }))? + "\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -280,16 +250,5 @@ mod tests {
         for figure in crate::figures::all(&results) {
             assert!(page.contains(&format!("({FOLDER}/{}.svg)", figure.name)), "{}", figure.name);
         }
-    }
-
-    #[test]
-    fn json_has_every_time() {
-        let mut results = Results::new(Scale::FULL);
-        results.seconds.insert(Setting::chunked(Route::O2N, 5), vec![1.5, 1.25]);
-        let json: Json = serde_json::from_str(&json(&machine(), &results, &[]).expect("written")).expect("parses");
-        assert_eq!(
-            (&json["copies"][0]["seconds"][1], &json["copies"][0]["chunk_bytes"]),
-            (&json!(1.25), &json!(1_000_000))
-        );
     }
 }
