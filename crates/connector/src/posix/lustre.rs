@@ -29,6 +29,9 @@ const FOR_EACH: u64 = 128 << 20;
 /// Bytes of a stripe: a leaf, so that no leaf, and no chunk, ends inside a stripe, and so that the eight leaves that a
 /// sender walks in step are on eight OSTs. Stripes of 1 MiB on 16 OSTs would have all eight on the same.
 const STRIPE: u64 = 16 << 20;
+/// The same of short files, whose leaves are shorter: one of so many.
+const SHORTEST_STRIPE: u64 = 4 << 20;
+const STRIPES_OF_SHORT: u64 = 256;
 /// Most stripes; measured transfers gained up to 16 and lost beyond.
 const MOST_STRIPES: u32 = 16;
 
@@ -43,14 +46,15 @@ pub struct Layout {
 
 /// The layout for a file of `length` bytes in a directory with the layout `default`; `None`: that of the directory.
 ///
-/// As many stripes as there are 128 MiB, up to 16, never fewer than the administrator chose, each of 16 MiB, so that leaves,
-/// chunks and stripes end together.
+/// As many stripes as there are 128 MiB, up to 16, never fewer than the administrator chose, each of 16 MiB, less in files
+/// below 4 GiB, so that leaves, chunks and stripes end together.
 pub fn layout_for(length: u64, default: Layout) -> Option<Layout> {
     if length < LEAST || default.count == u32::MAX {
         return None;
     }
     let wanted = u32::try_from(length / FOR_EACH).unwrap_or(u32::MAX).clamp(1, MOST_STRIPES);
-    let layout = Layout { count: wanted.max(default.count), size: STRIPE };
+    let size = (length / STRIPES_OF_SHORT).next_power_of_two().clamp(SHORTEST_STRIPE, STRIPE);
+    let layout = Layout { count: wanted.max(default.count), size };
     (layout != default).then_some(layout)
 }
 
@@ -166,6 +170,8 @@ mod tests {
             let chosen = layout_for(1 << 40, Layout { count: 1, size }).unwrap();
             assert_eq!(chosen.size, 16 * MIB, "{size}");
         }
+        let size = |length| layout_for(length, default).map(|layout| layout.size / MIB);
+        assert_eq!((size(1 << 30), size((1 << 30) + 1), size(3 << 30)), (Some(4), Some(4), Some(16)));
     }
 
     #[test]

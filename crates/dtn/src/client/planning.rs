@@ -93,6 +93,8 @@ mod tests {
     use whimbrel_engine::transfer::Chunking;
     use whimbrel_proto::leaf;
 
+    use whimbrel_connector::posix::lustre::{Layout, layout_for};
+
     use super::*;
 
     #[test]
@@ -119,6 +121,12 @@ mod tests {
         for size in [0, 1, 256 << 20, 1 << 30, few - 1] {
             let leaf = chunking.leaf_of(size).expect("short files have leaves");
             assert!(leaf::is_size(leaf) && leaf <= chunking.leaf, "{size}: {leaf}");
+        }
+        // And stripes are laid for them.
+        let default = Layout { count: 1, size: 1 << 20 };
+        for size in [1 << 30, (1 << 30) + 256, 3 << 30, few - 1, few, tib] {
+            let stripe = layout_for(size, default).map(|layout| layout.size);
+            assert_eq!(stripe, chunking.leaf_of(size), "{size}");
         }
         assert_eq!((Chunking::MOST_LEAVES, Chunking::LONGEST_LEAF), (leaf::MAX_LEAVES as u64, leaf::MAX_SIZE));
     }
