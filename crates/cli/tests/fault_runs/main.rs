@@ -239,7 +239,8 @@ fn copy(story: &Story, stage: &Stage) -> Went {
     command.args(stage.places());
     let (mut client, ()) = Daemon::start(command, PATIENCE, |_| Some(())).expect("it says something");
     stage.client_runs(Some(client.id()));
-    let patience = if story.is_long() { PATIENCE * 10 } else { PATIENCE * 2 };
+    // A session that stands still is given up after one to two minutes.
+    let patience = if story.is_long() { PATIENCE * 10 } else { PATIENCE * 4 };
     let status = client.wait(patience).unwrap_or_else(|error| panic!("{error}"));
     stage.client_runs(None);
     let log = client.into_log();
