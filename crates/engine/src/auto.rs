@@ -35,6 +35,8 @@ const LEAST_LEAF: u64 = 4096;
 const AHEAD: u32 = 3;
 /// Files below this are not worth an opening and a commit.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
+/// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
+const SPREAD: u64 = 2 * Chunking::SHORTEST_LEAF;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s.
 const ASSUMED_RATE: f64 = 125e6;
 /// Payload bytes of a segment on an Ethernet path with time stamps.
@@ -172,11 +174,17 @@ impl Facts {
         self.can_chunk && self.chunk != Setting::Fixed(None)
     }
 
+    /// Fewest bytes of a file that is worth dividing.
+    fn threshold(&self) -> u64 {
+        if self.pairs() > 1 { SPREAD } else { THRESHOLD }
+    }
+
     /// Pieces that can be moved at the same time: files, and parts of those that can be divided.
     fn pieces(&self) -> u64 {
-        let (large, bytes) = (self.sizes.files_from(THRESHOLD), self.sizes.bytes_from(THRESHOLD));
+        let threshold = self.threshold();
+        let (large, bytes) = (self.sizes.files_from(threshold), self.sizes.bytes_from(threshold));
         match self.may_chunk() {
-            true => self.sizes.files() - large + bytes / (LEAVES * LEAF),
+            true => self.sizes.files() - large + bytes / (threshold / 2),
             false => self.sizes.files(),
         }
     }
@@ -254,13 +262,15 @@ fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
         return choice(None, "an end cannot store the parts of a file in any order");
     }
     let mut size = chunk_size(facts, sessions);
-    let (mut leaf, mut threshold) = (LEAF, THRESHOLD);
+    let (mut leaf, mut threshold) = (LEAF, facts.threshold());
     if let Setting::Fixed(Some(bytes)) = facts.chunk {
         size = choice(bytes, "set by the user");
         if bytes < LEAVES * LEAF {
             // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
             leaf = (1 << (bytes / LEAVES).max(1).ilog2()).clamp(LEAST_LEAF, LEAF);
             threshold = bytes.saturating_mul(2);
+        } else {
+            threshold = THRESHOLD;
         }
     } else if let Some(why) = whole(facts, sessions) {
         return choice(None, why);
@@ -275,9 +285,10 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     if facts.more_to_come {
         return None;
     }
-    let large = facts.sizes.files_from(THRESHOLD);
+    let threshold = facts.threshold();
+    let large = facts.sizes.files_from(threshold);
     if large == 0 {
-        return Some(format!("no file has {}", ByteCount(THRESHOLD)));
+        return Some(format!("no file has {}", ByteCount(threshold)));
     }
     if facts.verify {
         // Parts are read back while others move; a whole file is read back after it has moved.
@@ -286,7 +297,7 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     if sessions < 2 {
         return Some("one session moves a file as fast in one piece, and nothing is to be proven".into());
     }
-    let even = facts.sizes.bytes_from(THRESHOLD) / u64::from(sessions);
+    let even = facts.sizes.bytes_from(threshold) / u64::from(sessions);
     let many = large >= 16 * u64::from(sessions) && facts.sizes.largest() <= even / 16;
     many.then(|| format!("{large} large files keep {sessions} sessions busy to the end"))
 }
@@ -297,7 +308,7 @@ fn chunk_size(facts: &Facts, sessions: u32) -> Choice<u64> {
     let each = facts.rate() / f64::from(sessions.max(1));
     let trips = (10.0 * facts.rtt.unwrap_or_default().as_secs_f64() * each) as u64;
     let seconds = (10.0 * each) as u64;
-    let known = facts.sizes.bytes_from(THRESHOLD);
+    let known = facts.sizes.bytes_from(facts.threshold());
     let share = if known == 0 { u64::MAX } else { known / (4 * u64::from(sessions.max(1))) };
     let least = LEAVES * LEAF;
     let mut size = choice(share, "each session gets four of them");
@@ -364,6 +375,18 @@ mod tests {
         assert_eq!(limited.tuning.concurrency.reason, "the most that the ends accept");
         many.fixed.concurrency = Setting::Fixed(3);
         assert_eq!(plan(&many).tuning.concurrency.value, 3);
+    }
+
+    #[test]
+    fn even_a_file_of_some_megabytes_is_spread_over_all_nodes() {
+        let mut cluster = facts(&[60 * MIB], 10);
+        assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));
+        (cluster.source.nodes, cluster.destination.nodes) = (3, 5);
+        let spread = plan(&cluster);
+        assert_eq!(spread.tuning.concurrency.value, 5);
+        assert_eq!(spread.chunking.value.map(|chunking| chunking.threshold), Some(SPREAD));
+        cluster.sizes = [SPREAD - 1].into_iter().collect();
+        assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));
     }
 
     #[test]

@@ -171,6 +171,11 @@ impl TransferMachine {
         self.is_over() && self.commands.is_empty() && !self.slots.iter().any(SlotData::is_open)
     }
 
+    /// Sessions that were given something that has not ended.
+    pub fn working_sessions(&self) -> usize {
+        self.slots.iter().filter(|slot| !slot.pipeline.is_empty()).count()
+    }
+
     /// Every number shown.
     pub fn progress(&self) -> &Progress {
         &self.progress

@@ -223,8 +223,8 @@ struct Driver {
     controller: Option<Controller>,
     explain: Explain,
     began: Instant,
-    /// How long all sessions together were open, up to `looked`.
-    open: Duration,
+    /// How long all sessions together had work, up to `looked`.
+    worked: Duration,
     looked: Instant,
 }
 
@@ -246,7 +246,7 @@ impl Driver {
             controller,
             explain,
             began: Instant::now(),
-            open: Duration::ZERO,
+            worked: Duration::ZERO,
             looked: Instant::now(),
         }
     }
@@ -368,21 +368,21 @@ impl Driver {
         self.adjust(now);
     }
 
-    /// Counts the time that the sessions have been open; before their number changes.
+    /// Counts the time that the sessions had work; before that changes. What has none holds nothing up.
     fn tally(&mut self, now: Instant) {
-        let sessions = u32::try_from(self.workers.len()).unwrap_or(u32::MAX);
-        self.open += now.saturating_duration_since(self.looked) * sessions;
+        let sessions = u32::try_from(self.machine.working_sessions()).unwrap_or(u32::MAX);
+        self.worked += now.saturating_duration_since(self.looked) * sessions;
         self.looked = now;
     }
 
-    /// Brings the figures up to date: what the ends have told, and what sessions had.
+    /// Brings the figures up to date: what the ends have told, and the time that sessions had work.
     fn measure(&mut self, now: Instant) {
         self.tally(now);
         for steered in self.shared.take_steered() {
             self.explain.steered(&steered);
         }
         let elapsed = now.saturating_duration_since(self.began);
-        if let Some(figures) = self.shared.spending().figures(elapsed, self.open) {
+        if let Some(figures) = self.shared.spending().figures(elapsed, self.worked) {
             self.explain.measured(figures);
         }
     }
@@ -401,11 +401,12 @@ impl Driver {
     }
 
     fn take(&mut self, input: Input) {
+        let now = Instant::now();
+        self.tally(now);
         if let Input::SessionLost { slot, .. } = &input {
-            self.tally(Instant::now());
             self.workers.remove(slot);
         }
-        self.machine.handle(Instant::now(), input);
+        self.machine.handle(now, input);
     }
 
     fn perform(&mut self, command: Command, events: &mut impl FnMut(Event)) {
@@ -418,7 +419,6 @@ impl Driver {
                 }
             }
             Command::CloseSession { slot, .. } => {
-                self.tally(Instant::now());
                 self.workers.remove(&slot);
                 if let Some(task) = self.tasks.remove(&slot) {
                     task.abort();
@@ -434,7 +434,6 @@ impl Driver {
     }
 
     fn open(&mut self, slot: Slot) {
-        self.tally(Instant::now());
         let (sender, jobs) = mpsc::unbounded_channel();
         let worker = Worker::new(slot, self.shared.clone(), jobs, self.reports.clone());
         self.workers.insert(slot, sender);

@@ -433,7 +433,7 @@ impl Remote {
     }
 
     fn complete(&mut self, front: &Pending, kind: Answer, reply: &Reply) {
-        if let Some(spent) = spent::from_reply(reply).filter(|_| kind == Answer::Transfer) {
+        if let Some(spent) = spent::from_reply(reply).filter(|_| matches!(kind, Answer::Transfer | Answer::Packed(_))) {
             self.events.push_back((front.op, EndEvent::Notice(Notice::Spent(Box::new(spent)))));
         }
         let own = if is_ok(reply) {

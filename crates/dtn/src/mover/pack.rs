@@ -10,7 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Outcome, PackResult, PackSpec, PackedFile};
 use whimbrel_proto::pack;
 use whimbrel_transport::digest::{Algorithm, Hasher};
-use whimbrel_transport::{BlockSink, Cancel};
+use whimbrel_transport::{Activity, BlockSink, Cancel};
 
 use super::command::{resolve, timestamp};
 use super::failure::{Problem, from_fault};
@@ -18,13 +18,24 @@ use super::node::Node;
 use super::stats::Way;
 use super::transfer::Transfer;
 use super::worker::Task;
-use super::{receive, send};
+use super::{receive, send, spent};
 
 /// Sends a pack.
 pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
     let algorithm = check(task, Way::Out, spec)?;
-    let loaded = load(task.node.connector.as_ref(), spec, algorithm, task.cancel)?;
     let mut transfer = begin(task, Way::Out, "ERET", spec);
+    let loaded = {
+        let times = transfer.progress.times();
+        let _working = times.on_thread();
+        times.timed(Activity::Storage, || load(task.node.connector.as_ref(), spec, algorithm, task.cancel))
+    };
+    let loaded = match loaded {
+        Ok(loaded) => loaded,
+        Err(fault) => {
+            transfer.end_pack(task, 500, std::iter::empty());
+            return Err(fault.into());
+        }
+    };
     let sent = send::parts(task, &loaded.bytes, loaded.present, &mut transfer);
     transfer.end_pack(task, if sent.is_ok() { 226 } else { 500 }, told(spec, &loaded.fates));
     sent?;
@@ -38,6 +49,7 @@ pub fn receive(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem>
     let unpacker = Unpacker::new(&node, spec, algorithm, task.cancel);
     let mut transfer = begin(task, Way::In, "ESTO", spec);
     let received = over_handle(task, &unpacker, &mut transfer);
+    spent::tell(task, &transfer.progress);
     task.session.release(Way::In, received.is_ok(), transfer.progress.bytes());
     let fates = unpacker.end();
     transfer.end_pack(task, if received.is_ok() { 226 } else { 500 }, told(spec, &fates));

@@ -322,8 +322,13 @@ impl File {
         written: RangeSet,
     ) -> Result<Option<Outcome>, Problem> {
         if !self.is_chunk(spec) && bytes <= FINISHED_AT_ONCE {
-            let proving = Proving { times: &Times::default(), cancel: task.cancel };
-            return self.finish(task.node, spec, wanted, bytes, &written, &proving).map(Some);
+            let times = Times::default();
+            let working = times.on_thread();
+            let proving = Proving { times: &times, cancel: task.cancel };
+            let outcome = self.finish(task.node, spec, wanted, bytes, &written, &proving);
+            drop(working);
+            spent::keep(task, &times);
+            return outcome.map(Some);
         }
         let (node, spec, wanted, path) = (task.node.clone(), spec.clone(), wanted.clone(), spec.path.clone());
         let times = Arc::<Times>::default();
@@ -354,7 +359,9 @@ impl File {
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if !is_chunk {
-            complete(node, spec, &self.session, Some(writer), &[writer.finish()?], proving.cancel)?;
+            proving.times.timed(Activity::Storage, || {
+                complete(node, spec, &self.session, Some(writer), &[writer.finish()?], proving.cancel)
+            })?;
         }
         Ok(Outcome::Transferred { bytes, leaves, read_from })
     }
@@ -406,7 +413,14 @@ impl File {
         };
         task.session.put_back(handle);
         performance.end(task);
-        ranges.end(task);
+        if task.node.settings.sync_writes {
+            // What is told last is made durable first.
+            let times = transfer.progress.times();
+            let _working = times.on_thread();
+            times.timed(Activity::Storage, || ranges.end(task));
+        } else {
+            ranges.end(task);
+        }
         Ok(received?)
     }
 

@@ -15,15 +15,15 @@ const WORTH_TELLING_TIME: u64 = 200_000;
 
 /// What a transfer over the data handle has spent; connections must still be open to be counted.
 pub fn of(progress: &Progress) -> Spent {
-    let mut spent = of_loops(progress);
+    let mut spent = of_loops(progress.bytes(), progress.times());
     ask_kernel(progress, &mut spent);
     spent
 }
 
-fn of_loops(progress: &Progress) -> Spent {
-    let times = progress.times().taken();
+fn of_loops(bytes: u64, times: &Times) -> Spent {
+    let times = times.taken();
     Spent {
-        bytes: progress.bytes(),
+        bytes,
         took: micros(times.took),
         threads: micros(times.threads),
         storage: micros(times.storage),
@@ -60,7 +60,7 @@ fn ask_kernel(progress: &Progress, spent: &mut Spent) {
 
 /// Tells it, before the outcome, with what was not worth telling before.
 pub fn tell(task: &mut Task<'_>, progress: &Progress) {
-    let one = of_loops(progress);
+    let one = of_loops(progress.bytes(), progress.times());
     if one.threads == 0 {
         return;
     }
@@ -85,11 +85,10 @@ pub fn of_proof(times: &Times) -> Option<Spent> {
     })
 }
 
-/// Keeps what proving a small file has spent, to be told with a later transfer.
-pub fn keep_proof(task: &mut Task<'_>, times: &Times) {
-    if let Some(spent) = of_proof(times) {
-        task.session.untold.add(&spent);
-    }
+/// Keeps what finishing a small file has spent, to be told with a later transfer: on the thread that moved it, so that it
+/// lies beside nothing else.
+pub fn keep(task: &mut Task<'_>, times: &Times) {
+    task.session.untold.add(&of_loops(0, times));
 }
 
 /// Whole microseconds.

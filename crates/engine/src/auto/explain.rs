@@ -75,8 +75,9 @@ pub enum Bottleneck {
 const MOST: f64 = 0.3;
 /// Less of the bytes sent again than this is not worth a word.
 const LOSSY: f64 = 5e-5;
-/// A limit that holds a sender back for more than this share of its time is what bounds it.
-const HELD: f64 = 0.3;
+/// A limit that holds a sender back for more than this share of its time is what bounds it. Windows that only grow with what
+/// the path shows hold it for a while, too.
+const HELD: f64 = 0.5;
 
 impl Bottleneck {
     /// The one that the figures name, and its share of the time.

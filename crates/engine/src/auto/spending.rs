@@ -106,16 +106,24 @@ impl EndSpent {
         if self.proof == 0 { 1.0 } else { 1.0 - (self.proof_delay as f64 / self.proof as f64).min(1.0) }
     }
 
-    /// The share of the processor where there are too few: what threads ran and waited to run, but for hashing.
+    /// The share of the time in which no data were moved.
+    fn idle(&self, whole: f64) -> f64 {
+        if self.tells() && whole > 0.0 { (1.0 - self.took as f64 / whole).max(0.0) } else { 0.0 }
+    }
+
+    /// Waiting for the data connections, without waiting for processors.
+    fn waits(&self, whole: f64) -> f64 {
+        self.share(self.network, whole) * self.undelayed()
+    }
+
+    /// The share of the processor where there are too few: what threads ran and waited to run, but for hashing; and what lay
+    /// between transfers, which had no more of it.
     fn processor(&self, whole: f64) -> f64 {
         let (moving, proving) = (self.undelayed(), self.proof_undelayed());
-        let moved =
-            if moving <= SHORT { self.share((self.cpu + self.delay).saturating_sub(self.hash), whole) } else { 0.0 };
-        let proved = if proving <= SHORT && whole > 0.0 {
-            self.proof.saturating_sub(self.proof_hash) as f64 / whole
-        } else {
-            0.0
-        };
+        let ran = self.share((self.cpu + self.delay).saturating_sub(self.hash), whole);
+        let moved = if moving <= SHORT { ran + self.idle(whole) } else { 0.0 };
+        let unhashed = self.proof.saturating_sub(self.proof_hash) as f64;
+        let proved = if proving <= SHORT && whole > 0.0 { unhashed / whole } else { 0.0 };
         moved.max(proved)
     }
 
@@ -134,12 +142,27 @@ impl EndSpent {
 }
 
 impl Spending {
+    /// The share of the time in which the network was what had to be waited for: both ends wait, or the destination waits
+    /// for what the source has handed to its kernel already, as it does with small files.
+    fn network(&self, whole: f64) -> f64 {
+        let (source, destination) = (&self.source, &self.destination);
+        match (source.tells(), destination.tells()) {
+            (true, true) => {
+                let in_kernel = if whole > 0.0 { (source.busy as f64 - source.took as f64) / whole } else { 0.0 };
+                let handed_over = source.idle(whole).min(in_kernel.max(0.0));
+                (source.waits(whole) + handed_over).min(destination.waits(whole))
+            }
+            (true, false) => source.waits(whole),
+            _ => destination.waits(whole),
+        }
+    }
+
     /// Whether any end told anything.
     pub fn tells(&self) -> bool {
         self.source.tells() || self.destination.tells()
     }
 
-    /// The figures of a run that took `elapsed`, in which all sessions together were open for `sessions`; `None` if no end
+    /// The figures of a run that took `elapsed`, in which all sessions together had work for `sessions`; `None` if no end
     /// tells anything.
     ///
     /// A session's stages work at the same time, so that the one that is busy all the time is the one that bounds it.
@@ -152,8 +175,7 @@ impl Spending {
         let (source, destination) = (&self.source, &self.destination);
         let whole = sessions.as_secs_f64() * 1e6;
         let proof = |part: u64| if whole > 0.0 { part as f64 / whole } else { 0.0 };
-        let waits = [source, destination].into_iter().filter(|end| end.tells());
-        let network = waits.map(|end| end.share(end.network, whole) * end.undelayed()).fold(f64::INFINITY, f64::min);
+        let network = self.network(whole);
         let of_busy = |part: u64| if source.busy > 0 { (part as f64 / source.busy as f64).min(1.0) } else { 0.0 };
         let written = destination.share(destination.storage, whole) * destination.undelayed();
         let read_back = proof(destination.proof_storage) * destination.proof_undelayed();
@@ -221,6 +243,15 @@ mod tests {
         assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationProcessor);
         let busy = EndSpent { delay: 200_000, ..end(900, 50, 50) };
         assert_eq!(found(busy, end(50, 900, 0)), Bottleneck::SourceRead, "a little delay is everywhere");
+    }
+
+    #[test]
+    fn small_files_that_wait_in_the_senders_kernel_wait_for_the_network() {
+        let handed_over = |busy| EndSpent { took: 100_000, busy, ..end(500, 100, 100) };
+        assert_eq!(found(handed_over(950_000), end(50, 900, 0)), Bottleneck::Network);
+        assert_ne!(found(handed_over(150_000), end(50, 900, 0)), Bottleneck::Network, "the kernel has nothing, either");
+        let starved = EndSpent { cpu: 100_000, delay: 1_500_000, ..handed_over(150_000) };
+        assert_eq!(found(starved, end(50, 900, 0)), Bottleneck::SourceProcessor, "nor has it what comes between files");
     }
 
     #[test]

@@ -265,7 +265,7 @@ impl Progress {
             Outcome::Failed(failure) => failure::answer(&failure),
             Outcome::Transferred { leaves, read_from, .. } => self.complete(session, &leaves, read_from),
             Outcome::Probed(facts) => probe::complete(&facts),
-            Outcome::Packed(fates) => packed(&fates),
+            Outcome::Packed(fates) => self.packed(session, &fates),
             _ => self.complete(session, &[], None),
         })
     }
@@ -274,15 +274,19 @@ impl Progress {
 impl Progress {
     /// 226 with leaves and with where the time went, each where it was asked for.
     fn complete(&self, session: &Session, leaves: &[Leaf], read_from: Option<ReadFrom>) -> Answer {
-        let spent = self.spent.as_deref().filter(|_| session.tells_spent);
-        chunk::complete(leaves, read_from.map(leaf::read_line).into_iter().chain(spent.map(spent::line)).collect())
+        chunk::complete(leaves, read_from.map(leaf::read_line).into_iter().chain(self.spent_line(session)).collect())
     }
-}
 
-/// 226 with what became of each file of a pack.
-fn packed(fates: &[PackResult]) -> Answer {
-    let answer = Answer::listing(226, "Transfer Complete.", "End");
-    fates.iter().enumerate().fold(answer, |answer, (number, fate)| answer.with(pack::fate_line(number, fate)))
+    /// 226 with what became of each file of a pack.
+    fn packed(&self, session: &Session, fates: &[PackResult]) -> Answer {
+        let fates = fates.iter().enumerate().map(|(number, fate)| pack::fate_line(number, fate));
+        let answer = Answer::listing(226, "Transfer Complete.", "End");
+        self.spent_line(session).into_iter().fold(fates.fold(answer, Answer::with), Answer::with)
+    }
+
+    fn spent_line(&self, session: &Session) -> Option<String> {
+        self.spent.as_deref().filter(|_| session.tells_spent).map(spent::line)
+    }
 }
 
 /// RFC 1123 §4.1.2.9 gives the form that tells the name STOU chose.

@@ -258,7 +258,7 @@ impl Remote {
         let mut command = line(verb, &pack::format_list(&spec.files), Step::Done(answer), name);
         // The list is too long for a message.
         command.subject = spec.files.first().map(|file| file.path.clone()).unwrap_or_default();
-        lines.into_iter().chain([command]).collect()
+        lines.into_iter().chain(self.spent()).chain([command]).collect()
     }
 
     /// Markers more often than every 5 s, the servers' default, where a transfer lasts long enough to see them.

@@ -13,7 +13,7 @@ use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use whimbrel_testkit::peers::public_dir;
 
@@ -21,6 +21,9 @@ use draw::{Draw, draw};
 use options::Options;
 use stage::Stage;
 use trial::Trial;
+
+/// Longest run of which nothing else is wanted.
+const ALONE_LIMIT: Duration = Duration::from_secs(300);
 
 /// What a step gives, or why it could not be done.
 type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
@@ -50,8 +53,10 @@ fn main() -> ExitCode {
 
 /// Tries every path, prints and writes; whether all promises are kept.
 fn try_all(options: &Options) -> Outcome<bool> {
-    let draws: Vec<Draw> = options.paths.iter().map(|number| draw(options.seed, *number, options.seconds)).collect();
-    println!("seed {}", options.seed);
+    let processors = std::thread::available_parallelism()?.get() as u32;
+    let draw = |number: &u32| draw(options.seed, *number, options.seconds, processors);
+    let draws: Vec<Draw> = options.paths.iter().map(draw).collect();
+    println!("seed {}, {processors} processors", options.seed);
     if options.list {
         draws.iter().for_each(|draw| println!("{}: {draw}", draw.number));
         return Ok(true);
@@ -64,6 +69,10 @@ fn try_all(options: &Options) -> Outcome<bool> {
     let (mut trials, mut failures) = (Vec::new(), Vec::new());
     for draw in &draws {
         println!("{}: {draw}", draw.number);
+        if options.alone {
+            alone(draw, &whimbrel)?;
+            continue;
+        }
         match try_one(draw, &whimbrel, options.rounds) {
             Ok(trial) => {
                 println!("   {:.2} of best, {}: {}", trial.of_best(), trial.named, trial.complaints());
@@ -87,6 +96,13 @@ fn try_all(options: &Options) -> Outcome<bool> {
 fn try_one(draw: &Draw, whimbrel: &Path, rounds: u32) -> Outcome<Trial> {
     let stage = Stage::build(draw, whimbrel)?;
     trial::run(draw, &stage, rounds)
+}
+
+/// One run without options, with everything that it says of itself.
+fn alone(draw: &Draw, whimbrel: &Path) -> Outcome<()> {
+    let sample = Stage::build(draw, whimbrel)?.run(&[], ALONE_LIMIT)?;
+    println!("{:?}\n{:#}", sample.wall, sample.explained);
+    Ok(())
 }
 
 fn write(options: &Options, trials: &[Trial], failures: &[String]) -> Outcome<()> {

@@ -7,6 +7,7 @@ use crate::Outcome;
 /// What `--help` prints.
 pub const HELP: &str = "\
 usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N] [--json FILE] [--write] [--list]
+             [--alone]
   --seed N      what the paths are drawn from [default: the time]
   --count N     number of paths [default: 20]
   --only K,...  these paths alone, counted from 0, as if all had been run
@@ -14,7 +15,8 @@ usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N]
   --seconds N   data of each path: what it moves in so many seconds [default: 8]
   --json FILE   also write every sample as JSON
   --write       write docs/reference/paths.md; needs 20 paths and 3 rounds
-  --list        only print the draws";
+  --list        only print the draws
+  --alone       only run without options, one round, and print what is explained: for finding out why";
 
 /// Paths and rounds that a claim may rest on.
 const CLAIM: (u32, u32) = (20, 3);
@@ -29,14 +31,23 @@ pub struct Options {
     pub json: Option<PathBuf>,
     pub write: bool,
     pub list: bool,
+    pub alone: bool,
 }
 
 impl Options {
     /// Understands the arguments; `None` when help is asked for. `now` is the seed where none is given.
     pub fn parse(mut arguments: impl Iterator<Item = String>, now: u64) -> Outcome<Option<Options>> {
         let (mut count, mut only) = (CLAIM.0, None);
-        let mut options =
-            Options { seed: now, paths: vec![], rounds: CLAIM.1, seconds: 8.0, json: None, write: false, list: false };
+        let mut options = Options {
+            seed: now,
+            paths: vec![],
+            rounds: CLAIM.1,
+            seconds: 8.0,
+            json: None,
+            write: false,
+            list: false,
+            alone: false,
+        };
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
             match flag.as_str() {
@@ -49,6 +60,7 @@ impl Options {
                 "--json" => options.json = Some(value()?.into()),
                 "--write" => options.write = true,
                 "--list" => options.list = true,
+                "--alone" => options.alone = true,
                 _ => return Err(format!("unknown argument {flag}").into()),
             }
         }
