@@ -62,6 +62,28 @@ fn an_existing_file_is_replaced_as_a_whole() {
     });
 }
 
+/// A round trip less, on long paths: the destination refuses the name as long as anything is unproven.
+#[test]
+fn the_name_is_asked_for_along_with_the_last_proof_and_only_then() {
+    let (source, destination) = (Server::own(), Server::own());
+    let field = Field::new();
+    let from = source.url(field.path("from/deep/er/big"));
+    let into = destination.url(field.path("to/big"));
+    for sessions in ["1", "3"] {
+        let run = expect(0, ["cp", "-vvv", "--chunk", "256K", "--concurrency", sessions, &from, &into]);
+        let dialogue = run.stderr_text();
+        let at = |words: &str| -> Vec<usize> {
+            dialogue.lines().enumerate().filter(|(_, line)| line.contains(words)).map(|(at, _)| at).collect()
+        };
+        let (proofs, names) = (at("> SITE CHUNK KEEP "), at("> SITE CHUNK COMMIT "));
+        // Of several sessions one may be a little early: then it is asked for again.
+        assert!(names.len() == 1 || (names.len() == 2 && sessions != "1"), "{dialogue}");
+        assert_eq!(proofs.last().map(|last| last + 1), names.first().copied(), "{dialogue}");
+        assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(SIZE), "{sessions}");
+        std::fs::remove_file(field.path("to/big")).unwrap();
+    }
+}
+
 #[test]
 fn a_missing_directory_is_a_clear_error_and_nothing_is_made() {
     let (source, destination) = (Server::own(), Server::own());

@@ -43,8 +43,10 @@ pub struct OpenFile {
     pub holes: bool,
     /// Whether bytes may have gone astray, so that nothing of a temporary file is certain any more.
     pub astray: Rc<Cell<bool>>,
-    /// Whether it has its name already.
-    pub committed: Rc<Cell<bool>>,
+    /// What the destination was told to be proven, whether or not it has answered.
+    pub told: Rc<RefCell<RangeSet>>,
+    /// Whether it has its name before its end was told of.
+    pub naming: Rc<Cell<Naming>>,
 }
 
 impl OpenFile {
@@ -63,6 +65,18 @@ pub fn astray(job: &Job) -> Fault {
         .on_path(&job.item.destination)
         .side(Side::Destination)
         .detail("a part arrived damaged, and other parts may have suffered: all of the file is compared again")
+}
+
+/// Whether a file has been named ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Naming {
+    /// No.
+    #[default]
+    Not,
+    /// That was asked for and not answered: perhaps the answer was lost.
+    Asked,
+    /// Yes.
+    Done,
 }
 
 /// Where an unfinished copy is.
@@ -260,11 +274,16 @@ pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
 /// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
 /// for the destination refuses it as long as anything is not. `None` where more has to be done than that.
 pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared) -> Option<Order> {
-    let mut proven = compared.ranges();
-    file.proven.borrow().values().for_each(|leaf| proven.insert(leaf.range.clone()));
-    let is_last = matches!(file.place, Unfinished::Session(_)) && proven.covers(0..job.item.size?);
+    let mut told = file.told.borrow_mut();
+    told.union_with(&compared.ranges());
+    if told.covers(0..job.item.size?) { name_ahead(job, file) } else { None }
+}
+
+/// The operation that names a file, if it does no harm where the file is not proven.
+pub fn name_ahead(job: &Job, file: &OpenFile) -> Option<Order> {
     let mut orders = commit(job, file);
-    let order = orders.pop().filter(|_| is_last && orders.is_empty())?;
+    let is_session = matches!(file.place, Unfinished::Session(_));
+    let order = orders.pop().filter(|_| is_session && orders.is_empty())?;
     Some(Order { part: Part::CommitAhead, ..order })
 }
 

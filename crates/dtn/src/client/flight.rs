@@ -171,8 +171,8 @@ pub struct Flight {
     pub found: Option<u64>,
     /// What the comparison of a part's leaves said, once it was made.
     pub compared: Option<chunk::Compared>,
-    /// The file has its name already.
-    pub committed: bool,
+    /// Whether the file got its name ahead, once that is answered.
+    pub named: Option<bool>,
     /// Operations not answered yet.
     pub waiting: Vec<(Role, OpId, Part)>,
     /// First thing that went wrong, a refusal before a broken connection.
@@ -222,7 +222,7 @@ impl Flight {
             holes: HolesFound::default(),
             found: None,
             compared: None,
-            committed: false,
+            named: None,
             waiting: Vec::new(),
             failure: None,
             store_opened: false,
@@ -256,7 +256,7 @@ impl Flight {
             (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
                 self.leaves(role).push(Leaf { range: start..end, digest });
             }
-            (Part::CommitAhead, result) => self.committed = result.is_ok(),
+            (Part::CommitAhead, result) => self.named = Some(result.is_ok()),
             (Part::Found, Ok(Outcome::Size(size))) => self.found = Some(size),
             // Nothing is there, or nothing that could be trusted.
             (Part::Found, Err(fault)) if !fault.is_temporary() => {}

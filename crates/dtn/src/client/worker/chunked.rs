@@ -10,7 +10,7 @@ use whimbrel_proto::op::OpId;
 
 use super::manner::{chunked_manner, hopeless, leaves_holes_out};
 use super::{Worker, hand_over};
-use crate::client::chunk::{self, OpenFile, Unfinished};
+use crate::client::chunk::{self, Naming, OpenFile, Unfinished};
 use crate::client::flight::{Flight, Part, Proof};
 use crate::client::pair::Role;
 
@@ -38,12 +38,22 @@ impl Worker {
                 flight.opened = place.map(|place| (place, RangeSet::new()));
                 orders
             }
+            // A session that told of the last proof, or heard of the name, was lost before it could say so.
+            (Work::Chunk { .. }, Some(file)) if file.naming.get() == Naming::Done => {
+                flight.named = Some(true);
+                Vec::new()
+            }
+            (Work::Chunk { .. }, Some(file)) if file.naming.get() == Naming::Asked => {
+                let order = chunk::name_ahead(&flight.job, &file);
+                flight.file = Some(file);
+                order.into_iter().collect()
+            }
             (Work::Chunk { part }, Some(file)) => {
                 let orders = chunk::chunk(&flight.job, part, &file, pair, disk);
                 flight.file = Some(file);
                 orders
             }
-            (_, Some(file)) if file.committed.get() => Vec::new(),
+            (_, Some(file)) if file.naming.get() == Naming::Done => Vec::new(),
             (_, Some(file)) if file.astray.get() => return self.refuse(&flight.job, chunk::astray(&flight.job)),
             (_, Some(file)) => {
                 let mut orders = chunk::commit(&flight.job, &file);
@@ -78,7 +88,8 @@ impl Worker {
     /// A part of a chunked file has moved: compares its leaves and tells the destination what is proven.
     pub(super) fn keep_proven(&mut self, index: usize) {
         let flight = &mut self.flights[index];
-        if flight.failure.is_some() || flight.file.is_none() || flight.compared.is_some() {
+        let answered = flight.compared.is_some() || flight.named.is_some();
+        if flight.failure.is_some() || flight.file.is_none() || answered {
             return;
         }
         flight.compare();
@@ -87,6 +98,9 @@ impl Worker {
         };
         let plain = self.shared.whole(&flight.job.item).is_none();
         let ahead = chunk::commit_ahead(&flight.job, file, compared).filter(|_| plain);
+        if ahead.is_some() {
+            file.naming.set(Naming::Asked);
+        }
         for order in chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead) {
             hand_over(pair, flight, order);
         }
@@ -111,7 +125,8 @@ impl Worker {
                     holes: found.kept > 0,
                     proven,
                     earlier,
-                    committed: Rc::default(),
+                    told: Rc::new(RefCell::new(verified.clone())),
+                    naming: Rc::default(),
                     astray: Rc::default(),
                 };
                 self.shared.file_opened(attempt.item, file);
@@ -125,10 +140,26 @@ impl Worker {
                     if !compared.wrong.is_empty() {
                         file.suspect();
                     }
-                    file.committed.set(flight.committed);
+                    if let Some(named) = flight.named {
+                        file.naming.set(if named { Naming::Done } else { Naming::Not });
+                    }
                 }
                 let (bytes, verified) = (part.end - part.start, compared.ranges());
                 self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
+            }
+            // Proven, because it is named: or else moved after all.
+            (Work::Chunk { part }, _, None) if flight.named == Some(true) => {
+                if let Some(file) = &flight.file {
+                    file.naming.set(Naming::Done);
+                }
+                let (verified, wrong) = (RangeSet::from(part.clone()), RangeSet::new());
+                self.report(Input::ChunkDone { attempt, bytes: 0, verified, wrong, verification });
+            }
+            (Work::Chunk { .. }, _, None) if flight.named.is_some() => {
+                if let Some(file) = &flight.file {
+                    file.naming.set(Naming::Not);
+                }
+                self.start_chunked(flight.job, None);
             }
             (Work::Commit, ..) => {
                 self.shared.file_ended(attempt.item);
