@@ -2,14 +2,13 @@
 //!
 //! Depends on nothing but the standard library, so that it builds in seconds on a fresh machine.
 
-mod bench;
 mod command;
 mod demo;
 mod docs;
 mod fuzz;
 mod hygiene;
-mod paper;
-mod paths;
+mod measure;
+mod nightly;
 mod sabotage;
 mod setup;
 mod test;
@@ -40,10 +39,8 @@ fn main() -> ExitCode {
         ["demo", ref rest @ ..] => demo::run_demo(rest.contains(&"--keep")),
         ["test"] => test::run_stages(None),
         ["test", stage] => test::run_stages(Some(stage)),
-        ["bench", ref rest @ ..] => bench::run_comparison(rest),
-        ["paths", ref rest @ ..] => paths::run_trial(rest),
-        ["paper", ref rest @ ..] => paper::reproduce(rest),
-        ["nightly"] => bench::nightly(),
+        [program @ ("bench" | "paths" | "paper"), ref rest @ ..] => measure::measure(program, rest),
+        ["nightly"] => nightly::run_all(),
         ["fuzz", ref rest @ ..] => fuzz::run_targets(rest),
         ["sabotage", ref names @ ..] => sabotage::run_mutations(names),
         ["docs"] => docs::write(),

@@ -1,27 +1,20 @@
-//! Side-by-side measurements and the suites that are too long for CI.
+//! The suites that are too long for CI.
 
 use std::fs;
 
 use crate::command::{Result, cargo, output, program, root, run};
-use crate::{fuzz, paper, paths, setup, test};
+use crate::measure::measure;
+use crate::{fuzz, sabotage, test};
 
-/// Runs the comparison; arguments go to it (`--help` lists them).
-pub fn run_comparison(args: &[&str]) -> Result {
-    setup::run_all()?;
-    run(&mut cargo(&["build", "--release", "--locked", "-p", "whimbrel", "-p", "whimbrel-testkit"]))?;
-    let mut command =
-        cargo(&["run", "--quiet", "--release", "--locked", "-p", "whimbrel-testkit", "--bin", "bench", "--"]);
-    run(command.args(args))
-}
-
-/// Everything: the tests, the long tests, the comparison with the peers; the outcome is recorded.
-pub fn nightly() -> Result {
+/// Everything: the tests, the long tests, the measurements, sabotage, some fuzzing; the outcome is recorded.
+pub fn run_all() -> Result {
     let results = [
         ("tests", test::run_stages(None)),
         ("long tests", long_tests()),
-        ("comparison", run_comparison(&[])),
-        ("the paper's figures", paper::reproduce(&[])),
-        ("paths without options", paths::run_trial(&[])),
+        ("comparison", measure("bench", &[])),
+        ("the paper's figures", measure("paper", &[])),
+        ("paths without options", measure("paths", &[])),
+        ("sabotage", sabotage::run_mutations(&[])),
         ("fuzz, 5 minutes a target", fuzz::run_targets(&["+5"])),
     ];
     record(&results)?;
