@@ -38,7 +38,8 @@ pub fn begun_leaf(unfinished: &Path, source: &Path, leaf: u64) -> Option<u64> {
     (0..size).step_by(leaf as usize).find(begun)
 }
 
-/// A file system of its own, ext4 on a file, whose bytes can be changed below it; writable by everybody, unmounted on drop.
+/// A file system of its own, ext4 on a file, whose bytes can be changed below it; writable by everybody, unmounted on
+/// drop.
 #[derive(Debug)]
 pub struct Disk {
     image: tempfile::NamedTempFile,

@@ -1,14 +1,14 @@
-//! Whole programs under faults drawn from seeds: kills, cuts, flipped bits, full disks, changing sources; of one file, of
-//! trees, with servers of another kind.
+//! Whole programs under faults drawn from seeds: kills, cuts, flipped bits, full disks, changing sources; of one file,
+//! of trees, with servers of another kind.
 //!
 //! Whatever happens, a copy ends as a whole right file with exit code 0, or with a fault that names side, cause and
 //! cure; and then the same command without faults finishes it and moves no proven byte again. Whether a file is right
 //! is for `cmp` to say. `WHIMBREL_FAULT_SEEDS=a..b` chooses other seeds, `WHIMBREL_FAULT_TALK=1` tells what happened.
 //!
 //! What `globus-gridftp-server` does not promise, and is not asked of it: that small files have no name before they are
-//! whole (it stores in place), that it tells versions of a source in the same second apart, that it stops writing when a
-//! session was cut off (so a source does not change between two runs that follow at once), counters (bytes are counted on
-//! the way), and a journal (what is proven is what partial checksums find on its disk).
+//! whole (it stores in place), that it tells versions of a source in the same second apart, that it stops writing when
+//! a session was cut off (so a source does not change between two runs that follow at once), counters (bytes are counted
+//! on the way), and a journal (what is proven is what partial checksums find on its disk).
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 mod seat;
@@ -281,7 +281,7 @@ fn judge(story: &Story, stage: &Stage, went: &Went) {
     }
     if went.code != Some(0) {
         assert!(!there || right || (story.replaces && as_before), "a wrong file has the final name");
-        // Small files have their names before both ends' digests are compared: one that was damaged on the way goes again.
+        // Small files have their names before both ends' digests are compared: one that was damaged goes again.
         if !no_journal(story) && !story.flips_on_the_way() {
             let wrong = stage.around().find(|(from, to)| to.exists() && !same(from, to));
             assert!(wrong.is_none(), "wrong files have their names: {wrong:?}");

@@ -244,8 +244,8 @@ impl Stage {
                 let rewrites = u64::from(self.rewrites.fetch_add(1, Ordering::Relaxed));
                 let other = self.directory.path().join(format!("other-{rewrites}"));
                 dataset::random_file(&other, self.story.size, self.story.seed + 2 + rewrites).expect("made");
-                // Of the same size and in the same second as a rule: only the fraction of the time tells them apart. The
-                // stock server tells no fractions.
+                // Of the same size and in the same second as a rule: only the fraction of the time tells them apart.
+                // The stock server tells no fractions.
                 let tick = if self.story.stock == Some(End::Source) { 2_000_000 } else { 1 };
                 let later = Duration::from_micros(10 + (rewrites + 1) * tick);
                 open(&other).set_modified(self.modified + later).expect("a time");
@@ -274,8 +274,8 @@ impl Stage {
         }
     }
 
-    /// While the receiver stands still: damages a byte of a part of which more is to come, so that nothing of it can have
-    /// been read back yet.
+    /// While the receiver stands still: damages a byte of a part of which more is to come, so that nothing of it can
+    /// have been read back yet.
     fn flip_stored(&self) {
         let ids: Vec<u32> = {
             let cast = self.cast();
@@ -331,25 +331,31 @@ impl Stage {
         (self.story.chunk / 8).next_power_of_two().max(4096)
     }
 
-    /// The first byte of a leaf that is stored and belongs only to parts that are not complete; of a source that changes
-    /// nobody can say.
+    /// The first byte of a leaf that is stored and belongs only to parts of which something is still missing; of a
+    /// source that changes nobody can say.
     fn unread_leaf(&self) -> Option<u64> {
         if self.story.changes_source() {
             return None;
         }
         let (stored, wanted) = (fs::read(self.hidden()?).ok()?, fs::read(self.source()).ok()?);
-        let is_there = |range: Range<u64>| {
-            let range = range.start as usize..range.end as usize;
-            wanted.get(range.clone()).is_some_and(|wanted| stored.get(range) == Some(wanted))
+        let (leaf, size) = (self.leaf(), self.story.size);
+        let end = |start: u64| (start + leaf).min(size);
+        let is_there = |start: u64| {
+            let range = start as usize..end(start) as usize;
+            stored.get(range.clone()) == Some(&wanted[range])
         };
+        // What differs may have been damaged and read back; only what nobody has written is certain: zeros.
+        let is_missing = |start: u64| {
+            let tail = (end(start) - 1024.min(end(start) - start)) as usize..end(start) as usize;
+            stored.get(tail).is_none_or(|tail| tail.iter().all(|&byte| byte == 0))
+        };
+        let comes = |part: &Range<u64>| part.clone().step_by(leaf as usize).any(is_missing);
         let parts = parts(&self.way.said());
         let unread = |start: u64| {
             let mut of = parts.iter().filter(|part| part.contains(&start)).peekable();
-            of.peek().is_some() && of.all(|part| !is_there(part.clone()))
+            of.peek().is_some() && of.all(comes)
         };
-        let leaf = self.leaf();
-        let mut starts = (0..self.story.size).step_by(leaf as usize);
-        starts.find(|&start| is_there(start..(start + leaf).min(self.story.size)) && unread(start))
+        (0..size).step_by(leaf as usize).find(|&start| is_there(start) && unread(start))
     }
 
     /// What the journal beside the unfinished file says.

@@ -27,8 +27,8 @@ pub enum Trouble {
     KillClient,
     /// A server of an end is killed; it comes back at once on the same port, or only for the next run.
     KillServer { end: End, which: usize, comes_back: bool },
-    /// Nothing passes for this long; then everything goes on, or every connection is reset. Some are longer than servers,
-    /// or clients, wait.
+    /// Nothing passes for this long; then everything goes on, or every connection is reset. Some are longer than
+    /// servers, or clients, wait.
     Cut { lasts: Duration, reset: bool },
     /// One bit of the data with this number is inverted on the way.
     FlipOnTheWay { byte: u64, bit: u8 },
@@ -135,7 +135,7 @@ impl Story {
         if rng.below(4) == 0 {
             self.tree = Some(Tree { files: 8 + rng.below(32), sync: rng.below(2) == 0 });
         }
-        // Only between servers do data of the stock one pass the relays: its MODE E senders connect, so a client listens.
+        // Only between servers do data of the stock one pass the relays: its MODE E senders connect to a client.
         if rng.below(4) == 0 && self.ends == Ends::ThirdParty {
             self.stock([End::Source, End::Destination][rng.below(2) as usize], rng);
         }
@@ -160,8 +160,8 @@ impl Story {
         // It has neither CRC32C nor XXH3 nor BLAKE3.
         self.checksum = ["md5", "sha256"][rng.below(2) as usize];
         if end == End::Destination {
-            // Nothing keeps a session that was cut off from writing on into what a later run has proven; the same bytes do
-            // no harm.
+            // Nothing keeps a session that was cut off from writing on into what a later run has proven; the same bytes
+            // do no harm.
             self.at_once &= !self.changes_source();
             for (moment, _) in &mut self.troubles {
                 stand_in(moment);
