@@ -100,6 +100,7 @@ fn chunk_size(results: &Results) -> Vec<Row> {
     let sized = |route, files, chunk| Setting { chunk: Some(chunk), ..Setting::whole(route, files) };
     let gain =
         |from: u64, to: u64| move |route, files| results.gain(sized(route, files, to), sized(route, files, from));
+    let by_files = |one, other| move |route, _| Some(gain(50, 500)(route, one)? / gain(50, 500)(route, other)?);
     let best = |route, files| most(CHUNKS.map(|chunk| gain(USUAL_CHUNK, chunk)(route, files)));
     vec![
         (
@@ -111,31 +112,38 @@ fn chunk_size(results: &Results) -> Vec<Row> {
         ),
         (
             "It falls again towards 5000 MB: too few chunks are left for all movers",
-            "5000 MB by 500 MB, lowest of all",
-            "no mover is left without work: parts get shorter towards the end of a run, whatever the size of chunks",
-            Bound::AtLeast(0.9),
-            least(each(&Route::MAIN, &FEW, gain(500, 5000))),
+            "5000 MB by 500 MB, highest of all",
+            "",
+            Bound::AtMost(1.0),
+            most(each(&Route::MAIN, &FEW, gain(500, 5000))),
         ),
         (
-            "So there is a best size in between",
+            "(how far it falls with few files)",
+            "5000 MB by 500 MB, 1 and 5 files, lowest of all",
+            "it falls little: parts get shorter towards the end of a run, whatever the size of chunks",
+            Bound::AtLeast(0.8),
+            least(each(&Route::MAIN, &[1, 5], gain(500, 5000))),
+        ),
+        (
+            "So there is a best size in between, 200 or 500 MB",
             "the best size by 500 MB, highest of all",
             "",
-            Bound::AtMost(1.1),
+            Bound::AtMost(1.15),
             most(each(&Route::MAIN, &FEW, best)),
         ),
         (
-            "With one file larger chunks bring 15 % at most",
-            "500 MB by 50 MB, one file, highest of both routes",
-            "",
-            Bound::AtMost(1.15),
-            most(each(&Route::MAIN, &[1], gain(50, 500))),
+            "Larger chunks bring least, 15 % at most, with one file",
+            "what 500 MB bring over 50 MB with one file by the same with 20, higher of both routes",
+            "they bring more than 15 % at this scale, where a chunk is a 500th and its commands cost what they cost there",
+            Bound::AtMost(1.1),
+            most(each(&Route::MAIN, &[1], by_files(1, 20))),
         ),
         (
-            "With 5 files they bring more, with 20 still more",
-            "500 MB by 50 MB, 5 and 20 files, highest of all",
-            "a chunk costs no wait here, however small: commands and proofs run ahead of replies",
-            Bound::AtMost(1.15),
-            most(each(&Route::MAIN, &[5, 20], gain(50, 500))),
+            "and more with 20 files than with 5",
+            "the same with 20 files by that with 5, lower of both routes",
+            "with any number of files they bring about the same: one file is no bottleneck of its own",
+            Bound::AtLeast(0.85),
+            least(each(&Route::MAIN, &[1], by_files(20, 5))),
         ),
     ]
 }
@@ -186,7 +194,7 @@ fn proof(results: &Results) -> Vec<Row> {
             "With chunks a loss remains, less with more files",
             "rate with proof by rate without, in chunks, lowest of all",
             "nearly nothing is left to become less: a chunk is read back while the next one moves",
-            Bound::AtLeast(0.85),
+            Bound::AtLeast(0.9),
             least(each(&Route::ALL, &FEW, chunked)),
         ),
     ]
@@ -220,7 +228,7 @@ fn proof_time(results: &Results) -> Vec<Row> {
             "With chunks checking takes 53.7 s for one file and 21.7 s for 20",
             "time of the proof in chunks by the whole time, 1, 5 and 20 files, highest of all",
             "it is the last chunk's proof only, with any number of files",
-            Bound::AtMost(0.15),
+            Bound::AtMost(0.1),
             most(each(&Route::MAIN, &FEW, |route, files| {
                 Some(chunked(route, files)? / results.time(Setting::chunked(route, files))?.median)
             })),
@@ -229,7 +237,7 @@ fn proof_time(results: &Results) -> Vec<Row> {
             "Without chunks moving, too, takes much less time with 20 files than with one",
             "time of moving, one whole file by 20, lower of A2N and N2A",
             "",
-            Bound::AtLeast(3.0),
+            Bound::AtLeast(5.0),
             least(each(&Route::MAIN, &[1], moving(Setting::whole))),
         ),
     ]
@@ -248,7 +256,7 @@ fn files(results: &Results) -> Vec<Row> {
             "Without chunks several files are always faster than one of the same bytes",
             "5 to 500 whole files by one, lowest of all routes",
             "",
-            Bound::AtLeast(1.5),
+            Bound::AtLeast(4.0),
             least(each(&Route::ALL, &FILES[1..], more(Setting::whole))),
         ),
         (
@@ -359,7 +367,7 @@ mod tests {
     fn every_claim_is_judged_and_can_be_met() {
         let claims = judge(&ideal(1.0));
         let broken: Vec<String> = claims.iter().filter(|claim| !claim.holds()).map(Claim::to_string).collect();
-        assert_eq!((claims.len(), broken), (25, vec![]));
+        assert_eq!((claims.len(), broken), (26, vec![]));
     }
 
     #[test]

@@ -53,7 +53,13 @@ fn main() -> ExitCode {
 /// Measures, judges, prints and writes; false when a claim does not hold or something could not be measured.
 fn reproduce(options: &Options) -> Outcome<bool> {
     let (machine, results) = match &options.from {
-        Some(file) => saved::read(file)?,
+        Some(file) => {
+            let (machine, mut results) = saved::read(file)?;
+            if options.again {
+                sweep::measure(options, &mut results)?;
+            }
+            (machine, results)
+        }
         None => measure(options)?,
     };
     let claims = claims::judge(&results);

@@ -7,11 +7,12 @@ use crate::scale::Scale;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-usage: paper [--quick] [--rounds N] [--json FILE] [--from FILE] [--write]
+usage: paper [--quick] [--rounds N] [--json FILE] [--from FILE [--again]] [--write]
   --quick      a quarter of the bytes, one round, two routes: shows that everything can be measured, judges nothing
   --rounds N   measured copies of each setting [default: 3]
   --json FILE  also write every time as JSON
   --from FILE  measure nothing: judge again what an earlier run wrote with --json
+  --again      but measure more copies of settings whose copies differ
   --write      write docs/reference/paper-results.md and its figures; needs full sizes and 3 rounds";
 
 /// Fewest copies that a claim may rest on; the paper has 3 or 4.
@@ -24,18 +25,20 @@ pub struct Options {
     pub rounds: u32,
     pub json: Option<PathBuf>,
     pub from: Option<PathBuf>,
+    pub again: bool,
     pub write: bool,
 }
 
 impl Options {
     /// Understands the arguments; `None` when help is asked for.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
-        let (mut quick, mut write, mut json, mut from, mut rounds) = (false, false, None, None, None);
+        let (mut quick, mut write, mut again, mut json, mut from, mut rounds) = (false, false, false, None, None, None);
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
             match flag.as_str() {
                 "--help" | "-h" => return Ok(None),
                 "--quick" => quick = true,
+                "--again" => again = true,
                 "--write" => write = true,
                 "--json" => json = Some(value()?.into()),
                 "--from" => from = Some(value()?.into()),
@@ -47,7 +50,7 @@ impl Options {
         if write && (quick || rounds < CLAIM_ROUNDS) {
             return Err(format!("--write needs full sizes and at least {CLAIM_ROUNDS} rounds").into());
         }
-        Ok(Some(Options { quick, rounds, json, from, write }))
+        Ok(Some(Options { quick, rounds, json, from, again, write }))
     }
 
     /// How much smaller than the paper everything is.

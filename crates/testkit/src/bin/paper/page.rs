@@ -50,7 +50,7 @@ proof's time* such a copy goes to nodes that read back in no time; whole files a
 pub fn text(machine: &Machine, results: &Results, claims: &[Claim]) -> String {
     let mut text = format!("{HEAD}\n{machine}\n");
     let rounds = results.seconds.values().map(Vec::len).min().unwrap_or(0);
-    writeln!(text, "Medians of {rounds} copies; bars of error are one standard deviation to either side.")
+    writeln!(text, "Medians of {rounds} copies, error bars of one standard deviation; every copy of the first round was compared byte for byte.")
         .expect("strings grow");
     if results.scale.divisor() != 4000 {
         writeln!(text, "A quick run, 1:{}: nothing is judged by it.", results.scale.divisor()).expect("strings grow");

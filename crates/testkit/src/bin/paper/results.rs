@@ -53,6 +53,12 @@ impl Results {
         Value::of(self.seconds.get(&setting)?.iter().copied())
     }
 
+    /// Whether copies of a setting differ by more than `ratio`, the slowest by the fastest.
+    pub fn differs(&self, setting: Setting, ratio: f64) -> bool {
+        let all = || self.seconds.get(&setting).into_iter().flatten().copied();
+        all().fold(0.0, f64::max) > ratio * all().fold(f64::INFINITY, f64::min)
+    }
+
     /// Rate of a copy, MB/s.
     pub fn rate(&self, setting: Setting) -> Option<Value> {
         let megabytes = self.scale.bytes as f64 / 1e6;
@@ -94,6 +100,7 @@ mod tests {
         assert_eq!(results.time(whole), None);
         results.seconds.insert(whole, vec![9.0, 5.0, 4.0]);
         results.seconds.insert(whole.unproven(), vec![2.0, 3.0]);
+        assert!(results.differs(whole, 2.0) && !results.differs(whole, 2.5) && !results.differs(whole.unproven(), 1.5));
         assert_eq!(results.time(whole).map(|value| value.median), Some(5.0));
         assert_eq!(results.rate(whole).map(|value| value.median), Some(4.0));
         assert_eq!(results.proof_time(whole), Some(2.5));
