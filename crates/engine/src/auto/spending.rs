@@ -74,7 +74,7 @@ const FIELDS: [fn(&mut EndSpent) -> &mut u64; 17] = [
 ];
 
 /// Threads that get no more than this part of the time in which they could run are short of processors.
-const SHORT: f64 = 0.75;
+const SHORT: f64 = 0.6;
 
 impl EndSpent {
     /// Adds another transfer.
@@ -106,9 +106,9 @@ impl EndSpent {
         if self.proof == 0 { 1.0 } else { 1.0 - (self.proof_delay as f64 / self.proof as f64).min(1.0) }
     }
 
-    /// The share of the time in which no data were moved.
+    /// The share of the time in which no data were moved, nor proven.
     fn idle(&self, whole: f64) -> f64 {
-        if self.tells() && whole > 0.0 { (1.0 - self.took as f64 / whole).max(0.0) } else { 0.0 }
+        if self.tells() && whole > 0.0 { (1.0 - self.took.max(self.proof) as f64 / whole).max(0.0) } else { 0.0 }
     }
 
     /// Waiting for the data connections, without waiting for processors.
@@ -116,15 +116,26 @@ impl EndSpent {
         self.share(self.network, whole) * self.undelayed()
     }
 
-    /// The share of the processor where there are too few: what threads ran and waited to run, but for hashing; and what lay
-    /// between transfers, which had no more of it.
-    fn processor(&self, whole: f64) -> f64 {
-        let (moving, proving) = (self.undelayed(), self.proof_undelayed());
-        let ran = self.share((self.cpu + self.delay).saturating_sub(self.hash), whole);
-        let moved = if moving <= SHORT { ran + self.idle(whole) } else { 0.0 };
-        let unhashed = self.proof.saturating_sub(self.proof_hash) as f64;
-        let proved = if proving <= SHORT && whole > 0.0 { unhashed / whole } else { 0.0 };
-        moved.max(proved)
+    /// Hashing what passes, or what was read back.
+    fn hashing(&self, whole: f64) -> f64 {
+        let proof = if whole > 0.0 { self.proof_hash as f64 / whole } else { 0.0 };
+        self.share(self.hash, whole).max(proof)
+    }
+
+    /// The shares of processors and of hashing. Where processors are short, what threads ran and waited to run is one stage,
+    /// with what lay between transfers while the `other` end waited; its name is hashing if that is the most of it.
+    fn processors(&self, other: &Self, whole: f64) -> (f64, f64) {
+        let hashing = self.hashing(whole);
+        let between = self.idle(whole).min(other.waits(whole));
+        let moved = if self.undelayed() <= SHORT { self.share(self.cpu + self.delay, whole) + between } else { 0.0 };
+        let is_short = self.proof_undelayed() <= SHORT && whole > 0.0;
+        let share = moved.max(if is_short { self.proof as f64 / whole } else { 0.0 });
+        // Waiting for connections needs no processor.
+        let mostly = self.hash > 0 && 2 * self.hash >= self.threads.saturating_sub(self.network);
+        match mostly || 2.0 * hashing >= share {
+            true => (0.0, hashing.max(share)),
+            false => (share, hashing),
+        }
     }
 
     fn tells(&self) -> bool {
@@ -181,14 +192,16 @@ impl Spending {
         let read_back = proof(destination.proof_storage) * destination.proof_undelayed();
         let most_active = source.took.max(destination.took) as f64;
         let cut = |share: f64| share.clamp(0.0, 1.0);
+        let (source_processor, source_hashing) = source.processors(destination, whole);
+        let (destination_processor, destination_hashing) = destination.processors(source, whole);
         Some(Figures {
-            source_processor: cut(source.processor(whole)),
+            source_processor: cut(source_processor),
             source_read: cut(source.share(source.storage, whole) * source.undelayed()),
-            source_hashing: cut(source.share(source.hash, whole)),
+            source_hashing: cut(source_hashing),
             network: cut(network),
-            destination_processor: cut(destination.processor(whole)),
+            destination_processor: cut(destination_processor),
             destination_write: cut(written.max(read_back)),
-            destination_hashing: cut(destination.share(destination.hash, whole).max(proof(destination.proof_hash))),
+            destination_hashing: cut(destination_hashing),
             window: of_busy(source.window),
             send_buffer: of_busy(source.buffer),
             retransmitted: if source.sent > 0 { source.resent as f64 / source.sent as f64 } else { 0.0 },
@@ -241,6 +254,13 @@ mod tests {
         assert_eq!(found(starved(end(50, 50, 900)), end(50, 900, 0)), Bottleneck::SourceHashing);
         let proving = EndSpent { proof: 950_000, proof_storage: 800_000, proof_delay: 700_000, ..end(50, 500, 0) };
         assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationProcessor);
+        // It waits for its disk; what little it moves it moves with delay.
+        let syncing =
+            EndSpent { took: 100_000, delay: 1_200_000, proof: 900_000, proof_storage: 890_000, ..end(50, 500, 0) };
+        assert_eq!(found(end(50, 900, 0), syncing), Bottleneck::DestinationWrite);
+        let hashing = EndSpent { proof: 760_000, proof_hash: 700_000, proof_delay: 650_000, ..starved(end(50, 50, 0)) };
+        let hashing = EndSpent { took: 100_000, ..hashing };
+        assert_eq!(found(end(50, 900, 0), hashing), Bottleneck::DestinationHashing);
         let busy = EndSpent { delay: 200_000, ..end(900, 50, 50) };
         assert_eq!(found(busy, end(50, 900, 0)), Bottleneck::SourceRead, "a little delay is everywhere");
     }

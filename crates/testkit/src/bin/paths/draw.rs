@@ -11,9 +11,6 @@ const MOST_LOSSY_MBIT: f64 = 800.0;
 const MOST_CLUSTER_MBIT: f64 = 300.0;
 /// Most of a path for a tree: many small files cost the machine's processors more than their bytes.
 const MOST_TREE_MBIT: f64 = 300.0;
-/// Most of any path for each processor of the machine, which stands for all hosts and links: with more, its processors
-/// would be the bottleneck.
-const MOST_FOR_PROCESSOR_MBIT: f64 = 400.0;
 /// Least of a path whose storage or processors are slower than it.
 const LEAST_SPARE_MBIT: f64 = 200.0;
 /// What a server moves for each hundredth of a processor, about, bytes per second.
@@ -102,9 +99,9 @@ const KINDS: [(u32, Limit, Ends, bool); 9] = [
     (1, Limit::DestinationProcessor, Ends::Pair, false),
 ];
 
-/// The path of that number on a machine with so many processors: any twenty in a row have every kind in it, in an order that
-/// follows from the seed. What moves in `seconds` are its data.
-pub fn draw(seed: u64, number: u32, seconds: f64, processors: u32) -> Draw {
+/// The path of that number: any twenty in a row have every kind in it, in an order that follows from the seed. What moves in
+/// `seconds` are its data; it has `most` megabits per second at most, unless a processor's share asks for more.
+pub fn draw(seed: u64, number: u32, seconds: f64, most_mbit: f64) -> Draw {
     let (limit, ends, halved) = kind(seed, number);
     let mut rng = Rng::new(seed ^ (u64::from(number) + 1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
     let rtt = Duration::from_secs_f64(spread(&mut rng, 0.001, 0.3));
@@ -125,7 +122,7 @@ pub fn draw(seed: u64, number: u32, seconds: f64, processors: u32) -> Draw {
         Ends::Pair if loss > 0.0 => MOST_LOSSY_MBIT,
         Ends::Pair => 2000.0,
     };
-    let most = most.min(MOST_FOR_PROCESSOR_MBIT * f64::from(processors));
+    let most = most.min(most_mbit);
     let rate_mbit = wanted.min(most).max(if spare { LEAST_SPARE_MBIT } else { 0.0 }).round() as u64;
     let link = rate_mbit as f64 * 1e6 / 8.0;
     let part = 0.2 + 0.2 * rng.unit();
@@ -254,15 +251,15 @@ mod tests {
 
     #[test]
     fn the_same_seed_draws_the_same_path_alone_or_among_others() {
-        let all: Vec<Draw> = (0..20).map(|number| draw(7, number, 8.0, 8)).collect();
-        assert_eq!(draw(7, 13, 8.0, 8), all[13]);
-        assert_ne!(draw(8, 13, 8.0, 8), all[13]);
+        let all: Vec<Draw> = (0..20).map(|number| draw(7, number, 8.0, 2000.0)).collect();
+        assert_eq!(draw(7, 13, 8.0, 2000.0), all[13]);
+        assert_ne!(draw(8, 13, 8.0, 2000.0), all[13]);
     }
 
     #[test]
     fn twenty_paths_have_every_kind_and_stay_in_bounds() {
         for seed in 0..50 {
-            let all: Vec<Draw> = (0..20).map(|number| draw(seed, number, 8.0, 8)).collect();
+            let all: Vec<Draw> = (0..20).map(|number| draw(seed, number, 8.0, 2000.0)).collect();
             for (count, limit, ends, halved) in &KINDS[..7] {
                 let like = |one: &&Draw| (one.limit, one.ends, one.halved) == (*limit, *ends, *halved);
                 assert_eq!(all.iter().filter(like).count(), *count as usize, "{limit:?} {ends:?} {halved}");

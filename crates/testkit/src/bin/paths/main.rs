@@ -53,10 +53,9 @@ fn main() -> ExitCode {
 
 /// Tries every path, prints and writes; whether all promises are kept.
 fn try_all(options: &Options) -> Outcome<bool> {
-    let processors = std::thread::available_parallelism()?.get() as u32;
-    let draw = |number: &u32| draw(options.seed, *number, options.seconds, processors);
+    let draw = |number: &u32| draw(options.seed, *number, options.seconds, options.most);
     let draws: Vec<Draw> = options.paths.iter().map(draw).collect();
-    println!("seed {}, {processors} processors", options.seed);
+    println!("seed {}, at most {} Mbit/s", options.seed, options.most);
     if options.list {
         draws.iter().for_each(|draw| println!("{}: {draw}", draw.number));
         return Ok(true);
@@ -127,5 +126,12 @@ fn machine() -> Outcome<String> {
     let commit = said("git", &["-C", env!("CARGO_MANIFEST_DIR"), "describe", "--always", "--dirty"])?;
     let date = said("date", &["-u", "+%Y-%m-%d %H:%M UTC"])?;
     let kernel = fs::read_to_string("/proc/sys/kernel/osrelease")?;
-    Ok(format!("{date}, commit {commit}, {} cores, Linux {}", std::thread::available_parallelism()?, kernel.trim()))
+    let load = fs::read_to_string("/proc/loadavg")?;
+    let load: Vec<&str> = load.split(' ').skip(1).take(1).collect();
+    Ok(format!(
+        "{date}, commit {commit}, {} cores, load {}, Linux {}",
+        std::thread::available_parallelism()?,
+        load.concat(),
+        kernel.trim()
+    ))
 }

@@ -49,11 +49,13 @@ pub fn page(options: &Options, machine: &str, trials: &[Trial], failures: &[Stri
         text,
         "{OF_BEST} of the best fixed setting; it is not slower than the better of chunks on and off (by more than {:.0} %, \
          which equal runs differ by); and `--explain` names what was made slow.\n\n{machine}, seed {}, {} rounds, {} s of \
-         data; all three promises kept on {kept} of {}. One path again: `cargo xtask paths --seed {} --only PATH`.\n\n{}",
+         data, at most {} Mbit/s (with more, the processors of this machine, which stand for all hosts and links, would be the \
+         bottleneck); all three promises kept on {kept} of {}. One path again: `cargo xtask paths --seed {} --only PATH`.\n\n{}",
         (1.0 - OF_CHUNKS) * 100.0,
         options.seed,
         options.rounds,
         options.seconds,
+        options.most,
         trials.len() + failures.len(),
         options.seed,
         table(trials),

@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn nothing_is_tried_twice_and_parts_only_where_files_have_them() {
-        let mut path = draw(3, 0, 8.0, 8);
+        let mut path = draw(3, 0, 8.0, 2000.0);
         for files in [Files::One, Files::Tree] {
             path.files = files;
             path.bytes = 32_000_000;
@@ -108,7 +108,7 @@ mod tests {
 
     #[test]
     fn a_setting_is_what_a_user_would_write() {
-        let path = draw(3, 0, 8.0, 8);
+        let path = draw(3, 0, 8.0, 2000.0);
         let setting = Setting { concurrency: 4, parallelism: 2, chunks: false, congestion: "bbr" };
         assert_eq!(setting.to_string(), "4x2 bbr");
         assert_eq!(setting.flags(&path), ["--concurrency=4", "--parallelism=2", "--congestion=bbr", "--chunk=off"]);

@@ -202,11 +202,12 @@ mod tests {
     }
 
     fn trial(ours: f64, fixed: f64, chunks: f64, named: &[&str]) -> Trial {
-        let number = (0..20).find(|number| draw(1, *number, 8.0, 8).right_names() == ["network"]).expect("one of them");
+        let number =
+            (0..20).find(|number| draw(1, *number, 8.0, 2000.0).right_names() == ["network"]).expect("one of them");
         let ours = runs(&[ours; 3], named);
         let named = most_common(&ours);
         let (fixed, chunks) = (vec![runs(&[fixed; 3], &[]), runs(&[f64::INFINITY], &[])], vec![runs(&[chunks], &[])]);
-        Trial { draw: draw(1, number, 8.0, 8), sweep: vec![], ours, fixed, chunks, named }
+        Trial { draw: draw(1, number, 8.0, 2000.0), sweep: vec![], ours, fixed, chunks, named }
     }
 
     #[test]
