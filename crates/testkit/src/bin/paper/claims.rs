@@ -134,15 +134,16 @@ fn chunk_size(results: &Results) -> Vec<Row> {
         (
             "Larger chunks bring least, 15 % at most, with one file",
             "what 500 MB bring over 50 MB with one file by the same with 20, higher of both routes",
-            "they bring more than 15 % at this scale, where a chunk is a 500th and its commands cost what they cost there",
-            Bound::AtMost(1.1),
+            "one file is no bottleneck of its own here, so it gains about as much as 20 do; more than 15 %, because a chunk is a \
+             500th at this scale and its commands cost what they cost there",
+            Bound::AtMost(1.25),
             most(each(&Route::MAIN, &[1], by_files(1, 20))),
         ),
         (
             "and more with 20 files than with 5",
             "the same with 20 files by that with 5, lower of both routes",
-            "with any number of files they bring about the same: one file is no bottleneck of its own",
-            Bound::AtLeast(0.85),
+            "with any number of files they bring about the same",
+            Bound::AtLeast(0.8),
             least(each(&Route::MAIN, &[1], by_files(20, 5))),
         ),
     ]

@@ -49,9 +49,15 @@ proof's time* such a copy goes to nodes that read back in no time; whole files a
 /// The page.
 pub fn text(machine: &Machine, results: &Results, claims: &[Claim]) -> String {
     let mut text = format!("{HEAD}\n{machine}\n");
-    let rounds = results.seconds.values().map(Vec::len).min().unwrap_or(0);
-    writeln!(text, "Medians of {rounds} copies, error bars of one standard deviation; every copy of the first round was compared byte for byte.")
-        .expect("strings grow");
+    let counts = || results.seconds.values().map(Vec::len);
+    let (least, most) = (counts().min().unwrap_or(0), counts().max().unwrap_or(0));
+    writeln!(
+        text,
+        "Medians of {least} copies, of up to {most} where they differ by more than a tenth: the machine is shared, and other\n\
+         work only makes copies slower. Error bars are one standard deviation to either side. Every copy of the first round\n\
+         was compared byte for byte."
+    )
+    .expect("strings grow");
     if results.scale.divisor() != 4000 {
         writeln!(text, "A quick run, 1:{}: nothing is judged by it.", results.scale.divisor()).expect("strings grow");
     }
