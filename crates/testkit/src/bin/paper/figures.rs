@@ -95,7 +95,7 @@ fn proof(results: &Results, of: Of, title: &str) -> String {
 fn stacked(results: &Results) -> String {
     let both: [(Of, &str); 2] = [(Setting::whole, "whole"), (Setting::chunked, "chunks")];
     let of =
-        |&(route, files): &(Route, u32)| both.map(|(of, name)| (of(route, files), format!("{route}, {files}\n{name}")));
+        |&(route, files): &(Route, u32)| both.map(|(of, name)| (of(route, files), format!("{route} {files}\n{name}")));
     let bars: Vec<(Setting, String)> = groups(&Route::MAIN).iter().flat_map(of).collect();
     let moving = bars.iter().map(|(setting, _)| median(results.time(setting.unproven())));
     let proving = bars.iter().map(|(setting, _)| results.proof_time(*setting).unwrap_or(0.0));
