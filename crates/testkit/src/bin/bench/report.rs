@@ -215,7 +215,12 @@ mod tests {
             comparisons: vec![comparison],
             load: (1.0, 2.0),
         };
-        Measured { section: Section::Mem, cases: vec![case], failures: vec!["other: failed\nbecause".into()] }
+        Measured {
+            section: Section::Mem,
+            skip: Vec::new(),
+            cases: vec![case],
+            failures: vec!["other: failed\nbecause".into()],
+        }
     }
 
     #[test]

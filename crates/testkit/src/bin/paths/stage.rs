@@ -118,7 +118,7 @@ impl Stage {
         }
         let text = run.stdout_text();
         let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let explained = events.filter(|event| event["event"] == "explained").last().unwrap_or(Value::Null);
+        let explained = events.filter(|event| event["event"] == "explained").next_back().unwrap_or(Value::Null);
         Ok(Sample { wall: Some(run.wall), explained })
     }
 
