@@ -117,8 +117,8 @@ impl Stage {
             return Err(run.to_string().into());
         }
         let text = run.stdout_text();
-        let events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        let explained = events.filter(|event| event["event"] == "explained").next_back().unwrap_or(Value::Null);
+        let mut events = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+        let explained = events.rfind(|event| event["event"] == "explained").unwrap_or(Value::Null);
         Ok(Sample { wall: Some(run.wall), explained })
     }
 
