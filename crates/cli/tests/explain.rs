@@ -160,7 +160,9 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     let (source, destination) = (serve("src"), serve("dst"));
     let copy = |more: &[&str]| {
         let to = destination.url(directory.path().join("copy"));
-        let more: Vec<&str> = ["--chunk", "16M", "--concurrency", "2"].iter().chain(more).copied().collect();
+        // So few channels that cubic cannot fill the path with them: else there is nothing to win.
+        let few = ["--chunk", "4M", "--concurrency", "2", "-p", "2"];
+        let more: Vec<&str> = few.iter().chain(more).copied().collect();
         explained(lab.host("client").command(support::WHIMBREL), [&source.url(&path), &to], &more)
     };
     let free = copy(&[]);
@@ -170,7 +172,7 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     assert_eq!(steered(&fixed), None);
     assert!(fixed["plan"].as_array().unwrap().iter().any(|line| line["name"] == "bbr"), "{fixed}");
     let rate = |explained: &Value| explained["figures"]["rate"].as_f64().expect("a rate");
-    assert!(rate(&free) > 0.7 * rate(&fixed), "what is found costs little: {fixed} {free}");
+    assert!(rate(&free) > 0.5 * rate(&fixed), "what is found costs little: {fixed} {free}");
 }
 
 #[test]
