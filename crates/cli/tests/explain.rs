@@ -150,7 +150,7 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     if !require_root() {
         return;
     }
-    let link = Link::new().rtt(Duration::from_millis(40)).rate_mbit(160).loss(0.005);
+    let link = Link::new().rtt(Duration::from_millis(40)).rate_mbit(160).loss(0.015);
     let lab = Lab::triangle(link).expect("laboratory");
     lab.set_congestion_control_everywhere("bbr").expect("bbr is allowed");
     lab.set_congestion_control_everywhere("cubic").expect("cubic");
@@ -161,7 +161,7 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     let copy = |more: &[&str]| {
         let to = destination.url(directory.path().join("copy"));
         // So few channels that cubic cannot fill the path with them: else there is nothing to win.
-        let few = ["--chunk", "4M", "--concurrency", "2", "-p", "2"];
+        let few = ["--chunk", "2M", "--concurrency", "2", "-p", "2"];
         let more: Vec<&str> = few.iter().chain(more).copied().collect();
         explained(lab.host("client").command(support::WHIMBREL), [&source.url(&path), &to], &more)
     };
@@ -172,7 +172,7 @@ fn under_loss_bbr_is_tried_and_kept_unless_the_user_fixes_another() {
     assert_eq!(steered(&fixed), None);
     assert!(fixed["plan"].as_array().unwrap().iter().any(|line| line["name"] == "bbr"), "{fixed}");
     let rate = |explained: &Value| explained["figures"]["rate"].as_f64().expect("a rate");
-    assert!(rate(&free) > 0.5 * rate(&fixed), "what is found costs little: {fixed} {free}");
+    assert!(rate(&free) > 0.4 * rate(&fixed), "what is found costs little: {fixed} {free}");
 }
 
 #[test]
