@@ -120,10 +120,12 @@ fn a_pool_that_is_much_too_small_slows_transfers_and_loses_nothing() {
     let server = || Dtn::builder().anonymous().arg("--buffer-mib").arg("4").start();
     let (source, destination) = (server(), server());
     let servers = [&source, &destination];
-    for (memory, peak) in copies_at_once(servers, 32, 100_000_000) {
+    let ends = copies_at_once(servers, 32, 100_000_000);
+    for (memory, peak) in &ends {
         println!("{} MiB proportional set size, {peak:?}", memory / MIB);
-        // 128 channels want eight times as many buffers as there are.
-        assert!((1..=4 * MIB).contains(&peak.pool_bytes), "{} bytes of buffers", peak.pool_bytes);
+        assert!(peak.pool_bytes <= 4 * MIB, "{} bytes of buffers", peak.pool_bytes);
     }
+    // 128 channels that send want eight times as many buffers as there are; a receiver may need one for a moment only.
+    assert!(ends[0].1.pool_bytes > 0, "no buffer was in use");
     assert_moved(servers, 32 * 100_000_000);
 }
