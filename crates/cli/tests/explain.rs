@@ -13,6 +13,7 @@ use whimbrel_testkit::lab::{Lab, Link};
 use whimbrel_testkit::peers::public_dir;
 use whimbrel_testkit::require_root;
 use whimbrel_testkit::slow_disk::SlowDisk;
+use whimbrel_testkit::starved::Starved;
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 /// The last explanation of a copy.
@@ -65,35 +66,6 @@ fn slow_storage_is_named_at_the_end_where_it_is() {
     assert_found(&explained(here(), [&one.url(&path), &to], &["--chunk", "16M"]), "destination_write");
 }
 
-/// Processes that get this part of one processor, in percent, until dropped.
-struct Starved(PathBuf);
-
-impl Starved {
-    fn new(processes: &[u32], percent: u32) -> Option<Self> {
-        let group = PathBuf::from(format!("/sys/fs/cgroup/cpu/whimbrel-test-{}-{}", std::process::id(), processes[0]));
-        std::fs::create_dir(&group).ok()?;
-        let starved = Self(group);
-        let write = |name: &str, text: String| std::fs::write(starved.0.join(name), text);
-        write("cpu.cfs_period_us", "20000".to_owned()).ok()?;
-        write("cpu.cfs_quota_us", (200 * percent).to_string()).ok()?;
-        for process in processes {
-            write("cgroup.procs", process.to_string()).ok()?;
-        }
-        Some(starved)
-    }
-}
-
-impl Drop for Starved {
-    fn drop(&mut self) {
-        let all = std::fs::read_to_string(self.0.join("cgroup.procs")).unwrap_or_default();
-        for process in all.split_whitespace() {
-            // One that has ended needs no place.
-            let _ = std::fs::write("/sys/fs/cgroup/cpu/cgroup.procs", process);
-        }
-        let _ = std::fs::remove_dir(&self.0);
-    }
-}
-
 #[test]
 fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
     if !require_root() {
@@ -107,7 +79,7 @@ fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
         let (one, other) = (Dtn::builder().anonymous().start(), Dtn::builder().anonymous().start());
         let slow = if starve_source { &one } else { &other };
         // The data process that a login starts is in the same group.
-        let Some(_starved) = Starved::new(&[slow.daemon.id()], 10) else { return };
+        let Some(_starved) = Starved::new(&[slow.daemon.id()], 10).expect("limited") else { return };
         let to = other.url(directory.path().join("copy"));
         let chunked = ["--chunk", "16M", "--checksum", "sha512"];
         assert_found(&explained(here(), [&one.url(&path), &to], &chunked), expected);

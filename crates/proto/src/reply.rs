@@ -84,6 +84,11 @@ impl Reply {
         self.class() == ReplyClass::Completion
     }
 
+    /// True for 2yz and 3yz: done, or ready for the next command of a sequence.
+    pub fn is_positive(&self) -> bool {
+        matches!(self.class(), ReplyClass::Completion | ReplyClass::Intermediate)
+    }
+
     /// True for 4yz and 5yz.
     pub fn is_failure(&self) -> bool {
         matches!(self.class(), ReplyClass::Transient | ReplyClass::Permanent)
@@ -208,12 +213,12 @@ impl ReplyParser {
         self.ready.pop_front()
     }
 
-    /// Takes the middle lines that have come so far of a reply that is not complete and refuses nothing.
+    /// Takes the middle lines that have come so far of a 2yz reply that is not complete.
     ///
     /// For listings longer than memory (MLSC): what is taken here counts no more towards the limits and is missing in the reply.
     pub fn take_middle_lines(&mut self) -> Vec<Vec<u8>> {
         match &mut self.open {
-            Some(reply) if !reply.is_failure() => {
+            Some(reply) if reply.is_success() => {
                 self.open_bytes = 0;
                 reply.lines.split_off(1)
             }

@@ -7,6 +7,7 @@
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
+//! | [`measure`] | what the programs that measure share |
 //! | [`plot`] | charts of lines and of bars as SVG, for the reference |
 //! | [`pace`] | storage of a fixed rate |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
@@ -28,6 +29,7 @@ pub mod faults;
 pub mod fuzz;
 pub mod lab;
 pub mod leftovers;
+pub mod measure;
 pub mod osts;
 pub mod pace;
 pub mod peers;

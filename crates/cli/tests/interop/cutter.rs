@@ -10,6 +10,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use whimbrel_testkit::faults::{Fault, Proxy};
+use whimbrel_testkit::relay::rewrite_address;
 
 /// Bytes of each data connection that pass before it is cut.
 const CUT_AFTER: u64 = 2_000_000;
@@ -164,7 +165,7 @@ impl Shared {
         let text = String::from_utf8_lossy(line);
         let names_address =
             ["PORT ", "EPRT ", "227", "127", "229 ", "129 "].iter().any(|start| text.starts_with(start));
-        match names_address.then(|| rewrite_address(&text, server, |target| self.data_proxy(target))).flatten() {
+        match names_address.then(|| rewrite_address(&text, server, |target| Some(self.data_proxy(target)))).flatten() {
             Some(new) => new.into_bytes(),
             None => line.to_vec(),
         }
@@ -239,30 +240,4 @@ fn unread(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
 fn in_table(address: SocketAddr) -> Option<String> {
     let SocketAddr::V4(address) = address else { return None };
     Some(format!("{:08X}:{:04X}", u32::from_ne_bytes(address.ip().octets()), address.port()))
-}
-
-/// A line with its data address replaced; `None` when it has none.
-fn rewrite_address(line: &str, peer: SocketAddr, with: impl FnOnce(SocketAddr) -> SocketAddr) -> Option<String> {
-    if let Some(start) = line.find('|') {
-        let end = line.rfind('|')?;
-        let fields: Vec<&str> = line[start + 1..end].split('|').collect();
-        let [_, host, port] = fields[..] else { return None };
-        let host = if host.is_empty() { peer.ip() } else { host.parse().ok()? };
-        let new = with(SocketAddr::new(host, port.parse().ok()?));
-        let middle = if fields[1].is_empty() {
-            format!("|||{}|", new.port())
-        } else {
-            format!("|1|{}|{}|", new.ip(), new.port())
-        };
-        return Some(format!("{}{middle}{}", &line[..start], &line[end + 1..]));
-    }
-    let after = line.find([' ', '-'])?;
-    let start = after + line[after..].find(|character: char| character.is_ascii_digit())?;
-    let length = line[start..].find(|character: char| !character.is_ascii_digit() && character != ',')?;
-    let numbers: Vec<u8> = line[start..start + length].split(',').map(str::parse).collect::<Result<_, _>>().ok()?;
-    let [a, b, c, d, high, low] = numbers[..] else { return None };
-    let new = with(SocketAddr::from(([a, b, c, d], u16::from_be_bytes([high, low]))));
-    let [high, low] = new.port().to_be_bytes();
-    let host = new.ip().to_string().replace('.', ",");
-    Some(format!("{}{host},{high},{low}{}", &line[..start], &line[start + length..]))
 }

@@ -569,6 +569,11 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     orders
 }
 
+/// How often a server that hashes a file of this size is to say so; `None` for one that is done before anybody wonders.
+pub fn hash_markers(size: Option<u64>) -> Option<Duration> {
+    size.is_none_or(|size| size > 1 << 28).then_some(HASH_MARKERS)
+}
+
 fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let shared = match &manner.proof {
         Ok(Proof { checksum, in_reply }) if !in_reply || job.work == Work::Compare => checksum,
@@ -581,7 +586,7 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         None => (0, None),
     };
     // A big file keeps a server silent for long.
-    let marker_interval = item.size.is_none_or(|size| size > 1 << 28).then_some(HASH_MARKERS);
+    let marker_interval = hash_markers(item.size);
     let sum = |algorithm: &str, path: &[u8]| Op::Checksum {
         algorithm: algorithm.to_owned(),
         offset,

@@ -13,11 +13,8 @@ use whimbrel_transport::digest::{self, Algorithm, Digest};
 use super::checksum::SharedChecksum;
 use super::end::End;
 use super::expect::Expected;
-use super::flight::{Order, Part};
+use super::flight::{Order, Part, hash_markers};
 use super::pair::Role;
-
-/// Interval of signs of life while a server computes a checksum.
-const HASH_MARKERS: std::time::Duration = std::time::Duration::from_secs(10);
 
 /// One wanted digest.
 #[derive(Debug, Clone)]
@@ -171,7 +168,7 @@ impl Whole {
         let missing = self.wanted.iter().enumerate().filter(|(_, wanted)| wanted.digest.is_none());
         let order = |(index, wanted): (usize, &Wanted)| {
             let algorithm = spelled(destination, wanted.algorithm)?;
-            let marker_interval = job.item.size.is_none_or(|size| size > 1 << 28).then_some(HASH_MARKERS);
+            let marker_interval = hash_markers(job.item.size);
             let op = Op::Checksum { algorithm, offset: 0, length: None, path: path.to_vec(), marker_interval };
             Some(Order { role: Role::Destination, part: Part::FileSum(index), op })
         };
@@ -215,19 +212,8 @@ pub fn spelled(end: &End, algorithm: Algorithm) -> Option<String> {
 
 /// The digest of a file from those of its leaves, if they are complete and compose.
 fn composed<'a>(algorithm: Algorithm, leaves: impl Iterator<Item = &'a Leaf>, size: Option<u64>) -> Option<Digest> {
-    let mut parts = Vec::new();
-    let mut at = 0;
-    for leaf in leaves {
-        if leaf.range.start != at {
-            return None;
-        }
-        at = leaf.range.end;
-        parts.push((Digest::from_hex(algorithm, leaf.digest.as_bytes())?, leaf.range.end - leaf.range.start));
-    }
-    if size.is_some_and(|size| size != at) {
-        return None;
-    }
-    digest::compose(algorithm, &parts)
+    let leaves = leaves.map(|leaf| (leaf.range.clone(), Digest::from_hex(algorithm, leaf.digest.as_bytes())));
+    digest::compose_ranges(algorithm, leaves, size)
 }
 
 #[cfg(test)]

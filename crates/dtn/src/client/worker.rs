@@ -28,6 +28,7 @@ use super::remote::EndEvent;
 use super::shared::{Route, Shared};
 use super::whole;
 
+use self::packs::Gathered;
 pub use self::packs::Pack;
 
 /// Transfers made one by one after a failure among pipelined ones.
@@ -146,8 +147,8 @@ impl Worker {
                 self.refuse(&job, fault);
                 continue;
             }
-            let others = self.companions(&job);
-            self.start(job, others).await?;
+            let gathered = self.companions(&job);
+            self.start(job, gathered).await?;
         }
         Ok(())
     }
@@ -226,7 +227,7 @@ impl Worker {
         self.late.push(Input::ItemFailed { attempt: flight.job.attempt, fault, received: flight.received });
     }
 
-    async fn start(&mut self, job: Job, others: Vec<Job>) -> Result<(), Lost> {
+    async fn start(&mut self, job: Job, gathered: Option<Gathered>) -> Result<(), Lost> {
         let Some((_, pair)) = &mut self.pair else { return Ok(()) };
         let mut connecting = None;
         if moves_data(&job) && pair.wire.is_none_or(|wire| !wire.reusable) {
@@ -235,13 +236,14 @@ impl Worker {
                 Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
                 Err((role, fault)) => {
                     let fault = fault.side_if_unknown(role.side());
-                    std::iter::once(&job).chain(&others).for_each(|job| self.refuse(job, fault.clone()));
+                    let others = gathered.iter().flat_map(|gathered| &gathered.others);
+                    std::iter::once(&job).chain(others).for_each(|job| self.refuse(job, fault.clone()));
                     return Ok(());
                 }
             };
         }
-        if !others.is_empty() {
-            self.start_pack(job, others, connecting);
+        if let Some(gathered) = gathered {
+            self.start_pack(job, gathered, connecting);
             return Ok(());
         }
         if chunk::is_step(&job) {

@@ -94,16 +94,8 @@ fn composed(trusted: &Trusted, algorithm: Algorithm) -> Option<Digest> {
     if header.algorithm.parse::<Algorithm>().ok()? != algorithm {
         return None;
     }
-    let mut parts = Vec::with_capacity(trusted.leaves.len());
-    let mut at = 0;
-    for leaf in &trusted.leaves {
-        if leaf.range.start != at {
-            return None;
-        }
-        at = leaf.range.end;
-        parts.push((Digest::from_bytes(algorithm, &leaf.digest)?, leaf.range.end - leaf.range.start));
-    }
-    if at == header.size { digest::compose(algorithm, &parts) } else { None }
+    let leaves = trusted.leaves.iter().map(|leaf| (leaf.range.clone(), Digest::from_bytes(algorithm, &leaf.digest)));
+    digest::compose_ranges(algorithm, leaves, Some(header.size))
 }
 
 /// What the operations work with.

@@ -32,12 +32,12 @@ pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
     let loaded = match loaded {
         Ok(loaded) => loaded,
         Err(fault) => {
-            transfer.end_pack(task, 500, std::iter::empty());
+            transfer.end_pack(task, false, std::iter::empty());
             return Err(fault.into());
         }
     };
     let sent = send::parts(task, &loaded.bytes, loaded.present, &mut transfer);
-    transfer.end_pack(task, if sent.is_ok() { 226 } else { 500 }, told(spec, &loaded.fates));
+    transfer.end_pack(task, sent.is_ok(), told(spec, &loaded.fates));
     sent?;
     Ok(Outcome::Packed(loaded.fates))
 }
@@ -52,7 +52,7 @@ pub fn receive(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem>
     spent::tell(task, &transfer.progress);
     task.session.release(Way::In, received.is_ok(), transfer.progress.bytes());
     let fates = unpacker.end();
-    transfer.end_pack(task, if received.is_ok() { 226 } else { 500 }, told(spec, &fates));
+    transfer.end_pack(task, received.is_ok(), told(spec, &fates));
     received?;
     Ok(Outcome::Packed(fates))
 }

@@ -306,7 +306,7 @@ fn receive_over(task: &mut Task<'_>, probe: &Probe, path: &StoragePath, storage:
     let network = channel_facts(&transfer.progress);
     let bytes = transfer.progress.bytes();
     task.session.release(Way::In, received.is_ok(), bytes);
-    transfer.end(task, if received.is_ok() { 226 } else { 500 });
+    transfer.end(task, received.is_ok());
     received?;
     sink.sync()?;
     let time = sink.began.get().map_or(Duration::ZERO, Instant::elapsed);

@@ -379,7 +379,7 @@ impl File {
         let bytes = transfer.progress.bytes();
         let written = if spec.leaves.is_some() { transfer.progress.ranges() } else { RangeSet::new() };
         task.session.release(Way::In, result.is_ok(), bytes);
-        transfer.end(task, if result.is_ok() { 226 } else { 500 });
+        transfer.end(task, result.is_ok());
         if result.is_err() && bytes == 0 && task.stripe.count == 1 && self.may_be_new(spec) {
             // Nothing that a restart could use; a file that was there before is left as it is.
             task.node.connector.abandon(&self.session)?;

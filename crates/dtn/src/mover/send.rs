@@ -195,7 +195,7 @@ fn transmit(
     let sent = carry(task, work, &mut transfer, interval);
     let bytes = transfer.progress.bytes();
     let result = sent.and_then(|()| check(&transfer).map_err(Problem::from));
-    transfer.end(task, if result.is_ok() { 226 } else { 500 });
+    transfer.end(task, result.is_ok());
     result.map(|()| bytes)
 }
 

@@ -68,25 +68,25 @@ impl Transfer {
         self.peer = peer.map(|addr| addr.ip()).or(self.peer);
     }
 
-    /// Ends counting and writes the log; `code` is the reply's.
-    pub fn end(self, task: &Task<'_>, code: u16) {
-        task.node.transfer_ends(&self.progress, code == 226);
+    /// Ends counting and writes the log.
+    pub fn end(self, task: &Task<'_>, went_well: bool) {
+        task.node.transfer_ends(&self.progress, went_well);
         if task.node.log.is_on() {
-            self.log(task, &self.path, self.progress.bytes(), code);
+            self.log(task, &self.path, self.progress.bytes(), went_well);
         }
     }
 
     /// As [`Transfer::end`] for a pack, with a line for each of its files: path, bytes, whether it came through.
-    pub fn end_pack<'a>(self, task: &Task<'_>, code: u16, files: impl Iterator<Item = (&'a [u8], u64, bool)>) {
-        task.node.transfer_ends(&self.progress, code == 226);
+    pub fn end_pack<'a>(self, task: &Task<'_>, went_well: bool, files: impl Iterator<Item = (&'a [u8], u64, bool)>) {
+        task.node.transfer_ends(&self.progress, went_well);
         if task.node.log.is_on() {
             for (path, bytes, came) in files {
-                self.log(task, path, if came { bytes } else { 0 }, if came { code } else { 500 });
+                self.log(task, path, if came { bytes } else { 0 }, came && went_well);
             }
         }
     }
 
-    fn log(&self, task: &Task<'_>, path: &[u8], bytes: u64, code: u16) {
+    fn log(&self, task: &Task<'_>, path: &[u8], bytes: u64, went_well: bool) {
         task.node.log.write(&Record {
             began: self.began,
             ended: SystemTime::now(),
@@ -99,7 +99,7 @@ impl Transfer {
             stripes: usize::from(task.stripe.count),
             peer: self.peer,
             kind: self.kind,
-            code,
+            code: if went_well { 226 } else { 500 },
             task: task.context.task(),
             client: task.context.client(),
         });

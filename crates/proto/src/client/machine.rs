@@ -1,19 +1,20 @@
 //! The machine itself.
 
 use std::collections::VecDeque;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
-use super::{ClientConfig, ClientEvent, ProtocolError, Token};
-use crate::command::{Command, EncodeError};
+use super::session::{Settings, settings};
+use super::{ClientConfig, ClientEvent, Order, ProtocolError, SessionState, Token};
+use crate::command::EncodeError;
 use crate::marker::Marker;
 use crate::reply::{Reply, ReplyClass, ReplyParser};
 
-/// Why a command was not taken.
+/// Why commands were not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum SendError {
-    /// It cannot be written.
+    /// One of them cannot be written.
     #[error(transparent)]
     Encode(#[from] EncodeError),
     /// The connection is over.
@@ -28,25 +29,38 @@ enum Phase {
     Closed,
 }
 
+/// A command without its final reply.
+#[derive(Debug)]
+struct Pending {
+    token: Token,
+    /// First of those it was given with.
+    group: Token,
+    gate: bool,
+    stream: bool,
+    /// What it leaves in force.
+    sets: Settings,
+}
+
 /// One control connection seen from the client.
 ///
-/// Bytes, commands and times go in; bytes, events and a deadline come out. Commands beyond the window wait. A reply belongs to the oldest
-/// command without a final reply (RFC 959 §5.4); ABOR is answered in its turn like any other.
+/// Bytes, commands and times go in; bytes, events and a deadline come out. Commands beyond the window or behind a gate wait. A reply
+/// belongs to the oldest command without a final reply (RFC 959 §5.4); ABOR is answered in its turn like any other. Every command has
+/// one end, in the order in which they were given: a final reply, that it is withheld, or the connection's failure.
 #[derive(Debug)]
 pub struct ClientControl {
     config: ClientConfig,
     phase: Phase,
     parser: ReplyParser,
-    waiting: VecDeque<(Token, Bytes)>,
-    in_flight: VecDeque<Token>,
+    session: SessionState,
+    waiting: VecDeque<(Pending, Bytes)>,
+    in_flight: VecDeque<Pending>,
+    /// The newest command in flight is a gate.
+    gated: bool,
     out: BytesMut,
     events: VecDeque<ClientEvent>,
     next_token: u64,
     /// Last byte from the server, or the moment from which a reply was due.
     heard: Instant,
-    /// Last traffic in either direction.
-    active: Instant,
-    idle_told: bool,
 }
 
 impl ClientControl {
@@ -56,32 +70,46 @@ impl ClientControl {
             config,
             phase: Phase::Greeting,
             parser: ReplyParser::default(),
+            session: SessionState::new(),
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
+            gated: false,
             out: BytesMut::new(),
             events: VecDeque::new(),
             next_token: 1,
             heard: now,
-            active: now,
-            idle_told: false,
         }
     }
 
-    /// Takes a command; it goes out as soon as the greeting came and the window has room.
+    /// Takes commands, all or none; each goes out as soon as greeting, window and gates let it. Returns the first one's token.
     ///
     /// # Errors
     /// [`SendError`]; nothing was taken then.
-    pub fn send(&mut self, now: Instant, command: &Command) -> Result<Token, SendError> {
+    pub fn send(&mut self, now: Instant, orders: &[Order]) -> Result<Token, SendError> {
         if self.phase == Phase::Closed {
             return Err(SendError::Closed);
         }
-        let mut line = Vec::new();
-        command.encode(&mut line)?;
-        let token = Token(self.next_token);
-        self.next_token += 1;
-        self.waiting.push_back((token, line.into()));
+        let mut lines = Vec::with_capacity(orders.len());
+        for order in orders {
+            let mut line = Vec::new();
+            order.command.encode(&mut line)?;
+            lines.push(line);
+        }
+        let group = Token(self.next_token);
+        for (order, line) in orders.iter().zip(lines) {
+            self.session.sent(&order.command);
+            let pending = Pending {
+                token: Token(self.next_token),
+                group,
+                gate: order.gate,
+                stream: order.stream,
+                sets: settings(&order.command),
+            };
+            self.next_token += 1;
+            self.waiting.push_back((pending, line.into()));
+        }
         self.pump(now);
-        Ok(token)
+        Ok(group)
     }
 
     /// Bytes from the server.
@@ -90,7 +118,6 @@ impl ClientControl {
             return;
         }
         self.heard = now;
-        self.touch(now);
         self.parser.feed(bytes);
         while self.phase != Phase::Closed {
             match self.parser.next_reply() {
@@ -99,6 +126,7 @@ impl ClientControl {
                 None => break,
             }
         }
+        self.pass_on();
         self.pump(now);
     }
 
@@ -113,29 +141,32 @@ impl ClientControl {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        match self.phase {
-            Phase::Closed => {}
-            Phase::Greeting => self.fail(ProtocolError::GreetingTimeout),
-            Phase::Open if self.awaits_reply() => self.fail(ProtocolError::StallTimeout),
-            Phase::Open => {
-                self.idle_told = true;
-                self.events.push_back(ClientEvent::Idle);
-            }
-        }
+        self.fail(match self.phase {
+            Phase::Greeting => ProtocolError::GreetingTimeout,
+            Phase::Open | Phase::Closed => ProtocolError::StallTimeout,
+        });
     }
 
-    /// When [`Self::handle_timeout`] is due.
+    /// When [`Self::handle_timeout`] is due; a client that can wait longer for what it asked may leave it.
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
-            Phase::Closed => None,
             Phase::Greeting => Some(self.heard + self.config.greeting_timeout),
             Phase::Open if self.awaits_reply() => Some(self.heard + self.config.stall_timeout),
-            Phase::Open if self.idle_told => None,
-            Phase::Open => self.config.idle_after.map(|after| self.active + after),
+            Phase::Open | Phase::Closed => None,
         }
     }
 
-    /// Bytes for the server.
+    /// Silence counts from now on: before, nobody minded it.
+    pub fn watch(&mut self, now: Instant) {
+        self.heard = self.heard.max(now);
+    }
+
+    /// Changes the longest silence while a reply is due.
+    pub fn set_stall_timeout(&mut self, timeout: Duration) {
+        self.config.stall_timeout = timeout;
+    }
+
+    /// Bytes for the server: whole lines.
     pub fn poll_transmit(&mut self) -> Option<Bytes> {
         (!self.out.is_empty()).then(|| self.out.split().freeze())
     }
@@ -150,37 +181,31 @@ impl ClientControl {
         self.phase == Phase::Closed
     }
 
-    /// Commands without a final reply, waiting ones included.
+    /// Commands without an end, waiting ones included.
     pub fn outstanding(&self) -> usize {
         self.in_flight.len() + self.waiting.len()
     }
 
-    /// Takes back a command that has not left; false if it is too late.
-    pub fn cancel_unsent(&mut self, token: Token) -> bool {
-        let before = self.waiting.len();
-        self.waiting.retain(|(waiting, _)| *waiting != token);
-        self.waiting.len() < before
+    /// What is in force on the server, once it has carried out all that was sent.
+    pub fn session(&self) -> &SessionState {
+        &self.session
     }
 
     fn awaits_reply(&self) -> bool {
         !self.in_flight.is_empty()
     }
 
-    fn touch(&mut self, now: Instant) {
-        self.active = now;
-        self.idle_told = false;
-    }
-
-    /// Sends waiting commands while the window has room.
+    /// Sends waiting commands while nothing holds them.
     fn pump(&mut self, now: Instant) {
-        while self.phase == Phase::Open && self.in_flight.len() < self.config.window.max(1) {
-            let Some((token, line)) = self.waiting.pop_front() else { break };
+        let may = self.phase == Phase::Open || (self.phase == Phase::Greeting && self.config.ahead);
+        while may && !self.gated && self.in_flight.len() < self.config.window.max(1) {
+            let Some((pending, line)) = self.waiting.pop_front() else { break };
             if self.in_flight.is_empty() {
                 self.heard = now;
             }
-            self.touch(now);
             self.out.extend_from_slice(&line);
-            self.in_flight.push_back(token);
+            self.gated = pending.gate;
+            self.in_flight.push_back(pending);
         }
     }
 
@@ -190,6 +215,7 @@ impl ClientControl {
             Phase::Greeting => self.take_greeting(reply),
             // 421 may come at any time, in answer to a command or to none.
             Phase::Open if reply.code == 421 => self.fail(ProtocolError::ServiceClosing(reply)),
+            Phase::Open if reply.class() == ReplyClass::Preliminary => self.take_preliminary(reply),
             Phase::Open => self.take_answer(reply),
         }
     }
@@ -206,21 +232,54 @@ impl ClientControl {
         }
     }
 
-    fn take_answer(&mut self, reply: Reply) {
-        let Some(&token) = self.in_flight.front() else {
+    /// Passed over where nothing is due: a marker that comes late ends nothing.
+    fn take_preliminary(&mut self, reply: Reply) {
+        let Some(token) = self.in_flight.front().map(|front| front.token) else { return };
+        self.events.push_back(match Marker::parse(&reply) {
+            Some(marker) => ClientEvent::Marker { token, marker },
+            None => ClientEvent::Preliminary { token, reply },
+        });
+    }
+
+    fn take_answer(&mut self, mut reply: Reply) {
+        let Some(front) = self.in_flight.pop_front() else {
             self.fail(ProtocolError::Unsolicited(reply));
             return;
         };
-        if let Some(marker) = Marker::parse(&reply) {
-            self.events.push_back(ClientEvent::Marker { token, marker });
-            return;
+        let token = front.token;
+        self.session.completed(&front.sets, reply.is_success());
+        if front.stream && reply.is_success() && !reply.middle_lines().is_empty() {
+            let last = reply.lines.len() - 1;
+            let lines = reply.lines.drain(1..last).collect();
+            self.events.push_back(ClientEvent::Lines { token, lines });
         }
-        if reply.class() == ReplyClass::Preliminary {
-            self.events.push_back(ClientEvent::Preliminary { token, reply });
-            return;
-        }
-        self.in_flight.pop_front();
+        let refused = !reply.is_positive();
         self.events.push_back(ClientEvent::Completed { token, reply });
+        if front.gate {
+            self.open_gate(front.group, refused);
+        }
+    }
+
+    /// What waited for the gate may go, but nothing that was given with it if it was refused.
+    fn open_gate(&mut self, group: Token, refused: bool) {
+        self.gated = false;
+        while let Some((pending, _)) = self.waiting.pop_front_if(|(next, _)| refused && next.group == group) {
+            self.session.withdrawn(&pending.sets);
+            self.events.push_back(ClientEvent::Withheld { token: pending.token });
+        }
+    }
+
+    /// Lines of a streamed reply that has begun.
+    fn pass_on(&mut self) {
+        if self.phase != Phase::Open {
+            return;
+        }
+        if let Some(token) = self.in_flight.front().filter(|front| front.stream).map(|front| front.token) {
+            let lines = self.parser.take_middle_lines();
+            if !lines.is_empty() {
+                self.events.push_back(ClientEvent::Lines { token, lines });
+            }
+        }
     }
 
     /// Ends the connection once.
@@ -230,8 +289,8 @@ impl ClientControl {
         }
         self.phase = Phase::Closed;
         self.out.clear();
-        let unanswered = self.in_flight.drain(..).collect();
-        let unsent = self.waiting.drain(..).map(|(token, _)| token).collect();
+        let unanswered = self.in_flight.drain(..).map(|pending| pending.token).collect();
+        let unsent = self.waiting.drain(..).map(|(pending, _)| pending.token).collect();
         self.events.push_back(ClientEvent::Failed { error, unanswered, unsent });
     }
 }

@@ -9,43 +9,62 @@ mod tests;
 use std::time::Duration;
 
 pub use machine::{ClientControl, SendError};
-pub use session::{DataHandleEffect, SessionState, data_handle_effect};
+pub use session::SessionState;
 
+use crate::command::Command;
 use crate::marker::{Marker, MarkerError};
 use crate::reply::{Reply, ReplyError};
 
-/// Names one command of one connection; grows, never repeats.
+/// Names one command of one connection; grows by one from command to command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Token(pub u64);
 
-/// Limits of one connection.
+/// How a connection is used.
 #[derive(Debug, Clone)]
 pub struct ClientConfig {
-    /// Commands in flight at once, at least 1; 200 by default, as the reference server drops a connection at 500.
+    /// Commands in flight at once, at least 1, which is lock-step; 200 by default, as the reference server drops a connection at 500.
     pub window: usize,
-    /// Longest wait for the greeting; 60 s by default.
+    /// Send commands ahead of the greeting too; false by default, as RFC 959 §5.4 has a client wait for it.
+    pub ahead: bool,
+    /// Longest silence before the greeting; 60 s by default. Any byte from the server starts it anew.
     pub greeting_timeout: Duration,
     /// Longest silence while a reply is due; 600 s by default. Any byte from the server starts it anew.
     pub stall_timeout: Duration,
-    /// After this long without traffic in either direction [`ClientEvent::Idle`] is due, for a NOOP or a goodbye; `None`: never.
-    pub idle_after: Option<Duration>,
 }
 
 impl Default for ClientConfig {
     fn default() -> Self {
         Self {
             window: 200,
+            ahead: false,
             greeting_timeout: Duration::from_secs(60),
             stall_timeout: Duration::from_secs(600),
-            idle_after: None,
         }
+    }
+}
+
+/// A command and how it is treated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Order {
+    /// The command.
+    pub command: Command,
+    /// Nothing goes out before its final reply; if that is negative, the rest of what was sent along with it never does.
+    pub gate: bool,
+    /// The middle lines of its positive reply come as [`ClientEvent::Lines`] while they arrive: a listing may be longer than memory.
+    pub stream: bool,
+}
+
+impl Order {
+    /// An order that lets others pass and has a short reply.
+    pub fn new(command: Command) -> Self {
+        Self { command, gate: false, stream: false }
     }
 }
 
 /// What a client learns.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClientEvent {
-    /// The server's first reply; commands go out after a 220.
+    /// The server's first reply, a 2yz.
     Greeting(Reply),
     /// A 1yz reply: the command goes on (RFC 959 §4.2.1).
     Preliminary {
@@ -61,6 +80,13 @@ pub enum ClientEvent {
         /// The marker, or that it was malformed; the command goes on either way.
         marker: Result<Marker, MarkerError>,
     },
+    /// Middle lines of a reply that is streamed, at least one; its final reply comes without them.
+    Lines {
+        /// The command.
+        token: Token,
+        /// Without line ends.
+        lines: Vec<Vec<u8>>,
+    },
     /// The command's final reply: 2yz to 6yz.
     Completed {
         /// The command.
@@ -68,8 +94,11 @@ pub enum ClientEvent {
         /// The reply.
         reply: Reply,
     },
-    /// Nothing happened for [`ClientConfig::idle_after`].
-    Idle,
+    /// The gate in front of the command was refused: it was not sent and never will be.
+    Withheld {
+        /// The command.
+        token: Token,
+    },
     /// The connection is over. Comes once and last; the tokens got no final reply, in the order in which they were given.
     Failed {
         /// Why.
@@ -102,7 +131,7 @@ pub enum ProtocolError {
     /// No byte in time while a reply was due.
     #[error("the server stopped answering")]
     StallTimeout,
-    /// A reply that nothing was sent for.
+    /// A final reply that nothing was sent for.
     #[error("the server sent a reply that no command asked for: {} {}", .0.code, .0.display_text())]
     Unsolicited(Reply),
     /// The stream of replies cannot be followed.

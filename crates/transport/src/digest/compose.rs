@@ -1,5 +1,7 @@
 //! Digests of parts made into that of the whole, without reading it again.
 
+use std::ops::Range;
+
 use blake3::hazmat::{ChainingValue, Mode, merge_subtrees_non_root, merge_subtrees_root};
 
 use super::{Algorithm, Digest, Hasher};
@@ -21,6 +23,23 @@ pub fn compose(algorithm: Algorithm, parts: &[(Digest, u64)]) -> Option<Digest> 
         (Algorithm::Blake3, _) => blake3(parts),
         _ => None,
     }
+}
+
+/// The same from parts that say where they lie, which must be all of 0 to `size` (`None`: wherever they end), in order.
+pub fn compose_ranges(
+    algorithm: Algorithm,
+    parts: impl IntoIterator<Item = (Range<u64>, Option<Digest>)>,
+    size: Option<u64>,
+) -> Option<Digest> {
+    let (mut known, mut at) = (Vec::new(), 0);
+    for (range, digest) in parts {
+        if range.start != at {
+            return None;
+        }
+        at = range.end;
+        known.push((digest?, range.end - range.start));
+    }
+    if size.is_some_and(|size| size != at) { None } else { compose(algorithm, &known) }
 }
 
 fn fold(join: fn(u32, u32, u64) -> u32, first: &(Digest, u64), rest: &[(Digest, u64)]) -> Digest {

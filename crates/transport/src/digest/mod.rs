@@ -9,7 +9,7 @@ mod source;
 mod tests;
 mod value;
 
-pub use compose::compose;
+pub use compose::{compose, compose_ranges};
 pub use hasher::Hasher;
 pub use lanes::LaneDigests;
 pub use source::hash_source;

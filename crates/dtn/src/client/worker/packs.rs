@@ -28,6 +28,14 @@ pub struct Pack {
     pub stored: Vec<PackResult>,
 }
 
+/// Small files that will move together.
+pub(super) struct Gathered {
+    /// Those behind the first one.
+    pub others: Vec<Job>,
+    /// All of them, as they are to be stored.
+    files: Vec<PackedFile>,
+}
+
 /// Whether files may be packed between these ends.
 fn may_pack(pair: &Pair, shared: &Shared) -> bool {
     let options = &shared.options;
@@ -53,23 +61,27 @@ fn packed(job: &Job, shared: &Shared) -> Option<PackedFile> {
 }
 
 impl Worker {
-    /// The waiting jobs that can move together with this one.
-    pub(super) fn companions(&mut self, first: &Job) -> Vec<Job> {
-        let mut others = Vec::new();
-        let Some((route, pair)) = &self.pair else { return others };
+    /// The waiting jobs that can move together with this one; `None`: it moves alone.
+    pub(super) fn companions(&mut self, first: &Job) -> Option<Gathered> {
+        let (route, pair) = self.pair.as_ref()?;
         if self.careful > 0 || self.unpacked || !may_pack(pair, &self.shared) {
-            return others;
+            return None;
         }
         let (mut bytes, mut list) = (0, 0);
+        let (mut others, mut files) = (Vec::new(), Vec::new());
         let mut fits = |job: &Job| {
             let Some(file) = packed(job, &self.shared) else { return false };
             bytes += file.size;
             // The source's path may be the longer one.
-            list += pack::entry_len(&file).max(pack::entry_len(&PackedFile { path: job.item.source.clone(), ..file }));
-            bytes <= pack::MAX_BYTES && list <= pack::MAX_LIST_BYTES
+            list += pack::entry_len(&file).max(pack::entry_len(&as_sent(job, &file)));
+            let fits = bytes <= pack::MAX_BYTES && list <= pack::MAX_LIST_BYTES;
+            if fits {
+                files.push(file);
+            }
+            fits
         };
         if !fits(first) {
-            return others;
+            return None;
         }
         while others.len() + 1 < pack::MAX_FILES
             && let Some(next) = self.backlog.front()
@@ -78,14 +90,15 @@ impl Worker {
         {
             others.extend(self.backlog.pop_front());
         }
-        others
+        (!others.is_empty()).then_some(Gathered { others, files })
     }
 
     /// Moves files together.
-    pub(super) fn start_pack(&mut self, first: Job, others: Vec<Job>, connecting: Option<(Role, OpId)>) {
+    pub(super) fn start_pack(&mut self, first: Job, gathered: Gathered, connecting: Option<(Role, OpId)>) {
         let Some((_, pair)) = &mut self.pair else { return };
         let (manner, _) = manner(pair, &self.shared, &first, None);
-        let orders = orders(&first, &others, &manner, &self.shared);
+        let Gathered { others, files } = gathered;
+        let orders = orders(&first, &others, files, &manner);
         let mut flight = Flight::new(first, &manner);
         flight.pack = Some(Pack { others, ..Pack::default() });
         flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
@@ -120,11 +133,14 @@ impl Worker {
     }
 }
 
-fn orders(first: &Job, others: &[Job], manner: &Manner, shared: &Shared) -> Vec<Order> {
-    let stored: Vec<PackedFile> = std::iter::once(first).chain(others).filter_map(|job| packed(job, shared)).collect();
-    let sources = std::iter::once(first).chain(others).map(|job| job.item.source.clone());
-    let sent = stored.iter().zip(sources);
-    let sent = sent.map(|(file, path)| PackedFile { path, size: file.size, modified: None, mode: None }).collect();
+/// The same file at the source, whose times and modes are nobody's to set.
+fn as_sent(job: &Job, file: &PackedFile) -> PackedFile {
+    PackedFile { path: job.item.source.clone(), size: file.size, modified: None, mode: None }
+}
+
+fn orders(first: &Job, others: &[Job], stored: Vec<PackedFile>, manner: &Manner) -> Vec<Order> {
+    let jobs = std::iter::once(first).chain(others);
+    let sent = jobs.zip(&stored).map(|(job, file)| as_sent(job, file)).collect();
     let proof = manner.proof.as_ref().ok();
     let spec = |files, algorithm: Option<&String>| PackSpec { files, algorithm: algorithm.cloned() };
     let receive = Op::ReceivePack(spec(stored, proof.map(|proof| &proof.checksum.destination)));

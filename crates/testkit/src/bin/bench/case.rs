@@ -4,6 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use whimbrel_testkit::cpu::PeakPss;
+use whimbrel_testkit::measure::median;
 
 use crate::Outcome;
 
@@ -147,16 +148,6 @@ impl Row {
     }
 }
 
-/// The middle value, or the mean of the two in the middle; NaN of nothing.
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<f64> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
-    }
-}
-
 fn load() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split(' ').next().and_then(|field| field.parse().ok()).unwrap_or(f64::NAN)
@@ -198,11 +189,5 @@ mod tests {
         let fails =
             Contender { name: "ours", command: String::new(), servers: vec![], run: Box::new(|| Err("no".into())) };
         assert_eq!(case(vec![fails]).measure(1).expect_err("fails").to_string(), "ours: no");
-    }
-
-    #[test]
-    fn the_median_is_the_middle() {
-        assert_eq!((median([3.0, 1.0, 2.0]), median([4.0, 1.0])), (2.0, 2.5));
-        assert!(median([]).is_nan());
     }
 }

@@ -15,16 +15,14 @@ mod room;
 mod servers;
 mod wan;
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
+
+use whimbrel_testkit::measure::{Outcome, run_program};
 
 use case::{Case, Results};
 use options::{Options, Section};
 use servers::Programs;
-
-/// What a step of the comparison gives, or why it could not be measured.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// One section's results, and the cases that could not be measured.
 struct Measured {
@@ -35,25 +33,7 @@ struct Measured {
 }
 
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("bench: {error}\n{}", options::HELP);
-            return ExitCode::from(2);
-        }
-    };
-    match compare(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("bench: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run_program("bench", options::HELP, Options::parse(std::env::args().skip(1)), compare)
 }
 
 /// Measures, prints and writes; false when a case could not be measured.

@@ -6,7 +6,9 @@ use serde_json::{Value, json};
 
 use crate::Measured;
 use crate::Outcome;
-use crate::case::{Comparison, Results, Row, Sample, median};
+use whimbrel_testkit::measure::median;
+
+use crate::case::{Comparison, Results, Row, Sample};
 use crate::machine::Machine;
 use crate::options::{CLAIM_ROUNDS, Section};
 
@@ -160,9 +162,9 @@ fn sentence(name: &str) -> String {
 pub fn json(machine: &Machine, measured: &[Measured]) -> Outcome<String> {
     let sections: Vec<Value> = measured.iter().map(json_section).collect();
     let machine = json!({
-        "cores": machine.cores, "processor": machine.processor, "memory_gib": machine.memory_gib,
-        "kernel": machine.kernel, "congestion_control": machine.congestion_control, "date": machine.date,
-        "commit": machine.commit, "url_copy": machine.url_copy,
+        "cores": machine.here.cores, "processor": machine.here.processor, "memory_gib": machine.memory_gib,
+        "kernel": machine.here.kernel, "congestion_control": machine.congestion_control, "date": machine.here.date,
+        "commit": machine.here.commit, "url_copy": machine.url_copy,
     });
     Ok(serde_json::to_string_pretty(&json!({ "machine": machine, "sections": sections }))? + "\n")
 }

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use tempfile::TempDir;
 use whimbrel_testkit::cpu::Meter;
 use whimbrel_testkit::lab::Host;
+use whimbrel_testkit::measure::Copies;
 use whimbrel_testkit::peers::{self, Daemon, GridftpServer, Tool, url_path};
 
 use crate::Outcome;
@@ -23,22 +23,14 @@ pub struct Programs {
     pub whimbrel: PathBuf,
     pub floor: PathBuf,
     pub url_copy: PathBuf,
-    /// Keeps the copies of our own programs.
-    _copies: TempDir,
+    _copies: Copies,
 }
 
 impl Programs {
-    /// Finds the peers, and copies our own programs from beside this one: a build that finishes during the run must
-    /// not change what is measured.
+    /// Finds the peers, and copies our own programs.
     pub fn find() -> Outcome<Programs> {
-        let beside = std::env::current_exe()?;
-        let copies = peers::public_dir()?;
-        let copy = |name: &str| -> Outcome<PathBuf> {
-            let (from, to) = (beside.with_file_name(name), copies.path().join(name));
-            std::fs::copy(&from, &to).map_err(|error| format!("{}: {error}; build it first", from.display()))?;
-            Ok(to)
-        };
-        let (whimbrel, floor) = (copy("whimbrel")?, copy("floor")?);
+        let copies = Copies::of_beside(&["whimbrel", "floor"])?;
+        let (whimbrel, floor) = (copies.path("whimbrel"), copies.path("floor"));
         let url_copy = peers::find("globus-url-copy").ok_or("globus-url-copy is not installed")?;
         Ok(Programs { whimbrel, floor, url_copy, _copies: copies })
     }

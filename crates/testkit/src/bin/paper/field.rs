@@ -8,10 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use tempfile::TempDir;
 use whimbrel_testkit::dataset::{self, Compare};
 use whimbrel_testkit::lab::{Host, Lab, Link};
-use whimbrel_testkit::peers::{self, Daemon, Tool, url_path};
+use whimbrel_testkit::measure::Copies;
+use whimbrel_testkit::peers::{Daemon, Tool, url_path};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::Outcome;
@@ -21,27 +21,6 @@ use crate::scale::{CLIENT_ROUND_TRIP, LINK_MBIT, READ_BY_WRITE, ROUND_TRIPS};
 const START_LIMIT: Duration = Duration::from_secs(20);
 /// Time that one copy may take; slower is a failure to measure.
 const RUN_LIMIT: Duration = Duration::from_secs(180);
-
-/// Our programs, copied: a build that finishes during the run must not change what is measured.
-pub struct Programs {
-    whimbrel: PathBuf,
-    slow_dtn: PathBuf,
-    _copies: TempDir,
-}
-
-impl Programs {
-    /// Copies them from beside this one.
-    pub fn find() -> Outcome<Programs> {
-        let beside = std::env::current_exe()?;
-        let copies = peers::public_dir()?;
-        let copy = |name: &str| -> Outcome<PathBuf> {
-            let (from, to) = (beside.with_file_name(name), copies.path().join(name));
-            fs::copy(&from, &to).map_err(|error| format!("{}: {error}; build it first", from.display()))?;
-            Ok(to)
-        };
-        Ok(Programs { whimbrel: copy("whimbrel")?, slow_dtn: copy("slow-dtn")?, _copies: copies })
-    }
-}
 
 /// The storage of one data transfer node.
 #[derive(Debug, Clone, Copy)]
@@ -60,10 +39,10 @@ pub struct Site {
 
 impl Site {
     /// So many nodes with storage of their own rate.
-    pub fn start(programs: &Programs, host: &Host, nodes: u64, storage: Storage) -> Outcome<Site> {
+    pub fn start(programs: &Copies, host: &Host, nodes: u64, storage: Storage) -> Outcome<Site> {
         let mut site = Site { addresses: Vec::new(), _running: Vec::new() };
         for _ in 0..nodes {
-            let mut command = Command::new(&programs.slow_dtn);
+            let mut command = Command::new(programs.path("slow-dtn"));
             let read = (storage.write as f64 * READ_BY_WRITE) as u64;
             command.arg(format!("{}:0", host.addr()));
             command.env("SLOW_WRITE", storage.write.to_string()).env("SLOW_READ", read.to_string());
@@ -88,7 +67,7 @@ impl Site {
 
 /// Client, facilities and files.
 pub struct Field {
-    pub programs: Programs,
+    pub programs: Copies,
     pub lab: Lab,
     room: Tmpfs,
     sets: BTreeMap<u32, PathBuf>,
@@ -117,7 +96,7 @@ impl Field {
         let lab = builder.mesh(link(CLIENT_ROUND_TRIP)).build()?;
         lab.set_congestion_control_everywhere("cubic")?;
         Ok(Field {
-            programs: Programs::find()?,
+            programs: Copies::of_beside(&["whimbrel", "slow-dtn"])?,
             lab,
             room: Tmpfs::mount(bytes * 2 + (64 << 20))?,
             sets: BTreeMap::new(),
@@ -144,7 +123,7 @@ impl Field {
         fs::set_permissions(&to, fs::Permissions::from_mode(0o777))?;
         let nodes = copy.nodes as usize;
         let urls = [copy.from.url(nodes, &from.join("")), copy.to.url(nodes, &to.join(""))];
-        let tool = Tool::new(&self.programs.whimbrel).args(["cp", "--quiet", "-r", "--congestion", "cubic"]);
+        let tool = Tool::new(self.programs.path("whimbrel")).args(["cp", "--quiet", "-r", "--congestion", "cubic"]);
         let tool = tool.args(["--concurrency", &copy.nodes.to_string()]).args(&copy.flags).args(urls);
         let run = tool.limit(RUN_LIMIT).on(self.lab.host("client")).run()?;
         let same =

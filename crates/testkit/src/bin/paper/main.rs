@@ -7,7 +7,6 @@
 mod claims;
 mod field;
 mod figures;
-mod machine;
 mod options;
 mod page;
 mod results;
@@ -17,38 +16,17 @@ mod scaling;
 mod setting;
 mod sweep;
 
-use std::error::Error;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use machine::Machine;
+use whimbrel_testkit::measure::{Machine, Outcome, run_program};
+
 use options::Options;
 use results::Results;
 use scale::Scale;
 
-/// What a step gives, or why it could not be done.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
 fn main() -> ExitCode {
-    let options = match Options::parse(std::env::args().skip(1)) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("paper: {error}\n{}", options::HELP);
-            return ExitCode::from(2);
-        }
-    };
-    match reproduce(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("paper: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run_program("paper", options::HELP, Options::parse(std::env::args().skip(1)), reproduce)
 }
 
 /// Measures, judges, prints and writes; false when a claim does not hold or something could not be measured.

@@ -4,10 +4,11 @@ use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
 
+use whimbrel_testkit::measure::Machine;
+
 use crate::Outcome;
 use crate::claims::Claim;
 use crate::figures::Figure;
-use crate::machine::Machine;
 use crate::results::{Results, Value};
 use crate::scaling::{PAIRS, WRITE_RATE};
 use crate::setting::{CHUNKS, FEW, FILES, Route, Setting};

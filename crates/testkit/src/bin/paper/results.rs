@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use whimbrel_testkit::measure::median;
+
 use crate::scale::Scale;
 use crate::setting::Setting;
 
@@ -27,18 +29,14 @@ pub struct Value {
 impl Value {
     /// Of at least one sample.
     fn of(samples: impl Iterator<Item = f64>) -> Option<Value> {
-        let mut samples: Vec<f64> = samples.collect();
+        let samples: Vec<f64> = samples.collect();
         let count = samples.len() as f64;
         if samples.is_empty() {
             return None;
         }
-        samples.sort_by(f64::total_cmp);
         let mean = samples.iter().sum::<f64>() / count;
         let squares: f64 = samples.iter().map(|sample| (sample - mean).powi(2)).sum();
-        let middle = samples.len() / 2;
-        let median =
-            if samples.len() % 2 == 1 { samples[middle] } else { (samples[middle - 1] + samples[middle]) / 2.0 };
-        Some(Value { median, deviation: (squares / count).sqrt() })
+        Some(Value { median: median(samples), deviation: (squares / count).sqrt() })
     }
 }
 

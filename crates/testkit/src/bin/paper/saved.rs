@@ -7,9 +7,10 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value as Json, json};
 
+use whimbrel_testkit::measure::Machine;
+
 use crate::Outcome;
 use crate::claims::Claim;
-use crate::machine::Machine;
 use crate::results::Results;
 use crate::scale::{MOVERS, Scale};
 use crate::scaling::WRITE_RATE;

@@ -9,13 +9,12 @@ mod setting;
 mod stage;
 mod trial;
 
-use std::error::Error;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use whimbrel_testkit::peers::public_dir;
+use whimbrel_testkit::measure::{Copies, Outcome, run_program};
 
 use draw::{Draw, draw};
 use options::Options;
@@ -25,30 +24,9 @@ use trial::Trial;
 /// Longest run of which nothing else is wanted.
 const ALONE_LIMIT: Duration = Duration::from_secs(300);
 
-/// What a step gives, or why it could not be done.
-type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
-
 fn main() -> ExitCode {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(1, |time| time.as_secs());
-    let options = match Options::parse(std::env::args().skip(1), now) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
-            println!("{}", options::HELP);
-            return ExitCode::SUCCESS;
-        }
-        Err(error) => {
-            eprintln!("paths: {error}\n{}", options::HELP);
-            return ExitCode::from(2);
-        }
-    };
-    match try_all(&options) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            eprintln!("paths: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    run_program("paths", options::HELP, Options::parse(std::env::args().skip(1), now), try_all)
 }
 
 /// Tries every path, prints and writes; whether all promises are kept.
@@ -60,11 +38,8 @@ fn try_all(options: &Options) -> Outcome<bool> {
         draws.iter().for_each(|draw| println!("{}: {draw}", draw.number));
         return Ok(true);
     }
-    // A build that finishes during the run must not change what is measured.
-    let copies = public_dir()?;
-    let whimbrel = copies.path().join("whimbrel");
-    let built = std::env::current_exe()?.with_file_name("whimbrel");
-    fs::copy(&built, &whimbrel).map_err(|error| format!("{}: {error}; build it first", built.display()))?;
+    let copies = Copies::of_beside(&["whimbrel"])?;
+    let whimbrel = copies.path("whimbrel");
     let (mut trials, mut failures) = (Vec::new(), Vec::new());
     for draw in &draws {
         println!("{}: {draw}", draw.number);

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::options::Options;
-use crate::trial::{OF_BEST, OF_CHUNKS, Trial, median};
+use crate::trial::{OF_BEST, OF_CHUNKS, Trial};
 
 const HEAD: &str = "\
 # No options against the best options
@@ -23,14 +23,14 @@ pub fn table(trials: &[Trial]) -> String {
          | --- | --- | --- | --- | --- | --- | --- | --- | --- |\n",
     );
     for trial in trials {
-        let (best, ours) = (trial.best(), median(&trial.ours.seconds));
+        let (best, ours) = (trial.best(), trial.ours.median());
         writeln!(
             text,
             "| {} | {} | {} | {:.2} | {ours:.2} | {:.2} | {:.2} | {} | {} |",
             trial.draw.number,
             trial.draw,
             best.name,
-            median(&best.seconds),
+            best.median(),
             trial.of_best(),
             trial.of_chunks(),
             trial.named,

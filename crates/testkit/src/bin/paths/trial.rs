@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use whimbrel_testkit::measure::median;
 
 use crate::Outcome;
 use crate::draw::Draw;
@@ -29,6 +30,13 @@ pub struct Runs {
     pub name: String,
     pub seconds: Vec<f64>,
     pub explained: Vec<Value>,
+}
+
+impl Runs {
+    /// The middle time.
+    pub fn median(&self) -> f64 {
+        median(self.seconds.iter().copied())
+    }
 }
 
 /// What a path came to.
@@ -121,29 +129,19 @@ fn most_common(runs: &Runs) -> String {
     names().max_by_key(|name| count(name)).unwrap_or("none").to_owned()
 }
 
-/// The middle value, or the mean of the two in the middle; NaN of nothing.
-pub fn median(values: &[f64]) -> f64 {
-    let mut values = values.to_vec();
-    values.sort_by(f64::total_cmp);
-    match values.len() {
-        0 => f64::NAN,
-        count => (values[(count - 1) / 2] + values[count / 2]) / 2.0,
-    }
-}
-
 fn fastest(ways: &[Runs]) -> f64 {
-    ways.iter().map(|runs| median(&runs.seconds)).fold(f64::INFINITY, f64::min)
+    ways.iter().map(Runs::median).fold(f64::INFINITY, f64::min)
 }
 
 impl Trial {
     /// Our rate as a part of the best fixed setting's.
     pub fn of_best(&self) -> f64 {
-        fastest(&self.fixed) / median(&self.ours.seconds)
+        fastest(&self.fixed) / self.ours.median()
     }
 
     /// Our rate as a part of the better of chunks on and off.
     pub fn of_chunks(&self) -> f64 {
-        fastest(&self.chunks) / median(&self.ours.seconds)
+        fastest(&self.chunks) / self.ours.median()
     }
 
     /// Whether the bottleneck that was named is the one that was made.
@@ -169,7 +167,7 @@ impl Trial {
 
     /// The best fixed setting of the last comparison.
     pub fn best(&self) -> &Runs {
-        let faster = |one: &&Runs, other: &&Runs| median(&one.seconds).total_cmp(&median(&other.seconds));
+        let faster = |one: &&Runs, other: &&Runs| one.median().total_cmp(&other.median());
         self.fixed.iter().min_by(faster).expect("the sweep has settings")
     }
 
