@@ -1,27 +1,19 @@
-//! A control connection: command lines out, replies in, nothing of their meaning.
+//! The TCP side of a control connection: moves the bytes of its machine, nothing of their meaning.
 
-use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use bytes::{Buf, BytesMut};
+use bytes::{Buf, Bytes, BytesMut};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::client::ClientControl;
 use whimbrel_proto::line::LineSplitter;
-use whimbrel_proto::reply::{MAX_REPLY_LINE, Reply, ReplyError, ReplyParser};
+use whimbrel_proto::reply::MAX_REPLY_LINE;
 
 use super::target::{AddressFamily, SessionOptions, Target};
-
-/// What a server sends.
-#[derive(Debug)]
-pub enum Incoming {
-    /// A complete reply, without the lines that came before.
-    Reply(Reply),
-    /// Middle lines of a reply that is not complete.
-    Lines(Vec<Vec<u8>>),
-}
 
 /// Prints the dialogue.
 #[derive(Debug)]
@@ -35,12 +27,7 @@ struct Trace {
 pub struct Channel {
     stream: TcpStream,
     input: BytesMut,
-    replies: ReplyParser,
-    output: BytesMut,
-    waiting: VecDeque<Vec<u8>>,
-    lockstep: bool,
-    /// A reply is due; at first the greeting.
-    due: bool,
+    output: Bytes,
     trace: Option<Trace>,
     /// Address of the server.
     pub peer: SocketAddr,
@@ -71,78 +58,81 @@ impl Channel {
             local: stream.local_addr().map_err(lost)?,
             stream,
             input: BytesMut::with_capacity(8 * 1024),
-            replies: ReplyParser::default(),
-            output: BytesMut::new(),
-            waiting: VecDeque::new(),
-            lockstep: !options.pipelined,
-            due: true,
+            output: Bytes::new(),
             trace: options
                 .trace
                 .then(|| Trace { name: target.to_string(), lines: LineSplitter::new(MAX_REPLY_LINE).without_telnet() }),
         })
     }
 
-    /// Queues one command line without its line end; in lock-step it waits for [`Channel::answered`].
+    /// Moves bytes between machine and server once, in whichever direction it goes first. Cancel safe.
     ///
     /// # Errors
-    /// `InvalidPath` when the line holds CR, LF or NUL, which no FTP command can carry.
-    pub fn push(&mut self, line: &[u8]) -> Result<(), Fault> {
-        if line.iter().any(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
-            return Err(Fault::new(FaultCode::InvalidPath, "send command")
-                .on_path(line)
-                .detail("FTP cannot carry a name with a line break"));
-        }
-        if self.lockstep && self.due {
-            self.waiting.push_back(line.to_vec());
+    /// The connection broke; its orderly end is the machine's to judge.
+    pub async fn exchange(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
+        self.take(machine);
+        let Self { stream, input, output, .. } = self;
+        let (mut reader, mut writer) = stream.split();
+        let count = if output.is_empty() {
+            reader.read_buf(input).await.map_err(lost)?
         } else {
-            self.due = true;
-            self.write_line(line);
+            tokio::select! {
+                count = reader.read_buf(input) => count.map_err(lost)?,
+                count = writer.write(output) => {
+                    output.advance(count.map_err(lost)?);
+                    return Ok(());
+                }
+            }
+        };
+        self.trace_input();
+        match count {
+            0 => machine.handle_eof(Instant::now()),
+            _ => machine.handle_bytes(Instant::now(), &self.input),
         }
+        self.input.clear();
         Ok(())
     }
 
-    fn write_line(&mut self, line: &[u8]) {
-        if let Some(Trace { name, .. }) = &self.trace {
-            let secret = line.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"PASS "));
-            let shown = if secret { b"PASS ***".as_slice() } else { line };
-            eprintln!("{name} > {}", String::from_utf8_lossy(shown));
-        }
-        self.output.extend_from_slice(line);
-        self.output.extend_from_slice(b"\r\n");
-    }
-
-    /// A final reply, or the greeting, is here: in lock-step the next command may go.
-    pub fn answered(&mut self) {
-        self.due = !self.waiting.is_empty();
-        if let Some(line) = self.waiting.pop_front() {
-            self.write_line(&line);
-        }
-    }
-
-    /// What comes next from the server, writing what is queued meanwhile; with `stream`, the lines of a reply as they come.
-    ///
-    /// Cancel safe: a dropped call loses nothing.
-    ///
-    /// # Errors
-    /// The connection is over, or what comes is no FTP.
-    pub async fn next(&mut self, stream: bool) -> Result<Incoming, Fault> {
+    /// Writes everything the machine has to send, reading nothing.
+    pub async fn flush(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
         loop {
-            if let Some(reply) = self.replies.next_reply() {
-                return reply.map(Incoming::Reply).map_err(misspoken);
+            self.take(machine);
+            if self.output.is_empty() {
+                return Ok(());
             }
-            if stream {
-                let lines = self.replies.take_middle_lines();
-                if !lines.is_empty() {
-                    return Ok(Incoming::Lines(lines));
-                }
-            }
-            self.exchange().await?;
-            self.read();
+            self.stream.write_all_buf(&mut self.output).await.map_err(lost)?;
         }
     }
 
-    /// Makes replies of the bytes that came.
-    fn read(&mut self) {
+    /// Ends the connection and waits, not longer than `limit`, until the server has ended it, too.
+    pub async fn leave(&mut self, limit: Duration) {
+        let ended = async {
+            self.stream.shutdown().await?;
+            while self.stream.read_buf(&mut self.input).await? > 0 {
+                self.input.clear();
+            }
+            io::Result::Ok(())
+        };
+        // A connection that is broken, or a server that takes too long, cannot be waited for.
+        let _ = timeout(limit, ended).await;
+    }
+
+    /// Takes what the machine has to send, once all before it is written.
+    fn take(&mut self, machine: &mut ClientControl) {
+        if !self.output.is_empty() {
+            return;
+        }
+        self.output = machine.poll_transmit().unwrap_or_default();
+        if let Some(Trace { name, .. }) = &self.trace {
+            for line in self.output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+                let secret = line.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"PASS "));
+                let shown = if secret { b"PASS ***" } else { line.strip_suffix(b"\r").unwrap_or(line) };
+                eprintln!("{name} > {}", String::from_utf8_lossy(shown));
+            }
+        }
+    }
+
+    fn trace_input(&mut self) {
         if let Some(Trace { name, lines }) = &mut self.trace {
             lines.feed(&self.input);
             while let Some(line) = lines.next_line() {
@@ -152,44 +142,7 @@ impl Channel {
                 eprintln!("{name} < {shown}");
             }
         }
-        self.replies.feed(&self.input);
-        self.input.clear();
     }
-
-    /// Moves bytes in either direction once.
-    async fn exchange(&mut self) -> Result<(), Fault> {
-        let Self { stream, input, output, .. } = self;
-        let (mut reader, mut writer) = stream.split();
-        if output.is_empty() {
-            let count = reader.read_buf(input).await.map_err(lost)?;
-            return ended(count);
-        }
-        tokio::select! {
-            count = reader.read_buf(input) => ended(count.map_err(lost)?),
-            count = writer.write(output) => {
-                output.advance(count.map_err(lost)?);
-                Ok(())
-            }
-        }
-    }
-
-    /// Writes everything queued, reading nothing.
-    pub async fn flush(&mut self) -> Result<(), Fault> {
-        self.stream.write_all_buf(&mut self.output).await.map_err(lost)
-    }
-}
-
-fn misspoken(error: ReplyError) -> Fault {
-    Fault::new(FaultCode::PeerMisbehaved, "read reply").side(Side::Peer).detail(error.to_string())
-}
-
-fn ended(count: usize) -> Result<(), Fault> {
-    if count > 0 {
-        return Ok(());
-    }
-    Err(Fault::new(FaultCode::ConnectionLost, "read reply")
-        .side(Side::Network)
-        .detail("the server closed the control connection"))
 }
 
 fn lost(error: io::Error) -> Fault {

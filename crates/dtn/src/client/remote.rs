@@ -3,24 +3,27 @@
 //!
 //! Operations are those of the mover protocol, so that a server and a local mover look alike.
 //! They are sent at once and answered in order; the caller decides what may be sent ahead of replies.
+//! Which commands are in flight, withheld or late is known to `proto`'s client machine, which this drives.
 
 mod answer;
+mod replies;
 mod steps;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
-use tokio::time::timeout;
+use tokio::time::timeout_at;
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::client::{ClientConfig, ClientControl, Order, SendError};
+use whimbrel_proto::command::{Command, Secret, Site, TransferType};
 use whimbrel_proto::feat::Features;
-use whimbrel_proto::op::{LeafSpec, Mode, Notice, Op, OpId, Outcome};
-use whimbrel_proto::reply::{Reply, ReplyClass};
-use whimbrel_proto::spent;
+use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
 
-use super::channel::{Channel, Incoming};
+use super::channel::Channel;
 use super::dtns::Seat;
-use super::reply;
 use super::target::{SessionOptions, Target};
+use steps::Ask;
 
 /// News of one operation at an end.
 #[derive(Debug)]
@@ -50,10 +53,9 @@ enum Answer {
     Extents,
 }
 
-/// What a reply means to its operation.
+/// What a final reply means to its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
-    Greeting,
     User,
     Pass,
     Features,
@@ -70,6 +72,7 @@ enum Step {
     Done(Answer),
 }
 
+/// A command without its end, in the order of the machine's.
 #[derive(Debug)]
 struct Pending {
     op: OpId,
@@ -79,47 +82,22 @@ struct Pending {
     subject: Vec<u8>,
 }
 
-/// Values the server holds for this session.
-#[derive(Debug, Clone, PartialEq, Eq)]
-struct InForce {
-    mode: Mode,
-    parallelism: u16,
-    checksum_markers: bool,
-    transfer_markers: bool,
-    frequent_markers: bool,
-    leaves: Option<LeafSpec>,
-    past_memory: bool,
-    congestion: Option<String>,
-    spent: bool,
-}
-
-const FRESH: InForce = InForce {
-    mode: Mode::Stream,
-    parallelism: 1,
-    checksum_markers: false,
-    transfer_markers: false,
-    frequent_markers: false,
-    leaves: None,
-    past_memory: false,
-    congestion: None,
-    spent: false,
-};
-
 /// The login's operation.
 const LOGIN: OpId = OpId(0);
+
+/// Longest silence of a server that may have dropped what was sent ahead of its replies.
+const AHEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// One control session.
 #[derive(Debug)]
 pub struct Remote {
     channel: Channel,
+    machine: ClientControl,
     pending: VecDeque<Pending>,
-    held: VecDeque<(Vec<u8>, Pending)>,
-    gated: bool,
     events: VecDeque<(OpId, EndEvent)>,
+    /// Why the operation in progress has failed already.
     failure: Option<Fault>,
-    fatal: Option<Fault>,
     last_op: u64,
-    in_force: InForce,
     nonce_accepted: bool,
     logged_in: bool,
     options: SessionOptions,
@@ -174,16 +152,21 @@ impl Remote {
     }
 
     fn new(channel: Channel, target: &Target, options: &SessionOptions) -> Self {
+        let reply_timeout = options.reply_timeout;
+        let patience = if options.pipelined { reply_timeout.min(AHEAD_TIMEOUT) } else { reply_timeout };
+        let config = ClientConfig {
+            window: if options.pipelined { ClientConfig::default().window } else { 1 },
+            ahead: options.pipelined,
+            greeting_timeout: patience,
+            stall_timeout: patience,
+        };
         Self {
             channel,
+            machine: ClientControl::new(Instant::now(), config),
             pending: VecDeque::new(),
-            held: VecDeque::new(),
-            gated: false,
             events: VecDeque::new(),
             failure: None,
-            fatal: None,
             last_op: LOGIN.0,
-            in_force: FRESH,
             nonce_accepted: false,
             logged_in: false,
             options: options.clone(),
@@ -195,16 +178,19 @@ impl Remote {
     }
 
     fn prelude(&mut self) -> Result<(), Fault> {
-        let user = self.target.user.clone().unwrap_or_else(|| "anonymous".to_owned());
+        let user = self.target.user.clone().unwrap_or_else(|| "anonymous".to_owned()).into_bytes();
         let password = self.target.password.as_ref().map_or("whimbrel@", |password| password.0.as_str());
-        let pass = format!("PASS {password}");
-        let info = format!("SITE CLIENTINFO scheme=ftp;appname=\"whimbrel\";appver=\"{}\";", self.options.version);
-        self.pending.push_back(Pending { op: LOGIN, step: Step::Greeting, name: "greet", subject: Vec::new() });
-        self.command(LOGIN, format!("USER {user}").into_bytes(), Step::User, "log in", user.as_bytes())?;
-        self.command(LOGIN, pass.into_bytes(), Step::Pass, "log in", user.as_bytes())?;
-        self.command(LOGIN, b"FEAT".to_vec(), Step::Features, "ask for features", b"")?;
-        self.command(LOGIN, info.into_bytes(), Step::Quiet, "introduce", b"")?;
-        self.command(LOGIN, b"TYPE I".to_vec(), Step::Done(Answer::Plain), "set binary type", b"")
+        let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
+        let info = [("scheme", "ftp"), ("appname", "whimbrel"), ("appver", &self.options.version)]
+            .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
+        let asks = vec![
+            Ask::new(Command::User(user.clone()), Step::User, "log in", &user),
+            Ask::new(pass, Step::Pass, "log in", &user),
+            Ask::new(Command::Feat, Step::Features, "ask for features", b""),
+            Ask::new(Command::Site(Site::ClientInfo(info.to_vec())), Step::Quiet, "introduce", b""),
+            Ask::plain(Command::Type(TransferType::Image), "set binary type", b""),
+        ];
+        self.send(LOGIN, asks)
     }
 
     /// Sends an operation; its events carry the returned number.
@@ -214,33 +200,29 @@ impl Remote {
     pub fn submit(&mut self, op: Op) -> Result<OpId, Fault> {
         self.last_op += 1;
         let id = OpId(self.last_op);
-        let commands = self.commands_for(&op)?;
-        if commands.is_empty() {
+        let asks = self.asks_for(&op)?;
+        if asks.is_empty() {
             self.events.push_back((id, EndEvent::Done(Ok(Outcome::Done))));
         }
-        for command in commands {
-            self.command(id, command.line, command.step, command.name, &command.subject)?;
-        }
+        self.send(id, asks)?;
         Ok(id)
     }
 
-    fn command(
-        &mut self,
-        op: OpId,
-        line: Vec<u8>,
-        step: Step,
-        name: &'static str,
-        subject: &[u8],
-    ) -> Result<(), Fault> {
-        let pending = Pending { op, step, name, subject: subject.to_vec() };
-        if self.gated {
-            self.held.push_back((line, pending));
-            return Ok(());
+    fn send(&mut self, op: OpId, asks: Vec<Ask>) -> Result<(), Fault> {
+        let (orders, metas): (Vec<Order>, Vec<_>) = asks.into_iter().map(Ask::split).unzip();
+        match self.machine.send(Instant::now(), &orders) {
+            Ok(_) => {
+                let pending = metas.into_iter().map(|(step, name, subject)| Pending { op, step, name, subject });
+                self.pending.extend(pending);
+                Ok(())
+            }
+            Err(SendError::Closed) => Err(replies::closed()),
+            Err(SendError::Encode(error)) => {
+                let subject = metas.last().map_or(&b""[..], |(_, _, subject)| subject);
+                let fault = Fault::new(FaultCode::InvalidPath, "send command").on_path(subject);
+                Err(fault.detail(format!("FTP cannot carry the command: {error}")))
+            }
         }
-        self.channel.push(&line)?;
-        self.gated = step == Step::Gate;
-        self.pending.push_back(pending);
-        Ok(())
     }
 
     /// The next event of any operation. Cancel safe.
@@ -249,19 +231,46 @@ impl Remote {
     /// The session is over: nothing that was submitted will be answered.
     pub async fn event(&mut self) -> Result<(OpId, EndEvent), Fault> {
         loop {
-            if let Some(event) = self.events.pop_front() {
+            if let Some(event) = self.next_event()? {
                 return Ok(event);
             }
-            if let Some(fault) = self.fatal.take() {
-                return Err(fault);
+            self.channel.exchange(&mut self.machine).await?;
+        }
+    }
+
+    /// Like [`Remote::event`], but silence longer than the reply time-out is a fault.
+    pub async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
+        self.machine.watch(Instant::now());
+        loop {
+            if let Some(event) = self.next_event()? {
+                return Ok(event);
             }
-            let stream = self.listing().is_some();
-            match self.channel.next(stream).await? {
-                Incoming::Lines(lines) => self.pass_on(&lines),
-                Incoming::Reply(reply) if reply.class() == ReplyClass::Preliminary => self.preliminary(&reply),
-                Incoming::Reply(reply) => self.final_reply(&reply)?,
+            // With nothing due the machine knows no limit, but who calls this has one.
+            let deadline = self.machine.poll_timeout().unwrap_or_else(|| Instant::now() + self.options.reply_timeout);
+            match timeout_at(deadline.into(), self.channel.exchange(&mut self.machine)).await {
+                Ok(exchanged) => exchanged?,
+                Err(_) if self.machine.poll_timeout().is_none() => return Err(self.silent()),
+                Err(_) => self.machine.handle_timeout(Instant::now()),
             }
         }
+    }
+
+    /// What is known without reading on.
+    fn next_event(&mut self) -> Result<Option<(OpId, EndEvent)>, Fault> {
+        loop {
+            if let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            match self.machine.poll_event() {
+                Some(news) => self.take(news)?,
+                None if self.machine.is_closed() => return Err(replies::closed()),
+                None => return Ok(None),
+            }
+        }
+    }
+
+    fn silent(&self) -> Fault {
+        Fault::new(FaultCode::TimedOut, "wait for a reply").subject(self.target.to_string()).side(Side::Network)
     }
 
     /// Submits an operation and waits for its end; events of others stay queued, its notices are dropped.
@@ -286,23 +295,6 @@ impl Remote {
         result
     }
 
-    /// Like [`Remote::event`], but silence longer than the reply time-out is a fault.
-    pub async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
-        let limit = self.options.reply_timeout;
-        // Before login, silence may mean a server that drops what is sent ahead of its replies.
-        let limit = if self.logged_in || !self.options.pipelined {
-            limit
-        } else {
-            limit.min(std::time::Duration::from_secs(30))
-        };
-        match timeout(limit, self.event()).await {
-            Ok(event) => event,
-            Err(_) => Err(Fault::new(FaultCode::TimedOut, "wait for a reply")
-                .subject(self.target.to_string())
-                .side(Side::Network)),
-        }
-    }
-
     /// Whether the server says what it can do, and this is not among it.
     pub fn lacks(&self, label: &str) -> bool {
         self.features.is_known() && !self.features.has(label)
@@ -319,14 +311,14 @@ impl Remote {
         names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
-    /// Writes what is queued, when nobody waits for events.
-    pub async fn flush(&mut self) -> Result<(), Fault> {
-        self.channel.flush().await
+    /// Ends the session and waits, not longer than `limit`, until the server has ended it, too.
+    pub async fn leave(&mut self, limit: std::time::Duration) {
+        self.channel.leave(limit).await;
     }
 
-    /// Whether every operation was answered.
-    pub fn is_idle(&self) -> bool {
-        self.pending.is_empty() && self.held.is_empty() && self.events.is_empty()
+    /// Writes what is queued, when nobody waits for events.
+    pub async fn flush(&mut self) -> Result<(), Fault> {
+        self.channel.flush(&mut self.machine).await
     }
 
     /// Whether commands are sent ahead of replies.
@@ -343,128 +335,4 @@ impl Remote {
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         (self.channel.peer, self.channel.local)
     }
-
-    /// The transfer mode in force.
-    pub fn mode(&self) -> Mode {
-        self.in_force.mode
-    }
-
-    /// The operation whose reply is a listing and due now.
-    fn listing(&self) -> Option<OpId> {
-        self.pending.front().filter(|front| front.step == Step::Done(Answer::Lines)).map(|front| front.op)
-    }
-
-    /// Passes lines of a listing on at once: listings may be longer than memory.
-    fn pass_on(&mut self, lines: &[Vec<u8>]) {
-        let Some(op) = self.listing().filter(|_| !lines.is_empty()) else { return };
-        let mut bytes = Vec::with_capacity(lines.iter().map(|line| line.len() + 2).sum());
-        for line in lines {
-            bytes.extend_from_slice(line);
-            bytes.extend_from_slice(b"\r\n");
-        }
-        self.events.push_back((op, EndEvent::Notice(Notice::Lines(bytes))));
-    }
-
-    fn preliminary(&mut self, reply: &Reply) {
-        self.pass_on(reply.middle_lines());
-        if let (Some(front), Some(notice)) = (self.pending.front(), answer::notice(reply)) {
-            self.events.push_back((front.op, EndEvent::Notice(notice)));
-        }
-    }
-
-    fn final_reply(&mut self, reply: &Reply) -> Result<(), Fault> {
-        if is_ok(reply) {
-            self.pass_on(reply.middle_lines());
-        }
-        let Some(front) = self.pending.pop_front() else {
-            return Err(reply::fault(reply, "keep the session", b""));
-        };
-        if reply.code == 421 {
-            return Err(reply::fault(reply, front.name, &front.subject));
-        }
-        self.channel.answered();
-        self.step(front, reply)
-    }
-
-    fn step(&mut self, front: Pending, reply: &Reply) -> Result<(), Fault> {
-        let refusal = || reply::fault(reply, front.name, &front.subject);
-        match front.step {
-            Step::Greeting if is_ok(reply) => self.greeting = reply::text(reply),
-            Step::Greeting => return Err(refusal()),
-            Step::User | Step::Pass => return self.login_reply(&front, reply),
-            Step::Features => self.features = Features::parse(reply),
-            Step::Quiet => {}
-            Step::Nonce => self.nonce_accepted = is_ok(reply),
-            Step::Need | Step::Mode if is_ok(reply) => {}
-            Step::Need => self.fail(refusal()),
-            Step::Mode => {
-                self.in_force.mode = Mode::Stream;
-                self.fail(refusal().detail(format!("no extended block mode: {}", reply::text(reply))));
-            }
-            Step::Gate => return self.open_gate(&front, (!is_ok(reply)).then(refusal)),
-            Step::Done(kind) => self.complete(&front, kind, reply),
-        }
-        Ok(())
-    }
-
-    fn login_reply(&mut self, front: &Pending, reply: &Reply) -> Result<(), Fault> {
-        let refused = match (front.step, reply.code) {
-            (Step::User, 230 | 232) => {
-                self.logged_in = true;
-                false
-            }
-            (Step::User, code) => code / 100 != 3,
-            // USER alone was enough: PASS is superfluous, whatever its answer.
-            _ if self.logged_in => false,
-            (_, code) => code / 100 != 2,
-        };
-        if refused {
-            let fault = Fault::new(FaultCode::LoginFailed, front.name)
-                .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
-                .detail(format!("{} {}", reply.code, reply::text(reply)));
-            return Err(fault);
-        }
-        self.logged_in |= front.step == Step::Pass;
-        Ok(())
-    }
-
-    fn fail(&mut self, fault: Fault) {
-        self.failure.get_or_insert(fault);
-    }
-
-    fn complete(&mut self, front: &Pending, kind: Answer, reply: &Reply) {
-        if let Some(spent) = spent::from_reply(reply).filter(|_| matches!(kind, Answer::Transfer | Answer::Packed(_))) {
-            self.events.push_back((front.op, EndEvent::Notice(Notice::Spent(Box::new(spent)))));
-        }
-        let own = if is_ok(reply) {
-            answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
-        } else {
-            Err(reply::fault(reply, front.name, &front.subject))
-        };
-        let result = match self.failure.take() {
-            Some(earlier) => Err(earlier),
-            None => own,
-        };
-        self.events.push_back((front.op, EndEvent::Done(result)));
-    }
-
-    /// Sends what waited for the gate, without the gate's own operation if it was refused.
-    fn open_gate(&mut self, front: &Pending, refused: Option<Fault>) -> Result<(), Fault> {
-        self.gated = false;
-        let failed = refused.is_some();
-        if let Some(fault) = refused {
-            self.events.push_back((front.op, EndEvent::Done(Err(fault))));
-        }
-        for (line, pending) in std::mem::take(&mut self.held) {
-            if !(failed && pending.op == front.op) {
-                self.command(pending.op, line, pending.step, pending.name, &pending.subject)?;
-            }
-        }
-        Ok(())
-    }
-}
-
-/// Done, or (3xx) ready for the next command of a sequence.
-fn is_ok(reply: &Reply) -> bool {
-    matches!(reply.class(), ReplyClass::Completion | ReplyClass::Intermediate)
 }

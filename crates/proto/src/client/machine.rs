@@ -263,7 +263,9 @@ impl ClientControl {
     /// What waited for the gate may go, but nothing that was given with it if it was refused.
     fn open_gate(&mut self, group: Token, refused: bool) {
         self.gated = false;
-        while let Some((pending, _)) = self.waiting.pop_front_if(|(next, _)| refused && next.group == group) {
+        // Tokens of a group follow each other, so this is all that is left of it.
+        let rest = self.waiting.iter().take_while(|(next, _)| refused && next.group == group).count();
+        for (pending, _) in self.waiting.drain(..rest) {
             self.session.withdrawn(&pending.sets);
             self.events.push_back(ClientEvent::Withheld { token: pending.token });
         }

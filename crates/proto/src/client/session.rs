@@ -2,8 +2,7 @@
 
 use std::collections::HashMap;
 
-use crate::command::{BufferSide, BufferVerb, Command, Opts, RetrOptions, Site, TransferMode, TrevEvent};
-use crate::command::{Parallelism, TransferType};
+use crate::command::{BufferSide, BufferVerb, Command, Opts, Parallelism, RetrOptions, Site, TransferMode, TrevEvent};
 use crate::op::LeafSpec;
 
 /// Settings that hold until they are changed.
@@ -50,7 +49,10 @@ impl SessionState {
     pub fn new() -> Self {
         let start = [
             Command::Mode(TransferMode::Stream),
-            Command::Opts(Opts::Retr(RetrOptions { parallelism: Some(Parallelism::fixed(1)), ..RetrOptions::default() })),
+            Command::Opts(Opts::Retr(RetrOptions {
+                parallelism: Some(Parallelism::fixed(1)),
+                ..RetrOptions::default()
+            })),
             Command::Site(Site::Leaves(None)),
             Command::Site(Site::ReadBack { disk: false }),
             Command::Site(Site::Congestion(None)),
@@ -120,7 +122,7 @@ impl SessionState {
 /// What a command sets.
 pub(super) fn settings(command: &Command) -> Settings {
     let key = match command {
-        Command::Type(TransferType::Ascii | TransferType::Image) => Setting::Type,
+        Command::Type(_) => Setting::Type,
         Command::Mode(_) => Setting::Mode,
         Command::Trev { event: TrevEvent::Perf, .. } => Setting::PerfInterval,
         Command::Trev { event: TrevEvent::Restart, .. } => Setting::RestartInterval,

@@ -3,9 +3,9 @@ use std::time::{Duration, Instant};
 use proptest::prelude::*;
 
 use super::*;
-use crate::command::{BufferVerb, EncodeError};
 use crate::command::{
-    Command, Dcau, LayoutKind, Opts, Parallelism, PassiveVerb, RetrOptions, Site, TransferMode, TransferType,
+    BufferVerb, Command, EncodeError, LayoutKind, Opts, Parallelism, Restart, RetrOptions, Site, TransferMode,
+    TrevEvent,
 };
 
 struct Client {
@@ -28,7 +28,11 @@ impl Client {
     }
 
     fn send(&mut self, command: Command) -> Token {
-        self.machine.send(self.now, &command).unwrap()
+        self.give(&[Order::new(command)])
+    }
+
+    fn give(&mut self, orders: &[Order]) -> Token {
+        self.machine.send(self.now, orders).unwrap()
     }
 
     fn hear(&mut self, text: &str) {
@@ -59,6 +63,19 @@ impl Client {
 
 fn retr(path: &str) -> Command {
     Command::Retr(path.as_bytes().to_vec())
+}
+
+/// Stops what follows until its reply is here.
+fn rest(offset: u64) -> Order {
+    Order { gate: true, ..Order::new(Command::Rest(Restart::Offset(offset))) }
+}
+
+fn listing() -> Order {
+    Order { stream: true, ..Order::new(Command::Mlsc(None)) }
+}
+
+fn texts(lines: &[Vec<u8>]) -> Vec<String> {
+    lines.iter().map(|line| String::from_utf8(line.clone()).unwrap()).collect()
 }
 
 #[test]
@@ -117,16 +134,6 @@ fn the_window_bounds_what_is_in_flight() {
     assert_eq!((c.sent().lines().count(), c.machine.outstanding()), (1, 1));
 }
 
-#[test]
-fn unsent_commands_can_be_taken_back() {
-    let mut c = Client::new(ClientConfig { window: 1, ..ClientConfig::default() });
-    c.hear("220 x\r\n");
-    let (first, second) = (c.send(Command::Noop), c.send(Command::Noop));
-    assert!(c.machine.cancel_unsent(second));
-    assert!(!c.machine.cancel_unsent(first));
-    assert_eq!(c.machine.outstanding(), 1);
-}
-
 // RFC 959 §4.2.1: 421 "may be a reply to any command if the service knows it must shut down".
 #[test]
 fn a_421_ends_the_connection_and_tells_what_got_no_answer() {
@@ -141,7 +148,7 @@ fn a_421_ends_the_connection_and_tells_what_got_no_answer() {
         panic!("{events:?}")
     };
     assert_eq!((reply.code, unanswered.as_slice(), left.as_slice()), (421, &[sent][..], &[unsent][..]));
-    assert_eq!(c.machine.send(c.now, &Command::Noop), Err(SendError::Closed));
+    assert_eq!(c.machine.send(c.now, &[Order::new(Command::Noop)]), Err(SendError::Closed));
     assert_eq!((c.machine.poll_timeout(), c.machine.is_closed()), (None, true));
 }
 
@@ -177,7 +184,7 @@ fn refusals_and_nonsense_end_the_connection_with_their_reason() {
 #[test]
 fn silence_is_limited_while_a_reply_is_due() {
     let mut c = Client::open();
-    assert_eq!(c.machine.poll_timeout(), None, "an idle connection has no deadline by default");
+    assert_eq!(c.machine.poll_timeout(), None, "an idle connection has no deadline");
     c.wait(10_000);
     c.send(retr("/a"));
     c.wait(599);
@@ -192,126 +199,197 @@ fn silence_is_limited_while_a_reply_is_due() {
 }
 
 #[test]
-fn idleness_is_told_once_until_something_happens() {
-    let mut c = Client::new(ClientConfig { idle_after: Some(Duration::from_secs(300)), ..ClientConfig::default() });
-    c.hear("220 x\r\n");
-    c.events();
-    c.wait(300);
-    assert_eq!(c.events(), [ClientEvent::Idle]);
-    c.wait(300);
-    assert!(c.events().is_empty());
-    c.send(Command::Noop);
-    c.hear("200 x\r\n");
-    c.events();
-    c.wait(300);
-    assert_eq!(c.events(), [ClientEvent::Idle]);
-}
-
-#[test]
-fn a_name_with_a_line_end_is_refused_and_takes_no_turn() {
+fn a_name_with_a_line_end_is_refused_with_all_that_was_given_with_it() {
     let mut c = Client::open();
-    assert_eq!(c.machine.send(c.now, &retr("/a\r\nDELE /b")), Err(SendError::Encode(EncodeError::LineBreak)));
+    let orders = [Order::new(Command::Noop), Order::new(retr("/a\r\nDELE /b"))];
+    assert_eq!(c.machine.send(c.now, &orders), Err(SendError::Encode(EncodeError::LineBreak)));
     assert_eq!((c.sent().as_str(), c.machine.outstanding()), ("", 0));
 }
 
 #[test]
+fn a_client_that_runs_ahead_waits_for_no_greeting_and_finds_its_replies() {
+    let mut c = Client::new(ClientConfig { ahead: true, window: 2, ..ClientConfig::default() });
+    let (feat, noop) = (c.send(Command::Feat), c.send(Command::Noop));
+    c.send(Command::Noop);
+    assert_eq!(c.sent(), "FEAT\r\nNOOP\r\n", "the window holds before the greeting too");
+    c.hear("220-hello\r\n  there\r\n220 ready\r\n502 what\r\n200 x\r\n");
+    let events = c.events();
+    assert!(
+        matches!(&events[..], [
+        ClientEvent::Greeting(_),
+        ClientEvent::Completed { token: first, .. },
+        ClientEvent::Completed { token: second, .. },
+    ] if (*first, *second) == (feat, noop)),
+        "{events:?}"
+    );
+    assert_eq!(c.sent(), "NOOP\r\n");
+    let mut c = Client::new(ClientConfig { ahead: true, ..ClientConfig::default() });
+    c.send(Command::Feat);
+    c.wait(60);
+    assert_eq!(c.failure(), ProtocolError::GreetingTimeout);
+}
+
+// A transfer whose REST was refused would truncate what is there.
+#[test]
+fn nothing_passes_a_gate_and_its_refusal_withholds_only_what_was_given_with_it() {
+    let mut c = Client::open();
+    c.give(&[Order::new(Command::Noop), rest(5), Order::new(Command::Stor(b"/a".to_vec()))]);
+    let other = c.send(retr("/b"));
+    assert_eq!(c.sent(), "NOOP\r\nREST 5\r\n");
+    c.hear("200 x\r\n350 go\r\n");
+    assert_eq!(c.sent(), "STOR /a\r\nRETR /b\r\n");
+    c.hear("226 x\r\n226 x\r\n");
+    c.events();
+    let group = c.give(&[rest(5), Order::new(Command::Stor(b"/a".to_vec())), Order::new(Command::Noop)]);
+    let later = c.send(retr("/b"));
+    c.hear("501 no\r\n");
+    assert_eq!(c.sent(), "RETR /b\r\n");
+    let events = c.events();
+    assert!(
+        matches!(&events[..], [
+        ClientEvent::Completed { token, .. },
+        ClientEvent::Withheld { token: first },
+        ClientEvent::Withheld { token: second },
+    ] if [token.0, first.0, second.0] == [group.0, group.0 + 1, group.0 + 2]),
+        "{events:?}"
+    );
+    assert_eq!((c.machine.outstanding(), later.0, other.0), (1, group.0 + 3, group.0 - 1));
+}
+
+#[test]
+fn a_streamed_reply_is_passed_on_as_it_comes_and_kept_nowhere() {
+    let mut c = Client::open();
+    let (list, next) = (c.give(&[listing()]), c.give(&[listing()]));
+    c.hear("250-Listing\r\n a\r\n b\r\n");
+    let events = c.events();
+    assert!(
+        matches!(&events[..], [ClientEvent::Lines { token, lines }] if *token == list && texts(lines) == ["a", "b"]),
+        "{events:?}"
+    );
+    c.hear(" c\r\n250 End\r\n550-no\r\n such\r\n");
+    let events = c.events();
+    let [ClientEvent::Lines { lines, .. }, ClientEvent::Completed { token, reply }] = &events[..] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(
+        (texts(lines), *token, texts(&reply.lines)),
+        (vec!["c".into()], list, vec!["Listing".into(), "End".into()])
+    );
+    c.hear("550 file\r\n");
+    let events = c.events();
+    assert!(
+        matches!(&events[..], [ClientEvent::Completed { token, reply }]
+        if *token == next && texts(&reply.lines) == ["no", "such", "file"]),
+        "a refusal is whole: {events:?}"
+    );
+}
+
+#[test]
+fn a_greeting_of_many_lines_is_no_listing() {
+    let mut c = Client::new(ClientConfig { ahead: true, ..ClientConfig::default() });
+    c.give(&[listing()]);
+    c.hear("220-hello\r\n there\r\n");
+    assert_eq!(c.events(), []);
+}
+
+#[test]
+fn a_marker_that_comes_late_ends_nothing() {
+    let mut c = Client::open();
+    c.send(retr("/a"));
+    c.hear("226 done\r\n111 Range Marker 0-6\r\n150 odd\r\n");
+    assert!(matches!(&c.events()[..], [ClientEvent::Completed { .. }]));
+    c.hear("226 for nobody\r\n");
+    assert!(matches!(c.failure(), ProtocolError::Unsolicited(_)));
+}
+
+#[test]
+fn silence_counts_from_where_it_is_minded() {
+    let mut c = Client::open();
+    c.machine.set_stall_timeout(Duration::from_secs(5));
+    c.send(retr("/a"));
+    c.now += Duration::from_secs(100);
+    c.machine.watch(c.now);
+    c.wait(4);
+    assert!(c.events().is_empty());
+    c.wait(1);
+    assert_eq!(c.failure(), ProtocolError::StallTimeout);
+}
+
+fn parallel(n: u32, layout: Option<LayoutKind>) -> Command {
+    let options = RetrOptions { parallelism: Some(Parallelism::fixed(n)), layout, ..RetrOptions::default() };
+    Command::Opts(Opts::Retr(options))
+}
+
+fn leaves(size: u64) -> Command {
+    Command::parse(format!("SITE LEAVES {size} MD5").as_bytes()).unwrap()
+}
+
+#[test]
 fn values_in_force_are_not_sent_again() {
-    let mut state = SessionState::new();
+    let mut c = Client::open();
     let (stream, extended) = (Command::Mode(TransferMode::Stream), Command::Mode(TransferMode::ExtendedBlock));
-    assert!(state.needs(&extended));
-    state.sent(&extended);
-    state.completed(&extended, true);
-    assert!(!state.needs(&extended) && state.needs(&stream));
-    state.sent(&stream);
-    state.completed(&stream, false);
+    let state = c.machine.session();
+    assert!(state.needs(&extended) && !state.needs(&stream), "RFC 959: a session starts in stream mode");
+    assert!(!state.needs(&parallel(1, None)) && !state.needs(&Command::Site(Site::Leaves(None))));
+    c.send(extended.clone());
+    assert!(!c.machine.session().needs(&extended) && c.machine.session().needs(&stream));
+    c.hear("200 x\r\n");
+    assert_eq!(c.machine.session().mode(), TransferMode::ExtendedBlock);
+    c.send(stream.clone());
+    c.hear("504 no\r\n");
+    let state = c.machine.session();
     assert!(state.needs(&stream) && state.needs(&extended), "after a refusal nothing is known");
-    assert!(state.needs(&Command::Noop));
-    state.sent(&Command::Noop);
-    assert!(state.needs(&Command::Noop));
+    assert!(!state.wants(&stream) && state.wants(&extended), "nobody asks twice for what may be missing");
+    c.send(Command::Noop);
+    assert!(c.machine.session().needs(&Command::Noop));
 }
 
 #[test]
 fn options_are_remembered_one_by_one() {
-    let options = |n, layout| {
-        Command::Opts(Opts::Retr(RetrOptions {
-            parallelism: Some(Parallelism::fixed(n)),
-            layout,
-            ..RetrOptions::default()
-        }))
-    };
-    let mut state = SessionState::new();
-    state.sent(&options(4, Some(LayoutKind::Blocked)));
-    assert!(
-        !state.needs(&options(4, None))
-            && state.needs(&options(5, None))
-            && state.needs(&options(4, Some(LayoutKind::Partitioned)))
-    );
+    let mut c = Client::open();
+    c.send(parallel(4, Some(LayoutKind::Blocked)));
+    c.send(Command::Sbuf(5));
+    c.send(Command::Trev { event: TrevEvent::Perf, seconds: 1 });
+    let state = c.machine.session();
+    assert!(!state.needs(&parallel(4, None)) && state.needs(&parallel(5, None)));
+    assert!(state.needs(&parallel(4, Some(LayoutKind::Partitioned))));
     let buffer = |verb| Command::Site(Site::BufferSize { verb, bytes: 5 });
-    state.sent(&Command::Sbuf(5));
-    assert!(!state.needs(&buffer(BufferVerb::RetrBufSize)) && !state.needs(&buffer(BufferVerb::SBufSz)));
-    let delayed = Command::Opts(Opts::Passive { verb: PassiveVerb::Pasv, allow_delayed: true });
-    state.sent(&delayed);
-    assert!(!state.needs(&delayed));
-    state.sent(&Command::Port("1.2.3.4:5".parse().unwrap()));
-    assert!(state.needs(&delayed), "PORT ends delayed mode");
-    assert!(!state.needs(&options(4, None)));
-    state.sent(&Command::User(b"x".to_vec()));
-    assert!(state.needs(&options(4, None)), "a new login starts afresh");
+    assert!(!state.needs(&buffer(BufferVerb::RBufSz)) && !state.needs(&buffer(BufferVerb::SBufSz)));
+    assert!(state.needs(&Command::Trev { event: TrevEvent::Restart, seconds: 1 }));
+    c.send(Command::User(b"x".to_vec()));
+    assert!(c.machine.session().needs(&parallel(4, None)), "a new login starts afresh");
 }
 
 #[test]
-fn leaves_hold_until_they_are_changed_and_commands_on_chunks_are_always_sent() {
-    let leaves = |size| Command::parse(format!("SITE LEAVES {size} MD5").as_bytes()).unwrap();
-    let mut state = SessionState::new();
-    assert!(state.needs(&leaves(4096)));
-    state.sent(&leaves(4096));
-    assert!(!state.needs(&leaves(4096)) && state.needs(&leaves(8192)));
-    state.completed(&leaves(4096), false);
-    assert!(state.needs(&leaves(4096)), "a refusal leaves it unknown");
-    state.sent(&leaves(4096));
-    state.sent(&Command::Rein);
-    assert!(state.needs(&leaves(4096)));
-    let keep = Command::parse(b"SITE CHUNK KEEP ab 0-5:00 /f").unwrap();
-    state.sent(&keep);
-    assert!(state.needs(&keep));
-    assert_eq!(data_handle_effect(&keep), DataHandleEffect::Keeps);
-    assert_eq!(data_handle_effect(&leaves(4096)), DataHandleEffect::Keeps);
-}
-
-#[test]
-fn relative_directories_are_always_sent() {
-    let mut state = SessionState::new();
-    let (absolute, relative) = (Command::Cwd(b"/a".to_vec()), Command::Cwd(b"a".to_vec()));
-    state.sent(&absolute);
-    assert!(!state.needs(&absolute));
-    state.sent(&relative);
-    assert!(state.needs(&relative) && state.needs(&absolute), "a relative step changes the directory");
-}
-
-#[test]
-fn the_data_handles_enemies_are_known() {
-    use DataHandleEffect as E;
-    for (command, effect) in [
-        (Command::Pasv, E::Replaces),
-        (Command::Dcau(Dcau::None), E::Destroys),
-        (Command::Site(Site::SetNetStack(b"tcp".to_vec())), E::Destroys),
-        (Command::Type(TransferType::Image), E::CountsForNext),
-        (Command::Opts(Opts::Retr(RetrOptions { markers: Some(1), ..RetrOptions::default() })), E::Keeps),
-        (Command::Noop, E::Keeps),
-        (retr("/a"), E::Keeps),
-    ] {
-        assert_eq!(data_handle_effect(&command), effect, "{command:?}");
-    }
+fn what_was_given_later_outlives_an_earlier_refusal() {
+    let mut c = Client::open();
+    c.send(leaves(4096));
+    c.send(leaves(8192));
+    c.hear("500 no\r\n200 x\r\n");
+    let state = c.machine.session();
+    assert_eq!(state.leaves().map(|spec| spec.size), Some(8192));
+    assert!(state.needs(&leaves(4096)) && !state.wants(&leaves(4096)));
+    c.give(&[rest(5), Order::new(leaves(16384))]);
+    c.hear("501 no\r\n");
+    let state = c.machine.session();
+    assert!(state.wants(&leaves(16384)) && state.leaves().is_none(), "it was never sent, and hid what was before");
 }
 
 proptest! {
     #[test]
     fn every_command_ends_exactly_once_whatever_the_server_says(
         replies in proptest::collection::vec(prop_oneof!["200 x\r\n", "150 x\r\n", "550-a\r\n550 b\r\n", "331 x\r\n", "[ -~]{0,12}\r\n"], 0..20),
-        count in 1usize..12, window in 1usize..5, cut in 1usize..7,
+        orders in proptest::collection::vec((any::<bool>(), any::<bool>()), 1..12),
+        window in 1usize..5, cut in 1usize..7, group in 1usize..4, ahead: bool,
     ) {
-        let mut c = Client::new(ClientConfig { window, ..ClientConfig::default() });
-        let tokens: Vec<_> = (0..count).map(|_| c.send(Command::Noop)).collect();
+        let mut c = Client::new(ClientConfig { window, ahead, ..ClientConfig::default() });
+        let make = |&(gate, stream): &(bool, bool)| Order { gate, stream, ..Order::new(Command::Noop) };
+        let orders: Vec<_> = orders.iter().map(make).collect();
+        let mut tokens = Vec::new();
+        for given in orders.chunks(group) {
+            let Token(first) = c.give(given);
+            tokens.extend((first..).take(given.len()).map(Token));
+        }
         c.hear("220 x\r\n");
         for piece in replies.concat().as_bytes().chunks(cut) {
             c.machine.handle_bytes(c.now, piece);
@@ -320,7 +398,7 @@ proptest! {
         let mut ended = Vec::new();
         for event in c.events() {
             match event {
-                ClientEvent::Completed { token, .. } => ended.push(token),
+                ClientEvent::Completed { token, .. } | ClientEvent::Withheld { token } => ended.push(token),
                 ClientEvent::Failed { unanswered, unsent, .. } => ended.extend(unanswered.into_iter().chain(unsent)),
                 _ => {}
             }

@@ -3,9 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::client::{
-    ClientConfig, ClientControl, ClientEvent, DataHandleEffect, SendError, SessionState, Token, data_handle_effect,
-};
+use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token};
 use whimbrel_proto::command::Command;
 use whimbrel_proto::reply::ReplyClass;
 
@@ -16,17 +14,21 @@ const WINDOW: usize = 4;
 
 /// Every command gets one end, in order, whatever the server says; after the end nothing more happens.
 ///
-/// Lines of the input are the server's, except: `!S` send this command, `!R` bytes without line end, `!T` time passes by this many
-/// seconds, `!D` the deadline passes, `!C` take back the newest command, `!E` the server closes.
+/// Lines of the input are the server's, except: `!S` send this command and all that wait for it, `!G` with it a gate, `!L` with it one
+/// whose reply is streamed, `!R` bytes without line end, `!T` time passes by this many seconds, `!D` the deadline passes, `!C` silence
+/// counts from here, `!E` the server closes. With a first line `!A` commands go out ahead of the greeting.
 pub fn client_machine(data: &[u8]) {
-    let mut run = Run::new();
+    let mut run = Run::new(data.starts_with(b"!A\n"));
     for line in data.split(|&b| b == b'\n') {
         match line {
+            [b'!', b'A', ..] => {}
             [b'!', b'S', command @ ..] => run.send(command),
+            [b'!', b'G', command @ ..] => run.given.push(Order { gate: true, ..order(command) }),
+            [b'!', b'L', command @ ..] => run.given.push(Order { stream: true, ..order(command) }),
             [b'!', b'R', bytes @ ..] => run.machine.handle_bytes(run.now, bytes),
             [b'!', b'T', seconds @ ..] => run.wait(Duration::from_secs(seconds.first().map_or(1, |&b| u64::from(b)))),
             [b'!', b'D', ..] => run.deadline(),
-            [b'!', b'C', ..] => run.take_back(),
+            [b'!', b'C', ..] => run.machine.watch(run.now),
             [b'!', b'E', ..] => run.machine.handle_eof(run.now),
             _ => pieces(&[line, b"\r\n"].concat()).for_each(|piece| run.machine.handle_bytes(run.now, piece)),
         }
@@ -37,12 +39,28 @@ pub fn client_machine(data: &[u8]) {
     assert!(run.failed && run.outstanding.is_empty(), "every command has an end");
 }
 
+fn order(line: &[u8]) -> Order {
+    Order::new(Command::parse(line).unwrap_or_else(|_| Command::Raw(line.to_vec())))
+}
+
+/// A command without an end.
+struct Given {
+    token: Token,
+    /// First of those it was given with.
+    group: Token,
+    order: Order,
+}
+
 struct Run {
     now: Instant,
     machine: ClientControl,
-    session: SessionState,
-    /// Commands without an end, oldest first.
-    outstanding: VecDeque<(Token, Command)>,
+    ahead: bool,
+    /// To be given with the next command.
+    given: Vec<Order>,
+    /// Oldest first.
+    outstanding: VecDeque<Given>,
+    /// The gate that was refused last, while what was given with it is withheld.
+    refused: Option<Token>,
     /// Lines that left the machine.
     sent: usize,
     /// Commands with a final reply.
@@ -52,15 +70,16 @@ struct Run {
 }
 
 impl Run {
-    fn new() -> Self {
+    fn new(ahead: bool) -> Self {
         let now = Instant::now();
-        let config =
-            ClientConfig { window: WINDOW, idle_after: Some(Duration::from_secs(30)), ..ClientConfig::default() };
+        let config = ClientConfig { window: WINDOW, ahead, ..ClientConfig::default() };
         Self {
             now,
             machine: ClientControl::new(now, config),
-            session: SessionState::new(),
+            ahead,
+            given: Vec::new(),
             outstanding: VecDeque::new(),
+            refused: None,
             sent: 0,
             completed: 0,
             greeted: false,
@@ -69,15 +88,17 @@ impl Run {
     }
 
     fn send(&mut self, line: &[u8]) {
-        let command = Command::parse(line).unwrap_or_else(|_| Command::Raw(line.to_vec()));
-        match self.machine.send(self.now, &command) {
-            Ok(token) => {
-                assert!(!self.failed && self.outstanding.back().is_none_or(|(last, _)| *last < token));
-                self.session.sent(&command);
-                self.outstanding.push_back((token, command));
+        let mut orders = std::mem::take(&mut self.given);
+        orders.push(order(line));
+        let before = self.machine.outstanding();
+        match self.machine.send(self.now, &orders) {
+            Ok(group) => {
+                assert!(!self.failed && self.outstanding.back().is_none_or(|last| last.token < group));
+                let tokens = (group.0..).map(Token);
+                self.outstanding.extend(tokens.zip(orders).map(|(token, order)| Given { token, group, order }));
             }
             Err(SendError::Closed) => assert!(self.failed),
-            Err(SendError::Encode(_)) => assert!(!self.failed),
+            Err(SendError::Encode(_)) => assert!(!self.failed && self.machine.outstanding() == before, "all or none"),
         }
     }
 
@@ -95,25 +116,22 @@ impl Run {
         }
     }
 
-    fn take_back(&mut self) {
-        if let Some((token, _)) = self.outstanding.back()
-            && self.machine.cancel_unsent(*token)
-        {
-            self.outstanding.pop_back();
-        }
-    }
-
     fn check(&mut self) {
         let bytes = self.machine.poll_transmit().unwrap_or_default();
         self.sent += bytes.iter().filter(|&&b| b == b'\n').count();
-        assert!(bytes.is_empty() || self.greeted_or_greeting(), "nothing is sent before the greeting");
+        assert!(bytes.is_empty() || self.ahead || self.greeted_or_greeting(), "nothing is sent before the greeting");
         while let Some(event) = self.machine.poll_event() {
             self.take(event);
         }
         assert_eq!(self.machine.outstanding(), self.outstanding.len());
         assert_eq!(self.machine.is_closed(), self.failed);
-        assert!(self.failed || self.sent - self.completed <= WINDOW, "the window is kept");
         assert!(!self.failed || (self.machine.poll_timeout().is_none() && self.machine.poll_transmit().is_none()));
+        if !self.failed {
+            let in_flight = self.sent - self.completed;
+            assert!(in_flight <= WINDOW, "the window is kept");
+            let mut passed = self.outstanding.iter().take(in_flight.saturating_sub(1));
+            assert!(passed.all(|given| !given.order.gate), "nothing passes a gate");
+        }
     }
 
     fn greeted_or_greeting(&mut self) -> bool {
@@ -126,38 +144,57 @@ impl Run {
 
     fn take(&mut self, event: ClientEvent) {
         assert!(!self.failed, "nothing follows the end: {event:?}");
+        if !matches!(event, ClientEvent::Withheld { .. }) {
+            let left = self.outstanding.front().map(|front| front.group);
+            assert!(
+                self.refused.take().is_none_or(|group| left != Some(group)),
+                "all behind a refused gate is withheld"
+            );
+        }
         match event {
             ClientEvent::Greeting(reply) => {
                 assert!(!std::mem::replace(&mut self.greeted, true) && reply.is_success());
             }
             ClientEvent::Preliminary { token, reply } => {
-                assert!(self.is_oldest(token) && reply.class() == ReplyClass::Preliminary);
+                self.oldest(token);
+                assert!(reply.class() == ReplyClass::Preliminary);
             }
-            ClientEvent::Marker { token, .. } => assert!(self.is_oldest(token)),
+            ClientEvent::Marker { token, .. } => drop(self.oldest(token)),
+            ClientEvent::Lines { token, lines } => assert!(self.oldest(token).order.stream && !lines.is_empty()),
             ClientEvent::Completed { token, reply } => {
-                assert!(self.is_oldest(token) && reply.class() != ReplyClass::Preliminary && reply.code != 421);
-                let (_, command) = self.outstanding.pop_front().expect("a reply belongs to a command");
+                assert!(reply.class() != ReplyClass::Preliminary && reply.code != 421);
+                let order = self.oldest(token).order.clone();
+                let front = self.outstanding.pop_front().expect("there is an oldest");
+                assert!(!(order.stream && reply.is_success()) || reply.middle_lines().is_empty(), "lines come once");
                 self.completed += 1;
-                self.end(&command, reply.is_success());
+                self.refused = (order.gate && !reply.is_positive()).then_some(front.group);
+                self.is_known(&order.command, reply.is_success());
             }
-            ClientEvent::Idle => assert!(self.greeted && self.outstanding.is_empty()),
+            ClientEvent::Withheld { token } => {
+                let group = self.oldest(token).group;
+                assert_eq!(self.refused, Some(group), "only what was given with a refused gate is withheld");
+                self.outstanding.pop_front();
+            }
             ClientEvent::Failed { error, unanswered, unsent } => {
                 assert!(!error.to_string().is_empty());
-                let tokens: Vec<_> = self.outstanding.drain(..).map(|(token, _)| token).collect();
+                let tokens: Vec<_> = self.outstanding.drain(..).map(|given| given.token).collect();
                 assert_eq!([unanswered, unsent].concat(), tokens, "every command without a reply is named, in order");
                 self.failed = true;
             }
         }
     }
 
-    fn end(&mut self, command: &Command, success: bool) {
-        self.session.completed(command, success);
-        assert!(success || self.session.needs(command), "what was refused is not in force");
-        let replaces = data_handle_effect(command) == DataHandleEffect::Replaces;
-        assert!(!replaces || self.session.needs(command), "a new data handle is always needed");
+    /// Whoever asks twice for what is in force, or not at all for what is not, loses time or data.
+    fn is_known(&self, command: &Command, success: bool) {
+        let session = self.machine.session();
+        let later = !self.outstanding.is_empty();
+        assert!(success || later || session.needs(command), "what was refused is not in force");
+        assert!(!session.wants(command) || session.needs(command), "nothing is wished for that is in force");
+        assert!(session.needs(&Command::Pasv), "a new data handle is always needed");
     }
 
-    fn is_oldest(&self, token: Token) -> bool {
-        self.greeted && self.outstanding.front().is_some_and(|(oldest, _)| *oldest == token)
+    fn oldest(&self, token: Token) -> &Given {
+        let front = self.outstanding.front().filter(|oldest| self.greeted && oldest.token == token);
+        front.expect("an event belongs to the oldest command")
     }
 }

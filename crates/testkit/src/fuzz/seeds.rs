@@ -28,6 +28,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("config", include_bytes!("seeds/dtn.toml")),
             ("config-largest", include_bytes!("seeds/largest.toml")),
         ],
+        "client_machine" => &[("session", include_bytes!("seeds/client"))],
         "command" => &[
             ("chunks", include_bytes!("seeds/chunk-commands")),
             ("packs", include_bytes!("seeds/pack-commands")),

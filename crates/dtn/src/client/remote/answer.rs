@@ -78,14 +78,12 @@ fn passive(reply: &Reply, peer: SocketAddr) -> Option<Vec<SocketAddr>> {
 }
 
 /// The notice a preliminary reply stands for; unknown ones only show that the server lives.
-pub(super) fn notice(reply: &Reply) -> Option<Notice> {
-    match reply.code {
-        125 | 150 => Some(Notice::Opened { reused: reply.code == 125, unique_name: None }),
-        _ => marker(Marker::parse(reply)?.ok()?),
-    }
+pub(super) fn opened(reply: &Reply) -> Option<Notice> {
+    matches!(reply.code, 125 | 150).then(|| Notice::Opened { reused: reply.code == 125, unique_name: None })
 }
 
-fn marker(marker: Marker) -> Option<Notice> {
+/// The notice a marker stands for.
+pub(super) fn marker(marker: Marker) -> Option<Notice> {
     Some(match marker {
         Marker::Restart(ranges) => Notice::Ranges(ranges),
         Marker::Perf(perf) => Notice::Performance {
@@ -131,13 +129,10 @@ mod tests {
     #[test]
     fn markers_become_notices() {
         let ranges = vec![0..6, 8..9];
-        assert_eq!(notice(&Marker::Restart(ranges.clone()).to_reply()), Some(Notice::Ranges(ranges)));
+        assert_eq!(marker(Marker::Restart(ranges.clone())), Some(Notice::Ranges(ranges)));
         let perf = Marker::Perf(Perf { at: 14, stripe: 1, bytes: 6, stripes: 0 });
-        assert_eq!(
-            notice(&perf.to_reply()),
-            Some(Notice::Performance { stripe: 1, stripes: 1, bytes: 6, at_ms: 1400 })
-        );
-        assert_eq!(notice(&reply(113, &["nonsense"])), None);
-        assert!(matches!(notice(&reply(125, &["go"])), Some(Notice::Opened { reused: true, .. })));
+        assert_eq!(marker(perf), Some(Notice::Performance { stripe: 1, stripes: 1, bytes: 6, at_ms: 1400 }));
+        assert_eq!(opened(&reply(120, &["soon"])), None);
+        assert!(matches!(opened(&reply(125, &["go"])), Some(Notice::Opened { reused: true, .. })));
     }
 }

@@ -5,14 +5,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode, auto};
-use whimbrel_proto::fact;
-use whimbrel_proto::holes;
-use whimbrel_proto::hostport;
-use whimbrel_proto::leaf;
-use whimbrel_proto::op::{ChunkedFile, DataParams, Family, LeafSpec, ListForm, ListSpec, PackSpec};
+use whimbrel_proto::client::Order;
+use whimbrel_proto::command::{
+    Chunk, Command, Epsv, Eret, Esto, ListArgs, Opts, Parallelism, Restart, RetrOptions, Secret, Site, SiteProbe,
+    TransferMode, TrevEvent, WirePath,
+};
+use whimbrel_proto::op::{DataParams, Family, LeafSpec, ListForm, ListSpec, PackSpec};
 use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, WriteKind};
-use whimbrel_proto::pack;
-use whimbrel_proto::ranges;
 use whimbrel_proto::timeval::Timestamp;
 
 use super::{Answer, Remote, Step};
@@ -20,341 +19,368 @@ use super::{Answer, Remote, Step};
 /// Files from this size on are worth asking for frequent markers, bytes.
 const LONG_TRANSFER: u64 = 16 << 20;
 
-/// One command line with what its reply means.
+/// One command with what its reply means.
 #[derive(Debug)]
-pub(super) struct Line {
-    pub line: Vec<u8>,
-    pub step: Step,
-    pub name: &'static str,
-    pub subject: Vec<u8>,
+pub(super) struct Ask {
+    command: Command,
+    step: Step,
+    name: &'static str,
+    subject: Vec<u8>,
 }
 
-fn line(verb: &str, path: &[u8], step: Step, name: &'static str) -> Line {
-    let mut line = verb.as_bytes().to_vec();
-    if !path.is_empty() {
-        line.push(b' ');
-        line.extend_from_slice(path);
+impl Ask {
+    pub(super) fn new(command: Command, step: Step, name: &'static str, subject: &[u8]) -> Self {
+        Self { command, step, name, subject: subject.to_vec() }
     }
-    Line { line, step, name, subject: path.to_vec() }
-}
 
-fn plain(verb: &str, path: &[u8], name: &'static str) -> Line {
-    line(verb, path, Step::Done(Answer::Plain), name)
-}
+    /// The operation's last command, with nothing to learn from its reply.
+    pub(super) fn plain(command: Command, name: &'static str, subject: &[u8]) -> Self {
+        Self::new(command, Step::Done(Answer::Plain), name, subject)
+    }
 
-fn quiet(text: String) -> Line {
-    line(&text, b"", Step::Quiet, "set a parameter")
+    /// One whose result does not matter.
+    fn quiet(command: Command) -> Self {
+        Self::new(command, Step::Quiet, "set a parameter", b"")
+    }
+
+    /// What the machine is told, and what is kept for the reply.
+    pub(super) fn split(self) -> (Order, (Step, &'static str, Vec<u8>)) {
+        let (gate, stream) = (self.step == Step::Gate, self.step == Step::Done(Answer::Lines));
+        (Order { command: self.command, gate, stream }, (self.step, self.name, self.subject))
+    }
 }
 
 impl Remote {
-    pub(super) fn commands_for(&mut self, op: &Op) -> Result<Vec<Line>, Fault> {
+    pub(super) fn asks_for(&mut self, op: &Op) -> Result<Vec<Ask>, Fault> {
         Ok(match op {
             Op::Passive { striped, family, params } => self.passive(*striped, *family, params),
             Op::Active { targets, params } => self.active(targets, params),
             Op::CloseData => Vec::new(),
-            Op::Send(spec) => self.send(spec),
-            Op::Receive(spec) => self.receive(spec),
-            Op::SendPack(spec) => self.pack("ERET PACK", spec, "retrieve"),
-            Op::ReceivePack(spec) => self.pack("ESTO PACK", spec, "store"),
-            Op::SendListing(spec) => vec![list(spec, Answer::Transfer)],
-            Op::Listing(spec) => vec![line("MLSC", &spec.path, Step::Done(Answer::Lines), "list")],
+            Op::Send(spec) => self.retrieve(spec),
+            Op::Receive(spec) => self.store(spec),
+            Op::SendPack(spec) => self.pack(Command::Eret(Eret::Pack(spec.files.clone())), spec, "retrieve"),
+            Op::ReceivePack(spec) => self.pack(Command::Esto(Esto::Pack(spec.files.clone())), spec, "store"),
+            Op::SendListing(spec) => vec![Ask::new(listing(spec), Step::Done(Answer::Transfer), "list", &spec.path)],
+            Op::Listing(spec) => {
+                vec![Ask::new(Command::Mlsc(named(&spec.path)), Step::Done(Answer::Lines), "list", &spec.path)]
+            }
             Op::Checksum { algorithm, offset, length, path, marker_interval } => {
-                let mut lines = Vec::new();
-                if let Some(interval) = marker_interval.filter(|_| !self.in_force.checksum_markers) {
-                    self.in_force.checksum_markers = true;
-                    lines.push(quiet(format!("OPTS CKSM Markers={};", interval.as_secs().max(1))));
-                }
-                let length = length.map_or("-1".to_owned(), |length| length.to_string());
-                let verb = format!("CKSM {algorithm} {offset} {length}");
-                lines.push(line(&verb, path, Step::Done(Answer::Checksum), "checksum"));
-                lines
-            }
-            Op::Symlink { target, link } => vec![
-                line("SITE SYMLINKFROM", target, Step::Need, "link to"),
-                plain("SITE SYMLINKTO", link, "make link"),
-            ],
-            Op::Rename { from, to } => vec![line("RNFR", from, Step::Need, "rename"), plain("RNTO", to, "rename to")],
-            Op::SetModified { path, seconds, .. } => vec![self.set_modified(path, *seconds)],
-            Op::OpenChunked(file) => vec![open_chunked(file)],
-            Op::KeepLeaves { path, session, leaves } => {
-                let verb = format!("SITE CHUNK KEEP {} {}", leaf::hex(session), leaf::format_list(leaves));
-                vec![plain(&verb, path, "keep what is proven")]
-            }
-            Op::KeepHoles { path, session, holes } => {
-                let verb = format!("SITE CHUNK HOLES {} {}", leaf::hex(session), holes::format_list(holes));
-                vec![plain(&verb, path, "keep holes")]
-            }
-            Op::Extents { path, leaf } => {
-                vec![line(&format!("SITE EXTENTS {leaf}"), path, Step::Done(Answer::Extents), "find holes")]
+                let (algorithm, offset, length) = (algorithm.clone(), *offset, *length);
+                let markers = marker_interval.map(|interval| Command::Opts(Opts::Cksm { markers: seconds(interval) }));
+                let command = Command::Cksm { algorithm, offset, length, path: path.clone() };
+                let sum = Ask::new(command, Step::Done(Answer::Checksum), "checksum", path);
+                markers.and_then(|markers| self.wish(markers)).into_iter().chain([sum]).collect()
             }
             Op::CommitChunked { path, session, modified, expected } => {
                 let time = modified.map(|time| self.store_time(time));
                 let sum = expected.as_ref().map(store_checksum);
-                let commit = plain(&format!("SITE CHUNK COMMIT {}", leaf::hex(session)), path, "complete");
+                let commit = Chunk::Commit { session: session.clone(), path: path.clone() };
+                let commit = Ask::plain(Command::Site(Site::Chunk(commit)), "complete", path);
                 time.into_iter().chain(sum).chain([commit]).collect()
             }
-            Op::DropChunked { path, session } => {
-                vec![plain(&format!("SITE CHUNK DROP {}", leaf::hex(session)), path, "throw away")]
-            }
+            Op::SetModified { path, seconds, .. } => vec![self.set_modified(path, *seconds)],
             Op::Probe(probe) => self.probe(probe),
-            other => vec![simple(other)?],
+            other => simple(other)?,
         })
     }
 
-    fn change_mode(&mut self, mode: Mode) -> Option<Line> {
-        if self.in_force.mode == mode {
-            return None;
-        }
-        self.in_force.mode = mode;
-        let verb = if mode == Mode::Extended { "MODE E" } else { "MODE S" };
-        Some(line(verb, b"", Step::Mode, "set transfer mode"))
+    /// Sets a value that the server may lack, unless it is in force or was refused.
+    fn wish(&self, command: Command) -> Option<Ask> {
+        self.machine.session().wants(&command).then(|| Ask::quiet(command))
+    }
+
+    fn mode(&self) -> TransferMode {
+        self.machine.session().mode()
+    }
+
+    fn change_mode(&self, mode: Mode) -> Option<Ask> {
+        let command = Command::Mode(match mode {
+            Mode::Stream => TransferMode::Stream,
+            Mode::Extended => TransferMode::ExtendedBlock,
+        });
+        self.machine.session().needs(&command).then(|| Ask::new(command, Step::Mode, "set transfer mode", b""))
     }
 
     /// What a data handle freezes must be sent before it is made.
-    fn parameters(&mut self, params: &DataParams) -> Vec<Line> {
-        let mut lines: Vec<Line> = self.change_mode(params.mode).into_iter().collect();
-        if let Some(size) = params.send_buffer.max(params.receive_buffer) {
-            lines.push(quiet(format!("SBUF {size}")));
-        }
+    fn parameters(&mut self, params: &DataParams) -> Vec<Ask> {
+        let buffer = params.send_buffer.max(params.receive_buffer);
         let known = self.congestions();
         let wanted = params.congestion.clone().filter(|name| known.contains(name));
-        if self.in_force.congestion != wanted {
-            let name = wanted.as_deref().unwrap_or("-").to_owned();
-            self.in_force.congestion = wanted;
-            lines.push(line(&format!("SITE CONGESTION {name}"), b"", Step::Need, "set congestion control"));
-        }
+        let congestion = Command::Site(Site::Congestion(wanted));
+        let congestion = self.machine.session().needs(&congestion).then_some(congestion);
         self.nonce_accepted = false;
-        if let Some(nonce) = params.nonce {
-            lines.push(line(&format!("SITE DCNONCE {}", leaf::hex(&nonce)), b"", Step::Nonce, "set nonce"));
-        }
-        lines
+        let nonce = params.nonce.map(|nonce| Command::Site(Site::DcNonce(Secret(nonce.to_vec()))));
+        self.change_mode(params.mode)
+            .into_iter()
+            .chain(buffer.and_then(|size| self.wish(Command::Sbuf(size.into()))))
+            .chain(congestion.map(|command| Ask::new(command, Step::Need, "set congestion control", b"")))
+            .chain(nonce.map(|command| Ask::new(command, Step::Nonce, "set nonce", b"")))
+            .collect()
     }
 
-    fn passive(&mut self, striped: bool, family: Option<Family>, params: &DataParams) -> Vec<Line> {
-        let mut lines = self.parameters(params);
+    fn passive(&mut self, striped: bool, family: Option<Family>, params: &DataParams) -> Vec<Ask> {
+        let mut asks = self.parameters(params);
         // A sender that listens must know how many connections come.
         if self.features.has("REVERSE") {
-            lines.extend(self.parallelism(params));
+            asks.extend(self.parallelism(params));
         }
         let v6 = match family {
             Some(family) => family == Family::V6,
             None => !is_v4(self.channel.peer.ip()),
         };
-        let verb = match (striped, v6) {
-            (true, false) => "SPAS",
-            (true, true) => "SPAS 2",
-            (false, false) => "PASV",
-            (false, true) => "EPSV",
+        let command = match (striped, v6) {
+            (true, false) => Command::Spas(None),
+            (true, true) => Command::Spas(Some(Family::V6)),
+            (false, false) => Command::Pasv,
+            (false, true) => Command::Epsv(Epsv::Default),
         };
-        lines.push(line(verb, b"", Step::Done(Answer::Passive), "listen for data"));
-        lines
+        asks.push(Ask::new(command, Step::Done(Answer::Passive), "listen for data", b""));
+        asks
     }
 
-    fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Vec<Line> {
-        let mut lines = self.parameters(params);
-        lines.extend(self.parallelism(params));
-        let verb = match targets {
-            [one] => match hostport::format_port(*one) {
-                Some(address) => format!("PORT {address}"),
-                None => format!("EPRT {}", hostport::format_eprt(*one)),
-            },
-            many => {
-                let items: Vec<String> = many.iter().map(|address| hostport::format_either(*address, false)).collect();
-                format!("SPOR {}", items.join(" "))
-            }
+    fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Vec<Ask> {
+        let mut asks = self.parameters(params);
+        asks.extend(self.parallelism(params));
+        let command = match targets {
+            [one] => Command::Port(*one),
+            many => Command::Spor(many.to_vec()),
         };
-        lines.push(plain(&verb, b"", "name the data address"));
-        lines
+        asks.push(Ask::plain(command, "name the data address", b""));
+        asks
     }
 
-    fn parallelism(&mut self, params: &DataParams) -> Option<Line> {
-        let wanted = params.parallelism.max(1);
-        if params.mode != Mode::Extended || self.in_force.parallelism == wanted {
+    fn parallelism(&self, params: &DataParams) -> Option<Ask> {
+        if params.mode != Mode::Extended {
             return None;
         }
-        self.in_force.parallelism = wanted;
-        Some(quiet(format!("OPTS RETR Parallelism={wanted},{wanted},{wanted};")))
+        let parallelism = Some(Parallelism::fixed(params.parallelism.max(1).into()));
+        self.option(RetrOptions { parallelism, ..RetrOptions::default() })
+    }
+
+    /// Of RETR.
+    fn option(&self, options: RetrOptions) -> Option<Ask> {
+        self.wish(Command::Opts(Opts::Retr(options)))
     }
 
     /// Leaf digests in the replies to transfers, or none.
-    fn leaves(&mut self, wanted: Option<&LeafSpec>) -> Option<Line> {
-        if self.in_force.leaves.as_ref() == wanted {
-            return None;
-        }
-        self.in_force.leaves = wanted.cloned();
-        let text = match wanted {
-            Some(LeafSpec { size, algorithm, holes }) => {
-                format!("SITE LEAVES {size} {algorithm}{}", if *holes { " HOLES" } else { "" })
-            }
-            None => "SITE LEAVES 0".to_owned(),
-        };
-        Some(quiet(text))
+    fn leaves(&self, wanted: Option<&LeafSpec>) -> Option<Ask> {
+        self.wish(Command::Site(Site::Leaves(wanted.cloned())))
     }
 
     /// Where what is stored is read back from.
-    fn read_back(&mut self, past_memory: bool) -> Option<Line> {
-        let past_memory = past_memory && self.features.has("READBACK");
-        let known = std::mem::replace(&mut self.in_force.past_memory, past_memory) == past_memory;
-        (!known).then(|| quiet(format!("SITE READBACK {}", if past_memory { "DISK" } else { "MEMORY" })))
+    fn read_back(&self, past_memory: bool) -> Option<Ask> {
+        self.wish(Command::Site(Site::ReadBack { disk: past_memory && self.features.has("READBACK") }))
+    }
+
+    /// Markers of an event every so often, at least every second.
+    fn markers(&self, event: TrevEvent, interval: Duration) -> Option<Ask> {
+        self.wish(Command::Trev { event, seconds: seconds(interval) })
     }
 
     /// Measurements; 112 every second, where they are sent by themselves.
-    fn probe(&mut self, probe: &Probe) -> Vec<Line> {
-        let mut lines = Vec::new();
-        let data = |verb: &str, storage: bool| {
-            format!("{verb} {} {}", if storage { "D" } else { "M" }, fact::format_bounds(probe.bounds))
+    fn probe(&self, probe: &Probe) -> Vec<Ask> {
+        let (path, bounds) = (probe.path.clone(), probe.bounds);
+        let command = match probe.kind {
+            ProbeKind::Host => Command::Site(Site::Probe(SiteProbe::Host(path))),
+            ProbeKind::Read => Command::Site(Site::Probe(SiteProbe::Read(bounds, path))),
+            ProbeKind::Write => Command::Site(Site::Probe(SiteProbe::Write(bounds, path))),
+            ProbeKind::Send { storage } => Command::Eret(Eret::Probe { storage, bounds, path }),
+            ProbeKind::Receive { storage } => Command::Esto(Esto::Probe { storage, bounds, path }),
         };
-        let verb = match probe.kind {
-            ProbeKind::Host => "SITE PROBE HOST".to_owned(),
-            ProbeKind::Read => format!("SITE PROBE READ {}", fact::format_bounds(probe.bounds)),
-            ProbeKind::Write => format!("SITE PROBE WRITE {}", fact::format_bounds(probe.bounds)),
-            ProbeKind::Send { storage } => data("ERET", storage),
-            ProbeKind::Receive { storage } => data("ESTO", storage),
-        };
-        if let Some(interval) = probe.performance_interval.filter(|_| !self.in_force.frequent_markers) {
-            self.in_force.frequent_markers = true;
-            lines.push(quiet(format!("TREV PERF {}", interval.as_secs().max(1))));
-        }
-        lines.push(line(&verb, &probe.path, Step::Done(Answer::Probed), "measure"));
-        lines
+        let markers = probe.performance_interval.and_then(|interval| self.markers(TrevEvent::Perf, interval));
+        let measure = Ask::new(command, Step::Done(Answer::Probed), "measure", &probe.path);
+        markers.into_iter().chain([measure]).collect()
     }
 
     /// Where the time of transfers went, in their final replies.
-    fn spent(&mut self) -> Option<Line> {
-        if self.in_force.spent || !self.features.has("SPENT") {
-            return None;
-        }
-        self.in_force.spent = true;
-        Some(quiet("SITE SPENT 1".to_owned()))
+    fn spent(&self) -> Option<Ask> {
+        self.wish(Command::Site(Site::Spent(true))).filter(|_| self.features.has("SPENT"))
     }
 
-    fn send(&mut self, spec: &SendSpec) -> Vec<Line> {
-        let mut lines: Vec<Line> = self.leaves(spec.leaves.as_ref()).into_iter().chain(self.spent()).collect();
-        if let Some(interval) = spec.performance_interval.filter(|_| !self.in_force.transfer_markers) {
-            self.in_force.transfer_markers = true;
-            lines.push(quiet(format!("OPTS RETR Markers={};", interval.as_secs().max(1))));
-        }
-        lines.extend(self.restart(&spec.done));
-        let verb = match (spec.offset, spec.length) {
-            (0, None) => "RETR".to_owned(),
+    fn retrieve(&self, spec: &SendSpec) -> Vec<Ask> {
+        let path = spec.path.clone();
+        let command = match (spec.offset, spec.length) {
+            (0, None) => Command::Retr(path),
             // The real server cuts a range at the end of the file.
-            (offset, length) => format!("ERET P {offset} {}", length.unwrap_or(i64::MAX as u64 - offset)),
+            (offset, length) => {
+                let length = length.unwrap_or(i64::MAX as u64 - offset);
+                Command::Eret(Eret::Partial { offset, length, path })
+            }
         };
-        lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "retrieve"));
-        lines
+        let markers = spec.performance_interval.map(seconds);
+        let leaves = self.leaves(spec.leaves.as_ref()).into_iter().chain(self.spent());
+        leaves
+            .chain(markers.and_then(|_| self.option(RetrOptions { markers, ..RetrOptions::default() })))
+            .chain(self.restart(&spec.done))
+            .chain([Ask::new(command, Step::Done(Answer::Transfer), "retrieve", &spec.path)])
+            .collect()
     }
 
     /// Its digests are of the algorithm of leaves, whose size does not matter to it.
-    fn pack(&mut self, verb: &str, spec: &PackSpec, name: &'static str) -> Vec<Line> {
-        let other = |algorithm: &String| self.in_force.leaves.as_ref().is_none_or(|now| now.algorithm != *algorithm);
-        let lines = match &spec.algorithm {
-            Some(algorithm) if other(algorithm) => {
+    fn pack(&self, command: Command, spec: &PackSpec, name: &'static str) -> Vec<Ask> {
+        let in_force = self.machine.session().leaves();
+        let leaves = match &spec.algorithm {
+            Some(algorithm) if in_force.is_some_and(|now| now.algorithm == *algorithm) => None,
+            Some(algorithm) => {
                 self.leaves(Some(&LeafSpec { size: auto::LEAF, algorithm: algorithm.clone(), holes: false }))
             }
-            Some(_) => None,
             None => self.leaves(None),
         };
-        let answer = Answer::Packed(spec.files.len());
-        let mut command = line(verb, &pack::format_list(&spec.files), Step::Done(answer), name);
         // The list is too long for a message.
-        command.subject = spec.files.first().map(|file| file.path.clone()).unwrap_or_default();
-        lines.into_iter().chain(self.spent()).chain([command]).collect()
+        let subject = spec.files.first().map_or(&b""[..], |file| &file.path);
+        let command = Ask::new(command, Step::Done(Answer::Packed(spec.files.len())), name, subject);
+        leaves.into_iter().chain(self.spent()).chain([command]).collect()
     }
 
     /// Markers more often than every 5 s, the servers' default, where a transfer lasts long enough to see them.
-    fn frequent_markers(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
+    fn frequent_markers(&self, spec: &ReceiveSpec) -> Vec<Ask> {
         let long = spec.expected_size.is_none_or(|size| size >= LONG_TRANSFER);
-        let (Some(performance), Some(ranges)) = (spec.performance_interval, spec.range_interval) else {
-            return Vec::new();
-        };
-        if !long || self.in_force.frequent_markers || self.in_force.mode == Mode::Stream {
-            return Vec::new();
+        match (spec.performance_interval, spec.range_interval) {
+            (Some(performance), Some(ranges)) if long && self.mode() == TransferMode::ExtendedBlock => {
+                let performance = self.markers(TrevEvent::Perf, performance);
+                performance.into_iter().chain(self.markers(TrevEvent::Restart, ranges)).collect()
+            }
+            _ => Vec::new(),
         }
-        self.in_force.frequent_markers = true;
-        let seconds = |interval: Duration| interval.as_secs().max(1);
-        vec![quiet(format!("TREV PERF {}", seconds(performance))), quiet(format!("TREV RESTART {}", seconds(ranges)))]
     }
 
-    fn receive(&mut self, spec: &ReceiveSpec) -> Vec<Line> {
-        let mut lines = self.frequent_markers(spec);
-        lines.extend(self.leaves(spec.leaves.as_ref()));
-        lines.extend(self.read_back(spec.past_memory));
-        lines.extend(self.spent());
-        if let Some(size) = spec.expected_size {
-            lines.push(quiet(format!("ALLO {size}")));
-        }
-        if let Some(time) = spec.modified
-            && self.features.has("STORATTR")
-        {
-            lines.push(self.store_time(time));
-        }
-        lines.extend(spec.expected_checksum.as_ref().map(store_checksum));
-        let verb = match &spec.write {
-            WriteKind::Replace => "STOR".to_owned(),
-            WriteKind::Restart { done } => {
-                lines.extend(self.restart(done));
-                "STOR".to_owned()
-            }
-            WriteKind::Adjusted { offset } => format!("ESTO A {offset}"),
-            WriteKind::Append => "APPE".to_owned(),
-            WriteKind::Unique => "STOU".to_owned(),
-            WriteKind::Chunk { offset, session } => format!("ESTO C {},{offset}", leaf::hex(session)),
+    fn store(&self, spec: &ReceiveSpec) -> Vec<Ask> {
+        let path = spec.path.clone();
+        let restart = match &spec.write {
+            WriteKind::Restart { done } => self.restart(done),
+            _ => None,
         };
-        lines.push(line(&verb, &spec.path, Step::Done(Answer::Transfer), "store"));
-        lines
+        let command = match &spec.write {
+            WriteKind::Replace | WriteKind::Restart { .. } => Command::Stor(path),
+            WriteKind::Adjusted { offset } => Command::Esto(Esto::Adjusted { offset: *offset, path }),
+            WriteKind::Append => Command::Appe(path),
+            WriteKind::Unique => Command::Stou(named(&path)),
+            WriteKind::Chunk { offset, session } => {
+                Command::Esto(Esto::Chunk { session: session.clone(), offset: *offset, path })
+            }
+        };
+        let room = spec.expected_size.map(|size| Ask::quiet(Command::Allo { size, record: None }));
+        let time = spec.modified.filter(|_| self.features.has("STORATTR")).map(|time| self.store_time(time));
+        let mut asks = self.frequent_markers(spec);
+        asks.extend(self.leaves(spec.leaves.as_ref()));
+        asks.extend(self.read_back(spec.past_memory));
+        asks.extend(self.spent().into_iter().chain(room).chain(time));
+        asks.extend(spec.expected_checksum.as_ref().map(store_checksum).into_iter().chain(restart));
+        asks.push(Ask::new(command, Step::Done(Answer::Transfer), "store", &spec.path));
+        asks
     }
 
     /// REST goes alone: a transfer whose REST was refused would truncate what is there.
-    fn restart(&self, done: &[Range<u64>]) -> Option<Line> {
+    fn restart(&self, done: &[Range<u64>]) -> Option<Ask> {
         let first = done.first()?;
-        let argument = match self.in_force.mode {
-            Mode::Stream => first.end.to_string(),
-            Mode::Extended => ranges::format(done),
+        let place = match self.mode() {
+            TransferMode::Stream => Restart::Offset(first.end),
+            TransferMode::ExtendedBlock => Restart::Ranges(done.to_vec()),
         };
-        Some(line(&format!("REST {argument}"), b"", Step::Gate, "restart"))
+        Some(Ask::new(Command::Rest(place), Step::Gate, "restart", b""))
     }
 
     /// The time that the next store or commit gives its file; only servers of ours are known to read fractions.
-    fn store_time(&self, (secs, nanos): (i64, u32)) -> Line {
+    fn store_time(&self, (secs, nanos): (i64, u32)) -> Ask {
         let nanos = if self.features.has("DCNONCE") { nanos } else { 0 };
-        quiet(format!("SITE STORATTR modify={};", Timestamp { secs, nanos }))
+        let time = Timestamp { secs, nanos }.to_string().into_bytes();
+        Ask::quiet(Command::Site(Site::StorAttr(vec![("modify".to_owned(), time)])))
     }
 
-    fn set_modified(&self, path: &[u8], seconds: i64) -> Line {
-        let time = Timestamp::from_secs(seconds).to_wire();
-        let verb = if self.lacks("MFMT") { "SITE UTIME" } else { "MFMT" };
-        plain(&format!("{verb} {time}"), path, "set the time")
+    fn set_modified(&self, path: &[u8], seconds: i64) -> Ask {
+        let (time, name) = (Timestamp::from_secs(seconds), path.to_vec());
+        let command = if self.lacks("MFMT") {
+            Command::Site(Site::Utime { modify: time, path: name })
+        } else {
+            Command::Mfmt { time, path: name }
+        };
+        Ask::plain(command, "set the time", path)
     }
 }
 
-fn simple(op: &Op) -> Result<Line, Fault> {
+/// Operations of one command, or of the two of a sequence, that depend on nothing.
+fn simple(op: &Op) -> Result<Vec<Ask>, Fault> {
+    let done = |command, answer, name, path: &WirePath| vec![Ask::new(command, Step::Done(answer), name, path)];
+    let plain = |command, name, path: &WirePath| vec![Ask::plain(command, name, path)];
     Ok(match op {
-        Op::Facts { path, .. } => line("MLST", path, Step::Done(Answer::Facts), "describe"),
-        Op::Size(path) => line("SIZE", path, Step::Done(Answer::Size), "ask the size"),
-        Op::Modified(path) => line("MDTM", path, Step::Done(Answer::Modified), "ask the time"),
-        Op::EnterDirectory(path) => plain("CWD", path, "enter directory"),
-        Op::MakeDirectory(path) => line("MKD", path, Step::Done(Answer::Directory), "make directory"),
-        Op::RemoveDirectory(path) => plain("RMD", path, "remove directory"),
-        Op::Delete(path) => plain("DELE", path, "remove"),
-        Op::DeleteTree(path) => plain("SITE RDEL", path, "remove tree"),
-        Op::SetMode { path, mode } => plain(&format!("SITE CHMOD {mode:04o}"), path, "set the mode"),
-        Op::SetGroup { path, group } => plain(&format!("SITE CHGRP {group}"), path, "set the group"),
-        Op::Truncate { path, size } => plain(&format!("SITE TRNC {size}"), path, "truncate"),
+        Op::Facts { path, .. } => done(Command::Mlst(named(path)), Answer::Facts, "describe", path),
+        Op::Size(path) => done(Command::Size(path.clone()), Answer::Size, "ask the size", path),
+        Op::Modified(path) => done(Command::Mdtm(path.clone()), Answer::Modified, "ask the time", path),
+        Op::EnterDirectory(path) => plain(Command::Cwd(path.clone()), "enter directory", path),
+        Op::MakeDirectory(path) => done(Command::Mkd(path.clone()), Answer::Directory, "make directory", path),
+        Op::RemoveDirectory(path) => plain(Command::Rmd(path.clone()), "remove directory", path),
+        Op::Delete(path) => plain(Command::Dele(path.clone()), "remove", path),
+        Op::Rename { from, to } => vec![
+            Ask::new(Command::Rnfr(from.clone()), Step::Need, "rename", from),
+            Ask::plain(Command::Rnto(to.clone()), "rename to", to),
+        ],
+        other => site(other)?,
+    })
+}
+
+/// Those that are SITE commands.
+fn site(op: &Op) -> Result<Vec<Ask>, Fault> {
+    let plain = |site, name, path: &WirePath| vec![Ask::plain(Command::Site(site), name, path)];
+    Ok(match op {
+        Op::DeleteTree(path) => plain(Site::Rdel(path.clone()), "remove tree", path),
+        Op::SetMode { path, mode } => plain(Site::Chmod { mode: *mode, path: path.clone() }, "set the mode", path),
+        Op::SetGroup { path, group } => {
+            plain(Site::Chgrp { group: group.clone().into_bytes(), path: path.clone() }, "set the group", path)
+        }
+        Op::Truncate { path, size } => plain(Site::Trnc { length: *size, path: path.clone() }, "truncate", path),
+        Op::Symlink { target, link } => vec![
+            Ask::new(Command::Site(Site::SymlinkFrom(target.clone())), Step::Need, "link to", target),
+            Ask::plain(Command::Site(Site::SymlinkTo(link.clone())), "make link", link),
+        ],
+        Op::Extents { path, leaf } => {
+            let command = Command::Site(Site::Extents { leaf: *leaf, path: path.clone() });
+            vec![Ask::new(command, Step::Done(Answer::Extents), "find holes", path)]
+        }
+        other => chunk(other)?,
+    })
+}
+
+/// Those about files in chunks.
+fn chunk(op: &Op) -> Result<Vec<Ask>, Fault> {
+    let (chunk, answer, name, subject) = match op {
+        Op::OpenChunked(file) => (Chunk::Open(file.clone()), Answer::Chunked, "open for chunks", &file.path),
+        Op::KeepLeaves { path, session, leaves } => {
+            let keep = Chunk::Keep { session: session.clone(), leaves: leaves.clone(), path: path.clone() };
+            (keep, Answer::Plain, "keep what is proven", path)
+        }
+        Op::KeepHoles { path, session, holes } => {
+            let keep = Chunk::Holes { session: session.clone(), holes: holes.clone(), path: path.clone() };
+            (keep, Answer::Plain, "keep holes", path)
+        }
+        Op::DropChunked { path, session } => {
+            (Chunk::Drop { session: session.clone(), path: path.clone() }, Answer::Plain, "throw away", path)
+        }
         other => {
             let detail = format!("no command carries it: {other:?}");
             return Err(Fault::new(FaultCode::Internal, "send operation").detail(detail));
         }
-    })
+    };
+    Ok(vec![Ask::new(Command::Site(Site::Chunk(chunk)), Step::Done(answer), name, subject)])
 }
 
-fn list(spec: &ListSpec, answer: Answer) -> Line {
-    let verb = match spec.form {
-        ListForm::Facts => "MLSD",
-        ListForm::FactsRecursive => "MLSR",
-        ListForm::Long => "LIST",
-        ListForm::Names => "NLST",
-    };
-    line(verb, &spec.path, Step::Done(answer), "list")
+fn listing(spec: &ListSpec) -> Command {
+    let path = named(&spec.path);
+    match spec.form {
+        ListForm::Facts => Command::Mlsd(path),
+        ListForm::FactsRecursive => Command::Mlsr(path),
+        ListForm::Long => Command::List(ListArgs { path, ..ListArgs::default() }),
+        ListForm::Names => Command::Nlst(ListArgs { path, ..ListArgs::default() }),
+    }
+}
+
+/// A path, or none for the server's own choice.
+fn named(path: &[u8]) -> Option<WirePath> {
+    (!path.is_empty()).then(|| path.to_vec())
+}
+
+/// Whole seconds, at least one.
+fn seconds(interval: Duration) -> u32 {
+    u32::try_from(interval.as_secs()).unwrap_or(u32::MAX).max(1)
 }
 
 fn is_v4(ip: IpAddr) -> bool {
@@ -362,13 +388,7 @@ fn is_v4(ip: IpAddr) -> bool {
 }
 
 /// The checksum that the file of the next store or commit must have; without it nothing may get a name.
-fn store_checksum((algorithm, digest): &(String, String)) -> Line {
-    line(&format!("SCKS {algorithm} {digest}"), b"", Step::Need, "announce the checksum")
-}
-
-fn open_chunked(file: &ChunkedFile) -> Line {
-    let time = file.modified.map_or("-".to_owned(), |(secs, nanos)| Timestamp { secs, nanos }.to_string());
-    let LeafSpec { size, algorithm, .. } = &file.leaves;
-    let verb = format!("SITE CHUNK OPEN {} {time} {size} {algorithm}", file.size);
-    line(&verb, &file.path, Step::Done(Answer::Chunked), "open for chunks")
+fn store_checksum((algorithm, digest): &(String, String)) -> Ask {
+    let command = Command::Scks { algorithm: algorithm.clone(), checksum: digest.clone() };
+    Ask::new(command, Step::Need, "announce the checksum", b"")
 }

@@ -1,0 +1,136 @@
+//! What the machine's news mean to operations.
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::client::{ClientEvent, ProtocolError};
+use whimbrel_proto::feat::Features;
+use whimbrel_proto::op::{Notice, OpId};
+use whimbrel_proto::reply::Reply;
+use whimbrel_proto::spent;
+
+use super::{Answer, EndEvent, Pending, Remote, Step, answer};
+use crate::client::reply;
+
+/// Nothing more will be heard.
+pub(super) fn closed() -> Fault {
+    Fault::new(FaultCode::ConnectionLost, "read reply")
+        .side(Side::Network)
+        .detail("the server closed the control connection")
+}
+
+impl Remote {
+    /// # Errors
+    /// The session is over, or useless without its login.
+    pub(super) fn take(&mut self, news: ClientEvent) -> Result<(), Fault> {
+        match news {
+            ClientEvent::Greeting(reply) => self.greeting = reply::text(&reply),
+            ClientEvent::Lines { lines, .. } => self.pass_on(&lines),
+            ClientEvent::Preliminary { reply, .. } => self.notify(answer::opened(&reply)),
+            ClientEvent::Marker { marker, .. } => self.notify(marker.ok().and_then(answer::marker)),
+            ClientEvent::Completed { reply, .. } => {
+                let front = self.pending.pop_front().expect("the machine answers what was sent");
+                self.step(&front, &reply)?;
+            }
+            // Its gate has failed the operation.
+            ClientEvent::Withheld { .. } => drop(self.pending.pop_front()),
+            ClientEvent::Failed { error, .. } => return Err(self.over(error)),
+        }
+        Ok(())
+    }
+
+    fn over(&self, error: ProtocolError) -> Fault {
+        match error {
+            ProtocolError::Refused(reply) => reply::fault(&reply, "greet", b""),
+            ProtocolError::ServiceClosing(reply) | ProtocolError::Unsolicited(reply) => {
+                let front = self.pending.front();
+                let (name, subject) =
+                    front.map_or(("keep the session", &b""[..]), |front| (front.name, &front.subject));
+                reply::fault(&reply, name, subject)
+            }
+            ProtocolError::Eof | ProtocolError::Ended => closed(),
+            ProtocolError::GreetingTimeout | ProtocolError::StallTimeout => self.silent(),
+            ProtocolError::Reply(error) => {
+                Fault::new(FaultCode::PeerMisbehaved, "read reply").side(Side::Peer).detail(error.to_string())
+            }
+        }
+    }
+
+    /// News of the oldest operation, if they say anything.
+    fn notify(&mut self, notice: Option<Notice>) {
+        if let (Some(front), Some(notice)) = (self.pending.front(), notice) {
+            self.events.push_back((front.op, EndEvent::Notice(notice)));
+        }
+    }
+
+    /// Passes lines of a listing on at once: listings may be longer than memory.
+    fn pass_on(&mut self, lines: &[Vec<u8>]) {
+        let mut bytes = Vec::with_capacity(lines.iter().map(|line| line.len() + 2).sum());
+        for line in lines {
+            bytes.extend_from_slice(line);
+            bytes.extend_from_slice(b"\r\n");
+        }
+        self.notify(Some(Notice::Lines(bytes)));
+    }
+
+    fn step(&mut self, front: &Pending, reply: &Reply) -> Result<(), Fault> {
+        let refusal = || reply::fault(reply, front.name, &front.subject);
+        match front.step {
+            Step::User | Step::Pass => return self.login_reply(front, reply),
+            Step::Features => self.features = Features::parse(reply),
+            Step::Quiet => {}
+            Step::Nonce => self.nonce_accepted = reply.is_positive(),
+            Step::Need | Step::Mode | Step::Gate if reply.is_positive() => {}
+            Step::Need => self.fail(refusal()),
+            Step::Mode => self.fail(refusal().detail(format!("no extended block mode: {}", reply::text(reply)))),
+            // The machine withholds the rest, so there is nothing to wait for.
+            Step::Gate => self.done(front.op, Err(refusal())),
+            Step::Done(kind) => self.complete(front, kind, reply),
+        }
+        Ok(())
+    }
+
+    fn login_reply(&mut self, front: &Pending, reply: &Reply) -> Result<(), Fault> {
+        let refused = match (front.step, reply.code) {
+            (Step::User, 230 | 232) => {
+                self.logged_in = true;
+                false
+            }
+            (Step::User, code) => code / 100 != 3,
+            // USER alone was enough: PASS is superfluous, whatever its answer.
+            _ if self.logged_in => false,
+            (_, code) => code / 100 != 2,
+        };
+        if refused {
+            let fault = Fault::new(FaultCode::LoginFailed, front.name)
+                .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
+                .detail(format!("{} {}", reply.code, reply::text(reply)));
+            return Err(fault);
+        }
+        self.logged_in |= front.step == Step::Pass;
+        if self.logged_in {
+            self.machine.set_stall_timeout(self.options.reply_timeout);
+        }
+        Ok(())
+    }
+
+    fn fail(&mut self, fault: Fault) {
+        self.failure.get_or_insert(fault);
+    }
+
+    fn complete(&mut self, front: &Pending, kind: Answer, reply: &Reply) {
+        if let Some(spent) = spent::from_reply(reply).filter(|_| matches!(kind, Answer::Transfer | Answer::Packed(_))) {
+            self.events.push_back((front.op, EndEvent::Notice(Notice::Spent(Box::new(spent)))));
+        }
+        let own = if reply.is_positive() {
+            answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
+        } else {
+            Err(reply::fault(reply, front.name, &front.subject))
+        };
+        self.done(front.op, own);
+    }
+
+    /// Ends an operation, with its first failure if it has one.
+    fn done(&mut self, op: OpId, own: Result<whimbrel_proto::op::Outcome, Fault>) {
+        let result = self.failure.take().map_or(own, Err);
+        self.events.push_back((op, EndEvent::Done(result)));
+    }
+}
