@@ -16,7 +16,7 @@ use whimbrel_engine::FaultCode;
 use whimbrel_proto::op::{
     ChunkedFile, DataParams, FailureKind, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, WriteKind,
 };
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 
 const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
@@ -26,9 +26,7 @@ fn leaves(size: u64, algorithm: &str) -> LeafSpec {
 }
 
 fn digest(algorithm: &str, data: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm.parse().unwrap());
-    hasher.update(data);
-    hasher.finish_hex()
+    algorithm.parse::<Algorithm>().unwrap().digest(data).to_string()
 }
 
 /// The leaves of `range` of `data`, by definition.

@@ -12,12 +12,10 @@ use whimbrel_connector::faults::{Calls, Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_dtn::mover::message::MoverId;
 use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, PackResult, PackSpec, PackedFile};
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 
 fn digest(algorithm: Algorithm, data: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(data);
-    hasher.finish_hex()
+    algorithm.digest(data).to_string()
 }
 
 /// The `i`-th file: sizes around the borders of buffers, contents that differ.

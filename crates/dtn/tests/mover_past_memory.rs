@@ -17,7 +17,7 @@ use whimbrel_dtn::mover::message::MoverId;
 use whimbrel_proto::op::{
     ChunkedFile, FailureKind, Leaf, LeafSpec, Op, Outcome, ReadFrom, ReceiveSpec, SendSpec, WriteKind,
 };
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 
 const MIB: usize = 1 << 20;
 
@@ -29,9 +29,7 @@ fn leaves(algorithm: &str) -> LeafSpec {
 }
 
 fn hash(algorithm: Algorithm, data: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(data);
-    hasher.finish_hex()
+    algorithm.digest(data).to_string()
 }
 
 fn storing(past_memory: bool) -> ReceiveSpec {

@@ -3,12 +3,11 @@
 //! A hole here is a run of whole leaves in which a file has no data. Servers and clients share this page, so that what one
 //! writes the other reads.
 
-use std::fmt::Write as _;
 use std::ops::Range;
 
-use crate::leaf::{LeafError, MAX_KEPT, MAX_KEPT_BYTES, MAX_LEAVES};
+use crate::leaf::{self, LeafError, MAX_KEPT, MAX_KEPT_BYTES, MAX_LEAVES};
 use crate::op::StorageFacts;
-use crate::ranges::parse_u64;
+use crate::ranges::{self, parse_u64};
 use crate::reply::Reply;
 
 /// `HOLE <start>-<end>`, without the space in front of it.
@@ -34,7 +33,7 @@ pub fn storage_lines(facts: &StorageFacts) -> impl Iterator<Item = String> {
 pub fn from_reply(reply: &Reply) -> Result<Vec<Range<u64>>, LeafError> {
     let mut holes = Vec::new();
     for text in reply.middle_lines().iter().filter_map(|line| line.strip_prefix(b"HOLE ")) {
-        push(&mut holes, text, MAX_LEAVES)?;
+        leaf::push(&mut holes, leaf::parse_range(text)?, MAX_LEAVES, |hole| hole)?;
     }
     Ok(holes)
 }
@@ -67,13 +66,7 @@ fn number(reply: &Reply, word: &[u8]) -> Result<Option<u64>, LeafError> {
 
 /// `<start>-<end>[,...]` of SITE CHUNK HOLES.
 pub fn format_list(holes: &[Range<u64>]) -> String {
-    let mut text = String::new();
-    for hole in holes {
-        let comma = if text.is_empty() { "" } else { "," };
-        // Writing to a string cannot fail.
-        let _ = write!(text, "{comma}{}-{}", hole.start, hole.end);
-    }
-    text
+    ranges::format(holes)
 }
 
 /// Parses [`format_list`]'s form: at least one hole, at most [`MAX_KEPT`], ascending.
@@ -83,7 +76,7 @@ pub fn format_list(holes: &[Range<u64>]) -> String {
 pub fn parse_list(text: &[u8]) -> Result<Vec<Range<u64>>, LeafError> {
     let mut holes = Vec::new();
     for item in text.split(|&b| b == b',') {
-        push(&mut holes, item, MAX_KEPT)?;
+        leaf::push(&mut holes, leaf::parse_range(item)?, MAX_KEPT, |hole| hole)?;
     }
     Ok(holes)
 }
@@ -93,36 +86,13 @@ pub fn parse_list(text: &[u8]) -> Result<Vec<Range<u64>>, LeafError> {
 /// # Errors
 /// [`LeafError`].
 pub fn check_list(holes: &[Range<u64>]) -> Result<(), LeafError> {
-    match holes {
-        [] => Err(LeafError::Form),
-        _ if holes.len() > MAX_KEPT => Err(LeafError::TooMany),
-        _ if holes.iter().any(Range::is_empty) => Err(LeafError::Empty),
-        _ if holes.windows(2).any(|pair| pair[0].end > pair[1].start) => Err(LeafError::Order),
-        _ => Ok(()),
-    }
+    leaf::check_items(holes, |hole| hole, leaf::check_range)
 }
 
 /// Cuts holes into pieces that one SITE CHUNK HOLES each can carry.
 pub fn batches(holes: &[Range<u64>]) -> impl Iterator<Item = &[Range<u64>]> {
     // Two numbers of at most 20 digits, a dash and a comma.
     holes.chunks(MAX_KEPT.min(MAX_KEPT_BYTES / 42))
-}
-
-fn push(holes: &mut Vec<Range<u64>>, text: &[u8], most: usize) -> Result<(), LeafError> {
-    let dash = text.iter().position(|&b| b == b'-').ok_or(LeafError::Form)?;
-    let number = |text| parse_u64(text).map_err(|_| LeafError::Form);
-    let hole = number(&text[..dash])?..number(&text[dash + 1..])?;
-    if hole.is_empty() {
-        return Err(LeafError::Empty);
-    }
-    if holes.len() == most {
-        return Err(LeafError::TooMany);
-    }
-    if holes.last().is_some_and(|last| last.end > hole.start) {
-        return Err(LeafError::Order);
-    }
-    holes.push(hole);
-    Ok(())
 }
 
 #[cfg(test)]

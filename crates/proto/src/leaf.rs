@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use crate::op::{Leaf, ReadFrom};
-use crate::ranges::parse_u64;
+use crate::ranges::{self, RangeError};
 use crate::reply::Reply;
 
 /// Smallest leaf, bytes.
@@ -108,7 +108,7 @@ pub fn session_line(session: &[u8]) -> String {
 pub fn from_reply(reply: &Reply) -> Result<Vec<Leaf>, LeafError> {
     let mut leaves = Vec::new();
     for text in reply.middle_lines().iter().filter_map(|line| line.strip_prefix(b"LEAF ")) {
-        push(&mut leaves, parse_one(text, b' ')?, MAX_LEAVES)?;
+        push(&mut leaves, parse_one(text, b' ')?, MAX_LEAVES, |leaf| &leaf.range)?;
     }
     Ok(leaves)
 }
@@ -152,7 +152,7 @@ pub fn format_list(leaves: &[Leaf]) -> String {
 pub fn parse_list(text: &[u8]) -> Result<Vec<Leaf>, LeafError> {
     let mut leaves = Vec::new();
     for item in text.split(|&b| b == b',') {
-        push(&mut leaves, parse_one(item, b':')?, MAX_KEPT)?;
+        push(&mut leaves, parse_one(item, b':')?, MAX_KEPT, |leaf| &leaf.range)?;
     }
     Ok(leaves)
 }
@@ -187,14 +187,23 @@ fn digits(number: u64) -> usize {
 /// # Errors
 /// [`LeafError`].
 pub fn check_list(leaves: &[Leaf]) -> Result<(), LeafError> {
-    if leaves.is_empty() {
+    check_items(leaves, |leaf| &leaf.range, |leaf| check_one(&leaf.range, leaf.digest.as_bytes()))
+}
+
+/// Checks a list of one command: how many, each by itself, and their order.
+pub(crate) fn check_items<T>(
+    list: &[T],
+    range: impl Fn(&T) -> &Range<u64>,
+    one: impl Fn(&T) -> Result<(), LeafError>,
+) -> Result<(), LeafError> {
+    if list.is_empty() {
         return Err(LeafError::Form);
     }
-    if leaves.len() > MAX_KEPT {
+    if list.len() > MAX_KEPT {
         return Err(LeafError::TooMany);
     }
-    leaves.iter().try_for_each(|leaf| check_one(&leaf.range, leaf.digest.as_bytes()))?;
-    let ascending = leaves.windows(2).all(|pair| pair[0].range.end <= pair[1].range.start);
+    list.iter().try_for_each(one)?;
+    let ascending = list.windows(2).all(|pair| range(&pair[0]).end <= range(&pair[1]).start);
     if ascending { Ok(()) } else { Err(LeafError::Order) }
 }
 
@@ -225,32 +234,45 @@ fn is_hex(text: &[u8], most: usize) -> bool {
 
 /// `<start>-<end>`, the separator, the digest.
 fn parse_one(text: &[u8], separator: u8) -> Result<Leaf, LeafError> {
-    let at = |text: &[u8], wanted| text.iter().position(|&b| b == wanted).ok_or(LeafError::Form);
-    let split = at(text, separator)?;
-    let (range, digest) = (&text[..split], &text[split + 1..]);
-    let dash = at(range, b'-')?;
-    let number = |text| parse_u64(text).map_err(|_| LeafError::Form);
-    let range = number(&range[..dash])?..number(&range[dash + 1..])?;
+    let split = text.iter().position(|&b| b == separator).ok_or(LeafError::Form)?;
+    let (range, digest) = (parse_range(&text[..split])?, &text[split + 1..]);
     check_one(&range, digest)?;
     // Checked: ASCII.
     Ok(Leaf { range, digest: String::from_utf8_lossy(digest).into_owned() })
 }
 
-fn check_one(range: &Range<u64>, digest: &[u8]) -> Result<(), LeafError> {
-    if range.is_empty() {
-        return Err(LeafError::Empty);
+/// `<start>-<end>`, not empty.
+pub(crate) fn parse_range(text: &[u8]) -> Result<Range<u64>, LeafError> {
+    match ranges::parse_one(text) {
+        Ok(range) => check_range(&range).map(|()| range),
+        Err(RangeError::Inverted) => Err(LeafError::Empty),
+        Err(_) => Err(LeafError::Form),
     }
+}
+
+pub(crate) fn check_range(range: &Range<u64>) -> Result<(), LeafError> {
+    if range.is_empty() { Err(LeafError::Empty) } else { Ok(()) }
+}
+
+fn check_one(range: &Range<u64>, digest: &[u8]) -> Result<(), LeafError> {
+    check_range(range)?;
     if is_hex(digest, MAX_DIGEST) { Ok(()) } else { Err(LeafError::Digest) }
 }
 
-fn push(leaves: &mut Vec<Leaf>, leaf: Leaf, most: usize) -> Result<(), LeafError> {
-    if leaves.len() == most {
+/// Adds an item behind the others, to `most` at the most.
+pub(crate) fn push<T>(
+    list: &mut Vec<T>,
+    item: T,
+    most: usize,
+    range: impl Fn(&T) -> &Range<u64>,
+) -> Result<(), LeafError> {
+    if list.len() == most {
         return Err(LeafError::TooMany);
     }
-    if leaves.last().is_some_and(|last| last.range.end > leaf.range.start) {
+    if list.last().is_some_and(|last| range(last).end > range(&item).start) {
         return Err(LeafError::Order);
     }
-    leaves.push(leaf);
+    list.push(item);
     Ok(())
 }
 

@@ -48,7 +48,8 @@ pub fn parse(text: &[u8]) -> Result<Vec<Range<u64>>, RangeError> {
     Ok(out)
 }
 
-fn parse_one(item: &[u8]) -> Result<Range<u64>, RangeError> {
+/// Parses `a-b`; an empty range is one too.
+pub(crate) fn parse_one(item: &[u8]) -> Result<Range<u64>, RangeError> {
     let dash = item.iter().position(|&b| b == b'-').ok_or(RangeError::Form)?;
     let (start, end) = (parse_u64(&item[..dash])?, parse_u64(&item[dash + 1..])?);
     if end < start {

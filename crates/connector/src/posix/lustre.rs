@@ -15,12 +15,10 @@ use std::process::{Command, Stdio};
 use rustix::fs::{FileType, Mode, OFlags, fstatfs, mknodat, openat};
 use rustix::io::Errno;
 
+use super::magic;
 use super::meta::{statx_at, statx_fd};
 use super::resolve::{Dir, retry};
 use super::token::Identity;
-
-/// `f_type` of Lustre clients (`lustre_user.h`).
-const MAGIC: u32 = 0x0bd0_0bd0;
 
 /// Files below this keep the layout of their directory.
 const LEAST: u64 = 1 << 30;
@@ -72,8 +70,7 @@ impl Lustre {
     }
 
     fn serves(&self, file: impl AsFd) -> bool {
-        // Its type comes in different widths on different processors.
-        self.everywhere || fstatfs(file).is_ok_and(|stat| stat.f_type as u32 == MAGIC)
+        self.everywhere || fstatfs(file).is_ok_and(|stat| magic::kind(&stat) == magic::LUSTRE)
     }
 
     /// The layout that a new file of that length in `dir` should be given.

@@ -30,12 +30,14 @@
 //! exceeds the free space is refused at begin.
 
 mod attributes;
+mod begun;
 mod error;
 mod handles;
 mod inorder;
 mod journal;
 mod list;
 pub mod lustre;
+mod magic;
 mod meta;
 mod read;
 mod remove;

@@ -13,6 +13,7 @@ use whimbrel_sys::resident::resident_pages;
 use super::Posix;
 use super::error::OrFault;
 use super::handles::Handle;
+use super::magic;
 use super::meta::statx_fd;
 use super::resolve::{Dir, look, retry};
 use super::token::Identity;
@@ -26,32 +27,6 @@ use crate::{FileSystem, ReadsFrom, WriteAt};
 const NAME: &[u8] = b".whimbrel-probe";
 
 const OP: &str = "make a temporary file";
-
-/// `f_type` (`linux/magic.h`, and the file systems that are not in it) with the names that `mount` shows.
-const KINDS: [(u32, &str); 22] = [
-    (0x0000_ef53, "ext4"),
-    (0x5846_5342, "xfs"),
-    (0x9123_683e, "btrfs"),
-    (0x2fc1_2fc1, "zfs"),
-    (0x0102_1994, "tmpfs"),
-    (0x8584_58f6, "ramfs"),
-    (0x9584_58f6, "hugetlbfs"),
-    (0x794c_7630, "overlay"),
-    (0x0000_6969, "nfs"),
-    (0x0bd0_0bd0, "lustre"),
-    (0x4750_4653, "gpfs"),
-    (0x1983_0326, "beegfs"),
-    (0x00c3_6400, "ceph"),
-    (0x0116_1970, "gfs2"),
-    (0x7461_636f, "ocfs2"),
-    (0x6573_5546, "fuse"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
-    (0xf2f5_2010, "f2fs"),
-    (0xca45_1a4e, "bcachefs"),
-    (0x0102_1997, "9p"),
-    (0x2011_bb1e, "weka"),
-];
 
 impl Posix {
     pub(super) fn open_scratch(&self, path: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
@@ -69,15 +44,14 @@ impl Posix {
         let op = "describe file system";
         let fd = self.root.open_at(path, OFlags::PATH).or_fault(op, path)?;
         let stat = fstatfs(&fd).or_fault(op, path)?;
-        // The type comes in different widths on different processors, block sizes signed on some.
-        let kind = stat.f_type as u32;
+        let kind = magic::kind(&stat);
+        // Block sizes are signed on some processors.
         let block = u64::try_from(stat.f_bsize).unwrap_or(0);
-        let name = KINDS.iter().find(|(number, _)| *number == kind).map(|(_, name)| (*name).to_owned());
         Ok(FileSystem {
-            kind: name.unwrap_or_else(|| format!("{kind:#x}")),
+            kind: magic::name(kind),
             total: stat.f_blocks.saturating_mul(block),
             free: stat.f_bavail.saturating_mul(block),
-            in_memory: super::write::MEMORY_ONLY.contains(&kind),
+            in_memory: magic::is_memory_only(kind),
         })
     }
 }

@@ -16,6 +16,7 @@ use super::error::OrFault;
 use super::handles::Handle;
 use super::inorder::InOrder;
 use super::lustre::Lustre;
+use super::magic;
 use super::meta::statx_fd;
 use super::read::{extent_at, read_fully};
 use super::resolve::{look, retry};
@@ -27,9 +28,6 @@ use crate::path::StoragePath;
 use crate::rules::end_of;
 use crate::session::{Receipt, WriteSession};
 use crate::{ReadsFrom, WriteAt};
-
-/// `f_type` of tmpfs, ramfs and hugetlbfs (`linux/magic.h`).
-pub(super) const MEMORY_ONLY: [u32; 3] = [0x0102_1994, 0x8584_58f6, 0x9584_58f6];
 
 /// Most bytes that the page cache keeps or forgets as one (`PREFERRED_MAX_PAGECACHE_ORDER`: a huge page); aligned to its size.
 const FOLIO: u64 = 2 << 20;
@@ -106,7 +104,7 @@ impl Writer {
     fn in_memory(&self) -> bool {
         *self.in_memory.get_or_init(|| {
             // Its type comes in different widths on different processors.
-            fstatfs(&self.handle.file).is_ok_and(|stat| MEMORY_ONLY.contains(&(stat.f_type as u32)))
+            fstatfs(&self.handle.file).is_ok_and(|stat| magic::is_memory_only(magic::kind(&stat)))
         })
     }
 

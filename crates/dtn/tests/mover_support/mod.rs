@@ -345,30 +345,11 @@ pub fn extended(parallelism: u16) -> DataParams {
 }
 
 pub fn send(path: &str) -> SendSpec {
-    SendSpec {
-        path: path.into(),
-        ascii: false,
-        offset: 0,
-        length: None,
-        done: Vec::new(),
-        performance_interval: None,
-        leaves: None,
-    }
+    SendSpec::of(path)
 }
 
 pub fn receive(path: &str) -> ReceiveSpec {
-    ReceiveSpec {
-        path: path.into(),
-        ascii: false,
-        write: WriteKind::Replace,
-        expected_size: None,
-        expected_checksum: None,
-        past_memory: false,
-        modified: None,
-        performance_interval: None,
-        range_interval: None,
-        leaves: None,
-    }
+    ReceiveSpec::of(path)
 }
 
 /// Bytes that differ everywhere.

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, ascii, first_word, path, splitn, syntax, time, unsigned};
+use super::args::{CommandError, ascii, first_word, path, splitn, syntax, time, unsigned};
+use super::encode::must;
 use super::{EncodeError, Esto, Site, WirePath};
 use crate::holes;
 use crate::leaf::{self, LeafError};
@@ -149,7 +150,7 @@ pub(super) fn format_extents(leaf: u64, name: &[u8]) -> Result<Vec<u8>, EncodeEr
     if !leaf::is_size(leaf) {
         return Err(EncodeError::Inexpressible);
     }
-    joined(&format!("EXTENTS {leaf} "), name)
+    must(&format!("EXTENTS {leaf}"), name)
 }
 
 fn session_and_path(rest: Option<&[u8]>) -> Result<(Vec<u8>, WirePath), CommandError> {
@@ -192,7 +193,7 @@ pub(super) fn format(chunk: &Chunk) -> Result<Vec<u8>, EncodeError> {
         Chunk::Commit { session, path } => (format!("COMMIT {}", digits(session)?), path),
         Chunk::Drop { session, path } => (format!("DROP {}", digits(session)?), path),
     };
-    joined(&format!("CHUNK {words} "), name)
+    must(&format!("CHUNK {words}"), name)
 }
 
 fn open_words(file: &ChunkedFile) -> Result<String, EncodeError> {
@@ -206,7 +207,7 @@ fn open_words(file: &ChunkedFile) -> Result<String, EncodeError> {
 
 /// The text after `ESTO `.
 pub(super) fn format_esto(session: &[u8], offset: u64, name: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    joined(&format!("C {},{offset} ", digits(session)?), name)
+    must(&format!("C {},{offset}", digits(session)?), name)
 }
 
 fn check_spec(spec: &LeafSpec) -> Result<(), EncodeError> {
@@ -217,10 +218,6 @@ fn check_spec(spec: &LeafSpec) -> Result<(), EncodeError> {
 fn digits(session: &[u8]) -> Result<String, EncodeError> {
     let fits = (1..=leaf::MAX_SESSION).contains(&session.len());
     if fits { Ok(leaf::hex(session)) } else { Err(EncodeError::Inexpressible) }
-}
-
-fn joined(words: &str, name: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    if name.is_empty() { Err(EncodeError::Inexpressible) } else { Ok([words.as_bytes(), name].concat()) }
 }
 
 #[cfg(test)]

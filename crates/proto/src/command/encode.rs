@@ -40,8 +40,8 @@ fn may(verb: &str, arg: Option<&[u8]>) -> Vec<u8> {
     arg.map_or_else(|| verb.as_bytes().to_vec(), |arg| with(verb, arg))
 }
 
-/// A verb with an argument that must not be empty.
-fn must(verb: &str, arg: &[u8]) -> Result<Vec<u8>, EncodeError> {
+/// A verb, or whatever comes before the last argument, with an argument that must not be empty.
+pub(super) fn must(verb: &str, arg: &[u8]) -> Result<Vec<u8>, EncodeError> {
     if arg.is_empty() { Err(EncodeError::Inexpressible) } else { Ok(with(verb, arg)) }
 }
 
@@ -68,10 +68,10 @@ fn line(command: &Command) -> Result<Vec<u8>, EncodeError> {
         Command::Nlst(args) => Ok(list("NLST", args)),
         Command::Eret(eret) => encode_eret(eret),
         Command::Esto(esto) => encode_esto(esto),
-        Command::Mfmt { time, path } => must("MFMT", path).map(|_| with(&format!("MFMT {time}"), path)),
+        Command::Mfmt { time, path } => must(&format!("MFMT {time}"), path),
         Command::Cksm { algorithm, offset, length, path } => {
             let length = length.map_or_else(|| "-1".to_owned(), |n| n.to_string());
-            must("CKSM", path).map(|_| with(&format!("CKSM {algorithm} {offset} {length}"), path))
+            must(&format!("CKSM {algorithm} {offset} {length}"), path)
         }
         Command::Dcau(Dcau::Subject(subject)) => must("DCAU S", subject),
         Command::Dcsc(Dcsc::Pem(blob)) => must("DCSC P", &blob.0),
@@ -209,9 +209,7 @@ fn v2(verb: &str, transfer: &V2Transfer) -> Result<Vec<u8>, EncodeError> {
 
 fn encode_eret(eret: &Eret) -> Result<Vec<u8>, EncodeError> {
     match eret {
-        Eret::Partial { offset, length, path } => {
-            must("ERET", path).map(|_| with(&format!("ERET P {offset} {length}"), path))
-        }
+        Eret::Partial { offset, length, path } => must(&format!("ERET P {offset} {length}"), path),
         Eret::Probe { storage, bounds, path } => {
             probe::format_data(*storage, *bounds, path).map(|args| with("ERET", &args))
         }
@@ -222,7 +220,7 @@ fn encode_eret(eret: &Eret) -> Result<Vec<u8>, EncodeError> {
 
 fn encode_esto(esto: &Esto) -> Result<Vec<u8>, EncodeError> {
     match esto {
-        Esto::Adjusted { offset, path } => must("ESTO", path).map(|_| with(&format!("ESTO A {offset}"), path)),
+        Esto::Adjusted { offset, path } => must(&format!("ESTO A {offset}"), path),
         Esto::Chunk { session, offset, path } => {
             chunk::format_esto(session, *offset, path).map(|args| with("ESTO", &args))
         }

@@ -4,6 +4,7 @@
 //! the line, so paths need no quoting. Unlike that server a path is taken from **exactly one** separator onwards
 //! (RFC 959 §5.3.1 `<SP> <pathname>`), so a name that starts with a space can be reached.
 
+mod args;
 mod chunk;
 mod encode;
 mod opts;
@@ -21,10 +22,10 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+pub use args::CommandError;
 pub use chunk::Chunk;
 pub use encode::EncodeError;
 pub use opts::{LayoutKind, MlsVerb, MlsrOptions, OnError, Opts, Parallelism, PassiveVerb, RetrOptions};
-pub use parse::CommandError;
 pub use probe::SiteProbe;
 pub use site::{BufferSide, BufferVerb, Site, quote_pairs, split_pairs};
 pub use v2::{V2Data, V2Transfer};

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, syntax, unsigned};
+use super::args::{CommandError, syntax, unsigned};
 
 /// Parallelism of OPTS RETR: starting, least and greatest number of data channels; only the first counts for the peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

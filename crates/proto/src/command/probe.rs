@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, first_word, path, splitn, syntax, unsigned};
+use super::args::{CommandError, first_word, path, splitn, syntax, unsigned};
+use super::encode::must;
 use super::{EncodeError, Eret, Esto, Site, WirePath};
 use crate::fact;
 use crate::op::Bounds;
@@ -74,7 +75,7 @@ pub(super) fn format(probe: &SiteProbe) -> Result<Vec<u8>, EncodeError> {
         SiteProbe::Read(bounds, path) => (format!("READ {}", written(*bounds)?), path),
         SiteProbe::Write(bounds, path) => (format!("WRITE {}", written(*bounds)?), path),
     };
-    joined(&format!("PROBE {words} "), name)
+    must(&format!("PROBE {words}"), name)
 }
 
 /// The text after `SITE `.
@@ -89,17 +90,13 @@ pub(super) fn format_congestion(name: Option<&str>) -> Result<Vec<u8>, EncodeErr
 /// The text after `ERET ` or `ESTO `.
 pub(super) fn format_data(storage: bool, bounds: Bounds, name: &[u8]) -> Result<Vec<u8>, EncodeError> {
     let word = if storage { "D" } else { "M" };
-    joined(&format!("{word} {} ", written(bounds)?), name)
+    must(&format!("{word} {}", written(bounds)?), name)
 }
 
 fn written(bounds: Bounds) -> Result<String, EncodeError> {
     let text = fact::format_bounds(bounds);
     let expressible = fact::parse_bounds(text.as_bytes()) == Some(bounds);
     expressible.then_some(text).ok_or(EncodeError::Inexpressible)
-}
-
-fn joined(words: &str, name: &[u8]) -> Result<Vec<u8>, EncodeError> {
-    if name.is_empty() { Err(EncodeError::Inexpressible) } else { Ok([words.as_bytes(), name].concat()) }
 }
 
 #[cfg(test)]

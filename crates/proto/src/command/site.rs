@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, first_word, optional, path, splitn, syntax, time, unsigned};
+use super::args::{CommandError, first_word, optional, path, splitn, syntax, time, unsigned};
 use super::{Chunk, EncodeError, Secret, SiteProbe, WirePath, chunk, probe};
 use crate::leaf;
 use crate::op::LeafSpec;

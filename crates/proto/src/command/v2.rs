@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use serde::{Deserialize, Serialize};
 
-use super::parse::{CommandError, path as parse_path, syntax};
+use super::args::{CommandError, path as parse_path, syntax};
 use super::{TransferMode, WirePath};
 use crate::hostport;
 

@@ -1,7 +1,7 @@
 //! Journals of files in chunks, as a crash, a foreign hand or a later version may leave them.
 
 use whimbrel_engine::journal::{Header, Trusted, decode, encode_header, encode_holes, encode_leaves};
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 
 use super::input::Input;
 
@@ -86,9 +86,7 @@ fn sealed(data: &[u8]) -> Vec<u8> {
 
 /// As journals hold it: little-endian.
 fn crc32c(bytes: &[u8]) -> Vec<u8> {
-    let mut hasher = Hasher::new(Algorithm::Crc32c);
-    hasher.update(bytes);
-    hasher.finish().as_bytes().iter().rev().copied().collect()
+    Algorithm::Crc32c.digest(bytes).as_bytes().iter().rev().copied().collect()
 }
 
 /// What [`sealed`] makes a journal of: its records without CRCs, with lengths in one byte.

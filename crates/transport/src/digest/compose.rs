@@ -95,7 +95,7 @@ fn left_parts(parts: usize) -> usize {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{digest, sample};
+    use super::super::tests::sample;
     use super::*;
 
     /// The digests of a file's leaves, as parts.
@@ -120,7 +120,7 @@ mod tests {
                         continue;
                     }
                     let whole = compose(algorithm, &leaves(algorithm, &file[..len], leaf));
-                    let expected = digest(algorithm, &file[..len]);
+                    let expected = algorithm.digest(&file[..len]);
                     assert_eq!(whole, Some(expected), "{algorithm}, {len} bytes in leaves of {leaf}");
                 }
             }
@@ -136,9 +136,9 @@ mod tests {
                 let cuts = [0, 0, 1, 65_521, 65_600, 65_600, 70_000];
                 let parts: Vec<_> = cuts
                     .windows(2)
-                    .map(|cut| (digest(algorithm, &file[cut[0]..cut[1]]), (cut[1] - cut[0]) as u64))
+                    .map(|cut| (algorithm.digest(&file[cut[0]..cut[1]]), (cut[1] - cut[0]) as u64))
                     .collect();
-                assert_eq!(compose(algorithm, &parts), Some(digest(algorithm, file)), "{algorithm}");
+                assert_eq!(compose(algorithm, &parts), Some(algorithm.digest(file)), "{algorithm}");
             }
         }
     }
@@ -146,9 +146,9 @@ mod tests {
     #[test]
     fn one_part_is_the_whole_and_none_is_the_empty_file() {
         for algorithm in Algorithm::ALL {
-            let one = digest(algorithm, b"all there is");
+            let one = algorithm.digest(b"all there is");
             assert_eq!(compose(algorithm, &[(one, 12)]), Some(one), "{algorithm}");
-            assert_eq!(compose(algorithm, &[]), Some(digest(algorithm, b"")), "{algorithm}");
+            assert_eq!(compose(algorithm, &[]), Some(algorithm.digest(b"")), "{algorithm}");
         }
     }
 
@@ -159,7 +159,7 @@ mod tests {
         for algorithm in [Md5, Sha1, Sha256, Sha512, Xxh3_128] {
             assert_eq!(compose(algorithm, &leaves(algorithm, &file, 1024)), None, "{algorithm}");
         }
-        let own = |data: &[u8]| (digest(Blake3, data), data.len() as u64);
+        let own = |data: &[u8]| (Blake3.digest(data), data.len() as u64);
         assert_eq!(compose(Blake3, &[own(&file[..1024]), own(&file[1024..2048])]), None, "digests, not nodes");
         assert_eq!(compose(Blake3, &leaves(Blake3, &file, 1536)), None, "leaves that are no power of two");
         let nodes = leaves(Blake3, &file, 1024);
@@ -172,7 +172,7 @@ mod tests {
     #[test]
     fn a_part_that_got_no_bytes_has_a_digest_all_the_same() {
         for algorithm in Algorithm::ALL {
-            assert_eq!(Hasher::for_part(algorithm, &(1024..2048)).finish(), digest(algorithm, b""), "{algorithm}");
+            assert_eq!(Hasher::for_part(algorithm, &(1024..2048)).finish(), algorithm.digest(b""), "{algorithm}");
         }
     }
 }

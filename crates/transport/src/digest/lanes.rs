@@ -105,7 +105,7 @@ fn update_md5(lanes: &mut [Md5], pieces: &[(usize, &[u8])]) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{digest, sample};
+    use super::super::tests::sample;
     use super::*;
 
     #[test]
@@ -121,7 +121,7 @@ mod tests {
             }
             for (lane, leaf) in file.chunks(LEAF).enumerate() {
                 assert_eq!(lanes.bytes(lane), LEAF as u64);
-                assert_eq!(lanes.finish_lane(lane), digest(algorithm, leaf), "{algorithm}, lane {lane}");
+                assert_eq!(lanes.finish_lane(lane), algorithm.digest(leaf), "{algorithm}, lane {lane}");
                 assert_eq!(lanes.bytes(lane), 0);
             }
         }
@@ -135,11 +135,11 @@ mod tests {
             lanes.update(&[(2, &data[..100]), (0, &data[..64]), (2, &data[100..101]), (2, &data[101..5000])]);
             lanes.update(&[]);
             lanes.update(&[(0, &data[64..]), (2, &data[5000..])]);
-            assert_eq!(lanes.finish_lane(2), digest(algorithm, &data), "{algorithm}");
-            assert_eq!(lanes.finish_lane(0), digest(algorithm, &data), "{algorithm}");
-            assert_eq!(lanes.finish_lane(1), digest(algorithm, b""), "{algorithm}");
+            assert_eq!(lanes.finish_lane(2), algorithm.digest(&data), "{algorithm}");
+            assert_eq!(lanes.finish_lane(0), algorithm.digest(&data), "{algorithm}");
+            assert_eq!(lanes.finish_lane(1), algorithm.digest(b""), "{algorithm}");
             lanes.update(&[(2, &data[..777])]);
-            assert_eq!(lanes.finish_lane(2), digest(algorithm, &data[..777]), "{algorithm}, the next leaf");
+            assert_eq!(lanes.finish_lane(2), algorithm.digest(&data[..777]), "{algorithm}, the next leaf");
         }
     }
 

@@ -61,6 +61,13 @@ impl Algorithm {
         }
     }
 
+    /// The checksum of bytes that are all there; it prints as hexadecimal digits.
+    pub fn digest(self, data: &[u8]) -> Digest {
+        let mut hasher = Hasher::new(self);
+        hasher.update(data);
+        hasher.finish()
+    }
+
     /// Digits in the hexadecimal form.
     pub fn hex_len(self) -> usize {
         self.byte_len() * 2

@@ -8,18 +8,6 @@ pub(super) fn sample(len: usize) -> Vec<u8> {
     (0..len as u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 19) as u8).collect()
 }
 
-pub(super) fn digest(algorithm: Algorithm, data: &[u8]) -> Digest {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(data);
-    hasher.finish()
-}
-
-fn digits(algorithm: Algorithm, data: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(data);
-    hasher.finish_hex()
-}
-
 #[test]
 fn published_vectors_hold() {
     use Algorithm::*;
@@ -53,7 +41,7 @@ fn published_vectors_hold() {
         (Xxh3_128, b"abc", "06b05ab6733a618578af5f94892f3950"),
     ];
     for (algorithm, data, expected) in vectors {
-        assert_eq!(digits(algorithm, data), expected, "{algorithm} of {data:?}");
+        assert_eq!(algorithm.digest(data).to_string(), expected, "{algorithm} of {data:?}");
         assert_eq!(expected.len(), algorithm.hex_len(), "{algorithm}");
     }
 }
@@ -66,7 +54,7 @@ fn pieces_hash_like_the_whole() {
         for piece in data.chunks(7777) {
             hasher.update(piece);
         }
-        assert_eq!(hasher.finish_hex(), digits(algorithm, &data), "{algorithm}");
+        assert_eq!(hasher.finish_hex(), algorithm.digest(&data).to_string(), "{algorithm}");
     }
 }
 
@@ -79,7 +67,7 @@ fn adler32_agrees_with_its_definition_on_extreme_bytes() {
         b = (b + a) % 65521;
     }
     let expected = format!("{:08x}", b << 16 | a);
-    assert_eq!(digits(Algorithm::Adler32, &data), expected);
+    assert_eq!(Algorithm::Adler32.digest(&data).to_string(), expected);
 }
 
 #[test]
@@ -101,9 +89,9 @@ fn a_range_is_hashed_alone_and_must_exist() {
     let data: Vec<u8> = (0..20_000u32).map(|i| i as u8).collect();
     let hash = |range| hash_source(Algorithm::Md5, &data, range, &pool, &progress, &cancel);
     let part = hash(Some(5000..15_000)).expect("inside");
-    assert_eq!(part, digits(Algorithm::Md5, &data[5000..15_000]));
+    assert_eq!(part, Algorithm::Md5.digest(&data[5000..15_000]).to_string());
     assert_eq!(progress.bytes(), 10_000);
-    assert_eq!(hash(None).expect("all"), digits(Algorithm::Md5, &data));
+    assert_eq!(hash(None).expect("all"), Algorithm::Md5.digest(&data).to_string());
     let fault = hash(Some(0..20_001)).expect_err("too long");
     assert_eq!(fault.code, FaultCode::SourceChanged);
 }

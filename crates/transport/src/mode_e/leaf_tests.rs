@@ -1,6 +1,6 @@
 use super::tests::*;
 use super::*;
-use crate::digest::{Algorithm, Hasher};
+use crate::digest::Algorithm;
 use crate::leaves::{Digests, LeafDigest, Leaves};
 use whimbrel_engine::{FaultCode, RangeSet};
 
@@ -25,12 +25,8 @@ fn send_with(end: (&End, &End), leaves: Leaves, source: &Vec<u8>, ranges: &Range
 }
 
 fn expected(leaves: Leaves, data: &[u8], ranges: &RangeSet) -> Vec<LeafDigest> {
-    let hash = |range: &std::ops::Range<u64>| {
-        let mut hasher = Hasher::new(leaves.algorithm);
-        hasher.update(&data[range.start as usize..range.end as usize]);
-        hasher.finish_hex()
-    };
-    leaves.cut(ranges).map(|range| LeafDigest { hex: hash(&range), range }).collect()
+    let hash = |range: &std::ops::Range<u64>| leaves.algorithm.digest(&data[range.start as usize..range.end as usize]);
+    leaves.cut(ranges).map(|range| LeafDigest { hex: hash(&range).to_string(), range }).collect()
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::probe::{Facts, Measured, Part};
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::op::{Notice, Op, Outcome, ProbeKind, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{Notice, Op, Outcome, ProbeKind, ReceiveSpec, SendSpec};
 
 use super::{Events, ProbeEvent, Prober, Why, probed, rate};
 use crate::client::pair::Role;
@@ -209,29 +209,10 @@ fn with_path(op: Op, path: Vec<u8>) -> Op {
 }
 
 fn retrieve(path: &[u8], length: Option<u64>) -> Op {
-    Op::Send(SendSpec {
-        path: path.to_vec(),
-        ascii: false,
-        offset: 0,
-        length,
-        done: Vec::new(),
-        performance_interval: None,
-        leaves: None,
-    })
+    Op::Send(SendSpec { length, ..SendSpec::of(path) })
 }
 
 fn store(path: &[u8]) -> Op {
     let second = Some(Duration::from_secs(1));
-    Op::Receive(ReceiveSpec {
-        path: path.to_vec(),
-        ascii: false,
-        write: WriteKind::Replace,
-        expected_size: None,
-        expected_checksum: None,
-        past_memory: false,
-        modified: None,
-        performance_interval: second,
-        range_interval: second,
-        leaves: None,
-    })
+    Op::Receive(ReceiveSpec { performance_interval: second, range_interval: second, ..ReceiveSpec::of(path) })
 }

@@ -210,7 +210,7 @@ impl Running {
 #[cfg(test)]
 mod tests {
     use whimbrel_connector::StoragePath;
-    use whimbrel_proto::op::{DataParams, WriteKind};
+    use whimbrel_proto::op::DataParams;
 
     use super::*;
     use crate::mover::message::MoverId;
@@ -222,18 +222,7 @@ mod tests {
     }
 
     fn receive() -> ReceiveSpec {
-        ReceiveSpec {
-            path: b"/f".to_vec(),
-            ascii: false,
-            write: WriteKind::Replace,
-            expected_size: None,
-            expected_checksum: None,
-            past_memory: false,
-            modified: None,
-            performance_interval: None,
-            range_interval: None,
-            leaves: None,
-        }
+        ReceiveSpec::of(b"/f")
     }
 
     fn session() -> Box<WriteSession> {
@@ -267,7 +256,7 @@ mod tests {
         assert!(running.absorb(1, received(10)).is_empty());
         let steps = running.absorb(0, received(5));
         assert!(matches!(&steps[..], [Progress::Commit { node: 0, receipts, bytes: 15, .. }] if receipts.len() == 2));
-        let steps = running.absorb(0, outcome(Outcome::Transferred { bytes: 15, leaves: Vec::new(), read_from: None }));
+        let steps = running.absorb(0, outcome(Outcome::moved(15)));
         assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, .. })]));
     }
 

@@ -12,7 +12,7 @@ fn listed(peer: &mut Peer, line: &str) -> ListSpec {
     peer.passive();
     peer.send(line);
     let (id, op) = peer.op();
-    peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None });
+    peer.finish(id, Outcome::moved(0));
     match op {
         Op::SendListing(spec) => spec,
         other => panic!("{other:?}"),

@@ -126,7 +126,7 @@ fn a_nonce_is_frozen_into_the_handle() {
 fn receive(peer: &mut Peer) -> ReceiveSpec {
     peer.send("STOR /f");
     let (id, op) = peer.op();
-    peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None });
+    peer.finish(id, Outcome::moved(0));
     match op {
         Op::Receive(spec) => spec,
         other => panic!("{other:?}"),
@@ -160,15 +160,8 @@ fn opts_retr_markers_reach_the_sender() {
     peer.passive();
     peer.send("RETR /f");
     let (_, op) = peer.op();
-    let expected = SendSpec {
-        path: b"/f".to_vec(),
-        ascii: true,
-        offset: 0,
-        length: None,
-        done: vec![],
-        performance_interval: Some(Duration::from_secs(3)),
-        leaves: None,
-    };
+    let performance_interval = Some(Duration::from_secs(3));
+    let expected = SendSpec { ascii: true, performance_interval, ..SendSpec::of("/f") };
     assert_eq!(op, Op::Send(expected));
 }
 

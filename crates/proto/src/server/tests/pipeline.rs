@@ -51,7 +51,7 @@ fn abor_that_comes_too_late_leaves_the_226_of_the_transfer() {
     let (id, _) = peer.op();
     peer.notice(id, OPENED);
     peer.send_bytes(b"\xff\xf4\xff\xf2ABOR\r\n");
-    let reply = peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None });
+    let reply = peer.finish(id, Outcome::moved(1));
     assert_eq!(reply, "226 Transfer Complete.\r\n226 Abort successful.\r\n");
 }
 
@@ -127,10 +127,7 @@ fn stat_in_a_transfer_is_answered_at_once_unless_something_waits_before_it() {
     assert!(status.starts_with("211-") && status.contains("RETR is running: 77 bytes moved"), "{status}");
     assert_eq!(peer.send("STAT /f"), "", "a path needs the data side");
     assert_eq!(peer.send("STAT"), "", "order comes first");
-    assert_eq!(
-        peer.finish(id, Outcome::Transferred { bytes: 99, leaves: Vec::new(), read_from: None }),
-        "226 Transfer Complete.\r\n"
-    );
+    assert_eq!(peer.finish(id, Outcome::moved(99)), "226 Transfer Complete.\r\n");
     let (id, op) = peer.op();
     assert!(matches!(op, Op::Listing(_)));
     assert!(peer.finish(id, Outcome::Done).contains("211-GridFTP server status."));
@@ -158,7 +155,7 @@ fn quit_in_a_transfer_waits_for_it() {
     peer.machine.handle_eof(peer.now);
     assert_eq!(peer.output(), "");
     assert_eq!(peer.events, [], "the client said goodbye before it closed");
-    let reply = peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None });
+    let reply = peer.finish(id, Outcome::moved(1));
     assert_eq!(reply, "226 Transfer Complete.\r\n221 Goodbye.\r\n");
     assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Quit)]);
 }
@@ -172,7 +169,7 @@ fn a_client_that_vanishes_aborts_what_runs() {
     peer.machine.handle_eof(peer.now);
     assert_eq!(peer.output(), "");
     assert_eq!(peer.events, [ServerEvent::Abort { id }, ServerEvent::Closed(CloseReason::Eof)]);
-    assert_eq!(peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None }), "");
+    assert_eq!(peer.finish(id, Outcome::moved(1)), "");
     assert_eq!(peer.send("NOOP"), "");
     assert!(peer.machine.is_closed());
 }
@@ -193,7 +190,7 @@ fn a_drain_lets_the_running_transfer_end() {
     let (id, _) = peer.op();
     peer.machine.begin_drain(peer.now);
     assert_eq!(peer.output(), "");
-    let reply = peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None });
+    let reply = peer.finish(id, Outcome::moved(1));
     let bye = "421 Service shutting down, closing control connection.\r\n";
     assert_eq!(reply, format!("150 Beginning transfer.\r\n226 Transfer Complete.\r\n{bye}"));
     assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Drained)]);
@@ -207,7 +204,7 @@ fn after_one_file() -> Peer {
     peer.send("STOR /first");
     let (id, _) = peer.op();
     peer.notice(id, OPENED);
-    peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None });
+    peer.finish(id, Outcome::moved(1));
     peer
 }
 
@@ -231,13 +228,10 @@ fn operations_over_a_proven_handle_go_out_ahead_and_are_answered_in_order() {
         ops.iter().map(|(_, op)| if let Op::Receive(spec) = op { spec.expected_size } else { None }).collect();
     assert_eq!(sizes, [Some(5), Some(7), None], "each STOR has the ALLO in front of it");
     peer.notice(ops[0].0, OPENED);
-    let answer = peer.finish(ops[0].0, Outcome::Transferred { bytes: 5, leaves: Vec::new(), read_from: None });
+    let answer = peer.finish(ops[0].0, Outcome::moved(5));
     assert_eq!(answer, "226 Transfer Complete.\r\n200 ALLO command successful.\r\n");
     peer.notice(ops[1].0, OPENED);
-    assert_eq!(
-        peer.finish(ops[1].0, Outcome::Transferred { bytes: 7, leaves: Vec::new(), read_from: None }),
-        "226 Transfer Complete.\r\n"
-    );
+    assert_eq!(peer.finish(ops[1].0, Outcome::moved(7)), "226 Transfer Complete.\r\n");
     let answer = peer.finish(ops[2].0, Outcome::Checksum("d41d".into()));
     assert_eq!(answer, "213 d41d\r\n200 NOOP command successful.\r\n");
 }

@@ -83,7 +83,7 @@ fn where_the_time_went_is_told_to_those_who_ask() {
         for bytes in [5, 6] {
             peer.notice(id, Notice::Spent(Box::new(Spent { bytes, ..Spent::default() })));
         }
-        let reply = peer.finish(id, Outcome::Transferred { bytes: 11, leaves: Vec::new(), read_from: None });
+        let reply = peer.finish(id, Outcome::moved(11));
         assert_eq!(reply.contains("226-Transfer Complete.\r\n SPENT bytes=11;\r\n226 End\r\n"), asked, "{reply}");
     }
 }

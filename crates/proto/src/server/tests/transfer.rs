@@ -4,30 +4,11 @@ use super::*;
 use crate::op::{ReceiveSpec, SendSpec, WriteKind};
 
 fn send_of(path: &str) -> SendSpec {
-    SendSpec {
-        path: path.into(),
-        ascii: true,
-        offset: 0,
-        length: None,
-        done: vec![],
-        performance_interval: None,
-        leaves: None,
-    }
+    SendSpec { ascii: true, ..SendSpec::of(path) }
 }
 
 fn receive_of(path: &str, write: WriteKind) -> ReceiveSpec {
-    ReceiveSpec {
-        path: path.into(),
-        ascii: true,
-        write,
-        expected_size: None,
-        expected_checksum: None,
-        past_memory: false,
-        modified: None,
-        performance_interval: None,
-        range_interval: None,
-        leaves: None,
-    }
+    ReceiveSpec { ascii: true, write, ..ReceiveSpec::of(path) }
 }
 
 /// The operation of one line on a fresh handle; it is ended with success.
@@ -35,10 +16,7 @@ fn op_of(peer: &mut Peer, line: &str) -> Op {
     peer.passive();
     peer.send(line);
     let (id, op) = peer.op();
-    assert!(
-        peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None })
-            .ends_with("226 Transfer Complete.\r\n")
-    );
+    assert!(peer.finish(id, Outcome::moved(0)).ends_with("226 Transfer Complete.\r\n"));
     op
 }
 
@@ -51,10 +29,7 @@ fn a_transfer_answers_150_then_226() {
     assert_eq!(op, Op::Send(send_of("/home/u/a b")));
     assert_eq!(peer.notice(id, OPENED), "150 Beginning transfer.\r\n");
     assert_eq!(peer.notice(id, OPENED), "", "150 is said once");
-    assert_eq!(
-        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
-        "226 Transfer Complete.\r\n"
-    );
+    assert_eq!(peer.finish(id, Outcome::moved(6)), "226 Transfer Complete.\r\n");
     assert_eq!(peer.codes, [227, 226]);
 }
 
@@ -64,7 +39,7 @@ fn a_226_never_comes_without_a_1xx_before_it() {
     peer.passive();
     peer.send("RETR /f");
     let (id, _) = peer.op();
-    let reply = peer.finish(id, Outcome::Transferred { bytes: 0, leaves: Vec::new(), read_from: None });
+    let reply = peer.finish(id, Outcome::moved(0));
     assert_eq!(reply, "150 Beginning transfer.\r\n226 Transfer Complete.\r\n");
 }
 
@@ -196,10 +171,7 @@ fn markers_have_the_shapes_of_the_reference_server() {
     assert_eq!(peer.notice(id, Notice::Ranges(vec![0..6, 9..12])), "111 Range Marker 0-6,9-12\r\n");
     assert_eq!(peer.notice(id, Notice::Ranges(vec![])), "", "nothing new, no marker");
     assert_eq!(peer.notice(OpId(999), OPENED), "", "news of another operation");
-    assert_eq!(
-        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
-        "226 Transfer Complete.\r\n"
-    );
+    assert_eq!(peer.finish(id, Outcome::moved(6)), "226 Transfer Complete.\r\n");
 }
 
 #[test]
@@ -269,10 +241,7 @@ fn mode_e_connections_are_reused_in_one_direction() {
         let (id, _) = peer.op();
         let opened = Notice::Opened { reused: true, unique_name: None };
         assert_eq!(peer.notice(id, opened), "125 Beginning transfer; reusing existing data connection.\r\n");
-        assert_eq!(
-            peer.finish(id, Outcome::Transferred { bytes: 1, leaves: Vec::new(), read_from: None }),
-            "226 Transfer Complete.\r\n"
-        );
+        assert_eq!(peer.finish(id, Outcome::moved(1)), "226 Transfer Complete.\r\n");
     }
     assert!(peer.send("STOR /x").starts_with("425 "), "the other direction needs a new handle");
     peer.passive();
@@ -321,10 +290,7 @@ fn version_2_commands_make_their_own_handle() {
     let (id, op) = peer.op();
     assert_eq!(op, Op::Send(send_of("/f")));
     assert_eq!(peer.notice(id, OPENED), "150 Beginning transfer.\r\n");
-    assert_eq!(
-        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None }),
-        "226 Transfer Complete.\r\n"
-    );
+    assert_eq!(peer.finish(id, Outcome::moved(6)), "226 Transfer Complete.\r\n");
 
     peer.send("MODE E");
     peer.send("GET path=/f;port=10,0,0,1,7,208;");
@@ -332,10 +298,7 @@ fn version_2_commands_make_their_own_handle() {
     assert!(matches!(op, Op::Active { .. }));
     assert_eq!(peer.finish(id, Outcome::Done), "", "no 127 and no 200");
     let (id, _) = peer.op();
-    assert!(
-        peer.finish(id, Outcome::Transferred { bytes: 6, leaves: Vec::new(), read_from: None })
-            .ends_with("226 Transfer Complete.\r\n")
-    );
+    assert!(peer.finish(id, Outcome::moved(6)).ends_with("226 Transfer Complete.\r\n"));
     peer.send("GET path=/g;");
     assert_eq!(peer.op().1, Op::Send(send_of("/g")), "the cached connections serve the next one");
 

@@ -130,7 +130,7 @@ fn natural(op: &Op) -> Outcome {
         Op::SendPack(spec) | Op::ReceivePack(spec) => {
             Outcome::Packed(spec.files.iter().map(|_| Ok(spec.algorithm.as_ref().map(|_| "00ff".into()))).collect())
         }
-        Op::SendListing(_) => Outcome::Transferred { bytes: 5, leaves: Vec::new(), read_from: None },
+        Op::SendListing(_) => Outcome::moved(5),
         Op::OpenChunked(file) => Outcome::Chunked {
             session: vec![1, 2],
             verified: natural_leaves(Some(&file.leaves)),
