@@ -16,6 +16,7 @@ pub mod marker;
 pub mod mlsx;
 pub mod op;
 pub mod pack;
+pub mod policy;
 pub mod ranges;
 pub mod reply;
 pub mod server;

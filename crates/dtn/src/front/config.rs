@@ -1,6 +1,7 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
 mod parse;
+mod rules;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use whimbrel_engine::{Fault, FaultCode};
 
 use crate::mover::message::{DataSettings, NodeOverrides};
+pub use rules::ChunkingRule;
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -66,6 +68,9 @@ pub struct DtnConfig {
     pub congestion: Option<String>,
     /// The program `lfs`, which spreads large new files on Lustre; empty: never. Default: `/usr/bin/lfs` where it is.
     pub lfs: Option<PathBuf>,
+    /// How clients are to move large files, the first rule that fits counts; at most 1024. Default: as they see fit.
+    #[serde(deserialize_with = "rules::bounded")]
+    pub chunking: Vec<ChunkingRule>,
     /// Seconds that a drain waits for running transfers. Default: no limit.
     pub drain_timeout: Option<u64>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::server::{ChecksumAlgorithm, Secret, ServerConfig};
 
-use super::config::DtnConfig;
+use super::config::{ChunkingRule, DtnConfig};
 use super::connection::Ends;
 use super::dataside::{self, Account, DataSide};
 use super::metrics::Metrics;
@@ -87,6 +87,7 @@ impl Server {
             read_only: self.config.read_only,
             probe: ServerConfig::default().probe.filter(|_| !self.config.no_probe),
             congestion: crate::congestion::allowed(),
+            rules: self.config.chunking.iter().map(ChunkingRule::policy).collect(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             ..ServerConfig::default()
         }

@@ -131,6 +131,8 @@ pub enum Site {
     Probe(SiteProbe),
     /// Our own: congestion control of the next data handles; `None`: the system's.
     Congestion(Option<String>),
+    /// Our own: the administrator's rules for files in chunks.
+    Policy,
     /// Our own: where the time went, in the final replies of transfers from now on.
     Spent(bool),
     Unknown {
@@ -156,6 +158,7 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"HELP" => Ok(Site::Help(optional(rest))),
         b"WHOAMI" => Ok(Site::WhoAmI),
         b"VERSION" => Ok(Site::Version),
+        b"POLICY" => Ok(Site::Policy),
         b"CHMOD" => chmod(rest),
         b"UTIME" => utime(rest),
         b"CHGRP" => two(rest).map(|(group, path)| Site::Chgrp { group, path }),
@@ -313,6 +316,7 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::TaskId(id) => with("TASKID", id),
         Site::WhoAmI => b"WHOAMI".to_vec(),
         Site::Version => b"VERSION".to_vec(),
+        Site::Policy => b"POLICY".to_vec(),
         Site::BufferSize { verb, bytes } => with(verb.word(), bytes.to_string().as_bytes()),
         Site::SetNetStack(text) => with("SETNETSTACK", text),
         Site::SetDiskStack(text) => with("SETDISKSTACK", text),

@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::op::Bounds;
+use crate::policy::Rule;
 
 /// One checksum the data side can compute, as FEAT lists it after login.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -18,6 +19,25 @@ impl ChecksumAlgorithm {
     /// An algorithm with its preference.
     pub fn new(name: &str, preference: u16) -> Self {
         Self { name: name.to_ascii_uppercase(), preference }
+    }
+}
+
+/// An administrator's rule with those whom it is for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PolicyRule {
+    /// Login name; `None`: everybody.
+    pub user: Option<String>,
+    /// Text of SITE TASKID; `None`: whatever the client says.
+    pub label: Option<Vec<u8>>,
+    /// Where, and what.
+    pub rule: Rule,
+}
+
+impl PolicyRule {
+    /// Whether it is for this login with this label.
+    pub fn is_for(&self, user: Option<&str>, label: Option<&[u8]>) -> bool {
+        let fits = |wanted: Option<&[u8]>, is: Option<&[u8]>| wanted.is_none() || wanted == is;
+        fits(self.user.as_deref().map(str::as_bytes), user.map(str::as_bytes)) && fits(self.label.as_deref(), label)
     }
 }
 
@@ -69,6 +89,8 @@ pub struct ServerConfig {
     pub probe: Option<Bounds>,
     /// Congestion controls that clients may choose (SITE CONGESTION); default none: refused and not announced.
     pub congestion: Vec<String>,
+    /// Rules for files in chunks (SITE POLICY), the first that fits counts; default none: refused and not announced.
+    pub rules: Vec<PolicyRule>,
     /// Further FEAT lines, without the leading space.
     pub extra_features: Vec<String>,
     /// Interval of 112 markers while a file arrives in MODE E; default 5 s.
@@ -103,6 +125,7 @@ impl Default for ServerConfig {
             data_nonce: true,
             probe: Some(Bounds { bytes: 16 << 30, time: Duration::from_secs(60) }),
             congestion: Vec::new(),
+            rules: Vec::new(),
             extra_features: Vec::new(),
             performance_interval: Duration::from_secs(5),
             range_interval: Duration::from_secs(5),

@@ -67,7 +67,7 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
         answer.push("HOLES");
         answer.push("PACK");
         if !config.read_only {
-            answer.push("CHUNK");
+            answer.push("CHUNK NONE");
             answer.push("READBACK");
         }
     }
@@ -89,7 +89,7 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
     answer
 }
 
-/// PROBE with its bounds, CONGESTION with the names that may be chosen, SPENT.
+/// PROBE with its bounds, CONGESTION with the names that may be chosen, SPENT, POLICY if there are rules.
 fn announce_measuring(config: &ServerConfig, answer: &mut Answer) {
     if let Some(most) = config.probe {
         answer.push(format!("PROBE {}", fact::format_bounds(most)));
@@ -98,6 +98,9 @@ fn announce_measuring(config: &ServerConfig, answer: &mut Answer) {
         answer.push(format!("CONGESTION {}", config.congestion.join(",")));
     }
     answer.push("SPENT");
+    if !config.rules.is_empty() {
+        answer.push("POLICY");
+    }
 }
 
 /// `Type*;Size*;…`: every fact, a star behind those in force (RFC 3659 §7.8).

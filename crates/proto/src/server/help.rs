@@ -80,7 +80,7 @@ const COMMANDS: [(&str, &str); 66] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 31] = [
+const SITE: [(&str, &str); 32] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
@@ -92,6 +92,7 @@ const SITE: [(&str, &str); 31] = [
     ("EXTENTS", "SITE EXTENTS <sp> bytes <sp> pathname"),
     ("HELP", "SITE HELP [<sp> command]"),
     ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm [<sp> HOLES] | SITE LEAVES <sp> 0"),
+    ("POLICY", "SITE POLICY"),
     ("PROBE", "SITE PROBE <sp> HOST|READ|WRITE [<sp> bytes,milliseconds] <sp> pathname"),
     ("RBUFSIZ", "SITE RBUFSIZ <sp> bytes"),
     ("RBUFSZ", "SITE RBUFSZ <sp> bytes"),

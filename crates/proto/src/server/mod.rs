@@ -22,6 +22,7 @@ mod listing;
 mod login;
 mod machine;
 mod options;
+mod policy;
 mod probe;
 mod security;
 mod session;
@@ -32,6 +33,6 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ChecksumAlgorithm, ServerConfig};
+pub use config::{ChecksumAlgorithm, PolicyRule, ServerConfig};
 pub use event::{CloseReason, Label, LoginOutcome, Secret, ServerEvent};
 pub use machine::ServerControl;

@@ -48,6 +48,8 @@ pub(super) struct Session {
     pub(super) rename_from: Option<Vec<u8>>,
     /// Target of a symbolic link under way.
     pub(super) symlink_target: Option<Vec<u8>>,
+    /// What the client calls its task (SITE TASKID).
+    pub(super) label: Option<Vec<u8>>,
     /// The client doubles IAC in its arguments (RFC 854); GridFTP clients do not.
     pub(super) telnet: bool,
 }
@@ -167,6 +169,7 @@ impl Session {
             leaves: None,
             past_memory: false,
             tells_spent: false,
+            label: None,
             once: Once::default(),
             facts: None,
             recursion: Recursion { continue_on_error: true, follow_links: false },

@@ -5,7 +5,7 @@ use super::config::ServerConfig;
 use super::event::Label;
 use super::session::Session;
 use super::step::Step;
-use super::{checksum, chunk, files, help, options, probe};
+use super::{checksum, chunk, files, help, options, policy, probe};
 use crate::command::{BufferVerb, Secret, Site, quote_pairs};
 use crate::op::Op;
 use crate::timeval::Timestamp;
@@ -17,7 +17,11 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::WhoAmI => who_am_i(session),
         Site::Version => Step::Answer(Answer::line(200, &config.software)),
         Site::ClientInfo(pairs) => client_info(session, &pairs),
-        Site::TaskId(id) => Step::Label(Label::TaskId(id), ok()),
+        Site::TaskId(id) => {
+            session.label = Some(id.clone());
+            Step::Label(Label::TaskId(id), ok())
+        }
+        Site::Policy => policy::policy(session, config),
         Site::StorAttr(pairs) => attributes(session, config, &pairs),
         Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
         Site::Leaves(spec) => chunk::leaves(session, config, spec),

@@ -10,6 +10,7 @@ mod login;
 mod options;
 mod pack;
 mod pipeline;
+mod policy;
 mod probe;
 mod random;
 mod site;
