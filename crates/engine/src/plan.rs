@@ -15,15 +15,17 @@ use crate::fault::Fault;
 use crate::listing::{Object, Timestamp, path_text};
 
 mod compare;
+mod inquiry;
 mod planner;
 mod print;
 mod question;
 #[cfg(test)]
 mod tests;
 
+pub use inquiry::Inquiry;
 pub use planner::Planner;
 pub use print::{PlanTotals, quote_path};
-pub use question::{PlanInput, Query, QueryId};
+pub use question::{ListedSide, PlanInput, Query, QueryId};
 
 /// One item of a run; unique within it, in the order of the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -97,7 +99,8 @@ pub struct PlanOptions {
     pub mtime_tolerance: Duration,
     /// Deepest directory level planned; default 512. Ends loops of links where the server tells no identities.
     pub max_depth: u32,
-    /// Questions open at the same time; default 1, at least 1.
+    /// Questions open at the same time, at least 1; default 100, which every server takes ahead of its replies: they cost a
+    /// round trip each level of a tree, and not one each directory.
     pub queries_at_once: usize,
 }
 
@@ -111,7 +114,7 @@ impl Default for PlanOptions {
             skip_unsupported: true,
             mtime_tolerance: Duration::ZERO,
             max_depth: 512,
-            queries_at_once: 1,
+            queries_at_once: 100,
         }
     }
 }

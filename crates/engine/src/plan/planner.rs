@@ -10,14 +10,17 @@ use crate::listing::Object;
 mod directories;
 mod existing;
 mod objects;
+mod room;
 mod roots;
 
 use existing::Entries;
+use room::Breadth;
 
 /// The planner: pure, streaming, depth first.
 ///
 /// Memory is bounded by the entries of the directories on the way from a root to the directories
-/// being listed, provided that the caller takes all actions after every call.
+/// being listed, provided that the caller takes all actions after every call and hands over no entries
+/// for which there is no room ([`Planner::has_room`]).
 #[derive(Debug)]
 pub struct Planner {
     options: PlanOptions,
@@ -28,6 +31,7 @@ pub struct Planner {
     open: BTreeMap<QueryId, Open>,
     directories: HashMap<DirectoryId, Directory>,
     actions: VecDeque<Action>,
+    breadth: Breadth,
     next_root: u64,
     next_query: u64,
     next_directory: u64,
@@ -91,6 +95,7 @@ impl Planner {
             open: BTreeMap::new(),
             directories: HashMap::new(),
             actions: VecDeque::new(),
+            breadth: Breadth::default(),
             next_root: 0,
             next_query: 0,
             next_directory: 0,
@@ -117,14 +122,15 @@ impl Planner {
         self.no_more_roots = true;
     }
 
-    /// Whether every root added so far is planned, so that the caller may add the next.
+    /// Whether everything about the roots added so far has been asked and more may be, so that the caller may add the next.
     pub fn wants_root(&self) -> bool {
-        self.roots.is_empty() && self.pending.is_empty()
+        self.roots.is_empty() && self.pending.is_empty() && self.may_ask()
     }
 
-    /// The next question; `None` while enough are open ([`PlanOptions::queries_at_once`]) or nothing is left to ask.
+    /// The next question; `None` while enough are open ([`PlanOptions::queries_at_once`]; fewer while the listed directories
+    /// turn out to hold thousands of others) or nothing is left to ask.
     pub fn poll_query(&mut self) -> Option<Query> {
-        if self.open.len() >= self.options.queries_at_once.max(1) {
+        if !self.may_ask() {
             return None;
         }
         while let Some(pending) = self.pending.pop() {

@@ -10,6 +10,15 @@ use crate::listing::Object;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct QueryId(pub u64);
 
+/// One of the two directories of a [`Query::List`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ListedSide {
+    /// The one at the source.
+    Source,
+    /// The one at the destination.
+    Destination,
+}
+
 /// What the planner needs to know next.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Query {

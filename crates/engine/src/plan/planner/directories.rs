@@ -92,6 +92,7 @@ impl Planner {
     pub(super) fn end_listing(&mut self, query: QueryId) {
         match self.open.remove(&query) {
             Some(Open::Listing(listing)) if listing.source_done && listing.destination_done => {
+                self.breadth.ended(listing.children.len());
                 self.pending.extend(listing.children.into_iter().rev());
                 self.part_done(Some(listing.directory));
             }

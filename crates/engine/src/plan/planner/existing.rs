@@ -56,6 +56,11 @@ impl Entries {
         self.plain.insert(object.path.into_boxed_slice(), seen);
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.plain.len() + self.links.len()
+    }
+
     /// Takes out what has that name.
     pub(super) fn remove(&mut self, name: &[u8]) -> Option<Object> {
         if let Some(link) = self.links.remove(name) {
