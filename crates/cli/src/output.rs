@@ -127,6 +127,13 @@ impl Output {
                 };
                 self.say(&format!("{}: {why}", quote_path(source)));
             }
+            Event::WrittenInPlace { directory, fault } => {
+                let place = quote_path(directory);
+                self.say(&format!(
+                    "{place}: the server takes no temporary names here, so files bear their final names before they are \
+                     complete: {fault}"
+                ));
+            }
             Event::Summary(summary) => self.summary(summary),
             _ => {}
         }

@@ -13,6 +13,8 @@ use std::time::Duration;
 use support::dtn::Dtn;
 use support::{Field, Server, WHIMBREL, expect, names, pattern};
 use whimbrel_testkit::lab::{Host, Lab, Link};
+use whimbrel_testkit::peers::url_path;
+use whimbrel_testkit::relay::{Moment, Relay, Way};
 use whimbrel_testkit::require_root;
 
 /// Bytes of the file: 11 chunks and a bit, so that the last one is short and the leaves are not all alike.
@@ -50,6 +52,59 @@ fn a_file_in_chunks_is_whole_verified_and_leaves_nothing_behind() {
         let time = |path: &str| std::fs::metadata(field.path(path)).unwrap().mtime();
         assert_eq!(time("to/big"), time("from/deep/er/big"), "{from} {into}");
     });
+}
+
+#[test]
+fn a_file_in_chunks_without_verification_is_whole_and_never_called_verified() {
+    between_all(|field, from, into| {
+        let run = expect(0, ["--json", "cp", "--no-verify", "--chunk", "256K", "--concurrency", "3", &from, &into]);
+        let summary: serde_json::Value = serde_json::from_str(run.stdout_text().lines().last().unwrap()).unwrap();
+        assert_eq!((&summary["files"], &summary["verified"]), (&1.into(), &0.into()), "{from} {into}");
+        let done = run.stdout_text().lines().any(|line| line.contains("\"state\":\"not_asked\""));
+        assert!(done, "{}", run.stdout_text());
+        assert!(std::fs::read(field.path("to/big")).unwrap() == pattern(SIZE), "{from} {into}");
+        assert_eq!(names(&field.path("to")), ["big"], "{from} {into}");
+    });
+}
+
+/// The bytes that a run found at its destination.
+fn resumed(log: &str) -> u64 {
+    let events = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+    events.filter(|event| event["event"] == "started").filter_map(|event| event["resumed"].as_u64()).max().unwrap_or(0)
+}
+
+#[test]
+fn unverified_parts_that_arrived_are_not_moved_again_and_count_for_nothing_in_a_run_that_verifies() {
+    const MIB: u64 = 1 << 20;
+    for verify in ["never", "auto"] {
+        let field = Field::new();
+        let (from, copy) = (field.path("from/large"), field.path("to/large"));
+        whimbrel_testkit::dataset::random_file(&from, 32 * MIB, 5).unwrap();
+        let dtn = Dtn::builder().anonymous().root(Path::new("/")).start();
+        let way = Way::new();
+        let relay = Relay::before(dtn.addr(), &way).unwrap();
+        let into = format!("ftp://{}{}", relay.addr(), url_path(&copy));
+        let base = ["--json", "cp", "--chunk", "2M", "--concurrency", "1", from.to_str().unwrap(), &into, "--verify"];
+        let mut child = std::process::Command::new(WHIMBREL);
+        let mut child = child.args(base).arg("never").stdout(Stdio::null()).spawn().unwrap();
+        let id = child.id();
+        way.at(Moment::Bytes(20 * MIB), move |_| {
+            std::process::Command::new("kill").args(["-KILL", &id.to_string()]).status().unwrap();
+        });
+        assert!(!child.wait().unwrap().success() && !copy.exists());
+        let before = way.bytes();
+        let run = expect(0, base.iter().copied().chain([verify]));
+        way.end();
+        let (found, moved) = (resumed(&run.stdout_text()), way.bytes() - before);
+        println!("{verify}: {found} bytes were there, {moved} moved");
+        if verify == "never" {
+            assert!(found >= 8 * MIB && moved < 32 * MIB - found + MIB, "{found} bytes were there, {moved} moved");
+        } else {
+            assert!(found == 0 && moved >= 32 * MIB, "{found} bytes were there, {moved} moved");
+        }
+        assert!(std::fs::read(&from).unwrap() == std::fs::read(&copy).unwrap());
+        assert_eq!(names(&field.path("to")), ["large"]);
+    }
 }
 
 #[test]

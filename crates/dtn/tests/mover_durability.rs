@@ -12,6 +12,7 @@ use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_engine::FaultCode;
 use whimbrel_proto::op::{ChunkedFile, LeafSpec, Notice, Op, Outcome, ReceiveSpec};
+use whimbrel_proto::op::{Leaf, WriteKind};
 
 /// A node that makes all writes durable, on storage that does what a script says.
 fn node() -> (Node, Script) {
@@ -53,4 +54,45 @@ fn no_hole_is_called_proven_that_could_not_be_synced() {
     assert!(open(&mut node).1.is_empty(), "nothing was recorded");
     assert!(matches!(node.call(mover, keep).done(), Outcome::Done));
     assert_eq!(open(&mut node).1.len(), 1);
+}
+
+#[test]
+fn no_part_without_a_proof_is_answered_that_could_not_be_synced() {
+    const LEAF: u64 = 1 << 16;
+    let (root, script) = (tempfile::tempdir().unwrap(), Script::new());
+    let inner = Posix::open(root.path(), PosixOptions::default()).unwrap();
+    // As administrators have it, who do not ask for durable writes.
+    let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script.clone())));
+    let data = pattern(3 * LEAF as usize);
+    node.write("source", &data);
+    let movers = node.pair(&extended(2));
+    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false };
+    let file = ChunkedFile { path: b"/copy".to_vec(), size: 3 * LEAF, modified: None, leaves };
+    let opened = node.call(movers.1, Op::OpenChunked(file.clone())).done();
+    let Outcome::Chunked { session, verified, .. } = opened else { panic!("{opened:?}") };
+    assert!(verified.is_empty());
+    let to = ReceiveSpec {
+        write: WriteKind::Chunk { offset: 0, session: session.clone() },
+        expected_size: Some(3 * LEAF),
+        ..receive("/copy")
+    };
+    let syncs = script.calls(Operation::Sync);
+    script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
+    let (_, received) = node.copy(movers, send("/source"), to.clone());
+    received.failure();
+    assert!(script.calls(Operation::Sync) > syncs, "it was tried");
+    script.heal();
+    let movers = node.pair(&extended(2));
+    let (_, received) = node.copy(movers, send("/source"), to);
+    assert!(matches!(received.done(), Outcome::Transferred { leaves, .. } if leaves.is_empty()));
+    let leaf = |index: u64, digest: &str| Leaf { range: index * LEAF..(index + 1) * LEAF, digest: digest.to_owned() };
+    let keep = |leaves| Op::KeepLeaves { path: b"/copy".to_vec(), session: session.clone(), leaves };
+    node.call(movers.1, keep(vec![leaf(0, "d41d8cd98f00b204e9800998ecf8427e")])).failure();
+    assert!(matches!(node.call(movers.1, keep((0..2).map(|index| leaf(index, "00")).collect())).done(), Outcome::Done));
+    let opened = node.call(movers.1, Op::OpenChunked(file.clone())).done();
+    assert!(matches!(opened, Outcome::Chunked { verified, .. } if verified == [leaf(0, "00"), leaf(1, "00")]));
+    // Nothing of it is proven: a run that proves begins anew.
+    let leaves = LeafSpec { algorithm: "MD5".to_owned(), ..file.leaves.clone() };
+    let opened = node.call(movers.1, Op::OpenChunked(ChunkedFile { leaves, ..file })).done();
+    assert!(matches!(opened, Outcome::Chunked { verified, .. } if verified.is_empty()));
 }

@@ -133,6 +133,14 @@ pub enum Event {
         /// Bytes that need not be moved again.
         kept: u64,
     },
+    /// A server refuses temporary names: files in this directory bear their final names before they are complete.
+    WrittenInPlace {
+        /// The directory at the destination.
+        #[serde(with = "path_text")]
+        directory: Vec<u8>,
+        /// What it said.
+        fault: Fault,
+    },
     /// A file was not compared with the list of expected checksums.
     NotChecked {
         /// The item.
@@ -248,6 +256,7 @@ mod tests {
             Event::GivenUp { fault: fault() },
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
+            Event::WrittenInPlace { directory: b"/d\xff/".to_vec(), fault: fault() },
             Event::NotChecked { item: ItemId(1), source: b"/s".to_vec(), listed: false },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
             Event::Summary(Summary::new(snapshot, &failures, false)),

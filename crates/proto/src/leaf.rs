@@ -25,6 +25,10 @@ pub const MAX_KEPT: usize = 4096;
 pub const MAX_KEPT_BYTES: usize = 128 << 10;
 /// Longest digest, hexadecimal digits (512 bits).
 pub const MAX_DIGEST: usize = 128;
+/// The algorithm of files that nothing is proven of: KEEP says of their leaves that they arrived and are durable.
+pub const NONE: &str = "NONE";
+/// The digest that leaves have then, on the wire and in the journal.
+pub const NONE_DIGEST: &str = "00";
 /// Longest session, bytes; twice as many digits.
 pub const MAX_SESSION: usize = 16 << 10;
 

@@ -58,6 +58,7 @@ const PAST_MEMORY: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "move
 /// The system calls of a server, by `strace`.
 const CALLS: Suite = suite(&["test", "-p", "whimbrel", "--test", "durability"], &[]);
 const INTEGRITY: Suite = suite(&["test", "-p", "whimbrel", "--test", "integrity"], &[]);
+const OTHERS: Suite = suite(&["test", "-p", "whimbrel", "--test", "other_servers"], &[]);
 const RUNS: Suite = suite(&["test", "-p", "whimbrel", "--test", "fault_runs"], &["fifty"]);
 
 const STEPS_RS: &str = "crates/connector/src/posix/steps.rs";
@@ -151,6 +152,14 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        if is_chunk || node.settings.sync_writes {\n",
         replace: "        if node.settings.sync_writes {\n",
         suite: CALLS,
+    },
+    Mutation {
+        name: "sync: a chunk's data that nothing is proven of",
+        guards: "a part that counts as arrived and is gone after a crash",
+        file: RECEIVE_RS,
+        find: "            counted.timed(Activity::Storage, || self.writer.sync())?;\n",
+        replace: "",
+        suite: DURABLE,
     },
     Mutation {
         name: "sync: a whole file's data where durability is asked for",
@@ -274,6 +283,14 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: INTEGRITY,
     },
     Mutation {
+        name: "check: what is claimed beside an unfinished file at a stock server",
+        guards: "bytes of another source that are trusted",
+        file: FLIGHT_RS,
+        find: "is_some_and(|claim| claim.digest != digest)",
+        replace: "is_some_and(|_| false)",
+        suite: OTHERS,
+    },
+    Mutation {
         name: "check: the version of the source behind each chunk",
         guards: "a file made of two versions",
         file: FLIGHT_RS,
@@ -393,6 +410,14 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        if !records.is_empty() {\n            file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;\n        }\n",
         replace: "        drop(records);\n",
         suite: CHUNKS,
+    },
+    Mutation {
+        name: "order: compared before renamed, at a stock server",
+        guards: "a wrong file with its name",
+        file: FLIGHT_RS,
+        find: "            (Work::Copy, Err(_)) => false,\n",
+        replace: "            (Work::Copy, Err(_)) => true,\n",
+        suite: OTHERS,
     },
     Mutation {
         name: "order: synced before renamed",

@@ -31,8 +31,8 @@ const MARKERS: Duration = Duration::from_secs(1);
 pub struct OpenFile {
     /// Where its bytes go meanwhile.
     pub place: Unfinished,
-    /// What proves it.
-    pub checksum: SharedChecksum,
+    /// What proves it; `None`: nothing, what was stored counts.
+    pub checksum: Option<SharedChecksum>,
     /// Bytes of a leaf.
     pub leaf: u64,
     /// What is proven, by where it begins; all sessions share it.
@@ -47,9 +47,19 @@ pub struct OpenFile {
     pub told: Rc<RefCell<RangeSet>>,
     /// Whether it has its name before its end was told of.
     pub naming: Rc<Cell<Naming>>,
+    /// Whether it was asked to be renamed from its temporary name: perhaps the answer was lost.
+    pub renaming: Rc<Cell<bool>>,
 }
 
 impl OpenFile {
+    /// The temporary name at a server that keeps no unfinished files.
+    pub fn temporary(&self) -> Option<&[u8]> {
+        match &self.place {
+            Unfinished::Temporary(name) => Some(name),
+            Unfinished::Session(_) => None,
+        }
+    }
+
     /// A leaf differs, or a transfer broke off for another reason than the network. Our servers bound what a transfer may
     /// write; any other may have written anywhere, also behind the file's end.
     pub fn suspect(&self) {
@@ -91,21 +101,27 @@ pub enum Unfinished {
 /// The operations that open the unfinished copy, and where it is if that needs no asking.
 ///
 /// Where no journal is kept, what an earlier run left is asked for: it is trusted as far as partial checksums agree.
-pub fn open(job: &Job, pair: &Pair, checksum: &SharedChecksum, leaf: u64) -> (Option<Unfinished>, Vec<Order>) {
+/// Without a checksum holes are moved like other bytes.
+pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> (Option<Unfinished>, Vec<Order>) {
+    let ask_for_holes = || checksum.map_or_else(|| vec![version(job)], |_| ask_for_holes(job, pair, leaf));
     if !pair.destination.has("CHUNK") {
         let name = temporary_name(&job.item.destination);
         let order = Order { role: Role::Destination, part: Part::Found, op: Op::Size(name.clone()) };
-        let orders = std::iter::once(order).chain(ask_for_holes(job, pair, leaf));
+        let orders = [flight::target_order(job), order].into_iter().chain(ask_for_holes());
         return (Some(Unfinished::Temporary(name)), orders.collect());
     }
     let file = ChunkedFile {
         path: job.item.destination.clone(),
         size: job.item.size.unwrap_or(0),
         modified: job.item.modified.map(|time| (time.secs, time.nanos)),
-        leaves: LeafSpec { size: leaf, algorithm: checksum.destination.clone(), holes: false },
+        leaves: LeafSpec {
+            size: leaf,
+            algorithm: checksum.map_or(leaf::NONE, |checksum| &checksum.destination).to_owned(),
+            holes: false,
+        },
     };
     let mut orders = vec![Order { role: Role::Destination, part: Part::Open, op: Op::OpenChunked(file) }];
-    orders.extend(ask_for_holes(job, pair, leaf));
+    orders.extend(ask_for_holes());
     (None, orders)
 }
 
@@ -140,11 +156,12 @@ pub fn temporary_name(path: &[u8]) -> Vec<u8> {
 /// The operations that move one part and tell its digests.
 pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: bool) -> Vec<Order> {
     // Ends that tell no digests in their replies are asked for them behind the transfer.
-    let told = |end: &End, name: &str| {
-        end.has("LEAVES").then(|| LeafSpec { size: file.leaf, algorithm: name.to_owned(), holes: file.holes })
+    let told = |end: &End, spelling: fn(&SharedChecksum) -> &String| {
+        let checksum = file.checksum.as_ref().filter(|_| end.has("LEAVES"))?;
+        Some(LeafSpec { size: file.leaf, algorithm: spelling(checksum).clone(), holes: file.holes })
     };
-    let source_leaves = told(&pair.source, &file.checksum.source);
-    let destination_leaves = told(&pair.destination, &file.checksum.destination);
+    let source_leaves = told(&pair.source, |checksum| &checksum.source);
+    let destination_leaves = told(&pair.destination, |checksum| &checksum.destination);
     let mut asked = Vec::new();
     let length = part.end - part.start;
     let (path, write) = match &file.place {
@@ -154,11 +171,13 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
         }
         Unfinished::Temporary(name) => (name.clone(), WriteKind::Adjusted { offset: part.start }),
     };
-    if destination_leaves.is_none() {
-        asked.extend(sums(Role::Destination, &file.checksum.destination, &path, part, file.leaf));
-    }
-    if source_leaves.is_none() {
-        asked.extend(sums(Role::Source, &file.checksum.source, &job.item.source, part, file.leaf));
+    if let Some(checksum) = &file.checksum {
+        if destination_leaves.is_none() {
+            asked.extend(sums(Role::Destination, &checksum.destination, &path, part, file.leaf));
+        }
+        if source_leaves.is_none() {
+            asked.extend(sums(Role::Source, &checksum.source, &job.item.source, part, file.leaf));
+        }
     }
     let receive = ReceiveSpec {
         path,
@@ -191,18 +210,54 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
     orders
 }
 
-/// The operations that tell what of the first `found` bytes of a temporary file can be trusted.
-pub fn examine(job: &Job, place: &Unfinished, checksum: &SharedChecksum, leaf: u64, found: u64) -> Vec<Order> {
-    let (Unfinished::Temporary(name), Some(size)) = (place, job.item.size) else { return Vec::new() };
-    if found > size {
-        // The rest of a longer version would get the final name, too.
-        return vec![Order { role: Role::Destination, part: Part::Make, op: Op::Delete(name.clone()) }];
-    }
-    // A leaf that was cut short is moved again.
+/// What of the first `found` bytes of a temporary file can be trusted at all: whole leaves. A leaf that was cut short is moved
+/// again; `None`: the file is longer than it may be.
+pub fn examinable(job: &Job, leaf: u64, found: u64) -> Option<Range<u64>> {
+    let size = job.item.size?;
     let whole = if found >= size { size } else { found / leaf * leaf };
-    let mut orders = sums(Role::Destination, &checksum.destination, name, &(0..whole), leaf);
-    orders.extend(sums(Role::Source, &checksum.source, &job.item.source, &(0..whole), leaf));
-    orders
+    (found <= size).then_some(0..whole)
+}
+
+/// The operation that removes a temporary file: the rest of a longer version would get the final name, too.
+pub fn remove(temporary: &[u8]) -> Order {
+    Order { role: Role::Destination, part: Part::Make, op: Op::Delete(temporary.to_vec()) }
+}
+
+/// The operations that tell which leaves of `part` of a temporary file can be trusted: each is asked for at the destination,
+/// and at the source, too, unless `claims` say what it has, of which only the first and the last are asked.
+pub fn examine(
+    job: &Job,
+    temporary: &[u8],
+    checksum: &SharedChecksum,
+    leaf: u64,
+    part: &Range<u64>,
+    claims: &BTreeMap<u64, Leaf>,
+) -> Vec<Order> {
+    let ends = [claims.first_key_value(), claims.last_key_value()].map(|end| end.map(|(start, _)| *start));
+    let asked = |order: &Order| match order.part {
+        Part::Leaf { start, .. } => !claims.contains_key(&start) || ends.contains(&Some(start)),
+        _ => true,
+    };
+    let mut sources = sums(Role::Source, &checksum.source, &job.item.source, part, leaf).into_iter();
+    let stored = sums(Role::Destination, &checksum.destination, temporary, part, leaf);
+    stored.into_iter().flat_map(|order| [Some(order), sources.next().filter(asked)]).flatten().collect()
+}
+
+/// The operations that tell whether what has the final name is what was proven.
+pub fn check_named(job: &Job, file: &OpenFile) -> Option<Vec<Order>> {
+    let checksum = file.checksum.as_ref()?;
+    let path = &job.item.destination;
+    let size = Order { role: Role::Destination, part: Part::Found, op: Op::Size(path.clone()) };
+    let leaves = sums(Role::Destination, &checksum.destination, path, &(0..job.item.size?), file.leaf);
+    Some(std::iter::once(size).chain(leaves).collect())
+}
+
+/// The operations that ask the source itself for what was claimed of it.
+pub fn ask_source(job: &Job, checksum: &SharedChecksum, claims: &BTreeMap<u64, Leaf>) -> Vec<Order> {
+    let of = |leaf: &Leaf| {
+        sums(Role::Source, &checksum.source, &job.item.source, &leaf.range, leaf.range.end - leaf.range.start)
+    };
+    claims.values().flat_map(of).collect()
 }
 
 /// The leaves that agree, whatever of them was told.
@@ -253,22 +308,26 @@ pub fn keep_holes(job: &Job, place: &Unfinished, holes: &[Range<u64>]) -> Vec<Or
 /// The operations that give a proven file its name and attributes.
 pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
     let item = &job.item;
-    let time = item.attributes.modified.map(|time| (time.secs, time.nanos));
-    let (op, time_is_set) = match &file.place {
+    match &file.place {
         Unfinished::Session(session) => {
             let op = Op::CommitChunked {
                 path: item.destination.clone(),
                 session: session.clone(),
-                modified: time,
+                modified: item.attributes.modified.map(|time| (time.secs, time.nanos)),
                 expected: None,
             };
-            (op, true)
+            let commit = Order { role: Role::Destination, part: Part::Commit, op };
+            std::iter::once(commit).chain(flight::attribute_orders(job, &item.destination, true)).collect()
         }
-        Unfinished::Temporary(name) => (Op::Rename { from: name.clone(), to: item.destination.clone() }, false),
-    };
-    let mut orders = vec![Order { role: Role::Destination, part: Part::Commit, op }];
-    orders.extend(flight::attribute_orders(job, time_is_set));
-    orders
+        Unfinished::Temporary(name) => flight::naming_orders(job, name, false),
+    }
+}
+
+/// Whether a path has the form of an unfinished copy's name ([`temporary_name`]), whose place it must not take.
+pub fn is_temporary_name(path: &[u8]) -> bool {
+    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
+    let name = name.strip_suffix(b"-kept").unwrap_or(name);
+    name.starts_with(b".") && name.len() > b"..whimbrel".len() && name.ends_with(b".whimbrel")
 }
 
 /// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
@@ -297,6 +356,12 @@ pub struct Compared {
 }
 
 impl Compared {
+    /// What is there of a part that nothing is compared of.
+    pub fn arrived(part: &Range<u64>, leaf: u64) -> Self {
+        let one = |range| Leaf { range, digest: leaf::NONE_DIGEST.to_owned() };
+        Self { proven: leaf::cut(part, leaf).map(one).collect(), wrong: RangeSet::new() }
+    }
+
     /// What is proven, as ranges.
     pub fn ranges(&self) -> RangeSet {
         self.proven.iter().map(|leaf| leaf.range.clone()).collect()

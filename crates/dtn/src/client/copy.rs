@@ -78,6 +78,7 @@ async fn run(
     let dry_run = options.dry_run;
     let wish = DataWish { parallelism, stripe: options.stripe, congestion: options.congestion.clone() };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
+    let other_kind = preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"));
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
     let planning = Planning::new(shared.clone(), actions).run(jobs, known);
@@ -88,6 +89,9 @@ async fn run(
     let mut explain = Explain::new(&plan);
     explain.congestion(shared.options.congestion.as_deref());
     if shared.options.explain {
+    if other_kind {
+        explain.temporary_names();
+    }
         events(Event::Explained(explain.clone()));
     }
     let transfer = TransferOptions {
@@ -144,6 +148,11 @@ impl Preparation {
     /// Leaves the sessions to the first worker.
     async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
         if let Some(opened) = self.opened {
+    /// The destination's server, as far as its session stands.
+    fn destination(&self) -> Option<&Remote> {
+        self.opened.as_ref()?.destination.as_ref()
+    }
+
             let mut pair = shared.complete(opened.source, opened.destination).await?;
             pair.early = opened.early;
             shared.leave_prepared(opened.route, pair);
@@ -291,6 +300,7 @@ impl Driver {
                     }
                 },
                 result = &mut planning, if plan_result.is_none() => plan_result = Some(result),
+            self.shared.take_news().into_iter().for_each(&mut *events);
                 changed = cancel.wait_for(|cancel| *cancel), if !cancelled => {
                     cancelled = true;
                     if changed.is_ok() {
@@ -324,6 +334,7 @@ impl Driver {
             Action::Skip { item, .. } | Action::Refuse { item, .. } => (item, true),
             _ => return,
         };
+        self.shared.sidecars.finish().await;
         let listed = self.shared.meet(item);
         // Where a proof is required, a file that is not listed fails.
         let told = match listed {

@@ -1,13 +1,13 @@
 //! Small data connections of the client itself: listings of servers that cannot send them on the
-//! control connection.
+//! control connection, and small files.
 
 use std::time::Duration;
 
-use tokio::io::AsyncReadExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{DataParams, ListSpec, Op, Outcome};
+use whimbrel_proto::op::{DataParams, ListSpec, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
 
 use super::end::reachable;
 use super::remote::Remote;
@@ -20,35 +20,92 @@ const MAX_LISTING: u64 = 1 << 30;
 
 /// Fetches a listing in stream mode over a passive data connection (MLSD, LIST).
 pub async fn fetch_listing(remote: &mut Remote, spec: ListSpec) -> Result<Vec<u8>, Fault> {
-    let passive = Op::Passive { striped: false, family: None, params: DataParams::default() };
-    let Outcome::Listening(addresses) = remote.run(passive).await? else {
-        return Err(Fault::new(FaultCode::PeerMisbehaved, "list").side(Side::Peer));
+    let path = spec.path.clone();
+    fetch(remote, Op::SendListing(spec), &path).await
+}
+
+/// Fetches a small file in stream mode over a passive data connection.
+pub async fn fetch_file(remote: &mut Remote, path: &[u8]) -> Result<Vec<u8>, Fault> {
+    let spec = SendSpec {
+        path: path.to_vec(),
+        ascii: false,
+        offset: 0,
+        length: None,
+        done: Vec::new(),
+        performance_interval: None,
+        leaves: None,
     };
-    let subject = String::from_utf8_lossy(&spec.path).into_owned();
-    let (server, _) = remote.addresses();
-    let address = addresses.first().copied().ok_or_else(|| Fault::new(FaultCode::PeerMisbehaved, "list"))?;
-    let address = reachable(address, server.ip());
-    let stream = timeout(PATIENCE, TcpStream::connect(address));
-    let listing = remote.submit(Op::SendListing(spec))?;
-    remote.flush().await?;
-    let silent =
-        || Fault::new(FaultCode::TimedOut, "open data connection").subject(address.to_string()).side(Side::Network);
-    let mut stream = stream.await.map_err(|_| silent())?.map_err(|error| {
-        Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
-    })?;
+    fetch(remote, Op::Send(spec), path).await
+}
+
+/// Stores a small file in stream mode over a passive data connection: a new one, or behind the first `offset` bytes of one
+/// that is there.
+pub async fn store(remote: &mut Remote, path: &[u8], offset: u64, bytes: &[u8]) -> Result<(), Fault> {
+    let spec = ReceiveSpec {
+        path: path.to_vec(),
+        ascii: false,
+        write: if offset == 0 { WriteKind::Replace } else { WriteKind::Adjusted { offset } },
+        expected_size: None,
+        expected_checksum: None,
+        modified: None,
+        performance_interval: None,
+        range_interval: None,
+        leaves: None,
+        past_memory: false,
+    };
+    let (mut stream, storing) = open(remote, Op::Receive(spec)).await?;
+    let lost = |error| Fault::from_io(error, "store").side(Side::Network);
+    let send = async {
+        stream.write_all(bytes).await?;
+        stream.shutdown().await
+    };
+    tokio::select! {
+        sent = timeout(PATIENCE, send) => {
+            sent.map_err(|_| Fault::new(FaultCode::TimedOut, "store").side(Side::Network))?.map_err(lost)?;
+            drop(stream);
+            remote.finish(storing).await.map(drop)
+        }
+        // It cannot be complete before it was sent.
+        refused = remote.finish(storing) => refused.map(drop),
+    }
+}
+
+async fn fetch(remote: &mut Remote, op: Op, path: &[u8]) -> Result<Vec<u8>, Fault> {
+    let subject = String::from_utf8_lossy(path).into_owned();
+    let (mut stream, sending) = open(remote, op).await?;
     let mut text = Vec::new();
     tokio::select! {
         read = read_all(&mut stream, &mut text) => {
             read.map_err(|fault| fault.subject(subject))?;
             drop(stream);
-            remote.finish(listing).await?;
+            remote.finish(sending).await?;
         }
-        refused = remote.finish(listing) => {
+        refused = remote.finish(sending) => {
             refused?;
             read_all(&mut stream, &mut text).await.map_err(|fault| fault.subject(subject))?;
         }
     }
     Ok(text)
+}
+
+/// Submits an operation that moves data, and connects to where the server listens for it.
+async fn open(remote: &mut Remote, op: Op) -> Result<(TcpStream, OpId), Fault> {
+    let passive = Op::Passive { striped: false, family: None, params: DataParams::default() };
+    let Outcome::Listening(addresses) = remote.run(passive).await? else {
+        return Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer));
+    };
+    let (server, _) = remote.addresses();
+    let address = addresses.first().copied().ok_or_else(|| Fault::new(FaultCode::PeerMisbehaved, "listen for data"))?;
+    let address = reachable(address, server.ip());
+    let stream = timeout(PATIENCE, TcpStream::connect(address));
+    let id = remote.submit(op)?;
+    remote.flush().await?;
+    let silent =
+        || Fault::new(FaultCode::TimedOut, "open data connection").subject(address.to_string()).side(Side::Network);
+    let stream = stream.await.map_err(|_| silent())?.map_err(|error| {
+        Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
+    })?;
+    Ok((stream, id))
 }
 
 async fn read_all(stream: &mut TcpStream, text: &mut Vec<u8>) -> Result<(), Fault> {

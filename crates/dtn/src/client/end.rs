@@ -68,6 +68,14 @@ impl End {
         }
     }
 
+    /// Ends the session and waits, not longer than `limit`, until the server has, too: until then it may still do what it was
+    /// told.
+    pub async fn leave(&mut self, limit: std::time::Duration) {
+        if let Self::Remote(remote) = self {
+            remote.leave(limit).await;
+        }
+    }
+
     /// The server, if this is one.
     pub fn remote(&self) -> Option<&Remote> {
         match self {

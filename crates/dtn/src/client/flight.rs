@@ -1,9 +1,11 @@
 //! One attempt in the air: what was asked of the two ends for it, and what came back.
 
+use std::collections::{BTreeMap, VecDeque};
 use std::ops::Range;
 use std::time::Duration;
 
 use whimbrel_engine::auto;
+use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::transfer::{Job, Opening, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -43,6 +45,8 @@ pub enum Part {
     Make,
     /// The unfinished copy of a chunked file is made or found.
     Open,
+    /// What has the final name now.
+    Target,
     /// How much of a temporary file an earlier run left.
     Found,
     /// The digest of one leaf, offsets in the file; at the end that is asked.
@@ -99,8 +103,10 @@ pub struct Manner {
     pub past_memory: bool,
     /// What the destination must find before it gives the file its name.
     pub announced: Option<(String, String)>,
-    /// Where the bytes go until the whole file is checked, when not straight to the final name.
+    /// Where the bytes go until the whole file is proven, when not straight to the final name.
     pub temporary: Option<Vec<u8>>,
+    /// Whether the source's checksum comes first, so that the destination is told it with the store and names nothing else.
+    pub source_first: bool,
     /// Whether both ends can leave holes out, which takes digests in both replies.
     pub holes: bool,
 }
@@ -159,6 +165,14 @@ pub struct Flight {
     pub job: Job,
     /// Its proof, or why there is none.
     pub proof: Result<Proof, Verification>,
+    /// How it goes on once the source's checksum is known.
+    pub told_first: Option<Box<Manner>>,
+    /// Whether bytes of another file would get no name, and be noticed, if they were taken for this one's.
+    pub is_safe: bool,
+    /// A device, a pipe or a link has the final name: it is written to, and no file takes its place.
+    pub is_written_to: bool,
+    /// It is no link, and does not give back what was written.
+    pub is_device: bool,
     /// The files that move together with it, and what is told of them all.
     pub pack: Option<Pack>,
     /// The file it is a part of, when it moves in chunks.
@@ -169,6 +183,20 @@ pub struct Flight {
     pub holes: HolesFound,
     /// Bytes of a temporary file that an earlier run left, until they are examined.
     pub found: Option<u64>,
+    /// What an earlier run's sidecar says the source has, by where it begins; not yet believed.
+    pub claims: BTreeMap<u64, Leaf>,
+    /// The checksum that examines what an earlier run left.
+    pub examining: Option<SharedChecksum>,
+    /// Whether there is one.
+    pub has_sidecar: bool,
+    /// Whether the file was asked to be renamed before, and the answer was lost.
+    pub renamed_before: bool,
+    /// Whether what has the final name is being compared with what was proven.
+    pub checks_named: bool,
+    /// Whether an earlier run's sidecar is being read.
+    pub is_reading: bool,
+    /// Operations that are to be submitted as others are answered: a server takes only so many ahead.
+    pub to_ask: VecDeque<Order>,
     /// What the comparison of a part's leaves said, once it was made.
     pub compared: Option<chunk::Compared>,
     /// Whether the file got its name ahead, once that is answered.
@@ -201,6 +229,10 @@ pub struct Flight {
     pub earlier: Vec<Leaf>,
     source_sum: Option<String>,
     destination_sum: Option<String>,
+    /// Why an end computes no checksum after all.
+    no_sums: Option<String>,
+    /// The destination stores nothing but what has the source's checksum.
+    vouched: bool,
     source_leaves: Vec<Leaf>,
     destination_leaves: Vec<Leaf>,
     stripes: Vec<u64>,
@@ -212,15 +244,28 @@ impl Flight {
     /// An attempt before its operations are submitted.
     pub fn new(job: Job, manner: &Manner) -> Self {
         let shift = window(&job).map_or(0, |range| range.start);
+        let noticed = (manner.temporary.is_some() || chunk::is_step(&job)) && manner.proof.is_ok();
+        let is_safe = manner.source_first || manner.announced.is_some() || noticed;
         Self {
             received: job.received.clone(),
             job,
             proof: manner.proof.clone(),
+            told_first: manner.source_first.then(|| Box::new(Manner { source_first: false, ..manner.clone() })),
+            is_safe,
+            is_written_to: false,
+            is_device: false,
             pack: None,
             file: None,
             opened: None,
             holes: HolesFound::default(),
             found: None,
+            claims: BTreeMap::new(),
+            examining: None,
+            has_sidecar: false,
+            renamed_before: false,
+            checks_named: false,
+            is_reading: false,
+            to_ask: VecDeque::new(),
             compared: None,
             named: None,
             waiting: Vec::new(),
@@ -237,6 +282,8 @@ impl Flight {
             moved: 0,
             source_sum: None,
             destination_sum: None,
+            no_sums: None,
+            vouched: false,
             source_leaves: Vec::new(),
             destination_leaves: Vec::new(),
             stripes: Vec::new(),
@@ -251,12 +298,25 @@ impl Flight {
         match (part, result) {
             (Part::Store | Part::Send, Ok(outcome)) => {
                 self.stored |= part == Part::Store;
+                if part == Part::Store && self.vouched {
+                    self.destination_sum.clone_from(&self.source_sum);
+                }
                 self.told(role, outcome);
             }
             (Part::Leaf { start, end }, Ok(Outcome::Checksum(digest))) => {
+                if role == Role::Source && self.claims.get(&start).is_some_and(|claim| claim.digest != digest) {
+                    self.doubt_claims();
+                }
                 self.leaves(role).push(Leaf { range: start..end, digest });
             }
             (Part::CommitAhead, result) => self.named = Some(result.is_ok()),
+            (Part::Target, Ok(Outcome::Line(line))) => {
+                let kind = facts::described(&line, true).map(|object| object.kind);
+                self.is_device = matches!(kind, Some(ObjectKind::Other));
+                self.is_written_to = self.is_device || matches!(kind, Some(ObjectKind::Symlink { .. }));
+            }
+            // Nothing has that name, or the server does not describe files.
+            (Part::Target, Err(fault)) if !fault.is_temporary() => {}
             (Part::Found, Ok(Outcome::Size(size))) => self.found = Some(size),
             // Nothing is there, or nothing that could be trusted.
             (Part::Found, Err(fault)) if !fault.is_temporary() => {}
@@ -282,6 +342,11 @@ impl Flight {
                 if let Some(whole) = &mut self.whole {
                     whole.take(index, sum);
                 }
+            }
+            (Part::SourceSum | Part::DestinationSum, Err(fault))
+                if fault.code == FaultCode::NotSupported && self.job.work == Work::Copy =>
+            {
+                self.no_sums = Some(fault.detail);
             }
             (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
             (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
@@ -330,9 +395,35 @@ impl Flight {
         }
     }
 
+    /// Whether what has the final name is all that was proven.
+    pub fn is_named(&self) -> bool {
+        let Some(file) = &self.file else { return false };
+        let proven = file.proven.borrow();
+        let same = |leaf: &Leaf| proven.get(&leaf.range.start).is_some_and(|known| known.digest == leaf.digest);
+        self.found.is_some()
+            && self.found == self.job.item.size
+            && self.destination_leaves.len() == proven.len()
+            && self.destination_leaves.iter().all(same)
+    }
+
+    /// Whether nothing is waited for any more.
+    pub fn is_answered(&self) -> bool {
+        self.waiting.is_empty() && self.to_ask.is_empty() && !self.is_reading
+    }
+
+    /// A sidecar is about another source that has the same size and time: the source is asked for all of it.
+    fn doubt_claims(&mut self) {
+        tracing::warn!("what is kept beside the unfinished file is about another source");
+        let claims = std::mem::take(&mut self.claims);
+        if let Some(checksum) = &self.examining {
+            self.to_ask.extend(chunk::ask_source(&self.job, checksum, &claims));
+        }
+    }
+
     /// Trusts the examined leaves of a temporary file that agree.
     pub fn trust_agreeing(&mut self) {
         if let Some((_, verified)) = &mut self.opened {
+            self.source_leaves.extend(std::mem::take(&mut self.claims).into_values());
             let agreeing = chunk::agreeing(&self.source_leaves, &self.destination_leaves);
             let same = |leaf: &&Leaf| agreeing.covers(leaf.range.clone());
             self.earlier.extend(self.destination_leaves.iter().filter(same).cloned());
@@ -340,13 +431,29 @@ impl Flight {
         }
     }
 
-    /// The operations of the next step of a whole file that is moved and proven; `None`: there is none.
-    pub fn next_step(&mut self, destination: &End) -> Option<Result<Vec<Order>, Fault>> {
-        let proven = match self.job.work {
-            Work::Copy => matches!(self.verdict(), Ok(Verification::Verified { .. })),
+    /// The operations that move a file whose source's checksum has come; `None`: it did not, or nobody waited for it.
+    pub fn go_ahead(&mut self) -> Option<Vec<Order>> {
+        let sum = self.source_sum.clone()?;
+        let mut manner = self.told_first.take()?;
+        self.vouched = true;
+        if let Ok(proof) = &manner.proof {
+            manner.announced = Some((proof.checksum.destination.clone(), sum));
+        }
+        // The destination compares by itself.
+        Some(copy_orders(&self.job, &manner).into_iter().filter(|order| order.part.moves_data()).collect())
+    }
+
+    /// The operations of the next step of a whole file that is moved and, if that is `required`, proven; `None`: there is
+    /// none.
+    pub fn next_step(&mut self, destination: &End, required: bool) -> Option<Result<Vec<Order>, Fault>> {
+        let required = required || self.is_wanted();
+        let proven = match (&self.job.work, self.verdict()) {
+            (Work::Copy, Ok(Verification::Verified { .. })) => true,
+            (Work::Copy, Ok(_)) => !required,
+            (Work::Copy, Err(_)) => false,
             _ => true,
         };
-        let whole = self.whole.as_deref_mut().filter(|_| proven)?;
+        let whole = self.whole.as_deref_mut().filter(|_| proven && !self.is_written_to)?;
         if let Ok(Proof { checksum, in_reply }) = &self.proof {
             match &self.file {
                 Some(file) => whole.take_leaves(checksum, file.proven.borrow().values(), self.job.item.size),
@@ -357,10 +464,19 @@ impl Flight {
         whole.next(&self.job, destination)
     }
 
+    /// Whether a digest of the whole file is wanted, without which it is no copy.
+    pub fn is_wanted(&self) -> bool {
+        self.whole.as_ref().is_some_and(|whole| whole.is_wanted())
+    }
+
+    /// The temporary name that the bytes of a whole file go to.
+    pub fn temporary(&self) -> Option<&[u8]> {
+        self.whole.as_ref().filter(|_| self.file.is_none())?.readable.as_deref()
+    }
+
     /// Where the bytes go: the final name, or a temporary one.
     pub fn target(&self) -> &[u8] {
-        let temporary = self.whole.as_ref().and_then(|whole| whole.readable.as_deref());
-        temporary.filter(|_| self.file.is_none()).unwrap_or(&self.job.item.destination)
+        self.temporary().unwrap_or(&self.job.item.destination)
     }
 
     /// As it is told in the end: the algorithm, where the destination read, the digests of the whole file.
@@ -384,6 +500,10 @@ impl Flight {
     /// Compares the leaves of a part, once everything about it is answered.
     pub fn compare(&mut self) {
         let (Some(part), Some(file)) = (chunk::part(&self.job), &self.file) else { return };
+        if file.checksum.is_none() {
+            self.compared = Some(chunk::Compared::arrived(part, file.leaf));
+            return;
+        }
         match chunk::compare(part, file.leaf, &self.source_leaves, &self.destination_leaves) {
             Ok(compared) => self.compared = Some(compared),
             Err(fault) => self.fail(Part::Version, fault),
@@ -460,7 +580,11 @@ impl Flight {
         match (&self.source_sum, &self.destination_sum) {
             (Some(source), Some(destination)) if source == destination => Ok(self.verified_by(&proof.checksum)),
             (Some(source), Some(destination)) => Err(differ(format!("{source}, at the destination {destination}"))),
-            _ => Ok(Verification::Unverified { reason: "a checksum was not delivered".to_owned() }),
+            _ => {
+                let reason = self.no_sums.as_ref().map(|detail| format!("no checksum: {detail}"));
+                let reason = reason.unwrap_or_else(|| "a checksum was not delivered".to_owned());
+                Ok(Verification::Unverified { reason })
+            }
         }
     }
 
@@ -512,12 +636,15 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Work::Compare => sum_orders(job, manner),
         Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
         Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
-        Work::SetAttributes => attribute_orders(job, false),
+        Work::SetAttributes => attribute_orders(job, &item.destination, false),
         Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
     }
 }
 
 fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    if manner.source_first {
+        return sum_orders(job, manner).into_iter().filter(|order| order.role == Role::Source).collect();
+    }
     let item = &job.item;
     let in_reply = |spelling: fn(&SharedChecksum) -> &String| match &manner.proof {
         Ok(proof) if proof.in_reply => {
@@ -561,12 +688,17 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         leaves: in_reply(|shared| &shared.destination),
         past_memory: manner.past_memory,
     };
-    let mut orders = vec![
-        Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
-        Order { role: Role::Source, part: Part::Send, op: Op::Send(send) },
-    ];
+    let mut orders: Vec<Order> = manner.temporary.iter().map(|_| target_order(job)).collect();
+    orders.push(Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) });
+    orders.push(Order { role: Role::Source, part: Part::Send, op: Op::Send(send) });
     orders.extend(sum_orders(job, manner));
     orders
+}
+
+/// Asks what has the final name, which a rename would replace whatever it is.
+pub fn target_order(job: &Job) -> Order {
+    let op = Op::Facts { path: job.item.destination.clone(), facts: None };
+    Order { role: Role::Destination, part: Part::Target, op }
 }
 
 /// How often a server that hashes a file of this size is to say so; `None` for one that is done before anybody wonders.
@@ -600,12 +732,21 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     ]
 }
 
+/// The operations that give a proven file its attributes and then, in the same flight, its name: whoever sees the name
+/// sees them, too.
+pub fn naming_orders(job: &Job, temporary: &[u8], time_is_set: bool) -> Vec<Order> {
+    let mut orders = attribute_orders(job, temporary, time_is_set);
+    let op = Op::Rename { from: temporary.to_vec(), to: job.item.destination.clone() };
+    orders.push(Order { role: Role::Destination, part: Part::Commit, op });
+    orders
+}
+
 /// Mode, then time: setting the mode of some storage changes the time.
-pub fn attribute_orders(job: &Job, time_is_set: bool) -> Vec<Order> {
+pub fn attribute_orders(job: &Job, path: &[u8], time_is_set: bool) -> Vec<Order> {
     let item = &job.item;
-    let mode = item.attributes.mode.map(|mode| Op::SetMode { path: item.destination.clone(), mode });
+    let mode = item.attributes.mode.map(|mode| Op::SetMode { path: path.to_vec(), mode });
     let time = item.attributes.modified.filter(|_| !time_is_set).map(|time| Op::SetModified {
-        path: item.destination.clone(),
+        path: path.to_vec(),
         seconds: time.secs,
         nanoseconds: time.nanos,
     });

@@ -15,6 +15,7 @@ mod pair;
 mod plan;
 mod planning;
 mod shared;
+mod sidecar;
 mod whole;
 mod worker;
 

@@ -30,7 +30,7 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
     };
     let remotes = || preparation.remotes();
     let [source, destination] = ends.map(end_facts);
-    let may_chunk = options.verify != Verify::Never && options.range.is_none() && !options.stripe;
+    let may_chunk = options.range.is_none() && !options.stripe;
     Facts {
         sizes: size.into_iter().collect::<Sizes>(),
         more_to_come: size.is_none(),

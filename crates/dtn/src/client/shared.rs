@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::OnceCell;
 use whimbrel_engine::auto::{EndSpent, Sent, Spending, Steering};
+use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, ItemId, RootId};
 use whimbrel_engine::tune::Choice;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -21,6 +22,7 @@ use super::options::CopyOptions;
 use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening};
 use super::plan::base_name;
 use super::remote::Remote;
+use super::sidecar::{Dialling, Sidecars};
 use super::target::Target;
 use super::whole::Whole;
 
@@ -52,6 +54,7 @@ pub struct Shared {
     routes: RefCell<HashMap<RootId, Route>>,
     devices: RefCell<HashSet<RootId>>,
     prepared: RefCell<Option<(Route, Pair)>>,
+    device_items: RefCell<HashSet<ItemId>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
     /// Source paths of the roots: listed names count from there.
@@ -61,6 +64,14 @@ pub struct Shared {
     /// What a destination said of a file that is not what the user expects.
     unexpected: RefCell<HashMap<ItemId, String>>,
     dtns: Rc<Dtns>,
+    /// Directories at destinations that take no temporary names, and what is written to and not replaced.
+    plain_names: RefCell<HashSet<(Route, Vec<u8>)>>,
+    /// Ends whose source announced checksums and refused them.
+    unsummed: RefCell<HashSet<Route>>,
+    /// What the user is to be told next.
+    news: RefCell<Vec<Event>>,
+    /// What is proven of unfinished files at servers that keep no journal.
+    pub sidecars: Sidecars,
     spending: RefCell<Spending>,
     steering: RefCell<Option<Steering>>,
     steered: RefCell<Vec<Choice<String>>>,
@@ -76,12 +87,17 @@ impl Shared {
             routes: RefCell::default(),
             devices: RefCell::default(),
             prepared: RefCell::default(),
+            device_items: RefCell::default(),
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
             roots: RefCell::default(),
             met: RefCell::default(),
             unexpected: RefCell::default(),
             dtns,
+            plain_names: RefCell::default(),
+            unsummed: RefCell::default(),
+            news: RefCell::default(),
+            sidecars: Sidecars::default(),
             spending: RefCell::default(),
             steering: RefCell::default(),
             steered: RefCell::default(),
@@ -171,6 +187,13 @@ impl Shared {
     }
 
     /// The only pair of ends so far, if there is just one.
+    /// The same of one item, by what its destination has said meanwhile; some servers do not tell what is a device.
+    pub fn is_device_item(&self, item: &Item) -> bool {
+        let path = &item.destination;
+        let named_so = path.starts_with(b"/dev/") && !path.starts_with(b"/dev/shm/");
+        named_so || self.is_device(item.root) || self.device_items.borrow().contains(&item.id)
+    }
+
     pub fn only_route(&self) -> Option<Route> {
         let routes = self.routes.borrow();
         let mut all = routes.values();
@@ -184,6 +207,45 @@ impl Shared {
     }
 
     /// What new data connections of a session are to be like.
+    /// Whether unfinished files may have temporary names beside this one.
+    pub fn takes_temporary(&self, route: &Route, path: &[u8]) -> bool {
+        let plain = self.plain_names.borrow();
+        plain.is_empty()
+            || [path, directory_of(path)].iter().all(|name| !plain.contains(&(route.clone(), name.to_vec())))
+    }
+
+    /// A device, a pipe or a link at the destination is written to.
+    pub fn write_to(&self, item: &Item, device: bool) {
+        self.plain_names.borrow_mut().insert((self.route(item.root), item.destination.clone()));
+        if device {
+            self.device_items.borrow_mut().insert(item.id);
+        }
+    }
+
+    /// The destination refuses temporary names where this file is to be: from now on files have their final names there while
+    /// they are written, which the user is told.
+    pub fn refuse_temporary(&self, route: &Route, path: &[u8], fault: Fault) {
+        let directory = directory_of(path).to_vec();
+        if self.plain_names.borrow_mut().insert((route.clone(), directory.clone())) {
+            self.news.borrow_mut().push(Event::WrittenInPlace { directory, fault });
+        }
+    }
+
+    /// Whether sources can be asked for checksums before they send.
+    pub fn sums_first(&self, route: &Route) -> bool {
+        !self.unsummed.borrow().contains(route)
+    }
+
+    /// The source computes no checksums after all.
+    pub fn refuse_sums(&self, route: &Route) {
+        self.unsummed.borrow_mut().insert(route.clone());
+    }
+
+    /// What the user is to be told since the last call.
+    pub fn take_news(&self) -> Vec<Event> {
+        self.news.take()
+    }
+
     pub fn wish_of(&self, session: u32) -> DataWish {
         let steered = || self.steering.borrow().as_ref().and_then(|steering| steering.wanted(session));
         let congestion = self.wish.congestion.clone().or_else(|| steered().map(str::to_owned));
@@ -261,6 +323,12 @@ impl Shared {
     pub fn file_ended(&self, item: ItemId) {
         self.open_files.borrow_mut().remove(&item);
     }
+        self.sidecars.end(item, false);
+    }
+
+    /// How sessions for sidecars are opened.
+    pub fn dialling(&self) -> Dialling {
+        Dialling { dtns: self.dtns.clone(), session: self.options.session.clone() }
 
     /// Leaves a pair for the first session that wants this route.
     pub fn leave_prepared(&self, route: Route, pair: Pair) {
@@ -354,3 +422,8 @@ pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16])
         Err(_) => Ok(None),
     }
 }
+/// The directory of a path, with the slash at its end.
+fn directory_of(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
+}
+

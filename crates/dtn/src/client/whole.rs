@@ -60,6 +60,22 @@ impl Whole {
         (!wanted.is_empty()).then_some(Self { wanted, stage: Stage::Moved, readable: None, naming: Vec::new() })
     }
 
+    /// Nothing is wanted of a file, which only waits for its name.
+    pub fn unwanted() -> Self {
+        Self { wanted: Vec::new(), stage: Stage::Moved, readable: None, naming: Vec::new() }
+    }
+
+    /// Whether a digest is wanted: then the copy must be proven.
+    pub fn is_wanted(&self) -> bool {
+        !self.wanted.is_empty()
+    }
+
+    /// The bytes go to `temporary`, and `naming` gives the file its name once they are proven.
+    pub fn name_later(&mut self, temporary: Vec<u8>, naming: Vec<Order>) {
+        self.readable = Some(temporary);
+        self.naming = naming;
+    }
+
     /// Whether the user said what the file must be.
     pub fn is_expected(&self) -> bool {
         self.wanted.iter().any(|wanted| wanted.expected.is_some())

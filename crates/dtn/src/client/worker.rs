@@ -6,27 +6,29 @@
 
 mod chunked;
 mod manner;
+mod names;
 mod packs;
 
-use std::collections::VecDeque;
+use std::collections::{HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::Duration;
 
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 use whimbrel_engine::progress::Verification;
-use whimbrel_engine::transfer::{Input, Job, Phase, Slot, Work};
+use whimbrel_engine::transfer::{Attempt, Input, Job, Phase, Slot, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Op, OpId, Outcome};
 
-use self::manner::{hopeless, leaves_holes_out, manner, unverified};
+use self::manner::{hopeless, is_safe, leaves_holes_out, manner, unverified};
+use self::names::move_again;
 use super::chunk;
 use super::end::End;
 use super::flight::{self, Flight, Order, Part};
 use super::pair::{DataWish, Pair, Role};
 use super::remote::EndEvent;
 use super::shared::{Route, Shared};
-use super::whole;
+use super::whole::{self, Whole};
 
 use self::packs::Gathered;
 pub use self::packs::Pack;
@@ -36,6 +38,12 @@ const CAREFUL: u32 = 16;
 
 /// How long an end may take to say why the other one failed.
 const REASON_GRACE: Duration = Duration::from_secs(3);
+
+/// Most attempts in the air at a server of another kind: it takes at most 500 commands ahead, and a file is up to six.
+const MOST_AHEAD: usize = 64;
+
+/// How long a server may take to close a session: until then it may still do what it was told.
+const LEAVING: Duration = Duration::from_secs(5);
 
 /// How long a source may take to notice that its destination refused.
 const REFUSED_GRACE: Duration = Duration::from_secs(1);
@@ -58,6 +66,13 @@ pub struct Worker {
     spoilt: Vec<(Route, Vec<u8>)>,
     /// Reports that wait until those files are removed.
     late: Vec<Input>,
+    /// Temporary names that were refused and cleared away: what was left there may have been in the way.
+    cleared: HashSet<Vec<u8>>,
+    /// What sidecars say, and by whom it is told.
+    claims: UnboundedReceiver<(Attempt, Vec<u8>)>,
+    claim: UnboundedSender<(Attempt, Vec<u8>)>,
+    /// A destination that may still write: until it has closed its session, nothing is tried again.
+    leaving: Option<End>,
 }
 
 /// The session cannot go on.
@@ -66,6 +81,7 @@ struct Lost(Fault);
 impl Worker {
     /// A session that is not open yet.
     pub fn new(slot: Slot, shared: Rc<Shared>, jobs: UnboundedReceiver<Job>, reports: UnboundedSender<Input>) -> Self {
+        let (claim, claims) = unbounded_channel();
         Self {
             slot,
             shared,
@@ -79,6 +95,10 @@ impl Worker {
             grace: None,
             spoilt: Vec::new(),
             late: Vec::new(),
+            cleared: HashSet::new(),
+            claims,
+            claim,
+            leaving: None,
         }
     }
 
@@ -111,6 +131,7 @@ impl Worker {
                     None => return Ok(()),
                 },
                 (role, event) = next_event(&mut self.pair) => self.take(role, event)?,
+                Some((attempt, bytes)) = self.claims.recv() => self.claimed(attempt, &bytes),
                 () = until(deadline) => self.collapse(),
             }
         }
@@ -167,11 +188,17 @@ impl Worker {
     /// Whether the order can follow what is in the air without waiting.
     ///
     /// Behind a file that it refuses, a stock source sends the next one over the same connections, where the
-    /// destination takes it for the refused one. Ours closes the connections instead, so that nothing can be misplaced.
+    /// destination takes it for the refused one: that must be noticed before it has a name. Ours closes the connections
+    /// instead, so that nothing can be misplaced.
     fn fits(&self, route: &Route, job: &Job) -> bool {
         let Some((open, pair)) = &self.pair else { return false };
-        // What is misplaced in a chunked file is found by its leaves.
-        if job.work == Work::Copy && !pair.source.has("DCNONCE") {
+        let stock_source = !pair.source.has("DCNONCE");
+        if self.flights.len() >= MOST_AHEAD && (stock_source || !pair.destination.has("DCNONCE")) {
+            return false;
+        }
+        let unsafe_one = |flight: &Flight| moves_data(&flight.job) && !flight.is_safe;
+        let misplaces = moves_data(job) && stock_source;
+        if misplaces && (self.flights.iter().any(unsafe_one) || !is_safe(pair, &self.shared, job)) {
             return false;
         }
         open == route && (!moves_data(job) || pair.wire.is_some_and(|wire| wire.reusable))
@@ -184,6 +211,9 @@ impl Worker {
     /// Removes what failed transfers left under final names, then reports the failures: the session
     /// may be closed as soon as its last failure is known.
     async fn clean(&mut self) {
+        if let Some(mut end) = self.leaving.take() {
+            end.leave(LEAVING).await;
+        }
         for (route, path) in std::mem::take(&mut self.spoilt) {
             if let Err(fault) = self.remove(route, path).await {
                 tracing::warn!(%fault, "what a failed transfer left stays");
@@ -213,9 +243,16 @@ impl Worker {
             if fault.side != Some(Side::Network) {
                 file.suspect();
             }
+            if part == Part::Store && self.other_name(&flight, &fault) {
+                self.shared.sidecars.end(flight.job.attempt.item, true);
+                return self.late.push(Input::ItemWhole { attempt: flight.job.attempt });
+            }
             // The unfinished copy stays: what is proven there need not be moved again.
             let attempt = flight.job.attempt;
             return self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+        }
+        if part == Part::Store && self.other_name(&flight, &fault) {
+            return self.backlog.push_front(flight.job);
         }
         let refused = part == Part::Send && fault.side == Some(Side::Source) && !fault.is_temporary();
         // A store that was refused left what was there before.
@@ -253,7 +290,7 @@ impl Worker {
         let whole = if job.work == Work::Copy { self.shared.whole(&job.item) } else { None };
         let (manner, whole) = manner(pair, &self.shared, &job, whole);
         let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;
-        let required = self.shared.options.verify.is_required() || whole.is_some();
+        let required = self.shared.options.verify.is_required() || whole.as_ref().is_some_and(Whole::is_wanted);
         if missing_proof && required {
             self.refuse(&job, unverified(&job, &manner));
             return Ok(());
@@ -285,10 +322,10 @@ impl Worker {
             return;
         }
         let index = self.flights.len() - 1;
-        if self.flights[index].waiting.is_empty() {
+        if self.flights[index].is_answered() {
             self.go_on(index);
         }
-        if self.flights[index].waiting.is_empty() {
+        if self.flights[index].is_answered() {
             self.land(index);
         }
     }
@@ -370,23 +407,44 @@ impl Worker {
         if moved_all && !flight.attributes_sent && alone && named {
             self.set_attributes(index);
         }
-        if self.flights[index].waiting.is_empty() {
+        self.go_ahead(index);
+        self.ask_more(index, part);
+        self.settle(index);
+    }
+
+    /// What follows once everything that was asked is answered.
+    fn settle(&mut self, index: usize) {
+        if self.flights[index].is_answered() {
             self.examine(index);
+        }
+        if self.flights[index].is_answered() {
             self.keep_holes(index);
             self.keep_proven(index);
             self.go_on(index);
         }
-        if self.flights[index].waiting.is_empty() {
+        if self.flights[index].is_answered() {
             self.land(index);
+        }
+    }
+
+    /// The source's checksum has come first: moves the file.
+    fn go_ahead(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let Some((_, pair)) = &mut self.pair else { return };
+        for order in flight.go_ahead().unwrap_or_default() {
+            if !hand_over(pair, flight, order) {
+                break;
+            }
         }
     }
 
     /// A whole file is moved and proven: its digests, and its name if that has waited for them.
     fn go_on(&mut self, index: usize) {
+        let required = self.shared.options.verify.is_required();
         let flight = &mut self.flights[index];
         let Some((_, pair)) = &mut self.pair else { return };
-        while flight.waiting.is_empty() && flight.failure.is_none() && !matches!(flight.job.work, Work::Chunk { .. }) {
-            match flight.next_step(&pair.destination) {
+        while flight.is_answered() && flight.failure.is_none() && !matches!(flight.job.work, Work::Chunk { .. }) {
+            match flight.next_step(&pair.destination, required) {
                 None => return,
                 Some(Ok(orders)) => {
                     for order in orders {
@@ -404,7 +462,7 @@ impl Worker {
         let flight = &mut self.flights[index];
         flight.attributes_sent = true;
         let Some((_, pair)) = &mut self.pair else { return };
-        for order in flight::attribute_orders(&flight.job, flight.time_with_store) {
+        for order in flight::attribute_orders(&flight.job, &flight.job.item.destination, flight.time_with_store) {
             hand_over(pair, flight, order);
         }
     }
@@ -465,7 +523,7 @@ impl Worker {
     fn collapse(&mut self) {
         self.grace = None;
         let in_place = self.writes_in_place();
-        self.pair = None;
+        self.leaving = self.pair.take().map(|(_, pair)| pair.destination).filter(|end| !end.has("DCNONCE"));
         self.careful = CAREFUL;
         let shared_wire = self.flights.len() > 1;
         let flights = std::mem::take(&mut self.flights);
@@ -511,17 +569,39 @@ impl Worker {
         if flight.job.work != Work::Copy {
             return self.report(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });
         }
-        let (verdict, needs_proof) = (flight.verdict(), flight.whole.is_some());
-        self.finish_copy(&flight.job, verdict, flight.moved, needs_proof);
+        if flight.told_first.is_some() {
+            // The source has no checksum for it after all: it moves alone, and is not proven.
+            self.shared.refuse_sums(&self.shared.route(flight.job.item.root));
+            return self.backlog.push_front(flight.job);
+        }
+        let temporary = flight.temporary().map(<[u8]>::to_vec);
+        if flight.is_written_to && temporary.is_some() {
+            self.shared.write_to(&flight.job.item, flight.is_device);
+            let fault = move_again(&flight.job, "a device, a pipe or a link has the final name: it is written to");
+            return self.throw_away(&flight.job, fault, temporary);
+        }
+        let verdict = flight.verdict();
+        self.finish_copy(&flight.job, verdict, flight.moved, flight.is_wanted(), temporary);
     }
 
-    /// Reports a copy whose transfer went well; `moved` bytes were seen moving.
-    fn finish_copy(&mut self, job: &Job, verdict: Result<Verification, Fault>, moved: u64, needs_proof: bool) {
-        match verdict {
-            Ok(Verification::Unverified { .. }) if needs_proof || self.shared.options.verify.is_required() => {
+    /// Reports a copy whose transfer went well; `moved` bytes were seen moving. What is not good is not left under
+    /// `temporary`.
+    fn finish_copy(
+        &mut self,
+        job: &Job,
+        verdict: Result<Verification, Fault>,
+        moved: u64,
+        needs_proof: bool,
+        temporary: Option<Vec<u8>>,
+    ) {
+        let verdict = match verdict {
+            Ok(Verification::Unverified { reason }) if needs_proof || self.shared.options.verify.is_required() => {
                 let fault = Fault::new(FaultCode::Unverified, "verify").on_path(&job.item.destination);
-                self.refuse(job, fault.side(Side::Peer));
+                Err(fault.side(Side::Peer).detail(reason))
             }
+            other => other,
+        };
+        match verdict {
             Ok(verified) => {
                 self.careful = self.careful.saturating_sub(1);
                 let expected = job.item.size.map(|size| size.saturating_sub(job.received.len()));
@@ -529,7 +609,7 @@ impl Worker {
                 self.report(Input::ItemDone { attempt: job.attempt, bytes, verified });
             }
             // Nothing of a damaged copy can be kept.
-            Err(fault) => self.refuse(job, fault),
+            Err(fault) => self.throw_away(job, fault, temporary),
         }
     }
 
@@ -537,34 +617,28 @@ impl Worker {
         if let Some(pack) = flight.pack.take() {
             return self.fail_pack(flight.job, pack, &fault);
         }
-        let attempt = flight.job.attempt;
         if part.moves_data() && self.try_streams(&flight, &fault) {
             self.backlog.push_front(flight.job);
             return;
-        }
-        let sum_refused =
-            matches!(part, Part::SourceSum | Part::DestinationSum) && fault.code == FaultCode::NotSupported;
-        let required = self.shared.options.verify.is_required() || flight.whole.is_some();
-        if sum_refused && !required && flight.job.work == Work::Copy {
-            let verified = Verification::Unverified { reason: format!("no checksum: {}", fault.detail) };
-            let bytes = flight.job.item.size.unwrap_or(flight.moved);
-            return self.report(Input::ItemDone { attempt, bytes, verified });
         }
         if part.moves_data() {
             let in_place = self.writes_in_place();
             return self.fail(flight, part, fault, in_place, false);
         }
-        if fault.code == FaultCode::NotAsExpected
-            && flight.file.is_none()
-            && flight.target() != flight.job.item.destination
-        {
-            // Nobody would go on with it.
-            let route = self.shared.route(flight.job.item.root);
-            self.spoilt.push((route, flight.target().to_vec()));
-            let attempt = flight.job.attempt;
-            return self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });
+        let temporary = flight.temporary().map(<[u8]>::to_vec);
+        if part == Part::Commit && self.rename_refused(&flight, &fault) {
+            return;
         }
-        self.refuse(&flight.job, fault);
+        let gone = matches!(part, Part::Make | Part::Commit) && fault.code == FaultCode::NotFound;
+        if gone && flight.renamed_before {
+            return self.check_named(flight, fault);
+        }
+        // Nobody would go on with it.
+        let spoilt = temporary.filter(|_| fault.code == FaultCode::NotAsExpected || part == Part::Commit);
+        match spoilt {
+            Some(temporary) => self.throw_away(&flight.job, fault, Some(temporary)),
+            None => self.refuse(&flight.job, fault),
+        }
     }
 
     /// A server that cannot connect to us may still let us connect to it, which takes stream mode.

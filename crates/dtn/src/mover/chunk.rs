@@ -226,8 +226,7 @@ impl Storage<'_> {
                 .on_path(path)
                 .detail("a range that is no leaf of the file, or a digest of another algorithm")
         };
-        let algorithm: Algorithm = file.header.algorithm.parse()?;
-        let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, algorithm)).collect();
+        let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, &file.header)).collect();
         let records = leaves.and_then(|leaves| journal::encode_leaves(&file.header, &leaves)).ok_or_else(bad)?;
         if !records.is_empty() {
             file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
@@ -276,7 +275,10 @@ impl Storage<'_> {
 }
 
 fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
-    let algorithm: Algorithm = file.leaves.algorithm.parse()?;
+    let algorithm = match file.leaves.algorithm.as_str() {
+        leaf::NONE => leaf::NONE,
+        name => name.parse::<Algorithm>()?.name(),
+    };
     let bad = |code, detail| Err(Fault::new(code, "open for chunks").on_path(&file.path).detail(detail));
     if file.leaves.size == 0 {
         return bad(FaultCode::InvalidArgument, "a leaf has at least one byte");
@@ -287,7 +289,7 @@ fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
     if let Some((seconds, nanoseconds)) = file.modified {
         timestamp(seconds, nanoseconds)?;
     }
-    let algorithm = algorithm.name().to_owned();
+    let algorithm = algorithm.to_owned();
     Ok(Header { size: file.size, modified: file.modified, leaf: file.leaves.size, algorithm })
 }
 
@@ -383,7 +385,11 @@ fn to_wire(leaf: journal::Leaf) -> Leaf {
     Leaf { range: leaf.range, digest: leaf::hex(&leaf.digest) }
 }
 
-fn from_wire(leaf: &Leaf, algorithm: Algorithm) -> Option<journal::Leaf> {
-    let digest = Digest::from_hex(algorithm, leaf.digest.as_bytes())?;
-    Some(journal::Leaf { range: leaf.range.clone(), digest: digest.as_bytes().to_vec() })
+/// A leaf for the journal; `None` when its digest is of another algorithm.
+fn from_wire(leaf: &Leaf, header: &Header) -> Option<journal::Leaf> {
+    let digest = match header.algorithm.as_str() {
+        leaf::NONE => (leaf.digest == leaf::NONE_DIGEST).then(|| vec![0])?,
+        name => Digest::from_hex(name.parse().ok()?, leaf.digest.as_bytes())?.as_bytes().to_vec(),
+    };
+    Some(journal::Leaf { range: leaf.range.clone(), digest })
 }

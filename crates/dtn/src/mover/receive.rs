@@ -56,7 +56,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return Err(fault.into());
     }
     check_promises(spec)?;
-    if spec.leaves.is_some() && striped {
+    if striped && (spec.leaves.is_some() || matches!(spec.write, WriteKind::Chunk { .. })) {
         return Err(leaves::unsupported("a file spread over several nodes has no leaves").into());
     }
     let mut file = match joined {
@@ -86,7 +86,8 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return file.prove(task, spec, wanted, bytes, written);
     }
     if file.is_chunk(spec) {
-        return Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None }));
+        file.make_durable(task, spec, bytes);
+        return Ok(None);
     }
     let receipt = file.writer.finish()?;
     if striped {
@@ -310,6 +311,18 @@ impl File {
             _ => None,
         };
         (whole - self.origin.min(whole)).min(announced.unwrap_or(u64::MAX))
+    }
+
+    /// What a client will record as arrived must survive a crash; the next data come in meanwhile.
+    fn make_durable(self, task: &mut Task<'_>, spec: &ReceiveSpec, bytes: u64) {
+        let times = Arc::<Times>::default();
+        let counted = times.clone();
+        let work = move |_: &Cancel| {
+            let _working = counted.on_thread();
+            counted.timed(Activity::Storage, || self.writer.sync())?;
+            Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
+        };
+        *task.later = Some(Later { path: spec.path.clone(), work: Box::new(work), times });
     }
 
     /// Reads back what was stored, before it gets its name; long ones while the next data come in.

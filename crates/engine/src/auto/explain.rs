@@ -192,7 +192,7 @@ impl fmt::Display for Bottleneck {
 /// One choice as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`, `congestion`.
+    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`, `congestion`, `unfinished files`.
     pub choice: String,
     /// The value where it is a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -257,6 +257,18 @@ impl Explain {
     }
 
     /// The number of sessions was changed.
+    /// The destination's server keeps no unfinished files: what is done instead, and what nobody can promise there.
+    pub fn temporary_names(&mut self) {
+        let reason = "the destination's server is of another kind: files are renamed when they are complete and proven; \
+                      whether what it stored survives a crash of its host it does not say";
+        self.plan.push(Line {
+            choice: "unfinished files".into(),
+            name: Some(".NAME.whimbrel".into()),
+            value: None,
+            reason: reason.into(),
+        });
+    }
+
     pub fn changed(&mut self, sessions: &Choice<u32>) {
         let (value, reason) = (Some(u64::from(sessions.value)), sessions.reason.clone());
         self.change(Line { choice: "sessions".into(), name: None, value, reason });

@@ -179,8 +179,8 @@ pub(super) fn pack(
 
 /// A chunk is proven by its leaves alone; what belongs to a whole file is refused, for it would not be done.
 fn may_store_chunk(session: &Session, once: &Once) -> Result<(), Answer> {
-    if session.leaves_of_transfer().is_none() {
-        return Err(Answer::line(503, "Send TYPE I and SITE LEAVES before ESTO C."));
+    if session.ascii {
+        return Err(Answer::line(503, "Send TYPE I before ESTO C."));
     }
     if once.restart.is_some() || once.checksum.is_some() || once.modified.is_some() {
         return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with ESTO C."));

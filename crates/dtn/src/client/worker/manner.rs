@@ -4,14 +4,15 @@ use whimbrel_engine::FaultCode;
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, Retry, Side};
-use whimbrel_proto::op::{Mode, Op};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::Mode;
 
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
 use crate::client::end::End;
-use crate::client::flight::{self, Manner, Order, Part, Proof};
+use crate::client::flight::{self, Manner, Proof};
 use crate::client::options::Verify;
-use crate::client::pair::{Pair, Role};
+use crate::client::pair::Pair;
 use crate::client::shared::Shared;
 use crate::client::whole::Whole;
 
@@ -20,14 +21,20 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let options = &shared.options;
     // Only what moves data needs the mode: a file whose parts are all there can still be committed.
     let mode_fits = job.work == Work::Commit || pair.mode() == Mode::Extended;
-    if options.verify == Verify::Never || shared.is_device(job.item.root) || !mode_fits {
+    let named_at_once = !pair.destination.has("CHUNK") && named(pair, shared, job) == Named::ByDestination;
+    if shared.is_device_item(&job.item) || !mode_fits || named_at_once {
+        return None;
+    }
+    let unproven = options.verify == Verify::Never;
+    if unproven && !keeps_unproven(&pair.destination) {
         return None;
     }
     let checksum = match shared.open_file(job.attempt.item) {
         Some(file) => file.checksum,
-        None => proving(pair, shared, job, shared.whole(&job.item).as_ref(), true)?,
+        None if unproven => None,
+        None => Some(proving(pair, shared, job, shared.whole(&job.item).as_ref(), true)?),
     };
-    let proof = Ok(Proof { checksum, in_reply: true });
+    let proof = checksum.map(|checksum| Proof { checksum, in_reply: true }).ok_or(Verification::NotAsked);
     let past_memory = options.verify == Verify::Disk;
     let (announced, temporary) = (None, None);
     Some(Manner {
@@ -37,8 +44,22 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
         past_memory,
         announced,
         temporary,
+        source_first: false,
         holes: false,
     })
+}
+
+/// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
+/// a temporary name anywhere.
+fn keeps_unproven(destination: &End) -> bool {
+    let End::Remote(remote) = destination else { return true };
+    let words = remote.features.params("CHUNK");
+    words.is_none_or(|words| words.split_ascii_whitespace().any(|word| word.eq_ignore_ascii_case(leaf::NONE)))
+}
+
+/// The checksum that examines what an earlier run left under a temporary name, whether or not the copy is proven.
+pub(super) fn examining(pair: &Pair, shared: &Shared, proof: Option<&SharedChecksum>) -> Option<SharedChecksum> {
+    proof.cloned().or_else(|| pair.checksum(shared.options.checksum.as_deref()))
 }
 
 /// The checksum that proves a copy: the one that also gives a digest the user wants, if he named none.
@@ -57,8 +78,33 @@ pub(super) fn hopeless(job: &Job, whole: Option<&Whole>, pair: &Pair, shared: &S
         let fault = Fault::new(FaultCode::Unverified, "check the whole file").on_path(&job.item.source);
         return Some(fault.side(Side::Us).detail("the list of expected checksums does not name it"));
     }
+    // The temporary name of another file, which would be taken for it.
+    if matches!(job.work, Work::Copy | Work::Open { .. })
+        && chunk::is_temporary_name(&job.item.destination)
+        && !pair.destination.has("CHUNK")
+    {
+        let fault = Fault::new(FaultCode::InvalidPath, "copy").on_path(&job.item.destination).side(Side::Us);
+        return Some(fault.detail("at servers of other kinds, unfinished copies have names of this form"));
+    }
     let fault = whole?.unsupported(&pair.destination)?;
     Some(fault.on_path(&job.item.destination))
+}
+
+/// Whether a destination's refusal may be about the temporary name, so that the final one is worth trying.
+pub(super) fn refuses_name(fault: &Fault) -> bool {
+    let about_more = matches!(
+        fault.code,
+        FaultCode::NoSpace
+            | FaultCode::QuotaExceeded
+            | FaultCode::FileTooLarge
+            | FaultCode::ReadOnly
+            | FaultCode::NotFound
+            | FaultCode::NotADirectory
+            | FaultCode::IsADirectory
+            | FaultCode::DirectoryNotEmpty
+            | FaultCode::NotAsExpected
+    );
+    fault.side == Some(Side::Destination) && !fault.is_temporary() && !about_more
 }
 
 /// Whether what is a hole at the source can become one at the destination without being moved.
@@ -78,7 +124,7 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whol
         pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)
     } else if options.verify == Verify::Never {
         Err(Verification::NotAsked)
-    } else if shared.is_device(job.item.root) {
+    } else if shared.is_device_item(&job.item) {
         Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
     } else {
         proving(pair, shared, job, whole.as_ref(), in_reply)
@@ -92,23 +138,69 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whol
     let holes = in_reply && leaves_holes_out(pair);
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    let mut whole = whole;
-    let (mut announced, mut temporary) = (None, None);
-    if let Some(whole) = whole.as_mut().filter(|whole| whole.is_expected()) {
-        if pair.destination.has("CHUNK") {
-            announced = whole.announce(&pair.destination);
-        } else {
+    let named = if job.work == Work::Copy { named(pair, shared, job) } else { Named::ByDestination };
+    let (mut whole, mut announced, mut temporary) = (whole, None, None);
+    match named {
+        Named::Later => {
             let name = chunk::temporary_name(&job.item.destination);
-            let rename = Op::Rename { from: name.clone(), to: job.item.destination.clone() };
-            whole.naming.push(Order { role: Role::Destination, part: Part::Commit, op: rename });
-            whole
-                .naming
-                .extend(flight::attribute_orders(job, time_with_store && job.item.attributes.modified.is_some()));
-            whole.readable = Some(name.clone());
+            let time_is_set = time_with_store && job.item.attributes.modified.is_some();
+            let naming = flight::naming_orders(job, &name, time_is_set);
+            whole.get_or_insert_with(Whole::unwanted).name_later(name.clone(), naming);
             temporary = Some(name);
         }
+        Named::ByDestination | Named::Told => {
+            let expected = whole.as_mut().filter(|whole| whole.is_expected() && pair.destination.has("CHUNK"));
+            announced = expected.and_then(|whole| whole.announce(&pair.destination));
+        }
     }
-    (Manner { mode, proof, time_with_store, past_memory, announced, temporary, holes }, whole)
+    let source_first = named == Named::Told && announced.is_none() && proof.is_ok();
+    (Manner { mode, proof, time_with_store, past_memory, announced, temporary, source_first, holes }, whole)
+}
+
+/// Most bytes of a file whose source hashes it before it sends it: larger ones are hashed at both ends at once.
+const TOLD_FIRST: u64 = 16 << 20;
+
+/// When a whole file gets its name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Named {
+    /// When its destination has stored it.
+    ByDestination,
+    /// The same, but the destination is told the source's checksum beforehand and names nothing else.
+    Told,
+    /// Its bytes have a temporary name until they are proven.
+    Later,
+}
+
+fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
+    let item = &job.item;
+    // A part of a file goes into the file that is there, and a device is no file that could be replaced.
+    if item.range.is_some() || shared.is_device_item(item) {
+        return Named::ByDestination;
+    }
+    if !pair.destination.has("CHUNK") {
+        let expected = shared.expected(item).is_some();
+        let allowed = expected || shared.takes_temporary(&shared.route(item.root), &item.destination);
+        return if allowed { Named::Later } else { Named::ByDestination };
+    }
+    let small = item.size.is_some_and(|size| size <= TOLD_FIRST);
+    if !pair.source.has("DCNONCE") && small && shared.sums_first(&shared.route(item.root)) {
+        return Named::Told;
+    }
+    Named::ByDestination
+}
+
+/// Whether a file can be asked for behind others at a source of another kind: behind one that it refuses it sends the next
+/// over the same connections, where the destination takes it for the refused one. That must be noticed, and have no name.
+pub(super) fn is_safe(pair: &Pair, shared: &Shared, job: &Job) -> bool {
+    let provable = shared.options.verify != Verify::Never
+        && !shared.is_device_item(&job.item)
+        && pair.checksum(shared.options.checksum.as_deref()).is_some();
+    match job.work {
+        Work::Copy => provable && named(pair, shared, job) != Named::ByDestination,
+        // What is misplaced in a chunked file is found by its leaves.
+        Work::Chunk { .. } => provable,
+        _ => true,
+    }
 }
 
 fn no_common_checksum(pair: &Pair, wanted: Option<&str>) -> String {

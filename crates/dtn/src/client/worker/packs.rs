@@ -112,7 +112,7 @@ impl Worker {
         let mut fates = pack.sent.into_iter().zip(pack.stored);
         for job in jobs {
             let verdict = fates.next().map_or_else(|| Err(untold(&job)), |fate| verdict(&job, fate, &proof));
-            self.finish_copy(&job, verdict, 0, false);
+            self.finish_copy(&job, verdict, 0, false, None);
         }
     }
 

@@ -205,13 +205,10 @@ fn esto_c_writes_into_a_session_with_leaves() {
 }
 
 #[test]
-fn esto_c_without_leaves_is_503_and_with_what_belongs_to_whole_files_501() {
+fn esto_c_of_a_text_is_503_and_with_what_belongs_to_whole_files_501() {
     let mut peer = Peer::logged_in();
-    peer.send("TYPE I");
-    peer.passive();
-    assert!(peer.send("ESTO C ab,0 /f").starts_with("503 "));
-    peer.send("SITE LEAVES 4096 MD5");
     peer.send("TYPE A");
+    peer.passive();
     assert!(peer.send("ESTO C ab,0 /f").starts_with("503 "));
     peer.send("TYPE I");
     for before in ["REST 5", "SCKS MD5 00", "SITE STORATTR modify=20200101000000;"] {
@@ -221,6 +218,22 @@ fn esto_c_without_leaves_is_503_and_with_what_belongs_to_whole_files_501() {
     assert_eq!(peer.events, []);
     peer.send("ESTO C ab,0 /f");
     assert!(matches!(peer.op().1, Op::Receive(_)), "what was refused is forgotten");
+}
+
+#[test]
+fn parts_that_nothing_is_proven_of_are_kept_without_an_algorithm() {
+    let mut peer = Peer::logged_in();
+    assert!(peer.send("FEAT").contains("\r\n CHUNK NONE\r\n"));
+    peer.send("TYPE I");
+    assert!(peer.send("SITE LEAVES 4096 none").starts_with("504 "), "nothing can be hashed so");
+    peer.send("SITE CHUNK OPEN 5 - 4096 none /f");
+    assert!(matches!(peer.op().1, Op::OpenChunked(file) if file.leaves.algorithm == leaf::NONE));
+    let mut peer = Peer::logged_in();
+    peer.send("TYPE I");
+    peer.passive();
+    peer.send("ESTO C ab,0 /f");
+    let (_, Op::Receive(spec)) = peer.op() else { panic!("a receive") };
+    assert_eq!((spec.leaves, &spec.write), (None, &WriteKind::Chunk { offset: 0, session: vec![0xab] }));
 }
 
 #[test]

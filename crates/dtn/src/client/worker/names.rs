@@ -1,0 +1,85 @@
+//! Temporary names at servers that keep no unfinished files: what refuses them, and what is left there.
+
+use whimbrel_engine::transfer::{Input, Job};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+
+use super::Worker;
+use super::manner::refuses_name;
+use crate::client::chunk::{self, OpenFile};
+use crate::client::flight::{Flight, Part};
+
+impl Worker {
+    /// Whether a destination has refused to store under a temporary name, and it is worth trying once more: first after what
+    /// is left there was removed, then under the final name.
+    pub(super) fn other_name(&mut self, flight: &Flight, fault: &Fault) -> bool {
+        let temporary = match &flight.file {
+            Some(file) => file.temporary(),
+            None => flight.temporary(),
+        };
+        // What was opened has that name: something else is wrong.
+        let refused = flight.store_refused && !flight.store_opened && refuses_name(fault);
+        let Some(temporary) = temporary.map(<[u8]>::to_vec).filter(|_| refused) else { return false };
+        let item = &flight.job.item;
+        let route = self.shared.route(item.root);
+        if self.cleared.insert(temporary.clone()) {
+            self.spoilt.push((route, temporary));
+            return true;
+        }
+        // What must be checked before it has its name is written nowhere else.
+        if self.shared.expected(item).is_some() {
+            return false;
+        }
+        self.shared.refuse_temporary(&route, &item.destination, fault.clone());
+        true
+    }
+
+    /// A destination has refused to rename what is proven: whether that may be the name's fault, so that the file is moved
+    /// once more, to its final one.
+    pub(super) fn rename_refused(&mut self, flight: &Flight, fault: &Fault) -> bool {
+        let item = &flight.job.item;
+        let Some(temporary) = flight.file.as_ref().map_or_else(|| flight.temporary(), OpenFile::temporary) else {
+            return false;
+        };
+        if !refuses_name(fault) || self.shared.expected(item).is_some() {
+            return false;
+        }
+        let route = self.shared.route(item.root);
+        self.shared.refuse_temporary(&route, &item.destination, fault.clone());
+        self.spoilt.push((route, temporary.to_vec()));
+        let attempt = flight.job.attempt;
+        self.late.push(match &flight.file {
+            Some(_) => {
+                self.shared.sidecars.end(attempt.item, true);
+                Input::ItemWhole { attempt }
+            }
+            None => {
+                let fault = move_again(&flight.job, "the temporary name cannot be changed into the final one");
+                Input::ItemFailed { attempt, fault, received: RangeSet::new() }
+            }
+        });
+        true
+    }
+
+    /// What was to be renamed is gone, and it was asked for before: perhaps only the answer was lost. Compares what has the
+    /// final name.
+    pub(super) fn check_named(&mut self, mut flight: Flight, fault: Fault) {
+        let orders = flight.file.as_ref().and_then(|file| chunk::check_named(&flight.job, file));
+        let Some(orders) = orders else { return self.refuse(&flight.job, fault) };
+        flight.to_ask = orders.into();
+        (flight.renamed_before, flight.checks_named) = (false, true);
+        self.flights.push_back(flight);
+        self.ask_more(self.flights.len() - 1, Part::Found);
+    }
+
+    /// Reports a failure of which nothing is kept, once what has the temporary name is removed.
+    pub(super) fn throw_away(&mut self, job: &Job, fault: Fault, temporary: Option<Vec<u8>>) {
+        let route = self.shared.route(job.item.root);
+        self.spoilt.extend(temporary.map(|name| (route, name)));
+        self.late.push(Input::ItemFailed { attempt: job.attempt, fault, received: RangeSet::new() });
+    }
+}
+
+/// What arrived under a temporary name is removed: the file begins anew, and nothing of it counts.
+pub(super) fn move_again(job: &Job, why: &str) -> Fault {
+    Fault::new(FaultCode::StorageBusy, "rename").on_path(&job.item.destination).side(Side::Destination).detail(why)
+}
