@@ -119,6 +119,13 @@ impl Output {
                 let place = quote_path(source);
                 self.say(&format!("{place}: bytes {start} to {end} differed at the destination and go again"));
             }
+            Event::WrittenInPlace { directory, fault } => {
+                let place = quote_path(directory);
+                self.say(&format!(
+                    "{place}: the server takes no temporary names here, so files bear their final names before they are \
+                     complete: {fault}"
+                ));
+            }
             Event::NotChecked { source, listed, .. } => {
                 let why = if *listed {
                     "left as it is, and so not compared with the list of expected checksums"
@@ -126,13 +133,6 @@ impl Output {
                     "not in the list of expected checksums; copied and verified as any other"
                 };
                 self.say(&format!("{}: {why}", quote_path(source)));
-            }
-            Event::WrittenInPlace { directory, fault } => {
-                let place = quote_path(directory);
-                self.say(&format!(
-                    "{place}: the server takes no temporary names here, so files bear their final names before they are \
-                     complete: {fault}"
-                ));
             }
             Event::Summary(summary) => self.summary(summary),
             _ => {}

@@ -88,10 +88,10 @@ async fn run(
     events(Event::Tuned(plan.tuning.clone()));
     let mut explain = Explain::new(&plan);
     explain.congestion(shared.options.congestion.as_deref());
-    if shared.options.explain {
     if other_kind {
         explain.temporary_names();
     }
+    if shared.options.explain {
         events(Event::Explained(explain.clone()));
     }
     let transfer = TransferOptions {
@@ -145,14 +145,14 @@ impl Preparation {
         self.opened.iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten()
     }
 
-    /// Leaves the sessions to the first worker.
-    async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
-        if let Some(opened) = self.opened {
     /// The destination's server, as far as its session stands.
     fn destination(&self) -> Option<&Remote> {
         self.opened.as_ref()?.destination.as_ref()
     }
 
+    /// Leaves the sessions to the first worker.
+    async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
+        if let Some(opened) = self.opened {
             let mut pair = shared.complete(opened.source, opened.destination).await?;
             pair.early = opened.early;
             shared.leave_prepared(opened.route, pair);
@@ -279,6 +279,7 @@ impl Driver {
             while let Some(command) = self.machine.poll_command() {
                 self.perform(command, events);
             }
+            self.shared.take_news().into_iter().for_each(&mut *events);
             if self.machine.is_finished() {
                 break;
             }
@@ -300,7 +301,6 @@ impl Driver {
                     }
                 },
                 result = &mut planning, if plan_result.is_none() => plan_result = Some(result),
-            self.shared.take_news().into_iter().for_each(&mut *events);
                 changed = cancel.wait_for(|cancel| *cancel), if !cancelled => {
                     cancelled = true;
                     if changed.is_ok() {
@@ -312,6 +312,7 @@ impl Driver {
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
             }
         }
+        self.shared.sidecars.finish().await;
         self.measure(Instant::now());
         if self.shared.options.explain {
             events(Event::Explained(self.explain.clone()));
@@ -334,7 +335,6 @@ impl Driver {
             Action::Skip { item, .. } | Action::Refuse { item, .. } => (item, true),
             _ => return,
         };
-        self.shared.sidecars.finish().await;
         let listed = self.shared.meet(item);
         // Where a proof is required, a file that is not listed fails.
         let told = match listed {

@@ -53,8 +53,8 @@ pub struct Shared {
     local: OnceCell<LocalData>,
     routes: RefCell<HashMap<RootId, Route>>,
     devices: RefCell<HashSet<RootId>>,
-    prepared: RefCell<Option<(Route, Pair)>>,
     device_items: RefCell<HashSet<ItemId>>,
+    prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
     /// Source paths of the roots: listed names count from there.
@@ -63,7 +63,6 @@ pub struct Shared {
     met: RefCell<HashSet<Vec<u8>>>,
     /// What a destination said of a file that is not what the user expects.
     unexpected: RefCell<HashMap<ItemId, String>>,
-    dtns: Rc<Dtns>,
     /// Directories at destinations that take no temporary names, and what is written to and not replaced.
     plain_names: RefCell<HashSet<(Route, Vec<u8>)>>,
     /// Ends whose source announced checksums and refused them.
@@ -72,6 +71,7 @@ pub struct Shared {
     news: RefCell<Vec<Event>>,
     /// What is proven of unfinished files at servers that keep no journal.
     pub sidecars: Sidecars,
+    dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
     steering: RefCell<Option<Steering>>,
     steered: RefCell<Vec<Choice<String>>>,
@@ -86,18 +86,18 @@ impl Shared {
             local: OnceCell::new(),
             routes: RefCell::default(),
             devices: RefCell::default(),
-            prepared: RefCell::default(),
             device_items: RefCell::default(),
+            prepared: RefCell::default(),
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
             roots: RefCell::default(),
             met: RefCell::default(),
             unexpected: RefCell::default(),
-            dtns,
             plain_names: RefCell::default(),
             unsummed: RefCell::default(),
             news: RefCell::default(),
             sidecars: Sidecars::default(),
+            dtns,
             spending: RefCell::default(),
             steering: RefCell::default(),
             steered: RefCell::default(),
@@ -186,7 +186,6 @@ impl Shared {
         self.devices.borrow().contains(&root)
     }
 
-    /// The only pair of ends so far, if there is just one.
     /// The same of one item, by what its destination has said meanwhile; some servers do not tell what is a device.
     pub fn is_device_item(&self, item: &Item) -> bool {
         let path = &item.destination;
@@ -194,6 +193,7 @@ impl Shared {
         named_so || self.is_device(item.root) || self.device_items.borrow().contains(&item.id)
     }
 
+    /// The only pair of ends so far, if there is just one.
     pub fn only_route(&self) -> Option<Route> {
         let routes = self.routes.borrow();
         let mut all = routes.values();
@@ -206,7 +206,6 @@ impl Shared {
         self.stream_only.borrow_mut().insert(route.clone());
     }
 
-    /// What new data connections of a session are to be like.
     /// Whether unfinished files may have temporary names beside this one.
     pub fn takes_temporary(&self, route: &Route, path: &[u8]) -> bool {
         let plain = self.plain_names.borrow();
@@ -246,6 +245,7 @@ impl Shared {
         self.news.take()
     }
 
+    /// What new data connections of a session are to be like.
     pub fn wish_of(&self, session: u32) -> DataWish {
         let steered = || self.steering.borrow().as_ref().and_then(|steering| steering.wanted(session));
         let congestion = self.wish.congestion.clone().or_else(|| steered().map(str::to_owned));
@@ -322,13 +322,13 @@ impl Shared {
     /// Forgets a file that is complete or has failed.
     pub fn file_ended(&self, item: ItemId) {
         self.open_files.borrow_mut().remove(&item);
-    }
         self.sidecars.end(item, false);
     }
 
     /// How sessions for sidecars are opened.
     pub fn dialling(&self) -> Dialling {
         Dialling { dtns: self.dtns.clone(), session: self.options.session.clone() }
+    }
 
     /// Leaves a pair for the first session that wants this route.
     pub fn leave_prepared(&self, route: Route, pair: Pair) {
@@ -409,6 +409,11 @@ impl Shared {
     }
 }
 
+/// The directory of a path, with the slash at its end.
+fn directory_of(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
+}
+
 /// The listener asked for ahead; `None` when the server has no extended block mode, say.
 pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
     match remote.finish(passive).await {
@@ -422,8 +427,3 @@ pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16])
         Err(_) => Ok(None),
     }
 }
-/// The directory of a path, with the slash at its end.
-fn directory_of(path: &[u8]) -> &[u8] {
-    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
-}
-

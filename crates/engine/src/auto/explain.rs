@@ -256,7 +256,6 @@ impl Explain {
         });
     }
 
-    /// The number of sessions was changed.
     /// The destination's server keeps no unfinished files: what is done instead, and what nobody can promise there.
     pub fn temporary_names(&mut self) {
         let reason = "the destination's server is of another kind: files are renamed when they are complete and proven; \
@@ -269,6 +268,7 @@ impl Explain {
         });
     }
 
+    /// The number of sessions was changed.
     pub fn changed(&mut self, sessions: &Choice<u32>) {
         let (value, reason) = (Some(u64::from(sessions.value)), sessions.reason.clone());
         self.change(Line { choice: "sessions".into(), name: None, value, reason });
