@@ -12,6 +12,7 @@ use crate::units::ByteCount;
 
 mod control;
 mod explain;
+mod imposed;
 #[cfg(test)]
 mod simulation;
 mod sizes;
@@ -19,7 +20,8 @@ mod spending;
 mod steering;
 
 pub use control::{Controller, Limits};
-pub use explain::{Bottleneck, Explain, Figures};
+pub use explain::{Bottleneck, Explain, Figures, Line};
+pub use imposed::Imposed;
 pub use sizes::Sizes;
 pub use spending::{EndSpent, Spending};
 pub use steering::{Sent, Steering};
@@ -94,6 +96,8 @@ pub struct Facts {
     pub fixed: Fixed,
     /// Bytes of a chunk as the user fixed them; `Fixed(None)` forbids chunks.
     pub chunk: Setting<Option<u64>>,
+    /// What the administrators of the ends decide, where the user decides nothing.
+    pub imposed: Option<Imposed>,
 }
 
 /// The plan.
@@ -171,7 +175,7 @@ impl Facts {
     }
 
     fn may_chunk(&self) -> bool {
-        self.can_chunk && self.chunk != Setting::Fixed(None)
+        self.can_chunk && imposed::chunk(self, self.imposed.as_ref()).0 != Setting::Fixed(None)
     }
 
     /// Fewest bytes of a file that is worth dividing.
@@ -195,7 +199,7 @@ pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
     tuning.parallelism = channels(facts, tuning.parallelism);
     tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
-    let chunking = chunking(facts, tuning.concurrency.value);
+    let chunking = chunking(facts, tuning.concurrency.value, facts.imposed.as_ref());
     Plan { tuning, chunking }
 }
 
@@ -251,22 +255,26 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     if let Some(most) = facts.most_sessions() {
         at_most(u64::from(most), "the most that the ends accept");
     }
+    if let Some((most, by)) = facts.imposed.as_ref().and_then(|imposed| Some((imposed.sessions?, &imposed.by))) {
+        at_most(u64::from(most), &format!("set by {by}"));
+    }
     best
 }
 
-fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
-    if facts.chunk == Setting::Fixed(None) {
-        return choice(None, "set by the user");
+fn chunking(facts: &Facts, sessions: u32, imposed: Option<&Imposed>) -> Choice<Option<Chunking>> {
+    let (wanted, by) = imposed::chunk(facts, imposed);
+    if wanted == Setting::Fixed(None) {
+        return choice(None, by);
     }
     if !facts.can_chunk {
         return choice(None, "an end cannot store the parts of a file in any order");
     }
     let mut size = chunk_size(facts, sessions);
     let (mut leaf, mut threshold) = (LEAF, facts.threshold());
-    if let Setting::Fixed(Some(bytes)) = facts.chunk {
-        size = choice(bytes, "set by the user");
+    if let Setting::Fixed(Some(bytes)) = wanted {
+        size = choice(bytes, by);
         if bytes < LEAVES * LEAF {
-            // Smaller chunks than leaves usually allow: the user's word, with leaves that fit.
+            // Smaller chunks than leaves usually allow: somebody's word, with leaves that fit.
             leaf = (1 << (bytes / LEAVES).max(1).ilog2()).clamp(LEAST_LEAF, LEAF);
             threshold = bytes.saturating_mul(2);
         } else {
@@ -275,8 +283,13 @@ fn chunking(facts: &Facts, sessions: u32) -> Choice<Option<Chunking>> {
     } else if let Some(why) = whole(facts, sessions) {
         return choice(None, why);
     }
+    let mut reason = size.reason;
+    if let Some((most, by)) = imposed::leaf(facts, imposed).filter(|(most, _)| *most < leaf) {
+        leaf = most;
+        reason += &format!(", leaves of {} {by}", ByteCount(leaf));
+    }
     let chunking = Chunking { chunk: size.value, leaf, threshold, ahead: AHEAD }.normal();
-    let reason = format!("parts of {}: {}", ByteCount(chunking.chunk), size.reason);
+    let reason = format!("parts of {}: {reason}", ByteCount(chunking.chunk));
     choice(Some(chunking), reason)
 }
 

@@ -92,6 +92,10 @@ pub struct TransferMachine {
     /// Items handed to the machine that have not ended.
     entries: HashMap<ItemId, Entry>,
     queue: Queue,
+    /// How files are moved in parts of which nothing else was said.
+    usual: Option<Chunking>,
+    /// Files that are not moved as the others are.
+    imposed: HashMap<ItemId, Option<Chunking>>,
     delayed: BTreeSet<(Instant, ItemId)>,
     directories: Directories,
     slots: Vec<SlotData>,
@@ -122,11 +126,13 @@ impl TransferMachine {
         let slots = (0..options.concurrency.max(1)).map(|_| SlotData::new(now));
         Self {
             slots: slots.collect(),
+            usual: options.chunking,
             options,
             progress: Progress::new(now),
             failures: Failures::default(),
             entries: HashMap::new(),
             queue: Queue::default(),
+            imposed: HashMap::new(),
             delayed: BTreeSet::new(),
             directories: Directories::default(),
             orphans: BTreeMap::new(),

@@ -9,12 +9,14 @@ use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
 use whimbrel_dtn::client::follow::{Ends, follow};
 use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Sums, Verify};
+use whimbrel_dtn::client::target::SessionOptions;
 use whimbrel_engine::Fault;
 use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
 use whimbrel_engine::retry::RetryPolicy;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::tune::Setting;
 use whimbrel_engine::units::ByteCount;
+use whimbrel_proto::policy::LEAST_CHUNK;
 
 use super::{block_on, finish, local_options, log_in, usage};
 use crate::args::{Global, HELP_END};
@@ -84,6 +86,9 @@ pub struct CpArgs {
     /// Move large files in parts of this size, several at once: auto, off, or BYTES as in 256M
     #[arg(long, value_name = "SIZE", default_value = "auto", value_parser = parse_chunks)]
     chunk: Chunks,
+    /// What this task is called, for the servers' logs and for their administrators' rules
+    #[arg(long, value_name = "TEXT", value_parser = parse_label)]
+    label: Option<String>,
     /// Use all data nodes of striped servers for each file
     #[arg(long)]
     stripe: bool,
@@ -114,9 +119,6 @@ fn long_help() -> String {
     )
 }
 
-/// Smallest chunk that is taken, bytes: below, commands cost more than they bring.
-const LEAST_CHUNK: u64 = 64 << 10;
-
 fn parse_chunks(text: &str) -> Result<Chunks, String> {
     match text {
         "auto" => Ok(Chunks::Auto),
@@ -127,6 +129,14 @@ fn parse_chunks(text: &str) -> Result<Chunks, String> {
             Err(error) => Err(format!("{error}; or say auto or off")),
         },
     }
+}
+
+/// Longest label, bytes.
+const LONGEST_LABEL: usize = 256;
+
+fn parse_label(text: &str) -> Result<String, String> {
+    let fits = (1..=LONGEST_LABEL).contains(&text.len()) && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned()).ok_or_else(|| format!("a label is one line of 1 to {LONGEST_LABEL} bytes"))
 }
 
 /// Which files that already exist at the destination are replaced.
@@ -266,7 +276,7 @@ impl CpArgs {
             stripe: self.stripe,
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
-            session: global.session(),
+            session: SessionOptions { label: self.label.clone(), ..global.session() },
             local: local_options(),
         }
     }

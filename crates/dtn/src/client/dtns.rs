@@ -10,6 +10,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, OpId};
 
 use super::remote::Remote;
+use super::rules::Rules;
 use super::target::{Address, SessionOptions, Target};
 
 /// How long a DTN that could not be reached is tried last.
@@ -29,6 +30,8 @@ struct Dtn {
 /// Every DTN that was used.
 #[derive(Debug, Default)]
 pub struct Dtns {
+    /// What their administrators decide.
+    pub rules: Rules,
     known: RefCell<HashMap<Address, Dtn>>,
 }
 

@@ -30,6 +30,7 @@ pub mod options;
 pub mod probe;
 pub mod remote;
 pub mod reply;
+pub mod rules;
 pub mod target;
 pub mod wildcard;
 

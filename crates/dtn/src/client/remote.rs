@@ -19,6 +19,7 @@ use whimbrel_proto::client::{ClientConfig, ClientControl, Order, SendError};
 use whimbrel_proto::command::{Command, Secret, Site, TransferType};
 use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
+use whimbrel_proto::policy::Rule;
 
 use super::channel::Channel;
 use super::dtns::Seat;
@@ -51,6 +52,7 @@ enum Answer {
     Chunked,
     Probed,
     Extents,
+    Policy,
 }
 
 /// What a final reply means to its operation.
@@ -100,6 +102,8 @@ pub struct Remote {
     last_op: u64,
     nonce_accepted: bool,
     logged_in: bool,
+    /// What the last SITE POLICY told.
+    rules: Vec<Rule>,
     options: SessionOptions,
     /// The server.
     pub target: Target,
@@ -169,6 +173,7 @@ impl Remote {
             last_op: LOGIN.0,
             nonce_accepted: false,
             logged_in: false,
+            rules: Vec::new(),
             options: options.clone(),
             target: target.clone(),
             features: Features::default(),
@@ -183,14 +188,16 @@ impl Remote {
         let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
         let info = [("scheme", "ftp"), ("appname", "whimbrel"), ("appver", &self.options.version)]
             .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
-        let asks = vec![
+        let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
+        let label = label.map(|label| Ask::new(Command::Site(label), Step::Quiet, "name the task", b""));
+        let asks = [
             Ask::new(Command::User(user.clone()), Step::User, "log in", &user),
             Ask::new(pass, Step::Pass, "log in", &user),
             Ask::new(Command::Feat, Step::Features, "ask for features", b""),
             Ask::new(Command::Site(Site::ClientInfo(info.to_vec())), Step::Quiet, "introduce", b""),
-            Ask::plain(Command::Type(TransferType::Image), "set binary type", b""),
         ];
-        self.send(LOGIN, asks)
+        let last = Ask::plain(Command::Type(TransferType::Image), "set binary type", b"");
+        self.send(LOGIN, asks.into_iter().chain(label).chain([last]).collect())
     }
 
     /// Sends an operation; its events carry the returned number.
@@ -314,6 +321,18 @@ impl Remote {
     /// Ends the session and waits, not longer than `limit`, until the server has ended it, too.
     pub async fn leave(&mut self, limit: std::time::Duration) {
         self.channel.leave(limit).await;
+    }
+
+    /// The administrator's rules for files in chunks; none where the server has none.
+    pub async fn policy(&mut self) -> Result<Vec<Rule>, Fault> {
+        if self.features.has("POLICY") {
+            self.last_op += 1;
+            let id = OpId(self.last_op);
+            let ask = Ask::new(Command::Site(Site::Policy), Step::Done(Answer::Policy), "ask for rules", b"");
+            self.send(id, vec![ask])?;
+            self.finish(id).await?;
+        }
+        Ok(std::mem::take(&mut self.rules))
     }
 
     /// Writes what is queued, when nobody waits for events.

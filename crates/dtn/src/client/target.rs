@@ -91,6 +91,8 @@ pub struct SessionOptions {
     pub family: AddressFamily,
     /// Send commands ahead of replies where a refusal is harmless; default true.
     pub pipelined: bool,
+    /// What the user calls the task, for servers' logs and rules (SITE TASKID); default none.
+    pub label: Option<String>,
     /// Value for SITE CLIENTINFO's `appver`.
     pub version: String,
     /// Print each line of the dialogue to standard error, passwords hidden; default false.
@@ -104,6 +106,7 @@ impl Default for SessionOptions {
             reply_timeout: Duration::from_secs(120),
             family: AddressFamily::Any,
             pipelined: true,
+            label: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             trace: false,
         }

@@ -87,6 +87,18 @@ impl Controller {
         self.sessions
     }
 
+    /// From now on there are at most so many; returns whether that is fewer than there were.
+    pub fn limit(&mut self, most: u32) -> bool {
+        self.limits.most = self.limits.most.min(most).max(self.limits.least);
+        let fewer = self.sessions > self.limits.most;
+        if fewer {
+            self.sessions = self.limits.most;
+            self.phase = Phase::Learn;
+            self.base = None;
+        }
+        fewer
+    }
+
     /// Takes the bytes moved since the start; call it about once a second. `saturated` says whether every session had work
     /// since the last call: what was measured without is not used. Returns a new number of sessions with its reason.
     pub fn tick(&mut self, now: Instant, bytes: u64, saturated: bool) -> Option<Choice<u32>> {

@@ -5,6 +5,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 
 use super::Plan;
+use crate::transfer::Chunking;
 use crate::tune::Choice;
 use crate::units::{ByteCount, ByteRate};
 
@@ -272,6 +273,13 @@ impl Explain {
     pub fn changed(&mut self, sessions: &Choice<u32>) {
         let (value, reason) = (Some(u64::from(sessions.value)), sessions.reason.clone());
         self.change(Line { choice: "sessions".into(), name: None, value, reason });
+    }
+
+    /// Files of a place are moved in other parts than the rest.
+    pub fn imposed(&mut self, below: &str, chunking: &Choice<Option<Chunking>>) {
+        let value = chunking.value.map(|chunking| chunking.chunk);
+        let reason = format!("below {below}: {}", chunking.reason);
+        self.change(Line { choice: "chunks".into(), name: None, value, reason });
     }
 
     /// The congestion control of new data connections was chosen.

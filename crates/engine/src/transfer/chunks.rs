@@ -17,12 +17,24 @@ use crate::retry::Decision;
 impl TransferMachine {
     /// How a file begins: whole, or with its opening for chunks.
     pub(super) fn first_work(&self, item: &Item, only_whole: bool) -> Work {
-        match (self.options.chunking, item.size) {
+        match (self.chunking_of(item.id), item.size) {
             (Some(chunking), Some(size)) if !only_whole && item.range.is_none() && size >= chunking.threshold => {
                 chunking.leaf_of(size).map_or(Work::Copy, |leaf| Work::Open { leaf })
             }
             _ => Work::Copy,
         }
+    }
+
+    /// How a file is moved in parts, if it is: as in the whole run, unless something else was said of it.
+    pub(super) fn chunking_of(&self, id: ItemId) -> Option<Chunking> {
+        self.imposed.get(&id).copied().unwrap_or(self.usual)
+    }
+
+    pub(super) fn impose(&mut self, id: ItemId, chunking: Option<Chunking>) {
+        let chunking = chunking.map(Chunking::normal);
+        // Where the others are moved whole, these tell how many parts are kept in the air.
+        self.options.chunking = self.options.chunking.or(chunking);
+        self.imposed.insert(id, chunking);
     }
 
     /// Lets as many files be opened as the sessions will want parts of.
@@ -45,8 +57,8 @@ impl TransferMachine {
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, and what
     /// it moves in a round trip, or it would run dry between two. That keeps the ends of the sessions together though
     /// their rates change: what a slow one holds at the end is little.
-    pub(super) fn chunk_length(&self, index: usize, leaf: u64) -> u64 {
-        let Chunking { chunk, leaf: longest, .. } = self.options.chunking.unwrap_or_default();
+    pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
+        let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
         let usual = self.usual_rate();
         let in_a_round_trip =
             self.slots[index].rate.unwrap_or(0.0) * self.options.rtt.unwrap_or_default().as_secs_f64();
@@ -333,11 +345,11 @@ impl TransferMachine {
     /// The source is another one: nothing that was proven counts.
     fn start_over(&mut self, now: Instant, id: ItemId, fault: Fault) {
         self.drop_parts(id);
+        let chunking = self.chunking_of(id).unwrap_or_default();
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
         entry.chunked = None;
-        let chunking = self.options.chunking.unwrap_or_default();
         let leaf = chunking.leaf_of(entry.item.size.unwrap_or(0)).unwrap_or(chunking.leaf);
         entry.work = Work::Open { leaf };
         self.progress.resumed(id, 0);

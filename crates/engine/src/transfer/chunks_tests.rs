@@ -495,3 +495,42 @@ fn sessions_come_and_go_while_a_file_is_moved() {
         [(Slot(1), false)]
     );
 }
+
+#[test]
+fn a_file_may_be_moved_otherwise_than_the_rest_of_the_run() {
+    let size = 40 * LEAF;
+    let begun = |options: TransferOptions, chunking| {
+        let mut bench = Bench::new(options);
+        bench.put(Input::Chunking { item: ItemId(0), chunking });
+        bench.copy(0, size);
+        bench.copy(1, size);
+        bench.put(Input::ListingDone);
+        bench.open_all();
+        bench
+    };
+    let work = |bench: &Bench, id| {
+        bench.jobs.iter().find(|(_, job)| job.item.id == ItemId(id)).map(|(_, job)| job.work.clone())
+    };
+    let whole = begun(options(2), None);
+    assert_eq!((work(&whole, 0), work(&whole, 1)), (Some(Work::Copy), Some(Work::Open { leaf: LEAF })));
+    let parts = Chunking { chunk: 2 * LEAF, leaf: LEAF, threshold: LEAF, ahead: 2 };
+    let mut bench = begun(TransferOptions { chunking: None, ..options(2) }, Some(parts));
+    assert_eq!((work(&bench, 0), work(&bench, 1)), (Some(Work::Open { leaf: LEAF }), Some(Work::Copy)));
+    let attempts: Vec<_> = bench.jobs.drain(..).map(|(_, job)| job.attempt).collect();
+    for attempt in attempts {
+        bench.put(match attempt.item {
+            ItemId(0) => Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() },
+            _ => Input::ItemDone { attempt, bytes: size, verified: md5() },
+        });
+    }
+    assert!(
+        bench
+            .jobs
+            .iter()
+            .all(|(_, job)| matches!(&job.work, Work::Chunk { part } if part.end - part.start <= 2 * LEAF))
+    );
+    assert_eq!(prove_all(&mut bench, size), [1; 40]);
+    let attempt = bench.jobs[0].1.attempt;
+    bench.put(Input::ItemDone { attempt, bytes: 0, verified: md5() });
+    assert!(bench.machine.is_finished());
+}

@@ -173,7 +173,7 @@ impl TransferMachine {
             return false;
         };
         let leaf = self.entries.get(&id).and_then(|entry| entry.chunked.as_ref()).map_or(1, |file| file.leaf());
-        let length = self.chunk_length(index, leaf);
+        let length = self.chunk_length(index, id, leaf);
         let entry = self.entries.get_mut(&id).expect("what waits in the queue has not ended");
         let part = entry.chunked.as_mut().and_then(|file| file.take(length));
         let part = part.expect("the queue knows what waits of each file");

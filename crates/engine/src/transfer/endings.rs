@@ -179,6 +179,7 @@ impl TransferMachine {
     /// The item is over; its directory may follow.
     fn end(&mut self, id: ItemId) {
         self.drop_parts(id);
+        self.imposed.remove(&id);
         let Some(entry) = self.entries.remove(&id) else {
             return;
         };

@@ -21,6 +21,7 @@ impl TransferMachine {
         }
         match input {
             Input::Planned(action) => self.planned(action),
+            Input::Chunking { item, chunking } => self.impose(item, chunking),
             Input::ListingDone => self.listing_complete(now),
             Input::SessionReady { slot } => self.session_ready(now, slot),
             Input::SessionLost { slot, fault } => self.session_lost(now, slot, fault),

@@ -4,6 +4,7 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::Chunking;
 use crate::events::Event;
 use crate::fault::Fault;
 use crate::plan::{Action, Item, ItemId};
@@ -84,6 +85,13 @@ pub enum Phase {
 pub enum Input {
     /// The planner's next action; accepted at any time before `ListingDone`.
     Planned(Action),
+    /// How a file is to be moved that is planned next, if not as the others of the run.
+    Chunking {
+        /// Its number.
+        item: ItemId,
+        /// In parts like these, or whole.
+        chunking: Option<Chunking>,
+    },
     /// No further action will come.
     ListingDone,
     /// The session is logged in and idle.

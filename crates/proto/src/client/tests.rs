@@ -242,6 +242,7 @@ fn nothing_passes_a_gate_and_its_refusal_withholds_only_what_was_given_with_it()
     c.events();
     let group = c.give(&[rest(5), Order::new(Command::Stor(b"/a".to_vec())), Order::new(Command::Noop)]);
     let later = c.send(retr("/b"));
+    assert_eq!(c.sent(), "REST 5\r\n");
     c.hear("501 no\r\n");
     assert_eq!(c.sent(), "RETR /b\r\n");
     let events = c.events();

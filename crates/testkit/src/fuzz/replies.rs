@@ -9,6 +9,7 @@ use whimbrel_proto::marker::Marker;
 use whimbrel_proto::mlsx;
 use whimbrel_proto::op::Leaf;
 use whimbrel_proto::pack;
+use whimbrel_proto::policy::{self, Rule};
 use whimbrel_proto::reply::error_body::{self, ErrorBody, ErrorCause};
 use whimbrel_proto::reply::{Reply, ReplyError, ReplyParser};
 use whimbrel_proto::spent;
@@ -76,6 +77,7 @@ fn check_contents(reply: &Reply) {
     check_holes(reply);
     check_fates(reply);
     check_facts(reply);
+    check_policy(reply);
     check_features(reply);
     check_error_body(reply);
     if hostport::parse_passive(reply).is_ok() {
@@ -125,6 +127,14 @@ fn check_fates(reply: &Reply) {
     let lines = fates.iter().enumerate().map(|(number, fate)| pack::fate_line(number, fate).into_bytes());
     let again = Reply::multi(reply.code, "first", lines, "End");
     assert_eq!(pack::fates_from_reply(&again, count), Ok(fates));
+}
+
+/// Rules are written as they were read, and nobody reads half of them.
+fn check_policy(reply: &Reply) {
+    let Ok(rules) = policy::from_reply(reply) else { return };
+    assert!(rules.iter().all(Rule::is_valid));
+    let again = Reply::multi(reply.code, "first", rules.iter().map(policy::line), "End");
+    assert_eq!(policy::from_reply(&again), Ok(rules));
 }
 
 /// What a probe found out and what a transfer spent is written as it was read, except signs that no line may hold.

@@ -39,6 +39,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("leaves", include_bytes!("seeds/leaves")),
             ("fates", include_bytes!("seeds/fates")),
             ("spent", include_bytes!("seeds/spent")),
+            ("policy", include_bytes!("seeds/policy")),
             ("errors", &errors()),
         ],
         "server_machine" => &[
@@ -48,6 +49,7 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("packs", include_bytes!("seeds/packs")),
             ("probes", include_bytes!("seeds/probes")),
             ("holes", include_bytes!("seeds/holes")),
+            ("policy", b"!C@\x04\nUSER u\nPASS p\nFEAT\nSITE POLICY\nSITE TASKID x\nSITE POLICY\nsite policy now\nREIN\nSITE POLICY\n"),
             ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
             ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
             ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),

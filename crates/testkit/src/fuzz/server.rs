@@ -7,7 +7,8 @@ use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
 use whimbrel_proto::op::{Op, OpId};
-use whimbrel_proto::server::{LoginOutcome, ServerConfig, ServerControl, ServerEvent};
+use whimbrel_proto::policy::{Policy, Rule};
+use whimbrel_proto::server::{LoginOutcome, PolicyRule, ServerConfig, ServerControl, ServerEvent};
 
 use self::checks::Output;
 
@@ -56,9 +57,24 @@ fn configuration(bits: u8, more: u8) -> ServerConfig {
         extra_features: if is(3) { vec!["EXTRA".into()] } else { Vec::new() },
         congestion: if is_too(0) { vec!["bbr".into(), "reno".into()] } else { Vec::new() },
         probe: default.probe.filter(|_| !is_too(1)),
+        rules: if is_too(2) { rules() } else { Vec::new() },
         run_ahead: if small { 2 } else { AHEAD },
         ..default
     }
+}
+
+/// For everybody, for one login, and for one label.
+fn rules() -> Vec<PolicyRule> {
+    let rule = |path: &[u8], user: Option<&str>, label: Option<&[u8]>, chunk| PolicyRule {
+        user: user.map(str::to_owned),
+        label: label.map(<[u8]>::to_vec),
+        rule: Rule { path: path.to_vec(), policy: Policy { chunk, ..Policy::default() } },
+    };
+    vec![
+        rule(b"/a", Some("u"), None, Some(0)),
+        rule(b"/b", None, Some(b"x"), Some(1 << 20)),
+        rule(b"/", None, None, None),
+    ]
 }
 
 struct Outstanding {

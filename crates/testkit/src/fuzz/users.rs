@@ -38,6 +38,7 @@ fn check_users(text: &str) {
 
 fn check_config(config: &DtnConfig) {
     assert!(!config.listen_addresses().is_empty() && config.max_connections() > 0);
+    assert!(config.chunking.iter().all(|rule| rule.policy().rule.is_valid()), "clients can be told every rule");
     check_time(config.idle_timeout());
     check_time(config.login_timeout());
     let read = (config.settings_below(Path::new("/"), Some(PORTS)), config.overrides(Some(PORTS)));

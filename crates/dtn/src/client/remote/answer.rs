@@ -33,7 +33,7 @@ pub(super) fn outcome(
         ))
     };
     match kind {
-        Answer::Plain | Answer::Lines => Some(Outcome::Done),
+        Answer::Plain | Answer::Lines | Answer::Policy => Some(Outcome::Done),
         Answer::Directory => Some(Outcome::Directory(subject.to_vec())),
         // The amount is known from markers and listings, never from this reply.
         Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| {

@@ -3,7 +3,8 @@
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::client::{ClientEvent, ProtocolError};
 use whimbrel_proto::feat::Features;
-use whimbrel_proto::op::{Notice, OpId};
+use whimbrel_proto::op::{Notice, OpId, Outcome};
+use whimbrel_proto::policy;
 use whimbrel_proto::reply::Reply;
 use whimbrel_proto::spent;
 
@@ -120,16 +121,25 @@ impl Remote {
         if let Some(spent) = spent::from_reply(reply).filter(|_| matches!(kind, Answer::Transfer | Answer::Packed(_))) {
             self.events.push_back((front.op, EndEvent::Notice(Notice::Spent(Box::new(spent)))));
         }
-        let own = if reply.is_positive() {
-            answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
-        } else {
+        let own = if !reply.is_positive() {
             Err(reply::fault(reply, front.name, &front.subject))
+        } else if kind == Answer::Policy {
+            self.learn(reply)
+        } else {
+            answer::outcome(kind, reply, self.channel.peer, front.name, &front.subject)
         };
         self.done(front.op, own);
     }
 
+    fn learn(&mut self, reply: &Reply) -> Result<Outcome, Fault> {
+        self.rules = policy::from_reply(reply).map_err(|error| {
+            Fault::new(FaultCode::PeerMisbehaved, "ask for rules").side(Side::Peer).detail(error.to_string())
+        })?;
+        Ok(Outcome::Done)
+    }
+
     /// Ends an operation, with its first failure if it has one.
-    fn done(&mut self, op: OpId, own: Result<whimbrel_proto::op::Outcome, Fault>) {
+    fn done(&mut self, op: OpId, own: Result<Outcome, Fault>) {
         let result = self.failure.take().map_or(own, Err);
         self.events.push_back((op, EndEvent::Done(result)));
     }
