@@ -1,5 +1,6 @@
 //! What people and programs see of a run.
 
+mod explained;
 mod progress;
 
 use std::io::{IsTerminal as _, Write as _};
@@ -31,6 +32,7 @@ pub struct Output {
     sums: bool,
     /// What was said once about where copies were read back from.
     said: Vec<ReadBack>,
+    explained: explained::Said,
 }
 
 impl Output {
@@ -46,6 +48,7 @@ impl Output {
             following: false,
             sums: false,
             said: Vec::new(),
+            explained: explained::Said::default(),
         }
     }
 
@@ -114,7 +117,12 @@ impl Output {
                 self.say(&format!("{} data channels each: {}", tuning.parallelism.value, tuning.parallelism.reason));
                 self.say(&format!("{} commands ahead: {}", tuning.pipeline.value, tuning.pipeline.reason));
             }
-            Event::Explained(explain) => self.say(explain.to_string().trim_end()),
+            Event::Explained(explain) => {
+                let news = self.explained.news(explain);
+                if !news.is_empty() {
+                    self.say(&news);
+                }
+            }
             Event::LeafWrong { source, start, end, .. } => {
                 let place = quote_path(source);
                 self.say(&format!("{place}: bytes {start} to {end} differed at the destination and go again"));

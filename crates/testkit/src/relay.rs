@@ -5,11 +5,13 @@
 //! goes through it. All relays of a test share one [`Way`], which counts, waits for moments and does what is planned
 //! for them.
 
+use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::error::{Attempt, Result};
 use crate::faults::reset;
@@ -60,10 +62,25 @@ struct State {
     listeners: Vec<Arc<TcpListener>>,
     sockets: Vec<TcpStream>,
     happened: Vec<String>,
-    /// Clients' lines, each with the number of its control connection.
-    said: Vec<(u64, String)>,
+    /// Clients' lines, in order.
+    said: Vec<Said>,
+    /// Time from a command to its reply, at least.
+    round_trip: Duration,
+    /// Round trips that the replies which clients have heard took one after the other.
+    heard: u64,
     /// Control connections so far.
     connections: u64,
+}
+
+/// A line that a client said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Number of the control connection, from 1.
+    pub connection: u64,
+    /// The round trip that it belongs to, from 1: one more than that of the latest reply heard before on any connection.
+    pub round: u64,
+    /// Without its line end.
+    pub line: String,
 }
 
 impl Way {
@@ -134,6 +151,19 @@ impl Way {
 
     /// What clients have said so far, in order, each line with the number of its control connection.
     pub fn said(&self) -> Vec<(u64, String)> {
+        self.state().said.iter().map(|said| (said.connection, said.line.clone())).collect()
+    }
+
+    /// Has replies to control connections opened from now on arrive this long after they came, as over a long path.
+    ///
+    /// With much more than clients think, [`Said::round`] counts what would be round trips over any long path, however
+    /// slow the machine is: what was asked before a reply was heard did not wait for it.
+    pub fn set_round_trip(&self, time: Duration) {
+        self.state().round_trip = time;
+    }
+
+    /// What clients have said so far, in order, each with its round trip.
+    pub fn rounds(&self) -> Vec<Said> {
         self.state().said.clone()
     }
 
@@ -311,17 +341,19 @@ fn relay_control(client: TcpStream, address: SocketAddr, way: &Way) {
     // A server that is not there is seen as a connection that closes at once.
     let Ok(server) = TcpStream::connect(address) else { return };
     let asked = Arc::new(Mutex::new(Vec::new()));
-    let number = {
+    let (number, greeting) = {
         let mut state = way.state();
         state.connections += 1;
-        state.connections
+        (state.connections, state.heard + 1)
     };
+    let rounds = Arc::new(Mutex::new(VecDeque::from([greeting])));
     for (from, to, from_client) in [(&client, &server, true), (&server, &client, false)] {
         let (Ok(from), Ok(to)) = (from.try_clone(), to.try_clone()) else { return };
         if way.register(&from).is_err() {
             return;
         }
-        let control = Control { way: way.clone(), server: address, asked: asked.clone(), from_client, number };
+        let rounds = rounds.clone();
+        let control = Control { way: way.clone(), server: address, asked: asked.clone(), rounds, from_client, number };
         thread::spawn(move || control.run(from, to));
     }
 }
@@ -332,46 +364,96 @@ struct Control {
     server: SocketAddr,
     /// Lines whose answer is waited for.
     asked: Arc<Mutex<Vec<Vec<u8>>>>,
+    /// Round trips of the greeting and of the commands that no final reply has come to.
+    rounds: Arc<Mutex<VecDeque<u64>>>,
     from_client: bool,
     number: u64,
 }
 
 impl Control {
     fn run(&self, from: TcpStream, mut to: TcpStream) {
+        let round_trip = self.way.state().round_trip;
         let mut lines = BufReader::new(from);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
-            let new = if self.from_client { self.command(&line) } else { self.reply(&line) };
-            if !self.way.pass() || to.write_all(&new).is_err() {
-                break;
+        if self.from_client || round_trip.is_zero() {
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let (new, round) = if self.from_client { (self.command(&line), None) } else { self.reply(&line) };
+                if !self.deliver(&new, round, &mut to) {
+                    break;
+                }
+                line.clear();
             }
-            line.clear();
+        } else {
+            self.run_late(&mut lines, &mut to, round_trip);
         }
         // The end of one direction ends both, as FTP programs do.
         let _ = to.shutdown(Shutdown::Both);
         let _ = lines.into_inner().shutdown(Shutdown::Both);
     }
 
+    /// Passes replies on after some time, while the next ones come.
+    fn run_late(&self, lines: &mut impl io::BufRead, to: &mut TcpStream, round_trip: Duration) {
+        let (sender, late) = channel::<(Instant, Vec<u8>, Option<u64>)>();
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                for (due, line, round) in late {
+                    thread::sleep(due.saturating_duration_since(Instant::now()));
+                    if !self.deliver(&line, round, to) {
+                        return;
+                    }
+                }
+            });
+            let mut line = Vec::new();
+            while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+                let (new, round) = self.reply(&line);
+                if sender.send((Instant::now() + round_trip, new, round)).is_err() {
+                    break;
+                }
+                line.clear();
+            }
+            drop(sender);
+        });
+    }
+
+    /// Passes a line on; false when it cannot be. A final reply is heard by all who ask from now on.
+    fn deliver(&self, line: &[u8], round: Option<u64>, to: &mut TcpStream) -> bool {
+        if !self.way.pass() {
+            return false;
+        }
+        if let Some(round) = round {
+            let mut state = self.way.state();
+            state.heard = state.heard.max(round);
+        }
+        to.write_all(line).is_ok()
+    }
+
     fn command(&self, line: &[u8]) -> Vec<u8> {
         self.way.line_passes(line, Moment::Command);
-        self.way.state().said.push((self.number, String::from_utf8_lossy(line).trim_end().to_owned()));
+        {
+            let mut state = self.way.state();
+            let round = state.heard + 1;
+            let line = String::from_utf8_lossy(line).trim_end().to_owned();
+            state.said.push(Said { connection: self.number, round, line });
+            self.rounds.lock().unwrap_or_else(PoisonError::into_inner).push_back(round);
+        }
         self.asked.lock().unwrap_or_else(PoisonError::into_inner).push(line.to_vec());
         line.to_vec()
     }
 
-    fn reply(&self, line: &[u8]) -> Vec<u8> {
+    /// The line as it is passed on, and the round trip that ends with it if it is a final reply.
+    fn reply(&self, line: &[u8]) -> (Vec<u8>, Option<u64>) {
         let is_final = line.first().is_some_and(|first| (b'2'..=b'6').contains(first)) && line.get(3) == Some(&b' ');
         if is_final {
             let asked = std::mem::take(&mut *self.asked.lock().unwrap_or_else(PoisonError::into_inner));
             asked.iter().for_each(|line| self.way.line_passes(line, Moment::Answer));
         }
+        let waiting = || self.rounds.lock().unwrap_or_else(PoisonError::into_inner).pop_front();
+        let round = if is_final { waiting() } else { None };
         let text = String::from_utf8_lossy(line);
         let names_address = ["227", "127", "229 ", "129 "].iter().any(|start| text.starts_with(start));
         let listener = |target| listen(&self.way, move |client, way| relay_data(&client, target, way)).ok();
-        match names_address.then(|| rewrite_address(&text, self.server, listener)).flatten() {
-            Some(new) => new.into_bytes(),
-            None => line.to_vec(),
-        }
+        let new = names_address.then(|| rewrite_address(&text, self.server, listener)).flatten();
+        (new.map_or_else(|| line.to_vec(), String::into_bytes), round)
     }
 }
 
@@ -523,6 +605,38 @@ mod tests {
         assert_eq!(reply, "226 Done.\r\n");
         assert_eq!(way.happened(), ["at 10 bytes: asked", "at 10 bytes: answered"]);
         assert_eq!(way.said(), [(1, "PASV".to_owned()), (1, "RETR x".to_owned())]);
+    }
+
+    #[test]
+    fn what_waits_for_a_reply_is_a_round_trip_further_and_what_does_not_is_none() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("bind");
+        let server = listener.local_addr().expect("bound");
+        thread::spawn(move || {
+            let (mut client, _) = listener.accept().expect("accept");
+            write!(client, "220 Hello.\r\n").expect("write");
+            for line in BufReader::new(client.try_clone().expect("clone")).lines() {
+                write!(client, " 250 in between\r\n250 {}\r\n", line.expect("a line")).expect("write");
+            }
+        });
+        let way = Way::new();
+        way.set_round_trip(Duration::from_millis(50));
+        let relay = Relay::before(server, &way).expect("starts");
+        let began = Instant::now();
+        let mut control = TcpStream::connect(relay.addr()).expect("connect");
+        let mut replies = BufReader::new(control.try_clone().expect("clone")).lines();
+        let mut end = || while !replies.next().expect("a reply").expect("read").starts_with("2") {};
+        control.write_all(b"A\r\n").expect("write");
+        end();
+        control.write_all(b"B\r\nC\r\n").expect("write");
+        end();
+        end();
+        end();
+        control.write_all(b"D\r\n").expect("write");
+        end();
+        let rounds: Vec<(u64, String)> = way.rounds().into_iter().map(|said| (said.round, said.line)).collect();
+        let expected = [(1, "A"), (2, "B"), (2, "C"), (3, "D")].map(|(round, line)| (round, line.to_owned()));
+        assert_eq!(rounds, expected);
+        assert!(began.elapsed() >= Duration::from_millis(150), "{:?}", began.elapsed());
     }
 
     #[test]

@@ -22,7 +22,7 @@ use super::dtns::Dtns;
 use super::end::described;
 use super::options::{CopyOptions, Jobs, Place};
 use super::pair::{DataWish, Early, Role, fresh_nonce};
-use super::plan::{Known, Planning};
+use super::plan::{Known, Planning, Session};
 use super::planning;
 use super::remote::Remote;
 use super::shared::{self, Route, Shared};
@@ -70,7 +70,7 @@ async fn run(
     cancel: watch::Receiver<bool>,
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
-    let preparation = prepare(&jobs, &options).await?;
+    let mut preparation = prepare(&jobs, &options).await?;
     let facts = planning::facts(&jobs, &options, &preparation);
     let plan = auto::plan(&facts);
     let tuning = &plan.tuning;
@@ -79,9 +79,10 @@ async fn run(
     let wish = DataWish { parallelism, stripe: options.stripe, congestion: options.congestion.clone() };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
     let other_kind = preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"));
+    let listed = preparation.listed.take();
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
-    let planning = Planning::new(shared.clone(), actions).run(jobs, known);
+    let planning = Planning::new(shared.clone(), actions).listed(listed).run(jobs, known);
     if dry_run {
         return dry(planning, planned, events).await;
     }
@@ -130,6 +131,8 @@ pub(super) struct Preparation {
     pub(super) control_rtt: Option<Duration>,
     /// What was learned of each DTN.
     dtns: Rc<Dtns>,
+    /// A session for listings at the source, asked for the first one already.
+    listed: Option<Session>,
 }
 
 struct Opened {
@@ -181,13 +184,23 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     let mut destination_first = vec![facts(destination)];
     destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));
     let started = Instant::now();
-    let (source_end, destination_end) = tokio::join!(
-        shared.open_server(&route, Role::Source, &source_first),
-        shared.open_server(&route, Role::Destination, &destination_first),
-    );
+    let sessions = async {
+        let both = tokio::join!(
+            shared.open_server(&route, Role::Source, &source_first),
+            shared.open_server(&route, Role::Destination, &destination_first),
+        );
+        (both, started.elapsed())
+    };
+    let listing = async {
+        match options.plan.recursive && plain_source && source.target.is_some() {
+            true => Session::listing(&shared, source).await,
+            false => None,
+        }
+    };
+    let (((source_end, destination_end), took), listed) = tokio::join!(sessions, listing);
     let (mut source_end, mut destination_end) = (source_end?, destination_end?);
     // Two round trips: one to connect, one to log in.
-    let control_rtt = Some(started.elapsed() / 2);
+    let control_rtt = Some(took / 2);
     let mut known = Known::default();
     if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
         known.source = answer(remote, ops[0], source, Side::Source).await?;
@@ -205,7 +218,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     let opened =
         Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
-    Ok(Preparation { opened: Some(opened), known, control_rtt, dtns })
+    Ok(Preparation { opened: Some(opened), known, control_rtt, dtns, listed })
 }
 
 fn facts(place: &Place) -> Op {

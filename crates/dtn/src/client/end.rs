@@ -14,7 +14,7 @@ use super::remote::{EndEvent, Remote};
 use super::target::{SessionOptions, Target};
 
 /// Objects handed over at once by a listing.
-const BATCH: usize = 512;
+pub const BATCH: usize = 512;
 
 /// Checksums a local mover computes.
 const LOCAL_CHECKSUMS: &[&str] = &["XXH3-128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32"];
@@ -53,7 +53,7 @@ impl End {
     }
 
     /// Like [`End::event`], with a server's reply time-out.
-    async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
+    pub async fn event_in_time(&mut self) -> Result<(OpId, EndEvent), Fault> {
         match self {
             Self::Remote(remote) => remote.event_in_time().await,
             Self::Local(local) => local.event().await,
@@ -116,8 +116,8 @@ impl End {
         }
     }
 
-    /// For servers without MLST: SIZE and MDTM for files, CWD for directories.
-    async fn stat_without_facts(&mut self, path: &[u8]) -> Result<Option<Object>, Fault> {
+    /// For servers without MLST: SIZE and MDTM for files, CWD for directories. Nothing else may be in the air.
+    pub async fn stat_without_facts(&mut self, path: &[u8]) -> Result<Option<Object>, Fault> {
         if let Ok(Outcome::Directory(_) | Outcome::Done) = self.run(Op::EnterDirectory(path.to_vec())).await {
             // Relative paths must keep their meaning.
             self.run(Op::EnterDirectory(b"/".to_vec())).await?;
@@ -147,48 +147,47 @@ impl End {
         links: bool,
         mut each: impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let spec = |form| ListSpec {
-            path: path.to_vec(),
-            written: Vec::new(),
-            form,
-            facts: None,
-            flags: Vec::new(),
-            continue_on_error: true,
-            follow_links: false,
-        };
         let over_control = self.remote().is_none_or(|remote| !remote.lacks("MLSC"));
         if over_control {
-            match self.list_inline(spec(ListForm::Facts), links, &mut each).await {
+            match self.list_inline(path, links, &mut each).await {
                 Err(fault) if fault.code == FaultCode::NotSupported => {}
                 result => return result,
             }
         }
+        self.list_over_data(path, links, each).await
+    }
+
+    /// The same over a data connection. Nothing else may be in the air.
+    pub async fn list_over_data(
+        &mut self,
+        path: &[u8],
+        links: bool,
+        mut each: impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
+    ) -> Result<(), Fault> {
         let Self::Remote(remote) = self else {
             return Err(Fault::new(FaultCode::Internal, "list").on_path(path).side(Side::Us));
         };
         let form = if remote.lacks("MLST") { ListForm::Long } else { ListForm::Facts };
-        let text = data::fetch_listing(remote, spec(form)).await?;
-        let lines = text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-        let objects = lines.filter_map(|line| match form {
-            ListForm::Long => facts::parse_long(line).map(|object| (object, Owner::default())),
-            _ => facts::listed(line, links),
-        });
-        each(names(objects)).await
+        let text = data::fetch_listing(remote, spec(path, form)).await?;
+        if form == ListForm::Facts {
+            return each(entries(&text, links).collect()).await;
+        }
+        let objects = lines(&text).filter_map(|line| facts::parse_long(line).map(|object| (object, Owner::default())));
+        each(names(objects).collect()).await
     }
 
     async fn list_inline(
         &mut self,
-        spec: ListSpec,
+        path: &[u8],
         links: bool,
         each: &mut impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
-        let id = self.submit(Op::Listing(spec))?;
+        let id = self.submit(listing(path))?;
         let mut batch = Vec::new();
         loop {
             match self.event_in_time().await? {
                 (op, EndEvent::Notice(Notice::Lines(lines))) if op == id => {
-                    let lines = lines.split(|&byte| byte == b'\n').filter(|line| !line.is_empty());
-                    batch.extend(names(lines.filter_map(|line| facts::listed(line, links))));
+                    batch.extend(entries(&lines, links));
                     if batch.len() >= BATCH {
                         each(std::mem::take(&mut batch)).await?;
                     }
@@ -203,9 +202,35 @@ impl End {
     }
 }
 
+/// The operation that lists a directory over the control connection: its lines come as notices.
+pub fn listing(path: &[u8]) -> Op {
+    Op::Listing(spec(path, ListForm::Facts))
+}
+
+fn spec(path: &[u8], form: ListForm) -> ListSpec {
+    ListSpec {
+        path: path.to_vec(),
+        written: Vec::new(),
+        form,
+        facts: None,
+        flags: Vec::new(),
+        continue_on_error: true,
+        follow_links: false,
+    }
+}
+
+fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
+    text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
+}
+
+/// The entries that whole lines of a machine listing tell of; `links` as in [`facts::listed`].
+pub fn entries(text: &[u8], links: bool) -> impl Iterator<Item = (Object, Owner)> {
+    names(lines(text).filter_map(move |line| facts::listed(line, links)))
+}
+
 /// The objects that are entries of their directory.
-fn names(objects: impl Iterator<Item = (Object, Owner)>) -> Vec<(Object, Owner)> {
-    objects.filter(|(object, _)| is_name(&object.path)).collect()
+fn names(objects: impl Iterator<Item = (Object, Owner)>) -> impl Iterator<Item = (Object, Owner)> {
+    objects.filter(|(object, _)| is_name(&object.path))
 }
 
 /// A hostile server must not make us write outside the directory we write to.

@@ -1,15 +1,21 @@
 //! Feeds the planner: roots from the user's words, listings from both ends.
 
-use std::collections::HashMap;
-use std::rc::Rc;
+mod desk;
+mod lister;
 
-use tokio::sync::mpsc::Sender;
+use std::collections::HashMap;
+use std::future::poll_fn;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::sync::mpsc::{Receiver, Sender};
 use whimbrel_engine::listing::{Object, ObjectKind, join};
-use whimbrel_engine::plan::{Action, Existing, Links, PlanInput, Planner, Query, RootId};
-use whimbrel_engine::plan::{QueryId, Root};
+use whimbrel_engine::plan::{Action, Existing, Links, ListedSide, PlanInput, Planner, Query, QueryId, Root, RootId};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::end::End;
+use self::desk::Desk;
+use self::lister::{Answer, Question};
+use super::end::{End, listing};
 use super::options::{FoundFile, Jobs, Place};
 use super::pair::Role;
 use super::shared::{Route, Shared};
@@ -30,7 +36,47 @@ pub struct Planning {
     shared: Rc<Shared>,
     planner: Planner,
     actions: Sender<Action>,
-    listers: HashMap<(Role, Option<Target>), End>,
+    desks: Vec<Desk>,
+    /// Sessions that were opened before the first question: the desks' first ones.
+    sessions: Vec<Session>,
+    stats: HashMap<QueryId, Stat>,
+}
+
+/// A session for questions that was opened before there were any.
+pub struct Session {
+    role: Role,
+    target: Option<Target>,
+    end: End,
+    /// The directory whose listing is in the air.
+    listed: Option<Vec<u8>>,
+}
+
+impl Session {
+    /// One that was asked along with the login what is in a directory at the source, or whatever is there; `None` when it
+    /// cannot be had now.
+    pub async fn listing(shared: &Shared, place: &Place) -> Option<Self> {
+        let target = place.target.clone();
+        let opened = shared.open_lister(target.as_ref(), Role::Source, &[listing(&place.path)]).await;
+        let (end, asked) = opened.ok()?;
+        Some(Self { role: Role::Source, target, end, listed: (asked > 0).then(|| place.path.clone()) })
+    }
+}
+
+/// A question about single objects while it is answered.
+struct Stat {
+    root: RootId,
+    source: Option<Vec<u8>>,
+    /// Answers that are still to come.
+    missing: u32,
+    device: bool,
+    found_source: Result<Object, Fault>,
+    found_destination: Result<Option<Object>, Fault>,
+}
+
+/// Roots that are still to come.
+enum Coming {
+    Pairs(Receiver<Result<(Place, Place), Fault>>),
+    Files(Receiver<Result<FoundFile, Fault>>),
 }
 
 /// The receiver of actions is gone: the run is over.
@@ -40,7 +86,13 @@ impl Planning {
     /// A planner without roots.
     pub fn new(shared: Rc<Shared>, actions: Sender<Action>) -> Self {
         let planner = Planner::new(shared.options.plan.clone());
-        Self { shared, planner, actions, listers: HashMap::new() }
+        Self { shared, planner, actions, desks: Vec::new(), sessions: Vec::new(), stats: HashMap::new() }
+    }
+
+    /// With a session for listings that stands already.
+    pub fn listed(mut self, session: Option<Session>) -> Self {
+        self.sessions.extend(session);
+        self
     }
 
     /// Plans everything, then drops the sender of actions.
@@ -48,42 +100,53 @@ impl Planning {
     /// # Errors
     /// What makes the whole command fail: a missing destination directory, an unreadable list.
     pub async fn run(mut self, jobs: Jobs, known: Known) -> Result<(), Fault> {
-        match jobs {
-            Jobs::Into { sources, destination } => self.add_into(sources, &destination, known).await?,
-            Jobs::Pairs(mut pairs) => {
-                while let Some(pair) = pairs.recv().await {
-                    let (source, destination) = pair?;
-                    let target = if destination.path.ends_with(b"/") {
-                        destination.with_path(join(&destination.path, base_name(&source.path)))
-                    } else {
-                        destination
-                    };
-                    self.add_source(&source, &target, None, None).await;
-                    if self.pump().await.is_err() {
-                        return Ok(());
-                    }
-                }
+        let coming = match jobs {
+            Jobs::Into { sources, destination } => {
+                self.add_into(sources, &destination, known).await?;
+                None
             }
-            Jobs::Files(mut files) => {
-                while let Some(file) = files.recv().await {
-                    let FoundFile { source, destination, object } = file?;
-                    self.add_source(&source, &destination, object, None).await;
-                    if self.pump().await.is_err() {
-                        return Ok(());
+            Jobs::Pairs(pairs) => Some(Coming::Pairs(pairs)),
+            Jobs::Files(files) => Some(Coming::Files(files)),
+        };
+        self.plan(coming).await
+    }
+
+    /// Asks as much as may be asked, and takes answers and further roots as they come.
+    async fn plan(&mut self, mut coming: Option<Coming>) -> Result<(), Fault> {
+        let mut ended = Ok(());
+        loop {
+            if coming.is_none() {
+                self.planner.no_more_roots();
+            }
+            while let Some(query) = self.planner.poll_query() {
+                self.ask(query);
+            }
+            // A receiver that is gone has ended the run already.
+            let Ok(()) = self.drain().await else { return ended };
+            if self.planner.is_finished() {
+                return ended;
+            }
+            tokio::select! {
+                Some(found) = Coming::next(&mut coming), if self.planner.wants_root() => match found {
+                    Some(Ok(FoundFile { source, destination, object })) => {
+                        self.add_source(&source, &destination, object, None);
                     }
-                }
+                    Some(Err(fault)) => (coming, ended) = (None, Err(fault)),
+                    None => coming = None,
+                },
+                answer = next_answer(&mut self.desks, &self.planner) => self.take(answer?),
             }
         }
-        self.planner.no_more_roots();
-        // A receiver that is gone has ended the run already.
-        let _ = self.pump().await;
-        Ok(())
     }
 
     async fn add_into(&mut self, sources: Vec<Place>, destination: &Place, known: Known) -> Result<(), Fault> {
         let existing = match known.destination {
             Some(existing) => existing,
-            None => self.stat(Role::Destination, destination, false).await?,
+            None => {
+                let end = self.end(Role::Destination, destination.target.as_ref()).await?;
+                let existing = end.stat(&destination.path, false).await;
+                existing.map_err(|fault| fault.side_if_unknown(Side::Destination))?
+            }
         };
         let is_directory = matches!(&existing, Some(object) if object.kind == ObjectKind::Directory);
         let mut expanded = Vec::new();
@@ -102,9 +165,24 @@ impl Planning {
                 if is_directory { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
             let existing = (!is_directory).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
-            self.add_source(&source, &destination.with_path(path), object, existing).await;
+            self.add_source(&source, &destination.with_path(path), object, existing);
         }
         Ok(())
+    }
+
+    /// A session before there are any questions.
+    async fn end(&mut self, role: Role, target: Option<&Target>) -> Result<&mut End, Fault> {
+        let same = |session: &Session| session.role == role && session.target.as_ref() == target;
+        let found = self.sessions.iter().position(|session| same(session) && session.listed.is_none());
+        let index = match found {
+            Some(index) => index,
+            None => {
+                let (end, _) = self.shared.open_lister(target, role, &[]).await?;
+                self.sessions.push(Session { role, target: target.cloned(), end, listed: None });
+                self.sessions.len() - 1
+            }
+        };
+        Ok(&mut self.sessions[index].end)
     }
 
     async fn expand(&mut self, source: Place, expanded: &mut Vec<Place>) -> Result<(), Fault> {
@@ -112,19 +190,13 @@ impl Planning {
             expanded.push(source);
             return Ok(());
         }
-        let lister = self.lister(Role::Source, source.target.as_ref()).await?;
-        let paths = wildcard::expand(lister, &source.path).await?;
+        let end = self.end(Role::Source, source.target.as_ref()).await?;
+        let paths = wildcard::expand(end, &source.path).await?;
         expanded.extend(paths.into_iter().map(|path| source.with_path(path)));
         Ok(())
     }
 
-    async fn add_source(
-        &mut self,
-        source: &Place,
-        destination: &Place,
-        object: Option<Object>,
-        existing: Option<Existing>,
-    ) {
+    fn add_source(&mut self, source: &Place, destination: &Place, object: Option<Object>, existing: Option<Existing>) {
         let is_other = |object: &Object| object.kind == ObjectKind::Other;
         let device = object.as_ref().is_some_and(is_other)
             || matches!(&existing, Some(Existing::Present(object)) if is_other(object));
@@ -142,150 +214,143 @@ impl Planning {
         self.shared.add_route(id, route, device);
     }
 
-    /// Answers questions and passes actions on until the planner has nothing more to ask.
-    async fn pump(&mut self) -> Result<(), Gone> {
-        self.drain().await?;
-        while let Some(query) = self.planner.poll_query() {
-            match query {
-                Query::Stat { query, root, source, destination, follow } => {
-                    self.answer_stat(query, root, source, destination, follow).await;
+    /// Hands a question to the sessions of its places.
+    fn ask(&mut self, query: Query) {
+        match query {
+            Query::Stat { query, root, source, destination, follow } => {
+                let route = self.shared.route(root);
+                let missing = u32::from(source.is_some()) + u32::from(destination.is_some());
+                let asked = |path| Question { query, path, links: !follow, entries: false };
+                let stat = Stat {
+                    root,
+                    source: source.clone(),
+                    missing,
+                    device: false,
+                    // Nobody asked; the planner ignores it.
+                    found_source: Err(not_found(b"")),
+                    found_destination: Ok(None),
+                };
+                self.stats.insert(query, stat);
+                if let Some(path) = source {
+                    self.desk(Role::Source, route.source).ask(asked(path));
                 }
-                Query::List { query, root, source, destination } => {
-                    self.answer_list(query, root, &source, destination.as_deref()).await?;
+                if let Some(path) = destination {
+                    self.desk(Role::Destination, route.destination).ask(asked(path));
                 }
             }
-            self.drain().await?;
+            Query::List { query, root, source, destination } => {
+                let route = self.shared.route(root);
+                let links = self.shared.options.plan.links != Links::Follow;
+                let asked = |path| Question { query, path, links, entries: true };
+                if let Some(path) = destination {
+                    self.desk(Role::Destination, route.destination).ask(asked(path));
+                }
+                self.desk(Role::Source, route.source).ask(asked(source));
+            }
         }
-        Ok(())
+    }
+
+    /// Where a place is asked about.
+    fn desk(&mut self, role: Role, target: Option<Target>) -> &mut Desk {
+        let index = self.desks.iter().position(|desk| desk.role == role && desk.target == target);
+        let index = index.unwrap_or_else(|| {
+            let found = self.sessions.iter().position(|session| session.role == role && session.target == target);
+            let session = found.map(|index| self.sessions.swap_remove(index));
+            self.desks.push(Desk::new(self.shared.clone(), role, target, session));
+            self.desks.len() - 1
+        });
+        &mut self.desks[index]
+    }
+
+    fn take(&mut self, (role, query, answer): (Role, QueryId, Answer)) {
+        match (answer, role) {
+            (Answer::Entries(objects), Role::Source) => {
+                objects.into_iter().for_each(|object| self.planner.handle(PlanInput::Source { query, object }));
+            }
+            (Answer::Entries(objects), Role::Destination) => {
+                objects.into_iter().for_each(|object| self.planner.handle(PlanInput::Destination { query, object }));
+            }
+            (Answer::Listed(Ok(())), Role::Source) => self.planner.handle(PlanInput::SourceEnd { query }),
+            (Answer::Listed(Ok(())), Role::Destination) => self.planner.handle(PlanInput::DestinationEnd { query }),
+            (Answer::Listed(Err(fault)), Role::Source) => {
+                self.planner.handle(PlanInput::SourceFailed { query, fault });
+            }
+            (Answer::Listed(Err(fault)), Role::Destination) => {
+                self.planner.handle(PlanInput::DestinationFailed { query, fault });
+            }
+            (Answer::Described(found), role) => self.described(query, role, found),
+        }
+    }
+
+    fn described(&mut self, query: QueryId, role: Role, found: Result<Option<Object>, Fault>) {
+        let Some(stat) = self.stats.get_mut(&query) else { return };
+        stat.device |= matches!(&found, Ok(Some(object)) if object.kind == ObjectKind::Other);
+        stat.missing -= 1;
+        match role {
+            Role::Source => {
+                let path = stat.source.as_deref().unwrap_or_default();
+                let object = found.and_then(|object| object.ok_or_else(|| not_found(path)));
+                stat.found_source = object.map(|object| as_file(object, path));
+            }
+            Role::Destination => stat.found_destination = found,
+        }
+        if stat.missing == 0
+            && let Some(stat) = self.stats.remove(&query)
+        {
+            let route = self.shared.route(stat.root);
+            self.shared.add_route(stat.root, route, stat.device);
+            let (source, destination) = (stat.found_source, stat.found_destination);
+            self.planner.handle(PlanInput::Stat { query, source, destination });
+        }
     }
 
     async fn drain(&mut self) -> Result<(), Gone> {
-        drain(&mut self.planner, &self.actions).await
+        while let Some(action) = self.planner.poll_action() {
+            self.actions.send(action).await.map_err(|_| Gone)?;
+        }
+        Ok(())
     }
+}
 
-    async fn answer_stat(
-        &mut self,
-        query: QueryId,
-        root: RootId,
-        source: Option<Vec<u8>>,
-        destination: Option<Vec<u8>>,
-        follow: bool,
-    ) {
-        let route = self.shared.route(root);
-        let mut device = false;
-        let source = match source {
-            Some(path) => {
-                let place = Place { target: route.source.clone(), path };
-                let found = self.stat(Role::Source, &place, !follow).await;
-                found.and_then(|object| object.ok_or_else(|| missing(&place.path))).map(|object| {
-                    device |= object.kind == ObjectKind::Other;
-                    as_file(object, &place.path)
-                })
-            }
-            // Nobody asked; the planner ignores it.
-            None => Err(missing(b"")),
-        };
-        let destination = match destination {
-            Some(path) => {
-                let place = Place { target: route.destination.clone(), path };
-                self.stat(Role::Destination, &place, !follow).await
-            }
-            None => Ok(None),
-        };
-        device |= matches!(&destination, Ok(Some(object)) if object.kind == ObjectKind::Other);
-        self.shared.add_route(root, route, device);
-        self.planner.handle(PlanInput::Stat { query, source, destination });
+impl Coming {
+    /// The next root; the outer `None` at once when all have come.
+    async fn next(coming: &mut Option<Self>) -> Option<Option<Result<FoundFile, Fault>>> {
+        Some(match coming.as_mut()? {
+            Self::Pairs(pairs) => pairs.recv().await.map(|pair| pair.map(copied_to)),
+            Self::Files(files) => files.recv().await,
+        })
     }
+}
 
-    async fn answer_list(
-        &mut self,
-        query: QueryId,
-        root: RootId,
-        source: &[u8],
-        destination: Option<&[u8]>,
-    ) -> Result<(), Gone> {
-        let route = self.shared.route(root);
-        if let Some(path) = destination {
-            let place = Place { target: route.destination.clone(), path: path.to_vec() };
-            let end = match self.list(Role::Destination, &place, query).await {
-                Ok(()) => PlanInput::DestinationEnd { query },
-                Err(fault) => PlanInput::DestinationFailed { query, fault },
+/// A pair of the user's list: behind a slash at the end comes the name of the source.
+fn copied_to((source, destination): (Place, Place)) -> FoundFile {
+    let destination = match destination.path.ends_with(b"/") {
+        true => destination.with_path(join(&destination.path, base_name(&source.path))),
+        false => destination,
+    };
+    FoundFile { source, destination, object: None }
+}
+
+/// The next answer of any session that there is room for.
+async fn next_answer(desks: &mut [Desk], planner: &Planner) -> Result<(Role, QueryId, Answer), Fault> {
+    poll_fn(|context| {
+        for desk in &mut *desks {
+            let side = match desk.role {
+                Role::Source => ListedSide::Source,
+                Role::Destination => ListedSide::Destination,
             };
-            self.planner.handle(end);
-            self.drain().await?;
-        }
-        let place = Place { target: route.source.clone(), path: source.to_vec() };
-        let end = match self.list(Role::Source, &place, query).await {
-            Ok(()) => PlanInput::SourceEnd { query },
-            Err(fault) => PlanInput::SourceFailed { query, fault },
-        };
-        self.planner.handle(end);
-        self.drain().await
-    }
-
-    async fn list(&mut self, role: Role, place: &Place, query: QueryId) -> Result<(), Fault> {
-        let links = self.shared.options.plan.links != Links::Follow;
-        self.lister(role, place.target.as_ref()).await?;
-        let key = (role, place.target.clone());
-        let mut end = self.listers.remove(&key).expect("it was opened just now");
-        let (planner, actions) = (&mut self.planner, &self.actions);
-        let result = end
-            .list(&place.path, links, async |objects| {
-                for (object, _) in objects {
-                    planner.handle(match role {
-                        Role::Source => PlanInput::Source { query, object },
-                        Role::Destination => PlanInput::Destination { query, object },
-                    });
+            match desk.poll(context, |query| planner.has_room(query, side)) {
+                Poll::Ready(Some((query, answer))) => return Poll::Ready(Ok((desk.role, query, answer))),
+                Poll::Ready(None) => {
+                    let fault = Fault::new(FaultCode::Internal, "list").side(Side::Us);
+                    return Poll::Ready(Err(fault.detail("a session for listings has ended by itself")));
                 }
-                drain(planner, actions).await.map_err(|Gone| Fault::new(FaultCode::Cancelled, "list"))
-            })
-            .await;
-        if result.as_ref().err().is_none_or(|fault| !broken(fault)) {
-            self.listers.insert(key, end);
+                Poll::Pending => {}
+            }
         }
-        result.map_err(|fault| fault.side_if_unknown(role.side()))
-    }
-
-    async fn stat(&mut self, role: Role, place: &Place, links: bool) -> Result<Option<Object>, Fault> {
-        let used = self.listers.contains_key(&(role, place.target.clone()));
-        match self.stat_once(role, place, links).await {
-            // A server may only have closed a session that was idle while no source came.
-            Err(fault) if used && broken(&fault) => self.stat_once(role, place, links).await,
-            result => result,
-        }
-    }
-
-    async fn stat_once(&mut self, role: Role, place: &Place, links: bool) -> Result<Option<Object>, Fault> {
-        let lister = self.lister(role, place.target.as_ref()).await?;
-        let result = lister.stat(&place.path, links).await;
-        if result.as_ref().err().is_some_and(broken) {
-            self.listers.remove(&(role, place.target.clone()));
-        }
-        result.map_err(|fault| fault.side_if_unknown(role.side()))
-    }
-
-    async fn lister(&mut self, role: Role, target: Option<&Target>) -> Result<&mut End, Fault> {
-        let key = (role, target.cloned());
-        if !self.listers.contains_key(&key) {
-            let end = self.shared.open_lister(target, role).await?;
-            self.listers.insert(key.clone(), end);
-        }
-        Ok(self.listers.get_mut(&key).expect("it was inserted above"))
-    }
-}
-
-async fn drain(planner: &mut Planner, actions: &Sender<Action>) -> Result<(), Gone> {
-    while let Some(action) = planner.poll_action() {
-        actions.send(action).await.map_err(|_| Gone)?;
-    }
-    Ok(())
-}
-
-fn broken(fault: &Fault) -> bool {
-    matches!(
-        fault.code,
-        FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::ServerBusy | FaultCode::PeerMisbehaved
-    )
+        Poll::Pending
+    })
+    .await
 }
 
 /// A device named by the user is read like a file of unknown size.
@@ -304,7 +369,7 @@ pub fn base_name(path: &[u8]) -> &[u8] {
     if name == b"." || name == b".." || name == b"~" { b"" } else { name }
 }
 
-fn missing(path: &[u8]) -> Fault {
+fn not_found(path: &[u8]) -> Fault {
     Fault::new(FaultCode::NotFound, "describe").on_path(path).side(Side::Source)
 }
 

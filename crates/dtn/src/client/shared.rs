@@ -397,11 +397,12 @@ impl Shared {
         Ok(Pair::new(source, destination))
     }
 
-    /// One end for listings and questions.
-    pub async fn open_lister(&self, target: Option<&Target>, role: Role) -> Result<End, Fault> {
-        let Some(target) = target else { return Ok(End::Local(self.local().await?.attach(None)?)) };
-        let (remote, _) = self.dial(target, role, &[]).await?;
-        Ok(End::Remote(Box::new(remote)))
+    /// One end for listings and questions. A server is asked `first` along with the login; the number of operations that
+    /// were asked comes, too.
+    pub async fn open_lister(&self, target: Option<&Target>, role: Role, first: &[Op]) -> Result<(End, usize), Fault> {
+        let Some(target) = target else { return Ok((End::Local(self.local().await?.attach(None)?), 0)) };
+        let (remote, asked) = self.dial(target, role, first).await?;
+        Ok((End::Remote(Box::new(remote)), asked.len()))
     }
 
     async fn local(&self) -> Result<&LocalData, Fault> {
