@@ -334,3 +334,21 @@ fn a_receiver_for_many_addresses_is_one_of_several_lanes() {
     assert!(parts.iter().all(|&part| part > 1_000_000), "both had their share: {parts:?}");
     assert!(node.read("copy") == data);
 }
+
+#[test]
+fn own_clients_connections_are_dialled_before_the_transfer_and_others_with_it() {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.set_nonblocking(true).unwrap();
+    let address = listener.local_addr().unwrap();
+    let mut node = Node::start();
+    let mover = node.attach();
+    let arrived = || std::iter::from_fn(|| listener.accept().ok()).count();
+    // Connections to this host's own queue are there when the call has been answered.
+    node.active(mover, &[address], &extended(3));
+    assert_eq!(arrived(), 0, "a stock client may never ask for a transfer");
+    let nonce = DataParams { nonce: Some([7; 16]), ..extended(3) };
+    node.active(mover, &[address, address], &nonce);
+    assert_eq!(arrived(), 0, "which node calls which address is the transfer's to say");
+    node.active(mover, &[address], &nonce);
+    assert_eq!(arrived(), 3);
+}

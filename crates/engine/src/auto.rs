@@ -32,9 +32,9 @@ pub const LEAF: u64 = 16 << 20;
 pub const LEAVES: u64 = 8;
 /// Smallest leaf, bytes, for chunks that the user wants small.
 const LEAST_LEAF: u64 = 4096;
-/// Chunks in the air for each session: one moves, one is read back, one waits for the destination's word that what was
-/// proven is kept, which comes behind the transfer that moves.
-const AHEAD: u32 = 3;
+/// Chunks that each session has to move: one moves, and one waits behind it. No more: the word about what is proven is sent
+/// in front of the third, so that the destination keeps it one chunk later.
+const AHEAD: u32 = 2;
 /// Files below this are not worth an opening and a commit.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.

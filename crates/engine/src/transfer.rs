@@ -67,6 +67,7 @@ mod entry;
 mod inputs;
 mod messages;
 mod options;
+mod pace;
 mod queue;
 mod sessions;
 #[cfg(test)]

@@ -413,12 +413,12 @@ impl Driver {
 
     /// More or fewer sessions, as the rate tells.
     fn adjust(&mut self, now: Instant) {
-        let Some(controller) = &mut self.controller else { return };
         let state = self.machine.progress().snapshot(now);
-        // Near the end, what sessions leave undone says nothing.
-        let busy =
-            state.bytes_total.saturating_sub(state.bytes_done) as f64 > state.rate * LOOK_EVERY.as_secs_f64() * 4.0;
-        if let Some(sessions) = controller.tick(now, state.bytes_done, busy) {
+        let left = state.bytes_total.saturating_sub(state.bytes_done) as f64 / state.rate.max(1.0);
+        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        self.shared.left.set(left);
+        let Some(controller) = &mut self.controller else { return };
+        if let Some(sessions) = controller.tick(now, state.bytes_done, left) {
             self.explain.changed(&sessions);
             self.take(Input::Concurrency { sessions: sessions.value });
         }

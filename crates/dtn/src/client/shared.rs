@@ -1,6 +1,6 @@
 //! What all sessions of one copy share.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
@@ -75,6 +75,8 @@ pub struct Shared {
     spending: RefCell<Spending>,
     steering: RefCell<Option<Steering>>,
     steered: RefCell<Vec<Choice<String>>>,
+    /// How long the rest of the run will take at the present rate; zero until that is known.
+    pub left: Cell<Duration>,
 }
 
 impl Shared {
@@ -101,6 +103,7 @@ impl Shared {
             spending: RefCell::default(),
             steering: RefCell::default(),
             steered: RefCell::default(),
+            left: Cell::default(),
         }
     }
 
@@ -273,7 +276,7 @@ impl Shared {
             rtt_least: Duration::from_micros(spent.rtt_least),
             waited: if spent.threads > 0 { spent.network as f64 / spent.threads as f64 } else { 0.0 },
         };
-        self.steered.borrow_mut().extend(steering.sent(Instant::now(), &sent));
+        self.steered.borrow_mut().extend(steering.sent(Instant::now(), &sent, self.left.get()));
     }
 
     /// An end has told where the time of a transfer went.

@@ -267,7 +267,7 @@ impl Worker {
     async fn start(&mut self, job: Job, gathered: Option<Gathered>) -> Result<(), Lost> {
         let Some((_, pair)) = &mut self.pair else { return Ok(()) };
         let mut connecting = None;
-        if moves_data(&job) && pair.wire.is_none_or(|wire| !wire.reusable) {
+        if needs_wire(&job, pair) && pair.wire.is_none_or(|wire| !wire.reusable) {
             connecting = match connect(pair, &self.shared.wish_of(self.slot.0)).await {
                 Ok(connecting) => Some(connecting),
                 Err((role, fault)) if ends_session(&fault) => return Err(Lost(fault.side_if_unknown(role.side()))),
@@ -673,6 +673,12 @@ async fn until(deadline: Option<Instant>) {
 /// Whether the job needs data connections.
 fn moves_data(job: &Job) -> bool {
     matches!(job.work, Work::Copy | Work::Chunk { .. })
+}
+
+/// Whether data connections are to be agreed on now: for a file in chunks already while it is opened, where that takes no
+/// round trip, so that they stand when its first part is asked for.
+fn needs_wire(job: &Job, pair: &Pair) -> bool {
+    moves_data(job) || (matches!(job.work, Work::Open { .. }) && pair.early.is_some())
 }
 
 /// Gives one operation to its end; false when it could not be sent.

@@ -9,11 +9,12 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
 use whimbrel_sys::poll::PollFlags;
 use whimbrel_transport::mode_e::{Connection, Nonce};
-use whimbrel_transport::tcp::{self, ConnectOptions, Listener, TcpChannel};
+use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, Listener, TcpChannel};
 use whimbrel_transport::{Cancel, DataChannel};
 
+use super::node::Node;
 use super::process::STACK;
-use super::session::{Handle, Rendezvous, connect_options, parallelism};
+use super::session::{Handle, Lane, Rendezvous, connect_options, parallelism};
 use super::worker::Task;
 
 /// Connections opened at the same time; more come after them.
@@ -40,46 +41,55 @@ fn nonce_blocks(nonce: &Nonce) -> [u8; 34] {
 pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], present: bool) -> Result<(), Fault> {
     let options = connect_options(task.node, &handle.params);
     let each = parallelism(&handle.params);
-    let mut wanted: Vec<(usize, SocketAddr)> = Vec::new();
+    let mut wanted: Vec<(usize, Dial)> = Vec::new();
     for &lane in lanes {
-        if let (Some(target), true) = (handle.lanes[lane].target, handle.lanes[lane].connections.is_empty()) {
-            wanted.extend(std::iter::repeat_n((lane, target), each));
+        let Lane { target, connections, dialled } = &mut handle.lanes[lane];
+        if let (Some(target), true) = (*target, connections.is_empty()) {
+            let ahead = std::mem::take(dialled).into_iter().map(Dial::Made);
+            wanted.extend(ahead.chain(std::iter::repeat_with(|| Dial::To(target))).take(each).map(|dial| (lane, dial)));
         }
     }
-    for group in wanted.chunks(AT_ONCE) {
-        for (lane, mut channel) in connect_all(group, &options, task.cancel)? {
+    let mut wanted = wanted.into_iter();
+    loop {
+        let dial = |(lane, dial)| Ok((lane, Dial::make(dial, &options)?));
+        let group = wanted.by_ref().take(AT_ONCE).map(dial).collect::<Result<Vec<_>, Fault>>()?;
+        if group.is_empty() {
+            return Ok(());
+        }
+        for (lane, dialling) in group {
+            let mut channel = dialling.finish(task.cancel)?;
             if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
                 present_nonce(&mut channel, nonce, options.timeout, task.cancel)?;
             }
             handle.lanes[lane].connections.push(Connection::new(Box::new(channel)));
         }
     }
-    Ok(())
 }
 
-fn connect_all(
-    group: &[(usize, SocketAddr)],
-    options: &ConnectOptions,
-    cancel: &Cancel,
-) -> Result<Vec<(usize, TcpChannel)>, Fault> {
-    let dial =
-        |&(lane, target): &(usize, SocketAddr)| tcp::connect(target, options, cancel).map(|channel| (lane, channel));
-    let Some((first, rest)) = group.split_first() else {
-        return Ok(Vec::new());
-    };
-    thread::scope(|scope| {
-        let mut others = Vec::with_capacity(rest.len());
-        for one in rest {
-            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || dial(one));
-            others.push(thread.map_err(|error| Fault::from_io(error, "connect data channel"))?);
+/// A connection that is wanted.
+enum Dial {
+    /// Asked for when the handle was made.
+    Made(Dialling),
+    /// Still to be asked for.
+    To(SocketAddr),
+}
+
+impl Dial {
+    fn make(self, options: &ConnectOptions) -> Result<Dialling, Fault> {
+        match self {
+            Self::Made(dialling) => Ok(dialling),
+            Self::To(target) => tcp::dial(target, options),
         }
-        let mut channels = vec![dial(first)?];
-        for thread in others {
-            let bug = |_| Fault::new(FaultCode::Internal, "connect data channel").side(Side::Us);
-            channels.push(thread.join().map_err(bug)??);
-        }
-        Ok(channels)
-    })
+    }
+}
+
+/// The connections of a handle to one address, asked for before any transfer, so that they stand when it begins.
+///
+/// What cannot be dialled now is dialled again by the transfer, which tells why it failed.
+pub fn dial_ahead(node: &Node, params: &DataParams, target: SocketAddr) -> Vec<Dialling> {
+    let options = connect_options(node, params);
+    let count = parallelism(params).min(AT_ONCE);
+    std::iter::repeat_with(|| tcp::dial(target, &options)).take(count).map_while(Result::ok).collect()
 }
 
 /// Does `work` for every part at the same time, the first on the calling thread; the first fault in

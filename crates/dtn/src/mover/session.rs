@@ -10,8 +10,9 @@ use std::sync::Arc;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Spent};
 use whimbrel_transport::mode_e::Connection;
-use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Listener, PortRange};
+use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Dialling, Listener, PortRange};
 
+use super::dial;
 use super::failure::Problem;
 use super::message::{DataPeers, Identity, Stripe};
 use super::node::Node;
@@ -64,6 +65,8 @@ pub struct Lane {
     pub target: Option<SocketAddr>,
     /// Open connections (MODE E).
     pub connections: Vec<Connection>,
+    /// Connections that were asked for and not taken yet.
+    pub dialled: Vec<Dialling>,
 }
 
 impl Session {
@@ -111,17 +114,22 @@ impl Session {
         Ok(Outcome::Listening(vec![told]))
     }
 
-    /// PORT, EPRT, SPOR: remembers where to connect.
+    /// PORT, EPRT, SPOR: remembers where to connect, and calls our own peers at once.
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
         for &target in targets {
             self.check_target(target, params)?;
         }
-        let lane = |&target: &SocketAddr| Lane {
-            target: Some(SocketAddr::new(target.ip().to_canonical(), target.port())),
-            connections: Vec::new(),
+        // Our own clients' transfers follow soon, and their listeners know whom they wait for. Of several addresses each
+        // node of a striped server calls only some.
+        let ahead = targets.len() == 1 && params.mode == Mode::Extended && params.nonce.is_some();
+        let lane = |&target: &SocketAddr| {
+            let target = SocketAddr::new(target.ip().to_canonical(), target.port());
+            let dialled = if ahead { dial::dial_ahead(&self.node, params, target) } else { Vec::new() };
+            Lane { target: Some(target), connections: Vec::new(), dialled }
         };
-        self.open(params, Rendezvous::Connect, targets.iter().map(lane).collect());
+        let lanes = targets.iter().map(lane).collect();
+        self.open(params, Rendezvous::Connect, lanes);
         Ok(Outcome::Done)
     }
 

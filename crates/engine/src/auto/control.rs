@@ -37,6 +37,10 @@ const CHANGE: f64 = 0.2;
 /// Periods without a probe after one that brought nothing; doubled each time.
 const REST: u32 = 8;
 const LONGEST_REST: u32 = 128;
+/// Periods of work that must be left: for a probe, which takes three with its way back and is to pay in the rest, and for
+/// a sample, because near the end what sessions leave undone says nothing.
+const PROBE_LEFT: u32 = 5;
+const SAMPLE_LEFT: u32 = 2;
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
@@ -99,10 +103,12 @@ impl Controller {
         fewer
     }
 
-    /// Takes the bytes moved since the start; call it about once a second. `saturated` says whether every session had work
-    /// since the last call: what was measured without is not used. Returns a new number of sessions with its reason.
-    pub fn tick(&mut self, now: Instant, bytes: u64, saturated: bool) -> Option<Choice<u32>> {
-        if !saturated || now < self.settled {
+    /// Takes the bytes moved since the start, and how long the rest will take; call it about once a second. Returns a new
+    /// number of sessions with its reason.
+    pub fn tick(&mut self, now: Instant, bytes: u64, left: Duration) -> Option<Choice<u32>> {
+        let is_trying = matches!(self.phase, Phase::Up { .. } | Phase::Down { .. } | Phase::Back);
+        let least = self.limits.period * if is_trying { SAMPLE_LEFT } else { PROBE_LEFT };
+        if left < least || now < self.settled {
             self.base = None;
             return None;
         }
@@ -229,6 +235,8 @@ fn gain(rate: f64, before: f64) -> f64 {
 mod tests {
     use super::*;
 
+    const LONG: Duration = Duration::from_secs(3600);
+
     /// Runs a controller against `rate(sessions)` for some seconds; returns the numbers it chose.
     fn run(start: u32, most: u32, seconds: u64, rate: impl Fn(u32) -> f64) -> Vec<u32> {
         let begin = Instant::now();
@@ -236,7 +244,7 @@ mod tests {
         let (mut bytes, mut numbers) = (0.0, vec![start]);
         for second in 1..=seconds {
             bytes += rate(controller.sessions());
-            let choice = controller.tick(begin + Duration::from_secs(second), bytes as u64, true);
+            let choice = controller.tick(begin + Duration::from_secs(second), bytes as u64, LONG);
             numbers.extend(choice.map(|choice| choice.value));
         }
         numbers
@@ -258,11 +266,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_concluded_while_sessions_have_no_work() {
+    fn nothing_is_tried_where_little_is_left() {
         let begin = Instant::now();
         let mut controller = Controller::new(Limits::new(1, 9, None), 2, begin);
-        let idle =
-            (1..100).filter_map(|second| controller.tick(begin + Duration::from_secs(second), second, second % 2 == 0));
+        let idle = (1..100).filter_map(|second| {
+            controller.tick(begin + Duration::from_secs(second), second, Duration::from_secs(9 * (second % 2)))
+        });
         assert_eq!(idle.count(), 0);
     }
 }

@@ -28,6 +28,10 @@ const GAIN: f64 = 1.1;
 /// What a decision is made from, at least: so many bytes in so much time, or eight times as many.
 const EVIDENCE_BYTES: u64 = 8 << 20;
 const EVIDENCE_TIME: Duration = Duration::from_secs(1);
+/// How long the rest must take for a trial to pay, and for what it shows to count: at the end sessions run dry one by one,
+/// and what is left has the path for itself.
+const TRIAL_LEFT: Duration = Duration::from_secs(10);
+const JUDGED_LEFT: Duration = Duration::from_secs(3);
 /// Time after a trial that brought nothing before the next; doubled each time.
 const REST: Duration = Duration::from_secs(60);
 
@@ -136,9 +140,10 @@ impl Steering {
         }
     }
 
-    /// Takes in a transfer; a change with its reason.
-    pub fn sent(&mut self, now: Instant, one: &Sent) -> Option<Choice<String>> {
-        if !self.may_try || one.congestion.is_empty() {
+    /// Takes in a transfer, and how long the rest of the run will take; a change with its reason.
+    pub fn sent(&mut self, now: Instant, one: &Sent, left: Duration) -> Option<Choice<String>> {
+        let least = if self.phase == Phase::Try { JUDGED_LEFT } else { TRIAL_LEFT };
+        if !self.may_try || one.congestion.is_empty() || left < least {
             return None;
         }
         self.sessions.insert(one.session);
@@ -291,7 +296,7 @@ mod tests {
             let next = running.iter_mut().min_by_key(|running| running.as_ref().map(|(end, _)| *end));
             let (end, one) = next.and_then(Option::take).expect("all are busy");
             now = end;
-            changes.extend(steering.sent(now, &one));
+            changes.extend(steering.sent(now, &one, Duration::MAX));
         }
         (steering.wanted(1).unwrap_or("cubic").to_owned(), changes)
     }
@@ -333,7 +338,7 @@ mod tests {
         for second in 1..60 {
             let mut one = lossy().transfer(second % 4, "cubic", 20e6);
             one.rtt = one.rtt_least.mul_f64(1.5);
-            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one), None);
+            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one, Duration::MAX), None);
         }
     }
 
@@ -343,11 +348,11 @@ mod tests {
         let start = Instant::now();
         for session in 0..4 {
             let one = Sent { resent: 1 << 20, ..lossy().transfer(session, "cubic", 8e6) };
-            assert_eq!(steering.sent(start + one.took + Duration::from_millis(session.into()), &one), None);
+            assert_eq!(steering.sent(start + one.took + Duration::from_millis(session.into()), &one, Duration::MAX), None);
         }
         for second in 5..60 {
             let one = Sent { resent: 0, ..lossy().transfer(second % 4, "cubic", 20e6) };
-            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one), None);
+            assert_eq!(steering.sent(start + Duration::from_secs(second.into()), &one, Duration::MAX), None);
         }
     }
 
@@ -359,7 +364,7 @@ mod tests {
         assert!(run(&near, 4, &["cubic", "bbr"], 3).1.is_empty());
         assert!(run(&lossy(), 4, &["cubic", "reno"], 3).1.is_empty());
         let mut fixed = Steering::new(&["bbr".to_owned()], Some("cubic"));
-        assert_eq!(fixed.sent(Instant::now(), &lossy().transfer(0, "cubic", 1e6)), None);
+        assert_eq!(fixed.sent(Instant::now(), &lossy().transfer(0, "cubic", 1e6), Duration::MAX), None);
     }
 
     #[test]

@@ -53,29 +53,6 @@ impl TransferMachine {
         self.queue.chunk_bytes().div_ceil(leaf).min(most) as usize
     }
 
-    /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
-    /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, and what
-    /// it moves in a round trip, or it would run dry between two. That keeps the ends of the sessions together though
-    /// their rates change: what a slow one holds at the end is little.
-    pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
-        let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
-        let usual = self.usual_rate();
-        let in_a_round_trip =
-            self.slots[index].rate.unwrap_or(0.0) * self.options.rtt.unwrap_or_default().as_secs_f64();
-        let least = (in_a_round_trip as u64).min(longest).max(leaf).next_multiple_of(leaf);
-        let rates: f64 = self.slots.iter().filter(|slot| slot.is_open()).map(|slot| slot.rate.unwrap_or(usual)).sum();
-        let share = self.queue.bulk() as f64 * self.slots[index].rate.unwrap_or(usual) / rates;
-        let part = share as u64 / (2 * self.ahead() as u64);
-        part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least))
-    }
-
-    /// What a session is taken for before its first chunk has ended.
-    pub(super) fn usual_rate(&self) -> f64 {
-        let known = self.slots.iter().filter(|slot| slot.is_open()).filter_map(|slot| slot.rate);
-        let (sum, count) = known.fold((0.0, 0u32), |(sum, count), rate| (sum + rate, count + 1));
-        if count == 0 { 1.0 } else { sum / f64::from(count) }
-    }
-
     /// Tells the queue what waits of a file, and progress what it is busy with.
     pub(super) fn parts_changed(&mut self, id: ItemId) {
         if let Some(entry) = self.entries.get(&id)
@@ -153,6 +130,14 @@ impl TransferMachine {
         self.enqueue(attempt.item, true);
     }
 
+    /// What comes behind a chunk on its session may be asked for.
+    pub(super) fn chunk_is_moved(&mut self, now: Instant, attempt: Attempt) {
+        let slot = self.current(attempt).map(|(_, slot)| slot).or_else(|| self.orphans.get(&attempt).copied());
+        if let Some(data) = slot.and_then(|slot| self.slot(slot)) {
+            data.chunk_moved(now, attempt);
+        }
+    }
+
     pub(super) fn chunk_done(&mut self, now: Instant, attempt: Attempt, report: ChunkReport) {
         let Some((_, slot)) = self.current(attempt) else {
             return;
@@ -161,10 +146,10 @@ impl TransferMachine {
         let Some(part) = self.take_run(attempt) else {
             return self.misused(now, attempt);
         };
-        self.leave_well(now, slot, attempt);
         if let Some(data) = self.slot(slot) {
-            data.chunk_ended(now, part.end - part.start);
+            data.chunk_moved(now, attempt);
         }
+        self.leave_well(now, slot, attempt);
         let Some(entry) = self.entries.get_mut(&attempt.item) else {
             return;
         };

@@ -534,3 +534,24 @@ fn a_file_may_be_moved_otherwise_than_the_rest_of_the_run() {
     bench.put(Input::ItemDone { attempt, bytes: 0, verified: md5() });
     assert!(bench.machine.is_finished());
 }
+
+#[test]
+fn what_has_moved_makes_room_for_the_next_before_the_destination_has_answered() {
+    let mut bench = opened(1, 100 * CHUNK, RangeSet::new());
+    let first = chunks(&mut bench);
+    assert_eq!(first.len(), 2, "one moves, one waits behind it");
+    bench.put(Input::ChunkMoved { attempt: first[0].1 });
+    let third = chunks(&mut bench);
+    assert_eq!(third.len(), 1);
+    // Said twice, it makes no room for two.
+    bench.put(Input::ChunkMoved { attempt: first[0].1 });
+    prove(&mut bench, first[0].1, &first[0].2);
+    assert_eq!(chunks(&mut bench).len(), 0);
+    // A destination that keeps nothing gets no more in the end.
+    let mut given = vec![first[1].1, third[0].1];
+    while let Some(attempt) = given.pop() {
+        bench.put(Input::ChunkMoved { attempt });
+        given.extend(chunks(&mut bench).iter().map(|(_, attempt, _)| *attempt));
+    }
+    assert!(bench.machine.slots[0].pipeline.len() <= 6, "{:?}", bench.machine.slots[0].pipeline);
+}

@@ -63,27 +63,16 @@ impl TransferMachine {
     /// sessions than `share` those with the least in the air run dry, and of equal ones that which has waited the
     /// longest, so that it is always the same: they are wanted for other work.
     fn give_ahead(&mut self, now: Instant, share: usize) -> bool {
-        let ahead = self.ahead();
-        let chunks = |index: &usize| self.slots[*index].count(Load::Chunk);
-        let mut busy: Vec<usize> =
-            (0..self.slots.len()).filter(|index| !self.slots[*index].retired && chunks(index) > 0).collect();
+        let chunks = |index: &usize| self.slots[*index].moving_chunks();
+        let has_chunks = |index: &usize| !self.slots[*index].retired && self.slots[*index].count(Load::Chunk) > 0;
+        let mut busy: Vec<usize> = (0..self.slots.len()).filter(has_chunks).collect();
         busy.sort_by_key(|index| std::cmp::Reverse((chunks(index), self.slots[*index].last_given)));
         busy.truncate(share);
         let in_time = self.in_time();
-        let next =
-            busy.into_iter().filter(|index| self.slots[*index].takes_chunk(ahead) && in_time(&self.slots[*index]));
+        let takes = |slot: &SlotData| slot.takes_chunk(self.ahead()) && in_time(slot);
+        let next = busy.into_iter().filter(|index| takes(&self.slots[*index]));
         let next = next.min_by_key(|index| (chunks(index), self.slots[*index].last_given));
         next.is_some_and(|index| self.start_chunk(now, index))
-    }
-
-    /// Whether a session ends with what it has before all sessions together end with everything: the others do the
-    /// rest of what a slow one would keep them waiting for.
-    fn in_time(&self) -> impl Fn(&SlotData) -> bool + use<> {
-        let usual = self.usual_rate();
-        let open = || self.slots.iter().filter(|slot| slot.is_open());
-        let rates: f64 = open().map(|slot| slot.rate.unwrap_or(usual)).sum();
-        let bytes = self.queue.bulk() as f64 + open().map(SlotData::backlog).sum::<u64>() as f64;
-        move |slot| slot.backlog() as f64 / slot.rate.unwrap_or(usual) <= bytes / rates
     }
 
     fn dispatch_short(&mut self, now: Instant) {
@@ -124,10 +113,11 @@ impl TransferMachine {
     /// The session with chunks for something without data: it holds up nothing there.
     fn between_chunks(&self) -> Option<usize> {
         let most = self.ahead() + 1;
+        let waits = |slot: &SlotData| slot.pipeline.len() - (slot.count(Load::Chunk) - slot.moving_chunks());
         let room = |slot: &SlotData| slot.takes_work() && slot.count(Load::Whole) == 0 && slot.count(Load::Chunk) > 0;
         let free = (0..self.slots.len()).filter(|index| room(&self.slots[*index]));
-        let index = free.min_by_key(|index| self.slots[*index].pipeline.len())?;
-        (self.queue.has_control() && self.slots[index].pipeline.len() < most).then_some(index)
+        let index = free.min_by_key(|index| waits(&self.slots[*index]))?;
+        (self.queue.has_control() && waits(&self.slots[index]) < most).then_some(index)
     }
 
     pub(super) fn large_slots(&self) -> usize {

@@ -38,6 +38,7 @@ impl TransferMachine {
             Input::ChunkDone { attempt, bytes, verified, wrong, verification } => {
                 self.chunk_done(now, attempt, ChunkReport { bytes, verified, wrong, verification });
             }
+            Input::ChunkMoved { attempt } => self.chunk_is_moved(now, attempt),
             Input::Tick => {}
         }
     }

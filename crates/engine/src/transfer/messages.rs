@@ -153,6 +153,12 @@ pub enum Input {
         /// Which.
         attempt: Attempt,
     },
+    /// A chunk has moved, its leaves were compared, and the destination was told: what comes behind it may be asked for. Its
+    /// `ChunkDone` follows when the destination has answered.
+    ChunkMoved {
+        /// Which.
+        attempt: Attempt,
+    },
     /// A chunk has moved and its leaves were compared.
     ChunkDone {
         /// Which.

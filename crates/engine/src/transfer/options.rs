@@ -40,7 +40,8 @@ pub struct Chunking {
     pub leaf: u64,
     /// Files of at least this many bytes are moved in chunks; default 256 MiB.
     pub threshold: u64,
-    /// Chunks in the air for each session, so that one moves while another is read back; at least 1, default 2.
+    /// Chunks that each session has to move, so that one follows the other without a pause; at least 1, default 2. Those that
+    /// have moved and wait for the destination's word are not counted.
     pub ahead: u32,
 }
 

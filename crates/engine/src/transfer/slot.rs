@@ -38,9 +38,12 @@ pub(super) enum Load {
 pub(super) struct Flight {
     pub(super) attempt: Attempt,
     pub(super) load: Load,
-    /// Bytes of a chunk; 0 for anything else.
+    /// Bytes of a chunk that are still to move; 0 for anything else.
     pub(super) bytes: u64,
 }
+
+/// Chunks of a session that have moved and wait for the destination's word that what is proven is kept.
+const KEEPING: usize = 3;
 
 #[derive(Debug)]
 pub(super) struct SlotData {
@@ -110,10 +113,16 @@ impl SlotData {
         self.pipeline.iter().any(|flight| matches!(flight.load, Load::Whole | Load::Chunk))
     }
 
-    /// Whether it could take a chunk, with at most `ahead` in the air.
+    /// Chunks that move or will.
+    pub(super) fn moving_chunks(&self) -> usize {
+        self.pipeline.iter().filter(|flight| flight.load == Load::Chunk && flight.bytes > 0).count()
+    }
+
+    /// Whether it could take a chunk, with at most `ahead` that move or will.
     pub(super) fn takes_chunk(&self, ahead: usize) -> bool {
+        let (moving, all) = (self.moving_chunks(), self.count(Load::Chunk));
         let others = self.count(Load::Whole) + self.count(Load::Small);
-        self.takes_work() && others == 0 && self.count(Load::Chunk) < ahead
+        self.takes_work() && others == 0 && moving < ahead && all - moving <= KEEPING
     }
 
     /// A sign of life that ends every window: something began, ended or changed its phase.
@@ -138,19 +147,21 @@ impl SlotData {
         if self.pipeline.is_empty() {
             self.sign(now);
         }
-        if flight.load == Load::Chunk && self.count(Load::Chunk) == 0 {
+        if flight.load == Load::Chunk && self.moving_chunks() == 0 {
             self.chunk_since = now;
         }
         self.pipeline.push_back(flight);
     }
 
-    /// Bytes of the chunks in the air.
+    /// Bytes of the chunks in the air that have not moved.
     pub(super) fn backlog(&self) -> u64 {
         self.pipeline.iter().map(|flight| flight.bytes).sum()
     }
 
-    /// A chunk has moved `bytes`: the pace follows, half from this one and half from those before.
-    pub(super) fn chunk_ended(&mut self, now: Instant, bytes: u64) {
+    /// A chunk has moved: the pace follows, half from this one and half from those before.
+    pub(super) fn chunk_moved(&mut self, now: Instant, attempt: Attempt) {
+        let Some(flight) = self.pipeline.iter_mut().find(|flight| flight.attempt == attempt) else { return };
+        let bytes = std::mem::take(&mut flight.bytes);
         let seconds = now.saturating_duration_since(self.chunk_since).as_secs_f64();
         self.chunk_since = now;
         if seconds > 0.0 && bytes > 0 {

@@ -44,19 +44,52 @@ impl Default for ConnectOptions {
 /// Fails with `ConnectionRefused`, `HostUnreachable`, `TimedOut`, `PortRangeExhausted`, `Cancelled`.
 pub fn connect(addr: SocketAddr, options: &ConnectOptions, cancel: &Cancel) -> Result<TcpChannel, Fault> {
     cancel.check(OP)?;
-    let deadline = Instant::now() + options.timeout;
+    dial(addr, options)?.finish(cancel)
+}
+
+/// Calls `addr` without waiting for its answer, which [`Dialling::finish`] takes.
+///
+/// Fails with `HostUnreachable`, `PortRangeExhausted` and what else is known at once.
+pub fn dial(addr: SocketAddr, options: &ConnectOptions) -> Result<Dialling, Fault> {
     let Some(range) = options.source_ports else {
-        let attempt = attempt(addr, None, options, deadline, cancel);
-        return attempt.map_err(|failure| failure.into_fault(addr, options));
+        return attempt(addr, None, options).map_err(|failure| failure.into_fault(addr, options.timeout));
     };
     for port in range.shuffled() {
-        match attempt(addr, Some(port), options, deadline, cancel) {
+        match attempt(addr, Some(port), options) {
             // Taken, or still in TIME_WAIT towards this very address.
             Err(Failure::Io(error)) if matches!(error.kind(), ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable) => {}
-            result => return result.map_err(|failure| failure.into_fault(addr, options)),
+            result => return result.map_err(|failure| failure.into_fault(addr, options.timeout)),
         }
     }
     Err(range.exhausted(OP))
+}
+
+/// A data channel whose peer may not have answered yet.
+#[derive(Debug)]
+pub struct Dialling {
+    socket: Socket,
+    addr: SocketAddr,
+    timeout: Duration,
+    deadline: Instant,
+}
+
+impl Dialling {
+    /// Waits for the answer, as long as [`ConnectOptions::timeout`] since the call.
+    ///
+    /// Fails with `ConnectionRefused`, `HostUnreachable`, `TimedOut`, `Cancelled`.
+    pub fn finish(self, cancel: &Cancel) -> Result<TcpChannel, Fault> {
+        self.answered(cancel).map_err(|failure| failure.into_fault(self.addr, self.timeout))?;
+        TcpChannel::new(self.socket.into())
+    }
+
+    fn answered(&self, cancel: &Cancel) -> Result<(), Failure> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        let ready = cancel.wait_for(self.socket.as_fd(), PollFlags::OUT, Some(left), OP).map_err(Failure::Fault)?;
+        if !ready {
+            return Err(Failure::TimedOut);
+        }
+        self.socket.take_error()?.map_or(Ok(()), |error| Err(error.into()))
+    }
 }
 
 enum Failure {
@@ -72,37 +105,30 @@ impl From<io::Error> for Failure {
 }
 
 impl Failure {
-    fn into_fault(self, addr: SocketAddr, options: &ConnectOptions) -> Fault {
+    fn into_fault(self, addr: SocketAddr, timeout: Duration) -> Fault {
         let fault = match self {
             Self::Io(error) if error.kind() == ErrorKind::AddrNotAvailable => {
                 Fault::new(FaultCode::InvalidArgument, OP).side(Side::Us).detail(error.to_string())
             }
             Self::Io(error) => Fault::from_io(error, OP),
-            Self::TimedOut => timed_out(OP, options.timeout),
+            Self::TimedOut => timed_out(OP, timeout),
             Self::Fault(fault) => return fault,
         };
         fault.subject(addr.to_string()).side_if_unknown(Side::Network)
     }
 }
 
-fn attempt(
-    addr: SocketAddr,
-    port: Option<u16>,
-    options: &ConnectOptions,
-    deadline: Instant,
-    cancel: &Cancel,
-) -> Result<TcpChannel, Failure> {
+fn attempt(addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> Result<Dialling, Failure> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     options.channel.apply(&socket)?;
     socket.set_nonblocking(true)?;
     bind_source(&socket, addr, port, options)?;
     match socket.connect(&addr.into()) {
-        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {
-            finish(&socket, deadline, cancel)?;
-        }
+        Err(error) if error.raw_os_error() == Some(Errno::INPROGRESS.raw_os_error()) => {}
         result => result?,
     }
-    TcpChannel::new(socket.into()).map_err(Failure::Fault)
+    let timeout = options.timeout;
+    Ok(Dialling { socket, addr, timeout, deadline: Instant::now() + timeout })
 }
 
 fn bind_source(socket: &Socket, addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> io::Result<()> {
@@ -118,13 +144,4 @@ fn bind_source(socket: &Socket, addr: SocketAddr, port: Option<u16>, options: &C
     }
     let local = SocketAddr::new(options.source_address.unwrap_or(any), port.unwrap_or(0));
     socket.bind(&local.into())
-}
-
-fn finish(socket: &Socket, deadline: Instant, cancel: &Cancel) -> Result<(), Failure> {
-    let left = deadline.saturating_duration_since(Instant::now());
-    let ready = cancel.wait_for(socket.as_fd(), PollFlags::OUT, Some(left), OP).map_err(Failure::Fault)?;
-    if !ready {
-        return Err(Failure::TimedOut);
-    }
-    socket.take_error()?.map_or(Ok(()), |error| Err(error.into()))
 }

@@ -4,7 +4,7 @@ mod connect;
 mod listen;
 mod ports;
 
-pub use connect::{ConnectOptions, connect};
+pub use connect::{ConnectOptions, Dialling, connect, dial};
 pub use listen::{Listener, PeerFilter, listen};
 pub use ports::PortRange;
 

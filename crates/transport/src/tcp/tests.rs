@@ -152,3 +152,16 @@ fn keeps_the_contract() {
         (Box::new(one), Box::new(other))
     });
 }
+
+#[test]
+fn what_is_dialled_stands_before_it_is_asked_for_and_its_refusal_waits() {
+    let listener = local();
+    let dialling = dial(listener.local_addr(), &ConnectOptions::default()).expect("dial");
+    // The other end has it already.
+    let served = listener.accept(SECOND, &cancel()).expect("accept");
+    let channel = dialling.finish(&cancel()).expect("connect");
+    assert_eq!(served.peer_addr(), channel.local_addr());
+    let closed = local().local_addr();
+    let refused = dial(closed, &ConnectOptions::default()).and_then(|dialling| dialling.finish(&cancel()));
+    assert_eq!(refused.expect_err("closed").code, FaultCode::ConnectionRefused);
+}

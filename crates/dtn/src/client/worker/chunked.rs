@@ -178,6 +178,8 @@ impl Worker {
         for order in chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead) {
             hand_over(pair, flight, order);
         }
+        let attempt = flight.job.attempt;
+        self.report(Input::ChunkMoved { attempt });
     }
 
     /// A step of a chunked file is over.

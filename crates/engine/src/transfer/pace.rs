@@ -1,0 +1,55 @@
+//! How fast each session moves chunks, and how much of the rest it is given by that.
+//!
+//! The end of a file waits for the slowest session: each is to hold no more than it can move by the time that the others
+//! have moved everything else.
+
+use super::TransferMachine;
+use super::options::Chunking;
+use super::slot::SlotData;
+use crate::plan::ItemId;
+
+/// The paces of all open sessions, bytes per second, or 1 for each while nothing is known.
+struct Paces {
+    usual: f64,
+    sum: f64,
+}
+
+impl Paces {
+    fn of(&self, slot: &SlotData) -> f64 {
+        slot.rate.unwrap_or(self.usual)
+    }
+}
+
+impl TransferMachine {
+    fn paces(&self) -> Paces {
+        let open = || self.slots.iter().filter(|slot| slot.is_open());
+        let (sum, count) = open().filter_map(|slot| slot.rate).fold((0.0, 0u32), |(sum, n), rate| (sum + rate, n + 1));
+        let mut paces = Paces { usual: if count > 0 { sum / f64::from(count) } else { 1.0 }, sum: 0.0 };
+        paces.sum = open().map(|slot| paces.of(slot)).sum();
+        paces
+    }
+
+    /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
+    /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, and what
+    /// it moves in a round trip, or it would run dry between two. That keeps the ends of the sessions together though
+    /// their rates change: what a slow one holds at the end is little.
+    pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
+        let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
+        let (paces, slot) = (self.paces(), &self.slots[index]);
+        let trip = self.options.rtt.unwrap_or_default().as_secs_f64();
+        let least = (slot.rate.unwrap_or(0.0) * trip) as u64;
+        let least = least.min(longest).max(leaf).next_multiple_of(leaf);
+        let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
+        let part = share as u64 / (2 * self.ahead() as u64);
+        part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least))
+    }
+
+    /// Whether a session ends with what it has before all sessions together end with everything: the others do the
+    /// rest of what a slow one would keep them waiting for.
+    pub(super) fn in_time(&self) -> impl Fn(&SlotData) -> bool + use<> {
+        let paces = self.paces();
+        let in_the_air: u64 = self.slots.iter().filter(|slot| slot.is_open()).map(SlotData::backlog).sum();
+        let bytes = (self.queue.bulk() + in_the_air) as f64;
+        move |slot| slot.backlog() as f64 / paces.of(slot) <= bytes / paces.sum
+    }
+}
