@@ -2,6 +2,8 @@
 //!
 //! Every process started through this crate carries its owner, a process id with its start time, in its environment,
 //! and every mount in its directory's name. Whatever names an owner that no longer lives is ended; nothing else is.
+//!
+//! Programs that measure leave less behind to begin with: see [`end_with_us`].
 
 use std::ffi::OsString;
 use std::fs;
@@ -9,8 +11,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
+use whimbrel_sys::lifetime::{die_with_starter, own_mounts};
 
 use crate::cpu;
 
@@ -19,9 +23,33 @@ pub const OWNER_VARIABLE: &str = "WHIMBREL_TESTKIT_OWNER";
 /// How the directories of this crate's mounts begin, before the owner.
 pub(crate) const MOUNT_PREFIX: &str = "whimbrel-tmpfs-";
 
-/// Marks what `command` will start, and all its descendants, as this process's.
+/// Where groups of starved processes are.
+pub(crate) const GROUPS: &str = "/sys/fs/cgroup/cpu";
+/// How the names of this crate's groups begin, before the owner.
+pub(crate) const GROUP_PREFIX: &str = "whimbrel-";
+
+/// Whether what is started ends with the thread that starts it.
+static ENDS_WITH_US: AtomicBool = AtomicBool::new(false);
+
+/// Lets nothing that this program starts or mounts outlive it, however it ends. To be called before it has any other thread;
+/// programs are to be started from threads that live as long as they are needed.
+///
+/// Without privileges mounts cannot be had, and need not go.
+pub fn end_with_us() {
+    ENDS_WITH_US.store(true, Ordering::Relaxed);
+    if rustix::process::geteuid().is_root()
+        && let Err(error) = own_mounts()
+    {
+        eprintln!("mounts of this run will be seen by others, and stay if it is killed: {error}");
+    }
+}
+
+/// Marks what `command` will start, and all its descendants, as this process's. A second time changes nothing.
 pub fn mark(command: &mut Command) {
     command.env(OWNER_VARIABLE, owner());
+    if ENDS_WITH_US.load(Ordering::Relaxed) {
+        die_with_starter(command);
+    }
 }
 
 /// This process as an owner: its id and its start time, which together are never used twice while a machine runs.
@@ -40,8 +68,22 @@ fn sweep_now() {
     for id in cpu::all_processes() {
         end_if_orphan(id);
     }
-    for mount in mounts().into_iter().filter(|mount| owner_of_mount(mount).is_some_and(|owner| !lives(&owner))) {
+    let dead = |mount: &PathBuf| owner_in_name(mount, MOUNT_PREFIX).is_some_and(|owner| !lives(&owner));
+    for mount in mounts().into_iter().filter(dead) {
         unmount(&mount);
+    }
+    for (directory, prefix) in [(std::env::temp_dir(), MOUNT_PREFIX), (GROUPS.into(), GROUP_PREFIX)] {
+        remove_empty(&directory, prefix);
+    }
+}
+
+/// Removes directories of dead owners: what is left of a mount that nobody sees any more, or of a group whose processes ended.
+fn remove_empty(directory: &Path, prefix: &str) {
+    for entry in fs::read_dir(directory).into_iter().flatten().flatten() {
+        if owner_in_name(&entry.path(), prefix).is_some_and(|owner| !lives(&owner)) {
+            // One that is not empty is somebody's.
+            let _ = fs::remove_dir(entry.path());
+        }
     }
 }
 
@@ -71,8 +113,8 @@ fn owner_of_process(id: u32) -> Option<String> {
     String::from_utf8(value.to_vec()).ok()
 }
 
-fn owner_of_mount(mount: &Path) -> Option<String> {
-    let name = mount.file_name()?.to_str()?.strip_prefix(MOUNT_PREFIX)?;
+fn owner_in_name(path: &Path, prefix: &str) -> Option<String> {
+    let name = path.file_name()?.to_str()?.strip_prefix(prefix)?;
     Some(name.split('-').next()?.into())
 }
 
@@ -121,11 +163,26 @@ mod tests {
     }
 
     #[test]
+    fn empty_directories_of_dead_owners_go_and_all_others_stay() {
+        let place = tempfile::tempdir().expect("directory");
+        let make = |owner: &str, inside: bool| {
+            let path = place.path().join(format!("{MOUNT_PREFIX}{owner}-0"));
+            fs::create_dir_all(if inside { path.join("file") } else { path.clone() }).expect("made");
+            path
+        };
+        let (dead, ours) = (make(&dead_owner(), false), make(&owner(), false));
+        let (full, other) = (make(&format!("{}.2", std::process::id()), true), make("of somebody", false));
+        remove_empty(place.path(), MOUNT_PREFIX);
+        assert_eq!([dead, ours, full, other].map(|path| path.exists()), [false, true, true, true]);
+    }
+
+    #[test]
     fn only_a_well_formed_dead_owner_counts_as_dead() {
         assert!(lives(&owner()));
         assert!(!lives(&dead_owner()));
         assert!(lives("not an owner"));
-        assert_eq!(owner_of_mount(Path::new("/tmp/whimbrel-tmpfs-12.34-0")), Some("12.34".into()));
-        assert_eq!(owner_of_mount(Path::new("/tmp/other")), None);
+        let owner_of = |path: &str| owner_in_name(Path::new(path), MOUNT_PREFIX);
+        assert_eq!(owner_of("/tmp/whimbrel-tmpfs-12.34-0"), Some("12.34".into()));
+        assert_eq!(owner_of("/tmp/other"), None);
     }
 }

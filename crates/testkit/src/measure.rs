@@ -9,13 +9,14 @@ use std::process::{Command, ExitCode};
 use serde::{Deserialize, Serialize};
 use tempfile::TempDir;
 
-use crate::peers;
+use crate::{leftovers, peers};
 
 /// What a step gives, or why it could not be done.
 pub type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 
 /// Does the work that the command line asks for, and tells the exit status: 1 when the work says so or fails, 2 for
-/// arguments that are not understood; no options at all (`None`) ask for the help.
+/// arguments that are not understood; no options at all (`None`) ask for the help. Nothing that the work starts or mounts
+/// outlives it, even when it is killed. To be called before the program has any other thread.
 pub fn run_program<O>(
     name: &str,
     help: &str,
@@ -33,6 +34,7 @@ pub fn run_program<O>(
             return ExitCode::from(2);
         }
     };
+    leftovers::end_with_us();
     match work(&options) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,

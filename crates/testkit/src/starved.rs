@@ -5,9 +5,8 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Attempt, Result};
+use crate::leftovers::{self, GROUP_PREFIX, GROUPS};
 
-/// Where the kernel lets us limit processor time (cgroup version 1).
-const GROUPS: &str = "/sys/fs/cgroup/cpu";
 /// Time in which a share is given out, microseconds: short, so that a starved program is slow and not jerky.
 const PERIOD: u32 = 20_000;
 
@@ -21,11 +20,13 @@ impl Starved {
     /// Needs root. Returns `None` where the kernel cannot limit processor time.
     pub fn new(processes: &[u32], percent: u32) -> Result<Option<Starved>> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
+        // Only cgroup version 1 lets us limit processor time like this.
         if !Path::new(GROUPS).join("cgroup.procs").exists() {
             return Ok(None);
         }
+        leftovers::sweep();
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
-        let group = PathBuf::from(format!("{GROUPS}/whimbrel-{}-{number}", std::process::id()));
+        let group = PathBuf::from(format!("{GROUPS}/{GROUP_PREFIX}{}-{number}", leftovers::owner()));
         fs::create_dir(&group).attempt(|| format!("making {}", group.display()))?;
         let starved = Starved(group);
         starved.write("cpu.cfs_period_us", PERIOD)?;

@@ -1,4 +1,4 @@
-//! What a killed test run leaves behind is ended by the next one.
+//! What a killed test run leaves behind is ended by the next one; what a killed measurement started ends with it.
 
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +9,6 @@ use whimbrel_testkit::peers::{Daemon, Tool};
 use whimbrel_testkit::tmpfs::Tmpfs;
 use whimbrel_testkit::{leftovers, require_root};
 
-const NAME: &str = "a_killed_run_leaves_nothing_after_the_next_one";
 const VICTIM: &str = "WHIMBREL_TEST_VICTIM";
 
 /// Starts a program on a host of a laboratory, mounts a file system, tells about both, and dies without a drop.
@@ -34,6 +33,24 @@ fn is_mounted(path: &str) -> bool {
     fs::read_to_string("/proc/self/mountinfo").expect("mounts").contains(path)
 }
 
+/// Has the test of this name die in a process of its own; the process and the mount that it started, and what it said.
+fn killed(name: &str) -> (String, String, String) {
+    let victim = Tool::new(env::current_exe().expect("own name")).args(["--exact", name, "--nocapture"]);
+    let run = victim.env(VICTIM, "1").run().expect("started");
+    let said = run.stdout_text();
+    let words: Vec<&str> = said.lines().find_map(|line| line.strip_prefix("left ")).expect(&said).split(' ').collect();
+    let [process, mount] = words[..] else { panic!("{run}") };
+    (process.into(), mount.into(), run.to_string())
+}
+
+fn assert_ends(process: &str) {
+    let start = Instant::now();
+    while runs(process) && start.elapsed() < Duration::from_secs(10) {
+        std::thread::yield_now();
+    }
+    assert!(!runs(process), "the process still runs");
+}
+
 #[test]
 fn a_killed_run_leaves_nothing_after_the_next_one() {
     if !require_root() {
@@ -42,17 +59,27 @@ fn a_killed_run_leaves_nothing_after_the_next_one() {
     if env::var_os(VICTIM).is_some() {
         die();
     }
-    let victim = Tool::new(env::current_exe().expect("own name")).args(["--exact", NAME, "--nocapture"]);
-    let run = victim.env(VICTIM, "1").run().expect("started");
-    let said = run.stdout_text();
-    let words: Vec<&str> = said.lines().find_map(|line| line.strip_prefix("left ")).expect(&said).split(' ').collect();
-    let [process, mount] = words[..] else { panic!("{run}") };
-    assert!(runs(process) && is_mounted(mount), "nothing to clean up: {run}");
+    let (process, mount, said) = killed("a_killed_run_leaves_nothing_after_the_next_one");
+    assert!(runs(&process) && is_mounted(&mount), "nothing to clean up: {said}");
     leftovers::sweep();
-    let start = Instant::now();
-    while runs(process) && start.elapsed() < Duration::from_secs(10) {
-        std::thread::yield_now();
+    assert_ends(&process);
+    assert!(!is_mounted(&mount) && fs::metadata(&mount).is_err(), "the file system is still there");
+}
+
+#[test]
+fn a_killed_measurement_takes_with_it_what_it_started_and_mounted() {
+    if !require_root() {
+        return;
     }
-    assert!(!runs(process), "the process still runs");
-    assert!(!is_mounted(mount) && fs::metadata(mount).is_err(), "the file system is still there");
+    if env::var_os(VICTIM).is_some() {
+        leftovers::end_with_us();
+        die();
+    }
+    let (process, mount, said) = killed("a_killed_measurement_takes_with_it_what_it_started_and_mounted");
+    assert!(!is_mounted(&mount), "others see what it mounted: {said}");
+    assert_ends(&process);
+    // The other test may have removed it.
+    let left = fs::read_dir(&mount).map_or(0, Iterator::count);
+    assert_eq!(left, 0, "more than an empty directory is left: {said}");
+    let _ = fs::remove_dir(&mount);
 }
