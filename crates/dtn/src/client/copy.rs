@@ -1,6 +1,6 @@
 //! A whole copy: plans, drives the transfer machine, opens sessions, reports events.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -8,13 +8,13 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::task::LocalSet;
 use tokio::time::{interval, sleep_until};
-use whimbrel_engine::auto::{self, Controller, Explain, Limits};
+use whimbrel_engine::auto::{self, Controller, Explain, Facts, Imposed, Limits, Plan};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, PlanTotals, RootId};
 use whimbrel_engine::summary::Summary;
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
-use whimbrel_engine::tune::Setting;
+use whimbrel_engine::tune::{Choice, Setting};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId};
 
@@ -100,7 +100,10 @@ async fn run(
         seed: u64::from(std::process::id()),
         ..plan.options(&facts)
     };
-    Driver::new(shared, transfer, explain).drive(planning, planned, cancel, &mut events).await.map(Report::Done)
+    Driver::new(shared, transfer, explain, (facts, plan))
+        .drive(planning, planned, cancel, &mut events)
+        .await
+        .map(Report::Done)
 }
 
 async fn dry(
@@ -130,7 +133,7 @@ pub(super) struct Preparation {
     /// Round-trip time of the slower control connection.
     pub(super) control_rtt: Option<Duration>,
     /// What was learned of each DTN.
-    dtns: Rc<Dtns>,
+    pub(super) dtns: Rc<Dtns>,
     /// A session for listings at the source, asked for the first one already.
     listed: Option<Session>,
 }
@@ -244,6 +247,10 @@ struct Driver {
     /// Changes the number of sessions while it runs, unless the user fixed it.
     controller: Option<Controller>,
     explain: Explain,
+    /// What the run is planned from, and how.
+    plan: (Facts, Plan),
+    /// Places whose rules were told.
+    told: HashSet<String>,
     began: Instant,
     /// How long all sessions together had work, up to `looked`.
     worked: Duration,
@@ -251,12 +258,14 @@ struct Driver {
 }
 
 impl Driver {
-    fn new(shared: Rc<Shared>, options: TransferOptions, explain: Explain) -> Self {
+    fn new(shared: Rc<Shared>, options: TransferOptions, explain: Explain, plan: (Facts, Plan)) -> Self {
         let (reports, inputs) = mpsc::unbounded_channel();
         let free = shared.options.concurrency == Setting::Auto;
+        let imposed = plan.0.imposed.as_ref().and_then(|imposed| imposed.sessions);
         let controller = free.then(|| {
             let sessions = options.concurrency;
-            Controller::new(Limits::new(1, sessions.max(MOST_SESSIONS), options.rtt), sessions, Instant::now())
+            let most = sessions.max(MOST_SESSIONS).min(imposed.unwrap_or(u32::MAX));
+            Controller::new(Limits::new(1, most, options.rtt), sessions, Instant::now())
         });
         Self {
             machine: TransferMachine::new(options, Instant::now()),
@@ -267,6 +276,8 @@ impl Driver {
             inputs,
             controller,
             explain,
+            plan,
+            told: HashSet::new(),
             began: Instant::now(),
             worked: Duration::ZERO,
             looked: Instant::now(),
@@ -303,6 +314,7 @@ impl Driver {
                 action = planned.recv(), if listing && self.machine.wants_more() => match action {
                     Some(action) => {
                         self.meet(&action, events);
+                        self.heed_rules(&action);
                         self.take(Input::Planned(action));
                     }
                     None => {
@@ -357,6 +369,37 @@ impl Driver {
         if told && !(listed == Some(false) && self.shared.options.verify.is_required()) {
             let source = item.source.clone();
             events(Event::NotChecked { item: item.id, source, listed: listed == Some(true) });
+        }
+    }
+
+    /// Administrators may decide otherwise about a file than about the whole run.
+    fn heed_rules(&mut self, action: &Action) {
+        let (Action::Copy { item } | Action::CompareChecksum { item }) = action else { return };
+        let decision = self.shared.decision(item);
+        let (facts, plan) = &self.plan;
+        let imposed = decision.as_ref().map(|decision| &decision.imposed);
+        if imposed == facts.imposed.as_ref() {
+            return;
+        }
+        let chunking = facts.chunking_under(plan, imposed.unwrap_or(&Imposed::default()));
+        let free = facts.chunk == Setting::Auto;
+        if let Some(decision) = decision.filter(|decision| self.told.insert(decision.below.clone())) {
+            if free {
+                self.explain.imposed(&decision.below, &chunking);
+            }
+            self.limit_sessions(&decision.imposed);
+        }
+        if free {
+            self.take(Input::Chunking { item: item.id, chunking: chunking.value });
+        }
+    }
+
+    fn limit_sessions(&mut self, imposed: &Imposed) {
+        if let (Some(most), Some(controller)) = (imposed.sessions, &mut self.controller)
+            && controller.limit(most)
+        {
+            self.explain.changed(&Choice { value: most, reason: format!("set by {}", imposed.by) });
+            self.take(Input::Concurrency { sessions: most });
         }
     }
 
@@ -450,7 +493,7 @@ impl Driver {
             }
             Command::Report(event) => {
                 if let Event::ItemFailed(failure) = &event {
-                    self.shared.file_ended(failure.item);
+                    self.shared.file_ended(failure.item, failure.fault.code == FaultCode::SourceChanged);
                 }
                 events(event);
             }

@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt as _;
 use std::time::Duration;
 
-use whimbrel_engine::auto::{EndFacts, Facts, Sizes};
+use whimbrel_engine::auto::{EndFacts, Facts, Imposed, Sizes};
 use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::tune::{Fixed, Setting};
 
@@ -11,6 +11,7 @@ use super::copy::Preparation;
 use super::options::{Chunks, CopyOptions, Jobs, Place, Verify};
 use super::plan::Known;
 use super::remote::Remote;
+use super::shared::Route;
 use super::target::Target;
 
 /// Round trips below this need one data channel only, wherever they are measured.
@@ -52,8 +53,18 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
             Chunks::Off => Setting::Fixed(None),
             Chunks::Size(bytes) => Setting::Fixed(Some(bytes)),
         },
+        imposed: imposed(jobs, preparation),
         ..Facts::default()
     }
+}
+
+/// What the administrators of the ends decide about all that is copied.
+fn imposed(jobs: &Jobs, preparation: &Preparation) -> Option<Imposed> {
+    let Jobs::Into { sources, destination } = jobs else { return None };
+    let [source] = &sources[..] else { return None };
+    let route = Route { source: source.target.clone(), destination: destination.target.clone() };
+    let decision = preparation.dtns.rules.decide(&route, &source.path, &destination.path);
+    decision.map(|decision| decision.imposed)
 }
 
 fn end_facts(target: Option<&Target>) -> EndFacts {

@@ -22,6 +22,7 @@ use super::options::CopyOptions;
 use super::pair::{DataWish, Early, Pair, Role, fresh_nonce, listening};
 use super::plan::base_name;
 use super::remote::Remote;
+use super::rules::Decision;
 use super::sidecar::{Dialling, Sidecars};
 use super::target::Target;
 use super::whole::Whole;
@@ -322,10 +323,10 @@ impl Shared {
         self.open_files.borrow_mut().insert(item, file);
     }
 
-    /// Forgets a file that is complete or has failed.
-    pub fn file_ended(&self, item: ItemId) {
+    /// Forgets a file that is complete or has failed; `changed`: its source has become another one.
+    pub fn file_ended(&self, item: ItemId, changed: bool) {
         self.open_files.borrow_mut().remove(&item);
-        self.sidecars.end(item, false);
+        self.sidecars.end(item, changed);
     }
 
     /// How sessions for sidecars are opened.
@@ -381,8 +382,21 @@ impl Shared {
     }
 
     async fn dial(&self, target: &Target, role: Role, first: &[Op]) -> Result<(Remote, Vec<OpId>), Fault> {
-        let dialled = self.dtns.dial(target, &self.options.session, first).await;
-        dialled.map_err(|fault| fault.side_if_unknown(role.side()))
+        let dialled = async {
+            let (mut remote, asked) = self.dtns.dial(target, &self.options.session, first).await?;
+            self.dtns.rules.learn(&mut remote).await?;
+            Ok((remote, asked))
+        };
+        dialled.await.map_err(|fault: Fault| fault.side_if_unknown(role.side()))
+    }
+
+    /// What the administrators of the ends of a file decide about it.
+    pub fn decision(&self, item: &Item) -> Option<Decision> {
+        let rules = &self.dtns.rules;
+        if rules.is_empty() {
+            return None;
+        }
+        rules.decide(&self.route(item.root), &item.source, &item.destination)
     }
 
     /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
