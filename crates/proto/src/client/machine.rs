@@ -233,12 +233,18 @@ impl ClientControl {
     }
 
     /// Passed over where nothing is due: a marker that comes late ends nothing.
-    fn take_preliminary(&mut self, reply: Reply) {
-        let Some(token) = self.in_flight.front().map(|front| front.token) else { return };
-        self.events.push_back(match Marker::parse(&reply) {
-            Some(marker) => ClientEvent::Marker { token, marker },
-            None => ClientEvent::Preliminary { token, reply },
-        });
+    fn take_preliminary(&mut self, mut reply: Reply) {
+        let Some((token, stream)) = self.in_flight.front().map(|front| (front.token, front.stream)) else { return };
+        if let Some(marker) = Marker::parse(&reply) {
+            return self.events.push_back(ClientEvent::Marker { token, marker });
+        }
+        // The stock server sends a long listing as several of these.
+        if stream && !reply.middle_lines().is_empty() {
+            let last = reply.lines.len() - 1;
+            let lines = reply.lines.drain(1..last).collect();
+            self.events.push_back(ClientEvent::Lines { token, lines });
+        }
+        self.events.push_back(ClientEvent::Preliminary { token, reply });
     }
 
     fn take_answer(&mut self, mut reply: Reply) {

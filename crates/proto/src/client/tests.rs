@@ -285,6 +285,24 @@ fn a_streamed_reply_is_passed_on_as_it_comes_and_kept_nowhere() {
     );
 }
 
+/// As the stock server sends those of a thousand names and more.
+#[test]
+fn a_listing_in_several_preliminary_replies_is_whole() {
+    let mut c = Client::open();
+    let list = c.give(&[listing()]);
+    c.hear("150-Contents\r\n a\r\n b\r\n150 End.\r\n150-Contents\r\n c\r\n");
+    c.hear(" d\r\n150 End.\r\n250-Contents\r\n e\r\n250 End.\r\n");
+    let mut names = Vec::new();
+    for event in c.events() {
+        match event {
+            ClientEvent::Lines { token, lines } if token == list => names.extend(texts(&lines)),
+            ClientEvent::Preliminary { .. } | ClientEvent::Completed { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(names, ["a", "b", "c", "d", "e"]);
+}
+
 #[test]
 fn a_greeting_of_many_lines_is_no_listing() {
     let mut c = Client::new(ClientConfig { ahead: true, ..ClientConfig::default() });
