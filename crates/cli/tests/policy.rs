@@ -1,0 +1,120 @@
+//! The administrator's rules for files in chunks: `[[chunking]]` of a server's configuration, as clients obey them.
+
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
+mod support;
+
+use serde_json::Value;
+use support::dtn::Dtn;
+use support::{Field, Server, expect, pattern, whimbrel};
+
+/// A server with such a configuration in its file; `FIELD` stands for the field's path.
+fn serve(field: &Field, rules: &str) -> Dtn {
+    let file = field.path("dtn.toml");
+    std::fs::write(&file, rules.replace("FIELD", field.path("").to_str().unwrap().trim_end_matches('/'))).unwrap();
+    Dtn::builder().anonymous().arg("--config").arg(file).start()
+}
+
+/// A field with a second large file.
+fn field() -> Field {
+    let field = Field::new();
+    std::fs::write(field.path("from/other"), pattern(2_000_000)).unwrap();
+    field
+}
+
+/// The lines of the plan, or of its changes, for one choice.
+fn choices(output: &str, list: &str, choice: &str) -> Vec<Value> {
+    let events = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let last = events.filter(|event| event["event"] == "explained").last().unwrap();
+    last[list].as_array().unwrap().iter().filter(|line| line["choice"] == choice).cloned().collect()
+}
+
+/// What the client opened for chunks, by the end of its name.
+fn in_chunks(dialogue: &str, name: &str) -> bool {
+    dialogue.lines().any(|line| line.contains("SITE CHUNK OPEN") && line.ends_with(name))
+}
+
+#[test]
+fn each_file_is_moved_by_the_first_rule_for_its_place() {
+    let field = field();
+    let rules = "[[chunking]]\npath = \"FIELD/from/deep\"\nchunk = \"off\"\n\n[[chunking]]\nchunk = \"256K\"\n";
+    let (source, destination) = (serve(&field, rules), Dtn::builder().anonymous().start());
+    let (from, to) = (source.url(field.path("from")), destination.url(field.path("to/tree")));
+    let run = expect(0, ["-vvv", "--json", "cp", "-r", "--explain", &from, &to]);
+    let dialogue = run.stderr_text();
+    assert!(in_chunks(&dialogue, "/other") && !in_chunks(&dialogue, "/big"), "{dialogue}");
+    field.assert_copied("tree");
+    let plan = &choices(&run.stdout_text(), "plan", "chunks")[0];
+    assert_eq!(plan["value"], 262_144, "{plan}");
+    assert!(plan["reason"].as_str().unwrap().ends_with("set by the administrator of 127.0.0.1"), "{plan}");
+    let deep = &choices(&run.stdout_text(), "changes", "chunks")[0];
+    let below = format!("below {}: set by the administrator of 127.0.0.1", field.path("from/deep").display());
+    assert_eq!((&deep["value"], deep["reason"].as_str()), (&Value::Null, Some(&below[..])));
+    let text = expect(0, ["cp", "-r", "--explain", &from, &destination.url(field.path("to/again"))]);
+    assert!(text.stderr_text().contains("set by the administrator of 127.0.0.1"), "{}", text.stderr_text());
+}
+
+#[test]
+fn the_user_decides_before_the_administrator() {
+    let field = field();
+    let destination = serve(&field, "[[chunking]]\nchunk = \"off\"\nmovers = 1\n");
+    let run = |from: &str, more: &[&str], name: &str| {
+        let (from, to) = (field.path(from), destination.url(field.path(&format!("to/{name}"))));
+        let cp = ["-vvv", "--json", "cp", "-r", "--explain", from.to_str().unwrap(), &to];
+        let run = expect(0, cp.iter().chain(more));
+        let first = |choice| choices(&run.stdout_text(), "plan", choice)[0]["reason"].as_str().unwrap().to_owned();
+        (in_chunks(&run.stderr_text(), name), first("chunks"), first("sessions"))
+    };
+    let (chunked, chunks, _) = run("from/other", &[], "one");
+    assert_eq!((chunked, &chunks[..]), (false, "set by the administrator of 127.0.0.1"));
+    let (chunked, chunks, _) = run("from/other", &["--chunk", "256K"], "two");
+    assert!(chunked && chunks.ends_with("set by the user"), "{chunks}");
+    let (_, _, sessions) = run("from", &["--chunk", "256K"], "tree");
+    assert_eq!(sessions, "set by the administrator of 127.0.0.1");
+    let (_, _, sessions) = run("from", &["--chunk", "256K", "--concurrency", "3"], "again");
+    assert_eq!(sessions, "set by the user");
+    field.assert_copied("tree");
+    field.assert_copied("again");
+}
+
+#[test]
+fn rules_are_for_labels_and_for_every_source() {
+    let field = field();
+    let rules = "[[chunking]]\nlabel = \"night run\"\nchunk = \"off\"\n[[chunking]]\nchunk = \"256K\"\nleaf = \"8K\"\n";
+    let server = serve(&field, rules);
+    let sources = ["from/deep/er/big", "from/other"].map(|name| server.url(field.path(name)));
+    for (label, chunked) in [(&["--label", "night run"][..], false), (&["--label", "day run"], true), (&[], true)] {
+        let to = field.path(&format!("to/{}", label.concat()));
+        std::fs::create_dir(&to).ok();
+        let places = [&sources[0], &sources[1], to.to_str().unwrap()];
+        let run = expect(0, ["-vvv", "cp", "--concurrency", "2"].iter().chain(label).copied().chain(places));
+        let dialogue = run.stderr_text();
+        let parts = dialogue.lines().filter(|line| line.contains("ERET P")).count();
+        assert_eq!(parts > 2, chunked, "{label:?}: {dialogue}");
+        assert!(!chunked || dialogue.contains("SITE LEAVES 8192"), "{dialogue}");
+        assert!(std::fs::read(to.join("big")).unwrap() == pattern(3_000_001));
+    }
+    assert_eq!(whimbrel(["cp", "--label", "two\nlines", "a", "b"]).run().unwrap().code(), Some(2));
+}
+
+#[test]
+fn nobody_is_asked_who_has_no_rules() {
+    for server in Server::kinds() {
+        let Some(server) = server() else { continue };
+        let field = Field::new();
+        let run =
+            expect(0, ["-vvv", "cp", &server.url(field.path("from/one")), field.path("to/one").to_str().unwrap()]);
+        assert!(!run.stderr_text().contains("SITE POLICY"), "{}", run.stderr_text());
+    }
+}
+
+#[test]
+fn a_rule_that_is_wrong_stops_the_server_with_file_line_and_cure() {
+    let field = Field::new();
+    let file = field.path("dtn.toml");
+    std::fs::write(&file, "anonymous = true\n\n[[chunking]]\nchunk = \"huge\"\n").unwrap();
+    let run = expect(2, ["dtn", "--listen", "127.0.0.1:0", "--config", file.to_str().unwrap()]);
+    for part in [file.to_str().unwrap(), "line 4", "chunk = \"256M\" or chunk = \"off\""] {
+        assert!(run.stderr_text().contains(part), "{part}: {}", run.stderr_text());
+    }
+}
