@@ -196,6 +196,19 @@ fn a_refused_file_among_pipelined_ones_costs_no_other_file_its_content() {
 }
 
 #[test]
+fn a_directory_of_more_names_than_one_reply_holds_is_copied_whole() {
+    let Some(server) = Server::real() else { return };
+    let field = Field::new();
+    let many = field.path("from/many");
+    fs::create_dir(&many).unwrap();
+    // That server sends its listing as several replies.
+    (0..1500).for_each(|number| fs::write(many.join(format!("{number}")), [number as u8; 3]).unwrap());
+    let run = expect(0, ["--json", "cp", "-r", "--no-verify", &server.url(&many), &text(&field.path("to"))]);
+    assert_eq!(events(&run.stdout_text()).last().unwrap()["files"], 1500);
+    assert_same(&many, &field.path("to/many"));
+}
+
+#[test]
 fn small_files_from_another_kind_of_server_share_their_round_trips() {
     const FILES: u64 = 60;
     let Some(source) = Relayed::start() else { return };

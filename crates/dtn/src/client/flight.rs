@@ -105,6 +105,8 @@ pub struct Manner {
     pub announced: Option<(String, String)>,
     /// Where the bytes go until the whole file is proven, when not straight to the final name.
     pub temporary: Option<Vec<u8>>,
+    /// Whether anything may have the final name already.
+    pub may_exist: bool,
     /// Whether the source's checksum comes first, so that the destination is told it with the store and names nothing else.
     pub source_first: bool,
     /// Whether both ends can leave holes out, which takes digests in both replies.
@@ -169,6 +171,8 @@ pub struct Flight {
     pub told_first: Option<Box<Manner>>,
     /// Whether bytes of another file would get no name, and be noticed, if they were taken for this one's.
     pub is_safe: bool,
+    /// The directory that was to be made was there.
+    pub existed: bool,
     /// A device, a pipe or a link has the final name: it is written to, and no file takes its place.
     pub is_written_to: bool,
     /// It is no link, and does not give back what was written.
@@ -252,6 +256,7 @@ impl Flight {
             proof: manner.proof.clone(),
             told_first: manner.source_first.then(|| Box::new(Manner { source_first: false, ..manner.clone() })),
             is_safe,
+            existed: false,
             is_written_to: false,
             is_device: false,
             pack: None,
@@ -351,7 +356,10 @@ impl Flight {
             (Part::SourceSum, Ok(Outcome::Checksum(sum))) => self.source_sum = Some(sum),
             (Part::DestinationSum, Ok(Outcome::Checksum(sum))) => self.destination_sum = Some(sum),
             (Part::Make, Err(fault))
-                if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory => {}
+                if fault.code == FaultCode::AlreadyExists && self.job.work == Work::MakeDirectory =>
+            {
+                self.existed = true;
+            }
             (_, Ok(_)) => {}
             // The end of a transfer that was stopped because the other end had failed.
             (_, Err(fault)) if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
@@ -688,7 +696,8 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         leaves: in_reply(|shared| &shared.destination),
         past_memory: manner.past_memory,
     };
-    let mut orders: Vec<Order> = manner.temporary.iter().map(|_| target_order(job)).collect();
+    let asked = manner.temporary.as_ref().filter(|_| manner.may_exist);
+    let mut orders: Vec<Order> = asked.map(|_| target_order(job)).into_iter().collect();
     orders.push(Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) });
     orders.push(Order { role: Role::Source, part: Part::Send, op: Op::Send(send) });
     orders.extend(sum_orders(job, manner));

@@ -27,6 +27,9 @@ use super::sidecar::{Dialling, Sidecars};
 use super::target::Target;
 use super::whole::Whole;
 
+/// Most directories of its own making that a copy remembers.
+const NEW_DIRECTORIES: usize = 4096;
+
 /// The two ends of a root; `None` is this host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Route {
@@ -66,6 +69,8 @@ pub struct Shared {
     unexpected: RefCell<HashMap<ItemId, String>>,
     /// Directories at destinations that take no temporary names, and what is written to and not replaced.
     plain_names: RefCell<HashSet<(Route, Vec<u8>)>>,
+    /// Directories that this copy has made: nobody else has links or pipes in them.
+    new_directories: RefCell<HashSet<(Route, Vec<u8>)>>,
     /// Ends whose source announced checksums and refused them.
     unsummed: RefCell<HashSet<Route>>,
     /// What the user is to be told next.
@@ -97,6 +102,7 @@ impl Shared {
             met: RefCell::default(),
             unexpected: RefCell::default(),
             plain_names: RefCell::default(),
+            new_directories: RefCell::default(),
             unsummed: RefCell::default(),
             news: RefCell::default(),
             sidecars: Sidecars::default(),
@@ -232,6 +238,21 @@ impl Shared {
         if self.plain_names.borrow_mut().insert((route.clone(), directory.clone())) {
             self.news.borrow_mut().push(Event::WrittenInPlace { directory, fault });
         }
+    }
+
+    /// Remembers a directory that was not there before.
+    pub fn directory_made(&self, item: &Item) {
+        let mut known = self.new_directories.borrow_mut();
+        if known.len() < NEW_DIRECTORIES {
+            let slash: &[u8] = if item.destination.ends_with(b"/") { b"" } else { b"/" };
+            known.insert((self.route(item.root), [&item.destination, slash].concat()));
+        }
+    }
+
+    /// Whether an item's directory is known to be of this copy's making.
+    pub fn is_in_new_directory(&self, item: &Item) -> bool {
+        let known = self.new_directories.borrow();
+        !known.is_empty() && known.contains(&(self.route(item.root), directory_of(&item.destination).to_vec()))
     }
 
     /// Whether sources can be asked for checksums before they send.

@@ -121,7 +121,7 @@ impl Sidecars {
         self.tell(Request::End { item, remove });
     }
 
-    /// What an earlier run left, if it can be had.
+    /// What an earlier run left; `None`: nothing.
     pub fn read(&self, dialling: &Dialling, target: Target, name: Vec<u8>) -> oneshot::Receiver<Option<Vec<u8>>> {
         let (answer, told) = oneshot::channel();
         self.ask(dialling, Request::Read { target, name, answer });
@@ -222,13 +222,14 @@ impl Keeper {
                 _ => {}
             },
             Request::Read { target, name, answer } => {
-                let mut bytes = None;
+                // One that cannot be read may be there.
+                let mut bytes = Some(Vec::new());
                 if let Some(remote) = self.session(&target).await {
-                    let fetched = in_time(data::fetch_file(remote, &name)).await;
-                    // That there is none says nothing of the server.
-                    let broke = fetched.as_ref().err().filter(|fault| fault.code == FaultCode::TimedOut).cloned();
-                    broke.into_iter().for_each(|fault| self.judge(&target, Err(fault)));
-                    bytes = fetched.ok();
+                    match in_time(data::fetch_file(remote, &name)).await {
+                        Ok(read) => bytes = Some(read),
+                        Err(fault) if fault.code == FaultCode::NotFound => bytes = None,
+                        Err(fault) => self.judge(&target, Err(fault)),
+                    }
                 }
                 // The session that asked may be gone.
                 let _ = answer.send(bytes);

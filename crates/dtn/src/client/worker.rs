@@ -69,8 +69,8 @@ pub struct Worker {
     /// Temporary names that were refused and cleared away: what was left there may have been in the way.
     cleared: HashSet<Vec<u8>>,
     /// What sidecars say, and by whom it is told.
-    claims: UnboundedReceiver<(Attempt, Vec<u8>)>,
-    claim: UnboundedSender<(Attempt, Vec<u8>)>,
+    claims: UnboundedReceiver<(Attempt, Option<Vec<u8>>)>,
+    claim: UnboundedSender<(Attempt, Option<Vec<u8>>)>,
     /// A destination that may still write: until it has closed its session, nothing is tried again.
     leaving: Option<End>,
 }
@@ -131,7 +131,7 @@ impl Worker {
                     None => return Ok(()),
                 },
                 (role, event) = next_event(&mut self.pair) => self.take(role, event)?,
-                Some((attempt, bytes)) = self.claims.recv() => self.claimed(attempt, &bytes),
+                Some((attempt, bytes)) = self.claims.recv() => self.claimed(attempt, bytes.as_deref()),
                 () = until(deadline) => self.collapse(),
             }
         }
@@ -565,6 +565,9 @@ impl Worker {
         }
         if flight.job.work == Work::Compare {
             return self.report(Input::ItemCompared { attempt, equal: flight.sums_agree() });
+        }
+        if flight.job.work == Work::MakeDirectory && !flight.existed {
+            self.shared.directory_made(&flight.job.item);
         }
         if flight.job.work != Work::Copy {
             return self.report(Input::ItemDone { attempt, bytes: 0, verified: Verification::NotAsked });

@@ -84,6 +84,8 @@ impl Worker {
         let (Some((route, pair)), Some((Unfinished::Temporary(name), _))) = (&mut self.pair, &flight.opened) else {
             return;
         };
+        // Until it is read.
+        flight.has_sidecar = true;
         let Some(part) = chunk::examinable(&flight.job, *leaf, found) else {
             let order = chunk::remove(name);
             flight.found = None;
@@ -99,8 +101,7 @@ impl Worker {
         let told = self.shared.sidecars.read(&self.shared.dialling(), target, sidecar::name_of(name));
         let (claim, attempt) = (self.claim.clone(), flight.job.attempt);
         tokio::task::spawn_local(async move {
-            // Nothing is kept, or it cannot be read: then nothing is claimed.
-            let bytes = told.await.ok().flatten().unwrap_or_default();
+            let bytes = told.await.ok().flatten();
             // The session may be over.
             let _ = claim.send((attempt, bytes));
         });
@@ -108,21 +109,21 @@ impl Worker {
     }
 
     /// What is kept beside a temporary file is known: asks both ends what of the file can be trusted.
-    pub(super) fn claimed(&mut self, attempt: Attempt, bytes: &[u8]) {
+    pub(super) fn claimed(&mut self, attempt: Attempt, bytes: Option<&[u8]>) {
         let Some(index) = self.flights.iter().position(|flight| flight.is_reading && flight.job.attempt == attempt)
         else {
             return;
         };
         let flight = &mut self.flights[index];
         flight.is_reading = false;
-        flight.has_sidecar = !bytes.is_empty();
+        flight.has_sidecar = bytes.is_some();
         let found = flight.found.take().unwrap_or(0);
         if let (Work::Open { leaf }, Some((Unfinished::Temporary(name), _)), Some(checksum)) =
             (&flight.job.work, &flight.opened, &flight.examining)
             && let Some(part) = chunk::examinable(&flight.job, *leaf, found)
             && let Some(header) = sidecar::header(&flight.job, checksum, *leaf)
         {
-            let claims = sidecar::claims(bytes, &header, part.clone());
+            let claims = sidecar::claims(bytes.unwrap_or_default(), &header, part.clone());
             tracing::debug!(found, claims = claims.len(), "an unfinished copy is there");
             flight.claims = claims.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
             flight.to_ask = chunk::examine(&flight.job, name, checksum, *leaf, &part, &flight.claims).into();
@@ -249,7 +250,7 @@ impl Worker {
             }
             (Work::Commit, ..) => {
                 self.shared.sidecars.end(attempt.item, true);
-                self.shared.file_ended(attempt.item);
+                self.shared.file_ended(attempt.item, false);
                 self.report(Input::ItemDone { attempt, bytes: 0, verified: verification });
             }
             _ => {

@@ -44,6 +44,7 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
         past_memory,
         announced,
         temporary,
+        may_exist: true,
         source_first: false,
         holes: false,
     })
@@ -154,7 +155,10 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whol
         }
     }
     let source_first = named == Named::Told && announced.is_none() && proof.is_ok();
-    (Manner { mode, proof, time_with_store, past_memory, announced, temporary, source_first, holes }, whole)
+    let may_exist = !shared.is_in_new_directory(&job.item);
+    let manner =
+        Manner { mode, proof, time_with_store, past_memory, announced, temporary, may_exist, source_first, holes };
+    (manner, whole)
 }
 
 /// Most bytes of a file whose source hashes it before it sends it: larger ones are hashed at both ends at once.
