@@ -154,7 +154,7 @@ fn tree_with_unreadable_files(root: &Path, count: usize) -> Vec<String> {
         // Of the same sizes now and then, so that only the content tells them apart.
         dataset::random_file(&root.join(&name), (number as u64 % 7) * 1000, number as u64).unwrap();
         if number % 29 == 13 {
-            fs::set_permissions(root.join(&name), fs::Permissions::from_mode(0)).unwrap();
+            fs::set_permissions(root.join(&name), fs::Permissions::from_mode(0o000)).unwrap();
             unreadable.push(name);
         }
     }
@@ -476,7 +476,8 @@ fn what_was_proven_at_another_kind_of_server_is_kept_beside_the_file_and_not_rea
 #[test]
 fn a_sidecar_is_never_believed_against_what_the_servers_say() {
     const SIZE: u64 = 16 * MIB;
-    let wrong: [(&str, fn(&Resumed)); 4] = [
+    type Spoil = fn(&Resumed);
+    let wrong: [(&str, Spoil); 4] = [
         ("torn", |resumed| {
             let bytes = fs::read(resumed.kept()).unwrap();
             fs::write(resumed.kept(), &bytes[..bytes.len() / 2]).unwrap();

@@ -21,9 +21,7 @@ use whimbrel_dtn::mover::message::{
 };
 use whimbrel_dtn::mover::{ServeError, spawn_in_process};
 use whimbrel_engine::Fault;
-use whimbrel_proto::op::{
-    DataParams, Failure, FailureKind, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind,
-};
+use whimbrel_proto::op::{DataParams, Failure, FailureKind, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec};
 
 /// A hang fails a test after this long.
 const PATIENCE: Duration = Duration::from_secs(30);
