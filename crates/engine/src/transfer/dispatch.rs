@@ -76,9 +76,9 @@ impl TransferMachine {
     }
 
     fn dispatch_short(&mut self, now: Instant) {
-        let depth = self.depth();
+        let (depth, room) = (self.depth(), self.room());
         while self.queue.has_short() {
-            let (index, item) = if let Some(index) = self.least_loaded(depth) {
+            let (index, item) = if let Some(index) = self.least_loaded(depth, room) {
                 (index, self.queue.pop_short())
             } else if let Some(index) = self.between_chunks() {
                 (index, self.queue.pop_control())
@@ -94,20 +94,21 @@ impl TransferMachine {
         }
     }
 
-    /// The session for the next short item; those that large items wait for take no more.
-    fn least_loaded(&self, depth: usize) -> Option<usize> {
+    /// The session for the next short item, that which will be idle first; those that large items wait for take no more.
+    fn least_loaded(&self, depth: usize, room: u64) -> Option<usize> {
         let free = |index: &usize| self.slots[*index].takes_work() && !self.slots[*index].is_large();
-        let free = (0..self.slots.len()).filter(free);
-        if self.queue.bulk() == 0 {
-            let index = free.min_by_key(|index| self.slots[*index].pipeline.len())?;
-            return (self.slots[index].pipeline.len() < depth).then_some(index);
-        }
-        let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
-        let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
-        let mut free: Vec<_> = free.collect();
-        free.sort_by_key(|index| self.slots[*index].pipeline.len());
-        let index = *free.get(reserved)?;
-        (self.slots[index].pipeline.len() < depth).then_some(index)
+        let free = (0..self.slots.len()).filter(free).map(|index| (self.slots[index].weight(), index));
+        let (weight, index) = if self.queue.bulk() == 0 {
+            free.min()?
+        } else {
+            let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
+            let reserved = self.queue.large_share(ready).saturating_sub(self.large_slots());
+            let mut free: Vec<_> = free.collect();
+            free.sort_unstable();
+            *free.get(reserved)?
+        };
+        let given = self.slots[index].pipeline.len();
+        (given == 0 || given < depth && weight < room).then_some(index)
     }
 
     /// The session with chunks for something without data: it holds up nothing there.
@@ -139,6 +140,17 @@ impl TransferMachine {
         let (count, running) = sessions.fold((0, 0), |(count, sum), slot| (count + 1, sum + slot.pipeline.len()));
         let share = (self.queue.short() + running).div_ceil(count.max(1));
         (depth as usize).min(share).max(1)
+    }
+
+    /// Bytes of small files and commands that a session may hold: half its share of all that is left, so that what a slow
+    /// one is still busy with at the end is little; its part of what the path carries in a round trip at least, or it would
+    /// run dry between two.
+    fn room(&self) -> u64 {
+        let sessions = self.slots.iter().filter(|slot| !slot.retired);
+        let (count, held) =
+            sessions.fold((0, 0u64), |(count, sum), slot| (count + 1, sum.saturating_add(slot.weight())));
+        let left = self.queue.small_bytes().saturating_add(held);
+        left.max(self.options.small_limit) / (2 * count.max(1))
     }
 
     fn start(&mut self, now: Instant, index: usize, id: ItemId, load: Load) {
@@ -180,10 +192,14 @@ impl TransferMachine {
             Work::Chunk { part } => part.end - part.start,
             _ => 0,
         };
+        let small = match load {
+            Load::Small => job.item.size.unwrap_or(0).saturating_sub(job.received.len()),
+            _ => 0,
+        };
         self.given += 1;
         let data = &mut self.slots[index];
         data.last_given = self.given;
-        data.give(now, Flight { attempt: job.attempt, load, bytes });
+        data.give(now, Flight { attempt: job.attempt, load, bytes, small });
         self.commands.push_back(Command::Start { slot: Slot(index as u32), job: Box::new(job) });
     }
 }

@@ -165,6 +165,11 @@ impl Queue {
         self.control.len() + self.small.len() + self.large.len()
     }
 
+    /// Bytes of the waiting small items.
+    pub(super) fn small_bytes(&self) -> u64 {
+        self.small_bytes
+    }
+
     /// Mean size of the waiting small items, bytes.
     pub(super) fn mean_small(&self) -> u64 {
         self.small_bytes / (self.small.len() as u64).max(1)

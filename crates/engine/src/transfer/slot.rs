@@ -40,7 +40,12 @@ pub(super) struct Flight {
     pub(super) load: Load,
     /// Bytes of a chunk that are still to move; 0 for anything else.
     pub(super) bytes: u64,
+    /// Bytes of a small file; 0 for anything else.
+    pub(super) small: u64,
 }
+
+/// What a command costs beside its bytes, in bytes, as far as sessions are compared.
+const COMMAND: u64 = 16 << 10;
 
 /// Chunks of a session that have moved and wait for the destination's word that what is proven is kept.
 const KEEPING: usize = 3;
@@ -151,6 +156,11 @@ impl SlotData {
             self.chunk_since = now;
         }
         self.pipeline.push_back(flight);
+    }
+
+    /// How long the session is busy with the small files and commands that it has, in bytes.
+    pub(super) fn weight(&self) -> u64 {
+        self.pipeline.iter().map(|flight| flight.small.saturating_add(COMMAND)).fold(0, u64::saturating_add)
     }
 
     /// Bytes of the chunks in the air that have not moved.

@@ -129,6 +129,20 @@ fn small_files_are_spread_then_pipelined_and_never_deeper_than_told() {
 }
 
 #[test]
+fn small_files_go_where_the_fewest_bytes_wait_and_never_many_of_the_last_ones() {
+    const MIB: u64 = 1 << 20;
+    let mut bench = Bench::new(options(2, 64));
+    bench.copy(0, 8 * MIB);
+    (1..9).for_each(|id| bench.copy(id, MIB));
+    bench.open_all();
+    let beside = |bench: &Bench| bench.jobs.iter().filter(|(slot, _)| *slot == bench.job(0).0).count();
+    assert_eq!((bench.jobs.len(), beside(&bench)), (5, 1), "{:?}", bench.started());
+    // Whichever ends first takes the rest.
+    (1..9).for_each(|id| bench.done(id));
+    assert_eq!((bench.jobs.len(), beside(&bench)), (9, 1));
+}
+
+#[test]
 fn sessions_that_open_first_leave_their_share_of_small_files_to_the_others() {
     let mut bench = Bench::new(options(4, 32));
     (0..20).for_each(|id| bench.copy(id, 10));
