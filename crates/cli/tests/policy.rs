@@ -24,8 +24,8 @@ fn field() -> Field {
 
 /// The lines of the plan, or of its changes, for one choice.
 fn choices(output: &str, list: &str, choice: &str) -> Vec<Value> {
-    let events = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
-    let last = events.filter(|event| event["event"] == "explained").last().unwrap();
+    let mut events = output.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
+    let last = events.rfind(|event| event["event"] == "explained").unwrap();
     last[list].as_array().unwrap().iter().filter(|line| line["choice"] == choice).cloned().collect()
 }
 
