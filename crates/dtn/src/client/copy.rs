@@ -461,7 +461,7 @@ impl Driver {
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         self.shared.left.set(left);
         let Some(controller) = &mut self.controller else { return };
-        if let Some(sessions) = controller.tick(now, state.bytes_done, left) {
+        if let Some(sessions) = controller.tick(now, state.bytes_done, left, self.shared.queued.get()) {
             self.explain.changed(&sessions);
             self.take(Input::Concurrency { sessions: sessions.value });
         }

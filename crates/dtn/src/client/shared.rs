@@ -83,6 +83,8 @@ pub struct Shared {
     steered: RefCell<Vec<Choice<String>>>,
     /// How long the rest of the run will take at the present rate; zero until that is known.
     pub left: Cell<Duration>,
+    /// Whether the last transfer that told of it had to wait behind a full queue on the path.
+    pub queued: Cell<bool>,
 }
 
 impl Shared {
@@ -111,6 +113,7 @@ impl Shared {
             steering: RefCell::default(),
             steered: RefCell::default(),
             left: Cell::default(),
+            queued: Cell::default(),
         }
     }
 
@@ -298,6 +301,7 @@ impl Shared {
             rtt_least: Duration::from_micros(spent.rtt_least),
             waited: if spent.threads > 0 { spent.network as f64 / spent.threads as f64 } else { 0.0 },
         };
+        self.queued.set(sent.is_queued());
         self.steered.borrow_mut().extend(steering.sent(Instant::now(), &sent, self.left.get()));
     }
 

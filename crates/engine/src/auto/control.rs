@@ -2,7 +2,8 @@
 //!
 //! Parallelism is frozen on an open data handle, so the number of sessions is what moves. A probe adds half of
 //! the sessions, then a quarter, or takes away a quarter, one at least. More are kept only for a gain of more than 5 %, fewer when that costs less
-//! than 3 % in all: a fair neighbour takes no sessions that hardly serve it.
+//! than 3 % in all: a fair neighbour takes no sessions that hardly serve it. Where the path's queue is full, more sessions could
+//! only take from others: none are tried, and half of those there are given back at a time.
 
 use std::time::{Duration, Instant};
 
@@ -64,6 +65,8 @@ pub struct Controller {
     phase: Phase,
     /// What the present number is known to give, bytes per second.
     known: f64,
+    /// The path's queue is full.
+    full: bool,
     /// Length of the next rest, periods.
     rest: u32,
     /// Nothing counts until then: sessions open, windows grow.
@@ -80,6 +83,7 @@ impl Controller {
             sessions: sessions.clamp(limits.least, limits.most),
             phase: Phase::Learn,
             known: 0.0,
+            full: false,
             rest: REST,
             settled: now + limits.period,
             base: None,
@@ -103,9 +107,10 @@ impl Controller {
         fewer
     }
 
-    /// Takes the bytes moved since the start, and how long the rest will take; call it about once a second. Returns a new
-    /// number of sessions with its reason.
-    pub fn tick(&mut self, now: Instant, bytes: u64, left: Duration) -> Option<Choice<u32>> {
+    /// Takes the bytes moved since the start, how long the rest will take, and whether the path's queue is full; call it about
+    /// once a second. Returns a new number of sessions with its reason.
+    pub fn tick(&mut self, now: Instant, bytes: u64, left: Duration, full: bool) -> Option<Choice<u32>> {
+        self.full = full;
         let is_trying = matches!(self.phase, Phase::Up { .. } | Phase::Down { .. } | Phase::Back);
         let least = self.limits.period * if is_trying { SAMPLE_LEFT } else { PROBE_LEFT };
         if left < least || now < self.settled {
@@ -151,7 +156,8 @@ impl Controller {
                 self.known = rate;
                 self.probe_down(now, rate)
             }
-            Phase::Down { best, .. } if rate >= best * SAME => {
+            // Behind a queue that is still full, what was given back is what others have got.
+            Phase::Down { best, .. } if rate >= best * SAME || self.full => {
                 self.known = rate;
                 self.probe_down(now, best.max(rate))
             }
@@ -190,6 +196,9 @@ impl Controller {
     }
 
     fn probe_up(&mut self, now: Instant) -> Option<Choice<u32>> {
+        if self.full {
+            return None;
+        }
         let to = (self.sessions + (self.sessions / 2).max(1)).min(self.limits.most);
         if to == self.sessions {
             return None;
@@ -199,7 +208,8 @@ impl Controller {
     }
 
     fn probe_down(&mut self, now: Instant, best: f64) -> Option<Choice<u32>> {
-        let to = self.sessions.saturating_sub(quarter(self.sessions)).max(self.limits.least);
+        let fewer = if self.full { (self.sessions / 2).max(1) } else { quarter(self.sessions) };
+        let to = self.sessions.saturating_sub(fewer).max(self.limits.least);
         if to == self.sessions {
             self.begin_rest();
             return None;
@@ -244,7 +254,7 @@ mod tests {
         let (mut bytes, mut numbers) = (0.0, vec![start]);
         for second in 1..=seconds {
             bytes += rate(controller.sessions());
-            let choice = controller.tick(begin + Duration::from_secs(second), bytes as u64, LONG);
+            let choice = controller.tick(begin + Duration::from_secs(second), bytes as u64, LONG, false);
             numbers.extend(choice.map(|choice| choice.value));
         }
         numbers
@@ -270,8 +280,23 @@ mod tests {
         let begin = Instant::now();
         let mut controller = Controller::new(Limits::new(1, 9, None), 2, begin);
         let idle = (1..100).filter_map(|second| {
-            controller.tick(begin + Duration::from_secs(second), second, Duration::from_secs(9 * (second % 2)))
+            controller.tick(begin + Duration::from_secs(second), second, Duration::from_secs(9 * (second % 2)), false)
         });
         assert_eq!(idle.count(), 0);
+    }
+
+    #[test]
+    fn on_a_full_path_sessions_are_given_back_and_none_are_tried() {
+        let begin = Instant::now();
+        let mut controller = Controller::new(Limits::new(1, 16, None), 4, begin);
+        let (mut bytes, mut numbers) = (0.0, Vec::new());
+        for second in 1..=120 {
+            // Beside a neighbour's four connections, each session has four; from the 60th second there are eight of them.
+            let own = f64::from(4 * controller.sessions());
+            bytes += 25e6 * own / (own + if second < 60 { 4.0 } else { 8.0 });
+            let choice = controller.tick(begin + Duration::from_secs(second), bytes as u64, LONG, true);
+            numbers.extend(choice.map(|choice| choice.value));
+        }
+        assert_eq!(numbers, [2, 1]);
     }
 }

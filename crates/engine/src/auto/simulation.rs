@@ -93,7 +93,7 @@ fn run(path: &Path, random: &mut Random) -> (f64, f64, f64) {
         let (ours, theirs) = &mut quarters[((second - 1) * 4 / SECONDS) as usize];
         *ours += moved;
         *theirs += path.best(late);
-        controller.tick(begin + Duration::from_secs(second), bytes as u64, Duration::MAX);
+        controller.tick(begin + Duration::from_secs(second), bytes as u64, Duration::MAX, false);
     }
     let part = |(ours, theirs): (f64, f64)| ours / theirs;
     (part(quarters[1]), part(quarters[3]), bytes / ideal)
@@ -125,7 +125,7 @@ fn where_more_bring_nothing_few_are_taken() {
         let (mut bytes, mut late) = (0.0, 0);
         for second in 1..=SECONDS {
             bytes += path.rate(controller.sessions(), false) * random.between(0.99, 1.01);
-            controller.tick(begin + Duration::from_secs(second), bytes as u64, Duration::MAX);
+            controller.tick(begin + Duration::from_secs(second), bytes as u64, Duration::MAX, false);
             late += if second > SECONDS / 2 { controller.sessions() } else { 0 };
         }
         let mean = f64::from(late) / (SECONDS / 2) as f64;

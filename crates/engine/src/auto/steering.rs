@@ -58,6 +58,13 @@ pub struct Sent {
     pub waited: f64,
 }
 
+impl Sent {
+    /// Whether what was sent waited behind a full queue on its way: the path is used.
+    pub fn is_queued(&self) -> bool {
+        self.rtt_least > Duration::ZERO && self.rtt >= self.rtt_least.mul_f64(QUEUED)
+    }
+}
+
 #[derive(Debug, Clone, Default)]
 struct Sum {
     bytes: u64,
@@ -182,8 +189,7 @@ impl Steering {
         // Judged by what is new: yesterday's loss is not today's.
         let sum = self.sums.get(name).filter(|sum| sum.is_enough()).cloned()?;
         self.sums.clear();
-        let queued = one.rtt_least > Duration::ZERO && one.rtt >= one.rtt_least.mul_f64(QUEUED);
-        let limited = sum.loss() >= LOSSY && one.rtt >= NEAR && one.waited >= WAITS && !queued;
+        let limited = sum.loss() >= LOSSY && one.rtt >= NEAR && one.waited >= WAITS && !one.is_queued();
         if !limited || name == CANDIDATE {
             return None;
         }
@@ -348,7 +354,10 @@ mod tests {
         let start = Instant::now();
         for session in 0..4 {
             let one = Sent { resent: 1 << 20, ..lossy().transfer(session, "cubic", 8e6) };
-            assert_eq!(steering.sent(start + one.took + Duration::from_millis(session.into()), &one, Duration::MAX), None);
+            assert_eq!(
+                steering.sent(start + one.took + Duration::from_millis(session.into()), &one, Duration::MAX),
+                None
+            );
         }
         for second in 5..60 {
             let one = Sent { resent: 0, ..lossy().transfer(second % 4, "cubic", 20e6) };

@@ -7,6 +7,7 @@ mod case;
 mod checksums;
 mod local;
 mod machine;
+mod neighbour;
 mod options;
 mod page;
 mod path;
@@ -48,6 +49,7 @@ fn compare(options: &Options) -> Outcome<bool> {
         let outcome = match section {
             Section::Wan => wan::measure(options, &programs, &mut done),
             Section::Path => path::measure(options, &programs, &mut done),
+            Section::Neighbour => neighbour::measure(options, &programs, &mut done),
             _ => local::measure(options, &programs, &mut done),
         };
         if let Err(error) = outcome {

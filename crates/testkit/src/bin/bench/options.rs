@@ -8,7 +8,7 @@ use crate::Outcome;
 pub const HELP: &str = "\
 usage: bench [--quick] [--only SECTIONS] [--skip TEXT] [--rounds N] [--json FILE] [--write]
   --quick          small sizes and 2 rounds: shows that everything can be measured, proves no claim
-  --only SECTIONS  some of mem,file,small,wan,path [default: all]
+  --only SECTIONS  some of mem,file,small,wan,path,neighbour [default: all]
   --skip TEXT      leave out the contenders whose name contains it; may be given several times
   --rounds N       measured rounds of each case, after one to warm up [default: 5]
   --json FILE      also write every sample as JSON
@@ -30,11 +30,14 @@ pub enum Section {
     Wan,
     /// The emulated wide area, proven files.
     Path,
+    /// What is left to a stranger on the same path.
+    Neighbour,
 }
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Section; 5] = [Section::Mem, Section::File, Section::Small, Section::Wan, Section::Path];
+    pub const ALL: [Section; 6] =
+        [Section::Mem, Section::File, Section::Small, Section::Wan, Section::Path, Section::Neighbour];
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -44,6 +47,7 @@ impl Section {
             Section::Small => "small",
             Section::Wan => "wan",
             Section::Path => "path",
+            Section::Neighbour => "neighbour",
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::case::{Case, Contender, Sample};
 use crate::options::Options;
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs};
-use crate::wan::{LONG, RATE_MBIT, each_long_path, iperf3, iperf3_server};
+use crate::wan::{IPERF3_PORT, LONG, RATE_MBIT, each_long_path, iperf3, iperf3_server};
 use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
@@ -34,7 +34,7 @@ fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, don
     dataset::random_file(&from, bytes, 7)?;
     let (from, to) = (from.as_path(), to.as_path());
     let own = Pair::own(programs, Some((lab.host("src"), lab.host("dst"))))?;
-    let server = iperf3_server(lab.host("dst"))?;
+    let server = iperf3_server(lab.host("dst"), IPERF3_PORT)?;
     let copy = || {
         remove(to)?;
         let urls = [own.source.url(from), own.destination.url(to)];

@@ -48,6 +48,14 @@ The same laboratory, 75 ms and 1 Gbit/s. Files on tmpfs with huge pages, source 
 its end, with no option but that an unproven copy fails: connecting, planning, moving and reading back are in the time.
 The link's row is bytes by rate, which nothing can reach; iperf3's is the transfer alone.",
         ),
+        Section::Neighbour => (
+            "A fair neighbour",
+            "\
+A stranger's plain connection (iperf3, one stream) from source to destination, watched for ten seconds: alone, beside other
+connections that have begun long before, and beside copies of a file larger than that. Times are what the stranger needs for
+100 MiB: beside one equal connection twice as long as alone is fair, and \"times as fast\" is what it gains by having whimbrel
+beside it and not the other.",
+        ),
     }
 }
 

@@ -22,8 +22,8 @@ pub const RATE_MBIT: u64 = 1000;
 const RARE_LOSS: f64 = 1e-4;
 /// The path on which round trips are counted.
 const FAR: Duration = Duration::from_millis(200);
-const IPERF3_PORT: &str = "5201";
-const START_LIMIT: Duration = Duration::from_secs(20);
+pub const IPERF3_PORT: &str = "5201";
+pub const START_LIMIT: Duration = Duration::from_secs(20);
 const RUN_LIMIT: Duration = Duration::from_secs(300);
 
 const GUC: [(&str, &[&str]); 3] =
@@ -66,7 +66,7 @@ fn throughput(
 ) -> Outcome<()> {
     let hosts = Some((lab.host("src"), lab.host("dst")));
     let (own, real) = (Pair::own(programs, hosts)?, Pair::real(hosts)?);
-    let stream_server = iperf3_server(lab.host("dst"))?;
+    let stream_server = iperf3_server(lab.host("dst"), IPERF3_PORT)?;
     let urls = |pair: &Pair| [pair.source.url("/dev/zero"), pair.destination.url("/dev/null")];
     let client = lab.host("client");
     let copy = || {
@@ -92,9 +92,10 @@ fn throughput(
     Ok(())
 }
 
-pub fn iperf3_server(host: &Host) -> Outcome<Daemon> {
+/// A server for one client at a time.
+pub fn iperf3_server(host: &Host, port: &str) -> Outcome<Daemon> {
     let mut command = Command::new(peers::find("iperf3").ok_or("iperf3 is not installed")?);
-    command.args(["-s", "--forceflush", "-p", IPERF3_PORT]);
+    command.args(["-s", "--forceflush", "-p", port]);
     host.adopt(&mut command);
     let ready = |line: &str| line.starts_with("Server listening").then_some(());
     Ok(Daemon::start(command, START_LIMIT, ready)?.0)
