@@ -61,10 +61,11 @@ pub fn cases(cases: &mut Vec<Case>) {
         cases.push(part(ends, "--offset 1000000 --length 500000"));
         cases.push(part(ends, "-p 2 --offset 1000000 --length 500000"));
         cases.push(list_of_pairs(ends));
+        // Fixed: where a busy machine makes a server look far, none of many connections may carry enough to be cut.
         for (options, cut, word) in [
-            ("", Cut::Data, "data connection reset"),
-            ("", Cut::DataClosed, "data connection closed"),
-            ("", Cut::Control, "control connection cut"),
+            ("-p 1", Cut::Data, "data connection reset"),
+            ("-p 1", Cut::DataClosed, "data connection closed"),
+            ("-p 1", Cut::Control, "control connection cut"),
             ("-p 4", Cut::Data, "data connections reset"),
             ("-p 4", Cut::Control, "control connection cut"),
         ] {
