@@ -133,6 +133,9 @@ fn check_fates(reply: &Reply) {
 fn check_policy(reply: &Reply) {
     let Ok(rules) = policy::from_reply(reply) else { return };
     assert!(rules.iter().all(Rule::is_valid));
+    for rule in &rules {
+        assert!(policy::first(&rules, &rule.path).is_some() && rule.policy.and(rule.policy) == rule.policy);
+    }
     let again = Reply::multi(reply.code, "first", rules.iter().map(policy::line), "End");
     assert_eq!(policy::from_reply(&again), Ok(rules));
 }
