@@ -443,7 +443,14 @@ impl Shared {
     /// were asked comes, too.
     pub async fn open_lister(&self, target: Option<&Target>, role: Role, first: &[Op]) -> Result<(End, usize), Fault> {
         let Some(target) = target else { return Ok((End::Local(self.local().await?.attach(None)?), 0)) };
-        let (remote, asked) = self.dial(target, role, first).await?;
+        let (remote, asked) = match first.iter().any(|op| matches!(op, Op::Listing(_))) {
+            // A listing is read as it is used, because it may be longer than memory: nothing may be asked behind it here.
+            true => {
+                let dialled = self.dtns.dial(target, &self.options.session, first).await;
+                dialled.map_err(|fault| fault.side_if_unknown(role.side()))?
+            }
+            false => self.dial(target, role, first).await?,
+        };
         Ok((End::Remote(Box::new(remote)), asked.len()))
     }
 
