@@ -200,7 +200,8 @@ pub fn gridcopy_buffer(rtt: Duration, streams: u32) -> u64 {
     (bdp / (f64::from(streams) / 2.0).max(1.0)) as u64
 }
 
-/// How many files of `mean_size` bytes should be in flight on one session: enough to hide a round trip, 2 to 64.
+/// How many files of `mean_size` bytes should be in flight on one session: enough to hide a round trip, 2 to 64, or to 256 of
+/// tiny ones, of which a pack has two dozen.
 ///
 /// Small files go 32 deep however near the servers are: one system call then carries the commands, replies and data of
 /// several (a quarter of the time of 10,000 files of 10 KiB on one host, against a depth of 8).
@@ -208,12 +209,12 @@ pub fn pipeline_depth(rtt: Option<Duration>, mean_size: u64) -> u32 {
     // 0.2 ms for opening, closing and renaming one file.
     let seconds = mean_size as f64 / ASSUMED_RATE + 0.0002;
     let depth = (rtt.unwrap_or_default().as_secs_f64() / seconds).ceil() as u32 + 1;
-    let least = match mean_size {
-        size if size < TINY => 60,
-        size if size < SMALL => 32,
-        _ => 2,
+    let (least, most) = match mean_size {
+        size if size < TINY => (60, 256),
+        size if size < SMALL => (32, 64),
+        _ => (2, 64),
     };
-    depth.clamp(least, 64)
+    depth.clamp(least, most)
 }
 
 /// Items up to this many bytes are worth pipelining: what the path carries in two round trips, 16 MiB at least.
@@ -246,7 +247,7 @@ mod tests {
         assert_eq!((far.concurrency.value, far.parallelism.value), (1, 4));
         let many = choose(&input(10_000, 10_240, Some(75)));
         assert_eq!((many.concurrency.value, many.parallelism.value), (8, 1));
-        assert_eq!(many.pipeline.value, 64);
+        assert_eq!(many.pipeline.value, 256);
         assert_eq!(choose(&input(10_000, 10_240, Some(0))).pipeline.value, 60);
     }
 

@@ -39,7 +39,7 @@ const CAREFUL: u32 = 16;
 /// How long an end may take to say why the other one failed.
 const REASON_GRACE: Duration = Duration::from_secs(3);
 
-/// Most attempts in the air at a server of another kind: it takes at most 500 commands ahead, and a file is up to six.
+/// Most attempts in the air, a pack being one: a server of another kind takes at most 500 commands ahead, and a file is up to six.
 const MOST_AHEAD: usize = 64;
 
 /// How long a server may take to close a session: until then it may still do what it was told.
@@ -193,7 +193,7 @@ impl Worker {
     fn fits(&self, route: &Route, job: &Job) -> bool {
         let Some((open, pair)) = &self.pair else { return false };
         let stock_source = !pair.source.has("DCNONCE");
-        if self.flights.len() >= MOST_AHEAD && (stock_source || !pair.destination.has("DCNONCE")) {
+        if self.flights.len() >= MOST_AHEAD {
             return false;
         }
         let unsafe_one = |flight: &Flight| moves_data(&flight.job) && !flight.is_safe;
