@@ -555,3 +555,19 @@ fn what_has_moved_makes_room_for_the_next_before_the_destination_has_answered() 
     }
     assert!(bench.machine.slots[0].pipeline.len() <= 6, "{:?}", bench.machine.slots[0].pipeline);
 }
+
+#[test]
+fn the_pace_of_a_session_is_not_counted_from_the_destinations_answer() {
+    let mut bench = opened(1, 100 * CHUNK, RangeSet::new());
+    let taken = chunks(&mut bench);
+    let [(_, first, part), (_, second, _)] = &taken[..] else { panic!("{taken:?}") };
+    let half = Duration::from_millis(500);
+    bench.now += 2 * half;
+    bench.put(Input::ChunkMoved { attempt: *first });
+    // The answer comes while the next one moves.
+    bench.now += half;
+    prove(&mut bench, *first, part);
+    bench.now += half;
+    bench.put(Input::ChunkMoved { attempt: *second });
+    assert_eq!(bench.machine.slots[0].rate, Some(CHUNK as f64));
+}

@@ -170,11 +170,13 @@ impl SlotData {
 
     /// A chunk has moved: the pace follows, half from this one and half from those before.
     pub(super) fn chunk_moved(&mut self, now: Instant, attempt: Attempt) {
-        let Some(flight) = self.pipeline.iter_mut().find(|flight| flight.attempt == attempt) else { return };
+        // Told twice, by its move and by its end: the next one has begun meanwhile.
+        let moved = |flight: &&mut Flight| flight.attempt == attempt && flight.bytes > 0;
+        let Some(flight) = self.pipeline.iter_mut().find(moved) else { return };
         let bytes = std::mem::take(&mut flight.bytes);
         let seconds = now.saturating_duration_since(self.chunk_since).as_secs_f64();
         self.chunk_since = now;
-        if seconds > 0.0 && bytes > 0 {
+        if seconds > 0.0 {
             let sample = bytes as f64 / seconds;
             self.rate = Some(self.rate.map_or(sample, |rate| (rate + sample) / 2.0));
         }
