@@ -13,7 +13,7 @@ use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, StorageFacts, WriteKind};
 use whimbrel_proto::{holes, leaf};
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::SharedChecksum;
 use super::end::End;
@@ -63,7 +63,7 @@ impl OpenFile {
     /// A leaf differs, or a transfer broke off for another reason than the network. Our servers bound what a transfer may
     /// write; any other may have written anywhere, also behind the file's end.
     pub fn suspect(&self) {
-        if matches!(self.place, Unfinished::Temporary(_)) {
+        if self.temporary().is_some() {
             self.astray.set(true);
         }
     }
@@ -148,9 +148,8 @@ pub fn temporary_name(path: &[u8]) -> Vec<u8> {
     if name.len() <= LONGEST_NAME {
         return [directory, b".", name, b".whimbrel"].concat();
     }
-    let mut hasher = Hasher::new(Algorithm::Xxh3_128);
-    hasher.update(name);
-    [directory, b".", &name[..LONGEST_NAME - 40], b".", hasher.finish_hex().as_bytes(), b".whimbrel"].concat()
+    let digest = Algorithm::Xxh3_128.digest(name).to_string();
+    [directory, b".", &name[..LONGEST_NAME - 40], b".", digest.as_bytes(), b".whimbrel"].concat()
 }
 
 /// The operations that move one part and tell its digests.
@@ -180,25 +179,19 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
         }
     }
     let receive = ReceiveSpec {
-        path,
-        ascii: false,
         write,
         expected_size: Some(length),
-        expected_checksum: None,
-        modified: None,
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
         past_memory: disk && destination_leaves.is_some() && pair.destination.has("READBACK"),
         leaves: destination_leaves,
+        ..ReceiveSpec::of(path)
     };
     let send = SendSpec {
-        path: job.item.source.clone(),
-        ascii: false,
         offset: part.start,
         length: Some(length),
-        done: Vec::new(),
-        performance_interval: None,
         leaves: source_leaves,
+        ..SendSpec::of(job.item.source.as_slice())
     };
     let mut orders = vec![
         Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },

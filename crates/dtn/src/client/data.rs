@@ -26,33 +26,14 @@ pub async fn fetch_listing(remote: &mut Remote, spec: ListSpec) -> Result<Vec<u8
 
 /// Fetches a small file in stream mode over a passive data connection.
 pub async fn fetch_file(remote: &mut Remote, path: &[u8]) -> Result<Vec<u8>, Fault> {
-    let spec = SendSpec {
-        path: path.to_vec(),
-        ascii: false,
-        offset: 0,
-        length: None,
-        done: Vec::new(),
-        performance_interval: None,
-        leaves: None,
-    };
-    fetch(remote, Op::Send(spec), path).await
+    fetch(remote, Op::Send(SendSpec::of(path)), path).await
 }
 
 /// Stores a small file in stream mode over a passive data connection: a new one, or behind the first `offset` bytes of one
 /// that is there.
 pub async fn store(remote: &mut Remote, path: &[u8], offset: u64, bytes: &[u8]) -> Result<(), Fault> {
-    let spec = ReceiveSpec {
-        path: path.to_vec(),
-        ascii: false,
-        write: if offset == 0 { WriteKind::Replace } else { WriteKind::Adjusted { offset } },
-        expected_size: None,
-        expected_checksum: None,
-        modified: None,
-        performance_interval: None,
-        range_interval: None,
-        leaves: None,
-        past_memory: false,
-    };
+    let write = if offset == 0 { WriteKind::Replace } else { WriteKind::Adjusted { offset } };
+    let spec = ReceiveSpec { write, ..ReceiveSpec::of(path) };
     let (mut stream, storing) = open(remote, Op::Receive(spec)).await?;
     let lost = |error| Fault::from_io(error, "store").side(Side::Network);
     let send = async {

@@ -670,13 +670,11 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     };
     let length = window.as_ref().filter(|range| range.end != u64::MAX).map(|range| range.end - range.start);
     let send = SendSpec {
-        path: item.source.clone(),
-        ascii: false,
         offset: window.as_ref().map_or(0, |range| range.start),
         length,
         done: done.clone(),
-        performance_interval: None,
         leaves: in_reply(|shared| &shared.source),
+        ..SendSpec::of(item.source.as_slice())
     };
     let write = match &window {
         Some(range) => WriteKind::Adjusted { offset: range.start },
@@ -685,8 +683,6 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     };
     let target = manner.temporary.as_ref().unwrap_or(&item.destination);
     let receive = ReceiveSpec {
-        path: target.clone(),
-        ascii: false,
         write,
         expected_size: if window.is_some() { length } else { item.size },
         expected_checksum: manner.announced.clone(),
@@ -695,6 +691,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
         range_interval: Some(MARKERS),
         leaves: in_reply(|shared| &shared.destination),
         past_memory: manner.past_memory,
+        ..ReceiveSpec::of(target.as_slice())
     };
     let asked = manner.temporary.as_ref().filter(|_| manner.may_exist);
     let mut orders: Vec<Order> = asked.map(|_| target_order(job)).into_iter().collect();

@@ -309,7 +309,7 @@ async fn in_time<T>(work: impl Future<Output = Result<T, Fault>>) -> Result<T, F
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_transport::digest::{Algorithm, Hasher};
+    use whimbrel_transport::digest::Algorithm;
 
     use super::*;
 
@@ -320,9 +320,8 @@ mod tests {
     }
 
     fn a_leaf(index: u64) -> Leaf {
-        let mut hasher = Hasher::new(Algorithm::Md5);
-        hasher.update(&index.to_le_bytes());
-        Leaf { range: index * LEAF..((index + 1) * LEAF).min(3 * LEAF + 5), digest: hasher.finish_hex() }
+        let digest = Algorithm::Md5.digest(&index.to_le_bytes()).to_string();
+        Leaf { range: index * LEAF..((index + 1) * LEAF).min(3 * LEAF + 5), digest }
     }
 
     fn written(leaves: &[Leaf]) -> Vec<u8> {

@@ -234,14 +234,10 @@ fn composed<'a>(algorithm: Algorithm, leaves: impl Iterator<Item = &'a Leaf>, si
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_transport::digest::Hasher;
-
     use super::*;
 
     fn hash(algorithm: Algorithm, data: &[u8]) -> String {
-        let mut hasher = Hasher::new(algorithm);
-        hasher.update(data);
-        hasher.finish_hex()
+        algorithm.digest(data).to_string()
     }
 
     fn leaves(algorithm: Algorithm, data: &[u8], leaf: usize) -> Vec<Leaf> {

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::op::{Op, OpId, Outcome, WriteKind};
+use whimbrel_proto::op::{Op, OpId, Outcome};
 use whimbrel_transport::{Cancel, Times};
 
 use super::command::resolve;
@@ -92,7 +92,7 @@ impl Finisher {
     fn may_overtake(&self, op: &Op) -> bool {
         match op {
             // Chunks of a file are written in any order, at once, by many movers.
-            Op::Receive(spec) if matches!(spec.write, WriteKind::Chunk { .. }) => true,
+            Op::Receive(spec) if spec.is_chunk() => true,
             Op::KeepLeaves { .. } => true,
             Op::Receive(spec) => !self.holds(&spec.path),
             Op::ReceivePack(spec) => !spec.files.iter().any(|file| self.holds(&file.path)),

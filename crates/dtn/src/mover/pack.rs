@@ -9,7 +9,7 @@ use whimbrel_connector::{Attributes, Connector, Disposition, Kind, WriteAt, Writ
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Outcome, PackResult, PackSpec, PackedFile};
 use whimbrel_proto::pack;
-use whimbrel_transport::digest::{Algorithm, Hasher};
+use whimbrel_transport::digest::Algorithm;
 use whimbrel_transport::{Activity, BlockSink, Cancel};
 
 use super::command::{resolve, timestamp};
@@ -109,7 +109,7 @@ fn load(
         if read.is_ok() {
             loaded.present.insert(at as u64..end as u64);
         }
-        let digest = read.map(|()| algorithm.map(|algorithm| digest(algorithm, &loaded.bytes[at..end])));
+        let digest = read.map(|()| algorithm.map(|algorithm| algorithm.digest(&loaded.bytes[at..end]).to_string()));
         loaded.fates.push(digest.map_err(|fault| from_fault(&fault)));
         at = end;
     }
@@ -135,12 +135,6 @@ fn read(connector: &dyn Connector, file: &PackedFile, into: &mut [u8]) -> Result
         }
     }
     if reader.meta()?.version() == before.version() { Ok(()) } else { Err(changed()) }
-}
-
-fn digest(algorithm: Algorithm, bytes: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(bytes);
-    hasher.finish_hex()
 }
 
 fn over_handle(task: &mut Task<'_>, unpacker: &Unpacker<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
@@ -277,7 +271,7 @@ impl Place<'_> {
                 count => filled += count,
             }
         }
-        Ok(digest(algorithm, &stored))
+        Ok(algorithm.digest(&stored).to_string())
     }
 
     fn end(self, node: &Node) -> PackResult {

@@ -56,7 +56,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return Err(fault.into());
     }
     check_promises(spec)?;
-    if striped && (spec.leaves.is_some() || matches!(spec.write, WriteKind::Chunk { .. })) {
+    if striped && (spec.leaves.is_some() || spec.is_chunk()) {
         return Err(leaves::unsupported("a file spread over several nodes has no leaves").into());
     }
     let mut file = match joined {
@@ -70,7 +70,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     }
     let gaps = file.may_have_gaps(task, spec)?;
     if gaps.is_none()
-        && file.is_chunk(spec)
+        && spec.is_chunk()
         && let Some(length) = spec.expected_size
     {
         // A full disk is known before data flow; what may stay a hole is not taken.
@@ -85,7 +85,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     if let Some(wanted) = &spec.leaves {
         return file.prove(task, spec, wanted, bytes, written);
     }
-    if file.is_chunk(spec) {
+    if spec.is_chunk() {
         file.make_durable(task, spec, bytes);
         return Ok(None);
     }
@@ -98,7 +98,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     }
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
-    Ok(Some(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None }))
+    Ok(Some(Outcome::moved(bytes)))
 }
 
 /// Receives what a sender measures with; the caller ends the transfer.
@@ -108,18 +108,7 @@ pub fn measured(
     interval: Option<std::time::Duration>,
     transfer: &mut Transfer,
 ) -> Result<(), Problem> {
-    let spec = ReceiveSpec {
-        path: Vec::new(),
-        ascii: false,
-        write: WriteKind::Replace,
-        expected_size: None,
-        expected_checksum: None,
-        past_memory: false,
-        modified: None,
-        performance_interval: interval,
-        range_interval: None,
-        leaves: None,
-    };
+    let spec = ReceiveSpec { performance_interval: interval, ..ReceiveSpec::of(Vec::new()) };
     let session = WriteSession::nowhere();
     let mut file = File { session, writer, origin: 0, start: 0, unique_name: None };
     file.fill_over_handle(task, &spec, transfer)
@@ -132,7 +121,7 @@ fn check_promises(spec: &ReceiveSpec) -> Result<(), Fault> {
     }
     if let Some((algorithm, _)) = &spec.expected_checksum {
         algorithm.parse::<digest::Algorithm>()?;
-        if matches!(spec.write, WriteKind::Chunk { .. }) {
+        if spec.is_chunk() {
             return Err(
                 Fault::new(FaultCode::NotSupported, "receive a chunk").detail("a chunk is proven by its leaves")
             );
@@ -156,7 +145,7 @@ pub fn commit(
     cancel: &Cancel,
 ) -> Result<Outcome, Problem> {
     complete(node, spec, session, None, receipts, cancel)?;
-    Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
+    Ok(Outcome::moved(bytes))
 }
 
 /// Verifies, sets attributes, gives the file its name.
@@ -283,10 +272,6 @@ impl File {
         Ok(Self { writer: node.connector.join(session)?, session: session.clone(), origin, start, unique_name: None })
     }
 
-    fn is_chunk(&self, spec: &ReceiveSpec) -> bool {
-        matches!(spec.write, WriteKind::Chunk { .. })
-    }
-
     /// The bytes of which some may be left out because they are holes of the source: the digests of both ends cover them.
     ///
     /// Only where the length was announced and gaps can be told from an end: in MODE E.
@@ -320,7 +305,7 @@ impl File {
         let work = move |_: &Cancel| {
             let _working = counted.on_thread();
             counted.timed(Activity::Storage, || self.writer.sync())?;
-            Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
+            Ok(Outcome::moved(bytes))
         };
         *task.later = Some(Later { path: spec.path.clone(), work: Box::new(work), times });
     }
@@ -334,7 +319,7 @@ impl File {
         bytes: u64,
         written: RangeSet,
     ) -> Result<Option<Outcome>, Problem> {
-        if !self.is_chunk(spec) && bytes <= FINISHED_AT_ONCE {
+        if !spec.is_chunk() && bytes <= FINISHED_AT_ONCE {
             let times = Times::default();
             let working = times.on_thread();
             let proving = Proving { times: &times, cancel: task.cancel };
@@ -364,7 +349,7 @@ impl File {
         proving: &Proving<'_>,
     ) -> Result<Outcome, Problem> {
         let writer = self.writer.as_ref();
-        let is_chunk = self.is_chunk(spec);
+        let is_chunk = spec.is_chunk();
         // What a client will record as proven must survive a crash.
         if is_chunk || node.settings.sync_writes {
             proving.times.timed(Activity::Storage, || writer.sync())?;
@@ -417,7 +402,7 @@ impl File {
         // The peer may wait for this before it sends anything.
         task.reporter.flush();
         // Movers of one process share the writer of a file in chunks, and with it what is durable.
-        let told = handle.params.mode == Mode::Extended && !self.is_chunk(spec);
+        let told = handle.params.mode == Mode::Extended && !spec.is_chunk();
         let interval = spec.range_interval.filter(|_| told);
         let ranges = Markers::ranges(task, interval, self.news(task.node, &transfer.progress));
         let received = match handle.params.mode {

@@ -102,7 +102,7 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), None);
     let bytes = transmit(task, &work, transfer, None, |_| Ok(()))?;
-    Ok(Outcome::Transferred { bytes, leaves: Vec::new(), read_from: None })
+    Ok(Outcome::moved(bytes))
 }
 
 /// Sends a source to wherever it ends, in any order; `check` sees the transfer while its connections stand.
@@ -418,15 +418,7 @@ mod tests {
     }
 
     fn spec(offset: u64, length: Option<u64>, done: &[Range<u64>]) -> SendSpec {
-        SendSpec {
-            path: Vec::new(),
-            ascii: false,
-            offset,
-            length,
-            done: done.to_vec(),
-            performance_interval: None,
-            leaves: None,
-        }
+        SendSpec { offset, length, done: done.to_vec(), ..SendSpec::of(Vec::new()) }
     }
 
     fn part(spec: &SendSpec, size: u64) -> (u64, u64, Vec<Range<u64>>) {

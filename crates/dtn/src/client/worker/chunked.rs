@@ -61,10 +61,7 @@ impl Worker {
                 flight.renamed_before = file.renaming.replace(true);
                 if let Some(mut whole) = whole {
                     whole.naming = std::mem::take(&mut orders);
-                    whole.readable = match &file.place {
-                        Unfinished::Temporary(name) => Some(name.clone()),
-                        Unfinished::Session(_) => None,
-                    };
+                    whole.readable = file.temporary().map(<[u8]>::to_vec);
                     flight.whole = Some(Box::new(whole));
                 }
                 flight.file = Some(file);

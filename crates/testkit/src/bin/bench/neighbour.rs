@@ -16,7 +16,7 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 use crate::case::{Case, Contender, Sample};
 use crate::options::Options;
 use crate::servers::{Pair, Programs, succeed};
-use crate::wan::{START_LIMIT, iperf3_server};
+use crate::wan::{START_LIMIT, iperf3_server, received_in};
 use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
@@ -121,9 +121,6 @@ impl Street<'_> {
         let (address, seconds) = (self.lab.host("dst").addr().to_string(), self.watched.as_secs().to_string());
         let arguments = ["-c", &address, "-p", STRANGER, "-J", "-t", &seconds];
         let run = succeed(Tool::new(&program).args(arguments).on(self.lab.host("src")).limit(LIMIT))?;
-        let said: serde_json::Value = serde_json::from_slice(&run.stdout)?;
-        let rate = said["end"]["sum_received"]["bits_per_second"].as_f64().ok_or("iperf3 reports no rate")?;
-        let wall = Duration::from_secs_f64(BYTES as f64 * 8.0 / rate.max(1.0));
-        Ok(Sample { wall, cpu: run.cpu, trips: None })
+        Ok(Sample { wall: received_in(&run, BYTES)?, cpu: run.cpu, trips: None })
     }
 }

@@ -115,13 +115,17 @@ pub fn iperf3<'a>(
         let arguments = ["-c", &address, "-p", IPERF3_PORT, "-J", "-P", streams, "-n", &bytes.to_string()];
         let meter = Meter::start(&[server.id()]);
         let run = succeed(Tool::new(&program).args(arguments).on(lab.host("src")).limit(RUN_LIMIT))?;
-        let said: serde_json::Value = serde_json::from_slice(&run.stdout)?;
-        let rate = said["end"]["sum_received"]["bits_per_second"].as_f64().ok_or("iperf3 reports no rate")?;
-        let wall = Duration::from_secs_f64(bytes as f64 * 8.0 / rate);
-        Ok(Sample { wall, cpu: run.cpu + meter.spent(), trips: None })
+        Ok(Sample { wall: received_in(&run, bytes)?, cpu: run.cpu + meter.spent(), trips: None })
     };
     let command = format!("iperf3 -P {streams}, without its set-up");
     Ok(Contender { name, command, servers: vec![server.id()], run: Box::new(run) })
+}
+
+/// The time of so many bytes at the rate at which iperf3's server says (`-J`) that it received.
+pub fn received_in(run: &peers::Run, bytes: u64) -> Outcome<Duration> {
+    let said: serde_json::Value = serde_json::from_slice(&run.stdout)?;
+    let rate = said["end"]["sum_received"]["bits_per_second"].as_f64().ok_or("iperf3 reports no rate")?;
+    Ok(Duration::from_secs_f64(bytes as f64 * 8.0 / rate.max(1.0)))
 }
 
 /// A copy of one byte: round trips are all it costs.
