@@ -9,4 +9,5 @@ pub mod congestion;
 pub mod front;
 pub mod mover;
 
+mod journaled;
 mod keepalive;

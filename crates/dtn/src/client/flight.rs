@@ -482,6 +482,11 @@ impl Flight {
         self.whole.as_ref().filter(|_| self.file.is_none())?.readable.as_deref()
     }
 
+    /// The same of any file: of one in chunks, if its destination keeps no unfinished files.
+    pub fn unfinished_name(&self) -> Option<&[u8]> {
+        self.file.as_ref().map_or_else(|| self.temporary(), OpenFile::temporary)
+    }
+
     /// Where the bytes go: the final name, or a temporary one.
     pub fn target(&self) -> &[u8] {
         self.temporary().unwrap_or(&self.job.item.destination)

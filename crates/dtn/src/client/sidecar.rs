@@ -18,15 +18,14 @@ use whimbrel_engine::journal::{self, Header};
 use whimbrel_engine::plan::ItemId;
 use whimbrel_engine::transfer::Job;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::leaf;
 use whimbrel_proto::op::{Leaf, Op};
-use whimbrel_transport::digest::Digest;
 
 use super::checksum::SharedChecksum;
 use super::data;
 use super::dtns::Dtns;
 use super::remote::Remote;
 use super::target::{SessionOptions, Target};
+use crate::journaled::{records, to_wire};
 
 /// Least time between two writes.
 const EVERY: Duration = Duration::from_secs(1);
@@ -59,17 +58,7 @@ pub fn claims(bytes: &[u8], wanted: &Header, within: Range<u64>) -> Vec<Leaf> {
         return Vec::new();
     }
     let inside = |leaf: &journal::Leaf| within.contains(&leaf.range.start) && leaf.range.end <= within.end;
-    let to_wire = |leaf: journal::Leaf| Leaf { range: leaf.range, digest: leaf::hex(&leaf.digest) };
     trusted.leaves.into_iter().filter(inside).map(to_wire).collect()
-}
-
-fn records(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
-    let algorithm = header.algorithm.parse().ok()?;
-    let record = |leaf: &Leaf| {
-        let digest = Digest::from_hex(algorithm, leaf.digest.as_bytes())?.as_bytes().to_vec();
-        Some(journal::Leaf { range: leaf.range.clone(), digest })
-    };
-    journal::encode_leaves(header, &leaves.iter().map(record).collect::<Option<Vec<_>>>()?)
 }
 
 /// Where a sidecar is, and what it is about.

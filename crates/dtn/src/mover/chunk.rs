@@ -25,6 +25,7 @@ use super::failure::Problem;
 use super::leaves::Stored;
 use super::node::Node;
 use super::worker::Task;
+use crate::journaled;
 
 /// Most files kept open between operations; each holds up to three descriptors.
 const KEPT: usize = 64;
@@ -213,7 +214,7 @@ impl Storage<'_> {
         // The last chunk may end with a hole that nobody writes.
         opened.writer.extend_to(file.size)?;
         let storage = StorageFacts { room: opened.writer.room()?, stripe: opened.writer.stripe_size() };
-        let verified = trusted.leaves.into_iter().map(to_wire).collect();
+        let verified = trusted.leaves.into_iter().map(journaled::to_wire).collect();
         let holes = trusted.holes.as_slice().to_vec();
         Ok(Outcome::Chunked { session, verified, holes, storage })
     }
@@ -226,8 +227,7 @@ impl Storage<'_> {
                 .on_path(path)
                 .detail("a range that is no leaf of the file, or a digest of another algorithm")
         };
-        let leaves: Option<Vec<_>> = leaves.iter().map(|leaf| from_wire(leaf, &file.header)).collect();
-        let records = leaves.and_then(|leaves| journal::encode_leaves(&file.header, &leaves)).ok_or_else(bad)?;
+        let records = journaled::records(&file.header, leaves).ok_or_else(bad)?;
         if !records.is_empty() {
             file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
         }
@@ -379,17 +379,4 @@ fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
         }
         None => Err(Problem::Unproven("no journal says that anything is proven".to_owned())),
     }
-}
-
-fn to_wire(leaf: journal::Leaf) -> Leaf {
-    Leaf { range: leaf.range, digest: leaf::hex(&leaf.digest) }
-}
-
-/// A leaf for the journal; `None` when its digest is of another algorithm.
-fn from_wire(leaf: &Leaf, header: &Header) -> Option<journal::Leaf> {
-    let digest = match header.algorithm.as_str() {
-        leaf::NONE => (leaf.digest == leaf::NONE_DIGEST).then(|| vec![0])?,
-        name => Digest::from_hex(name.parse().ok()?, leaf.digest.as_bytes())?.as_bytes().to_vec(),
-    };
-    Some(journal::Leaf { range: leaf.range.clone(), digest })
 }

@@ -5,20 +5,17 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 
 use super::Worker;
 use super::manner::refuses_name;
-use crate::client::chunk::{self, OpenFile};
+use crate::client::chunk;
 use crate::client::flight::{Flight, Part};
 
 impl Worker {
     /// Whether a destination has refused to store under a temporary name, and it is worth trying once more: first after what
     /// is left there was removed, then under the final name.
     pub(super) fn other_name(&mut self, flight: &Flight, fault: &Fault) -> bool {
-        let temporary = match &flight.file {
-            Some(file) => file.temporary(),
-            None => flight.temporary(),
-        };
         // What was opened has that name: something else is wrong.
         let refused = flight.store_refused && !flight.store_opened && refuses_name(fault);
-        let Some(temporary) = temporary.map(<[u8]>::to_vec).filter(|_| refused) else { return false };
+        let temporary = flight.unfinished_name().filter(|_| refused);
+        let Some(temporary) = temporary.map(<[u8]>::to_vec) else { return false };
         let item = &flight.job.item;
         let route = self.shared.route(item.root);
         if self.cleared.insert(temporary.clone()) {
@@ -37,9 +34,7 @@ impl Worker {
     /// once more, to its final one.
     pub(super) fn rename_refused(&mut self, flight: &Flight, fault: &Fault) -> bool {
         let item = &flight.job.item;
-        let Some(temporary) = flight.file.as_ref().map_or_else(|| flight.temporary(), OpenFile::temporary) else {
-            return false;
-        };
+        let Some(temporary) = flight.unfinished_name() else { return false };
         if !refuses_name(fault) || self.shared.expected(item).is_some() {
             return false;
         }
