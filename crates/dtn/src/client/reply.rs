@@ -27,6 +27,8 @@ const TEXTS: &[(&str, FaultCode)] = &[
     ("an end-of-file was reached", FaultCode::ConnectionLost),
     // The stock server, when its data connection is closed between its last block and the end of the file.
     ("handle not in the proper state", FaultCode::ConnectionLost),
+    // The same, of what it was doing on one data connection when another was reset.
+    ("operation was canceled", FaultCode::ConnectionLost),
     ("too many open files", FaultCode::TooManyOpen),
     ("too many connections", FaultCode::ServerBusy),
     ("busy", FaultCode::StorageBusy),
@@ -133,10 +135,14 @@ mod tests {
 
     #[test]
     fn a_data_connection_that_the_stock_server_lost_is_worth_a_retry() {
-        let text = "Command failed. : [globus_ftp_control]:globus_ftp_control_data_send_eof() : Handle not in the proper state";
-        let fault = fault(&Reply::line(500, text), "retrieve", b"/f");
-        assert_eq!((fault.code, fault.side), (FaultCode::ConnectionLost, Some(Side::Network)));
-        assert!(fault.is_temporary());
+        for text in [
+            "Command failed. : [globus_ftp_control]:globus_ftp_control_data_send_eof() : Handle not in the proper state",
+            "Command failed. : callback failed.; an I/O operation was cancelled; globus_xio: Operation was canceled",
+        ] {
+            let fault = fault(&Reply::line(500, text), "retrieve", b"/f");
+            assert_eq!((fault.code, fault.side), (FaultCode::ConnectionLost, Some(Side::Network)), "{text}");
+            assert!(fault.is_temporary());
+        }
     }
 
     #[test]
