@@ -14,14 +14,17 @@ use support::dtn::PATIENCE;
 use support::{Field, WHIMBREL, expect, pattern};
 use whimbrel_testkit::peers::{Daemon, require};
 
-const CALLS: &str = "trace=write,pwrite64,fdatasync,fsync,renameat,renameat2,unlinkat";
+const CALLS: &str = "trace=write,pwrite64,pread64,fdatasync,fsync,renameat,renameat2,linkat,unlinkat";
 
 /// A call about a name in the directory of the copies; `.` is that directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Call {
     Write(String),
+    Read(String),
     Sync(String),
     Rename(String, String),
+    /// A file without a name gets one.
+    Link(String, String),
     Unlink(String),
 }
 
@@ -77,8 +80,11 @@ fn call(text: &str, directory: &str) -> Option<Call> {
     let mut quoted = arguments.split('"').skip(1).step_by(2).map(str::to_owned);
     match name {
         "write" | "pwrite64" => Some(Call::Write(file?)),
+        "pread64" => Some(Call::Read(file?)),
         "fdatasync" | "fsync" => Some(Call::Sync(if inside.is_empty() { ".".to_owned() } else { file? })),
         "renameat" | "renameat2" => Some(Call::Rename(quoted.next()?, quoted.next()?)),
+        // As strace shows it: `#INODE (deleted)` in the directory it was made in.
+        "linkat" => Some(Call::Link(file?, quoted.nth(1)?)),
         "unlinkat" => Some(Call::Unlink(quoted.next()?)),
         _ => None,
     }
@@ -155,12 +161,17 @@ fn a_server_that_was_told_to_syncs_whole_and_packed_files_before_it_names_them_a
         expect(0, ["cp", "-r", "--concurrency", "1", &from, &to]);
         let calls = server.calls(&field.path("to/tree"));
         for name in names {
-            let hidden = format!(".{name}.whimbrel-part");
-            let renamed = last(&calls, &Call::Rename(hidden.clone(), (*name).to_owned()));
-            let written = last(&calls, &Call::Write(hidden.clone()));
-            let synced = last(&calls, &Call::Sync(hidden));
+            let is_named = |call: &Call| match call {
+                Call::Rename(_, to) | Call::Link(_, to) => to == name,
+                _ => false,
+            };
+            let named = at(&calls, is_named).unwrap_or_else(|| panic!("{name} is not named: {calls:#?}"));
+            let (Call::Rename(before, _) | Call::Link(before, _)) = calls[named].clone() else { unreachable!() };
+            let written = last(&calls, &Call::Write(before.clone()));
+            let read_back = last(&calls, &Call::Read(before.clone()));
+            let synced = at(&calls, |call| *call == Call::Sync(before.clone()));
             let durable = last(&calls, &Call::Sync(".".to_owned()));
-            let order = [written, synced, renamed, durable];
+            let order = [written, synced, read_back, Some(named), durable];
             assert!(order.iter().all(Option::is_some) && order.is_sorted(), "{name}: {order:?} of {calls:#?}");
         }
     }
@@ -170,8 +181,10 @@ fn a_server_that_was_told_to_syncs_whole_and_packed_files_before_it_names_them_a
 fn traces_are_read_with_calls_that_threads_interrupt() {
     let trace = "7 write(9</d/a>, \"\"..., 5) = 5\n7 fdatasync(9</d/a> <unfinished ...>\n8 fsync(5</d>) = 0\n\
                  7 <... fdatasync resumed>) = 0\n8 renameat(5</d>, \"a\", 5</d>, \"b\") = 0\n\
-                 8 unlinkat(5</d>, \"c\", 0) = -1 ENOENT (No such file or directory)\n9 fsync(4</e>) = 0\n";
+                 8 unlinkat(5</d>, \"c\", 0) = -1 ENOENT (No such file or directory)\n9 fsync(4</e>) = 0\n\
+                 9 linkat(3</d/#7 (deleted)>, \"\", 5</d>, \"f\", AT_EMPTY_PATH) = 0\n";
     let [a, b, here] = ["a", "b", "."].map(str::to_owned);
-    let expected = [Call::Write(a.clone()), Call::Sync(here), Call::Sync(a.clone()), Call::Rename(a, b)];
+    let link = Call::Link("#7 (deleted)".to_owned(), "f".to_owned());
+    let expected = [Call::Write(a.clone()), Call::Sync(here), Call::Sync(a.clone()), Call::Rename(a, b), link];
     assert_eq!(calls(trace, Path::new("/d")), expected);
 }

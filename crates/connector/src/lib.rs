@@ -10,12 +10,14 @@ pub mod memory;
 pub mod meta;
 pub mod path;
 pub mod posix;
+mod put;
 mod rules;
 pub mod session;
 mod staging;
 
 pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
 pub use path::StoragePath;
+pub use put::{ReadBack, put_in_steps};
 pub use session::{Attributes, Disposition, Receipt, WriteIntent, WriteSession};
 
 use std::ops::Range;
@@ -118,6 +120,21 @@ pub trait Connector: Send + Sync {
     ///
     /// What was written in place stays: others may be writing the same file.
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault>;
+
+    /// Stores a small file in one act: all its bytes, its attributes, its name; `data` is its size.
+    ///
+    /// As a session with [`Disposition::Replace`] does it, and with the same faults; storage may do it with less. With
+    /// `attributes.durable` the bytes are durable before the name is given. `read_back` is shown the stored bytes before
+    /// that, for a digest of them; shown twice, the last time counts.
+    fn put(
+        &self,
+        path: &StoragePath,
+        data: &[u8],
+        attributes: &Attributes,
+        read_back: Option<ReadBack<'_>>,
+    ) -> Result<(), Fault> {
+        put_in_steps(self, path, data, attributes, read_back)
+    }
 
     /// Describes the unfinished file that `Disposition::Resume` would go on with; `None` without one.
     ///

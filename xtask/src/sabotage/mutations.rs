@@ -67,6 +67,7 @@ const WRITE_RS: &str = "crates/connector/src/posix/write.rs";
 const SESSION_RS: &str = "crates/connector/src/posix/session.rs";
 const CHUNK_RS: &str = "crates/dtn/src/mover/chunk.rs";
 const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
+const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
 const FORMAT_RS: &str = "crates/engine/src/journal.rs";
 const COMPARE_RS: &str = "crates/dtn/src/client/chunk.rs";
@@ -183,6 +184,30 @@ pub const MUTATIONS: &[Mutation] = &[
         file: PACK_RS,
         find: "            durable: node.settings.sync_writes,\n",
         replace: "            durable: false,\n",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: a small file before it is named",
+        guards: "a small file that is empty after a crash",
+        file: UNNAMED_RS,
+        find: "        steps::sync_all(file).or_fault(\"sync\", path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "sync: the name of a small file",
+        guards: "a small file that is gone after a crash",
+        file: UNNAMED_RS,
+        find: "            Ok(()) if attributes.durable => sync_dir(&dir).or_fault(\"sync directory\", path).map(|()| true),\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "verify: a small file is read back",
+        guards: "a digest of what was received, not of what is stored",
+        file: UNNAMED_RS,
+        find: "            read_back(&stored_bytes(&file, data.len(), path)?);\n",
+        replace: "            read_back(data);\n",
         suite: CALLS,
     },
     Mutation {

@@ -27,6 +27,23 @@ pub fn attributes_are_kept(a: &dyn Connector, b: &dyn Connector) {
     assert_eq!(ok(reader.meta()), seen);
 }
 
+pub fn what_is_put_has_its_attributes(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    for durable in [false, true] {
+        let name = path(format!("file{durable}"));
+        ok(a.put(&name, b"bytes", &Attributes { durable, ..attributes(Some(0o640), Some(THEN)) }, None));
+        let seen = ok(b.stat(&name, Follow::No));
+        assert_eq!((seen.mode, seen.modified, seen.size), (0o640, THEN, 5));
+        ok(a.put(&name, b"other bytes", &Attributes { durable, ..Attributes::default() }, None));
+        let seen = ok(b.stat(&name, Follow::No));
+        assert_eq!((seen.mode, seen.size), (0o640, 11), "the mode of the old file stays");
+    }
+    ok(a.put(&path("long"), b"bytes", &Attributes { size: Some(9), ..Attributes::default() }, None));
+    assert_eq!(load(b, &path("long")), b"bytes\0\0\0\0");
+}
+
 pub fn replacing_keeps_the_mode_of_the_old_file(a: &dyn Connector, _: &dyn Connector) {
     if !a.capabilities().posix_attributes {
         return;

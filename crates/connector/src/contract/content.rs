@@ -234,3 +234,44 @@ pub fn a_changed_source_is_refused(a: &dyn Connector, b: &dyn Connector) {
     refused_with(&other_time);
     ok(b.open_read(&path("file"), Some(&longer)));
 }
+
+pub fn a_small_file_is_put_in_one_act(a: &dyn Connector, b: &dyn Connector) {
+    ok(a.make_dir(&path("dir")));
+    for (data, durable) in [(pattern(10_240), false), (pattern(1), true), (Vec::new(), false)] {
+        let name = path(format!("dir/file{}", data.len()));
+        let attributes = Attributes { durable, ..Attributes::default() };
+        let mut seen = None;
+        ok(a.put(&name, &data, &attributes, Some(&mut |stored| seen = Some(stored.to_vec()))));
+        assert_eq!(seen.as_deref(), Some(&data[..]), "what was read back");
+        assert!(load(b, &name) == data, "the bytes differ");
+    }
+    assert_eq!(ok(b.list(&path("dir"))).count(), 3, "nothing else is left");
+}
+
+pub fn what_is_put_replaces_a_file_and_leftovers_of_its_name(a: &dyn Connector, b: &dyn Connector) {
+    // An unfinished file of another, and finished ones: by turns, so that what was there before is no help.
+    let unfinished = ok(a.begin(&path("one"), &REPLACE));
+    put(a, &unfinished, 0, b"half of it");
+    store(a, &path("two"), &pattern(20_000));
+    for name in ["one", "two", "three", "two", "one"] {
+        let data = pattern(300 + name.len());
+        ok(b.put(&path(name), &data, &Attributes::default(), None));
+        assert!(load(a, &path(name)) == data, "{name}");
+    }
+    assert!(a.commit(&unfinished, &[], &Attributes::default()).is_err(), "it was thrown away");
+    assert_eq!(load(a, &path("one")).len(), 303);
+    assert_eq!(ok(a.list(&path(""))).count(), 3, "nothing unfinished is left");
+}
+
+pub fn where_nothing_can_be_put_says_why(a: &dyn Connector, _: &dyn Connector) {
+    ok(a.make_dir(&path("dir")));
+    let try_put = |name: &str| a.put(&path(name), b"data", &Attributes::default(), None);
+    refused(try_put("dir"), FaultCode::IsADirectory);
+    refused(try_put(""), FaultCode::IsADirectory);
+    refused(try_put("missing/file"), FaultCode::NotFound);
+    refused(
+        a.put(&path("file"), b"data", &Attributes { mode: Some(0o10_000), ..Attributes::default() }, None),
+        FaultCode::InvalidArgument,
+    );
+    assert_eq!(ok(a.list(&path(""))).count(), 1);
+}

@@ -50,6 +50,9 @@ macro_rules! contract_cases {
             reads_end_at_the_end_of_the_file
             blocks_may_arrive_in_any_order
             many_writers_fill_one_file
+            a_small_file_is_put_in_one_act
+            what_is_put_replaces_a_file_and_leftovers_of_its_name
+            where_nothing_can_be_put_says_why
             holes_stay_holes
             an_open_file_outlives_its_name
             written_data_can_be_read_back_before_commit
@@ -91,6 +94,7 @@ macro_rules! contract_cases {
             reserving_changes_neither_size_nor_content
             dropping_what_is_cached_makes_it_durable_and_keeps_it
             attributes_are_kept
+            what_is_put_has_its_attributes
             replacing_keeps_the_mode_of_the_old_file
             attributes_of_what_exists_can_be_changed
             links_keep_their_text

@@ -23,6 +23,9 @@
 //! name, no size, no attributes. Opening a pipe that nobody reads fails with `StorageBusy` instead
 //! of waiting. Their bytes pass in order, unless the device has positions.
 //!
+//! **Small files** that come whole ([`Connector::put`]) have no name at all until they are given the final one, where
+//! the file system has such files, nothing else bears that name and nothing unfinished lies beside it.
+//!
 //! **Speed**: keep a session's writer until commit; then begin, join, commit open the file once.
 //!
 //! Sizes of unfinished files are not reserved, only ranges asked for ([`crate::WriteAt::reserve`]; not in file systems
@@ -46,6 +49,7 @@ mod scratch;
 mod session;
 mod steps;
 mod token;
+mod unnamed;
 mod walk;
 mod write;
 
@@ -60,6 +64,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_sys::names;
 
 use crate::path::StoragePath;
+use crate::put::ReadBack;
 use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
@@ -70,6 +75,7 @@ use lustre::Lustre;
 use meta::{Caller, is_link, kind_of, link_text, statx_fd};
 use resolve::{Root, retry};
 use token::Token;
+use unnamed::Unnamed;
 
 /// How a directory tree is served.
 #[derive(Debug, Clone, Default)]
@@ -91,6 +97,7 @@ pub struct Posix {
     root: Root,
     caller: Caller,
     handles: Handles,
+    unnamed: Unnamed,
     lustre: Option<Arc<Lustre>>,
     read_only: bool,
     users: Names,
@@ -104,6 +111,7 @@ impl Posix {
             root: Root::open(root, options.without_openat2)?,
             caller: Caller::current(options.read_only),
             handles: Handles::default(),
+            unnamed: Unnamed::default(),
             lustre: options.lfs.map(|program| Arc::new(Lustre::new(program, options.lustre_everywhere))),
             read_only: options.read_only,
             users: Names::default(),
@@ -190,6 +198,17 @@ impl Connector for Posix {
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
         self.writable("abandon", &session.path)?;
         self.abandon_session(session)
+    }
+
+    fn put(
+        &self,
+        path: &StoragePath,
+        data: &[u8],
+        attributes: &Attributes,
+        read_back: Option<ReadBack<'_>>,
+    ) -> Result<(), Fault> {
+        self.writable("write", path)?;
+        self.put_whole(path, data, attributes, read_back)
     }
 
     fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {

@@ -2,9 +2,9 @@
 //!
 //! Outside of tests each is its system call and nothing else.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fdatasync, fsync, openat, renameat, unlinkat};
+use rustix::fs::{AtFlags, Mode, OFlags, fdatasync, fsync, linkat, openat, renameat, unlinkat};
 use rustix::io::Errno;
 
 use super::resolve::{Dir, retry};
@@ -16,6 +16,7 @@ pub(super) enum Step {
     SyncFile(u64),
     SyncDir,
     Rename(Vec<u8>, Vec<u8>),
+    Link(Vec<u8>),
     Unlink(Vec<u8>),
 }
 
@@ -73,6 +74,19 @@ pub(super) fn rename(dir: &Dir, from: &[u8], to: &[u8]) -> Result<(), Errno> {
     retry(|| renameat(dir, from, dir, to))?;
     #[cfg(test)]
     note(Step::Rename(from.to_vec(), to.to_vec()));
+    Ok(())
+}
+
+/// Gives a file without a name one, which nothing else bears.
+pub(super) fn link(
+    (from, known_as): (BorrowedFd<'_>, &[u8]),
+    flags: AtFlags,
+    dir: &Dir,
+    name: &[u8],
+) -> Result<(), Errno> {
+    retry(|| linkat(from, known_as, dir, name, flags))?;
+    #[cfg(test)]
+    note(Step::Link(name.to_vec()));
     Ok(())
 }
 

@@ -1,11 +1,11 @@
 //! Packs: small files that move as one transfer (ERET PACK, ESTO PACK).
 //!
 //! The sender reads all of them before it sends any, so that it knows which it has: the bytes of the others do not come.
-//! The receiver gives each file its name as soon as it is whole; what did not come is thrown away and has failed.
+//! The receiver stores each file as soon as it is whole, in one act; what did not come has failed.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
-use whimbrel_connector::{Attributes, Connector, Disposition, Kind, WriteAt, WriteIntent, WriteSession};
+use whimbrel_connector::{Attributes, Connector, Kind};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Mode, Notice, Outcome, PackResult, PackSpec, PackedFile};
 use whimbrel_proto::pack;
@@ -164,10 +164,8 @@ struct Place<'a> {
 }
 
 enum State {
-    /// No byte has come.
-    Awaited,
-    /// Some have.
-    Open { session: WriteSession, writer: Arc<dyn WriteAt>, received: RangeSet },
+    /// Not all bytes have come; those that have, where they are not all in one piece.
+    Coming { bytes: Vec<u8>, received: RangeSet },
     /// It has its name, or it failed.
     Ended(PackResult),
 }
@@ -176,7 +174,7 @@ impl<'a> Unpacker<'a> {
     fn new(node: &'a Node, spec: &'a PackSpec, algorithm: Option<Algorithm>, cancel: &'a Cancel) -> Self {
         let mut start = 0;
         let places = spec.files.iter().map(|file| {
-            let place = Place { file, start, state: Mutex::new(State::Awaited) };
+            let place = Place { file, start, state: Mutex::new(State::nothing_came()) };
             start += file.size;
             place
         });
@@ -189,8 +187,7 @@ impl<'a> Unpacker<'a> {
 
     /// What became of each file, once no more bytes come.
     fn end(self) -> Vec<PackResult> {
-        let (node, places) = (self.node, self.places);
-        places.into_iter().map(|place| place.end(node)).collect()
+        self.places.into_iter().map(Place::end).collect()
     }
 }
 
@@ -210,91 +207,60 @@ impl BlockSink for Unpacker<'_> {
     }
 }
 
+impl State {
+    fn nothing_came() -> Self {
+        State::Coming { bytes: Vec::new(), received: RangeSet::new() }
+    }
+}
+
 impl Place<'_> {
     /// Takes bytes; what goes wrong ends this file and no other.
     fn write(&self, unpacker: &Unpacker<'_>, at: u64, data: &[u8]) {
-        let mut state = self.lock();
-        if let Err(fault) = self.try_write(&mut state, unpacker, at, data) {
-            let open = std::mem::replace(&mut *state, State::Ended(Err(from_fault(&fault))));
-            abandon(unpacker.node, open);
-        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let State::Coming { bytes, received } = &mut *state else { return };
+        let whole = if data.len() as u64 == self.file.size {
+            data
+        } else {
+            bytes.resize(self.file.size as usize, 0);
+            bytes[at as usize..at as usize + data.len()].copy_from_slice(data);
+            received.insert(at..at + data.len() as u64);
+            if received.len() < self.file.size {
+                return;
+            }
+            bytes
+        };
+        let stored = self.store(unpacker, whole).map_err(|fault| from_fault(&fault));
+        *state = State::Ended(stored);
     }
 
-    fn try_write(&self, state: &mut State, unpacker: &Unpacker<'_>, at: u64, data: &[u8]) -> Result<(), Fault> {
-        if let State::Awaited = state {
-            *state = self.open(unpacker.node)?;
-        }
-        let State::Open { writer, received, .. } = state else { return Ok(()) };
-        writer.write_at(at, data)?;
-        received.insert(at..at + data.len() as u64);
-        if received.len() < self.file.size {
-            return Ok(());
-        }
-        let digest = self.complete(state, unpacker)?;
-        *state = State::Ended(Ok(digest));
-        Ok(())
-    }
-
-    fn open(&self, node: &Node) -> Result<State, Fault> {
-        let intent =
-            WriteIntent { disposition: Disposition::Replace, size: Some(self.file.size), length: Some(self.file.size) };
-        let session = node.connector.begin(&resolve(&self.file.path)?, &intent)?;
-        let writer = node.connector.join(&session)?;
-        Ok(State::Open { session, writer, received: RangeSet::new() })
-    }
-
-    /// Reads back what was stored if a digest is wanted, sets attributes, gives the file its name.
-    fn complete(&self, state: &State, unpacker: &Unpacker<'_>) -> Result<Option<String>, Fault> {
-        let State::Open { session, writer, .. } = state else { return Ok(None) };
+    /// Stores it with its attributes and name; the digest of what was read back, if one is wanted.
+    fn store(&self, unpacker: &Unpacker<'_>, data: &[u8]) -> Result<Option<String>, Fault> {
         unpacker.cancel.check("receive")?;
         let node = unpacker.node;
-        if node.settings.sync_writes {
-            writer.sync()?;
-        }
-        let digest = unpacker.algorithm.map(|algorithm| self.read_back(writer.as_ref(), algorithm)).transpose()?;
         let attributes = Attributes {
             modified: self.file.modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose()?,
             mode: self.file.mode,
             durable: node.settings.sync_writes,
             ..Attributes::default()
         };
-        node.connector.commit(session, &[writer.finish()?], &attributes)?;
+        let path = resolve(&self.file.path)?;
+        let Some(algorithm) = unpacker.algorithm else {
+            node.connector.put(&path, data, &attributes, None)?;
+            return Ok(None);
+        };
+        let mut digest = None;
+        let mut read_back = |stored: &[u8]| digest = Some(algorithm.digest(stored).to_string());
+        node.connector.put(&path, data, &attributes, Some(&mut read_back))?;
         Ok(digest)
     }
 
-    fn read_back(&self, writer: &dyn WriteAt, algorithm: Algorithm) -> Result<String, Fault> {
-        let mut stored = vec![0; self.file.size as usize];
-        let mut filled = 0;
-        while filled < stored.len() {
-            match writer.read_back(filled as u64, &mut stored[filled..])? {
-                0 => return Err(Fault::new(FaultCode::StorageIo, "read back").detail("the file ends too early")),
-                count => filled += count,
-            }
-        }
-        Ok(algorithm.digest(&stored).to_string())
-    }
-
-    fn end(self, node: &Node) -> PackResult {
+    fn end(self) -> PackResult {
         match self.state.into_inner().unwrap_or_else(PoisonError::into_inner) {
             State::Ended(fate) => fate,
-            open => {
-                abandon(node, open);
+            State::Coming { .. } => {
                 let fault = Fault::new(FaultCode::PeerRefused, "receive").on_path(&self.file.path).side(Side::Source);
                 Err(from_fault(&fault.detail("its bytes did not come")))
             }
         }
-    }
-
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// What came of a file that failed is of no use: it is small.
-fn abandon(node: &Node, state: State) {
-    if let State::Open { session, .. } = state
-        && let Err(fault) = node.connector.abandon(&session)
-    {
-        tracing::warn!(%fault, "an unfinished file stays");
     }
 }
