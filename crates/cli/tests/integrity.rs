@@ -132,6 +132,22 @@ fn a_printed_checksum_is_what_other_programs_compute() {
 }
 
 #[test]
+fn checksums_that_leaves_compose_to_cost_no_further_reading() {
+    let server = Server::own();
+    let field = Field::new();
+    for (algorithm, composes) in [("crc32c", true), ("blake3", true), ("sha256", false)] {
+        let cksum = expect(0, ["--json", "cksum", "-a", algorithm, &local(&field, BIG)]);
+        let wanted = event(&cksum, "checksum")["checksum"].as_str().unwrap().to_owned();
+        let (from, into) = (local(&field, BIG), server.url(field.path("to/big")));
+        let run = expect(0, ["cp", "-vvv", "--chunk", "256K", "--print-checksum", algorithm, &from, &into]);
+        assert!(run.stdout_text().starts_with(&wanted), "{algorithm}: {}", run.stdout_text());
+        let said = run.stderr_text();
+        assert_eq!(said.contains("> CKSM"), !composes, "{algorithm}:\n{said}");
+        std::fs::remove_file(field.path("to/big")).unwrap();
+    }
+}
+
+#[test]
 fn a_file_that_is_not_the_expected_one_gets_no_name() {
     destinations(|field, at, _| {
         let digest = sum("sha256sum", &field.path(BIG));

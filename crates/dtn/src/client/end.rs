@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use whimbrel_engine::listing::{Object, Timestamp};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
+use whimbrel_transport::digest::Algorithm;
 
 use super::data;
 use super::dtns::Dtns;
@@ -94,6 +95,17 @@ impl End {
         match self {
             Self::Remote(remote) => remote.checksums(),
             Self::Local(_) => LOCAL_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),
+        }
+    }
+
+    /// Checksums that it computes of leaves.
+    pub fn leaf_checksums(&self) -> Vec<String> {
+        match self {
+            Self::Remote(remote) => {
+                let names = remote.features.params("LEAVES").unwrap_or_default();
+                names.split(',').map(|name| name.trim().to_owned()).collect()
+            }
+            Self::Local(_) => vec![Algorithm::Blake3Tree.name().to_owned()],
         }
     }
 

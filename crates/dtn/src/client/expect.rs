@@ -75,7 +75,8 @@ fn known() -> String {
 /// # Errors
 /// [`ExpectError::Algorithm`].
 pub fn algorithm(name: &str) -> Result<Algorithm, ExpectError> {
-    name.parse().map_err(|_| ExpectError::Algorithm(name.to_owned()))
+    let known: Result<Algorithm, _> = name.parse();
+    known.ok().filter(|known| Algorithm::ALL.contains(known)).ok_or_else(|| ExpectError::Algorithm(name.to_owned()))
 }
 
 impl Expected {

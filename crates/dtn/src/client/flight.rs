@@ -464,8 +464,13 @@ impl Flight {
         let whole = self.whole.as_deref_mut().filter(|_| proven && !self.is_written_to)?;
         if let Ok(Proof { checksum, in_reply }) = &self.proof {
             match &self.file {
-                Some(file) => whole.take_leaves(checksum, file.proven.borrow().values(), self.job.item.size),
-                None if *in_reply => whole.take_leaves(checksum, self.destination_leaves.iter(), self.job.item.size),
+                Some(file) => {
+                    whole.take_leaves(checksum, file.proven.borrow().values(), self.job.item.size, file.leaf);
+                }
+                None if *in_reply => {
+                    let (size, leaf) = (self.job.item.size, leaf_of_whole(self.job.item.size));
+                    whole.take_leaves(checksum, self.destination_leaves.iter(), size, leaf);
+                }
                 None => whole.take_proof(checksum, self.destination_sum.as_ref()),
             }
         }
@@ -654,6 +659,11 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
     }
 }
 
+/// Bytes of a leaf of a file that moves as a whole.
+fn leaf_of_whole(size: Option<u64>) -> u64 {
+    leaf::size_for(size.unwrap_or(0), auto::LEAF).unwrap_or(leaf::MAX_SIZE)
+}
+
 fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     if manner.source_first {
         return sum_orders(job, manner).into_iter().filter(|order| order.role == Role::Source).collect();
@@ -661,7 +671,7 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let item = &job.item;
     let in_reply = |spelling: fn(&SharedChecksum) -> &String| match &manner.proof {
         Ok(proof) if proof.in_reply => {
-            let size = leaf::size_for(item.size.unwrap_or(0), auto::LEAF).unwrap_or(leaf::MAX_SIZE);
+            let size = leaf_of_whole(item.size);
             Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes })
         }
         _ => None,

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome};
+use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::{SharedChecksum, common_checksum};
 use super::end::{End, reachable};
@@ -98,6 +99,14 @@ impl Pair {
     /// The checksum that proves copies between these ends.
     pub fn checksum(&self, wanted: Option<&str>) -> Option<SharedChecksum> {
         common_checksum(&self.source.checksums(), &self.destination.checksums(), wanted)
+    }
+
+    /// An algorithm in the spellings of both ends, for leaves where only those have it.
+    pub fn checksum_of_leaves(&self, algorithm: Algorithm) -> Option<SharedChecksum> {
+        let of_files = self.checksum(Some(algorithm.name()));
+        of_files.or_else(|| {
+            common_checksum(&self.source.leaf_checksums(), &self.destination.leaf_checksums(), Some(algorithm.name()))
+        })
     }
 
     /// Whether both ends prove their data connections to each other.

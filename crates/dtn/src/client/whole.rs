@@ -3,7 +3,6 @@
 //! They are checked before a file has its final name: a destination of ours is told what to expect before it commits;
 //! at any other the file has a temporary name until its digest is known.
 
-use whimbrel_engine::auto;
 use whimbrel_engine::progress::FileSum;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -82,13 +81,20 @@ impl Whole {
     }
 
     /// The algorithm that, proving the copy, gives a wanted digest for nothing, if there is one that proves enough.
-    pub fn cheapest(&self, size: Option<u64>, in_reply: bool) -> Option<&'static str> {
-        // The digest of a file's only leaf is the file's, and so is that of CKSM.
-        let single = !in_reply || size.is_some_and(|size| size <= auto::LEAF);
-        let gives = |wanted: &&Wanted| single || wanted.algorithm == Algorithm::Crc32c;
-        // Two sums of 16 bits are a weak proof.
-        let strong = |wanted: &&Wanted| wanted.algorithm != Algorithm::Adler32;
-        self.wanted.iter().filter(strong).find(gives).map(|wanted| wanted.algorithm.name())
+    ///
+    /// Digests come with replies for leaves of `leaf` bytes, or, with `None`, for the whole file from CKSM.
+    pub fn cheapest(&self, size: Option<u64>, leaf: Option<u64>) -> Option<Algorithm> {
+        // The digest of a file's only leaf is the file's.
+        let single = leaf.is_none_or(|leaf| size.is_some_and(|size| size <= leaf));
+        let gives = |algorithm: Algorithm| match algorithm {
+            // Two sums of 16 bits are a weak proof.
+            Algorithm::Adler32 => None,
+            _ if single => Some(algorithm),
+            Algorithm::Crc32c => Some(algorithm),
+            Algorithm::Blake3 => Some(Algorithm::Blake3Tree),
+            _ => None,
+        };
+        self.wanted.iter().find_map(|wanted| gives(wanted.algorithm))
     }
 
     /// Why the destination cannot serve, if it cannot.
@@ -115,16 +121,17 @@ impl Whole {
         }
     }
 
-    /// Takes what the leaves of the whole file tell, in order.
+    /// Takes what the leaves of the whole file tell, each of `leaf` bytes or the rest, in order.
     pub fn take_leaves<'a>(
         &mut self,
         proof: &SharedChecksum,
         leaves: impl Iterator<Item = &'a Leaf>,
         size: Option<u64>,
+        leaf: u64,
     ) {
         let Ok(algorithm) = proof.destination.parse::<Algorithm>() else { return };
-        if let Some(wanted) = self.lacking(algorithm) {
-            wanted.digest = composed(algorithm, leaves, size).map(|digest| digest.to_string());
+        if let Some(wanted) = self.lacking(algorithm.of_file()) {
+            wanted.digest = composed(algorithm, leaves, size, leaf).map(|digest| digest.to_string());
         }
     }
 
@@ -227,9 +234,14 @@ pub fn spelled(end: &End, algorithm: Algorithm) -> Option<String> {
 }
 
 /// The digest of a file from those of its leaves, if they are complete and compose.
-fn composed<'a>(algorithm: Algorithm, leaves: impl Iterator<Item = &'a Leaf>, size: Option<u64>) -> Option<Digest> {
+fn composed<'a>(
+    algorithm: Algorithm,
+    leaves: impl Iterator<Item = &'a Leaf>,
+    size: Option<u64>,
+    leaf: u64,
+) -> Option<Digest> {
     let leaves = leaves.map(|leaf| (leaf.range.clone(), Digest::from_hex(algorithm, leaf.digest.as_bytes())));
-    digest::compose_ranges(algorithm, leaves, size)
+    digest::compose_ranges(algorithm, leaves, size, leaf)
 }
 
 #[cfg(test)]
@@ -253,16 +265,17 @@ mod tests {
     fn a_crc_of_the_file_comes_from_complete_leaves_only() {
         let data = vec![7; 10_000];
         let all = leaves(Algorithm::Crc32c, &data, 4096);
-        let whole = |leaves: &[Leaf], size| composed(Algorithm::Crc32c, leaves.iter(), size).map(|d| d.to_string());
+        let whole =
+            |leaves: &[Leaf], size| composed(Algorithm::Crc32c, leaves.iter(), size, 4096).map(|d| d.to_string());
         assert_eq!(whole(&all, Some(10_000)), Some(hash(Algorithm::Crc32c, &data)));
         assert_eq!(whole(&all, Some(10_001)), None);
         assert_eq!(whole(&all[1..], None), None);
         assert_eq!(whole(&[all[0].clone(), all[2].clone()], None), None);
         let md5 = leaves(Algorithm::Md5, &data, 4096);
-        assert_eq!(composed(Algorithm::Md5, md5.iter(), Some(10_000)), None);
+        assert_eq!(composed(Algorithm::Md5, md5.iter(), Some(10_000), 4096), None);
         let one = leaves(Algorithm::Md5, &data, 16_384);
         assert_eq!(
-            composed(Algorithm::Md5, one.iter(), Some(10_000)).unwrap().to_string(),
+            composed(Algorithm::Md5, one.iter(), Some(10_000), 16_384).unwrap().to_string(),
             hash(Algorithm::Md5, &data)
         );
     }
@@ -270,13 +283,15 @@ mod tests {
     #[test]
     fn the_proof_is_chosen_to_give_the_digest_where_it_can() {
         let of = |algorithm| Whole::new(Some(algorithm), None).unwrap();
-        let small = Some(auto::LEAF);
-        let large = Some(auto::LEAF + 1);
-        assert_eq!(of(Algorithm::Sha256).cheapest(small, true), Some("SHA256"));
-        assert_eq!(of(Algorithm::Sha256).cheapest(large, true), None);
-        assert_eq!(of(Algorithm::Sha256).cheapest(large, false), Some("SHA256"));
-        assert_eq!(of(Algorithm::Crc32c).cheapest(large, true), Some("CRC32C"));
-        assert_eq!(of(Algorithm::Adler32).cheapest(small, false), None, "too weak a proof");
+        let (small, large, leaf) = (Some(4096), Some(4097), Some(4096));
+        assert_eq!(of(Algorithm::Sha256).cheapest(small, leaf), Some(Algorithm::Sha256));
+        assert_eq!(of(Algorithm::Sha256).cheapest(large, leaf), None);
+        assert_eq!(of(Algorithm::Sha256).cheapest(large, None), Some(Algorithm::Sha256));
+        assert_eq!(of(Algorithm::Crc32c).cheapest(large, leaf), Some(Algorithm::Crc32c));
+        assert_eq!(of(Algorithm::Blake3).cheapest(large, leaf), Some(Algorithm::Blake3Tree));
+        assert_eq!(of(Algorithm::Blake3).cheapest(small, leaf), Some(Algorithm::Blake3));
+        assert_eq!(of(Algorithm::Blake3).cheapest(large, None), Some(Algorithm::Blake3));
+        assert_eq!(of(Algorithm::Adler32).cheapest(small, None), None, "too weak a proof");
         assert!(Whole::new(None, None).is_none());
     }
 }

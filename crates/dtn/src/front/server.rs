@@ -28,6 +28,9 @@ const CHECKSUMS: &[(&str, u16)] = &[
     ("BLAKE3", 7),
 ];
 
+/// What leaves have besides, in the same spelling.
+const LEAF_CHECKSUMS: &[&str] = &["BLAKE3_TREE"];
+
 /// A DTN's settings, logins and data side.
 pub struct Server {
     config: DtnConfig,
@@ -89,6 +92,7 @@ impl Server {
             congestion: crate::congestion::allowed(),
             rules: self.config.chunking.iter().map(ChunkingRule::policy).collect(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
+            leaf_checksums: LEAF_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),
             ..ServerConfig::default()
         }
     }

@@ -92,11 +92,12 @@ pub fn expect(
 /// The digest of the whole file from those of its leaves, if they are of this algorithm, complete, and compose.
 fn composed(trusted: &Trusted, algorithm: Algorithm) -> Option<Digest> {
     let header = trusted.header.as_ref()?;
-    if header.algorithm.parse::<Algorithm>().ok()? != algorithm {
+    let known: Algorithm = header.algorithm.parse().ok()?;
+    if known.of_file() != algorithm {
         return None;
     }
-    let leaves = trusted.leaves.iter().map(|leaf| (leaf.range.clone(), Digest::from_bytes(algorithm, &leaf.digest)));
-    digest::compose_ranges(algorithm, leaves, Some(header.size))
+    let leaves = trusted.leaves.iter().map(|leaf| (leaf.range.clone(), Digest::from_bytes(known, &leaf.digest)));
+    digest::compose_ranges(known, leaves, Some(header.size), header.leaf)
 }
 
 /// What the operations work with.

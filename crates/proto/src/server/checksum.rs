@@ -64,6 +64,12 @@ pub(super) fn known(config: &ServerConfig, algorithm: &str) -> Option<String> {
     found.map(|known| known.name.clone())
 }
 
+/// The same for leaves, which have algorithms of their own besides.
+pub(super) fn known_for_leaves(config: &ServerConfig, algorithm: &str) -> Option<String> {
+    let own = || config.leaf_checksums.iter().find(|name| name.eq_ignore_ascii_case(algorithm)).cloned();
+    known(config, algorithm).or_else(own)
+}
+
 /// 504.
 pub(super) fn unknown() -> Answer {
     Answer::line(504, "Unknown checksum algorithm requested.")

@@ -33,7 +33,7 @@ pub(super) fn read_back(session: &mut Session, config: &ServerConfig, disk: bool
 }
 
 fn known_spec(config: &ServerConfig, spec: LeafSpec) -> Result<LeafSpec, Answer> {
-    let algorithm = checksum::known(config, &spec.algorithm).ok_or_else(checksum::unknown)?;
+    let algorithm = checksum::known_for_leaves(config, &spec.algorithm).ok_or_else(checksum::unknown)?;
     Ok(LeafSpec { algorithm, ..spec })
 }
 

@@ -77,6 +77,8 @@ pub struct ServerConfig {
     pub read_only: bool,
     /// Checksums of CKSM, SCKS, SITE STORATTR, SITE LEAVES and SITE CHUNK.
     pub checksums: Vec<ChecksumAlgorithm>,
+    /// Further names for SITE LEAVES and SITE CHUNK alone: what leaves have and whole files have not. Default none.
+    pub leaf_checksums: Vec<String>,
     /// Announce GETPUT (the commands work anyway). Default false: on seeing it, globus-url-copy 10.12 stops reusing data
     /// connections, and dies of a segmentation fault with `-pp`.
     pub announce_get_put: bool,
@@ -120,6 +122,7 @@ impl Default for ServerConfig {
             anonymous: false,
             read_only: false,
             checksums: default_checksums(),
+            leaf_checksums: Vec::new(),
             announce_get_put: false,
             reverse: true,
             data_nonce: true,

@@ -62,7 +62,8 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
     if logged_in && !config.checksums.is_empty() {
         let list = config.checksums.iter().map(|sum| format!("{}:{};", sum.name, sum.preference));
         answer.push(format!("CKSM {}", list.collect::<String>()));
-        let names: Vec<&str> = config.checksums.iter().map(|sum| sum.name.as_str()).collect();
+        let names = config.checksums.iter().map(|sum| sum.name.as_str());
+        let names: Vec<&str> = names.chain(config.leaf_checksums.iter().map(String::as_str)).collect();
         answer.push(format!("LEAVES {}", names.join(",")));
         answer.push("HOLES");
         answer.push("PACK");

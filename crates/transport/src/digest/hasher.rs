@@ -1,9 +1,8 @@
 //! A running checksum of one stream.
 
-use std::ops::Range;
-
 use blake3::hazmat::{HasherExt as _, max_subtree_len};
 use sha2::Digest as _;
+use whimbrel_proto::leaf;
 use whimbrel_sys::md5lanes::Md5;
 
 use super::{Algorithm, Digest};
@@ -13,7 +12,7 @@ pub struct Hasher {
     algorithm: Algorithm,
     state: State,
     /// A BLAKE3 tree node: the bytes are a part of a larger whole.
-    subtree: bool,
+    is_node: bool,
     bytes: u64,
 }
 
@@ -38,28 +37,27 @@ impl Hasher {
             Algorithm::Sha1 => State::Sha1(sha1::Sha1::new()),
             Algorithm::Sha256 => State::Sha256(sha2::Sha256::new()),
             Algorithm::Sha512 => State::Sha512(Box::new(sha2::Sha512::new())),
-            Algorithm::Blake3 => State::Blake3(Box::new(blake3::Hasher::new())),
+            Algorithm::Blake3 | Algorithm::Blake3Tree => State::Blake3(Box::new(blake3::Hasher::new())),
             Algorithm::Xxh3_128 => State::Xxh3(Box::new(xxhash_rust::xxh3::Xxh3::new())),
         };
-        Self { algorithm, state, subtree: false, bytes: 0 }
+        Self { algorithm, state, is_node: false, bytes: 0 }
     }
 
-    /// For the bytes `part` of a larger file, so that the digests of its parts can be [composed](super::compose).
+    /// For the leaf, or the part of one, that begins at byte `start` of a file whose leaves have `size` bytes (a power of
+    /// two), so that the digests of leaves can be [composed](super::compose_ranges).
     ///
-    /// Differs from [`new`](Self::new) for BLAKE3 only: the digest is then the part's node in the file's tree, if the
-    /// part can be one (it begins at a multiple of 1 KiB and is not longer than the largest power of two that divides
-    /// where it begins; leaves of one size that is a power of two are), and else the part's own BLAKE3. Two parts of one
-    /// place and length therefore always have digests of one kind. Not for a part that is the whole file.
-    pub fn for_part(algorithm: Algorithm, part: &Range<u64>) -> Self {
+    /// Differs from [`new`](Self::new) for [`Algorithm::Blake3Tree`] only: where the bytes up to the end of the leaf can
+    /// be a node of the file's tree, the digest is that node's; from the start of a leaf of at least 1 KiB they always can.
+    /// It follows from place and size alone, so that both ends agree.
+    pub fn for_leaf(algorithm: Algorithm, start: u64, size: u64) -> Self {
         let mut hasher = Self::new(algorithm);
-        let State::Blake3(state) = &mut hasher.state else {
-            return hasher;
-        };
-        let len = part.end.saturating_sub(part.start);
-        let aligned = part.start.is_multiple_of(blake3::CHUNK_LEN as u64);
-        if aligned && len > 0 && max_subtree_len(part.start).is_none_or(|most| len <= most) {
-            state.set_input_offset(part.start);
-            hasher.subtree = true;
+        if algorithm == Algorithm::Blake3Tree
+            && let State::Blake3(state) = &mut hasher.state
+            && start.is_multiple_of(blake3::CHUNK_LEN as u64)
+            && max_subtree_len(start).is_none_or(|most| leaf::border(start, size) - start <= most)
+        {
+            state.set_input_offset(start);
+            hasher.is_node = true;
         }
         hasher
     }
@@ -74,7 +72,7 @@ impl Hasher {
         self.bytes
     }
 
-    /// Hashes the next bytes; panics when a BLAKE3 part gets more bytes than its place in the tree has.
+    /// Hashes the next bytes; panics when a leaf gets more bytes than it has.
     pub fn update(&mut self, data: &[u8]) {
         self.bytes += data.len() as u64;
         match &mut self.state {
@@ -102,8 +100,8 @@ impl Hasher {
             State::Sha256(state) => new(&state.finalize()),
             State::Sha512(state) => new(&state.finalize()),
             // No tree has a node without bytes.
-            State::Blake3(_) if self.subtree && self.bytes == 0 => Self::new(self.algorithm).finish(),
-            State::Blake3(state) if self.subtree => new(&state.finalize_non_root()).as_subtree(),
+            State::Blake3(_) if self.is_node && self.bytes == 0 => Self::new(self.algorithm).finish(),
+            State::Blake3(state) if self.is_node => new(&state.finalize_non_root()),
             State::Blake3(state) => new(state.finalize().as_bytes()),
             State::Xxh3(state) => new(&state.digest128().to_be_bytes()),
         }

@@ -38,14 +38,22 @@ pub enum Algorithm {
     Sha512,
     /// BLAKE3, 256 bits.
     Blake3,
+    /// Of a leaf, its node in the BLAKE3 tree of its file, from which that file's BLAKE3 is [composed](compose); of
+    /// anything else, its own BLAKE3.
+    Blake3Tree,
     /// XXH3, 128 bits, seed 0, canonical (big-endian) form.
     Xxh3_128,
 }
 
 impl Algorithm {
-    /// All of them.
+    /// All that files have checksums of.
     pub const ALL: [Algorithm; 8] =
         [Self::Md5, Self::Adler32, Self::Crc32c, Self::Sha1, Self::Sha256, Self::Sha512, Self::Blake3, Self::Xxh3_128];
+
+    /// What it composes to, or else itself: of this algorithm a whole file has a checksum.
+    pub fn of_file(self) -> Self {
+        if self == Self::Blake3Tree { Self::Blake3 } else { self }
+    }
 
     /// The name on the wire, as in `CKSM MD5`.
     pub fn name(self) -> &'static str {
@@ -57,6 +65,7 @@ impl Algorithm {
             Self::Sha256 => "SHA256",
             Self::Sha512 => "SHA512",
             Self::Blake3 => "BLAKE3",
+            Self::Blake3Tree => "BLAKE3-TREE",
             Self::Xxh3_128 => "XXH3-128",
         }
     }
@@ -79,7 +88,7 @@ impl Algorithm {
             Self::Adler32 | Self::Crc32c => 4,
             Self::Md5 | Self::Xxh3_128 => 16,
             Self::Sha1 => 20,
-            Self::Sha256 | Self::Blake3 => 32,
+            Self::Sha256 | Self::Blake3 | Self::Blake3Tree => 32,
             Self::Sha512 => 64,
         }
     }
@@ -106,6 +115,7 @@ impl FromStr for Algorithm {
         let wanted = plain(name);
         let found = Self::ALL
             .into_iter()
+            .chain([Self::Blake3Tree])
             .find(|algorithm| plain(algorithm.name()) == wanted || (*algorithm == Self::Xxh3_128 && wanted == "XXH3"));
         found.ok_or_else(|| Fault::new(FaultCode::NotSupported, "checksum").subject(name))
     }

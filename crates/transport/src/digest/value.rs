@@ -8,7 +8,6 @@ use super::Algorithm;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Digest {
     algorithm: Algorithm,
-    subtree: bool,
     /// Zero beyond the algorithm's length, so that equality is that of the digests.
     bytes: [u8; 64],
 }
@@ -29,22 +28,12 @@ impl Digest {
         for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
             *byte = (nibble(pair[0])? << 4 | nibble(pair[1])?) as u8;
         }
-        Some(Self { algorithm, subtree: false, bytes })
-    }
-
-    /// The same bytes, taken as what [`Hasher::for_part`](super::Hasher::for_part) gives for BLAKE3.
-    pub fn as_subtree(self) -> Self {
-        Self { subtree: self.algorithm == Algorithm::Blake3, ..self }
+        Some(Self { algorithm, bytes })
     }
 
     /// The algorithm.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm
-    }
-
-    /// True for a node of a file's BLAKE3 tree: it proves a part as a digest does, but is not that part's own BLAKE3.
-    pub fn is_subtree(&self) -> bool {
-        self.subtree
     }
 
     /// Its bytes, the most significant first.
@@ -56,7 +45,7 @@ impl Digest {
     pub(super) fn new(algorithm: Algorithm, digest: &[u8]) -> Self {
         let mut bytes = [0; 64];
         bytes[..digest.len()].copy_from_slice(digest);
-        Self { algorithm, subtree: false, bytes }
+        Self { algorithm, bytes }
     }
 
     /// The number that a digest of 32 bits is.
@@ -74,7 +63,7 @@ impl fmt::Display for Digest {
 
 impl fmt::Debug for Digest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}{}:{self}", self.algorithm, if self.subtree { " subtree" } else { "" })
+        write!(f, "{}:{self}", self.algorithm)
     }
 }
 
@@ -96,13 +85,5 @@ mod tests {
             assert_eq!(Digest::from_hex(Algorithm::Crc32c, text.as_bytes()), None, "{text}");
         }
         assert_eq!(Digest::from_bytes(Algorithm::Md5, &[0; 15]), None);
-    }
-
-    #[test]
-    fn a_subtree_never_equals_a_digest_of_the_same_bytes() {
-        let digest = Digest::new(Algorithm::Blake3, &[7; 32]);
-        assert_ne!(digest.as_subtree(), digest);
-        let other = Digest::new(Algorithm::Sha256, &[7; 32]);
-        assert_eq!(other.as_subtree(), other, "only BLAKE3 has trees");
     }
 }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use whimbrel_engine::Fault;
 
-use super::{Cutter, Digests, STEP};
+use super::{Cutter, Digests, Leaves, STEP};
 use crate::digest::{Algorithm, LaneDigests};
 
 /// Most leaves walked in step.
@@ -37,10 +37,12 @@ pub(crate) struct Piece {
 
 impl Group {
     /// The next leaves, as many as hash faster together, but not more than `most`; `None` when there are none.
-    pub(crate) fn next(cutter: &mut Cutter, algorithm: Algorithm, most: usize) -> Option<Self> {
+    pub(crate) fn next(cutter: &mut Cutter, most: usize) -> Option<Self> {
+        let Leaves { algorithm, size } = cutter.leaves;
         let leaves = cutter.by_ref().take(algorithm.useful_lanes().min(most).min(WIDEST));
         let walks: Vec<Walk> = leaves.map(|leaf| Walk { at: leaf.start, leaf }).collect();
-        let lanes = (!walks.is_empty()).then(|| LaneDigests::new(algorithm, walks.len()))?;
+        let mut lanes = (!walks.is_empty()).then(|| LaneDigests::new(algorithm, walks.len()))?;
+        walks.iter().enumerate().for_each(|(lane, walk)| lanes.begin_leaf(lane, walk.at, size));
         Some(Self { walks, lanes })
     }
 

@@ -28,7 +28,8 @@ impl<'a> InOrder<'a> {
         while !data.is_empty() {
             let border = leaf::border(at, leaves.size);
             let take = usize::try_from(border - at).unwrap_or(usize::MAX).min(data.len());
-            let (range, hasher) = self.open.get_or_insert_with(|| (at..at, Hasher::new(leaves.algorithm)));
+            let (range, hasher) =
+                self.open.get_or_insert_with(|| (at..at, Hasher::for_leaf(leaves.algorithm, at, leaves.size)));
             hasher.update(&data[..take]);
             at += take as u64;
             range.end = at;

@@ -31,7 +31,7 @@ pub struct ReadBack<'a> {
 /// `StorageIo` when the source ends inside the ranges, `Cancelled`, or what the source says.
 pub fn hash_stored(job: &ReadBack<'_>, ranges: &RangeSet, digests: &Digests) -> Result<(), Fault> {
     let mut leaves = digests.leaves().cut(ranges);
-    while let Some(mut group) = Group::next(&mut leaves, digests.leaves().algorithm, usize::MAX) {
+    while let Some(mut group) = Group::next(&mut leaves, usize::MAX) {
         while group.unfinished() > 0 {
             job.cancel.check(OP)?;
             let _permit = job.permits.take();

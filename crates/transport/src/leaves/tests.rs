@@ -8,12 +8,6 @@ use crate::digest::Hasher;
 use crate::pool::{Class, Pool, PoolLimits};
 use crate::progress::Progress;
 
-pub(crate) fn digest(algorithm: Algorithm, data: &[u8]) -> String {
-    let mut hasher = Hasher::new(algorithm);
-    hasher.update(data);
-    hasher.finish_hex()
-}
-
 fn data(len: usize) -> Vec<u8> {
     (0..len as u64).map(|i| (i.wrapping_mul(i) >> 7) as u8).collect()
 }
@@ -23,7 +17,11 @@ fn set<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
 }
 
 fn expected(leaves: Leaves, data: &[u8], ranges: &RangeSet) -> Vec<LeafDigest> {
-    let digest = |range: &Range<u64>| digest(leaves.algorithm, &data[range.start as usize..range.end as usize]);
+    let digest = |range: &Range<u64>| {
+        let mut hasher = Hasher::for_leaf(leaves.algorithm, range.start, leaves.size);
+        hasher.update(&data[range.start as usize..range.end as usize]);
+        hasher.finish_hex()
+    };
     leaves.cut(ranges).map(|range| LeafDigest { hex: digest(&range), range }).collect()
 }
 
@@ -66,7 +64,7 @@ fn leaves_are_cut_at_absolute_borders() {
 #[test]
 fn what_is_stored_has_the_digests_of_its_ranges_in_every_algorithm_and_with_any_pool() {
     let data = data(1_000_003);
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::ALL.into_iter().chain([Algorithm::Blake3Tree]) {
         for (size, buffer_size, buffers) in [(16 << 10, 4096, 1), (100_000, 256 << 10, 2), (4 << 20, 65_536, 128)] {
             let leaves = Leaves { size, algorithm };
             for ranges in [set([]), set([0..1]), set([0..1_000_003]), set([5..70_000, 300_000..1_000_002])] {
@@ -83,9 +81,10 @@ fn what_is_stored_has_the_digests_of_its_ranges_in_every_algorithm_and_with_any_
 #[test]
 fn bytes_in_order_have_the_same_digests_however_they_come() {
     let data = data(100_000);
-    let leaves = Leaves { size: 7000, algorithm: Algorithm::Crc32c };
     let ranges = set([10..40_000, 60_000..99_999]);
-    for piece in [1000, 7000, 33_333] {
+    let ways = [(Algorithm::Crc32c, 7000), (Algorithm::Blake3Tree, 7000), (Algorithm::Blake3Tree, 8192)];
+    for ((algorithm, size), piece) in ways.into_iter().flat_map(|way| [1000, 7000, 33_333].map(|piece| (way, piece))) {
+        let leaves = Leaves { size, algorithm };
         let digests = Digests::new(leaves, 1000);
         let mut in_order = InOrder::new(&digests);
         for range in ranges.as_slice() {

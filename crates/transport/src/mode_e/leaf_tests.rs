@@ -1,6 +1,6 @@
 use super::tests::*;
 use super::*;
-use crate::digest::Algorithm;
+use crate::digest::{Algorithm, Hasher};
 use crate::leaves::{Digests, LeafDigest, Leaves};
 use whimbrel_engine::{FaultCode, RangeSet};
 
@@ -25,15 +25,19 @@ fn send_with(end: (&End, &End), leaves: Leaves, source: &Vec<u8>, ranges: &Range
 }
 
 fn expected(leaves: Leaves, data: &[u8], ranges: &RangeSet) -> Vec<LeafDigest> {
-    let hash = |range: &std::ops::Range<u64>| leaves.algorithm.digest(&data[range.start as usize..range.end as usize]);
-    leaves.cut(ranges).map(|range| LeafDigest { hex: hash(&range).to_string(), range }).collect()
+    let hash = |range: &std::ops::Range<u64>| {
+        let mut hasher = Hasher::for_leaf(leaves.algorithm, range.start, leaves.size);
+        hasher.update(&data[range.start as usize..range.end as usize]);
+        hasher.finish_hex()
+    };
+    leaves.cut(ranges).map(|range| LeafDigest { hex: hash(&range), range }).collect()
 }
 
 #[test]
 fn every_leaf_sent_has_its_digest_whatever_its_size_and_the_number_of_channels() {
     let leaf = 128 << 10;
     let source = data(10 * leaf as usize);
-    for algorithm in Algorithm::ALL {
+    for algorithm in Algorithm::ALL.into_iter().chain([Algorithm::Blake3Tree]) {
         let leaves = Leaves { size: leaf, algorithm };
         for (channels, threads) in [(1, 1), (4, 1), (4, 3)] {
             for size in [0, 1, leaf - 1, leaf, leaf + 1, 8 * leaf + 1] {

@@ -1,6 +1,7 @@
 //! How a job is carried out between two ends: mode, proof, names and times.
 
 use whimbrel_engine::FaultCode;
+use whimbrel_engine::auto;
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, Retry, Side};
@@ -66,8 +67,13 @@ pub(super) fn examining(pair: &Pair, shared: &Shared, proof: Option<&SharedCheck
 /// The checksum that proves a copy: the one that also gives a digest the user wants, if he named none.
 fn proving(pair: &Pair, shared: &Shared, job: &Job, whole: Option<&Whole>, in_reply: bool) -> Option<SharedChecksum> {
     let named = shared.options.checksum.as_deref();
-    let cheap = whole.filter(|_| named.is_none()).and_then(|whole| whole.cheapest(job.item.size, in_reply));
-    cheap.and_then(|name| pair.checksum(Some(name))).or_else(|| pair.checksum(named))
+    let leaf = match job.work {
+        _ if !in_reply => None,
+        Work::Open { leaf } => Some(leaf),
+        _ => Some(auto::LEAF),
+    };
+    let cheap = whole.filter(|_| named.is_none()).and_then(|whole| whole.cheapest(job.item.size, leaf));
+    cheap.and_then(|algorithm| pair.checksum_of_leaves(algorithm)).or_else(|| pair.checksum(named))
 }
 
 /// Why a file need not be moved at all: its digest can never be what it must be, or never be known.

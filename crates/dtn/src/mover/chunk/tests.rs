@@ -34,6 +34,30 @@ impl Random {
     }
 }
 
+#[test]
+fn the_digest_of_a_file_is_composed_of_proven_leaves_where_they_tell_it() {
+    let data: Vec<u8> = (0..10_000u32).map(|i| (i * i >> 3) as u8).collect();
+    for (known, asked, leaf) in [
+        (Algorithm::Crc32c, Algorithm::Crc32c, 3000),
+        (Algorithm::Blake3Tree, Algorithm::Blake3, 4096),
+        (Algorithm::Sha256, Algorithm::Sha256, 16_384),
+    ] {
+        let size = data.len() as u64;
+        let header = journal::Header { size, modified: None, leaf, algorithm: known.name().to_owned() };
+        let one = |range: Range<u64>| {
+            let mut hasher = digest::Hasher::for_leaf(known, range.start, leaf);
+            hasher.update(&data[range.start as usize..range.end as usize]);
+            journal::Leaf { range, digest: hasher.finish().as_bytes().to_vec() }
+        };
+        let leaves = whimbrel_proto::leaf::cut(&(0..size), leaf).map(one).collect();
+        let mut trusted = Trusted { header: Some(header), leaves, ..Trusted::default() };
+        assert_eq!(composed(&trusted, asked), Some(asked.digest(&data)), "{known}");
+        assert_eq!(composed(&trusted, Algorithm::Md5), None);
+        trusted.leaves.pop();
+        assert_eq!(composed(&trusted, asked), None, "one is missing");
+    }
+}
+
 struct World {
     random: Random,
     storage: Memory,

@@ -111,9 +111,7 @@ impl<'a> Walk<'a> {
     fn check_out(&self, state: &mut State) -> Option<Group> {
         let group = match state.idle.pop() {
             Some(group) => group,
-            None if state.busy < self.threads => {
-                Group::next(&mut state.leaves, self.digests.leaves().algorithm, TOGETHER)?
-            }
+            None if state.busy < self.threads => Group::next(&mut state.leaves, TOGETHER)?,
             None => return None,
         };
         state.busy += 1;
