@@ -13,7 +13,8 @@ use whimbrel_dtn::client::options::Sums;
 #[command(next_help_heading = "Checksums of whole files")]
 pub struct SumArgs {
     /// Print the checksum and the name of every copy, as md5sum does: md5, sha1, sha256, sha512, crc32c, xxh3, blake3 or
-    /// adler32. Costs nothing for files of up to 16 MiB and, between our own ends, for crc32c and blake3; otherwise one more reading at the destination
+    /// adler32. Costs nothing for files of up to 16 MiB, for crc32c and, between our own ends, for blake3; otherwise one more
+    /// reading at the destination
     #[arg(long, value_name = "ALG", value_parser = parse_algorithm, conflicts_with_all = ["offset", "length", "stripe"])]
     print_checksum: Option<Algorithm>,
     /// The one file that is copied must have this checksum, as in sha256:ba78...15ad; any other gets no name
