@@ -615,9 +615,12 @@ impl Flight {
                 return Err(format!("{}, at the destination {}", at(sent), at(stored)));
             }
         }
+        let bytes = |leaves: &[Leaf]| leaves.last().map_or(0, |last| last.range.end);
+        if source.len() != destination.len() {
+            return Err(format!("is of {} bytes, at the destination of {}", bytes(source), bytes(destination)));
+        }
         // Only an empty file has no leaves.
-        let told = !source.is_empty() || self.job.item.size == Some(0);
-        Ok(source.len() == destination.len() && told)
+        Ok(!source.is_empty() || self.job.item.size == Some(0))
     }
 
     /// What proves a file that moved in chunks.

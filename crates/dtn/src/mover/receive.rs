@@ -77,7 +77,11 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         file.writer.reserve(file.start..file.start.saturating_add(length))?;
     }
     let (bytes, mut written) = file.fill(task, spec)?;
-    if let Some(expected) = gaps {
+    if let Some(mut expected) = gaps {
+        if !spec.is_chunk() {
+            // What was announced may not be so any more: the last byte that came is the file's.
+            expected.end = written.end().max(expected.start);
+        }
         holes::clear_gaps(file.writer.as_ref(), &written, expected.clone())?;
         file.writer.extend_to(expected.end)?;
         written.insert(expected);

@@ -31,6 +31,9 @@ struct Source<'a> {
     reader: &'a dyn ReadAt,
     /// Whether holes are left out.
     gaps: bool,
+    /// Where a file that is sent as a whole ends: its last byte goes even if it is in a hole, because the receiver learns
+    /// nowhere else where the file ends. What was listed may be another size.
+    end: Option<u64>,
 }
 
 impl BlockSource for Source<'_> {
@@ -42,7 +45,12 @@ impl BlockSource for Source<'_> {
         if !self.gaps {
             return Ok(Run { is_sent: true, end: u64::MAX });
         }
-        self.reader.extent_at(at).map(|extent| Run { is_sent: extent.is_data, end: extent.end })
+        let run = self.reader.extent_at(at).map(|extent| Run { is_sent: extent.is_data, end: extent.end })?;
+        Ok(match self.end {
+            Some(end) if !run.is_sent && at + 1 == end => Run { is_sent: true, end },
+            Some(end) if !run.is_sent && at < end => Run { end: run.end.min(end - 1), ..run },
+            _ => run,
+        })
     }
 
     fn has_gaps(&self) -> bool {
@@ -66,7 +74,8 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
         digests.check(missing)?;
     }
     let gaps = spec.leaves.as_ref().is_some_and(|leaves| leaves.holes) && reader.may_have_holes();
-    let source = Source { reader: reader.as_ref(), gaps };
+    let end = spec.length.is_none().then_some(before.size);
+    let source = Source { reader: reader.as_ref(), gaps, end };
     let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref() };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
