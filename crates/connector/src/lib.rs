@@ -288,6 +288,12 @@ pub trait WriteAt: Send + Sync {
     /// Makes what was written so far through this writer survive a crash.
     fn sync(&self) -> Result<(), Fault>;
 
+    /// False once a sync of the file has failed, by whichever of its writers: what was written and not synced before may be
+    /// lost, and this writer can make nothing durable any more. Join the session anew, and write it again.
+    fn is_sound(&self) -> bool {
+        true
+    }
+
     /// What a restart may trust: everything written before the last successful [`WriteAt::sync`].
     fn durable(&self) -> Result<RangeSet, Fault>;
 

@@ -82,6 +82,12 @@ fn no_part_without_a_proof_is_answered_that_could_not_be_synced() {
     received.failure();
     assert!(script.calls(Operation::Sync) > syncs, "it was tried");
     script.heal();
+    // Nor one of which the end has not come: its client would record it as whole.
+    node.write("short", &data[..data.len() - 1]);
+    let movers = node.pair(&extended(2));
+    let (sent, received) = node.copy(movers, send("/short"), to.clone());
+    sent.done();
+    assert!(received.failure().text.contains("ended 1 bytes early"));
     let movers = node.pair(&extended(2));
     let (_, received) = node.copy(movers, send("/source"), to);
     assert!(matches!(received.done(), Outcome::Transferred { leaves, .. } if leaves.is_empty()));

@@ -55,6 +55,10 @@ pub(super) struct FaultyWriter {
 }
 
 impl WriteAt for FaultyWriter {
+    fn is_sound(&self) -> bool {
+        self.inner.is_sound()
+    }
+
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         self.script.run(Operation::WriteAt, || self.inner.write_at(offset, data))?;
         self.script.moved(Operation::WriteAt, data.len());

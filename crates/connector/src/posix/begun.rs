@@ -9,7 +9,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use super::error::{OrFault, fault};
 use super::journal;
 use super::lustre::{Layout, Lustre};
-use super::meta::{kind_of, mode_of, statx_at, statx_fd};
+use super::meta::{Caller, kind_of, mode_of, statx_at, statx_fd};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
 use super::steps;
@@ -94,10 +94,20 @@ pub(super) fn open_existing(dir: &Dir, name: &[u8]) -> Result<OwnedFd, Errno> {
     Ok(file)
 }
 
+/// Whether an unfinished file is one that this user may trust: a regular file of their own under one name only, not
+/// something planted in a directory shared with others.
+pub(super) fn is_own(stat: &Statx, caller: &Caller) -> bool {
+    kind_of(stat) == Kind::File && stat.stx_nlink == 1 && caller.owns(stat.stx_uid)
+}
+
 /// Opens what another writer made; `None` when it is gone again or no file to trust.
-pub(super) fn join_continued(place: &Place, staging: StoragePath) -> Result<Option<Begun>, Fault> {
+pub(super) fn join_continued(place: &Place, staging: StoragePath, caller: &Caller) -> Result<Option<Begun>, Fault> {
     match open_existing(&place.dir, staging.name().unwrap_or_default()) {
-        Ok(file) => Begun::of(file, Manner::Continued, staging).map(Some),
+        Ok(file) => {
+            let begun = Begun::of(file, Manner::Continued, staging)?;
+            // Of what is open: the name may have become another's since anybody looked.
+            Ok(is_own(&begun.stat, caller).then_some(begun))
+        }
         Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR) => Ok(None),
         Err(errno) => Err(fault(errno, OPEN, &staging)),
     }
@@ -123,12 +133,12 @@ pub(super) fn create_staged(place: &Place, striping: &Striping<'_>) -> Result<Be
 }
 
 /// Creates the hidden file for many writers, unless another of them is faster.
-pub(super) fn create_continued(place: &Place, striping: &Striping<'_>) -> Result<Begun, Fault> {
+pub(super) fn create_continued(place: &Place, striping: &Striping<'_>, caller: &Caller) -> Result<Begun, Fault> {
     let mut refused = 0;
     create_hidden(place, Manner::Continued, striping, |staging| {
         refused += 1;
         if refused == 1 {
-            return join_continued(place, staging.clone());
+            return join_continued(place, staging.clone(), caller);
         }
         // Something that cannot be trusted has the name.
         take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;

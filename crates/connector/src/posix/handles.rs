@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
+use rustix::io::Errno;
+
 use super::resolve::Dir;
 use super::token::Identity;
 use crate::meta::Kind;
@@ -21,9 +23,36 @@ pub(super) struct Handle {
     pub identity: Identity,
     /// Whether its bytes have got their final name: nothing is written then.
     pub committed: RwLock<bool>,
+    /// How a sync has failed, for all who share this.
+    failed: Mutex<Option<Errno>>,
 }
 
 impl Handle {
+    /// Of an open file.
+    pub fn new(file: OwnedFd, dir: Dir, kind: Kind, identity: Identity) -> Self {
+        Self { file, dir, kind, identity, committed: RwLock::default(), failed: Mutex::default() }
+    }
+
+    /// Makes the file durable by `sync`; for ever an error once that has failed.
+    ///
+    /// The kernel tells an error of writing back once for each open file, to whoever asks first, and calls the lost pages
+    /// clean: the next of those who share the file would be told that theirs are stored (fsync(2)).
+    pub fn sync(&self, sync: fn(&OwnedFd) -> Result<(), Errno>) -> Result<(), Errno> {
+        let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(errno) = *failed {
+            return Err(errno);
+        }
+        let result = sync(&self.file);
+        // Devices and pipes have nothing to make durable, and say so.
+        *failed = result.err().filter(|_| self.kind == Kind::File);
+        result
+    }
+
+    /// Whether no sync has failed: what else was written may be lost.
+    pub fn is_sound(&self) -> bool {
+        self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+    }
+
     /// Whether its bytes have got their final name.
     pub fn is_committed(&self) -> bool {
         *self.committed.read().unwrap_or_else(PoisonError::into_inner)
@@ -63,17 +92,17 @@ impl Handles {
     /// Where the same file is open already, that handle is kept instead: all writers of a file share one, and with it
     /// the word that it is committed.
     pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
-        let known = self.join(staging, &handle.identity).filter(|known| !known.is_committed());
+        let known = self.join(staging, &handle.identity).filter(|known| !known.is_committed() && known.is_sound());
         let handle = known.unwrap_or(handle);
         let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: 0 };
         self.table().insert(staging, slot);
     }
 
-    /// Remembers a handle that its users keep alive, unless another is remembered already.
+    /// Remembers a handle that its users keep alive, unless another that is sound is remembered already.
     pub fn share(&self, staging: &StoragePath, handle: &Arc<Handle>) {
         let mut table = self.table();
         let other = table.slots.get(staging);
-        if other.is_some_and(|slot| slot.shared.strong_count() > 0) {
+        if other.and_then(|slot| slot.shared.upgrade()).is_some_and(|other| other.is_sound()) {
             return;
         }
         let slot = Slot { shared: Arc::downgrade(handle), fresh: None, begun: 0 };
@@ -146,7 +175,7 @@ mod tests {
         let file = std::fs::File::open("/dev/null").unwrap().into();
         let identity = Identity::default();
         let kind = Kind::File;
-        Arc::new(Handle { file, dir, kind, identity, committed: RwLock::default() })
+        Arc::new(Handle::new(file, dir, kind, identity))
     }
 
     fn staging(n: usize) -> StoragePath {
@@ -168,6 +197,27 @@ mod tests {
         let alive = kept.iter().filter(|weak| weak.strong_count() > 0).count();
         assert!(alive <= 2 * FRESH_MAX, "{alive}");
         assert!(handles.join(&staging(999), &Identity::default()).is_some());
+    }
+
+    #[test]
+    fn a_failed_sync_fails_for_all_who_share_the_file_and_the_next_opens_it_anew() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), false).unwrap();
+        let handles = Handles::default();
+        let first = handle(&root);
+        handles.keep(&staging(1), first.clone());
+        let second = handles.join(&staging(1), &Identity::default()).unwrap();
+        assert_eq!(first.sync(|_| Ok(())), Ok(()));
+        assert!(second.is_sound());
+        assert_eq!(first.sync(|_| Err(Errno::IO)), Err(Errno::IO));
+        // The kernel would say that all is well.
+        assert_eq!(second.sync(|_| Ok(())), Err(Errno::IO));
+        assert!(!second.is_sound());
+        let anew = handle(&root);
+        handles.share(&staging(1), &anew);
+        assert!(Arc::ptr_eq(&handles.join(&staging(1), &Identity::default()).unwrap(), &anew));
+        handles.share(&staging(1), &handle(&root));
+        assert!(Arc::ptr_eq(&handles.join(&staging(1), &Identity::default()).unwrap(), &anew), "this one is sound");
     }
 
     #[test]

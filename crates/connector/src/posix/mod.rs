@@ -74,7 +74,7 @@ use handles::Handles;
 use lustre::Lustre;
 use meta::{Caller, is_link, kind_of, link_text, statx_fd};
 use resolve::{Root, retry};
-use token::Token;
+use token::{Manner, Token};
 use unnamed::Unnamed;
 
 /// How a directory tree is served.
@@ -185,7 +185,10 @@ impl Connector for Posix {
         self.writable("write", &session.path)?;
         let token = Token::of(session)?;
         let handle = self.handle_of(session, &token)?;
-        let hidden = session.rename.then(|| session.staging.name().unwrap_or_default().to_vec());
+        let hidden = session.rename.then(|| write::Hidden {
+            name: session.staging.name().unwrap_or_default().to_vec(),
+            alone: token.manner == Manner::Staged,
+        });
         let writer = write::Writer::new(handle, session.path.clone(), hidden);
         Ok(Arc::new(writer.on_lustre(session, self.lustre.clone())))
     }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, RwLock};
+use std::sync::Arc;
 
 use rustix::fs::{Advice, AtFlags, Mode, OFlags, fadvise, fstatfs, openat, unlinkat};
 use rustix::io::Errno;
@@ -35,8 +35,7 @@ impl Posix {
         let dir = Dir::from(self.root.open_at(path, flags).or_fault(OP, path)?);
         let file = nameless(&dir).or_fault(OP, path)?;
         let stat = statx_fd(&file).or_fault(OP, path)?;
-        let committed = RwLock::default();
-        let handle = Handle { file, dir, kind: Kind::File, identity: Identity::of(&stat), committed };
+        let handle = Handle::new(file, dir, Kind::File, Identity::of(&stat));
         Ok(Arc::new(Writer::new(Arc::new(handle), path.clone(), None)))
     }
 

@@ -6,7 +6,7 @@
 //! takeover holds it while it removes the file, so a file half written never gets the final name.
 
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError};
 
 use rustix::fs::{Statx, fstatvfs};
 use rustix::io::Errno;
@@ -15,7 +15,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use super::Posix;
 use super::attributes;
 use super::begun::{
-    Begun, Locked, OPEN, Striping, create_continued, create_in_place, create_staged, in_place, join_continued,
+    Begun, Locked, OPEN, Striping, create_continued, create_in_place, create_staged, in_place, is_own, join_continued,
     may_replace, open_existing,
 };
 use super::error::{OrFault, fault};
@@ -52,7 +52,7 @@ impl Posix {
             size: intent.size,
         };
         let (kind, identity) = (kind_of(&begun.stat), token.identity);
-        let handle = Handle { file: begun.file, dir: place.dir, kind, identity, committed: RwLock::default() };
+        let handle = Handle::new(begun.file, place.dir, kind, identity);
         self.handles.keep(&session.staging, Arc::new(handle));
         Ok(session)
     }
@@ -70,7 +70,10 @@ impl Posix {
             }
             (None | Some(Kind::File), Disposition::Continue) => match self.continued(place)? {
                 Some(begun) => begun,
-                None => return self.create(place, intent, create_continued),
+                None => {
+                    return self
+                        .create(place, intent, |place, striping| create_continued(place, striping, &self.caller));
+                }
             },
             (None, Disposition::Update) => return self.create(place, intent, create_in_place),
             (Some(_), Disposition::Continue) => return Err(no_unfinished(&place.path)),
@@ -85,7 +88,7 @@ impl Posix {
         &self,
         place: &Place,
         intent: &WriteIntent,
-        create: fn(&Place, &Striping<'_>) -> Result<Begun, Fault>,
+        create: impl FnOnce(&Place, &Striping<'_>) -> Result<Begun, Fault>,
     ) -> Result<Begun, Fault> {
         self.check_space(place.dir.as_fd(), 0, intent, &place.path)?;
         let planned = |lustre: &'_ Lustre| lustre.plan(&place.dir, intent.length);
@@ -117,14 +120,13 @@ impl Posix {
         if self.unfinished_at(&place.dir, &staging).or_fault(OPEN, &staging)?.is_none() {
             return Ok(None);
         }
-        join_continued(place, staging)
+        join_continued(place, staging, &self.caller)
     }
 
-    /// The unfinished file, if it is one that this user may trust: a regular file of their own
-    /// under one name only, not something planted in a directory shared with others.
+    /// The unfinished file, if it is one that this user may trust.
     fn unfinished_at(&self, dir: &Dir, staging: &StoragePath) -> Result<Option<Statx>, Errno> {
         let found = look(dir, staging.name().unwrap_or_default())?;
-        Ok(found.filter(|stat| kind_of(stat) == Kind::File && stat.stx_nlink == 1 && self.caller.owns(stat.stx_uid)))
+        Ok(found.filter(|stat| is_own(stat, &self.caller)))
     }
 
     pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
@@ -176,7 +178,7 @@ impl Posix {
 
     /// The session's open file, from here or opened again.
     pub(super) fn handle_of(&self, session: &WriteSession, token: &Token) -> Result<Arc<Handle>, Fault> {
-        if let Some(handle) = self.handles.join(&session.staging, &token.identity) {
+        if let Some(handle) = self.handles.join(&session.staging, &token.identity).filter(|known| known.is_sound()) {
             return Ok(handle);
         }
         let handle = self.reopen(session, token)?;
@@ -196,7 +198,7 @@ impl Posix {
             return Err(taken(session));
         }
         let (kind, identity) = (kind_of(&stat), token.identity);
-        Ok(Arc::new(Handle { file, dir, kind, identity, committed: RwLock::default() }))
+        Ok(Arc::new(Handle::new(file, dir, kind, identity)))
     }
 
     pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<(), Fault> {
@@ -212,6 +214,11 @@ impl Posix {
             },
         };
         match token.manner {
+            Manner::Special if attributes.durable => match handle.sync(|file| steps::sync_data(file)) {
+                // Only devices with a medium have anything to make durable.
+                Err(Errno::INVAL | Errno::ROFS) => Ok(()),
+                other => other.or_fault("sync", &session.path),
+            },
             Manner::Special => Ok(()),
             Manner::InPlace | Manner::Created => {
                 let stat = self.still_named(session, &token, &handle)?;
@@ -253,6 +260,10 @@ impl Posix {
                 return self.committed_before(session, token, attributes, fault);
             }
         };
+        if token.manner == Manner::Staged && journal::exists(&handle.dir, path, &stat).or_fault("commit", path)? {
+            // Others have gone on with it in chunks: what they have proven is theirs.
+            return Err(taken(session));
+        }
         // Waits for those who write just now; whoever comes later is refused.
         let mut committed = handle.committed.write().unwrap_or_else(PoisonError::into_inner);
         finalize(handle, &stat, attributes, token.keep_mode, path)?;
@@ -319,7 +330,10 @@ impl Posix {
         let _locked = Locked::new(&handle.file);
         match look(&handle.dir, name).or_fault("abandon", &session.path)? {
             Some(stat) if Identity::of(&stat) == token.identity => {
-                steps::unlink(&handle.dir, name).or_fault("abandon", &session.path)
+                // A file that others have gone on with in chunks is theirs.
+                let theirs = token.manner == Manner::Staged
+                    && journal::exists(&handle.dir, &session.path, &stat).or_fault("abandon", &session.path)?;
+                if theirs { Ok(()) } else { steps::unlink(&handle.dir, name).or_fault("abandon", &session.path) }
             }
             _ => Ok(()),
         }
@@ -382,7 +396,11 @@ fn finalize(
     let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
     if attributes.durable {
         // Times and modes are not needed to find the data again: only `fsync` writes them.
-        let sync = if changed { steps::sync_all(file) } else { steps::sync_data(file) };
+        let sync = if changed {
+            handle.sync(|file| steps::sync_all(file))
+        } else {
+            handle.sync(|file| steps::sync_data(file))
+        };
         sync.or_fault("sync", path)?;
     }
     Ok(())

@@ -15,6 +15,7 @@ use whimbrel_sys::resident::{page_size, resident_pages};
 use super::error::OrFault;
 use super::handles::Handle;
 use super::inorder::InOrder;
+use super::journal;
 use super::lustre::Lustre;
 use super::magic;
 use super::meta::statx_fd;
@@ -47,9 +48,19 @@ pub(super) struct Writer {
     in_order: InOrder,
     in_memory: OnceLock<bool>,
     ranges: Mutex<Ranges>,
-    /// The name that the bytes have until they are committed, and when it was last seen to be theirs.
-    hidden: Option<(Vec<u8>, Mutex<Instant>)>,
+    seen: Seen,
+    hidden: Option<Hidden>,
 }
+
+/// The name that the bytes of a session have until they are committed.
+pub(super) struct Hidden {
+    pub name: Vec<u8>,
+    /// Whether nobody may go on with it in chunks: those who do have a journal, and take the file over.
+    pub alone: bool,
+}
+
+/// When a hidden name was last seen to be the session's; `None`: not since it was joined.
+type Seen = Mutex<Option<Instant>>;
 
 #[derive(Default)]
 struct Ranges {
@@ -58,9 +69,10 @@ struct Ranges {
 }
 
 impl Writer {
-    pub fn new(handle: Arc<Handle>, path: StoragePath, hidden: Option<Vec<u8>>) -> Self {
+    pub fn new(handle: Arc<Handle>, path: StoragePath, hidden: Option<Hidden>) -> Self {
         Self {
-            hidden: hidden.map(|name| (name, Mutex::new(Instant::now()))),
+            hidden,
+            seen: Seen::default(),
             in_order: InOrder::new(handle.kind == Kind::Pipe),
             handle,
             path,
@@ -81,19 +93,25 @@ impl Writer {
     /// file still has its hidden name, so that one that wakes up late cannot damage what has the final name.
     fn writing(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
         let committed = self.handle.committed.read().unwrap_or_else(PoisonError::into_inner);
-        let Some((name, seen)) = &self.hidden else { return Ok(committed) };
+        let Some(hidden) = &self.hidden else { return Ok(committed) };
         if *committed {
             return Err(replaced(&self.path));
         }
-        let mut seen = seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if seen.elapsed() >= LOOK_EVERY {
-            let stat = look(&self.handle.dir, name).or_fault("write", &self.path)?;
-            if stat.is_none_or(|stat| Identity::of(&stat) != self.handle.identity) {
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_none_or(|seen| seen.elapsed() >= LOOK_EVERY) {
+            if !self.is_ours(hidden).or_fault("write", &self.path)? {
                 return Err(replaced(&self.path));
             }
-            *seen = Instant::now();
+            *seen = Some(Instant::now());
         }
         Ok(committed)
+    }
+
+    fn is_ours(&self, hidden: &Hidden) -> Result<bool, Errno> {
+        let dir = &self.handle.dir;
+        let found = look(dir, &hidden.name)?.filter(|stat| Identity::of(stat) == self.handle.identity);
+        let Some(stat) = found else { return Ok(false) };
+        Ok(!(hidden.alone && journal::exists(dir, &self.path, &stat)?))
     }
 
     fn ranges(&self) -> MutexGuard<'_, Ranges> {
@@ -182,7 +200,7 @@ impl WriteAt for Writer {
     fn sync(&self) -> Result<(), Fault> {
         // Taken before the call: what is written during it may or may not be covered.
         let covered = self.ranges().written.clone();
-        match steps::sync_data(&self.handle.file) {
+        match self.handle.sync(|file| steps::sync_data(file)) {
             // Devices and pipes have nothing to make durable.
             Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
             other => other.or_fault("sync", &self.path)?,
@@ -272,6 +290,10 @@ impl WriteAt for Writer {
             self.sync()?;
         }
         Ok(ReadsFrom::Memory)
+    }
+
+    fn is_sound(&self) -> bool {
+        self.handle.is_sound()
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {

@@ -190,7 +190,10 @@ impl Storage<'_> {
 
     fn open(&self, path: &[u8], ticket: &[u8]) -> Result<Arc<File>, Fault> {
         if let Some(file) = self.files.find(path, ticket) {
-            return Ok(file);
+            if file.writer.is_sound() {
+                return Ok(file);
+            }
+            self.files.forget(path, ticket);
         }
         let session = decode(path, ticket)?.session(self.connector, path)?;
         let writer = self.connector.join(&session)?;
@@ -262,8 +265,10 @@ impl Storage<'_> {
             Err(fault) => return Err(fault.into()),
         }
         let attributes = Attributes { modified, size: Some(size), durable: true, ..Attributes::default() };
-        self.connector.commit(&begun, &[], &attributes)?;
+        let committed = self.connector.commit(&begun, &[], &attributes);
+        // Nobody is to write to what has its name, nor through what could not be synced.
         self.files.forget(path, session);
+        committed?;
         Ok(Outcome::Done)
     }
 

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Receipt, StoragePath};
 use whimbrel_connector::{WriteAt, WriteIntent, WriteSession};
-use whimbrel_engine::{Fault, FaultCode, RangeSet};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{LeafSpec, Mode, Notice, Outcome, ReceiveSpec, WriteKind};
 use whimbrel_transport::mode_e::{self, Admission, ReceiveJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
@@ -90,6 +90,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         return file.prove(task, spec, wanted, bytes, written);
     }
     if spec.is_chunk() {
+        came_whole(spec, bytes)?;
         file.make_durable(task, spec, bytes);
         return Ok(None);
     }
@@ -103,6 +104,18 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
     Ok(Some(Outcome::moved(bytes)))
+}
+
+/// Of a part that nothing proves, its bytes must at least have come: its client will record that they did.
+fn came_whole(spec: &ReceiveSpec, bytes: u64) -> Result<(), Fault> {
+    let missing = spec.expected_size.unwrap_or(0).saturating_sub(bytes);
+    if missing == 0 {
+        return Ok(());
+    }
+    Err(Fault::new(FaultCode::SourceChanged, "receive a chunk")
+        .on_path(&spec.path)
+        .side(Side::Source)
+        .detail(format!("it ended {missing} bytes early")))
 }
 
 /// Receives what a sender measures with; the caller ends the transfer.

@@ -1,0 +1,208 @@
+//! Several writers of one name on a real file system: hidden names, takeovers, commits.
+#![allow(missing_docs, clippy::unwrap_used)]
+
+mod posix_support;
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt, symlink};
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use posix_support::*;
+use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::{Attributes, Connector, Disposition, WriteSession};
+use whimbrel_engine::{Fault, FaultCode};
+
+#[test]
+fn planted_hidden_files_are_not_trusted() {
+    let lab = Lab::new();
+    let hidden = lab.host(".file.whimbrel-part");
+    let victim = lab.dir.path().join("outside/secret");
+    for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Continue] {
+        for plant in [0, 1] {
+            match plant {
+                0 => symlink(&victim, &hidden).unwrap(),
+                _ => fs::hard_link(&victim, &hidden).unwrap(),
+            }
+            let storage = lab.open(PosixOptions::default());
+            let session = storage.begin(&path("file"), &intent(disposition)).unwrap();
+            storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+            storage.commit(&session, &[], &Attributes::default()).unwrap();
+            assert_eq!(lab.secret(), "secret");
+            assert_eq!(fs::read(lab.host("file")).unwrap(), b"data");
+            fs::remove_file(lab.host("file")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn racing_writers_never_publish_a_mixed_or_short_file() {
+    let lab = Lab::new();
+    let storages = Arc::new([lab.both(), lab.both()].into_iter().flatten().collect::<Vec<_>>());
+    thread::scope(|scope| {
+        for (who, storage) in storages.iter().enumerate() {
+            scope.spawn(move || {
+                let data = vec![b'a' + who as u8; 20_000];
+                for _ in 0..200 {
+                    let attempt = store(storage, "file", &data);
+                    let lost = |fault: &Fault| matches!(fault.code, FaultCode::StorageBusy | FaultCode::NotFound);
+                    assert!(attempt.as_ref().err().is_none_or(lost), "{attempt:?}");
+                }
+            });
+        }
+        let file = lab.host("file");
+        for _ in 0..2000 {
+            if let Ok(seen) = fs::read(&file) {
+                assert_eq!(seen.len(), 20_000);
+                assert!(seen.iter().all(|&b| b == seen[0]));
+            }
+        }
+    });
+}
+
+/// Holds the lock that commits and takeovers ask for.
+fn lock(at: &std::path::Path) -> fs::File {
+    let file = fs::File::open(at).unwrap();
+    rustix::fs::flock(&file, rustix::fs::FlockOperation::LockExclusive).unwrap();
+    file
+}
+
+/// Waits until somebody waits for the lock of `inode`; false when `thread` ended without.
+fn waits_for_lock<T>(inode: u64, thread: &thread::ScopedJoinHandle<'_, T>) -> bool {
+    let of_inode = format!(":{inode} ");
+    let waits = |line: &str| line.contains("-> FLOCK") && line.contains(&of_inode);
+    while !thread.is_finished() {
+        if fs::read_to_string("/proc/locks").unwrap().lines().any(waits) {
+            return true;
+        }
+        thread::yield_now();
+    }
+    false
+}
+
+#[test]
+fn a_takeover_waits_for_a_commit_in_progress() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let first = begin(&storage, "file").unwrap();
+    storage.join(&first).unwrap().write_at(0, b"first").unwrap();
+    let hidden = lab.host(".file.whimbrel-part");
+    let inode = fs::metadata(&hidden).unwrap().ino();
+    let committing = lock(&hidden);
+    thread::scope(|scope| {
+        let second = scope.spawn(|| begin(&storage, "file").unwrap());
+        assert!(waits_for_lock(inode, &second), "it did not wait");
+        fs::rename(&hidden, lab.host("file")).unwrap();
+        drop(committing);
+        second.join().unwrap();
+    });
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"first");
+    assert_eq!(fs::read(&hidden).unwrap(), b"");
+}
+
+#[test]
+fn a_commit_waits_for_a_takeover_in_progress_and_then_fails() {
+    let lab = Lab::new();
+    let storage = lab.open(PosixOptions::default());
+    let first = begin(&storage, "file").unwrap();
+    let hidden = lab.host(".file.whimbrel-part");
+    let inode = fs::metadata(&hidden).unwrap().ino();
+    let taking = lock(&hidden);
+    thread::scope(|scope| {
+        let commit = scope.spawn(|| storage.commit(&first, &[], &Attributes::default()));
+        assert!(waits_for_lock(inode, &commit), "it did not wait");
+        fs::remove_file(&hidden).unwrap();
+        fs::write(&hidden, "second").unwrap();
+        drop(taking);
+        assert_eq!(code(commit.join().unwrap()), FaultCode::StorageBusy);
+    });
+    assert!(!lab.host("file").exists());
+    assert_eq!(fs::read(&hidden).unwrap(), b"second");
+}
+
+#[test]
+fn a_session_outlives_the_process_that_began_it() {
+    let lab = Lab::new();
+    let session = begin(&lab.open(PosixOptions::default()), "file").unwrap();
+    let wire = postcard::to_stdvec(&session).unwrap();
+    let session: WriteSession = postcard::from_bytes(&wire).unwrap();
+    let storage = lab.open(PosixOptions::default());
+    let writer = storage.join(&session).unwrap();
+    writer.write_at(0, b"bytes").unwrap();
+    // The writer is gone before the commit, which has to open the file again.
+    drop(writer);
+    storage.commit(&session, &[], &Attributes::default()).unwrap();
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"bytes");
+}
+
+fn continued(storage: &Posix) -> WriteSession {
+    storage.begin(&path("file"), &intent(Disposition::Continue)).unwrap()
+}
+
+#[test]
+fn a_late_writer_of_another_process_learns_that_the_file_is_committed() {
+    let lab = Lab::new();
+    let [here, there] = lab.both();
+    let session = continued(&here);
+    let (mine, late) = (here.join(&session).unwrap(), there.join(&session).unwrap());
+    mine.write_at(0, b"right").unwrap();
+    late.write_at(0, b"right").unwrap();
+    drop(mine);
+    here.commit(&session, &[], &Attributes::default()).unwrap();
+    // It looks now and then; what it writes right after the commit it has proven, or nobody has.
+    let deadline = Instant::now() + Duration::from_secs(20);
+    let fault = loop {
+        match late.write_at(0, b"right") {
+            Err(fault) => break fault,
+            Ok(()) => assert!(Instant::now() < deadline, "it never looks"),
+        }
+        thread::yield_now();
+    };
+    assert_eq!(fault.code, FaultCode::StorageBusy);
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"right");
+    assert!(late.write_at(0, b"wrong").is_err());
+}
+
+#[test]
+fn journals_of_files_that_were_removed_by_hand_go_when_the_next_one_is_made() {
+    let lab = Lab::new();
+    for storage in lab.both() {
+        let first = continued(&storage);
+        storage.journal(&first).unwrap().append(b"proven").unwrap();
+        fs::remove_file(lab.host(".file.whimbrel-part")).unwrap();
+        // Of another file; its name begins alike.
+        let other = storage.begin(&path("file.2"), &intent(Disposition::Continue)).unwrap();
+        storage.journal(&other).unwrap().append(b"proven").unwrap();
+        let second = continued(&storage);
+        assert!(storage.journal(&second).unwrap().read().unwrap().is_empty());
+        let journals = |name: &str| {
+            let names = fs::read_dir(lab.host("")).unwrap().map(|entry| entry.unwrap().file_name());
+            names.filter(|found| found.to_string_lossy().starts_with(&format!(".{name}.whimbrel-journal-"))).count()
+        };
+        assert_eq!((journals("file"), journals("file.2")), (0, 1));
+        storage.journal(&second).unwrap().append(b"new").unwrap();
+        assert_eq!(storage.begin(&path("file"), &intent(Disposition::Continue)).unwrap().token, second.token);
+        assert_eq!(storage.journal(&second).unwrap().read().unwrap(), b"new", "that of the present file stays");
+        storage.abandon(&second).unwrap();
+        storage.abandon(&other).unwrap();
+    }
+}
+
+#[test]
+fn a_file_that_others_go_on_with_in_chunks_is_no_longer_its_first_writers() {
+    let lab = Lab::new();
+    let [one, other] = lab.both();
+    let first = begin(&one, "file").unwrap();
+    let writer = one.join(&first).unwrap();
+    // Nothing has come yet: another client writes the same name in chunks, and finds the file that was begun.
+    let chunks = continued(&other);
+    other.journal(&chunks).unwrap().append(b"header").unwrap();
+    assert_eq!(code(writer.write_at(0, b"mine")), FaultCode::StorageBusy);
+    assert_eq!(code(one.commit(&first, &[], &Attributes::default())), FaultCode::StorageBusy);
+    one.abandon(&first).unwrap();
+    other.join(&chunks).unwrap().write_at(0, b"theirs").unwrap();
+    other.commit(&chunks, &[], &Attributes::default()).unwrap();
+    assert_eq!(fs::read(lab.host("file")).unwrap(), b"theirs");
+    assert_eq!(fs::read_dir(lab.host("")).unwrap().count(), 1);
+}
