@@ -11,6 +11,8 @@ use super::command::resolve;
 
 /// Bytes looked at together where storage keeps no holes.
 const WINDOW: usize = 64 << 10;
+/// The least that storage keeps as data or as a hole, bytes.
+const PAGE: u64 = 4096;
 
 /// The runs of whole leaves of a file that hold no data, and how much data it has (SITE EXTENTS).
 ///
@@ -56,6 +58,22 @@ pub fn clear_gaps(writer: &dyn WriteAt, arrived: &RangeSet, expected: Range<u64>
         }
     }
     Ok(())
+}
+
+/// Makes the end of a file a hole again of which only the last byte came, to tell where it ends.
+pub fn clear_end(writer: &dyn WriteAt, arrived: &RangeSet) -> Result<(), Fault> {
+    let [.., last] = arrived.as_slice() else { return Ok(()) };
+    let page = last.start / PAGE * PAGE..last.end;
+    let mut byte = [0xff];
+    let is_mark = last.end - last.start == 1
+        && arrived.missing(page.clone()).len() == page.end - page.start - 1
+        && writer.read_back(last.start, &mut byte)? == 1
+        && byte == [0];
+    match is_mark.then(|| writer.clear(page)).unwrap_or(Ok(())) {
+        // A page of zeros reads the same.
+        Err(fault) if fault.code == FaultCode::NotSupported => Ok(()),
+        other => other,
+    }
 }
 
 fn write_zeros(writer: &dyn WriteAt, gap: Range<u64>) -> Result<(), Fault> {

@@ -81,6 +81,7 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         if !spec.is_chunk() {
             // What was announced may not be so any more: the last byte that came is the file's.
             expected.end = written.end().max(expected.start);
+            holes::clear_end(file.writer.as_ref(), &written)?;
         }
         holes::clear_gaps(file.writer.as_ref(), &written, expected.clone())?;
         file.writer.extend_to(expected.end)?;

@@ -36,7 +36,7 @@ impl Random {
 
 #[test]
 fn the_digest_of_a_file_is_composed_of_proven_leaves_where_they_tell_it() {
-    let data: Vec<u8> = (0..10_000u32).map(|i| (i * i >> 3) as u8).collect();
+    let data: Vec<u8> = (0..10_000u32).map(|i| ((i * i) >> 3) as u8).collect();
     for (known, asked, leaf) in [
         (Algorithm::Crc32c, Algorithm::Crc32c, 3000),
         (Algorithm::Blake3Tree, Algorithm::Blake3, 4096),
