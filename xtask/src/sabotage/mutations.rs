@@ -45,7 +45,7 @@ const fn suite(target: &'static [&'static str], filter: &'static [&'static str])
 
 /// The order of steps in a POSIX file system, as the library notes it.
 const STEPS: Suite = suite(&["test", "-p", "whimbrel-connector", "--lib"], &["posix"]);
-const POSIX: Suite = suite(&["test", "-p", "whimbrel-connector", "--test", "posix"], &[]);
+const POSIX: Suite = suite(&["test", "-p", "whimbrel-connector", "--test", "posix_writers"], &[]);
 const JOURNAL: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["journal"]);
 const ENGINE: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["transfer"]);
 /// Power cuts and kills at every step of two hosts.
@@ -64,6 +64,7 @@ const RUNS: Suite = suite(&["test", "-p", "whimbrel", "--test", "fault_runs"], &
 const STEPS_RS: &str = "crates/connector/src/posix/steps.rs";
 const JOURNAL_RS: &str = "crates/connector/src/posix/journal.rs";
 const WRITE_RS: &str = "crates/connector/src/posix/write.rs";
+const BEGUN_RS: &str = "crates/connector/src/posix/begun.rs";
 const SESSION_RS: &str = "crates/connector/src/posix/session.rs";
 const CHUNK_RS: &str = "crates/dtn/src/mover/chunk.rs";
 const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
@@ -127,7 +128,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: data, in the connector",
         guards: "a leaf that is proven and differs after a crash",
         file: WRITE_RS,
-        find: "        match steps::sync_data(&self.handle.file) {\n",
+        find: "        match self.handle.sync_data() {\n",
         replace: "        match Ok::<(), Errno>(()) {\n",
         suite: STEPS,
     },
@@ -230,7 +231,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a committed file with its attributes",
         guards: "a final name without its size or time",
         file: SESSION_RS,
-        find: "if changed { steps::sync_all(file) }",
+        find: "if changed { handle.sync_all() }",
         replace: "if changed { Ok(()) }",
         suite: STEPS,
     },
@@ -238,7 +239,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a committed file without",
         guards: "a final name without its data",
         file: SESSION_RS,
-        find: "else { steps::sync_data(file) };",
+        find: "else { handle.sync_data() };",
         replace: "else { Ok(()) };",
         suite: CALLS,
     },
@@ -412,6 +413,30 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: POSIX,
     },
     Mutation {
+        name: "check: what others go on with in chunks is not committed by its first writer",
+        guards: "a name for a mixture of two files",
+        file: SESSION_RS,
+        find: "        if token.manner == Manner::Staged && journal::exists(&handle.dir, path, &stat).or_fault(\"commit\", path)? {\n",
+        replace: "        if false {\n",
+        suite: POSIX,
+    },
+    Mutation {
+        name: "check: an unfinished file that is gone on with is one's own",
+        guards: "bytes that go to a file somebody else has planted",
+        file: BEGUN_RS,
+        find: "Ok(is_own(&begun.stat, caller).then_some(begun))",
+        replace: "Ok(Some(begun).filter(|_| caller.owns(0) || true))",
+        suite: POSIX,
+    },
+    Mutation {
+        name: "check: a sync that has failed",
+        guards: "lost bytes that another writer of the file is told are durable",
+        file: "crates/connector/src/posix/handles.rs",
+        find: "        if let Some(errno) = *failed {\n            return Err(errno);\n        }\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
         name: "check: a journal that was removed takes no appends",
         guards: "a proof that is answered as kept and is nowhere",
         file: JOURNAL_RS,
@@ -466,7 +491,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "order: the journal goes before the file, in a takeover",
         guards: "a journal without its file",
-        file: SESSION_RS,
+        file: BEGUN_RS,
         find: "                    journal::remove(dir, path, &mine)?;\n                    steps::unlink(dir, name)\n",
         replace: "                    steps::unlink(dir, name)?;\n                    journal::remove(dir, path, &mine)\n",
         suite: STEPS,
@@ -496,3 +521,19 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: CLIENT,
     },
 ];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::command::root;
+
+    #[test]
+    fn every_mutation_changes_one_place_of_the_present_source() {
+        for mutation in MUTATIONS {
+            let file = root().join(mutation.file);
+            let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+            let changed = mutation.applied(&text).unwrap_or_else(|error| panic!("{error}"));
+            assert_ne!(changed, text, "{}", mutation.name);
+        }
+    }
+}

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use rustix::io::Errno;
 
 use super::resolve::Dir;
+use super::steps;
 use super::token::Identity;
 use crate::meta::Kind;
 use crate::path::StoragePath;
@@ -33,11 +34,21 @@ impl Handle {
         Self { file, dir, kind, identity, committed: RwLock::default(), failed: Mutex::default() }
     }
 
+    /// Makes content and size durable.
+    pub fn sync_data(&self) -> Result<(), Errno> {
+        self.sync(|file| steps::sync_data(file))
+    }
+
+    /// Makes mode and times durable besides.
+    pub fn sync_all(&self) -> Result<(), Errno> {
+        self.sync(|file| steps::sync_all(file))
+    }
+
     /// Makes the file durable by `sync`; for ever an error once that has failed.
     ///
     /// The kernel tells an error of writing back once for each open file, to whoever asks first, and calls the lost pages
     /// clean: the next of those who share the file would be told that theirs are stored (fsync(2)).
-    pub fn sync(&self, sync: fn(&OwnedFd) -> Result<(), Errno>) -> Result<(), Errno> {
+    fn sync(&self, sync: fn(&OwnedFd) -> Result<(), Errno>) -> Result<(), Errno> {
         let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(errno) = *failed {
             return Err(errno);

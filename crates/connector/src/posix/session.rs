@@ -214,7 +214,7 @@ impl Posix {
             },
         };
         match token.manner {
-            Manner::Special if attributes.durable => match handle.sync(|file| steps::sync_data(file)) {
+            Manner::Special if attributes.durable => match handle.sync_data() {
                 // Only devices with a medium have anything to make durable.
                 Err(Errno::INVAL | Errno::ROFS) => Ok(()),
                 other => other.or_fault("sync", &session.path),
@@ -396,11 +396,7 @@ fn finalize(
     let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
     if attributes.durable {
         // Times and modes are not needed to find the data again: only `fsync` writes them.
-        let sync = if changed {
-            handle.sync(|file| steps::sync_all(file))
-        } else {
-            handle.sync(|file| steps::sync_data(file))
-        };
+        let sync = if changed { handle.sync_all() } else { handle.sync_data() };
         sync.or_fault("sync", path)?;
     }
     Ok(())

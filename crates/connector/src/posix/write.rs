@@ -22,7 +22,6 @@ use super::meta::statx_fd;
 use super::read::{extent_at, read_fully};
 use super::resolve::{look, retry};
 use super::session::replaced;
-use super::steps;
 use super::token::Identity;
 use crate::meta::Kind;
 use crate::path::StoragePath;
@@ -200,7 +199,7 @@ impl WriteAt for Writer {
     fn sync(&self) -> Result<(), Fault> {
         // Taken before the call: what is written during it may or may not be covered.
         let covered = self.ranges().written.clone();
-        match self.handle.sync(|file| steps::sync_data(file)) {
+        match self.handle.sync_data() {
             // Devices and pipes have nothing to make durable.
             Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
             other => other.or_fault("sync", &self.path)?,
