@@ -38,7 +38,7 @@ const AHEAD: u32 = 2;
 /// Files below this are not worth an opening and a commit.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
-const SPREAD: u64 = 2 * Chunking::SHORTEST_LEAF;
+const SPREAD: u64 = 8 << 20;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s.
 const ASSUMED_RATE: f64 = 125e6;
 /// Payload bytes of a segment on an Ethernet path with time stamps.

@@ -9,13 +9,15 @@ use crate::leftovers::{self, GROUP_PREFIX, GROUPS};
 
 /// Time in which a share is given out, microseconds: short, so that a starved program is slow and not jerky.
 const PERIOD: u32 = 20_000;
+/// The least of it that the kernel gives, microseconds: a smaller share has a longer period.
+const LEAST: u32 = 1000;
 
 /// Processes that share a part of one processor until this is dropped, with all that they start meanwhile.
 #[derive(Debug)]
 pub struct Starved(PathBuf);
 
 impl Starved {
-    /// Gives these processes together `percent` (5 at least) of one processor.
+    /// Gives these processes together `percent` (1 at least) of one processor.
     ///
     /// Needs root. Returns `None` where the kernel cannot limit processor time.
     pub fn new(processes: &[u32], percent: u32) -> Result<Option<Starved>> {
@@ -29,8 +31,10 @@ impl Starved {
         let group = PathBuf::from(format!("{GROUPS}/{GROUP_PREFIX}{}-{number}", leftovers::owner()));
         fs::create_dir(&group).attempt(|| format!("making {}", group.display()))?;
         let starved = Starved(group);
-        starved.write("cpu.cfs_period_us", PERIOD)?;
-        starved.write("cpu.cfs_quota_us", PERIOD / 100 * percent.max(5))?;
+        let percent = percent.max(1);
+        let period = PERIOD.max(LEAST * 100 / percent);
+        starved.write("cpu.cfs_period_us", period)?;
+        starved.write("cpu.cfs_quota_us", period / 100 * percent)?;
         processes.iter().try_for_each(|process| starved.write("cgroup.procs", *process))?;
         Ok(Some(starved))
     }

@@ -60,8 +60,9 @@ impl Chunking {
     /// Leaves that a file has at least, if they can be short enough: what the last session is still busy with when the
     /// others have nothing left is a small part of the file.
     pub const PARTS: u64 = 256;
-    /// Shortest leaf, bytes, that a file gets for having few.
-    pub const SHORTEST_LEAF: u64 = 4 << 20;
+    /// Shortest leaf, bytes, that a file gets for having few: a link of 20 Mbit/s, as the slowest of many nodes may have, is
+    /// busy with it for less than half a second at the end.
+    pub const SHORTEST_LEAF: u64 = 1 << 20;
 
     /// Bytes of a leaf of a file of `size` bytes: `leaf`, or less of a file that it cuts into fewer than [`Self::PARTS`], or
     /// the next power of two that cuts it into [`Self::MOST_LEAVES`]; `None` for files that no leaf is long enough for.

@@ -13,8 +13,12 @@ const MOST_CLUSTER_MBIT: f64 = 300.0;
 const MOST_TREE_MBIT: f64 = 300.0;
 /// Least of a path whose storage or processors are slower than it.
 const LEAST_SPARE_MBIT: f64 = 200.0;
-/// What a server moves for each hundredth of a processor, about, bytes per second.
-const BYTES_PER_PERCENT: f64 = 6e6;
+/// What a server moves for each hundredth of a processor, about, bytes per second: a source, which reads, hashes and sends;
+/// a destination, which writes and reads back besides.
+const SENT_PER_PERCENT: f64 = 14e6;
+const STORED_PER_PERCENT: f64 = 6e6;
+/// Least share of a processor, percent, of either.
+const LEAST_SHARE: f64 = 2.0;
 /// Least to move, bytes.
 const LEAST_BYTES: f64 = 32e6;
 
@@ -131,8 +135,9 @@ pub fn draw(seed: u64, number: u32, seconds: f64, most_mbit: f64) -> Draw {
         Limit::Network => (0, link),
         Limit::SourceStorage | Limit::DestinationStorage => ((link * part) as u64, link * part),
         Limit::SourceProcessor | Limit::DestinationProcessor => {
-            let percent = (link * part / BYTES_PER_PERCENT).round().max(5.0);
-            (percent as u64, percent * BYTES_PER_PERCENT)
+            let each = if limit == Limit::SourceProcessor { SENT_PER_PERCENT } else { STORED_PER_PERCENT };
+            let percent = (link * part / each).round().max(LEAST_SHARE);
+            (percent as u64, percent * each)
         }
     };
     // A processor's smallest share moves more than a slow link does.
