@@ -79,9 +79,11 @@ impl Posix {
         match named {
             Ok(()) if attributes.durable => sync_dir(&dir).or_fault("sync directory", path).map(|()| true),
             Ok(()) => Ok(true),
-            Err(Errno::EXIST) => Ok(false),
-            Err(_) => {
-                self.unnamed.refused.store(true, Ordering::Relaxed);
+            Err(errno) => {
+                // Others are about this name or this directory.
+                if matches!(errno, Errno::PERM | Errno::NOENT | Errno::XDEV | Errno::OPNOTSUPP | Errno::NOSYS) {
+                    self.unnamed.refused.store(true, Ordering::Relaxed);
+                }
                 Ok(false)
             }
         }
