@@ -148,7 +148,7 @@ impl<'a, 'c> Line<'a, 'c> {
                 Ok(0) => break,
                 Ok(sent) => {
                     self.moved += sent as u64;
-                    self.flow.progress.add(at..at + sent as u64);
+                    self.flow.progress.add_bytes(sent as u64);
                     at += sent as u64;
                     self.pay(sent)?;
                 }
@@ -185,7 +185,7 @@ impl<'a, 'c> Line<'a, 'c> {
                 }
             }
             drop(buffer);
-            self.flow.progress.add(at..at + read as u64);
+            self.flow.progress.add_bytes(read as u64);
             at += read as u64;
             self.pay(read)?;
         }

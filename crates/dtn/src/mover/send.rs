@@ -1,5 +1,6 @@
 //! Sending files and listings over the data handle (RETR, ERET, LIST, MLSD, ...).
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -8,7 +9,7 @@ use socket2::SockRef;
 use whimbrel_connector::{Kind, Meta, ReadAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
-use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob};
+use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob, Stripe};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
 use whimbrel_transport::{BlockSource, DataChannel, Digests, Flow, Run};
 
@@ -290,7 +291,7 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
     let jobs = lane_jobs(&work.what, &share, handle.params.layout);
     let flow = transfer.flow(task);
     let shared = Shared { work, nonce, flow };
-    let mut parts: Vec<(&Feed, &LaneJob, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
+    let mut parts: Vec<(&Feed, &LaneJob<'_>, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
     for (index, lane) in handle.lanes.iter_mut().enumerate() {
         if let Some((feed, job)) = jobs.iter().find(|(feed, _)| feed.lane == index) {
             parts.push((feed, job, &mut lane.connections));
@@ -306,9 +307,10 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn send(&self, feed: &Feed, lane: &LaneJob, connections: &mut Vec<Connection>) -> Result<(), Fault> {
+    fn send(&self, feed: &Feed, lane: &LaneJob<'_>, connections: &mut Vec<Connection>) -> Result<(), Fault> {
         let amount = match lane {
             LaneJob::Ranges(ranges) => Amount::Ranges(ranges),
+            LaneJob::Share(ranges, stripe) => Amount::Share(ranges, *stripe),
             LaneJob::ToEnd(offset) => Amount::ToEnd(*offset),
             LaneJob::Endless => Amount::Endless(0),
         };
@@ -329,8 +331,10 @@ impl Shared<'_> {
 
 /// What one address is sent.
 #[derive(Debug, PartialEq, Eq)]
-enum LaneJob {
-    Ranges(RangeSet),
+enum LaneJob<'w> {
+    Ranges(Cow<'w, RangeSet>),
+    /// What of these ranges lies in every so many blocks of the part.
+    Share(&'w RangeSet, Stripe),
     ToEnd(u64),
     Endless,
 }
@@ -346,68 +350,47 @@ fn end_of(feed: &Feed, connections: usize) -> Eof {
 }
 
 /// The shares of this node's lanes; a source of unknown size goes to the first address alone, from one node.
-fn lane_jobs(what: &What, share: &Share, layout: Layout) -> Vec<(Feed, LaneJob)> {
+fn lane_jobs<'w>(what: &'w What, share: &Share, layout: Layout) -> Vec<(Feed, LaneJob<'w>)> {
     let job = |feed: &Feed| match what {
         What::Stream { offset } if (feed.target, feed.rank) == (0, 0) => LaneJob::ToEnd(*offset),
         What::Endless if (feed.target, feed.rank) == (0, 0) => LaneJob::Endless,
-        What::Stream { .. } | What::Endless => LaneJob::Ranges(RangeSet::new()),
-        What::Part { missing, .. } if share.targets == 1 && feed.feeders == 1 => LaneJob::Ranges(missing.clone()),
+        What::Stream { .. } | What::Endless => LaneJob::Ranges(Cow::Owned(RangeSet::new())),
+        What::Part { missing, .. } if share.targets == 1 && feed.feeders == 1 => {
+            LaneJob::Ranges(Cow::Borrowed(missing))
+        }
         What::Part { origin, length, missing } => {
             let part = *origin..origin + length;
-            let (targets, target) = (share.targets as u64, feed.target as u64);
-            let all = stripe_of(missing, part.clone(), layout, target, targets);
-            LaneJob::Ranges(fed_by(feed, &all, &part, layout, targets))
+            match layout {
+                Layout::Blocked { .. } => LaneJob::Share(missing, blocks_of(feed, share.targets, *length, layout)),
+                Layout::Partitioned => {
+                    let own = partition_of(&part, feed.target, share.targets);
+                    let fed = partition_of(&own, feed.rank, feed.feeders);
+                    LaneJob::Ranges(Cow::Owned(missing.within(fed)))
+                }
+            }
         }
     };
     share.feeds.iter().map(|feed| (*feed, job(feed))).collect()
 }
 
-/// What of an address's share one of its feeders sends: every so many blocks, or an even piece of a partition.
-fn fed_by(feed: &Feed, all: &RangeSet, part: &Range<u64>, layout: Layout, targets: u64) -> RangeSet {
-    let (rank, feeders) = (feed.rank as u64, feed.feeders as u64);
-    if feeders == 1 {
-        return all.clone();
-    }
-    match layout {
-        Layout::Blocked { block_size } => {
-            // One turn of all addresses is a block of the feeders.
-            let turn = block_size.max(1).saturating_mul(targets);
-            stripe_of(all, part.clone(), Layout::Blocked { block_size: turn }, rank, feeders)
-        }
-        Layout::Partitioned => {
-            let length = (part.end - part.start).div_ceil(targets).max(1);
-            let start = part.start.saturating_add(length * feed.target as u64).min(part.end);
-            let own = start..start.saturating_add(length).min(part.end);
-            stripe_of(all, own, layout, rank, feeders)
-        }
-    }
+/// The blocks that one feeder sends: those of an address are every so many of the file, and its feeders take turns at
+/// them, which are every so many more.
+fn blocks_of(feed: &Feed, targets: usize, size: u64, layout: Layout) -> Stripe {
+    let number = |count: usize| u32::try_from(count).expect("addresses and nodes are few");
+    Stripe { index: number(feed.rank * targets + feed.target), count: number(targets * feed.feeders), layout, size }
 }
 
-/// What of `missing` falls to one of `count` addresses when `part` is laid out over all of them.
-fn stripe_of(missing: &RangeSet, part: Range<u64>, layout: Layout, target: u64, count: u64) -> RangeSet {
-    let length = part.end - part.start;
-    let block = match layout {
-        Layout::Blocked { block_size } => block_size.max(1),
-        Layout::Partitioned => length.div_ceil(count).max(1),
-    };
-    let mut share = RangeSet::new();
-    for range in missing.as_slice() {
-        let mut at = range.start;
-        while at < range.end {
-            let number = (at - part.start) / block;
-            let end = part.start.saturating_add((number + 1).saturating_mul(block)).min(range.end);
-            if number % count == target {
-                share.insert(at..end);
-            }
-            at = end;
-        }
-    }
-    share
+/// One of `count` even pieces, of which the last is the short one.
+fn partition_of(part: &Range<u64>, index: usize, count: usize) -> Range<u64> {
+    let length = (part.end - part.start).div_ceil(count as u64).max(1);
+    let start = part.start.saturating_add(length.saturating_mul(index as u64)).min(part.end);
+    start..start.saturating_add(length).min(part.end)
 }
 
 #[cfg(test)]
 mod tests {
     use whimbrel_connector::{Access, Timestamp};
+    use whimbrel_proto::eblock::RangeCursor;
 
     use super::*;
 
@@ -454,6 +437,19 @@ mod tests {
         assert_eq!(What::of(&spec(0, Some(9), &[]), &device).bytes(), Some(9));
     }
 
+    /// Every byte that a lane is to carry, without the blocks.
+    fn carried(job: &LaneJob<'_>, origin: u64) -> RangeSet {
+        match job {
+            LaneJob::Ranges(ranges) => ranges.clone().into_owned(),
+            LaneJob::Share(ranges, stripe) => {
+                let dealt = ranges.as_slice().iter().map(|r| r.start - origin..r.end - origin).collect();
+                let mut pieces = RangeCursor::new(dealt, *stripe);
+                std::iter::from_fn(|| pieces.take(u64::MAX)).map(|r| r.start + origin..r.end + origin).collect()
+            }
+            LaneJob::ToEnd(_) | LaneJob::Endless => panic!("the size is known"),
+        }
+    }
+
     /// The shares of all nodes for each address.
     fn fed(nodes: usize, targets: usize, missing: &RangeSet, layout: Layout) -> Vec<RangeSet> {
         let what = What::Part { origin: 5, length: 95, missing: missing.clone() };
@@ -463,11 +459,7 @@ mod tests {
             Share { targets, feeds: vec![Feed { lane: target, target, rank: node / targets, feeders }] }
         };
         let jobs = (0..nodes).flat_map(|node| lane_jobs(&what, &share(node), layout));
-        jobs.map(|(_, job)| match job {
-            LaneJob::Ranges(ranges) => ranges,
-            LaneJob::ToEnd(_) | LaneJob::Endless => panic!("the size is known"),
-        })
-        .collect()
+        jobs.map(|(_, job)| carried(&job, 5)).collect()
     }
 
     #[test]
@@ -475,7 +467,7 @@ mod tests {
     fn more_nodes_than_addresses_send_everything_once_and_none_is_idle() {
         let missing: RangeSet = [5..40, 50..100].into_iter().collect();
         for layout in [Layout::Blocked { block_size: 7 }, Layout::Partitioned] {
-            for (nodes, targets) in [(3, 2), (5, 2), (3, 1), (4, 3), (7, 3)] {
+            for (nodes, targets) in [(2, 2), (3, 3), (3, 2), (5, 2), (3, 1), (4, 3), (7, 3)] {
                 let shares = fed(nodes, targets, &missing, layout);
                 let mut all = RangeSet::new();
                 shares.iter().for_each(|share| all.union_with(share));
@@ -483,11 +475,39 @@ mod tests {
                 assert_eq!(shares.iter().map(RangeSet::len).sum::<u64>(), missing.len());
                 assert!(shares.iter().all(|share| !share.is_empty()), "{layout:?} {nodes} {targets}: {shares:?}");
                 // An address gets the same bytes, however many nodes send there.
-                for target in 0..targets {
+                let alone = fed(targets, targets, &missing, layout);
+                for (target, alone) in alone.iter().enumerate() {
                     let mut got = RangeSet::new();
                     shares.iter().skip(target).step_by(targets).for_each(|share| got.union_with(share));
-                    assert_eq!(got, stripe_of(&missing, 5..100, layout, target as u64, targets as u64));
+                    assert_eq!(got, *alone, "{layout:?} {nodes} {targets}");
                 }
+            }
+        }
+    }
+
+    #[test]
+    #[allow(clippy::single_range_in_vec_init)]
+    fn each_layout_deals_the_part_from_its_own_beginning() {
+        let missing = RangeSet::from(5..100);
+        let second = |layout| fed(2, 2, &missing, layout).swap_remove(1);
+        assert_eq!(second(Layout::Blocked { block_size: 40 }), RangeSet::from(45..85));
+        assert_eq!(second(Layout::Partitioned), RangeSet::from(53..100));
+    }
+
+    #[test]
+    fn a_share_takes_no_memory_for_its_blocks_however_small_they_are() {
+        let missing = RangeSet::from(0..1 << 50);
+        let what = What::Part { origin: 0, length: 1 << 50, missing };
+        let feeds = (0..2).map(|target| Feed { lane: target, target, rank: 0, feeders: 1 });
+        let share = Share { targets: 2, feeds: feeds.collect() };
+        for layout in [Layout::Blocked { block_size: 1 }, Layout::Partitioned] {
+            for (_, job) in lane_jobs(&what, &share, layout) {
+                let listed = match job {
+                    LaneJob::Ranges(ranges) => ranges.as_slice().len(),
+                    LaneJob::Share(ranges, _) => ranges.as_slice().len(),
+                    LaneJob::ToEnd(_) | LaneJob::Endless => panic!("the size is known"),
+                };
+                assert_eq!(listed, 1, "{layout:?}");
             }
         }
     }
@@ -496,25 +516,5 @@ mod tests {
     fn one_of_an_addresses_feeders_announces_the_end_of_all() {
         let end = |rank, feeders| end_of(&Feed { lane: 0, target: 0, rank, feeders }, 4);
         assert_eq!((end(0, 1), end(0, 3), end(2, 3)), (Eof::Own, Eof::Total(12), Eof::Elsewhere));
-    }
-
-    #[test]
-    #[allow(clippy::single_range_in_vec_init)]
-    fn stripes_cover_everything_once_in_both_layouts() {
-        for layout in [Layout::Blocked { block_size: 7 }, Layout::Partitioned] {
-            let missing: RangeSet = [5..40, 50..100].into_iter().collect();
-            let shares: Vec<RangeSet> = (0..3).map(|n| stripe_of(&missing, 0..100, layout, n, 3)).collect();
-            let mut all = RangeSet::new();
-            for share in &shares {
-                all.union_with(share);
-            }
-            assert_eq!(all, missing);
-            assert_eq!(shares.iter().map(RangeSet::len).sum::<u64>(), missing.len());
-        }
-        let whole: RangeSet = std::iter::once(0..10).collect();
-        let second = stripe_of(&whole, 0..10, Layout::Blocked { block_size: 2 }, 1, 2);
-        assert_eq!(second.as_slice(), [2..4, 6..8]);
-        let second = stripe_of(&whole, 0..10, Layout::Partitioned, 1, 2);
-        assert_eq!(second.as_slice(), [5..10]);
     }
 }

@@ -13,10 +13,14 @@ use crate::op::{Layout, Mode};
 
 const OPTS_OK: &str = "OPTS Command Successful.";
 
+/// Least bytes of a stripe block. The real server takes any number, even 0; a block has a header of 17 bytes and a read
+/// and a write of its own, so that a smaller one would be work for nothing.
+const LEAST_STRIPE_BLOCK: u64 = 4096;
+
 /// OPTS; a missing last `;` is accepted, an unknown target is not.
 pub(super) fn opts(session: &mut Session, config: &ServerConfig, opts: Opts) -> Step {
     match opts {
-        Opts::Retr(options) => retr(session, config, options),
+        Opts::Retr(options) => return Step::Answer(retr(session, config, &options)),
         Opts::Stor(args) => return Step::Answer(stor(session, &args)),
         // One switch for the three (GCT practice).
         Opts::Passive { allow_delayed, .. } => session.allow_delayed = allow_delayed,
@@ -36,8 +40,11 @@ fn utf8(on: bool) -> Answer {
     Answer::line(200, if on { "UTF8 is on." } else { "Names are sent as they are." })
 }
 
-/// Only the first number of Parallelism counts (GCT practice); it is cut to the server's limit.
-fn retr(session: &mut Session, config: &ServerConfig, options: RetrOptions) {
+/// Only the first number of Parallelism counts (GCT practice); it is cut to the server's limit. All options count or none.
+fn retr(session: &mut Session, config: &ServerConfig, options: &RetrOptions) -> Answer {
+    if options.block_size.is_some_and(|size| size < LEAST_STRIPE_BLOCK) {
+        return Answer::line(504, format!("BlockSize must be at least {LEAST_STRIPE_BLOCK} bytes."));
+    }
     if let Some(wanted) = options.parallelism {
         let most = u32::from(config.max_parallelism.max(1));
         session.params.parallelism = u16::try_from(wanted.start.clamp(1, most)).unwrap_or(u16::MAX);
@@ -55,6 +62,7 @@ fn retr(session: &mut Session, config: &ServerConfig, options: RetrOptions) {
     if let Some(seconds) = options.markers {
         session.markers.sending = interval(seconds.into());
     }
+    Answer::line(200, OPTS_OK)
 }
 
 /// OPTS STOR: `Markers=n;` is the interval of 112 while receiving. Layout and parallelism are the sender's affair: a

@@ -27,7 +27,8 @@ use crate::times::Activity;
 pub enum Amount<'a> {
     /// Exactly these ranges; a source that ends earlier has changed.
     Ranges(&'a RangeSet),
-    /// What of these ranges belongs to one stripe of the file.
+    /// What of these ranges belongs to one stripe of what lies behind [`SendJob::origin`]. The blocks of the stripe are
+    /// found one by one: a list of them would grow with the file, and with what its receiver wants to be a block.
     Share(&'a RangeSet, Stripe),
     /// From this offset to wherever the source ends (pipes, devices), read in order.
     ToEnd(u64),
@@ -111,7 +112,7 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     let shared = Shared {
         crew: Crew::new(job.flow, OP),
         job,
-        cursor: Mutex::new(Cursor::new(job.amount)),
+        cursor: Mutex::new(Cursor::new(job.amount, job.origin)),
         in_order: in_order.map(Mutex::new),
         walk,
         bytes: AtomicU64::new(0),
@@ -171,6 +172,9 @@ impl<'a> SendJob<'a> {
     fn threads_for(&self, connections: usize) -> usize {
         match self.amount {
             Amount::Ranges(ranges) if ranges.len() > INLINE_LIMIT => self.flow.threads.clamp(1, connections),
+            Amount::Share(ranges, stripe) if ranges.len() / u64::from(stripe.count.max(1)) > INLINE_LIMIT => {
+                self.flow.threads.clamp(1, connections)
+            }
             Amount::Endless(_) => self.flow.threads.clamp(1, connections),
             // A pipe is read in order, by one.
             _ => 1,
@@ -308,37 +312,46 @@ impl Shared<'_> {
     fn record(&self, block: &Block) {
         self.bytes.fetch_add(block.len as u64, Ordering::Relaxed);
         self.blocks.fetch_add(1, Ordering::Relaxed);
-        let end = block.offset + block.len as u64;
-        self.crew.flow.progress.add(block.offset..end);
+        // Nobody asks a sender where its bytes lay, and those of a share lie in as many places as it has blocks.
+        self.crew.flow.progress.add_bytes(block.len as u64);
     }
 }
 
 /// Hands out what is left to send, in order, looking one piece ahead.
 struct Cursor {
     pieces: RangeCursor,
+    /// Where the pieces count from, in the source.
+    base: u64,
     ahead: Option<Range<u64>>,
 }
 
 impl Cursor {
-    fn new(amount: Amount<'_>) -> Self {
-        let (ranges, stripe) = match amount {
-            Amount::Ranges(ranges) => (ranges.as_slice().to_vec(), Stripe::WHOLE),
-            Amount::Share(ranges, stripe) => (ranges.as_slice().to_vec(), stripe),
+    fn new(amount: Amount<'_>, origin: u64) -> Self {
+        let (ranges, stripe, base) = match amount {
+            Amount::Ranges(ranges) => (ranges.as_slice().to_vec(), Stripe::WHOLE, 0),
+            Amount::Share(ranges, stripe) => {
+                let dealt = ranges.as_slice().iter().map(|range| range.start - origin..range.end - origin);
+                (dealt.collect(), stripe, origin)
+            }
             // The end is found by reading.
             Amount::ToEnd(offset) | Amount::Endless(offset) => {
-                (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE)
+                (std::iter::once(offset..u64::MAX).collect(), Stripe::WHOLE, 0)
             }
         };
-        let mut pieces = RangeCursor::new(ranges, stripe);
-        let ahead = pieces.take(u64::MAX);
-        Self { pieces, ahead }
+        let mut cursor = Self { pieces: RangeCursor::new(ranges, stripe), base, ahead: None };
+        cursor.ahead = cursor.piece();
+        cursor
+    }
+
+    fn piece(&mut self) -> Option<Range<u64>> {
+        self.pieces.take(u64::MAX).map(|piece| piece.start + self.base..piece.end + self.base)
     }
 
     fn next(&mut self, most: usize) -> Option<Block> {
         let piece = self.ahead.take()?;
         let len = (piece.end - piece.start).min(most as u64);
         let cut = piece.start + len;
-        self.ahead = if cut < piece.end { Some(cut..piece.end) } else { self.pieces.take(u64::MAX) };
+        self.ahead = if cut < piece.end { Some(cut..piece.end) } else { self.piece() };
         Some(Block { offset: piece.start, len: len as usize })
     }
 

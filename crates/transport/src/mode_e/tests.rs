@@ -207,7 +207,7 @@ fn a_file_arrives_whole_over_any_number_of_connections_and_threads() {
         assert_eq!(sent.blocks, received.blocks, "{case}");
         assert_eq!((from.len(), to.len()), (channels, channels), "{case}");
         assert_eq!(inn.progress.ranges(), wanted, "{case}");
-        assert_eq!(out.progress.ranges(), wanted, "{case}");
+        assert_eq!(out.progress.bytes(), size as u64, "{case}");
         assert_eq!(out.pool.stats().send + inn.pool.stats().receive, 0, "{case}");
     }
 }
@@ -545,23 +545,51 @@ fn a_cut_in_any_place_is_a_fault_never_a_short_file() {
 fn stripes_carry_every_byte_exactly_once() {
     use whimbrel_proto::op::Layout;
     let size = 5 * MIB + 77;
-    let (source, wanted) = (data(size), all(size));
-    for layout in [Layout::Partitioned, Layout::Blocked { block_size: 1000 }] {
+    let source = data(size);
+    for (layout, origin) in [
+        (Layout::Partitioned, 0),
+        (Layout::Blocked { block_size: 1000 }, 0),
+        (Layout::Partitioned, 333),
+        (Layout::Blocked { block_size: 5000 }, 333),
+    ] {
+        let (wanted, part) = (one(origin as u64..size as u64), size - origin);
         let sink = Memory::default();
         let mut moved = 0;
         for index in 0..3 {
             let (out, inn) = (End::new(2, 1), End::new(2, 1));
-            let stripe = Stripe { index, count: 3, layout, size: size as u64 };
+            let stripe = Stripe { index, count: 3, layout, size: part as u64 };
             let mut job = out.send_job(&source, &wanted);
-            job.amount = Amount::Share(&wanted, stripe);
+            (job.amount, job.origin) = (Amount::Share(&wanted, stripe), origin as u64);
             let (mut from, mut to) = connections(2);
             let (sent, received) = transfer(&job, &inn.receive_job(&sink), &mut from, &mut to);
             moved += sent.expect("sent").bytes;
             received.expect("received");
+            assert!(out.progress.ranges().is_empty(), "a sender keeps no list of its blocks");
+            let first = inn.progress.ranges().as_slice()[0].start;
+            let expected = match layout {
+                Layout::Blocked { block_size } => block_size * u64::from(index),
+                Layout::Partitioned => (part as u64).div_ceil(3) * u64::from(index),
+            };
+            assert_eq!(first, expected, "dealt from the part's beginning");
         }
-        assert_eq!(moved, size as u64, "{layout:?}");
-        assert!(sink.0.into_inner().expect("lock") == source, "{layout:?}");
+        assert_eq!(moved, part as u64, "{layout:?}");
+        assert!(sink.0.into_inner().expect("lock") == source[origin..], "{layout:?}");
     }
+}
+
+#[test]
+fn a_large_share_is_sent_by_more_threads() {
+    use whimbrel_proto::op::Layout;
+    let (source, wanted) = (data(40 * MIB), all(40 * MIB));
+    let (out, inn) = (End::new(8, 2), End::new(8, 2));
+    let sink = Memory::default();
+    let stripe = Stripe { index: 1, count: 2, layout: Layout::Blocked { block_size: MIB as u64 }, size: 40 << 20 };
+    let mut job = out.send_job(&source, &wanted);
+    job.amount = Amount::Share(&wanted, stripe);
+    let (mut from, mut to) = connections(4);
+    let (sent, received) = transfer(&job, &inn.receive_job(&sink), &mut from, &mut to);
+    assert_eq!(sent.expect("sent").threads, 2);
+    assert_eq!(received.expect("received").bytes, 20 << 20);
 }
 
 #[test]

@@ -95,6 +95,18 @@ fn opts_retr_needs_no_last_semicolon_and_keeps_what_it_does_not_name() {
 }
 
 #[test]
+fn a_stripe_block_smaller_than_a_page_is_refused_with_all_that_comes_with_it() {
+    let mut peer = Peer::logged_in();
+    let before = frozen(&mut peer);
+    for size in ["1", "17", "4095"] {
+        let reply = peer.send(&format!("OPTS RETR StripeLayout=Partitioned;BlockSize={size};Parallelism=9;"));
+        assert_eq!(reply, "504 BlockSize must be at least 4096 bytes.\r\n");
+        assert_eq!(frozen(&mut peer), before);
+    }
+    assert!(peer.send("OPTS RETR BlockSize=4096;").starts_with("200 "));
+}
+
+#[test]
 fn buffer_commands_set_the_side_they_name() {
     let mut peer = Peer::logged_in();
     let site = "200 Site Command Successful.\r\n";
