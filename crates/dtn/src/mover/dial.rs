@@ -1,16 +1,14 @@
 //! Opening data connections in either direction.
 
-use std::io::{ErrorKind, IoSlice};
 use std::net::SocketAddr;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
-use whimbrel_sys::poll::PollFlags;
-use whimbrel_transport::mode_e::{Connection, Nonce};
-use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, Listener, TcpChannel};
-use whimbrel_transport::{Cancel, DataChannel};
+use whimbrel_transport::mode_e::{self, Connection};
+use whimbrel_transport::DataChannel;
+use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, TcpChannel};
 
 use super::node::Node;
 use super::process::STACK;
@@ -22,17 +20,6 @@ const AT_ONCE: usize = 32;
 
 /// How long the second and later connections of a peer that opens several may be behind the first.
 const LATER: Duration = Duration::from_millis(50);
-
-/// How long a stranger who says nothing may keep others waiting.
-const PROOF_TIMEOUT: Duration = Duration::from_secs(5);
-
-/// A nonce on the wire: two blocks without payload whose offsets are its halves.
-fn nonce_blocks(nonce: &Nonce) -> [u8; 34] {
-    let mut blocks = [0; 34];
-    blocks[9..17].copy_from_slice(&nonce[..8]);
-    blocks[26..].copy_from_slice(&nonce[8..]);
-    blocks
-}
 
 /// Opens the connections of the given lanes that have none yet, all at once.
 ///
@@ -57,11 +44,11 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
             return Ok(());
         }
         for (lane, dialling) in group {
-            let mut channel = dialling.finish(task.cancel)?;
+            let mut connection = Connection::new(Box::new(dialling.finish(task.cancel)?));
             if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
-                present_nonce(&mut channel, nonce, options.timeout, task.cancel)?;
+                connection.greet(nonce, options.timeout, task.cancel)?;
             }
-            handle.lanes[lane].connections.push(Connection::new(Box::new(channel)));
+            handle.lanes[lane].connections.push(connection);
         }
     }
 }
@@ -143,8 +130,8 @@ pub fn accept_as_sender(task: &Task<'_>, handle: &mut Handle) -> Result<(), Faul
     while lane.connections.len() < parallelism(params) {
         let first = lane.connections.is_empty();
         let left = deadline.saturating_duration_since(Instant::now());
-        match admit(listener, params, left, task.cancel) {
-            Ok(channel) => lane.connections.push(Connection::new(Box::new(channel))),
+        match mode_e::accept(listener, params.nonce.as_ref(), left, task.cancel) {
+            Ok(connection) => lane.connections.push(connection),
             Err(fault) if fault.code == FaultCode::TimedOut && !first => break,
             Err(fault) => return Err(fault),
         }
@@ -154,69 +141,4 @@ pub fn accept_as_sender(task: &Task<'_>, handle: &mut Handle) -> Result<(), Faul
         }
     }
     Ok(())
-}
-
-/// The next connection that proves itself, if proof is asked for.
-fn admit(listener: &Listener, params: &DataParams, timeout: Duration, cancel: &Cancel) -> Result<TcpChannel, Fault> {
-    let deadline = Instant::now() + timeout;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let mut channel = listener.accept(left, cancel)?;
-        let Some(nonce) = &params.nonce else {
-            return Ok(channel);
-        };
-        let left = deadline.saturating_duration_since(Instant::now()).min(PROOF_TIMEOUT);
-        match check_nonce(&mut channel, nonce, left, cancel) {
-            Ok(true) => return Ok(channel),
-            Ok(false) => {
-                tracing::warn!(peer = ?channel.peer_addr(), "data connection without the right nonce dropped");
-            }
-            Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
-            // One stranger's broken connection is no reason to stop listening.
-            Err(fault) => tracing::warn!(%fault, "data connection dropped"),
-        }
-    }
-}
-
-fn present_nonce(channel: &mut TcpChannel, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
-    const OP: &str = "present nonce";
-    let blocks = nonce_blocks(nonce);
-    let mut sent = 0;
-    while sent < blocks.len() {
-        match channel.send_vectored(&[IoSlice::new(&blocks[sent..])], false) {
-            Ok(n) => sent += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait(channel, PollFlags::OUT, timeout, cancel, OP)?;
-            }
-            Err(error) => return Err(Fault::from_io(error, OP).side(Side::Network)),
-        }
-    }
-    Ok(())
-}
-
-fn check_nonce(channel: &mut TcpChannel, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<bool, Fault> {
-    const OP: &str = "check nonce";
-    let mut got = [0; 34];
-    let mut filled = 0;
-    while filled < got.len() {
-        match channel.recv(&mut got[filled..]) {
-            Ok(0) => return Ok(false),
-            Ok(n) => filled += n,
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {
-                wait(channel, PollFlags::IN, timeout, cancel, OP)?;
-            }
-            Err(error) => return Err(Fault::from_io(error, OP).side(Side::Network)),
-        }
-    }
-    let expected = nonce_blocks(nonce);
-    // Every byte is looked at, whichever differ: timing tells nothing about a guess.
-    let difference = got.iter().zip(&expected).fold(0, |all, (a, b)| all | (a ^ b));
-    Ok(difference == 0)
-}
-
-fn wait(channel: &TcpChannel, flags: PollFlags, timeout: Duration, cancel: &Cancel, op: &str) -> Result<(), Fault> {
-    if cancel.wait_for(channel.as_fd(), flags, Some(timeout), op)? {
-        return Ok(());
-    }
-    Err(Fault::new(FaultCode::TimedOut, op).side(Side::Network))
 }

@@ -11,7 +11,8 @@ use crate::tcp::{ChannelOptions, ConnectOptions, Listener, connect, listen};
 use std::io::{IoSlice, Write};
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -644,4 +645,65 @@ fn a_listening_sender_serves_only_who_shows_the_nonce() {
     sent.expect("sent");
     received.expect("received");
     assert!(sink.0.into_inner().expect("lock") == source);
+}
+
+/// Somebody who knows the nonce and tells it a byte at a time, one at every tick of a clock.
+struct Trickling {
+    clock: rustix::fd::OwnedFd,
+    told: Arc<AtomicUsize>,
+}
+
+impl Trickling {
+    fn every(tick: Duration) -> Self {
+        use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags};
+        use rustix::time::{Timespec, timerfd_create, timerfd_settime};
+        let clock = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK).expect("clock");
+        let tick = Timespec { tv_sec: 0, tv_nsec: i64::from(tick.subsec_nanos()) };
+        let each = Itimerspec { it_interval: tick, it_value: tick };
+        timerfd_settime(&clock, TimerfdTimerFlags::empty(), &each).expect("set");
+        Self { clock, told: Arc::default() }
+    }
+}
+
+impl DataChannel for Trickling {
+    fn send_vectored(&mut self, _: &[IoSlice<'_>], _: bool) -> std::io::Result<usize> {
+        unreachable!("nobody answers a stranger")
+    }
+
+    fn recv_vectored(&mut self, pieces: &mut [std::io::IoSliceMut<'_>]) -> std::io::Result<usize> {
+        let mut ticks = [0; 8];
+        rustix::io::read(&self.clock, &mut ticks)?;
+        pieces[0][0] = nonce_blocks(&NONCE)[self.told.fetch_add(1, Ordering::Relaxed)];
+        Ok(1)
+    }
+
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.clock.as_fd()
+    }
+
+    fn shutdown(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
+    fn peer_addr(&self) -> Option<std::net::SocketAddr> {
+        None
+    }
+
+    fn stats(&self) -> crate::channel::ChannelStats {
+        crate::channel::ChannelStats::default()
+    }
+}
+
+#[test]
+fn a_stranger_who_trickles_has_as_long_as_one_who_is_silent() {
+    let cancel = Cancel::new().expect("cancel");
+    let stranger = Trickling::every(Duration::from_millis(20));
+    let told = stranger.told.clone();
+    let patience = Duration::from_millis(110);
+    let began = std::time::Instant::now();
+    let heard = Connection::new(Box::new(stranger)).require_greeting(&NONCE, patience, &cancel);
+    assert_eq!(heard.expect_err("too slow").code, FaultCode::TimedOut);
+    assert!(began.elapsed() >= patience);
+    // Each byte comes long before the end of such a time; all of them take six.
+    assert!(told.load(Ordering::Relaxed) < NONCE_BLOCKS_LEN, "{told:?}");
 }
