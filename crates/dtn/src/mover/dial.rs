@@ -1,13 +1,14 @@
 //! Opening data connections in either direction.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
 use whimbrel_transport::mode_e::{self, Connection};
-use whimbrel_transport::DataChannel;
 use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, TcpChannel};
 
 use super::node::Node;
@@ -79,30 +80,53 @@ pub fn dial_ahead(node: &Node, params: &DataParams, target: SocketAddr) -> Vec<D
     std::iter::repeat_with(|| tcp::dial(target, &options)).take(count).map_while(Result::ok).collect()
 }
 
-/// Does `work` for every part at the same time, the first on the calling thread; the first fault in
-/// the order of the parts is the result.
+/// Does `work` for every part at the same time, one of them on the calling thread, and one after the other what the
+/// system has no thread for; the first fault in the order of the parts is the result.
 pub fn in_parallel<P: Send>(parts: &mut [P], work: impl Fn(&mut P) -> Result<(), Fault> + Sync) -> Result<(), Fault> {
-    const OP: &str = "serve a stripe";
-    let Some((first, rest)) = parts.split_first_mut() else {
-        return Ok(());
-    };
-    if rest.is_empty() {
-        return work(first);
+    if let [part] = parts {
+        return work(part);
     }
-    thread::scope(|scope| {
-        let work = &work;
-        let mut threads = Vec::with_capacity(rest.len());
-        for part in rest {
-            let thread = thread::Builder::new().stack_size(STACK).spawn_scoped(scope, move || work(part));
-            threads.push(thread.map_err(|error| Fault::from_io(error, OP))?);
+    share_out(parts, work, |builder| builder)
+}
+
+/// `adjust` has the last word on each thread.
+fn share_out<P: Send>(
+    parts: &mut [P],
+    work: impl Fn(&mut P) -> Result<(), Fault> + Sync,
+    adjust: impl Fn(thread::Builder) -> thread::Builder,
+) -> Result<(), Fault> {
+    const OP: &str = "serve a stripe";
+    let others = parts.len().saturating_sub(1);
+    let faults = Mutex::new(BTreeMap::new());
+    let waiting = Mutex::new(parts.iter_mut().enumerate());
+    let serve = || {
+        let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+        while let Some((index, part)) = next() {
+            if let Err(fault) = work(part) {
+                faults.lock().unwrap_or_else(PoisonError::into_inner).insert(index, fault);
+            }
         }
-        let mut result = work(first);
-        for thread in threads {
-            let bug = |_| Fault::new(FaultCode::Internal, OP).side(Side::Us);
-            result = result.and(thread.join().map_err(bug).and_then(|result| result));
+    };
+    let died = thread::scope(|scope| {
+        let mut threads = Vec::with_capacity(others);
+        for _ in 0..others {
+            match adjust(thread::Builder::new().stack_size(STACK)).spawn_scoped(scope, serve) {
+                Ok(thread) => threads.push(thread),
+                Err(error) => {
+                    tracing::warn!(%error, "no thread to be had: addresses are served one after the other");
+                    break;
+                }
+            }
         }
-        result
-    })
+        serve();
+        threads.into_iter().map(|thread| thread.join().is_err()).fold(false, |any, died| any | died)
+    });
+    let faults = faults.into_inner().unwrap_or_else(PoisonError::into_inner);
+    match faults.into_values().next() {
+        Some(fault) => Err(fault),
+        None if died => Err(Fault::new(FaultCode::Internal, OP).side(Side::Us)),
+        None => Ok(()),
+    }
 }
 
 /// One stream connection, whoever connects.
@@ -141,4 +165,49 @@ pub fn accept_as_sender(task: &Task<'_>, handle: &mut Handle) -> Result<(), Faul
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Barrier;
+
+    use super::*;
+
+    #[test]
+    fn every_part_has_a_thread_of_its_own() {
+        let all_here = Barrier::new(4);
+        let mut parts = [1, 2, 3, 4];
+        let work = |part: &mut i32| {
+            // Waits for ever when two parts share a thread.
+            all_here.wait();
+            *part *= 10;
+            Ok(())
+        };
+        in_parallel(&mut parts, work).expect("served");
+        assert_eq!(parts, [10, 20, 30, 40]);
+    }
+
+    #[test]
+    fn without_threads_the_parts_are_served_one_after_the_other() {
+        let mut parts = [1, 2, 3, 4];
+        let work = |part: &mut i32| {
+            *part *= 10;
+            Ok(())
+        };
+        // No address space holds such a stack.
+        share_out(&mut parts, work, |builder| builder.stack_size(1 << 60)).expect("served");
+        assert_eq!(parts, [10, 20, 30, 40]);
+    }
+
+    #[test]
+    fn the_first_fault_in_the_order_of_the_parts_is_told() {
+        let mut parts = [0, 1, 2, 3];
+        let work = |part: &mut i32| match *part {
+            0 => Ok(()),
+            part => Err(Fault::new(FaultCode::ConnectionLost, "test").detail(part.to_string())),
+        };
+        let fault = in_parallel(&mut parts, work).expect_err("three failed");
+        assert!(fault.to_string().contains('1'), "{fault}");
+        assert!(in_parallel(&mut parts[..0], work).is_ok());
+    }
 }

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
 use whimbrel_connector::Connector;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::codec::{CodecError, FrameReader, FrameWriter};
-use super::message::{DataSettings, FromMover, MoverId, NodeOverrides, ToMover, VERSION};
+use super::failure;
+use super::message::{DataSettings, FromMover, Identity, MoverId, NodeOverrides, ToMover, VERSION};
 use super::node::Node;
 pub use super::stdio::serve_standard_input;
 use super::worker::{Job, Worker};
@@ -190,9 +191,16 @@ fn greeting(reader: &mut Reader, writer: &FrameWriter) -> Result<Option<Box<Data
 struct Process {
     node: Arc<Node>,
     movers: HashMap<MoverId, Handle>,
+    /// Movers the system had no thread for; each operation asks for one again.
+    waiting: HashMap<MoverId, Identity>,
     leaving: Vec<JoinHandle<()>>,
     draining: bool,
+    /// Starts the thread of a mover.
+    start: fn(thread::Builder, Work) -> io::Result<JoinHandle<()>>,
 }
+
+/// What a mover's thread does.
+type Work = Box<dyn FnOnce() + Send>;
 
 /// The reader's hold on a mover.
 struct Handle {
@@ -203,13 +211,15 @@ struct Handle {
 
 impl Process {
     fn new(node: Arc<Node>) -> Self {
-        Self { node, movers: HashMap::new(), leaving: Vec::new(), draining: false }
+        let start = |thread: thread::Builder, work: Work| thread.spawn(work);
+        let (movers, waiting) = (HashMap::new(), HashMap::new());
+        Self { node, movers, waiting, leaving: Vec::new(), draining: false, start }
     }
 
     fn run(&mut self, reader: &mut Reader) -> Result<(), ServeError> {
         while let Some(message) = reader.read()? {
             self.handle(message)?;
-            if self.draining && self.movers.is_empty() {
+            if self.draining && self.movers.is_empty() && self.waiting.is_empty() {
                 break;
             }
         }
@@ -239,34 +249,51 @@ impl Process {
         Ok(())
     }
 
-    fn attach(&mut self, mover: MoverId, identity: super::message::Identity) -> Result<(), ServeError> {
-        if self.movers.contains_key(&mover) {
+    fn attach(&mut self, mover: MoverId, identity: Identity) -> Result<(), ServeError> {
+        if self.movers.contains_key(&mover) || self.waiting.contains_key(&mover) {
             return Err(ServeError::Protocol("a mover is attached twice"));
         }
+        if let Err(fault) = self.start(mover, &identity) {
+            // The others go on; this one's operations are answered with the fault.
+            tracing::error!(%fault, user = identity.user, "a login gets no mover for now");
+            self.waiting.insert(mover, identity);
+        }
+        Ok(())
+    }
+
+    fn start(&mut self, mover: MoverId, identity: &Identity) -> Result<(), Fault> {
         let (queue, jobs) = std::sync::mpsc::channel();
-        let worker = Worker::new(self.node.clone(), mover, identity);
+        let worker = Worker::new(self.node.clone(), mover, identity.clone());
         let control = worker.control();
-        let thread = thread::Builder::new()
-            .name(format!("mover-{}", mover.0))
-            .stack_size(STACK)
-            .spawn(move || worker.run(&jobs))
-            .map_err(|error| ServeError::Setup(Fault::from_io(error, "start mover")))?;
-        let handle = Handle { queue, control, thread };
-        self.movers.insert(mover, handle);
+        let thread = thread::Builder::new().name(format!("mover-{}", mover.0)).stack_size(STACK);
+        let thread = (self.start)(thread, Box::new(move || worker.run(&jobs))).map_err(|error| {
+            Fault::new(FaultCode::ServerBusy, "start mover").side(Side::Us).detail(format!("no thread: {error}"))
+        })?;
+        self.movers.insert(mover, Handle { queue, control, thread });
         Ok(())
     }
 
     fn queue(&mut self, mover: MoverId, message: ToMover) -> Result<(), ServeError> {
+        let job = Job::from_message(message).expect("the caller passes jobs only");
+        if let Some(identity) = self.waiting.remove(&mover)
+            && let Err(fault) = self.start(mover, &identity)
+        {
+            self.waiting.insert(mover, identity);
+            if let Job::Run { id, .. } | Job::Commit { id, .. } = job {
+                self.node.writer.send_message(&FromMover::Outcome { mover, id, outcome: failure::outcome(&fault) })?;
+            }
+            return Ok(());
+        }
         let Some(handle) = self.movers.get(&mover) else {
             return Err(ServeError::Protocol("an operation for no mover"));
         };
-        let job = Job::from_message(message).expect("the caller passes jobs only");
         // A mover's thread lives as long as its handle; panics of operations are caught in it.
         let _ = handle.queue.send(job);
         Ok(())
     }
 
     fn detach(&mut self, mover: MoverId) {
+        self.waiting.remove(&mover);
         if let Some(handle) = self.movers.remove(&mover) {
             self.leaving.push(handle.leave());
         }
@@ -292,5 +319,89 @@ impl Handle {
     fn leave(self) -> JoinHandle<()> {
         self.control.detach();
         self.thread
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use whimbrel_connector::memory::Memory;
+    use whimbrel_proto::op::{FailureKind, Op, OpId, Outcome};
+
+    use super::super::message::{DataPeers, Stripe};
+    use super::*;
+
+    /// Whether the system has threads.
+    static THREADS: AtomicBool = AtomicBool::new(true);
+
+    fn node() -> (Arc<Node>, UnixStream) {
+        let (near, far) = UnixStream::pair().expect("pair");
+        let settings = DataSettings {
+            root: b"/".to_vec(),
+            read_only: false,
+            data_ports: None,
+            data_interface: None,
+            data_address: None,
+            pool_bytes: 1 << 20,
+            sync_writes: false,
+            stall_timeout: std::time::Duration::from_secs(9),
+            connect_timeout: std::time::Duration::from_secs(9),
+            congestion: None,
+            lfs: None,
+            transfer_log: None,
+            transfer_log_json: None,
+        };
+        let node = Node::new(settings, Arc::new(Memory::new()), FrameWriter::new(far), None);
+        (Arc::new(node.expect("node")), near)
+    }
+
+    fn attach(mover: u64) -> ToMover {
+        let (control_peer, control_local) = (None, None);
+        let user = "tester".to_owned();
+        let identity = Identity { user, control_peer, control_local, data_peers: DataPeers::ControlPeer };
+        ToMover::Attach { mover: MoverId(mover), identity: Box::new(identity) }
+    }
+
+    fn run(mover: u64, id: u64) -> ToMover {
+        let (op, stripe) = (Box::new(Op::CloseData), Stripe::WHOLE);
+        ToMover::Run { mover: MoverId(mover), id: OpId(id), op, stripe, session: None }
+    }
+
+    #[test]
+    fn a_login_without_a_thread_is_answered_so_and_the_others_go_on() {
+        let (node, far) = node();
+        let mut answers = FrameReader::<_, FromMover>::new(far);
+        let mut answer = |mover, id| match answers.read().expect("no fault").expect("an answer") {
+            FromMover::Outcome { mover: from, id: of, outcome } => {
+                assert_eq!((from, of), (MoverId(mover), OpId(id)));
+                outcome
+            }
+            other => panic!("{other:?}"),
+        };
+        let mut process = Process::new(node);
+        process.start = |thread, work| match THREADS.load(Ordering::Relaxed) {
+            true => thread.spawn(work),
+            false => Err(io::ErrorKind::WouldBlock.into()),
+        };
+        let mut handle = |message| process.handle(message).expect("the process goes on");
+        handle(attach(1));
+        THREADS.store(false, Ordering::Relaxed);
+        handle(attach(2));
+        handle(ToMover::Label { mover: MoverId(2), task: None, client: None });
+        handle(run(2, 7));
+        let Outcome::Failed(failure) = answer(2, 7) else { panic!("there is no thread") };
+        assert_eq!(failure.kind, FailureKind::Busy, "{failure:?}");
+        handle(run(1, 8));
+        assert_eq!(answer(1, 8), Outcome::Done);
+        THREADS.store(true, Ordering::Relaxed);
+        handle(run(2, 9));
+        assert_eq!(answer(2, 9), Outcome::Done);
+        THREADS.store(false, Ordering::Relaxed);
+        handle(attach(3));
+        handle(ToMover::Detach { mover: MoverId(3) });
+        assert!(process.waiting.is_empty());
+        assert!(matches!(process.handle(run(3, 1)), Err(ServeError::Protocol(_))));
+        process.end();
     }
 }

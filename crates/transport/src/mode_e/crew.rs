@@ -2,7 +2,8 @@
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread::{self, Scope, ScopedJoinHandle};
 use std::time::{Duration, Instant};
 
 use std::os::fd::AsFd;
@@ -125,4 +126,40 @@ impl<'a> Crew<'a> {
             self.poll(&[], Some(until - now))?;
         }
     }
+}
+
+/// Starts a thread that does `work` with `load`; gives the load back when the system has no thread.
+pub(super) fn start<'scope, T: Send + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    load: T,
+    work: impl FnOnce(T) + Send + 'scope,
+) -> Result<ScopedJoinHandle<'scope, ()>, T> {
+    let load = Arc::new(Mutex::new(Some(load)));
+    let take = |load: &Mutex<Option<T>>| load.lock().unwrap_or_else(PoisonError::into_inner).take();
+    let theirs = load.clone();
+    let started = builder().spawn_scoped(scope, move || work(take(&theirs).expect("taken back when none started")));
+    started.map_err(|error| {
+        tracing::warn!(%error, "no thread to be had: going on with fewer");
+        take(&load).expect("taken by a started thread only")
+    })
+}
+
+#[cfg(not(test))]
+fn builder() -> thread::Builder {
+    thread::Builder::new()
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many threads this one may still start.
+    pub(super) static THREADS_LEFT: std::cell::Cell<usize> = const { std::cell::Cell::new(usize::MAX) };
+}
+
+/// A thread whose stack no address space holds cannot be had.
+#[cfg(test)]
+fn builder() -> thread::Builder {
+    let left = THREADS_LEFT.get();
+    THREADS_LEFT.set(left.saturating_sub(1));
+    let builder = thread::Builder::new();
+    if left == 0 { builder.stack_size(1 << 60) } else { builder }
 }

@@ -63,6 +63,29 @@ fn many_threads_share_the_leaves_of_a_large_transfer() {
 }
 
 #[test]
+fn leaves_are_hashed_all_the_same_when_the_system_has_no_threads() {
+    let source = data(24 * MIB);
+    let (leaves, ranges) = (Leaves { size: 1 << 20, algorithm: Algorithm::Md5 }, all(24 * MIB));
+    for buffers in [1, 64] {
+        let (one, other) = (End::new(buffers, 3), End::new(8, 1));
+        let (mut from, mut to) = connections(4);
+        let (sink, digests) = (Memory::default(), Digests::new(leaves, 1000));
+        let (send_job, receive_job) = (one.send_job(&source, &ranges), other.receive_job(&sink));
+        let send_job = SendJob { digests: Some(&digests), ..send_job };
+        let sent = std::thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                crew::THREADS_LEFT.set(0);
+                send(&send_job, &mut from)
+            });
+            receive(&receive_job, &mut to).expect("received");
+            sender.join().expect("no panic")
+        });
+        assert_eq!(sent.expect("sent").threads, 1);
+        assert_eq!(digests.into_sorted(), expected(leaves, &source, &ranges));
+    }
+}
+
+#[test]
 fn few_buffers_walk_fewer_leaves_but_all_of_them() {
     let source = data(3 * MIB);
     let leaves = Leaves { size: 256 << 10, algorithm: Algorithm::Md5 };

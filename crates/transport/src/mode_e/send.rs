@@ -15,7 +15,7 @@ use whimbrel_sys::poll::PollFlags;
 
 use self::lane::{Block, Lane};
 use self::walk::Walk;
-use super::crew::Crew;
+use super::crew::{Crew, start};
 use super::{Connection, INLINE_LIMIT, Nonce};
 use crate::block::BlockSource;
 use crate::flow::{Flow, StallWatch};
@@ -127,7 +127,7 @@ fn send_all(job: &SendJob<'_>, connections: &mut [Connection]) -> Result<SendRep
     if threads > 1 {
         shared.crew.grow()?;
     }
-    shared.run(shares);
+    let threads = shared.run(shares);
     if let Some(in_order) = &shared.in_order {
         in_order.lock().unwrap_or_else(PoisonError::into_inner).finish()?;
     }
@@ -210,18 +210,26 @@ struct Shared<'a> {
 }
 
 impl Shared<'_> {
-    fn run(&self, mut shares: Vec<Vec<Lane<'_>>>) {
-        let own = shares.swap_remove(0);
+    /// Sends to the end or to the first fault; returns how many threads that took.
+    fn run(&self, mut shares: Vec<Vec<Lane<'_>>>) -> usize {
+        let mut own = shares.swap_remove(0);
         thread::scope(|scope| {
-            let start = |lanes| scope.spawn(move || self.work(lanes));
-            let others: Vec<_> = shares.into_iter().map(start).collect();
+            let mut others = Vec::with_capacity(shares.len());
+            for share in shares {
+                match start(scope, share, move |lanes| self.work(lanes)) {
+                    Ok(other) => others.push(other),
+                    Err(mut lanes) => own.append(&mut lanes),
+                }
+            }
             self.work(own);
+            let threads = 1 + others.len();
             for other in others {
                 if other.join().is_err() {
                     self.crew.fail(self.crew.panicked());
                 }
             }
-        });
+            threads
+        })
     }
 
     fn work(&self, mut lanes: Vec<Lane<'_>>) {

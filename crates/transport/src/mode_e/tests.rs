@@ -1,3 +1,4 @@
+use super::crew::THREADS_LEFT;
 use super::*;
 use crate::block::{BlockSink, BlockSource};
 use crate::cancel::Cancel;
@@ -222,6 +223,31 @@ fn large_transfers_use_more_threads() {
     let (sent, received) = transfer(&out.send_job(&source, &wanted), &inn.receive_job(&sink), &mut from, &mut to);
     assert_eq!(sent.expect("sent").threads, 2);
     assert_eq!(received.expect("received").threads, 2);
+}
+
+#[test]
+fn a_system_without_threads_to_spare_slows_a_transfer_and_fails_nothing() {
+    let (source, wanted) = (data(24 * MIB), all(24 * MIB));
+    for spare in [0, 1] {
+        let (out, inn) = (End::new(8, 4), End::new(8, 4));
+        let sink = Memory::default();
+        let (mut from, mut to) = connections(4);
+        let (send_job, receive_job) = (out.send_job(&source, &wanted), inn.receive_job(&sink));
+        let (sent, received) = thread::scope(|scope| {
+            let sender = scope.spawn(|| {
+                THREADS_LEFT.set(spare);
+                send(&send_job, &mut from)
+            });
+            THREADS_LEFT.set(spare);
+            let received = receive(&receive_job, &mut to);
+            THREADS_LEFT.set(usize::MAX);
+            (sender.join().expect("no panic"), received)
+        });
+        let (sent, received) = (sent.expect("sent"), received.expect("received"));
+        assert_eq!((sent.threads, received.threads), (1 + spare, 1 + spare));
+        assert_eq!((sent.eods, received.eods), (4, 4));
+        assert!(sink.0.into_inner().expect("lock") == source);
+    }
 }
 
 #[test]

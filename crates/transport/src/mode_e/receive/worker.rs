@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::PollFlags;
 
+use super::super::crew::start;
 use super::super::{Connection, INLINE_LIMIT};
 use super::Shared;
 use super::lane::{Fate, Lane};
@@ -33,6 +34,8 @@ struct Worker<'s, 'a> {
     /// The first one accepts connections and starts the others.
     listener: Option<&'s Listener>,
     is_first: bool,
+    /// Threads that work, as far as this one may start more; else more than there may be.
+    threads: usize,
     /// Since when nobody was connected who could complete the transfer.
     deserted_since: Option<Instant>,
 }
@@ -42,17 +45,15 @@ impl Shared<'_> {
     pub(super) fn run(&self, connections: Vec<Connection>) -> usize {
         let mut first = Worker::new(self, Vec::new());
         first.is_first = true;
+        first.threads = if self.may_grow { 1 } else { usize::MAX };
         first.listener = self.job.admission.listener;
         let admitted = connections.into_iter().try_for_each(|c| first.admit(c));
         thread::scope(|scope| {
             let mut others = Vec::new();
             let result = admitted.and_then(|()| {
-                first.drive(&mut |started| match started {
-                    Some(lanes) => {
-                        others.push(scope.spawn(move || Worker::new(self, lanes).finish()));
-                        others.len()
-                    }
-                    None => others.len(),
+                first.drive(&mut |lanes| {
+                    others.push(start(scope, lanes, move |lanes| Worker::new(self, lanes).finish())?);
+                    Ok(())
                 })
             });
             first.close(result);
@@ -67,8 +68,8 @@ impl Shared<'_> {
     }
 }
 
-/// Starts a thread with these lanes, if any; says how many there are besides the first.
-type Crewing<'f> = dyn FnMut(Option<Vec<Lane>>) -> usize + 'f;
+/// Starts a thread with these lanes, or gives them back.
+type Crewing<'f> = dyn FnMut(Vec<Lane>) -> Result<(), Vec<Lane>> + 'f;
 
 impl<'s, 'a> Worker<'s, 'a> {
     fn new(shared: &'s Shared<'a>, lanes: Vec<Lane>) -> Self {
@@ -79,6 +80,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             buffer: None,
             listener: None,
             is_first: false,
+            threads: usize::MAX,
             deserted_since: None,
         }
     }
@@ -91,7 +93,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 
     fn finish(mut self) {
-        let result = self.drive(&mut |_| 0);
+        let result = self.drive(&mut Err);
         self.close(result);
     }
 
@@ -170,11 +172,18 @@ impl<'s, 'a> Worker<'s, 'a> {
     /// Gives half of the lanes to a new thread once the transfer has proved to be large.
     fn share_out(&mut self, crewing: &mut Crewing<'_>) -> Result<(), Fault> {
         let flow = &self.shared.crew.flow;
-        let due = self.is_first && self.shared.may_grow && self.lanes.len() > 1;
-        if due && self.shared.crew.moved() > INLINE_LIMIT && crewing(None) + 1 < flow.threads {
+        let due = self.threads < flow.threads && self.lanes.len() > 1;
+        if due && self.shared.crew.moved() > INLINE_LIMIT {
             self.shared.crew.grow()?;
             let share = self.lanes.split_off(self.lanes.len().div_ceil(2));
-            crewing(Some(share));
+            match crewing(share) {
+                Ok(()) => self.threads += 1,
+                Err(mut share) => {
+                    self.lanes.append(&mut share);
+                    // Asking again in every round would cost more than a thread helps.
+                    self.threads = usize::MAX;
+                }
+            }
         }
         Ok(())
     }
