@@ -356,6 +356,58 @@ fn blocks_that_lie_are_refused() {
 }
 
 #[test]
+fn bytes_scattered_over_a_file_cost_little_memory_and_are_refused_when_they_are_too_many() {
+    let scene = Scene::new();
+    let before = scene.server.daemon.pss_bytes();
+    // Every second byte of the file, each in a block of its own.
+    let scattered = |count: u64| -> Vec<u8> { (0..count).flat_map(|place| block(0, place * 2, b"x")).collect() };
+    let end = header(EOF | EOD, 0, 1).to_vec();
+    let reply = store(&scene, "STOR /few", &[scattered(1000), end.clone()]);
+    assert_eq!(reply.code, 226, "{}", reply.text);
+    assert_eq!(std::fs::metadata(scene.path("root/few")).expect("stored").len(), 1999);
+    let reply = store(&scene, "STOR /many", &[scattered((1 << 20) + 2), end]);
+    println!("{}", reply.text.trim_end());
+    assert!((400..600).contains(&reply.code), "{}", reply.text);
+    assert!(!scene.path("root/many").exists());
+    let grown = scene.server.daemon.pss_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "{grown} bytes more");
+    scene.assert_serves_others();
+    scene.assert_calms_down();
+}
+
+/// As many blocks as a large file has stripe blocks would be listed for each address.
+#[test]
+fn a_share_of_a_large_file_costs_no_memory_whatever_a_block_is_to_be() {
+    let scene = Scene::new();
+    let large = std::fs::File::create(scene.path("root/large")).expect("made");
+    large.set_len(1 << 40).expect("sparse");
+    let before = scene.server.daemon.pss_bytes();
+    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").expect("bound"));
+    let mut guest = Control::login(scene.addr());
+    guest.ask_for(200, "TYPE I");
+    guest.ask_for(200, "MODE E");
+    guest.ask_for(504, "OPTS RETR StripeLayout=Blocked;BlockSize=1;");
+    guest.ask_for(200, "OPTS RETR StripeLayout=Blocked;BlockSize=4096;");
+    let target = |listener: &TcpListener| {
+        let port = listener.local_addr().expect("bound").port();
+        format!(" 127,0,0,1,{},{}", port >> 8, port & 255)
+    };
+    guest.ask_for(200, &format!("SPOR{}", listeners.iter().map(target).collect::<String>()));
+    guest.ask_for(150, "RETR /large");
+    let channels = listeners.each_ref().map(|listener| listener.accept().expect("it connects").0);
+    for (number, mut channel) in (0..).zip(&channels) {
+        let mut head = [0; 17];
+        channel.read_exact(&mut head).expect("a block comes at once");
+        assert_eq!(head, header(0, 4096, number * 4096), "the first of its blocks");
+    }
+    let grown = scene.server.daemon.pss_bytes().saturating_sub(before);
+    drop(channels);
+    assert!((400..600).contains(&guest.last_reply().code));
+    assert!(grown < 32 << 20, "{grown} bytes more");
+    scene.assert_calms_down();
+}
+
+#[test]
 fn no_path_leads_out_of_the_root() {
     let scene = Scene::new();
     let outside = scene.path("outside");

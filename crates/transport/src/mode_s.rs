@@ -228,7 +228,7 @@ impl<'a, 'c> Line<'a, 'c> {
         let written = job.sink.write_at(at, data);
         written.map_err(|fault| fault.side_if_unknown(Side::Destination))?;
         if !data.is_empty() {
-            self.flow.progress.add(at..end);
+            self.flow.progress.add(at..end)?;
         }
         Ok(end)
     }

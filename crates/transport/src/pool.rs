@@ -1,8 +1,11 @@
 //! The capped pool of payload buffers: when it is empty, whoever wants more waits.
 //!
-//! Memory of a data process is the pool's caps plus small change, whatever its peers do. Senders
-//! and receivers draw on separate caps, so that a process that is both ends of a transfer cannot
-//! block itself.
+//! What payload takes of a data process's memory are the pool's caps, whatever its peers do. Besides, a transfer keeps at
+//! most 17 MiB of ranges that it has received ([`crate::progress::MOST_RANGES`]; one for each connection where the sender
+//! takes the file in order), some KiB and up to 64 KiB read ahead for each of its connections, and the digests of its leaves;
+//! storage keeps what it must.
+//!
+//! Senders and receivers draw on separate caps, so that a process that is both ends of a transfer cannot block itself.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};

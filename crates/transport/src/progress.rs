@@ -5,18 +5,30 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use whimbrel_engine::RangeSet;
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 
 use crate::channel::DataChannel;
 use crate::times::Times;
 use crate::watch::ChannelWatch;
 
-/// Bytes moved and where they lie, in offsets of the file at this side.
+/// Most separate ranges that a transfer may be received in; 16 bytes each, 16 MiB together.
+///
+/// A sender that takes the file in order leaves one range for each of its connections, however large the file; several that
+/// take turns at its blocks leave as many as one is ahead of the other. With blocks of 1 MiB these are 1 TiB.
+pub const MOST_RANGES: usize = 1 << 20;
+
+/// Most separate ranges that wait for a marker, 1 MiB together; what is beyond is told in none. A client that restarts sends
+/// again what it was not told. With blocks of 1 MiB these are 64 GiB since the last marker.
+const MOST_UNTOLD: usize = 1 << 16;
+
+/// Bytes moved and, where they are received, where they lie, in offsets of the file at this side.
 ///
 /// Written by the transfer's threads, read by whoever makes 111 and 112 markers.
 #[derive(Default)]
 pub struct Progress {
     bytes: AtomicU64,
+    /// Whether only a share of the file comes, in as many places as it has blocks, of which no list is kept.
+    is_share: bool,
     log: Mutex<Log>,
     channels: Mutex<Vec<ChannelWatch>>,
     times: Times,
@@ -38,6 +50,11 @@ impl Progress {
         Self::default()
     }
 
+    /// Nothing moved yet of what is to be one of several shares of a file: [`Progress::ranges`] stays empty.
+    pub fn of_share() -> Self {
+        Self { is_share: true, ..Self::default() }
+    }
+
     /// Where the threads spend their time.
     pub fn times(&self) -> &Times {
         &self.times
@@ -48,26 +65,36 @@ impl Progress {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Every range completed: written to storage, or handed to the network.
+    /// Every range written to storage.
     pub fn ranges(&self) -> RangeSet {
         self.lock().all.clone()
     }
 
     /// Ranges completed since the last call: the content of the next 111 marker, which carries only
-    /// what is new (GFD.20 §3.4 as the stock server does it).
+    /// what is new (GFD.20 §3.4 as the stock server does it); at most 65,536 of them.
     pub fn take_new(&self) -> RangeSet {
         std::mem::take(&mut self.lock().new)
     }
 
-    /// Records a completed range.
-    pub fn add(&self, range: Range<u64>) {
+    /// Records a range written to storage; fails with `PeerMisbehaved` when there are more than [`MOST_RANGES`] of them.
+    pub fn add(&self, range: Range<u64>) -> Result<(), Fault> {
         self.bytes.fetch_add(range.end.saturating_sub(range.start), Ordering::Relaxed);
         let mut log = self.lock();
-        log.all.insert(range.clone());
-        log.new.insert(range);
+        if log.new.as_slice().len() < MOST_UNTOLD {
+            log.new.insert(range.clone());
+        }
+        if self.is_share {
+            return Ok(());
+        }
+        log.all.insert(range);
+        if log.all.as_slice().len() <= MOST_RANGES {
+            return Ok(());
+        }
+        let fault = Fault::new(FaultCode::PeerMisbehaved, "receive data").side(Side::Peer);
+        Err(fault.detail(format!("its blocks lie in more than {MOST_RANGES} places with gaps between them")))
     }
 
-    /// Records bytes that belong to no range, such as hashed ones.
+    /// Records bytes whose place nobody asks for: sent or hashed ones.
     pub fn add_bytes(&self, count: u64) {
         self.bytes.fetch_add(count, Ordering::Relaxed);
     }
@@ -115,26 +142,30 @@ impl<'a> Batch<'a> {
         Self { progress, pending: 0..0 }
     }
 
-    pub(crate) fn add(&mut self, range: Range<u64>) {
+    /// As [`Progress::add`].
+    pub(crate) fn add(&mut self, range: Range<u64>) -> Result<(), Fault> {
         if range.start == self.pending.end && !self.pending.is_empty() {
             self.pending.end = range.end;
-        } else {
-            self.flush();
-            self.pending = range;
+            return Ok(());
         }
+        let pending = std::mem::replace(&mut self.pending, range);
+        self.pass_on(pending)
     }
 
-    pub(crate) fn flush(&mut self) {
+    pub(crate) fn flush(&mut self) -> Result<(), Fault> {
         let pending = std::mem::replace(&mut self.pending, 0..0);
-        if !pending.is_empty() {
-            self.progress.add(pending);
-        }
+        self.pass_on(pending)
+    }
+
+    fn pass_on(&self, range: Range<u64>) -> Result<(), Fault> {
+        if range.is_empty() { Ok(()) } else { self.progress.add(range) }
     }
 }
 
 impl Drop for Batch<'_> {
     fn drop(&mut self) {
-        self.flush();
+        // Something is left only where the transfer has failed already.
+        let _ = self.flush();
     }
 }
 
@@ -145,10 +176,10 @@ mod tests {
     #[test]
     fn each_marker_carries_only_what_is_new() {
         let progress = Progress::new();
-        progress.add(0..10);
+        progress.add(0..10).expect("few");
         assert_eq!(progress.take_new().to_string(), "0-10");
-        progress.add(10..15);
-        progress.add(20..30);
+        progress.add(10..15).expect("few");
+        progress.add(20..30).expect("few");
         assert_eq!(progress.take_new().as_slice(), [10..15, 20..30]);
         assert!(progress.take_new().is_empty());
         assert_eq!(progress.ranges().as_slice(), [0..15, 20..30]);
@@ -159,12 +190,34 @@ mod tests {
     fn a_batch_loses_nothing_when_dropped() {
         let progress = Progress::new();
         let mut batch = Batch::new(&progress);
-        batch.add(0..5);
-        batch.add(5..8);
+        batch.add(0..5).expect("few");
+        batch.add(5..8).expect("few");
         assert_eq!(progress.bytes(), 0);
-        batch.add(100..101);
+        batch.add(100..101).expect("few");
         assert_eq!(progress.bytes(), 8);
         drop(batch);
         assert_eq!(progress.ranges().as_slice(), [0..8, 100..101]);
+    }
+
+    #[test]
+    fn who_writes_to_more_places_than_a_transfer_has_is_at_fault() {
+        let progress = Progress::new();
+        let mut places = (0..).map(|place| place * 2..place * 2 + 1);
+        places.by_ref().take(MOST_RANGES).try_for_each(|range| progress.add(range)).expect("as many as there may be");
+        progress.add(1..2).expect("closes a gap");
+        progress.add(places.next().expect("endless")).expect("as many again");
+        let fault = progress.add(places.next().expect("endless")).expect_err("too many");
+        assert_eq!((fault.code, fault.side), (FaultCode::PeerMisbehaved, Some(Side::Peer)));
+        assert!(fault.to_string().contains("1048576 places"), "{fault}");
+        assert_eq!(progress.take_new().as_slice().len(), MOST_UNTOLD, "markers tell what they can");
+    }
+
+    #[test]
+    fn of_a_share_no_list_is_kept_but_for_the_next_marker() {
+        let progress = Progress::of_share();
+        progress.add(0..1).expect("counted");
+        progress.add(4..6).expect("counted");
+        assert_eq!((progress.bytes(), progress.ranges()), (3, RangeSet::new()));
+        assert_eq!(progress.take_new().as_slice(), [0..1, 4..6]);
     }
 }

@@ -34,7 +34,8 @@ pub struct Transfer {
 impl Transfer {
     /// Counts a transfer from now on; `kind` is the command as logs name it, `expected` the bytes to move where known.
     pub fn begin(task: &Task<'_>, way: Way, kind: &'static str, path: &[u8], expected: Option<u64>) -> Self {
-        let progress = Arc::new(Progress::new());
+        // Shares of a file have no leaves, for which alone a list of all ranges is kept.
+        let progress = Arc::new(if task.stripe.count > 1 { Progress::of_share() } else { Progress::new() });
         task.node.transfer_begins(way, kind, expected, &progress);
         Self { progress, way, kind, path: path.to_vec(), began: SystemTime::now(), streams: 1, peer: None, buffer: 0 }
     }

@@ -73,8 +73,8 @@ pub struct ReceiveReport {
 /// Receives one file and leaves the connections open for the next.
 ///
 /// Complete when an EOF has come and as many EODs as it announced. Fails with `PeerMisbehaved`
-/// (blocks out of bounds, a second EOF, more EODs than announced), `ConnectionLost` (closed inside a
-/// block, or all closed without an end), `TimedOut` (nobody connected), `Stalled`, `Cancelled`, or
+/// (blocks out of bounds, or in more places than [`MOST_RANGES`](crate::progress::MOST_RANGES), a second EOF, more EODs than
+/// announced), `ConnectionLost` (closed inside a block, or all closed without an end), `TimedOut` (nobody connected), `Stalled`, `Cancelled`, or
 /// what the sink says. After a failure `connections` is empty.
 pub fn receive(job: &ReceiveJob<'_>, connections: &mut Vec<Connection>) -> Result<ReceiveReport, Fault> {
     // One thread until the transfer has proved to be large.

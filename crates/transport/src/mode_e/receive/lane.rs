@@ -190,7 +190,7 @@ impl Lane {
             let written = times.timed(Activity::Storage, || shared.job.sink.write_at(at, data));
             written.map_err(|fault| fault.side_if_unknown(Side::Destination))?;
             let end = at + data.len() as u64;
-            batch.add(at..end);
+            batch.add(at..end)?;
             shared.crew.add_moved(data.len());
             self.offset = Some(end);
         }

@@ -113,7 +113,7 @@ impl<'s, 'a> Worker<'s, 'a> {
         while !crew.is_stopped() {
             crew.flow.cancel.check(crew.op())?;
             self.serve(&mut batch)?;
-            batch.flush();
+            batch.flush()?;
             self.retire()?;
             if crew.is_stopped() || (self.lanes.is_empty() && !self.is_first) {
                 break;
