@@ -73,6 +73,7 @@ const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
 const FORMAT_RS: &str = "crates/engine/src/journal.rs";
 const COMPARE_RS: &str = "crates/dtn/src/client/chunk.rs";
 const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
+const PROOF_RS: &str = "crates/dtn/src/client/flight/proof.rs";
 
 pub const MUTATIONS: &[Mutation] = &[
     // --- syncs -------------------------------------------------------------------------------
@@ -279,7 +280,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: digests in the replies of a whole file",
         guards: "a wrong file that counts as right",
-        file: FLIGHT_RS,
+        file: PROOF_RS,
         find: "            if sent != stored {\n",
         replace: "            if sent.range != stored.range {\n",
         suite: INTEGRITY,
@@ -287,7 +288,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: checksums asked for behind a whole file",
         guards: "a wrong file at a stock server that counts as right",
-        file: FLIGHT_RS,
+        file: PROOF_RS,
         find: "(Some(source), Some(destination)) if source == destination =>",
         replace: "(Some(_), Some(_)) =>",
         suite: INTEGRITY,
@@ -311,7 +312,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: what is claimed beside an unfinished file at a stock server",
         guards: "bytes of another source that are trusted",
-        file: FLIGHT_RS,
+        file: "crates/dtn/src/client/flight/examination.rs",
         find: "is_some_and(|claim| claim.digest != digest)",
         replace: "is_some_and(|_| false)",
         suite: OTHERS,

@@ -11,13 +11,13 @@ use std::time::Duration;
 
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
-use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, SendSpec, StorageFacts, WriteKind};
+use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_proto::{holes, leaf};
 use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::SharedChecksum;
 use super::end::End;
-use super::flight::{self, Order, Part};
+use super::flight::{self, Order, Purpose};
 use super::pair::{Pair, Role};
 
 /// Longest name, bytes, that keeps below the limit of file systems with what is added to it.
@@ -52,6 +52,31 @@ pub struct OpenFile {
 }
 
 impl OpenFile {
+    /// A file of which nothing was done yet but what earlier runs proved; `holes`: the source has some that both ends leave out.
+    pub fn new(
+        place: Unfinished,
+        checksum: Option<SharedChecksum>,
+        leaf: u64,
+        earlier: Vec<Leaf>,
+        holes: bool,
+    ) -> Self {
+        let told: RangeSet = earlier.iter().map(|leaf| leaf.range.clone()).collect();
+        let is_earlier = !earlier.is_empty();
+        let proven: BTreeMap<_, _> = earlier.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
+        Self {
+            place,
+            checksum,
+            leaf,
+            proven: Rc::new(RefCell::new(proven)),
+            earlier: is_earlier,
+            holes,
+            astray: Rc::default(),
+            told: Rc::new(RefCell::new(told)),
+            naming: Rc::default(),
+            renaming: Rc::default(),
+        }
+    }
+
     /// The temporary name at a server that keeps no unfinished files.
     pub fn temporary(&self) -> Option<&[u8]> {
         match &self.place {
@@ -98,17 +123,17 @@ pub enum Unfinished {
     Temporary(Vec<u8>),
 }
 
-/// The operations that open the unfinished copy, and where it is if that needs no asking.
+/// The operations that open the unfinished copy, and its name where the server keeps no such files.
 ///
 /// Where no journal is kept, what an earlier run left is asked for: it is trusted as far as partial checksums agree.
 /// Without a checksum holes are moved like other bytes.
-pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> (Option<Unfinished>, Vec<Order>) {
+pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> (Option<Vec<u8>>, Vec<Order>) {
     let ask_for_holes = || checksum.map_or_else(|| vec![version(job)], |_| ask_for_holes(job, pair, leaf));
     if !pair.destination.has("CHUNK") {
         let name = temporary_name(&job.item.destination);
-        let order = Order { role: Role::Destination, part: Part::Found, op: Op::Size(name.clone()) };
+        let order = Order::destination(Purpose::Found, Op::Size(name.clone()));
         let orders = [flight::target_order(job), order].into_iter().chain(ask_for_holes());
-        return (Some(Unfinished::Temporary(name)), orders.collect());
+        return (Some(name), orders.collect());
     }
     let file = ChunkedFile {
         path: job.item.destination.clone(),
@@ -120,7 +145,7 @@ pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64
             holes: false,
         },
     };
-    let mut orders = vec![Order { role: Role::Destination, part: Part::Open, op: Op::OpenChunked(file) }];
+    let mut orders = vec![Order::destination(Purpose::Open, Op::OpenChunked(file))];
     orders.extend(ask_for_holes());
     (None, orders)
 }
@@ -132,12 +157,12 @@ fn ask_for_holes(job: &Job, pair: &Pair, leaf: u64) -> Vec<Order> {
         return Vec::new();
     }
     let extents = Op::Extents { path: job.item.source.clone(), leaf };
-    vec![Order { role: Role::Source, part: Part::Extents, op: extents }, version(job)]
+    vec![Order::source(Purpose::Extents, extents), version(job)]
 }
 
 fn version(job: &Job) -> Order {
     let facts = Op::Facts { path: job.item.source.clone(), facts: None };
-    Order { role: Role::Source, part: Part::Version, op: facts }
+    Order::source(Purpose::Version, facts)
 }
 
 /// The name of an unfinished copy at a server that keeps none: hidden, beside the final name, the same on every run.
@@ -193,10 +218,8 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
         leaves: source_leaves,
         ..SendSpec::of(job.item.source.as_slice())
     };
-    let mut orders = vec![
-        Order { role: Role::Destination, part: Part::Store, op: Op::Receive(receive) },
-        Order { role: Role::Source, part: Part::Send, op: Op::Send(send) },
-    ];
+    let mut orders =
+        vec![Order::destination(Purpose::Store, Op::Receive(receive)), Order::source(Purpose::Send, Op::Send(send))];
     orders.extend(asked);
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
     orders.push(version(job));
@@ -213,7 +236,7 @@ pub fn examinable(job: &Job, leaf: u64, found: u64) -> Option<Range<u64>> {
 
 /// The operation that removes a temporary file: the rest of a longer version would get the final name, too.
 pub fn remove(temporary: &[u8]) -> Order {
-    Order { role: Role::Destination, part: Part::Make, op: Op::Delete(temporary.to_vec()) }
+    Order::destination(Purpose::Make, Op::Delete(temporary.to_vec()))
 }
 
 /// The operations that tell which leaves of `part` of a temporary file can be trusted: each is asked for at the destination,
@@ -227,8 +250,8 @@ pub fn examine(
     claims: &BTreeMap<u64, Leaf>,
 ) -> Vec<Order> {
     let ends = [claims.first_key_value(), claims.last_key_value()].map(|end| end.map(|(start, _)| *start));
-    let asked = |order: &Order| match order.part {
-        Part::Leaf { start, .. } => !claims.contains_key(&start) || ends.contains(&Some(start)),
+    let asked = |order: &Order| match order.purpose {
+        Purpose::Leaf { start, .. } => !claims.contains_key(&start) || ends.contains(&Some(start)),
         _ => true,
     };
     let mut sources = sums(Role::Source, &checksum.source, &job.item.source, part, leaf).into_iter();
@@ -240,7 +263,7 @@ pub fn examine(
 pub fn check_named(job: &Job, file: &OpenFile) -> Option<Vec<Order>> {
     let checksum = file.checksum.as_ref()?;
     let path = &job.item.destination;
-    let size = Order { role: Role::Destination, part: Part::Found, op: Op::Size(path.clone()) };
+    let size = Order::destination(Purpose::Found, Op::Size(path.clone()));
     let leaves = sums(Role::Destination, &checksum.destination, path, &(0..job.item.size?), file.leaf);
     Some(std::iter::once(size).chain(leaves).collect())
 }
@@ -264,7 +287,7 @@ pub fn agreeing(source: &[Leaf], destination: &[Leaf]) -> RangeSet {
 fn sums(role: Role, algorithm: &str, path: &[u8], part: &Range<u64>, leaf: u64) -> Vec<Order> {
     let order = |range: Range<u64>| Order {
         role,
-        part: Part::Leaf { start: range.start, end: range.end },
+        purpose: Purpose::Leaf { start: range.start, end: range.end },
         op: Op::Checksum {
             algorithm: algorithm.to_owned(),
             offset: range.start,
@@ -282,18 +305,17 @@ pub fn keep(job: &Job, file: &OpenFile, proven: &[Leaf]) -> Vec<Order> {
     let order = |leaves: &[Leaf]| {
         let (path, session) = (job.item.destination.clone(), session.clone());
         let op = Op::KeepLeaves { path, session, leaves: leaves.to_vec() };
-        Order { role: Role::Destination, part: Part::Keep, op }
+        Order::destination(Purpose::Keep, op)
     };
     leaf::batches(proven).map(order).collect()
 }
 
 /// The operations that make `holes` holes at a destination of ours and tell it that they are proven so.
-pub fn keep_holes(job: &Job, place: &Unfinished, holes: &[Range<u64>]) -> Vec<Order> {
-    let Unfinished::Session(session) = place else { return Vec::new() };
+pub fn keep_holes(job: &Job, session: &[u8], holes: &[Range<u64>]) -> Vec<Order> {
     let order = |holes: &[Range<u64>]| {
-        let (path, session) = (job.item.destination.clone(), session.clone());
+        let (path, session) = (job.item.destination.clone(), session.to_vec());
         let op = Op::KeepHoles { path, session, holes: holes.to_vec() };
-        Order { role: Role::Destination, part: Part::KeepHoles, op }
+        Order::destination(Purpose::KeepHoles, op)
     };
     holes::batches(holes).map(order).collect()
 }
@@ -309,7 +331,7 @@ pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
                 modified: item.attributes.modified.map(|time| (time.secs, time.nanos)),
                 expected: None,
             };
-            let commit = Order { role: Role::Destination, part: Part::Commit, op };
+            let commit = Order::destination(Purpose::Commit, op);
             std::iter::once(commit).chain(flight::attribute_orders(job, &item.destination, true)).collect()
         }
         Unfinished::Temporary(name) => flight::naming_orders(job, name, false),
@@ -336,7 +358,7 @@ pub fn name_ahead(job: &Job, file: &OpenFile) -> Option<Order> {
     let mut orders = commit(job, file);
     let is_session = matches!(file.place, Unfinished::Session(_));
     let order = orders.pop().filter(|_| is_session && orders.is_empty())?;
-    Some(Order { part: Part::CommitAhead, ..order })
+    Some(Order { purpose: Purpose::CommitAhead, ..order })
 }
 
 /// What a comparison of digests says of one part.
@@ -386,16 +408,6 @@ fn told<'a>(leaves: &'a [Leaf], range: &Range<u64>, side: Side) -> Result<&'a Le
             .side(side)
             .detail(format!("no digest of bytes {} to {}", range.start, range.end))
     })
-}
-
-/// What opening came to: where the copy is, what of it is proven, its holes, and what its storage says.
-pub fn opened(outcome: Outcome) -> Option<(Unfinished, Vec<Leaf>, RangeSet, StorageFacts)> {
-    match outcome {
-        Outcome::Chunked { session, verified, holes, storage } => {
-            Some((Unfinished::Session(session), verified, holes.into_iter().collect(), storage))
-        }
-        _ => None,
-    }
 }
 
 /// Whether a job is a step of a file that moves in chunks.

@@ -12,8 +12,7 @@ use whimbrel_transport::digest::{self, Algorithm, Digest};
 use super::checksum::SharedChecksum;
 use super::end::End;
 use super::expect::Expected;
-use super::flight::{Order, Part, hash_markers};
-use super::pair::Role;
+use super::flight::{Order, Purpose, hash_markers};
 
 /// One wanted digest.
 #[derive(Debug, Clone)]
@@ -39,10 +38,8 @@ enum Stage {
 pub struct Whole {
     wanted: Vec<Wanted>,
     stage: Stage,
-    /// Where the bytes can be read before they have their final name.
-    pub readable: Option<Vec<u8>>,
     /// What gives the final name and the attributes, when that is to wait.
-    pub naming: Vec<Order>,
+    naming: Vec<Order>,
 }
 
 impl Whole {
@@ -56,12 +53,12 @@ impl Whole {
         if let Some(algorithm) = print.filter(|print| wanted.iter().all(|wanted| wanted.algorithm != *print)) {
             wanted.push(Wanted { algorithm, expected: None, digest: None, announced: false });
         }
-        (!wanted.is_empty()).then_some(Self { wanted, stage: Stage::Moved, readable: None, naming: Vec::new() })
+        (!wanted.is_empty()).then_some(Self { wanted, stage: Stage::Moved, naming: Vec::new() })
     }
 
     /// Nothing is wanted of a file, which only waits for its name.
     pub fn unwanted() -> Self {
-        Self { wanted: Vec::new(), stage: Stage::Moved, readable: None, naming: Vec::new() }
+        Self { wanted: Vec::new(), stage: Stage::Moved, naming: Vec::new() }
     }
 
     /// Whether a digest is wanted: then the copy must be proven.
@@ -69,9 +66,8 @@ impl Whole {
         !self.wanted.is_empty()
     }
 
-    /// The bytes go to `temporary`, and `naming` gives the file its name once they are proven.
-    pub fn name_later(&mut self, temporary: Vec<u8>, naming: Vec<Order>) {
-        self.readable = Some(temporary);
+    /// What gives the file its name once it is proven.
+    pub fn name_later(&mut self, naming: Vec<Order>) {
         self.naming = naming;
     }
 
@@ -148,10 +144,11 @@ impl Whole {
     }
 
     /// The operations of the next step of a file that is proven, when everything before is answered; `None`: all is done.
+    /// `readable`: where its bytes can be read before it has its final name.
     ///
     /// # Errors
     /// `NotAsExpected`.
-    pub fn next(&mut self, job: &Job, destination: &End) -> Option<Result<Vec<Order>, Fault>> {
+    pub fn next(&mut self, job: &Job, readable: Option<&[u8]>, destination: &End) -> Option<Result<Vec<Order>, Fault>> {
         let committed = job.work == Work::Copy && self.naming.is_empty();
         match self.stage {
             Stage::Moved => {
@@ -159,8 +156,7 @@ impl Whole {
                 if committed {
                     return Some(Ok(Vec::new()));
                 }
-                let readable = self.readable.clone();
-                Some(Ok(readable.map(|path| self.sums(job, &path, destination)).unwrap_or_default()))
+                Some(Ok(readable.map(|path| self.sums(job, path, destination)).unwrap_or_default()))
             }
             Stage::Summed => {
                 self.stage = Stage::Named;
@@ -193,7 +189,7 @@ impl Whole {
             let algorithm = spelled(destination, wanted.algorithm)?;
             let marker_interval = hash_markers(job.item.size);
             let op = Op::Checksum { algorithm, offset: 0, length: None, path: path.to_vec(), marker_interval };
-            Some(Order { role: Role::Destination, part: Part::FileSum(index), op })
+            Some(Order::destination(Purpose::FileSum(index), op))
         };
         missing.filter_map(order).collect()
     }

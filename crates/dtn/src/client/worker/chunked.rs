@@ -1,19 +1,18 @@
 //! The steps of a file that moves in chunks.
 
-use std::cell::RefCell;
-use std::collections::BTreeMap;
-use std::rc::Rc;
+use std::ops::Range;
 
+use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Attempt, Input, Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::OpId;
 
-use super::manner::{chunked_manner, examining, hopeless, leaves_holes_out};
+use super::manner::{chunked_manner, hopeless};
+use super::opening::answer_missing;
 use super::{MOST_AHEAD, Worker, hand_over};
-use crate::client::chunk::{self, Naming, OpenFile, Unfinished};
-use crate::client::flight::{Flight, Part, Proof};
+use crate::client::chunk::{self, Compared, Naming, OpenFile};
+use crate::client::flight::{ChunkStep, CommitStep, Flight, Manner, OpenStep, Order, Purpose, Step};
 use crate::client::pair::Role;
-use crate::client::sidecar;
 
 impl Worker {
     /// Opening, a part, or the end of a file that moves in chunks.
@@ -29,143 +28,78 @@ impl Worker {
         {
             return self.refuse(&job, fault);
         }
-        let mut flight = Flight::new(job, &manner);
-        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
-        let disk = manner.past_memory;
-        let orders = match (&flight.job.work, self.shared.open_file(attempt.item)) {
+        let Some((step, mut orders)) = self.chunked_step(&job, &manner) else { return };
+        let mut flight = Flight::new(job, &manner, step);
+        if let (Step::Commit(CommitStep::Naming { .. }), Some(mut whole)) = (&flight.step, whole) {
+            whole.name_later(std::mem::take(&mut orders));
+            flight.whole = Some(Box::new(whole));
+        }
+        self.submit(flight, connecting, orders);
+    }
+
+    /// What the step begins with; `None`: it is over.
+    fn chunked_step(&self, job: &Job, manner: &Manner) -> Option<(Step, Vec<Order>)> {
+        let (_, pair) = self.pair.as_ref()?;
+        let file = match (&job.work, self.shared.open_file(job.attempt.item)) {
             (Work::Open { leaf }, _) => {
                 let checksum = manner.proof.as_ref().ok().map(|proof| &proof.checksum);
-                let (place, orders) = chunk::open(&flight.job, pair, checksum, *leaf);
-                flight.opened = place.map(|place| (place, RangeSet::new()));
-                orders
+                let (temporary, orders) = chunk::open(job, pair, checksum, *leaf);
+                return Some((Step::Open(OpenStep::new(temporary)), orders));
             }
+            (_, Some(file)) => file,
+            (_, None) => {
+                self.report(Input::ItemWhole { attempt: job.attempt });
+                return None;
+            }
+        };
+        Some(match (&job.work, file.naming.get()) {
             // A session that told of the last proof, or heard of the name, was lost before it could say so.
-            (Work::Chunk { .. }, Some(file)) if file.naming.get() == Naming::Done => {
-                flight.named = Some(true);
-                Vec::new()
+            (Work::Chunk { .. }, Naming::Done) => (Step::Chunk(ChunkStep::Named), Vec::new()),
+            (Work::Chunk { .. }, Naming::Asked) => {
+                let orders = chunk::name_ahead(job, &file).into_iter().collect();
+                (Step::Chunk(ChunkStep::AskingName { file, named: None }), orders)
             }
-            (Work::Chunk { .. }, Some(file)) if file.naming.get() == Naming::Asked => {
-                let order = chunk::name_ahead(&flight.job, &file);
-                flight.file = Some(file);
-                order.into_iter().collect()
+            (Work::Chunk { part }, Naming::Not) => {
+                let orders = chunk::chunk(job, part, &file, pair, manner.past_memory);
+                (Step::Chunk(ChunkStep::Moving(file)), orders)
             }
-            (Work::Chunk { part }, Some(file)) => {
-                let orders = chunk::chunk(&flight.job, part, &file, pair, disk);
-                flight.file = Some(file);
-                orders
+            (_, Naming::Done) => (Step::Commit(CommitStep::Named), Vec::new()),
+            _ if file.astray.get() => {
+                self.refuse(job, chunk::astray(job));
+                return None;
             }
-            (_, Some(file)) if file.naming.get() == Naming::Done => Vec::new(),
-            (_, Some(file)) if file.astray.get() => return self.refuse(&flight.job, chunk::astray(&flight.job)),
-            (_, Some(file)) => {
-                let mut orders = chunk::commit(&flight.job, &file);
-                flight.renamed_before = file.renaming.replace(true);
-                if let Some(mut whole) = whole {
-                    whole.naming = std::mem::take(&mut orders);
-                    whole.readable = file.temporary().map(<[u8]>::to_vec);
-                    flight.whole = Some(Box::new(whole));
-                }
-                flight.file = Some(file);
-                orders
+            _ => {
+                let orders = chunk::commit(job, &file);
+                let again = file.renaming.replace(true);
+                (Step::Commit(CommitStep::Naming { file, again }), orders)
             }
-            (_, None) => return self.report(Input::ItemWhole { attempt }),
-        };
-        self.submit(flight, orders);
-    }
-
-    /// A temporary file is there: reads what is kept beside it.
-    pub(super) fn examine(&mut self, index: usize) {
-        let flight = &mut self.flights[index];
-        let (Some(found), Work::Open { leaf }, None) = (flight.found, &flight.job.work, &flight.failure) else {
-            return;
-        };
-        let (Some((route, pair)), Some((Unfinished::Temporary(name), _))) = (&mut self.pair, &flight.opened) else {
-            return;
-        };
-        // Until it is read.
-        flight.has_sidecar = true;
-        let Some(part) = chunk::examinable(&flight.job, *leaf, found) else {
-            let order = chunk::remove(name);
-            flight.found = None;
-            hand_over(pair, flight, order);
-            return;
-        };
-        let proof = flight.proof.as_ref().ok().map(|proof| &proof.checksum);
-        let checksum = examining(pair, &self.shared, proof).filter(|_| !part.is_empty());
-        let (Some(checksum), Some(target)) = (checksum, route.destination.clone()) else {
-            flight.found = None;
-            return;
-        };
-        let told = self.shared.sidecars.read(&self.shared.dialling(), target, sidecar::name_of(name));
-        let (claim, attempt) = (self.claim.clone(), flight.job.attempt);
-        tokio::task::spawn_local(async move {
-            let bytes = told.await.ok().flatten();
-            // The session may be over.
-            let _ = claim.send((attempt, bytes));
-        });
-        (flight.is_reading, flight.examining) = (true, Some(checksum));
-    }
-
-    /// What is kept beside a temporary file is known: asks both ends what of the file can be trusted.
-    pub(super) fn claimed(&mut self, attempt: Attempt, bytes: Option<&[u8]>) {
-        let Some(index) = self.flights.iter().position(|flight| flight.is_reading && flight.job.attempt == attempt)
-        else {
-            return;
-        };
-        let flight = &mut self.flights[index];
-        flight.is_reading = false;
-        flight.has_sidecar = bytes.is_some();
-        let found = flight.found.take().unwrap_or(0);
-        if let (Work::Open { leaf }, Some((Unfinished::Temporary(name), _)), Some(checksum)) =
-            (&flight.job.work, &flight.opened, &flight.examining)
-            && let Some(part) = chunk::examinable(&flight.job, *leaf, found)
-            && let Some(header) = sidecar::header(&flight.job, checksum, *leaf)
-        {
-            let claims = sidecar::claims(bytes.unwrap_or_default(), &header, part.clone());
-            tracing::debug!(found, claims = claims.len(), "an unfinished copy is there");
-            flight.claims = claims.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
-            flight.to_ask = chunk::examine(&flight.job, name, checksum, *leaf, &part, &flight.claims).into();
-        }
-        self.ask_more(index, Part::Found);
-        self.settle(index);
+        })
     }
 
     /// Submits what was held back while so much was in the air.
-    pub(super) fn ask_more(&mut self, index: usize, part: Part) {
+    pub(super) fn ask_more(&mut self, index: usize, purpose: Purpose) {
         let flight = &mut self.flights[index];
         let Some((_, pair)) = &mut self.pair else { return };
         while flight.waiting.len() < MOST_AHEAD
             && let Some(order) = flight.to_ask.pop_front()
         {
-            hand_over(pair, flight, order);
+            hand_over(pair, flight, [order]);
         }
         // Long files take long to examine.
-        if matches!((part, &flight.job.work), (Part::Leaf { .. }, Work::Open { .. })) {
+        if matches!((purpose, &flight.step), (Purpose::Leaf { .. }, Step::Open(_))) {
             let attempt = flight.job.attempt;
             self.report(Input::ItemProgress { attempt, moved: 0, durable: None });
-        }
-    }
-
-    /// Begins to keep what is proven beside a temporary file.
-    fn keep_beside(&self, job: &Job, file: &OpenFile, exists: bool) {
-        let target = self.pair.as_ref().and_then(|(route, _)| route.destination.clone());
-        if let (Some(name), Some(checksum), Some(target)) = (file.temporary(), &file.checksum, target)
-            && let Some(header) = sidecar::header(job, checksum, file.leaf)
-        {
-            let place = sidecar::Place { target, name: sidecar::name_of(name), header };
-            let proven = file.proven.borrow().values().cloned().collect();
-            self.shared.sidecars.begin(&self.shared.dialling(), job.attempt.item, place, proven, exists);
         }
     }
 
     /// A part of a chunked file has moved: compares its leaves and tells the destination what is proven.
     pub(super) fn keep_proven(&mut self, index: usize) {
         let flight = &mut self.flights[index];
-        let answered = flight.compared.is_some() || flight.named.is_some();
-        if flight.failure.is_some() || flight.file.is_none() || answered {
+        if flight.failure.is_some() || !flight.compare() {
             return;
         }
-        flight.compare();
-        let (Some((_, pair)), Some(file), Some(compared)) = (&mut self.pair, &flight.file, &flight.compared) else {
+        let (Some((_, pair)), Step::Chunk(ChunkStep::Compared { file, compared, .. })) = (&mut self.pair, &flight.step)
+        else {
             return;
         };
         let plain = self.shared.whole(&flight.job.item).is_none();
@@ -173,87 +107,74 @@ impl Worker {
         if ahead.is_some() {
             file.naming.set(Naming::Asked);
         }
-        for order in chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead) {
-            hand_over(pair, flight, order);
-        }
+        let orders: Vec<Order> = chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead).collect();
         let attempt = flight.job.attempt;
+        hand_over(pair, flight, orders);
         self.report(Input::ChunkMoved { attempt });
     }
 
     /// A step of a chunked file is over.
-    pub(super) fn land_chunked(&mut self, mut flight: Flight) {
-        flight.trust_agreeing();
-        let (attempt, verification, is_named) = (flight.job.attempt, flight.proven(), flight.is_named());
-        match (&flight.job.work, flight.opened, flight.compared) {
-            (Work::Open { .. }, ..) if flight.is_written_to => {
-                self.shared.write_to(&flight.job.item, flight.is_device);
-                self.report(Input::ItemWhole { attempt });
-            }
-            (Work::Open { leaf }, Some((place, verified)), _) => {
-                let checksum = flight.proof.ok().map(|Proof { checksum, .. }| checksum);
-                let earlier = !flight.earlier.is_empty();
-                let proven: BTreeMap<_, _> = flight.earlier.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
-                let proven = Rc::new(RefCell::new(proven));
-                let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
-                let found = flight.holes.opening(flight.job.item.size.unwrap_or(0), capable);
-                let file = OpenFile {
-                    place,
-                    checksum,
-                    leaf: *leaf,
-                    holes: found.kept > 0,
-                    proven,
-                    earlier,
-                    told: Rc::new(RefCell::new(verified.clone())),
-                    naming: Rc::default(),
-                    renaming: Rc::default(),
-                    astray: Rc::default(),
-                };
-                self.keep_beside(&flight.job, &file, flight.has_sidecar);
-                self.shared.file_opened(attempt.item, file);
-                self.report(Input::ItemOpened { attempt, verified, found });
-            }
-            (Work::Chunk { part }, _, Some(compared)) => {
-                self.careful = self.careful.saturating_sub(1);
-                if let Some(file) = &flight.file {
-                    let leaves = compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone()));
-                    file.proven.borrow_mut().extend(leaves);
-                    self.shared.sidecars.proven(attempt.item, &compared.proven);
-                    if !compared.wrong.is_empty() {
-                        file.suspect();
-                    }
-                    if let Some(named) = flight.named {
-                        file.naming.set(if named { Naming::Done } else { Naming::Not });
-                    }
-                }
-                let (bytes, verified) = (part.end - part.start, compared.ranges());
-                self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
-            }
-            // Proven, because it is named: or else moved after all.
-            (Work::Chunk { part }, _, None) if flight.named == Some(true) => {
-                if let Some(file) = &flight.file {
-                    file.naming.set(Naming::Done);
-                }
-                let (verified, wrong) = (RangeSet::from(part.clone()), RangeSet::new());
-                self.report(Input::ChunkDone { attempt, bytes: 0, verified, wrong, verification });
-            }
-            (Work::Chunk { .. }, _, None) if flight.named.is_some() => {
-                if let Some(file) = &flight.file {
-                    file.naming.set(Naming::Not);
-                }
-                self.start_chunked(flight.job, None);
-            }
-            (Work::Commit, ..) if flight.checks_named && !is_named => {
+    pub(super) fn land_chunked(&mut self, flight: Flight) {
+        let verification = flight.proven();
+        match (flight.step, &flight.job.work) {
+            (Step::Chunk(step), Work::Chunk { part }) => self.land_chunk(&flight.job, part, step, verification),
+            (Step::Commit(step), _) if !step.is_named(&flight.job, &flight.evidence) => {
                 self.refuse(&flight.job, Fault::new(FaultCode::NotFound, "rename").side(Side::Destination));
             }
-            (Work::Commit, ..) => {
+            (Step::Commit(_), _) => {
+                let attempt = flight.job.attempt;
                 self.shared.sidecars.end(attempt.item, true);
                 self.shared.file_ended(attempt.item, false);
                 self.report(Input::ItemDone { attempt, bytes: 0, verified: verification });
             }
-            _ => {
-                let fault = Fault::new(FaultCode::PeerMisbehaved, "move in chunks");
-                self.refuse(&flight.job, fault.side(Side::Peer).detail("an answer is missing"));
-            }
+            _ => self.refuse(&flight.job, answer_missing()),
         }
+    }
+
+    fn land_chunk(&mut self, job: &Job, part: &Range<u64>, step: ChunkStep, verification: Verification) {
+        match step {
+            ChunkStep::Compared { file, compared, named } => {
+                if let Some(named) = named {
+                    file.naming.set(if named { Naming::Done } else { Naming::Not });
+                }
+                self.part_arrived(job.attempt, part, &file, compared, verification);
+            }
+            // Proven, because it is named: or else moved after all.
+            ChunkStep::Named => self.part_proven(job.attempt, part, verification),
+            ChunkStep::AskingName { file, named: Some(true) } => {
+                file.naming.set(Naming::Done);
+                self.part_proven(job.attempt, part, verification);
+            }
+            ChunkStep::AskingName { file, named: Some(false) } => {
+                file.naming.set(Naming::Not);
+                self.start_chunked(job.clone(), None);
+            }
+            ChunkStep::AskingName { named: None, .. } | ChunkStep::Moving(_) => self.refuse(job, answer_missing()),
+        }
+    }
+
+    /// A part was moved by this attempt.
+    fn part_arrived(
+        &mut self,
+        attempt: Attempt,
+        part: &Range<u64>,
+        file: &OpenFile,
+        compared: Compared,
+        verification: Verification,
+    ) {
+        self.careful = self.careful.saturating_sub(1);
+        file.proven.borrow_mut().extend(compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone())));
+        self.shared.sidecars.proven(attempt.item, &compared.proven);
+        if !compared.wrong.is_empty() {
+            file.suspect();
+        }
+        let (bytes, verified) = (part.end - part.start, compared.ranges());
+        self.report(Input::ChunkDone { attempt, bytes, verified, wrong: compared.wrong, verification });
+    }
+
+    /// A part was moved before, and its file has its name.
+    fn part_proven(&self, attempt: Attempt, part: &Range<u64>, verification: Verification) {
+        let (verified, wrong) = (RangeSet::from(part.clone()), RangeSet::new());
+        self.report(Input::ChunkDone { attempt, bytes: 0, verified, wrong, verification });
     }
 }

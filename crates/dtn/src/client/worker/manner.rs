@@ -11,7 +11,7 @@ use whimbrel_proto::op::Mode;
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
 use crate::client::end::End;
-use crate::client::flight::{self, Manner, Proof};
+use crate::client::flight::{self, Manner, Named, Proof};
 use crate::client::options::Verify;
 use crate::client::pair::Pair;
 use crate::client::shared::Shared;
@@ -22,7 +22,7 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let options = &shared.options;
     // Only what moves data needs the mode: a file whose parts are all there can still be committed.
     let mode_fits = job.work == Work::Commit || pair.mode() == Mode::Extended;
-    let named_at_once = !pair.destination.has("CHUNK") && named(pair, shared, job) == Named::ByDestination;
+    let named_at_once = !pair.destination.has("CHUNK") && !is_compared_first(&named(pair, shared, job));
     if shared.is_device_item(&job.item) || !mode_fits || named_at_once {
         return None;
     }
@@ -37,18 +37,8 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     };
     let proof = checksum.map(|checksum| Proof { checksum, in_reply: true }).ok_or(Verification::NotAsked);
     let past_memory = options.verify == Verify::Disk;
-    let (announced, temporary) = (None, None);
-    Some(Manner {
-        mode: Mode::Extended,
-        proof,
-        time_with_store: false,
-        past_memory,
-        announced,
-        temporary,
-        may_exist: true,
-        source_first: false,
-        holes: false,
-    })
+    let named = Named::BY_DESTINATION;
+    Some(Manner { mode: Mode::Extended, proof, time_with_store: false, past_memory, named, holes: false })
 }
 
 /// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
@@ -120,83 +110,95 @@ pub(super) fn leaves_holes_out(pair: &Pair) -> bool {
 }
 
 /// How a job is carried out, with the digests of the whole file that it goes with.
-pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, whole: Option<Whole>) -> (Manner, Option<Whole>) {
+pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<Whole>) -> (Manner, Option<Whole>) {
     let options = &shared.options;
     // What earlier attempts brought has no digest in this one's replies.
     // The nodes of a striped server know only their own blocks.
     let entire = job.received.is_empty() && !options.stripe;
     let in_reply = entire && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
-    let proof = |checksum| Proof { checksum, in_reply };
-    let proof = if job.work == Work::Compare {
-        pair.checksum(options.checksum.as_deref()).map(proof).ok_or(Verification::NotAsked)
-    } else if options.verify == Verify::Never {
-        Err(Verification::NotAsked)
-    } else if shared.is_device_item(&job.item) {
-        Err(Verification::Unverified { reason: "a device cannot be read back".to_owned() })
-    } else {
-        proving(pair, shared, job, whole.as_ref(), in_reply)
-            .map(proof)
-            .ok_or_else(|| Verification::Unverified { reason: no_common_checksum(pair, options.checksum.as_deref()) })
-    };
+    let proof = proof(pair, shared, job, whole.as_ref(), in_reply);
     let time_with_store = match &pair.destination {
         End::Remote(remote) => remote.features.has("STORATTR"),
         End::Local(_) => true,
     };
+    let named = match job.work {
+        Work::Copy => named(pair, shared, job),
+        _ => Named::BY_DESTINATION,
+    };
+    let named = match named {
+        Named::Later { temporary, may_exist } => {
+            let time_is_set = time_with_store && job.item.attributes.modified.is_some();
+            let naming = flight::naming_orders(job, &temporary, time_is_set);
+            whole.get_or_insert_with(Whole::unwanted).name_later(naming);
+            Named::Later { temporary, may_exist }
+        }
+        by_destination => {
+            let expected = whole.as_mut().filter(|whole| whole.is_expected() && pair.destination.has("CHUNK"));
+            match expected.and_then(|whole| whole.announce(&pair.destination)) {
+                None if by_destination == Named::SourceFirst && proof.is_ok() => Named::SourceFirst,
+                announced => Named::ByDestination { announced },
+            }
+        }
+    };
     let holes = in_reply && leaves_holes_out(pair);
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    let named = if job.work == Work::Copy { named(pair, shared, job) } else { Named::ByDestination };
-    let (mut whole, mut announced, mut temporary) = (whole, None, None);
-    match named {
-        Named::Later => {
-            let name = chunk::temporary_name(&job.item.destination);
-            let time_is_set = time_with_store && job.item.attributes.modified.is_some();
-            let naming = flight::naming_orders(job, &name, time_is_set);
-            whole.get_or_insert_with(Whole::unwanted).name_later(name.clone(), naming);
-            temporary = Some(name);
-        }
-        Named::ByDestination | Named::Told => {
-            let expected = whole.as_mut().filter(|whole| whole.is_expected() && pair.destination.has("CHUNK"));
-            announced = expected.and_then(|whole| whole.announce(&pair.destination));
-        }
+    (Manner { mode, proof, time_with_store, past_memory, named, holes }, whole)
+}
+
+/// How a job is proven; `in_reply`: both ends tell digests in the replies of the transfer.
+fn proof(
+    pair: &Pair,
+    shared: &Shared,
+    job: &Job,
+    whole: Option<&Whole>,
+    in_reply: bool,
+) -> Result<Proof, Verification> {
+    let wanted = shared.options.checksum.as_deref();
+    let proof = |checksum| Proof { checksum, in_reply };
+    if job.work == Work::Compare {
+        return pair.checksum(wanted).map(proof).ok_or(Verification::NotAsked);
     }
-    let source_first = named == Named::Told && announced.is_none() && proof.is_ok();
-    let may_exist = !shared.is_in_new_directory(&job.item);
-    let manner =
-        Manner { mode, proof, time_with_store, past_memory, announced, temporary, may_exist, source_first, holes };
-    (manner, whole)
+    if shared.options.verify == Verify::Never {
+        return Err(Verification::NotAsked);
+    }
+    let unverified = |reason| Verification::Unverified { reason };
+    if shared.is_device_item(&job.item) {
+        return Err(unverified("a device cannot be read back".to_owned()));
+    }
+    let checksum = proving(pair, shared, job, whole, in_reply);
+    checksum.map(proof).ok_or_else(|| unverified(no_common_checksum(pair, wanted)))
 }
 
 /// Most bytes of a file whose source hashes it before it sends it: larger ones are hashed at both ends at once.
 const TOLD_FIRST: u64 = 16 << 20;
 
-/// When a whole file gets its name.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Named {
-    /// When its destination has stored it.
-    ByDestination,
-    /// The same, but the destination is told the source's checksum beforehand and names nothing else.
-    Told,
-    /// Its bytes have a temporary name until they are proven.
-    Later,
-}
-
+/// When a whole file gets its name, as far as its ends and the user decide that.
 fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
     let item = &job.item;
     // A part of a file goes into the file that is there, and a device is no file that could be replaced.
     if item.range.is_some() || shared.is_device_item(item) {
-        return Named::ByDestination;
+        return Named::BY_DESTINATION;
     }
     if !pair.destination.has("CHUNK") {
         let expected = shared.expected(item).is_some();
         let allowed = expected || shared.takes_temporary(&shared.route(item.root), &item.destination);
-        return if allowed { Named::Later } else { Named::ByDestination };
+        let later = || Named::Later {
+            temporary: chunk::temporary_name(&item.destination),
+            may_exist: !shared.is_in_new_directory(item),
+        };
+        return if allowed { later() } else { Named::BY_DESTINATION };
     }
     let small = item.size.is_some_and(|size| size <= TOLD_FIRST);
     if !pair.source.has("DCNONCE") && small && shared.sums_first(&shared.route(item.root)) {
-        return Named::Told;
+        return Named::SourceFirst;
     }
-    Named::ByDestination
+    Named::BY_DESTINATION
+}
+
+/// Whether a file that is named so is compared before it has its name.
+fn is_compared_first(named: &Named) -> bool {
+    !matches!(named, Named::ByDestination { .. })
 }
 
 /// Whether a file can be asked for behind others at a source of another kind: behind one that it refuses it sends the next
@@ -206,7 +208,7 @@ pub(super) fn is_safe(pair: &Pair, shared: &Shared, job: &Job) -> bool {
         && !shared.is_device_item(&job.item)
         && pair.checksum(shared.options.checksum.as_deref()).is_some();
     match job.work {
-        Work::Copy => provable && named(pair, shared, job) != Named::ByDestination,
+        Work::Copy => provable && is_compared_first(&named(pair, shared, job)),
         // What is misplaced in a chunked file is found by its leaves.
         Work::Chunk { .. } => provable,
         _ => true,

@@ -6,14 +6,14 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use super::Worker;
 use super::manner::refuses_name;
 use crate::client::chunk;
-use crate::client::flight::{Flight, Part};
+use crate::client::flight::{CommitStep, Flight, Purpose, Step, Store};
 
 impl Worker {
     /// Whether a destination has refused to store under a temporary name, and it is worth trying once more: first after what
     /// is left there was removed, then under the final name.
     pub(super) fn other_name(&mut self, flight: &Flight, fault: &Fault) -> bool {
         // What was opened has that name: something else is wrong.
-        let refused = flight.store_refused && !flight.store_opened && refuses_name(fault);
+        let refused = flight.transfer.store() == Store::Refused && refuses_name(fault);
         let temporary = flight.unfinished_name().filter(|_| refused);
         let Some(temporary) = temporary.map(<[u8]>::to_vec) else { return false };
         let item = &flight.job.item;
@@ -42,7 +42,7 @@ impl Worker {
         self.shared.refuse_temporary(&route, &item.destination, fault.clone());
         self.spoilt.push((route, temporary.to_vec()));
         let attempt = flight.job.attempt;
-        self.late.push(match &flight.file {
+        self.late.push(match flight.file() {
             Some(_) => {
                 self.shared.sidecars.end(attempt.item, true);
                 Input::ItemWhole { attempt }
@@ -58,12 +58,13 @@ impl Worker {
     /// What was to be renamed is gone, and it was asked for before: perhaps only the answer was lost. Compares what has the
     /// final name.
     pub(super) fn check_named(&mut self, mut flight: Flight, fault: Fault) {
-        let orders = flight.file.as_ref().and_then(|file| chunk::check_named(&flight.job, file));
-        let Some(orders) = orders else { return self.refuse(&flight.job, fault) };
+        let file = flight.file().cloned();
+        let orders = file.as_ref().and_then(|file| chunk::check_named(&flight.job, file));
+        let (Some(file), Some(orders)) = (file, orders) else { return self.refuse(&flight.job, fault) };
         flight.to_ask = orders.into();
-        (flight.renamed_before, flight.checks_named) = (false, true);
+        flight.step = Step::Commit(CommitStep::Comparing { file, found: None });
         self.flights.push_back(flight);
-        self.ask_more(self.flights.len() - 1, Part::Found);
+        self.ask_more(self.flights.len() - 1, Purpose::Found);
     }
 
     /// Reports a failure of which nothing is kept, once what has the temporary name is removed.

@@ -8,7 +8,7 @@ use whimbrel_proto::pack;
 
 use super::Worker;
 use super::manner::manner;
-use crate::client::flight::{Flight, Manner, Order, Part, Proof};
+use crate::client::flight::{Flight, Manner, Order, Proof, Purpose, Step};
 use crate::client::local::fault;
 use crate::client::options::{Sums, Verify};
 use crate::client::pair::{Pair, Role};
@@ -99,16 +99,16 @@ impl Worker {
         let (manner, _) = manner(pair, &self.shared, &first, None);
         let Gathered { others, files } = gathered;
         let orders = orders(&first, &others, files, &manner);
-        let mut flight = Flight::new(first, &manner);
-        flight.pack = Some(Pack { others, ..Pack::default() });
-        flight.waiting.extend(connecting.map(|(role, id)| (role, id, Part::Connect)));
-        self.submit(flight, orders);
+        let step = Step::Pack(Pack { others, ..Pack::default() });
+        let flight = Flight::new(first, &manner, step);
+        self.submit(flight, connecting, orders);
     }
 
     /// Both ends have told what became of every file.
-    pub(super) fn land_pack(&mut self, flight: Flight, pack: Pack) {
+    pub(super) fn land_pack(&mut self, flight: Flight) {
+        let Step::Pack(pack) = flight.step else { return };
         let jobs = std::iter::once(flight.job).chain(pack.others);
-        let proof = flight.proof;
+        let proof = flight.evidence.proof;
         let mut fates = pack.sent.into_iter().zip(pack.stored);
         for job in jobs {
             let verdict = fates.next().map_or_else(|| Err(untold(&job)), |fate| verdict(&job, fate, &proof));
@@ -145,10 +145,7 @@ fn orders(first: &Job, others: &[Job], stored: Vec<PackedFile>, manner: &Manner)
     let spec = |files, algorithm: Option<&String>| PackSpec { files, algorithm: algorithm.cloned() };
     let receive = Op::ReceivePack(spec(stored, proof.map(|proof| &proof.checksum.destination)));
     let send = Op::SendPack(spec(sent, proof.map(|proof| &proof.checksum.source)));
-    vec![
-        Order { role: Role::Destination, part: Part::Store, op: receive },
-        Order { role: Role::Source, part: Part::Send, op: send },
-    ]
+    vec![Order::destination(Purpose::Store, receive), Order::source(Purpose::Send, send)]
 }
 
 fn untold(job: &Job) -> Fault {

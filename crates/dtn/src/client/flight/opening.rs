@@ -1,0 +1,243 @@
+//! The opening of a file that moves in chunks: where its unfinished copy is, what of it is proven, and its holes.
+
+use std::ops::Range;
+
+use whimbrel_engine::transfer::{Job, Opening};
+use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_proto::op::{Leaf, Outcome, StorageFacts};
+
+use super::examination::Examination;
+use super::occupant::Occupant;
+use super::order::Order;
+use super::proof::Evidence;
+use crate::client::chunk::{self, Unfinished};
+
+/// Where the unfinished copy is.
+#[derive(Debug)]
+pub enum Place {
+    /// A server of ours has it, and was asked.
+    Asked,
+    /// A server of ours has it, and calls it so.
+    Session(Vec<u8>),
+    /// A server of another kind has it.
+    Temporary {
+        /// Its name there.
+        name: Vec<u8>,
+        /// What has the final name.
+        occupant: Occupant,
+        /// What an earlier run left.
+        examination: Examination,
+    },
+}
+
+/// What is known of a file while it is opened.
+#[derive(Debug)]
+pub struct OpenStep {
+    /// Where the unfinished copy is.
+    pub place: Place,
+    /// What is known of holes.
+    pub holes: HolesFound,
+    /// What earlier runs proved.
+    pub earlier: Vec<Leaf>,
+}
+
+/// What is known of the holes of a file that is opened for chunks.
+#[derive(Debug, Default)]
+pub struct HolesFound {
+    /// Runs of whole leaves that are holes at the source, and its bytes of data.
+    pub source: Option<(Vec<Range<u64>>, u64)>,
+    /// Why the destination cannot keep them.
+    pub refused: Option<String>,
+    /// What an earlier run has made holes at the destination.
+    kept: RangeSet,
+    /// What the destination was told to make holes now.
+    told: RangeSet,
+    /// What the destination's storage says of itself.
+    storage: StorageFacts,
+}
+
+impl OpenStep {
+    /// Nothing is answered yet; `temporary`: the name at a server that keeps no unfinished files.
+    pub fn new(temporary: Option<Vec<u8>>) -> Self {
+        let (occupant, examination) = (Occupant::default(), Examination::default());
+        let place = temporary.map_or(Place::Asked, |name| Place::Temporary { name, occupant, examination });
+        Self { place, holes: HolesFound::default(), earlier: Vec::new() }
+    }
+
+    /// A server of ours has made or found the unfinished copy.
+    pub fn opened(&mut self, outcome: Outcome) {
+        if let Outcome::Chunked { session, verified, holes, storage } = outcome {
+            self.place = Place::Session(session);
+            self.earlier = verified;
+            self.holes.kept = holes.into_iter().collect();
+            self.holes.storage = storage;
+        }
+    }
+
+    /// The examination of a temporary file.
+    pub fn examination(&mut self) -> Option<&mut Examination> {
+        match &mut self.place {
+            Place::Temporary { examination, .. } => Some(examination),
+            Place::Asked | Place::Session(_) => None,
+        }
+    }
+
+    /// What has the final name, where a rename would replace it.
+    pub fn occupant(&self) -> Occupant {
+        match self.place {
+            Place::Temporary { occupant, .. } => occupant,
+            Place::Asked | Place::Session(_) => Occupant::Replaceable,
+        }
+    }
+
+    /// Whether something may be kept beside a temporary file.
+    pub fn may_have_sidecar(&self) -> bool {
+        matches!(&self.place, Place::Temporary { examination, .. } if examination.may_have_sidecar())
+    }
+
+    /// Trusts the examined leaves of a temporary file that agree.
+    pub fn trust_agreeing(&mut self, evidence: &mut Evidence) {
+        let Some(examination) = self.examination() else { return };
+        evidence.source.leaves.extend(examination.take_claims());
+        let agreeing = chunk::agreeing(&evidence.source.leaves, &evidence.destination.leaves);
+        let same = |leaf: &&Leaf| agreeing.covers(leaf.range.clone());
+        self.earlier.extend(evidence.destination.leaves.iter().filter(same).cloned());
+    }
+
+    /// Where the unfinished copy is; `None`: its server has not told.
+    pub fn unfinished(&self) -> Option<Unfinished> {
+        match &self.place {
+            Place::Asked => None,
+            Place::Session(session) => Some(Unfinished::Session(session.clone())),
+            Place::Temporary { name, .. } => Some(Unfinished::Temporary(name.clone())),
+        }
+    }
+
+    /// Why nothing need be moved: there is no room for the source's data.
+    pub fn no_room(&self, job: &Job) -> Option<Fault> {
+        let ((_, data), room) = self.holes.source.as_ref().zip(self.holes.storage.room)?;
+        (*data > room).then(|| {
+            let fault = Fault::new(FaultCode::NoSpace, "open for chunks").on_path(&job.item.destination);
+            let detail = format!("{data} bytes of data, room for {room}; nothing was moved");
+            fault.side(Side::Destination).detail(detail)
+        })
+    }
+
+    /// The operations that tell the destination what need not come; none if it was told before.
+    pub fn tell_holes(&mut self, job: &Job) -> Vec<Order> {
+        let holes = self.holes.to_tell();
+        let Place::Session(session) = &self.place else { return Vec::new() };
+        if holes.is_empty() || !self.holes.told.is_empty() {
+            return Vec::new();
+        }
+        let orders = chunk::keep_holes(job, session, holes.as_slice());
+        self.holes.told = holes;
+        orders
+    }
+}
+
+impl HolesFound {
+    /// The holes that the destination has not made yet.
+    fn to_tell(&self) -> RangeSet {
+        let mut rest = RangeSet::new();
+        for hole in self.source.iter().flat_map(|(holes, _)| holes) {
+            rest.union_with(&self.kept.missing(hole.clone()));
+        }
+        rest
+    }
+
+    /// As the transfer machine is told; `capable`: both ends leave holes out.
+    pub fn opening(&self, size: u64, capable: bool) -> Opening {
+        let bytes = self.source.as_ref().map_or(0, |(_, data)| size.saturating_sub(*data));
+        let mut holes = self.kept.clone();
+        if self.refused.is_none() {
+            holes.union_with(&self.told);
+        }
+        let keeps = capable && self.refused.is_none();
+        let (kept, filled) = if keeps { (bytes, 0) } else { (0, bytes) };
+        Opening { holes, kept, filled, stripe: self.storage.stripe }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::progress::Verification;
+    use whimbrel_engine::transfer::Work;
+
+    use super::super::fixtures::{LEAF, job, leaf};
+    use super::*;
+
+    fn at_ours(holes: Vec<Range<u64>>, room: Option<u64>) -> OpenStep {
+        let storage = StorageFacts { room, ..StorageFacts::default() };
+        let mut step = OpenStep::new(None);
+        step.opened(Outcome::Chunked { session: b"7".to_vec(), verified: vec![leaf(0, b"a")], holes, storage });
+        step
+    }
+
+    fn open() -> Job {
+        job(Work::Open { leaf: LEAF })
+    }
+
+    fn evidence() -> Evidence {
+        Evidence::new(Err(Verification::NotAsked), false)
+    }
+
+    #[test]
+    fn the_copy_of_a_server_of_ours_has_no_place_before_it_is_told() {
+        assert_eq!(OpenStep::new(None).unfinished(), None);
+        let step = at_ours(Vec::new(), None);
+        assert_eq!(step.unfinished(), Some(Unfinished::Session(b"7".to_vec())));
+        assert_eq!(step.earlier, [leaf(0, b"a")]);
+    }
+
+    #[test]
+    fn only_a_temporary_file_is_examined_or_replaces_something() {
+        let mut ours = at_ours(Vec::new(), None);
+        assert!(ours.examination().is_none() && !ours.may_have_sidecar());
+        assert_eq!(ours.occupant(), Occupant::Replaceable);
+        let mut other = OpenStep::new(Some(b"/d/.f.whimbrel".to_vec()));
+        *other.examination().unwrap() = Examination::Worthless;
+        assert!(other.may_have_sidecar());
+    }
+
+    #[test]
+    fn of_a_temporary_file_what_both_ends_tell_alike_is_trusted() {
+        let mut step = OpenStep::new(Some(b"/d/.f.whimbrel".to_vec()));
+        let mut evidence = evidence();
+        evidence.source.leaves = vec![leaf(0, b"a"), leaf(1, b"b")];
+        evidence.destination.leaves = vec![leaf(0, b"a"), leaf(1, b"x"), leaf(2, b"c")];
+        step.trust_agreeing(&mut evidence);
+        assert_eq!(step.earlier, [leaf(0, b"a")]);
+    }
+
+    #[test]
+    fn a_server_of_ours_is_believed_what_it_has_proven() {
+        let mut step = at_ours(Vec::new(), None);
+        step.trust_agreeing(&mut evidence());
+        assert_eq!(step.earlier, [leaf(0, b"a")]);
+    }
+
+    #[test]
+    fn holes_are_told_once_and_only_those_that_are_not_made() {
+        let mut step = at_ours(RangeSet::from(0..LEAF).as_slice().to_vec(), None);
+        assert!(step.tell_holes(&open()).is_empty(), "the source has told none");
+        step.holes.source = Some((RangeSet::from(0..2 * LEAF).as_slice().to_vec(), 500));
+        assert_eq!(step.tell_holes(&open()).len(), 1);
+        assert!(step.tell_holes(&open()).is_empty());
+        let found = step.holes.opening(2 * LEAF + 500, true);
+        assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..2 * LEAF), 2 * LEAF, 0));
+        step.holes.refused = Some("no holes here".into());
+        let found = step.holes.opening(2 * LEAF + 500, true);
+        assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..LEAF), 0, 2 * LEAF));
+    }
+
+    #[test]
+    fn a_full_storage_is_a_fault_before_anything_moves() {
+        let mut step = at_ours(Vec::new(), Some(499));
+        assert!(step.no_room(&open()).is_none(), "nobody knows how much comes");
+        step.holes.source = Some((Vec::new(), 500));
+        assert_eq!(step.no_room(&open()).unwrap().code, FaultCode::NoSpace);
+        step.holes.source = Some((Vec::new(), 499));
+        assert!(step.no_room(&open()).is_none());
+    }
+}

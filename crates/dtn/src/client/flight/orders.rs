@@ -1,0 +1,237 @@
+//! The operations that carry out a job, in the order in which they must be given to their ends.
+
+use std::ops::Range;
+use std::time::Duration;
+
+use whimbrel_engine::auto;
+use whimbrel_engine::transfer::{Job, Work};
+use whimbrel_proto::leaf;
+use whimbrel_proto::op::{LeafSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
+
+use super::order::{Manner, Named, Order, Purpose};
+use super::proof::Proof;
+use crate::client::checksum::SharedChecksum;
+use crate::client::chunk;
+use crate::client::pair::Role;
+
+/// Interval of progress and restart markers.
+const MARKERS: Duration = Duration::from_secs(1);
+
+/// Interval of signs of life while a server computes a checksum.
+const HASH_MARKERS: Duration = Duration::from_secs(10);
+
+/// The part of the file this attempt is about; `None`: all of it.
+///
+/// With a range of a file, what an earlier attempt brought in one piece from its start is left out.
+pub fn window(job: &Job) -> Option<Range<u64>> {
+    let range = job.item.range.clone()?;
+    let missing = job.received.missing(range.clone());
+    let start = missing.as_slice().first().map_or(range.start, |first| first.start);
+    Some(start..range.end)
+}
+
+/// The operations of a job that is no step of a file in chunks.
+pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    debug_assert!(!chunk::is_step(job), "made by chunk.rs");
+    let item = &job.item;
+    let make = |op| vec![Order::destination(Purpose::Make, op)];
+    match &job.work {
+        Work::Copy => copy_orders(job, manner),
+        Work::Compare => sum_orders(job, manner),
+        Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
+        Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
+        Work::SetAttributes => attribute_orders(job, &item.destination, false),
+        Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
+    }
+}
+
+fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    let sums = sum_orders(job, manner);
+    if manner.named == Named::SourceFirst {
+        return sums.into_iter().filter(|order| order.role == Role::Source).collect();
+    }
+    let mut orders: Vec<Order> = manner.named.replaces().then(|| target_order(job)).into_iter().collect();
+    orders.extend(transfer_orders(job, manner));
+    orders.extend(sums);
+    orders
+}
+
+/// The operations that move the bytes of a whole file, or of a range of one.
+pub fn transfer_orders(job: &Job, manner: &Manner) -> [Order; 2] {
+    let window = window(job);
+    let done = match manner.mode {
+        _ if window.is_some() => Vec::new(),
+        Mode::Extended => job.received.as_slice().to_vec(),
+        // A stream can only go on where an unbroken beginning ends (RFC 959 §3.5).
+        Mode::Stream => job.received.as_slice().iter().filter(|range| range.start == 0).cloned().collect(),
+    };
+    let length = window.as_ref().filter(|range| range.end != u64::MAX).map(|range| range.end - range.start);
+    let send = SendSpec {
+        offset: window.as_ref().map_or(0, |range| range.start),
+        length,
+        done: done.clone(),
+        leaves: leaf_spec(job, manner, |shared| &shared.source),
+        ..SendSpec::of(job.item.source.as_slice())
+    };
+    let write = match &window {
+        Some(range) => WriteKind::Adjusted { offset: range.start },
+        None if done.is_empty() => WriteKind::Replace,
+        None => WriteKind::Restart { done },
+    };
+    let size = if window.is_some() { length } else { job.item.size };
+    let receive = receive_spec(job, manner, write, size);
+    [Order::destination(Purpose::Store, Op::Receive(receive)), Order::source(Purpose::Send, Op::Send(send))]
+}
+
+fn receive_spec(job: &Job, manner: &Manner, write: WriteKind, expected_size: Option<u64>) -> ReceiveSpec {
+    let item = &job.item;
+    ReceiveSpec {
+        write,
+        expected_size,
+        expected_checksum: manner.named.announced().cloned(),
+        modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
+        performance_interval: Some(MARKERS),
+        range_interval: Some(MARKERS),
+        leaves: leaf_spec(job, manner, |shared| &shared.destination),
+        past_memory: manner.past_memory,
+        ..ReceiveSpec::of(manner.target(item))
+    }
+}
+
+/// The digests that an end is to tell in its reply, if it is.
+fn leaf_spec(job: &Job, manner: &Manner, spelling: fn(&SharedChecksum) -> &String) -> Option<LeafSpec> {
+    let proof = manner.proof.as_ref().ok().filter(|proof| proof.in_reply)?;
+    let size = leaf_of_whole(job.item.size);
+    Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes })
+}
+
+/// Bytes of a leaf of a file that moves as a whole.
+pub fn leaf_of_whole(size: Option<u64>) -> u64 {
+    leaf::size_for(size.unwrap_or(0), auto::LEAF).unwrap_or(leaf::MAX_SIZE)
+}
+
+/// Asks what has the final name, which a rename would replace whatever it is.
+pub fn target_order(job: &Job) -> Order {
+    Order::destination(Purpose::Target, Op::Facts { path: job.item.destination.clone(), facts: None })
+}
+
+/// How often a server that hashes a file of this size is to say so; `None` for one that is done before anybody wonders.
+pub fn hash_markers(size: Option<u64>) -> Option<Duration> {
+    size.is_none_or(|size| size > 1 << 28).then_some(HASH_MARKERS)
+}
+
+fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
+    let shared = match &manner.proof {
+        Ok(Proof { checksum, in_reply }) if !in_reply || job.work == Work::Compare => checksum,
+        _ => return Vec::new(),
+    };
+    let item = &job.item;
+    let (offset, length) = match &item.range {
+        Some(range) => (range.start, (range.end != u64::MAX).then(|| range.end - range.start)),
+        None => (0, None),
+    };
+    // A big file keeps a server silent for long.
+    let marker_interval = hash_markers(item.size);
+    let sum = |algorithm: &str, path: &[u8]| Op::Checksum {
+        algorithm: algorithm.to_owned(),
+        offset,
+        length,
+        path: path.to_vec(),
+        marker_interval,
+    };
+    vec![
+        Order::destination(Purpose::DestinationSum, sum(&shared.destination, manner.target(item))),
+        Order::source(Purpose::SourceSum, sum(&shared.source, &item.source)),
+    ]
+}
+
+/// The operations that give a proven file its attributes and then, in the same flight, its name: whoever sees the name
+/// sees them, too.
+pub fn naming_orders(job: &Job, temporary: &[u8], time_is_set: bool) -> Vec<Order> {
+    let mut orders = attribute_orders(job, temporary, time_is_set);
+    let op = Op::Rename { from: temporary.to_vec(), to: job.item.destination.clone() };
+    orders.push(Order::destination(Purpose::Commit, op));
+    orders
+}
+
+/// Mode, then time: setting the mode of some storage changes the time.
+pub fn attribute_orders(job: &Job, path: &[u8], time_is_set: bool) -> Vec<Order> {
+    let item = &job.item;
+    let mode = item.attributes.mode.map(|mode| Op::SetMode { path: path.to_vec(), mode });
+    let time = item.attributes.modified.filter(|_| !time_is_set).map(|time| Op::SetModified {
+        path: path.to_vec(),
+        seconds: time.secs,
+        nanoseconds: time.nanos,
+    });
+    mode.into_iter().chain(time).map(|op| Order::destination(Purpose::Make, op)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::RangeSet;
+    use whimbrel_engine::listing::Timestamp;
+
+    use super::super::fixtures::{job, manner};
+    use super::*;
+
+    const TEMPORARY: &[u8] = b"/d/.f.whimbrel";
+
+    fn purposes(orders: &[Order]) -> Vec<Purpose> {
+        orders.iter().map(|order| order.purpose).collect()
+    }
+
+    #[test]
+    fn a_file_that_is_named_later_asks_what_a_rename_would_replace() {
+        let of = |may_exist| {
+            let named = Named::Later { temporary: TEMPORARY.to_vec(), may_exist };
+            orders(&job(Work::Copy), &Manner { named, ..manner() })
+        };
+        let moves = [Purpose::Store, Purpose::Send, Purpose::DestinationSum, Purpose::SourceSum];
+        assert_eq!(purposes(&of(true)), [&[Purpose::Target], &moves[..]].concat());
+        assert_eq!(purposes(&of(false)), moves);
+        match &of(false)[..] {
+            [Order { op: Op::Receive(receive), .. }, _, Order { op: Op::Checksum { path, .. }, .. }, _] => {
+                assert_eq!((receive.path.as_slice(), path.as_slice()), (TEMPORARY, TEMPORARY));
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[test]
+    fn where_the_source_comes_first_nothing_else_is_asked() {
+        let first = orders(&job(Work::Copy), &Manner { named: Named::SourceFirst, ..manner() });
+        assert_eq!(purposes(&first), [Purpose::SourceSum]);
+    }
+
+    #[test]
+    fn attributes_are_set_before_the_name_is_given() {
+        let mut job = job(Work::Copy);
+        job.item.attributes.mode = Some(0o640);
+        job.item.attributes.modified = Some(Timestamp { secs: 7, nanos: 0 });
+        let of = |time_is_set| purposes(&naming_orders(&job, TEMPORARY, time_is_set));
+        assert_eq!(of(false), [Purpose::Make, Purpose::Make, Purpose::Commit]);
+        assert_eq!(of(true), [Purpose::Make, Purpose::Commit]);
+    }
+
+    #[test]
+    fn a_stream_goes_on_only_behind_an_unbroken_beginning() {
+        let mut job = job(Work::Copy);
+        job.received = [0..10, 20..30].into_iter().collect::<RangeSet>();
+        let done = |mode| match transfer_orders(&job, &Manner { mode, ..manner() }) {
+            [Order { op: Op::Receive(ReceiveSpec { write: WriteKind::Restart { done }, .. }), .. }, _] => done,
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(done(Mode::Extended), job.received.as_slice());
+        assert_eq!(done(Mode::Stream), RangeSet::from(0..10).as_slice());
+    }
+
+    #[test]
+    fn of_a_range_only_what_is_missing_behind_its_beginning_moves() {
+        let mut job = job(Work::Copy);
+        job.item.range = Some(100..400);
+        job.received = RangeSet::from(100..250);
+        assert_eq!(window(&job), Some(250..400));
+        job.received = RangeSet::from(200..250);
+        assert_eq!(window(&job), Some(100..400));
+    }
+}

@@ -1,0 +1,112 @@
+//! The opening of a file that moves in chunks: what an earlier run left, what is a hole, what there is room for.
+
+use whimbrel_engine::transfer::{Attempt, Input, Job, Work};
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::manner::{examining, leaves_holes_out};
+use super::{Worker, hand_over};
+use crate::client::chunk::{self, OpenFile};
+use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step};
+use crate::client::sidecar;
+
+impl Worker {
+    /// A temporary file is there: reads what is kept beside it.
+    pub(super) fn examine(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let (Some((route, pair)), Work::Open { leaf }, None) = (&mut self.pair, &flight.job.work, &flight.failure)
+        else {
+            return;
+        };
+        let Step::Open(OpenStep { place: Place::Temporary { name, examination, .. }, .. }) = &mut flight.step else {
+            return;
+        };
+        let Examination::Found(found) = *examination else { return };
+        let Some(part) = chunk::examinable(&flight.job, *leaf, found) else {
+            let order = chunk::remove(name);
+            *examination = Examination::Worthless;
+            return hand_over(pair, flight, [order]);
+        };
+        let proof = flight.evidence.proof.as_ref().ok().map(|proof| &proof.checksum);
+        let checksum = examining(pair, &self.shared, proof).filter(|_| !part.is_empty());
+        let (Some(checksum), Some(target)) = (checksum, route.destination.clone()) else {
+            *examination = Examination::Worthless;
+            return;
+        };
+        *examination = Examination::Reading { found, checksum };
+        let kept = self.shared.sidecars.read(&self.shared.dialling(), target, sidecar::name_of(name));
+        let (claim, attempt) = (self.claim.clone(), flight.job.attempt);
+        tokio::task::spawn_local(async move {
+            let bytes = kept.await.ok().flatten();
+            // The session may be over.
+            let _ = claim.send((attempt, bytes));
+        });
+    }
+
+    /// What is kept beside a temporary file is known: asks both ends what of the file can be trusted.
+    pub(super) fn claimed(&mut self, attempt: Attempt, bytes: Option<&[u8]>) {
+        let waits = |flight: &Flight| flight.step.is_reading() && flight.job.attempt == attempt;
+        let Some(index) = self.flights.iter().position(waits) else { return };
+        let flight = &mut self.flights[index];
+        if let (Work::Open { leaf }, Step::Open(OpenStep { place: Place::Temporary { name, examination, .. }, .. })) =
+            (&flight.job.work, &mut flight.step)
+        {
+            flight.to_ask = examination.claimed(&flight.job, name, *leaf, bytes).into();
+        }
+        self.ask_more(index, Purpose::Found);
+        self.settle(index);
+    }
+
+    /// The ends have said what is a hole and what there is room for: tells the destination what need not come.
+    pub(super) fn keep_holes(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let (Some((_, pair)), Step::Open(step), None) = (&mut self.pair, &mut flight.step, &flight.failure) else {
+            return;
+        };
+        if let Some(fault) = step.no_room(&flight.job) {
+            return flight.fail(Purpose::Open, fault);
+        }
+        if leaves_holes_out(pair) {
+            let orders = step.tell_holes(&flight.job);
+            hand_over(pair, flight, orders);
+        }
+    }
+
+    /// Everything about an opening is answered.
+    pub(super) fn land_opening(&mut self, mut flight: Flight) {
+        let Step::Open(step) = &mut flight.step else { return };
+        step.trust_agreeing(&mut flight.evidence);
+        let (job, attempt) = (&flight.job, flight.job.attempt);
+        if step.occupant().is_written_to() {
+            self.shared.write_to(&job.item, step.occupant().is_device());
+            return self.report(Input::ItemWhole { attempt });
+        }
+        let (Work::Open { leaf }, Some(place)) = (&job.work, step.unfinished()) else {
+            return self.refuse(job, answer_missing());
+        };
+        let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
+        let found = step.holes.opening(job.item.size.unwrap_or(0), capable);
+        let checksum = flight.evidence.proof.ok().map(|Proof { checksum, .. }| checksum);
+        let file = OpenFile::new(place, checksum, *leaf, std::mem::take(&mut step.earlier), found.kept > 0);
+        let verified = file.told.borrow().clone();
+        self.keep_beside(job, &file, step.may_have_sidecar());
+        self.shared.file_opened(attempt.item, file);
+        self.report(Input::ItemOpened { attempt, verified, found });
+    }
+
+    /// Begins to keep what is proven beside a temporary file.
+    fn keep_beside(&self, job: &Job, file: &OpenFile, exists: bool) {
+        let target = self.pair.as_ref().and_then(|(route, _)| route.destination.clone());
+        if let (Some(name), Some(checksum), Some(target)) = (file.temporary(), &file.checksum, target)
+            && let Some(header) = sidecar::header(job, checksum, file.leaf)
+        {
+            let place = sidecar::Place { target, name: sidecar::name_of(name), header };
+            let proven = file.proven.borrow().values().cloned().collect();
+            self.shared.sidecars.begin(&self.shared.dialling(), job.attempt.item, place, proven, exists);
+        }
+    }
+}
+
+/// An end has not told what the step is about.
+pub(super) fn answer_missing() -> Fault {
+    Fault::new(FaultCode::PeerMisbehaved, "move in chunks").side(Side::Peer).detail("an answer is missing")
+}
