@@ -179,30 +179,25 @@ pub fn temporary_name(path: &[u8]) -> Vec<u8> {
 
 /// The operations that move one part and tell its digests.
 pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: bool) -> Vec<Order> {
-    // Ends that tell no digests in their replies are asked for them behind the transfer.
-    let told = |end: &End, spelling: fn(&SharedChecksum) -> &String| {
-        let checksum = file.checksum.as_ref().filter(|_| end.has("LEAVES"))?;
-        Some(LeafSpec { size: file.leaf, algorithm: spelling(checksum).clone(), holes: file.holes })
-    };
-    let source_leaves = told(&pair.source, |checksum| &checksum.source);
-    let destination_leaves = told(&pair.destination, |checksum| &checksum.destination);
-    let mut asked = Vec::new();
-    let length = part.end - part.start;
+    let source_leaves = in_reply(&pair.source, file, |checksum| &checksum.source);
+    let destination_leaves = in_reply(&pair.destination, file, |checksum| &checksum.destination);
     let (path, write) = match &file.place {
         Unfinished::Session(session) => {
             let write = WriteKind::Chunk { offset: part.start, session: session.clone() };
-            (job.item.destination.clone(), write)
+            (&job.item.destination, write)
         }
-        Unfinished::Temporary(name) => (name.clone(), WriteKind::Adjusted { offset: part.start }),
+        Unfinished::Temporary(name) => (name, WriteKind::Adjusted { offset: part.start }),
     };
+    let mut asked = Vec::new();
     if let Some(checksum) = &file.checksum {
         if destination_leaves.is_none() {
-            asked.extend(sums(Role::Destination, &checksum.destination, &path, part, file.leaf));
+            asked.extend(sums(Role::Destination, &checksum.destination, path, part, file.leaf));
         }
         if source_leaves.is_none() {
             asked.extend(sums(Role::Source, &checksum.source, &job.item.source, part, file.leaf));
         }
     }
+    let length = part.end - part.start;
     let receive = ReceiveSpec {
         write,
         expected_size: Some(length),
@@ -210,20 +205,19 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
         range_interval: Some(MARKERS),
         past_memory: disk && destination_leaves.is_some() && pair.destination.has("READBACK"),
         leaves: destination_leaves,
-        ..ReceiveSpec::of(path)
+        ..ReceiveSpec::of(path.as_slice())
     };
-    let send = SendSpec {
-        offset: part.start,
-        length: Some(length),
-        leaves: source_leaves,
-        ..SendSpec::of(job.item.source.as_slice())
-    };
-    let mut orders =
-        vec![Order::destination(Purpose::Store, Op::Receive(receive)), Order::source(Purpose::Send, Op::Send(send))];
-    orders.extend(asked);
+    let source = job.item.source.as_slice();
+    let send = SendSpec { offset: part.start, length: Some(length), leaves: source_leaves, ..SendSpec::of(source) };
+    let store = Order::destination(Purpose::Store, Op::Receive(receive));
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
-    orders.push(version(job));
-    orders
+    [store, Order::source(Purpose::Send, Op::Send(send))].into_iter().chain(asked).chain([version(job)]).collect()
+}
+
+/// The digests that an end is to tell in its replies; one that cannot is asked for them behind the transfer.
+fn in_reply(end: &End, file: &OpenFile, spelling: fn(&SharedChecksum) -> &String) -> Option<LeafSpec> {
+    let checksum = file.checksum.as_ref().filter(|_| end.has("LEAVES"))?;
+    Some(LeafSpec { size: file.leaf, algorithm: spelling(checksum).clone(), holes: file.holes })
 }
 
 /// What of the first `found` bytes of a temporary file can be trusted at all: whole leaves. A leaf that was cut short is moved

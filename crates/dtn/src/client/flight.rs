@@ -313,3 +313,108 @@ impl Flight {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::fixtures::{LEAF, job, leaf, manner, open_file};
+    use super::*;
+
+    fn flight(work: Work) -> Flight {
+        let (job, manner) = (job(work), manner());
+        let step = Step::alone(&job, &manner);
+        Flight::new(job, &manner, step)
+    }
+
+    fn fault(code: FaultCode, side: Side) -> Fault {
+        Fault::new(code, "test").side(side)
+    }
+
+    fn failed(flight: &Flight) -> Option<(Purpose, FaultCode)> {
+        flight.failure.as_ref().map(|(purpose, fault)| (*purpose, fault.code))
+    }
+
+    #[test]
+    fn a_refusal_tells_more_than_the_connection_that_broke_for_it() {
+        let mut flight = flight(Work::Copy);
+        flight.answer(Role::Source, Purpose::Send, Err(fault(FaultCode::ConnectionLost, Side::Network)));
+        flight.answer(Role::Destination, Purpose::Store, Err(fault(FaultCode::NoSpace, Side::Destination)));
+        assert_eq!(failed(&flight), Some((Purpose::Store, FaultCode::NoSpace)));
+        assert_eq!(flight.transfer.store(), Store::Refused);
+        flight.answer(Role::Source, Purpose::SourceSum, Err(fault(FaultCode::NotFound, Side::Source)));
+        assert_eq!(failed(&flight), Some((Purpose::Store, FaultCode::NoSpace)), "a checksum of it proves nothing");
+    }
+
+    #[test]
+    fn a_directory_that_is_there_counts_as_made_and_a_link_does_not() {
+        let exists = || Err(fault(FaultCode::AlreadyExists, Side::Destination));
+        let mut directory = flight(Work::MakeDirectory);
+        directory.answer(Role::Destination, Purpose::Make, exists());
+        assert!(matches!(directory.step, Step::MakeDirectory { existed: true }) && directory.failure.is_none());
+        let mut link = flight(Work::Symlink { target: b"x".to_vec() });
+        link.answer(Role::Destination, Purpose::Make, exists());
+        assert_eq!(failed(&link), Some((Purpose::Make, FaultCode::AlreadyExists)));
+    }
+
+    #[test]
+    fn a_source_that_was_changed_meanwhile_is_a_fault() {
+        let version = |facts: &[u8]| {
+            let mut flight = flight(Work::Copy);
+            flight.answer(Role::Source, Purpose::Version, Ok(Outcome::Line(facts.to_vec())));
+            failed(&flight)
+        };
+        assert_eq!(version(b"type=file;size=2500; f"), None);
+        assert_eq!(version(b"type=file;size=2501; f"), Some((Purpose::Version, FaultCode::SourceChanged)));
+    }
+
+    #[test]
+    fn checksums_that_are_refused_fail_a_comparison_and_not_a_copy() {
+        let refused = || Err(fault(FaultCode::NotSupported, Side::Source));
+        let mut copy = flight(Work::Copy);
+        copy.answer(Role::Source, Purpose::SourceSum, refused());
+        assert!(copy.failure.is_none() && matches!(copy.verdict(), Ok(Verification::Unverified { .. })));
+        let mut comparison = flight(Work::Compare);
+        comparison.answer(Role::Source, Purpose::SourceSum, refused());
+        assert_eq!(failed(&comparison), Some((Purpose::SourceSum, FaultCode::NotSupported)));
+    }
+
+    #[test]
+    fn a_leaf_that_cannot_be_examined_is_moved_again_and_one_of_a_part_is_missed() {
+        let refused = || Err(fault(FaultCode::NotFound, Side::Destination));
+        let purpose = Purpose::Leaf { start: 0, end: LEAF };
+        let step = Step::Open(OpenStep::new(Some(b"/d/.f.whimbrel".to_vec())));
+        let mut opening = Flight::new(job(Work::Open { leaf: LEAF }), &manner(), step);
+        opening.answer(Role::Destination, purpose, refused());
+        assert_eq!(failed(&opening), None);
+        let step = Step::Chunk(ChunkStep::Moving(open_file()));
+        let mut part = Flight::new(job(Work::Chunk { part: 0..LEAF }), &manner(), step);
+        part.answer(Role::Destination, purpose, refused());
+        assert_eq!(failed(&part), Some((purpose, FaultCode::NotFound)));
+    }
+
+    #[test]
+    fn an_opening_is_not_answered_while_a_sidecar_is_read() {
+        let step = Step::Open(OpenStep::new(Some(b"/d/.f.whimbrel".to_vec())));
+        let mut flight = Flight::new(job(Work::Open { leaf: LEAF }), &manner(), step);
+        flight.answer(Role::Destination, Purpose::Found, Ok(Outcome::Size(LEAF)));
+        assert!(flight.is_answered());
+        let Step::Open(step) = &mut flight.step else { panic!("it was opened") };
+        *step.examination().unwrap() = Examination::Reading { found: LEAF, checksum: fixtures::checksum() };
+        assert!(!flight.is_answered());
+    }
+
+    #[test]
+    fn the_end_of_a_file_says_of_its_storage_only_that_parts_are_from_earlier() {
+        let read_back = |earlier: Vec<Leaf>| {
+            let mut file = open_file();
+            file.earlier = !earlier.is_empty();
+            let step = Step::Commit(CommitStep::Asked { file, again: false });
+            let manner = Manner { past_memory: true, ..manner() };
+            match Flight::new(job(Work::Commit), &manner, step).proven() {
+                Verification::Verified { read_back, .. } => read_back,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(read_back(Vec::new()), None);
+        assert_eq!(read_back(vec![leaf(0, b"a")]), Some(ReadBack::Earlier));
+    }
+}

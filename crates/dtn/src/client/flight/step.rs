@@ -50,7 +50,7 @@ impl Step {
         match self {
             Self::Chunk(ChunkStep::Moving(file)) => Some(file),
             Self::Chunk(ChunkStep::Compared { file, .. } | ChunkStep::AskingName { file, .. }) => Some(file),
-            Self::Commit(CommitStep::Naming { file, .. } | CommitStep::Comparing { file, .. }) => Some(file),
+            Self::Commit(CommitStep::Asked { file, .. } | CommitStep::Comparing { file, .. }) => Some(file),
             _ => None,
         }
     }
@@ -202,8 +202,8 @@ impl ChunkStep {
 pub enum CommitStep {
     /// It got its name with its last part.
     Named,
-    /// It is given its name.
-    Naming {
+    /// Its name was asked for.
+    Asked {
         /// The file.
         file: OpenFile,
         /// Whether that was asked for before, and the answer was lost.

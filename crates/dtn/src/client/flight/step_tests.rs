@@ -128,7 +128,7 @@ fn what_has_the_name_is_the_file_only_if_all_of_it_is_what_was_proven() {
 fn only_parts_and_ends_of_files_in_chunks_have_an_open_file() {
     let has = |step: Step| step.file().is_some();
     assert!(has(Step::Chunk(ChunkStep::Moving(open_file()))));
-    assert!(has(Step::Commit(CommitStep::Naming { file: open_file(), again: false })));
+    assert!(has(Step::Commit(CommitStep::Asked { file: open_file(), again: false })));
     assert!(!has(Step::Chunk(ChunkStep::Named)) && !has(Step::Commit(CommitStep::Named)));
     assert!(!has(later()) && !has(Step::Open(OpenStep::new(None))));
 }

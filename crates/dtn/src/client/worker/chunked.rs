@@ -12,7 +12,7 @@ use super::opening::answer_missing;
 use super::{MOST_AHEAD, Worker, hand_over};
 use crate::client::chunk::{self, Compared, Naming, OpenFile};
 use crate::client::flight::{ChunkStep, CommitStep, Flight, Manner, OpenStep, Order, Purpose, Step};
-use crate::client::pair::Role;
+use crate::client::pair::{Pair, Role};
 
 impl Worker {
     /// Opening, a part, or the end of a file that moves in chunks.
@@ -30,7 +30,7 @@ impl Worker {
         }
         let Some((step, mut orders)) = self.chunked_step(&job, &manner) else { return };
         let mut flight = Flight::new(job, &manner, step);
-        if let (Step::Commit(CommitStep::Naming { .. }), Some(mut whole)) = (&flight.step, whole) {
+        if let (Step::Commit(CommitStep::Asked { .. }), Some(mut whole)) = (&flight.step, whole) {
             whole.name_later(std::mem::take(&mut orders));
             flight.whole = Some(Box::new(whole));
         }
@@ -52,18 +52,12 @@ impl Worker {
                 return None;
             }
         };
-        Some(match (&job.work, file.naming.get()) {
-            // A session that told of the last proof, or heard of the name, was lost before it could say so.
-            (Work::Chunk { .. }, Naming::Done) => (Step::Chunk(ChunkStep::Named), Vec::new()),
-            (Work::Chunk { .. }, Naming::Asked) => {
-                let orders = chunk::name_ahead(job, &file).into_iter().collect();
-                (Step::Chunk(ChunkStep::AskingName { file, named: None }), orders)
+        Some(match &job.work {
+            Work::Chunk { part } => {
+                let (step, orders) = part_step(job, part, file, pair, manner);
+                (Step::Chunk(step), orders)
             }
-            (Work::Chunk { part }, Naming::Not) => {
-                let orders = chunk::chunk(job, part, &file, pair, manner.past_memory);
-                (Step::Chunk(ChunkStep::Moving(file)), orders)
-            }
-            (_, Naming::Done) => (Step::Commit(CommitStep::Named), Vec::new()),
+            _ if file.naming.get() == Naming::Done => (Step::Commit(CommitStep::Named), Vec::new()),
             _ if file.astray.get() => {
                 self.refuse(job, chunk::astray(job));
                 return None;
@@ -71,7 +65,7 @@ impl Worker {
             _ => {
                 let orders = chunk::commit(job, &file);
                 let again = file.renaming.replace(true);
-                (Step::Commit(CommitStep::Naming { file, again }), orders)
+                (Step::Commit(CommitStep::Asked { file, again }), orders)
             }
         })
     }
@@ -176,5 +170,21 @@ impl Worker {
     fn part_proven(&self, attempt: Attempt, part: &Range<u64>, verification: Verification) {
         let (verified, wrong) = (RangeSet::from(part.clone()), RangeSet::new());
         self.report(Input::ChunkDone { attempt, bytes: 0, verified, wrong, verification });
+    }
+}
+
+/// What a part begins with. A session that told of the last proof, or heard of the name, may have been lost before it could
+/// say so.
+fn part_step(job: &Job, part: &Range<u64>, file: OpenFile, pair: &Pair, manner: &Manner) -> (ChunkStep, Vec<Order>) {
+    match file.naming.get() {
+        Naming::Done => (ChunkStep::Named, Vec::new()),
+        Naming::Asked => {
+            let orders = chunk::name_ahead(job, &file).into_iter().collect();
+            (ChunkStep::AskingName { file, named: None }, orders)
+        }
+        Naming::Not => {
+            let orders = chunk::chunk(job, part, &file, pair, manner.past_memory);
+            (ChunkStep::Moving(file), orders)
+        }
     }
 }

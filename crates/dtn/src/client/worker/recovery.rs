@@ -167,7 +167,7 @@ impl Worker {
             return;
         }
         let gone = matches!(purpose, Purpose::Make | Purpose::Commit) && fault.code == FaultCode::NotFound;
-        if gone && matches!(flight.step, Step::Commit(CommitStep::Naming { again: true, .. })) {
+        if gone && matches!(flight.step, Step::Commit(CommitStep::Asked { again: true, .. })) {
             return self.check_named(flight, fault);
         }
         // Nobody would go on with it.
