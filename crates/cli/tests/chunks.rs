@@ -205,15 +205,22 @@ fn copy_and_kill(host: &Host, from: &str, into: &str) {
     child.wait().unwrap();
 }
 
+/// Copies to the end; all events.
+fn events_of_the_rest(host: &Host, options: &[&str], from: &str, into: &str) -> Vec<serde_json::Value> {
+    let mut command = host.command(WHIMBREL);
+    command.args(["--json", "cp", "--chunk", "2M"]).args(options).args([from, into]);
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(0), "{text}\n{said}");
+    text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
 /// Copies to the end; bytes that an earlier run had proven, and the last event.
 fn copy_the_rest(host: &Host, from: &str, into: &str) -> (u64, serde_json::Value) {
-    let mut command = host.command(WHIMBREL);
-    let output = command.args(["--json", "cp", "--chunk", "2M", from, into]).output().unwrap();
-    let text = String::from_utf8(output.stdout).unwrap();
-    let events: Vec<serde_json::Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let events = events_of_the_rest(host, &[], from, into);
     let resumed = events.iter().filter(|event| event["event"] == "started").filter_map(|e| e["resumed"].as_u64()).max();
     let last = events.last().cloned().unwrap_or_default();
-    assert_eq!(output.status.code(), Some(0), "{last}\n{}", String::from_utf8_lossy(&output.stderr));
     (resumed.unwrap_or(0), last)
 }
 
@@ -237,6 +244,23 @@ fn a_killed_copy_is_finished_by_the_same_command_on_another_host() {
         assert!(std::fs::read(field.path("to/large")).unwrap() == pattern(40_000_001));
         assert_eq!(names(&field.path("to")), ["large"]);
     }
+}
+
+#[test]
+fn what_an_earlier_run_brought_is_not_said_to_be_read_from_the_disk() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
+    let (source, destination) = (Server::own_on(lab.host("src")), Server::own_on(lab.host("dst")));
+    let field = Field::new();
+    std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
+    let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
+    copy_and_kill(lab.host("client"), &from, &into);
+    let events = events_of_the_rest(lab.host("client"), &["--verify", "disk"], &from, &into);
+    assert!(events.iter().any(|event| event["resumed"].as_u64() > Some(0)), "nothing was kept");
+    let done = events.iter().find(|event| event["event"] == "item_done").expect("it is told");
+    assert_eq!(done["verification"]["read_back"], "earlier");
 }
 
 #[test]

@@ -407,14 +407,15 @@ mod tests {
         let read_back = |earlier: Vec<Leaf>| {
             let mut file = open_file();
             file.earlier = !earlier.is_empty();
-            let step = Step::Commit(CommitStep::Asked { file, again: false });
             let manner = Manner { past_memory: true, ..manner() };
-            match Flight::new(job(Work::Commit), &manner, step).proven() {
+            let end = |step| match Flight::new(job(Work::Commit), &manner, Step::Commit(step)).proven() {
                 Verification::Verified { read_back, .. } => read_back,
                 other => panic!("{other:?}"),
-            }
+            };
+            // However it got its name.
+            [end(CommitStep::Named(file.clone())), end(CommitStep::Asked { file, again: false })]
         };
-        assert_eq!(read_back(Vec::new()), None);
-        assert_eq!(read_back(vec![leaf(0, b"a")]), Some(ReadBack::Earlier));
+        assert_eq!(read_back(Vec::new()), [None; 2]);
+        assert_eq!(read_back(vec![leaf(0, b"a")]), [Some(ReadBack::Earlier); 2]);
     }
 }

@@ -50,7 +50,9 @@ impl Step {
         match self {
             Self::Chunk(ChunkStep::Moving(file)) => Some(file),
             Self::Chunk(ChunkStep::Compared { file, .. } | ChunkStep::AskingName { file, .. }) => Some(file),
-            Self::Commit(CommitStep::Asked { file, .. } | CommitStep::Comparing { file, .. }) => Some(file),
+            Self::Commit(
+                CommitStep::Named(file) | CommitStep::Asked { file, .. } | CommitStep::Comparing { file, .. },
+            ) => Some(file),
             _ => None,
         }
     }
@@ -201,7 +203,7 @@ impl ChunkStep {
 #[derive(Debug)]
 pub enum CommitStep {
     /// It got its name with its last part.
-    Named,
+    Named(OpenFile),
     /// Its name was asked for.
     Asked {
         /// The file.

@@ -129,6 +129,6 @@ fn only_parts_and_ends_of_files_in_chunks_have_an_open_file() {
     let has = |step: Step| step.file().is_some();
     assert!(has(Step::Chunk(ChunkStep::Moving(open_file()))));
     assert!(has(Step::Commit(CommitStep::Asked { file: open_file(), again: false })));
-    assert!(!has(Step::Chunk(ChunkStep::Named)) && !has(Step::Commit(CommitStep::Named)));
+    assert!(has(Step::Commit(CommitStep::Named(open_file()))) && !has(Step::Chunk(ChunkStep::Named)));
     assert!(!has(later()) && !has(Step::Open(OpenStep::new(None))));
 }

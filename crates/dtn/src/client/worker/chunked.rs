@@ -57,7 +57,7 @@ impl Worker {
                 let (step, orders) = part_step(job, part, file, pair, manner);
                 (Step::Chunk(step), orders)
             }
-            _ if file.naming.get() == Naming::Done => (Step::Commit(CommitStep::Named), Vec::new()),
+            _ if file.naming.get() == Naming::Done => (Step::Commit(CommitStep::Named(file)), Vec::new()),
             _ if file.astray.get() => {
                 self.refuse(job, chunk::astray(job));
                 return None;
