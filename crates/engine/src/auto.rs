@@ -35,8 +35,12 @@ const LEAST_LEAF: u64 = 4096;
 /// Chunks that each session has to move: one moves, and one waits behind it. No more: the word about what is proven is sent
 /// in front of the third, so that the destination keeps it one chunk later.
 const AHEAD: u32 = 2;
-/// Files below this are not worth an opening and a commit.
+/// Files below this are not worth an opening and a commit between near peers.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
+/// The same on longer ways, unless an opening and a commit would be much of a file's time there.
+const FAR_THRESHOLD: u64 = 2 * LEAF;
+/// Round trips that a file must last for that.
+const FAR_TRIPS: f64 = 10.0;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
 const SPREAD: u64 = 8 << 20;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s.
@@ -180,7 +184,15 @@ impl Facts {
 
     /// Fewest bytes of a file that is worth dividing.
     fn threshold(&self) -> u64 {
-        if self.pairs() > 1 { SPREAD } else { THRESHOLD }
+        match self.control_rtt {
+            _ if self.pairs() > 1 => SPREAD,
+            Some(rtt) if !self.is_near() => {
+                let bytes = (FAR_TRIPS * rtt.as_secs_f64() * self.rate()) as u64;
+                // Sizes are counted by powers of two.
+                (1 << bytes.max(1).ilog2()).clamp(FAR_THRESHOLD, THRESHOLD)
+            }
+            _ => THRESHOLD,
+        }
     }
 
     /// Pieces that can be moved at the same time: files, and parts of those that can be divided.
@@ -392,7 +404,7 @@ mod tests {
 
     #[test]
     fn even_a_file_of_some_megabytes_is_spread_over_all_nodes() {
-        let mut cluster = facts(&[60 * MIB], 10);
+        let mut cluster = facts(&[30 * MIB], 10);
         assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));
         (cluster.source.nodes, cluster.destination.nodes) = (3, 5);
         let spread = plan(&cluster);
@@ -400,6 +412,16 @@ mod tests {
         assert_eq!(spread.chunking.value.map(|chunking| chunking.threshold), Some(SPREAD));
         cluster.sizes = [SPREAD - 1].into_iter().collect();
         assert_eq!((plan(&cluster).tuning.concurrency.value, chunk(&plan(&cluster))), (1, None));
+    }
+
+    #[test]
+    fn on_longer_ways_shorter_files_are_divided_unless_an_opening_and_a_commit_would_be_much_of_their_time() {
+        let threshold = |rtt: u64, rate: Option<f64>| Facts { rate, ..facts(&[GIB], rtt) }.threshold() / MIB;
+        assert_eq!([0, 1].map(|rtt| threshold(rtt, None)), [256, 256], "near");
+        assert_eq!([5, 75, 300].map(|rtt| threshold(rtt, None)), [32, 64, 256]);
+        assert_eq!(threshold(75, Some(12.5e6)), 32, "a slow path has few bytes in ten round trips");
+        let divided = plan(&facts(&[100 * MIB], 75));
+        assert!(chunk(&divided).is_some() && divided.tuning.concurrency.value > 1, "{divided:?}");
     }
 
     #[test]
@@ -432,7 +454,7 @@ mod tests {
 
     #[test]
     fn files_stay_whole_where_chunks_bring_nothing_or_are_not_wanted() {
-        assert_eq!(chunk(&plan(&facts(&[100 * MIB; 5], 75))), None);
+        assert_eq!(chunk(&plan(&facts(&[60 * MIB; 5], 75))), None);
         let mut many = facts(&[GIB; 1000], 75);
         assert!(chunk(&plan(&many)).is_some(), "what is proven is read back while other parts move");
         many.verify = false;
