@@ -77,6 +77,9 @@ impl Output {
                     quote_path(source)
                 ));
             }
+            Event::CannotRead { source, fault } => {
+                self.say(&format!("{} cannot be read now and is asked again: {fault}", quote_path(source)));
+            }
             Event::WatchEnded { unfinished } => {
                 self.following = false;
                 if *unfinished > 0 {

@@ -6,6 +6,7 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
@@ -14,6 +15,8 @@ use std::thread;
 use serde_json::Value;
 use support::dtn::{Dtn, PATIENCE};
 use support::{Server, WHIMBREL, assert_same, expect, pattern};
+use whimbrel_testkit::relay::{Moment, Relay, Way};
+use whimbrel_testkit::require_root;
 
 /// A directory that is written and one that its copies go into.
 struct Stage {
@@ -46,7 +49,18 @@ struct Run {
 impl Run {
     /// Starts it and waits until it watches.
     fn start(source: &str, destination: &str, options: &[&str]) -> Self {
-        let mut command = Command::new(WHIMBREL);
+        Self::start_with(Command::new(WHIMBREL), source, destination, options)
+    }
+
+    /// Starts it as somebody whom modes stop.
+    fn start_unprivileged(source: &str, destination: &str, options: &[&str]) -> Option<Self> {
+        let without = "-dac_override,-dac_read_search";
+        let mut command = Command::new(whimbrel_testkit::peers::require("setpriv")?);
+        command.args(["--bounding-set", without, "--inh-caps", without, WHIMBREL]);
+        Some(Self::start_with(command, source, destination, options))
+    }
+
+    fn start_with(mut command: Command, source: &str, destination: &str, options: &[&str]) -> Self {
         command.args(["--json", "cp", "--follow", source, destination]).args(options);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
         let lines = BufReader::new(child.stdout.take().unwrap()).lines();
@@ -102,6 +116,10 @@ impl Drop for Run {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+fn set_mode(path: &Path, mode: u32) {
+    fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
 }
 
 fn text(path: &Path) -> String {
@@ -320,6 +338,110 @@ fn a_file_that_changes_while_it_is_copied_arrives_as_it_is_in_the_end() {
     let (status, summary) = run.end();
     assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
     assert_same(&stage.from("state"), &stage.to("state"));
+}
+
+/// A stage with a directory that modes close to everybody but root.
+fn with_a_closed_directory() -> Stage {
+    let stage = Stage::new();
+    fs::create_dir_all(stage.from("sick/deep")).unwrap();
+    fs::write(stage.from("sick/deep/data"), pattern(1000)).unwrap();
+    fs::write(stage.from("well"), pattern(1001)).unwrap();
+    set_mode(&stage.from("sick"), 0o000);
+    stage
+}
+
+/// Everything else arrives, the marker last, and the run says what it could not read.
+#[track_caller]
+fn fails_for_the_closed_directory(stage: &Stage, mut run: Run) {
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(1), &1.into()), "{summary:#}");
+    assert_eq!(run.copied(Path::new("")).len(), 2, "{:#?}", run.seen);
+    assert!(run.copied(Path::new("")).last().unwrap().ends_with("/DONE"));
+    let failure = &summary["failures"][0];
+    assert!(failure["source"].as_str().unwrap().ends_with("/from/sick"), "{failure:#}");
+    let fault = &failure["fault"];
+    assert_eq!((&fault["code"], &fault["side"]), (&"PermissionDenied".into(), &"source".into()), "{failure:#}");
+    assert!(failure["cause"].is_string() && failure["cure"].is_string());
+    set_mode(&stage.from("sick"), 0o755);
+    fs::remove_dir_all(stage.from("sick")).unwrap();
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn a_directory_at_a_server_that_can_never_be_read_fails() {
+    if !require_root() {
+        return;
+    }
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let stage = with_a_closed_directory();
+        fs::write(stage.from("DONE"), "").unwrap();
+        let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "100ms"];
+        let run = Run::start(&server.url(stage.from("")), &text(&stage.to("")), &options);
+        fails_for_the_closed_directory(&stage, run);
+    }
+}
+
+#[test]
+fn a_directory_of_this_host_that_can_never_be_read_fails() {
+    let stage = with_a_closed_directory();
+    fs::write(stage.from("DONE"), "").unwrap();
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let Some(run) = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &options) else { return };
+    fails_for_the_closed_directory(&stage, run);
+}
+
+#[test]
+fn a_directory_at_a_server_that_can_be_read_again_behind_the_marker_is_no_failure() {
+    if !require_root() {
+        return;
+    }
+    let stage = with_a_closed_directory();
+    fs::write(stage.from("DONE"), "").unwrap();
+    let server = Dtn::builder().anonymous().root(stage.directory.path()).start();
+    let way = Way::new();
+    let relay = Relay::before(server.addr(), &way).unwrap();
+    let sick = stage.from("sick");
+    // The first scan sees the marker, the second is the last word on everything else.
+    way.at(Moment::Command("MLSC /from/sick", 3), move |_| set_mode(&sick, 0o755));
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "100ms"];
+    let mut run = Run::start(&format!("ftp://{}/from", relay.addr()), &text(&stage.to("")), &options);
+    run.wait_for("cannot_read", "/from/sick");
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
+    assert!(run.copied(Path::new("")).last().unwrap().ends_with("/DONE"));
+    assert_same(&stage.from(""), &stage.to(""));
+    way.end();
+}
+
+#[test]
+fn a_directory_of_this_host_that_can_be_read_again_is_read_long_before_the_next_scan() {
+    let stage = with_a_closed_directory();
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let run = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &options);
+    let Some(mut run) = run else { return };
+    run.wait_for("cannot_read", "/from/sick");
+    set_mode(&stage.from("sick"), 0o755);
+    run.wait_for("item_done", "/sick/deep/data");
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn an_interrupt_says_what_was_never_read() {
+    let stage = with_a_closed_directory();
+    let options = ["--quiet-time", "1h", "--scan-interval", "1h"];
+    let run = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &options);
+    let Some(mut run) = run else { return };
+    run.wait_for("cannot_read", "/from/sick");
+    run.signal("-INT");
+    let (status, summary) = run.end();
+    // Nothing was copied, so that the side to blame is told.
+    assert_eq!((status.code(), &summary["failed"]), (Some(3), &1.into()), "{summary:#}");
+    assert!(summary["failures"][0]["source"].as_str().unwrap().ends_with("/from/sick"), "{summary:#}");
+    set_mode(&stage.from("sick"), 0o755);
 }
 
 #[test]

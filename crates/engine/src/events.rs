@@ -37,6 +37,15 @@ pub enum Event {
         /// Seconds a file must be unchanged to count as complete where no event tells.
         quiet_time: f64,
     },
+    /// A directory could not be read, or not all of it (`--follow`): it is asked again, and fails if that goes on until
+    /// nothing more is looked for.
+    CannotRead {
+        /// The directory, or the file in it that nobody can tell about.
+        #[serde(with = "path_text")]
+        source: Vec<u8>,
+        /// Why.
+        fault: Fault,
+    },
     /// Nothing more is looked for (`--follow`); what is ready is finished.
     WatchEnded {
         /// Files left because they were still being written.
@@ -251,6 +260,7 @@ mod tests {
             Event::Explained(Explain::new(&crate::auto::plan(&crate::auto::Facts::default()))),
             Event::ListingDone { files: 1, bytes: 2 },
             Event::Watching { source: b"/s\xff".to_vec(), events: true, scan_interval: 5.0, quiet_time: 0.5 },
+            Event::CannotRead { source: b"/s".to_vec(), fault: fault() },
             Event::WatchEnded { unfinished: 3 },
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
             Event::GivenUp { fault: fault() },

@@ -9,10 +9,18 @@ use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::fault::Fault;
 use crate::listing::{Object, ObjectKind, Timestamp};
+use unread::{Unread, is_below};
 
 #[cfg(test)]
 mod tests;
+mod unread;
+#[cfg(test)]
+mod unread_tests;
+
+/// How long what cannot be read for a reason that may pass is asked again before that counts as a failure.
+pub const PATIENCE: Duration = Duration::from_secs(600);
 
 /// What tells one content of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -69,6 +77,7 @@ pub struct Quiet {
     /// When the end marker was seen.
     ending: Option<Instant>,
     sweep: Sweep,
+    unread: Unread,
     stopped: bool,
 }
 
@@ -77,6 +86,8 @@ pub struct Quiet {
 enum Sweep {
     Wanted,
     Running,
+    /// Some directories could not be read: they are asked again.
+    Unread,
     Done,
 }
 
@@ -123,6 +134,7 @@ impl Quiet {
             scan: 0,
             ending: None,
             sweep: Sweep::Wanted,
+            unread: Unread::default(),
             stopped: false,
         }
     }
@@ -223,21 +235,63 @@ impl Quiet {
         }
     }
 
-    /// A scan of everything begins.
-    pub fn scan_begins(&mut self) {
+    /// The file is there, but what it is could not be seen: its directory is asked. Returns whether that is news.
+    pub fn hidden(&mut self, now: Instant, path: &[u8], fault: Fault) -> bool {
+        let Some(key) = self.key(now, path) else { return false };
+        if self.unread.is_given_up(path) {
+            self.settle(&key);
+            return false;
+        }
+        if self.files.get(&key).is_none_or(|file| file.open.is_none()) {
+            self.start(&key, Open::new(now));
+        }
+        self.files.entry(key.clone()).or_default().scan = self.scan;
+        if let Some(open) = self.open_mut(&key).filter(|open| !open.ready) {
+            // What events told of it is known no more.
+            (open.since, open.writing) = (now, false);
+        }
+        self.schedule(&key);
+        let parent = path.rsplitn(2, |&byte| byte == b'/').nth(1).unwrap_or_default();
+        !self.unread.covers(parent) && self.unread(now, parent, fault)
+    }
+
+    /// A scan begins; `whole`: of everything.
+    pub fn scan_begins(&mut self, whole: bool) {
         self.scan += 1;
-        if self.ending.is_some() && self.sweep == Sweep::Wanted {
+        if whole && self.ending.is_some() && self.sweep == Sweep::Wanted {
             self.sweep = Sweep::Running;
+            self.unread.begin_last();
         }
     }
 
-    /// Everything the scan found was told with [`Quiet::seen`]: what was not found is gone.
-    pub fn scan_ends(&mut self) {
-        let old = |(_, file): &(&Arc<[u8]>, &File)| file.scan < self.scan;
-        let gone: Vec<_> = self.files.iter().filter(old).map(|(key, _)| key.clone()).collect();
-        gone.iter().for_each(|key| self.gone(key));
-        if self.sweep == Sweep::Running {
-            self.sweep = Sweep::Done;
+    /// The scan could not read a directory (the root's path is empty), or not all of it: what is below may be there.
+    /// Returns whether that is news.
+    pub fn unread(&mut self, now: Instant, path: &[u8], fault: Fault) -> bool {
+        let last = self.sweep != Sweep::Wanted;
+        !self.stopped && self.unread.add(now, path, fault, self.scan, last)
+    }
+
+    /// Everything that the scan of what is below `starts` found was told with [`Quiet::seen`] and [`Quiet::unread`]: what
+    /// was neither found nor lies where nobody could look is gone.
+    pub fn scan_ends(&mut self, now: Instant, starts: &[Vec<u8>]) {
+        self.unread.scanned(self.scan, starts);
+        if self.sweep != Sweep::Wanted {
+            self.unread.give_up(now, self.scan);
+        }
+        let missed = |(path, file): &(&Arc<[u8]>, &File)| {
+            file.scan < self.scan && starts.iter().any(|start| is_below(path, start))
+        };
+        let missed: Vec<_> = self.files.iter().filter(missed).map(|(key, _)| key.clone()).collect();
+        for key in missed {
+            if !self.unread.covers(&key) {
+                self.gone(&key);
+            } else if self.unread.is_given_up(&key) {
+                self.forgo(&key);
+            }
+        }
+        let whole = starts.iter().any(Vec::is_empty);
+        if self.sweep == Sweep::Unread || (whole && self.sweep == Sweep::Running) {
+            self.sweep = if self.unread.is_waiting() { Sweep::Unread } else { Sweep::Done };
         }
     }
 
@@ -254,22 +308,29 @@ impl Quiet {
         }
     }
 
-    /// Takes nothing more, and forgets what is not ready; returns how many files that leaves unfinished.
+    /// Takes nothing more, and forgets what is not ready; returns how many files that leaves unfinished. What could not be
+    /// read until now has failed.
     pub fn stop(&mut self) -> u64 {
         let unready = |(key, file): &(&Arc<[u8]>, &File)| {
             file.open.as_ref().is_some_and(|open| !open.ready || self.is_marker(key))
         };
         let left: Vec<_> = self.files.iter().filter(unready).map(|(key, _)| key.clone()).collect();
         left.iter().for_each(|key| self.settle(key));
+        self.unread.give_up_all();
         self.stopped = true;
         left.iter().filter(|key| !self.is_marker(key)).count() as u64
     }
 
     // --- what to do ------------------------------------------------------------------------------
 
-    /// Whether [`Quiet::next_ready`] has a file.
+    /// Whether [`Quiet::next_ready`] or [`Quiet::next_failed`] has something.
     pub fn has_ready(&self) -> bool {
-        !self.ready.is_empty() || self.marker_is_next()
+        !self.ready.is_empty() || self.unread.has_failed() || self.marker_is_next()
+    }
+
+    /// The next directory that could not be read and is not waited for any more, with the reason.
+    pub fn next_failed(&mut self) -> Option<(Vec<u8>, Fault)> {
+        self.unread.next_failed()
     }
 
     /// The next file to copy, with the version that is complete; the end marker comes when nothing else is left.
@@ -301,7 +362,17 @@ impl Quiet {
         Some(key.to_vec())
     }
 
-    /// Whether a scan is wanted at once.
+    /// When the first directory that could not be read is to be asked again.
+    pub fn next_ask(&self) -> Option<Instant> {
+        self.unread.next_due().filter(|_| !self.stopped)
+    }
+
+    /// The directories that could not be read and are to be asked again now.
+    pub fn asked_again(&self, now: Instant) -> Vec<Vec<u8>> {
+        self.unread.due(now)
+    }
+
+    /// Whether a scan of everything is wanted at once.
     pub fn wants_scan(&self) -> bool {
         self.ending.is_some() && self.sweep == Sweep::Wanted && !self.stopped
     }
@@ -314,7 +385,7 @@ impl Quiet {
     /// Whether everything is handed out and ended, and nothing more can come.
     pub fn is_over(&self) -> bool {
         let no_more = self.stopped || (self.ending.is_some() && self.sweep == Sweep::Done);
-        no_more && self.open == 0 && self.busy == 0
+        no_more && self.open == 0 && self.busy == 0 && !self.unread.has_failed()
     }
 
     // --- within ----------------------------------------------------------------------------------
@@ -342,7 +413,7 @@ impl Quiet {
     fn marker_is_next(&self) -> bool {
         let Some(file) = self.marker.as_deref().and_then(|marker| self.files.get(marker)) else { return false };
         let is_ready = file.open.as_ref().is_some_and(|open| open.ready);
-        is_ready && self.sweep == Sweep::Done && self.open == 1 && self.busy == 0
+        is_ready && self.sweep == Sweep::Done && self.open == 1 && self.busy == 0 && !self.unread.has_failed()
     }
 
     fn open_mut(&mut self, key: &Arc<[u8]>) -> Option<&mut Open> {
@@ -396,6 +467,13 @@ impl Quiet {
     fn queue(&mut self, key: Arc<[u8]>) {
         if !self.is_marker(&key) {
             self.ready.push_back(key);
+        }
+    }
+
+    /// Nobody will see the file any more, which its directory answers for.
+    fn forgo(&mut self, key: &Arc<[u8]>) {
+        if self.files.get(key).and_then(|file| file.open.as_ref()).is_some_and(|open| !open.ready) {
+            self.settle(key);
         }
     }
 

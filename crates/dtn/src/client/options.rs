@@ -95,8 +95,8 @@ pub struct FoundFile {
     pub source: Place,
     /// The copy's own path.
     pub destination: Place,
-    /// What it is, where a listing has told: nobody is asked again.
-    pub object: Option<Object>,
+    /// What it is, where a listing has told: nobody is asked again. A fault: it failed before it could be copied.
+    pub found: Result<Option<Object>, Fault>,
 }
 
 /// Everything a copy obeys.

@@ -128,8 +128,11 @@ impl Planning {
             }
             tokio::select! {
                 Some(found) = Coming::next(&mut coming), if self.planner.wants_root() => match found {
-                    Some(Ok(FoundFile { source, destination, object })) => {
+                    Some(Ok(FoundFile { source, destination, found: Ok(object) })) => {
                         self.add_source(&source, &destination, object, None);
+                    }
+                    Some(Ok(FoundFile { source, destination, found: Err(fault) })) => {
+                        self.planner.refuse_root(Root::new(source.path, destination.path), fault);
                     }
                     Some(Err(fault)) => (coming, ended) = (None, Err(fault)),
                     None => coming = None,
@@ -328,7 +331,7 @@ fn copied_to((source, destination): (Place, Place)) -> FoundFile {
         true => destination.with_path(join(&destination.path, base_name(&source.path))),
         false => destination,
     };
-    FoundFile { source, destination, object: None }
+    FoundFile { source, destination, found: Ok(None) }
 }
 
 /// The next answer of any session that there is room for.

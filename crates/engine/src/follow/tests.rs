@@ -1,49 +1,65 @@
 use super::*;
+use crate::fault::FaultCode;
 
 const QUIET: Duration = Duration::from_secs(10);
 
-struct World {
+pub struct World {
     start: Instant,
-    quiet: Quiet,
+    pub quiet: Quiet,
 }
 
 impl World {
-    fn new() -> Self {
+    pub fn new() -> Self {
         Self { start: Instant::now(), quiet: Quiet::new(QUIET, Some(b"END".to_vec())) }
     }
 
-    fn at(&self, secs: u64) -> Instant {
+    pub fn at(&self, secs: u64) -> Instant {
         self.start + Duration::from_secs(secs)
     }
 
     /// A scan of everything.
-    fn scan(&mut self, secs: u64, files: &[(&str, u64)]) {
-        self.quiet.scan_begins();
-        for (path, size) in files {
-            self.quiet.seen(self.at(secs), path.as_bytes(), version(*size));
-        }
-        self.quiet.scan_ends();
+    pub fn scan(&mut self, secs: u64, files: &[(&str, u64)]) {
+        self.scan_with(secs, files, &[]);
     }
 
-    fn write(&mut self, secs: u64, path: &str) {
+    /// A scan of everything that could not read some directories.
+    pub fn scan_with(&mut self, secs: u64, files: &[(&str, u64)], unread: &[(&str, FaultCode)]) {
+        self.scan_from(secs, &[""], files, unread);
+    }
+
+    /// A scan of these directories.
+    pub fn scan_from(&mut self, secs: u64, starts: &[&str], files: &[(&str, u64)], unread: &[(&str, FaultCode)]) {
+        let now = self.at(secs);
+        let starts: Vec<Vec<u8>> = starts.iter().map(|start| start.as_bytes().to_vec()).collect();
+        self.quiet.scan_begins(starts.iter().any(Vec::is_empty));
+        for (path, size) in files {
+            self.quiet.seen(now, path.as_bytes(), version(*size));
+        }
+        for (path, code) in unread {
+            self.quiet.unread(now, path.as_bytes(), Fault::new(*code, "scan"));
+        }
+        self.quiet.scan_ends(now, &starts);
+    }
+
+    pub fn write(&mut self, secs: u64, path: &str) {
         self.quiet.written(self.at(secs), path.as_bytes());
     }
 
-    fn close(&mut self, secs: u64, path: &str, size: u64) {
+    pub fn close(&mut self, secs: u64, path: &str, size: u64) {
         self.quiet.closed(self.at(secs), path.as_bytes(), version(size), false);
     }
 
-    fn ready(&mut self) -> Vec<String> {
+    pub fn ready(&mut self) -> Vec<String> {
         let ready = std::iter::from_fn(|| self.quiet.next_ready());
         ready.map(|(path, _)| String::from_utf8(path).unwrap()).collect()
     }
 
-    fn end(&mut self, path: &str) {
+    pub fn end(&mut self, path: &str) {
         self.quiet.ended(path.as_bytes());
     }
 }
 
-fn version(size: u64) -> Version {
+pub fn version(size: u64) -> Version {
     Version { size: Some(size), modified: Some(Timestamp::from_secs(size as i64)) }
 }
 

@@ -6,7 +6,7 @@ use tokio::sync::mpsc::{Permit, Sender, UnboundedReceiver};
 use tokio::sync::watch as signal;
 use tokio::time::sleep_until;
 use whimbrel_engine::events::Event;
-use whimbrel_engine::follow::Quiet;
+use whimbrel_engine::follow::{PATIENCE, Quiet, Version};
 use whimbrel_engine::listing::join;
 use whimbrel_engine::{Fault, Retry};
 
@@ -16,9 +16,6 @@ use super::tally::Told;
 use super::watch::Happened;
 use super::{FollowOptions, next_scan};
 use crate::client::options::{FoundFile, Place};
-
-/// How long a source may be out of reach before the run ends.
-const PATIENCE: Duration = Duration::from_secs(600);
 
 type Handed = Result<FoundFile, Fault>;
 
@@ -101,9 +98,9 @@ impl Follower {
                     Err(_) => return Ok(()),
                 },
                 () = files.closed() => return Ok(()),
-                scanned = under_way(&mut self.scan) => self.scanned(scanned)?,
-                () = sleep_until(wake.into()), if !self.stopping => self.look(),
-                happened = self.source.happened(), if !self.stopping => self.take(happened?),
+                scanned = under_way(&mut self.scan) => self.scanned(scanned, tell)?,
+                () = sleep_until(wake.into()), if !self.stopping => self.look(tell),
+                happened = self.source.happened(), if !self.stopping => self.take(happened?, tell),
             }
         }
         if !self.stopping {
@@ -119,7 +116,7 @@ impl Follower {
             if happened.is_empty() {
                 break;
             }
-            self.take(happened);
+            self.take(happened, tell);
         }
         self.give_up(tell);
         Ok(())
@@ -139,14 +136,22 @@ impl Follower {
         if self.scan.is_some() || self.stopping {
             return;
         }
+        let now = Instant::now();
         // Paused after a failure, whatever wants it.
         let wanted = self.failing.is_none() && self.quiet.wants_scan();
-        if wanted || self.next_scan <= Instant::now() {
-            self.quiet.scan_begins();
+        let mut starts = Vec::new();
+        if wanted || self.next_scan <= now {
+            starts.push(Vec::new());
             self.appeared.clear();
-            self.scan = Some(self.source.scan(Vec::new()));
-        } else if !self.appeared.is_empty() {
-            self.scan = Some(self.source.scan(std::mem::take(&mut self.appeared)));
+        } else {
+            starts.append(&mut self.appeared);
+            if self.failing.is_none() {
+                starts.extend(self.quiet.asked_again(now));
+            }
+        }
+        if !starts.is_empty() {
+            self.quiet.scan_begins(is_whole(&starts));
+            self.scan = Some(self.source.scan(starts));
         }
     }
 
@@ -154,34 +159,56 @@ impl Follower {
         // Files of a server are looked at by scans only, and no scan begins before the last has ended.
         let due = self.quiet.next_due().filter(|_| self.source.is_here());
         let scan = if self.scan.is_some() { None } else { Some(self.next_scan) };
-        due.into_iter().chain(scan).min().unwrap_or_else(|| Instant::now() + self.interval)
+        let ask = self.quiet.next_ask().filter(|_| self.scan.is_none() && self.failing.is_none());
+        due.into_iter().chain(scan).chain(ask).min().unwrap_or_else(|| Instant::now() + self.interval)
     }
 
     /// Looks at the files that may have been quiet for long enough.
-    fn look(&mut self) {
+    fn look(&mut self, tell: &impl Fn(Event)) {
         let now = Instant::now();
         while self.source.is_here()
             && let Some(path) = self.quiet.poll_due(now)
         {
-            match self.source.look(&path) {
-                Some(version) => self.quiet.seen(now, &path, version),
-                None => self.quiet.gone(&path),
+            self.look_at(now, &path, tell, |quiet, version| quiet.seen(now, &path, version));
+        }
+    }
+
+    /// Looks at a file and tells what is there.
+    fn look_at(&mut self, now: Instant, path: &[u8], tell: &impl Fn(Event), found: impl FnOnce(&mut Quiet, Version)) {
+        match self.source.look(path) {
+            Ok(Some(version)) => found(&mut self.quiet, version),
+            Ok(None) => self.quiet.gone(path),
+            Err(fault) => {
+                let news = self.quiet.hidden(now, path, fault.clone());
+                self.tell_unread(path, fault, news, tell);
             }
         }
     }
 
-    fn scanned(&mut self, mut scanned: Scanned) -> Result<(), Fault> {
+    fn tell_unread(&self, path: &[u8], fault: Fault, news: bool, tell: &impl Fn(Event)) {
+        if news {
+            tell(Event::CannotRead { source: join(&self.root.path, path), fault });
+        } else {
+            tracing::debug!(%fault, "still cannot be read");
+        }
+    }
+
+    fn scanned(&mut self, mut scanned: Scanned, tell: &impl Fn(Event)) -> Result<(), Fault> {
         self.scan = None;
         self.source.scanned(&mut scanned);
         let now = Instant::now();
-        match scanned.files {
-            Ok(files) => {
+        match scanned.sight {
+            Ok(sight) => {
                 self.failing = None;
-                for (path, version) in files {
+                for (path, version) in sight.files {
                     self.quiet.seen(now, &path, version);
                 }
-                if scanned.whole {
-                    self.quiet.scan_ends();
+                for (path, fault) in sight.unread {
+                    let news = self.quiet.unread(now, &path, fault.clone());
+                    self.tell_unread(&path, fault, news, tell);
+                }
+                self.quiet.scan_ends(now, &scanned.starts);
+                if is_whole(&scanned.starts) {
                     self.next_scan = next_scan(self.interval, scanned.began.elapsed());
                 }
             }
@@ -197,7 +224,7 @@ impl Follower {
         Ok(())
     }
 
-    fn take(&mut self, happened: Vec<Happened>) {
+    fn take(&mut self, happened: Vec<Happened>, tell: &impl Fn(Event)) {
         let now = Instant::now();
         for event in happened {
             match event {
@@ -207,29 +234,30 @@ impl Follower {
                     self.next_scan = now;
                 }
                 Happened::Directory(path) if self.source.wants(&path) => self.appeared.push(path),
-                Happened::Created(path) if self.source.wants(&path) => match self.source.look(&path) {
-                    Some(version) => self.quiet.created(now, &path, version),
-                    None => self.quiet.gone(&path),
-                },
+                Happened::Created(path) if self.source.wants(&path) => {
+                    self.look_at(now, &path, tell, |quiet, version| quiet.created(now, &path, version));
+                }
                 Happened::Written(path) if self.source.wants(&path) => self.quiet.written(now, &path),
-                Happened::Closed(path) if self.source.wants(&path) => self.closed(now, &path, false),
-                Happened::Arrived(path) if self.source.wants(&path) => self.closed(now, &path, true),
+                Happened::Closed(path) if self.source.wants(&path) => {
+                    self.look_at(now, &path, tell, |quiet, version| quiet.closed(now, &path, version, false));
+                }
+                Happened::Arrived(path) if self.source.wants(&path) => {
+                    self.look_at(now, &path, tell, |quiet, version| quiet.closed(now, &path, version, true));
+                }
                 Happened::Gone(path) => self.quiet.gone(&path),
                 _ => {}
             }
         }
     }
 
-    fn closed(&mut self, now: Instant, path: &[u8], anew: bool) {
-        match self.source.look(path) {
-            Some(version) => self.quiet.closed(now, path, version, anew),
-            None => self.quiet.gone(path),
-        }
-    }
-
     // --- handing over --------------------------------------------------------------------------
 
     async fn hand_over(&mut self, permit: Permit<'_, Handed>) {
+        if let Some((path, fault)) = self.quiet.next_failed() {
+            let source = self.root.with_path(join(&self.root.path, &path));
+            let destination = self.destination.of(&path);
+            return permit.send(Ok(FoundFile { source, destination, found: Err(fault) }));
+        }
         let Some((path, version)) = self.quiet.next_ready() else { return };
         if let Err(fault) = self.destination.make_parents(&path).await {
             // The copy fails for the same reason and is listed among the failures.
@@ -238,8 +266,13 @@ impl Follower {
         let source = self.root.with_path(join(&self.root.path, &path));
         // A file of this host is looked at again for nothing; a server would be asked for each.
         let object = (!self.source.is_here() && !self.preserve).then(|| version.object());
-        permit.send(Ok(FoundFile { source, destination: self.destination.of(&path), object }));
+        permit.send(Ok(FoundFile { source, destination: self.destination.of(&path), found: Ok(object) }));
     }
+}
+
+/// Whether a scan that begins here is one of everything.
+fn is_whole(starts: &[Vec<u8>]) -> bool {
+    starts.iter().any(Vec::is_empty)
 }
 
 /// The end of the scan under way; never without one. Cancel safe.

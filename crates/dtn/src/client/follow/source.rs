@@ -13,7 +13,7 @@ use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::no_directory;
-use super::scan::{self, Found, ends_session};
+use super::scan::{self, Sight, ends_session};
 use super::watch::{Happened, Watch};
 use crate::client::end::End;
 use crate::client::local::LocalOptions;
@@ -25,10 +25,10 @@ pub type Scan = Pin<Box<dyn Future<Output = Scanned>>>;
 
 /// What came of a scan.
 pub struct Scanned {
-    /// The files, or why there are none.
-    pub files: Result<Vec<Found>, Fault>,
-    /// Whether everything was looked at.
-    pub whole: bool,
+    /// What it saw, or why nothing.
+    pub sight: Result<Sight, Fault>,
+    /// What it began with, relative to the root; everything below was looked at.
+    pub starts: Vec<Vec<u8>>,
     /// When it began.
     pub began: Instant,
     session: Option<End>,
@@ -108,36 +108,37 @@ impl Source {
         Fault::from_io(error, "read file events").on_path(&self.place.path).side(Side::Us)
     }
 
-    /// A file on this host as it is now.
-    pub fn look(&self, path: &[u8]) -> Option<Version> {
+    /// A file on this host as it is now; `None`: it is gone.
+    ///
+    /// # Errors
+    /// Nobody can say.
+    pub fn look(&self, path: &[u8]) -> Result<Option<Version>, Fault> {
         scan::look(&self.root(), path)
     }
 
-    /// Begins a scan of these directories; of everything when there are none.
+    /// Begins a scan of what is below these directories, relative to the root.
     pub fn scan(&mut self, starts: Vec<Vec<u8>>) -> Scan {
         let began = Instant::now();
-        let whole = starts.is_empty();
         let names = self.names.clone();
         if self.is_here() {
-            let root = self.root();
+            let (root, from) = (self.root(), starts.clone());
             let watched = self.watch.as_ref().map(|watch| watch.directories().clone());
-            let starts = if whole { vec![Vec::new()] } else { starts };
-            let scan = spawn_blocking(move || scan::scan_local(&root, starts, &names, watched.as_ref()));
+            let scan = spawn_blocking(move || scan::scan_local(&root, from, &names, watched.as_ref()));
             return Box::pin(async move {
                 let failed = |_| Err(Fault::new(FaultCode::Internal, "scan").side(Side::Us));
-                Scanned { files: scan.await.unwrap_or_else(failed), whole, began, session: None }
+                Scanned { sight: scan.await.unwrap_or_else(failed), starts, began, session: None }
             });
         }
         let (place, session, local) = (self.place.clone(), self.session.clone(), self.local.clone());
         let mut end = self.end.take();
         Box::pin(async move {
             let used = end.is_some();
-            let mut files = scan_server(&mut end, &place, &names, &session, &local).await;
-            if used && files.as_ref().is_err_and(ends_session) {
+            let mut sight = scan_server(&mut end, &place, &starts, &names, &session, &local).await;
+            if used && sight.as_ref().is_err_and(ends_session) {
                 // The server may only have closed a session that was idle.
-                files = scan_server(&mut end, &place, &names, &session, &local).await;
+                sight = scan_server(&mut end, &place, &starts, &names, &session, &local).await;
             }
-            Scanned { files, whole, began, session: end }
+            Scanned { sight, starts, began, session: end }
         })
     }
 
@@ -154,19 +155,20 @@ impl Source {
 async fn scan_server(
     end: &mut Option<End>,
     place: &Place,
+    starts: &[Vec<u8>],
     names: &Names,
     session: &SessionOptions,
     local: &LocalOptions,
-) -> Result<Vec<Found>, Fault> {
+) -> Result<Sight, Fault> {
     let mut open = match end.take() {
         Some(open) => open,
         None => End::open(place.target.as_ref(), session, local)
             .await
             .map_err(|fault| fault.side_if_unknown(Side::Source))?,
     };
-    let files = scan::scan_remote(&mut open, &place.path, names).await;
-    if !files.as_ref().is_err_and(ends_session) {
+    let sight = scan::scan_remote(&mut open, &place.path, starts.to_vec(), names).await;
+    if !sight.as_ref().is_err_and(ends_session) {
         *end = Some(open);
     }
-    files
+    sight
 }

@@ -6,6 +6,13 @@ use crate::listing::{Object, ObjectKind};
 use crate::plan::{Existing, Links, Query, QueryId, Root, RootId, SyncLevel};
 
 impl Planner {
+    /// A source argument that failed before it could be planned.
+    pub fn refuse_root(&mut self, root: Root, fault: Fault) {
+        let id = RootId(self.next_root);
+        self.next_root += 1;
+        self.refuse(&root_place(id, root), fault);
+    }
+
     /// Whether the source and the destination of a root must be asked for.
     pub(super) fn questions(&self, root: &Root) -> (bool, bool) {
         let follow = self.options.links == Links::Follow;
