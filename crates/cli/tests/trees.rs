@@ -163,6 +163,12 @@ enum Habit {
     BreaksOff,
     /// Lists over data connections only.
     DataOnly,
+    /// One line of one listing is no entry.
+    Unclear,
+    /// Lists a directory that it says is missing when asked for it.
+    Ghost,
+    /// The same, and does not list it any more afterwards.
+    Vanishing,
 }
 
 /// A server with the directories `/d/s00` to `/d/s11`, each of [`EACH`] files.
@@ -213,6 +219,22 @@ impl Scripted {
                 "FEAT" if self.habit == Habit::DataOnly => "211-Extensions\r\n MLST Type*;\r\n211 End\r\n".to_owned(),
                 "FEAT" => "211-Extensions\r\n MLST Type*;\r\n MLSC\r\n211 End\r\n".to_owned(),
                 "MLST" => format!("250-status\r\n Type=dir; {path}\r\n250 End\r\n"),
+                "MLSC" if self.habit == Habit::Unclear && path == "/d/s05" => {
+                    format!("250-Listing\r\nType=file;f9999\r\n{}250 End\r\n", Self::entries(path))
+                }
+                "MLSC" if matches!(self.habit, Habit::Ghost | Habit::Vanishing) => {
+                    let gone = self.broke_off.load(Ordering::SeqCst) && self.habit == Habit::Vanishing;
+                    let ghost = if gone { "" } else { " Type=dir; ghost\r\n" };
+                    match path {
+                        "/d" => {
+                            format!("250-Listing\r\n{ghost} Type=file;Size=1;Modify=20260101000000; END\r\n250 End\r\n")
+                        }
+                        _ => {
+                            self.broke_off.store(true, Ordering::SeqCst);
+                            "550 No such file or directory.\r\n".to_owned()
+                        }
+                    }
+                }
                 "MLSC" if self.habit == Habit::BreaksOff => {
                     let entries = Self::entries(path);
                     if path == "/d/s05" && !self.broke_off.swap(true, Ordering::SeqCst) {
@@ -264,8 +286,13 @@ fn planned(url: &str) -> BTreeMap<String, u32> {
     let field = Field::new();
     let to = field.path("to/d").to_string_lossy().into_owned();
     let run = support::whimbrel(["cp", "-r", "--dry-run", &format!("{url}/d"), &to]).run_ok();
+    copied(&run.stdout_text())
+}
+
+/// The files that a plan copies.
+fn copied(plan: &str) -> BTreeMap<String, u32> {
     let mut files = BTreeMap::new();
-    for line in run.stdout_text().lines().filter_map(|line| line.strip_prefix("copy ")) {
+    for line in plan.lines().filter_map(|line| line.strip_prefix("copy ")) {
         let (source, _) = line.trim().split_once(" -> ").expect("a copy has two ends");
         *files.entry(source.to_owned()).or_default() += 1;
     }
@@ -292,4 +319,40 @@ fn a_server_that_lists_over_data_connections_only_is_asked_on_several_sessions()
     assert_all_once(&planned(&url));
     let most = server.listing.lock().unwrap().1;
     assert!((2..=4).contains(&most), "{most} listings at a time");
+}
+
+#[test]
+fn a_line_that_is_no_entry_fails_its_directory_and_everything_else_is_planned() {
+    let (_server, url) = Scripted::start(Habit::Unclear);
+    let field = Field::new();
+    let to = field.path("to/d").to_string_lossy().into_owned();
+    let run = support::expect(1, ["cp", "-r", "--dry-run", &format!("{url}/d"), &to]);
+    assert_all_once(&copied(&run.stdout_text()));
+    let refused: Vec<String> =
+        run.stdout_text().lines().filter(|line| line.starts_with("refuse")).map(str::to_owned).collect();
+    assert!(
+        matches!(&refused[..], [line] if line.contains("/d/s05") && line.contains("Type=file;f9999")),
+        "{refused:?}"
+    );
+}
+
+#[test]
+fn of_a_followed_directory_that_a_server_calls_missing_only_one_that_it_lists_again_fails() {
+    for (habit, fails) in [(Habit::Ghost, true), (Habit::Vanishing, false)] {
+        let (server, url) = Scripted::start(habit);
+        let field = Field::new();
+        let to = field.path("to/d").to_string_lossy().into_owned();
+        let options = ["--until", "END", "--quiet-time", "10ms", "--scan-interval", "50ms"];
+        let run =
+            support::whimbrel(["--json", "cp", "--follow", &format!("{url}/d"), &to]).args(options).run().unwrap();
+        assert!(server.broke_off.load(Ordering::SeqCst));
+        let text = run.stdout_text();
+        let summary: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+        let failures: Vec<_> = summary["failures"].as_array().unwrap().iter().collect();
+        let ghost = failures.iter().filter(|failure| failure["source"] == "/d/ghost").collect::<Vec<_>>();
+        assert_eq!(ghost.len(), usize::from(fails), "{summary:#}");
+        assert!(ghost.iter().all(|failure| failure["fault"]["code"] == "NotFound"), "{summary:#}");
+        // It gives no file at all.
+        assert_eq!(failures.len(), ghost.len() + 1, "{summary:#}");
+    }
 }

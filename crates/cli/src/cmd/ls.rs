@@ -73,15 +73,17 @@ async fn list_place(args: &LsArgs, place: &Place, global: &Global, output: &mut 
             output.say(&format!("{}:", quote_path(path)));
         }
         let mut entries = Vec::new();
-        end.list(path, true, async |batch| {
+        let listed = end.list(path, true, async |batch| {
             entries.extend(batch);
             Ok(())
-        })
-        .await?;
+        });
+        let listed = listed.await;
         entries.sort_by(|a, b| a.0.path.cmp(&b.0.path));
         for (object, owner) in entries.iter().filter(|(object, _)| args.all || !object.path.starts_with(b".")) {
             show(args, output, object, owner);
         }
+        // What could be read is shown all the same.
+        listed?;
     }
     Ok(())
 }

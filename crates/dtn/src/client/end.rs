@@ -17,6 +17,9 @@ use super::target::{SessionOptions, Target};
 /// Objects handed over at once by a listing.
 pub const BATCH: usize = 512;
 
+/// Characters of a line of a listing that are shown.
+const LONGEST_SHOWN: usize = 200;
+
 /// Checksums a local mover computes.
 const LOCAL_CHECKSUMS: &[&str] = &["XXH3-128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32"];
 
@@ -153,6 +156,9 @@ impl End {
     ///
     /// Over the control connection where the server can (MLSC), so that no firewall matters; else
     /// over a data connection (MLSD, or LIST for old servers).
+    ///
+    /// # Errors
+    /// Also when a line tells of something that cannot be understood, after all entries that can.
     pub async fn list(
         &mut self,
         path: &[u8],
@@ -181,11 +187,12 @@ impl End {
         };
         let form = if remote.lacks("MLST") { ListForm::Long } else { ListForm::Facts };
         let text = data::fetch_listing(remote, spec(path, form)).await?;
-        if form == ListForm::Facts {
-            return each(entries(&text, links).collect()).await;
-        }
-        let objects = lines(&text).filter_map(|line| facts::parse_long(line).map(|object| (object, Owner::default())));
-        each(names(objects).collect()).await
+        let read = match form {
+            ListForm::Facts => entries(&text, links),
+            _ => long_entries(&text),
+        };
+        each(read.entries).await?;
+        read.unclear.map_or(Ok(()), |line| Err(unclear(path, &line)))
     }
 
     async fn list_inline(
@@ -195,18 +202,19 @@ impl End {
         each: &mut impl AsyncFnMut(Vec<(Object, Owner)>) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let id = self.submit(listing(path))?;
-        let mut batch = Vec::new();
+        let mut read = Entries::default();
         loop {
             match self.event_in_time().await? {
                 (op, EndEvent::Notice(Notice::Lines(lines))) if op == id => {
-                    batch.extend(entries(&lines, links));
-                    if batch.len() >= BATCH {
-                        each(std::mem::take(&mut batch)).await?;
+                    read.extend(entries(&lines, links));
+                    if read.entries.len() >= BATCH {
+                        each(std::mem::take(&mut read.entries)).await?;
                     }
                 }
                 (op, EndEvent::Done(result)) if op == id => {
                     result?;
-                    return each(batch).await;
+                    each(read.entries).await?;
+                    return read.unclear.map_or(Ok(()), |line| Err(unclear(path, &line)));
                 }
                 _ => {}
             }
@@ -231,23 +239,68 @@ fn spec(path: &[u8], form: ListForm) -> ListSpec {
     }
 }
 
+/// What lines of a listing tell.
+#[derive(Debug, Default)]
+pub struct Entries {
+    /// The entries of the directory.
+    pub entries: Vec<(Object, Owner)>,
+    /// The first line that tells of something that cannot be understood: the listing is not complete.
+    pub unclear: Option<Vec<u8>>,
+}
+
+impl Entries {
+    /// Adds what comes next.
+    pub fn extend(&mut self, next: Self) {
+        self.entries.extend(next.entries);
+        self.unclear = self.unclear.take().or(next.unclear);
+    }
+
+    /// Takes a line that tells of an entry, or of the directory itself (`Some(None)`), or of nothing known.
+    fn take(&mut self, line: &[u8], told: Option<Option<(Object, Owner)>>) {
+        match told {
+            Some(None) => {}
+            Some(Some((object, _))) if is_dot(&object.path) => {}
+            Some(Some((object, owner))) if is_name(&object.path) => self.entries.push((object, owner)),
+            _ => {
+                self.unclear.get_or_insert_with(|| line.to_vec());
+            }
+        }
+    }
+}
+
+/// What whole lines of a machine listing tell; `links` as in [`facts::listed`].
+pub fn entries(text: &[u8], links: bool) -> Entries {
+    let mut read = Entries::default();
+    lines(text).for_each(|line| read.take(line, facts::listed(line, links).ok()));
+    read
+}
+
+fn long_entries(text: &[u8]) -> Entries {
+    let mut read = Entries::default();
+    for line in lines(text).filter(|line| !facts::is_total(line)) {
+        read.take(line, facts::parse_long(line).map(|object| Some((object, Owner::default()))));
+    }
+    read
+}
+
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
-    text.split(|&byte| byte == b'\n').filter(|line| !line.is_empty())
+    text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
-/// The entries that whole lines of a machine listing tell of; `links` as in [`facts::listed`].
-pub fn entries(text: &[u8], links: bool) -> impl Iterator<Item = (Object, Owner)> {
-    names(lines(text).filter_map(move |line| facts::listed(line, links)))
+/// The fault of a directory whose listing has a line that cannot be understood.
+pub fn unclear(path: &[u8], line: &[u8]) -> Fault {
+    let line = String::from_utf8_lossy(line.trim_ascii_end());
+    let shown: String = line.chars().take(LONGEST_SHOWN).collect();
+    Fault::new(FaultCode::ListingUnclear, "list").on_path(path).detail(format!("{shown:?}"))
 }
 
-/// The objects that are entries of their directory.
-fn names(objects: impl Iterator<Item = (Object, Owner)>) -> impl Iterator<Item = (Object, Owner)> {
-    objects.filter(|(object, _)| is_name(&object.path))
+fn is_dot(name: &[u8]) -> bool {
+    name == b"." || name == b".."
 }
 
 /// A hostile server must not make us write outside the directory we write to.
 fn is_name(name: &[u8]) -> bool {
-    !name.is_empty() && name != b"." && name != b".." && !name.contains(&b'/') && !name.contains(&0)
+    !name.is_empty() && !is_dot(name) && !name.contains(&b'/') && !name.contains(&0)
 }
 
 /// The object that the answer to `Facts` describes; its path is empty.
@@ -279,6 +332,24 @@ mod tests {
             assert!(!is_name(bad), "{bad:?}");
         }
         assert!(is_name(b"..."));
+    }
+
+    #[test]
+    fn lines_of_a_listing_that_tell_of_no_entry_make_it_unclear_and_empty_ones_and_dots_do_not() {
+        let names = |read: &Entries| read.entries.iter().map(|(object, _)| object.path.clone()).collect::<Vec<_>>();
+        let read =
+            entries(b"Type=cdir; /d\r\nType=dir; ..\r\nType=file; a\r\n\r\n \r\nno-line\r\nType=file; b\r\n", false);
+        assert_eq!(names(&read), [b"a", b"b"]);
+        assert_eq!(read.unclear.as_deref(), Some(&b"no-line\r"[..]));
+        let read = entries(b"Type=file; ../a\r\nType=file; b", false);
+        assert_eq!((names(&read), read.unclear.is_some()), (vec![b"b".to_vec()], true));
+        let clear = b"total 8\r\ndrwxr-xr-x 2 u g 40 Nov 21 01:59 .\r\n\r\n-rw-r--r-- 1 u g 4 Nov 21 01:59 a b\r\n";
+        let read = long_entries(clear);
+        assert_eq!((names(&read), read.unclear), (vec![b"a b".to_vec()], None));
+        let read = long_entries(&[&clear[..], b"d????????? ? ? ? ? ? x\r\n"].concat());
+        assert_eq!(read.entries.len(), 1);
+        let fault = unclear(b"/d", &read.unclear.unwrap());
+        assert!(fault.to_string().contains("d????????? ? ? ? ? ? x\")"), "{fault}");
     }
 
     #[test]

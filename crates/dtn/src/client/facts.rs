@@ -2,7 +2,7 @@
 
 use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
 use whimbrel_proto::list::ListLine;
-use whimbrel_proto::mlsx::{Entry, EntryKind};
+use whimbrel_proto::mlsx::{Entry, EntryKind, MlsxError};
 use whimbrel_proto::timeval;
 
 /// Owner and group as the server names them, for long listings.
@@ -14,15 +14,20 @@ pub struct Owner {
     pub group: Option<String>,
 }
 
-/// The entry that a line of a machine listing tells of; `None`: the line is no such line, or tells of the listed
-/// directory itself or the one above it.
+/// The entry that a line of a machine listing tells of; `None`: it tells of the listed directory itself or the one above it.
 ///
 /// With `links`, an object reached through a symbolic link counts as that link (servers that follow
 /// links tell it by a `UNIX.slink` fact).
-pub fn listed(line: &[u8], links: bool) -> Option<(Object, Owner)> {
-    let mut entry = Entry::parse(line).ok().filter(|entry| !entry.is_dot())?;
+///
+/// # Errors
+/// The line is no such line.
+pub fn listed(line: &[u8], links: bool) -> Result<Option<(Object, Owner)>, MlsxError> {
+    let mut entry = Entry::parse(line)?;
+    if entry.is_dot() {
+        return Ok(None);
+    }
     let owner = Owner { user: name(entry.owner.take(), entry.uid), group: name(entry.group.take(), entry.gid) };
-    Some((object(entry, links), owner))
+    Ok(Some((object(entry, links), owner)))
 }
 
 /// The object that the line of an MLST reply describes; its path is empty. `links` as in [`listed`].
@@ -54,6 +59,13 @@ fn name(name: Option<Vec<u8>>, number: Option<u32>) -> Option<String> {
     name.map(|name| String::from_utf8_lossy(&name).into_owned()).or_else(|| number.map(|number| number.to_string()))
 }
 
+/// Whether a line of `ls -l` tells of no entry: the sum above them, in whatever language.
+pub fn is_total(line: &[u8]) -> bool {
+    let mut words = line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty());
+    let (_, second, third) = (words.next(), words.next(), words.next());
+    third.is_none() && second.is_some_and(|word| word[0].is_ascii_digit())
+}
+
 /// Reads one line of `ls -l`; sizes and names only, because its dates are ambiguous.
 pub fn parse_long(line: &[u8]) -> Option<Object> {
     let line = ListLine::parse(line, timeval::Timestamp::from_secs(0))?;
@@ -71,7 +83,7 @@ mod tests {
     use super::*;
 
     fn object(line: &[u8]) -> Object {
-        listed(line, false).unwrap().0
+        listed(line, false).unwrap().unwrap().0
     }
 
     #[test]
@@ -87,20 +99,20 @@ mod tests {
         assert_eq!(object(b"Type=slink;UNIX.slink=/a%20b; l").kind, ObjectKind::Symlink { target: b"/a b".to_vec() });
         assert_eq!(object(b"Type=OS.unix=slink:/t; l").kind, ObjectKind::Symlink { target: b"/t".to_vec() });
         assert_eq!(object(b"Type=OS.unix=chr; null").kind, ObjectKind::Other);
-        assert_eq!(listed(b"Type=cdir; /x", false), None);
-        assert_eq!(listed(b"Type=pdir; ..", false), None);
+        assert_eq!(listed(b"Type=cdir; /x", false), Ok(None));
+        assert_eq!(listed(b"Type=pdir; ..", false), Ok(None));
     }
 
     #[test]
     fn a_followed_link_counts_as_what_it_points_to_unless_links_are_wanted() {
         let line = b"Type=file;Size=1;UNIX.slink=/x; l";
         assert_eq!(object(line).kind, ObjectKind::File);
-        assert_eq!(listed(line, true).unwrap().0.kind, ObjectKind::Symlink { target: b"/x".to_vec() });
+        assert_eq!(listed(line, true).unwrap().unwrap().0.kind, ObjectKind::Symlink { target: b"/x".to_vec() });
     }
 
     #[test]
     fn owners_are_names_or_else_numbers() {
-        let owner = |line| listed(line, false).unwrap().1;
+        let owner = |line| listed(line, false).unwrap().unwrap().1;
         assert_eq!(owner(b"UNIX.uid=7;UNIX.owner=anna; x").user.as_deref(), Some("anna"));
         assert_eq!(owner(b"UNIX.gid=7; x"), Owner { user: None, group: Some("7".to_owned()) });
     }
@@ -114,8 +126,8 @@ mod tests {
 
     #[test]
     fn lines_without_facts_or_name_are_refused() {
-        assert_eq!(listed(b"nonsense", false), None);
-        assert_eq!(listed(b"Type=file; ", false), None);
+        assert_eq!(listed(b"nonsense", false), Err(MlsxError::NoName));
+        assert_eq!(listed(b"Type=file; ", false), Err(MlsxError::NoName));
     }
 
     #[test]
@@ -125,5 +137,17 @@ mod tests {
         let link = parse_long(b"lrwxrwxrwx 1 a b 4 Nov 21 01:59 l -> t").unwrap();
         assert_eq!((link.path, link.kind), (b"l".to_vec(), ObjectKind::Symlink { target: b"t".to_vec() }));
         assert_eq!(parse_long(b"total 5"), None);
+    }
+
+    #[test]
+    fn sums_are_told_from_complaints() {
+        for line in [&b"total 5"[..], b"total 1.2M\r", b"insgesamt 12"] {
+            assert!(is_total(line), "{}", String::from_utf8_lossy(line));
+        }
+        for line in
+            [&b"ls: x: Permission denied"[..], b"Permission denied", b"12 files in all", b"d????????? ? ? ? ? ? x"]
+        {
+            assert!(!is_total(line), "{}", String::from_utf8_lossy(line));
+        }
     }
 }

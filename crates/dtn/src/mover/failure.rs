@@ -75,7 +75,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::HostUnreachable | FaultCode::TimedOut => K::CannotConnect,
         FaultCode::DataPeerRejected | FaultCode::PortRangeExhausted => K::CannotConnect,
         FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost => K::ConnectionBroken,
-        FaultCode::PeerMisbehaved => K::BadData,
+        FaultCode::PeerMisbehaved | FaultCode::ListingUnclear => K::BadData,
         FaultCode::Cancelled => K::Aborted,
         FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused => K::Other,
         FaultCode::Internal => K::Other,

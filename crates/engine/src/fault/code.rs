@@ -177,6 +177,9 @@ fault_codes! {
     Internal, permanent: "internal error",
         "a bug in this program",
         "please report it with the log";
+    ListingUnclear, permanent: "the listing of a directory cannot be read completely",
+        "the server tells of an entry in a form that this program does not know, or by a name that is no file name",
+        "look at the line; copy that file by its name, or rename it; if the server could list in another way (MLSD), turn that on";
 }
 
 impl FaultCode {

@@ -108,6 +108,7 @@ impl Lister {
             end: None,
             listed: None,
             batch: Vec::new(),
+            unclear: None,
             passed: Names::default(),
             further: false,
             state: state.clone(),
@@ -182,6 +183,8 @@ struct Clerk {
     listed: Option<Vec<u8>>,
     /// Entries of the listing that is being answered, not passed on yet.
     batch: Vec<Object>,
+    /// A line of it that tells of something that cannot be understood.
+    unclear: Option<Vec<u8>>,
     /// Those that were passed on.
     passed: Names,
     further: bool,
@@ -343,8 +346,10 @@ impl Clerk {
             Ok((_, EndEvent::Notice(Notice::Lines(lines)))) => {
                 let Some(question) = self.inquiry.first() else { return Ok(()) };
                 let (query, links) = (question.query, question.links);
-                let entries = end::entries(&lines, links).map(|(object, _)| object);
-                self.batch.extend(entries.filter(|object| self.passed.is_new(object)));
+                let read = end::entries(&lines, links);
+                self.unclear = self.unclear.take().or(read.unclear);
+                let objects = read.entries.into_iter().map(|(object, _)| object);
+                self.batch.extend(objects.filter(|object| self.passed.is_new(object)));
                 if self.batch.len() >= BATCH {
                     self.inquiry.begun();
                     let batch = std::mem::take(&mut self.batch);
@@ -364,7 +369,7 @@ impl Clerk {
     }
 
     async fn answered(&mut self, question: Question, result: Result<Outcome, Fault>) -> Result<(), Over> {
-        let batch = std::mem::take(&mut self.batch);
+        let (batch, unclear) = (std::mem::take(&mut self.batch), self.unclear.take());
         self.passed.clear();
         if matches!(&result, Err(fault) if fault.code == FaultCode::NotSupported) {
             self.set_slow(self.state.get() == State::Slow || question.entries);
@@ -381,7 +386,10 @@ impl Clerk {
                 if !batch.is_empty() {
                     self.answer(question.query, Answer::Entries(batch)).await?;
                 }
-                self.answer(question.query, Answer::Listed(Ok(()))).await
+                match unclear {
+                    Some(line) => self.fail(&question, end::unclear(&question.path, &line)).await,
+                    None => self.answer(question.query, Answer::Listed(Ok(()))).await,
+                }
             }
             Err(fault) => self.fail(&question, fault).await,
         }
@@ -432,6 +440,7 @@ impl Clerk {
     async fn broke(&mut self, fault: Fault) -> Result<(), Over> {
         self.end = None;
         self.batch.clear();
+        self.unclear = None;
         self.passed.again = true;
         match self.inquiry.broke() {
             Some(question) => {

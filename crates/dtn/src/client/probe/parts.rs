@@ -150,7 +150,11 @@ impl Prober<'_> {
             }
             Ok(())
         };
-        self.pair.end(role).list(&path, false, each).await?;
+        match self.pair.end(role).list(&path, false, each).await {
+            // Any file will do.
+            Err(fault) if fault.code == FaultCode::ListingUnclear => {}
+            result => result?,
+        }
         Ok(largest.map(|(_, name)| {
             let mut whole = path.clone();
             if !whole.ends_with(b"/") {
