@@ -15,7 +15,7 @@ const LONGEST_WAIT: Duration = Duration::from_secs(60);
 /// Tries behind the end marker after which a fault that time does not cure counts.
 const TRIES: u32 = 2;
 
-/// The directories that could not be read, or not wholly. None of them lies below another.
+/// The directories that could not be read, or not wholly. After a scan none of them lies below another.
 #[derive(Debug, Default)]
 pub struct Unread {
     directories: BTreeMap<Vec<u8>, Directory>,
@@ -43,7 +43,7 @@ impl Unread {
     /// The scan with this number could not read a directory; `last`: nothing new is expected in it any more. Returns
     /// whether that is news.
     pub fn add(&mut self, now: Instant, path: &[u8], fault: Fault, scan: u32, last: bool) -> bool {
-        if self.covering(path).is_some_and(|(above, other)| above != path && other.scan == scan) {
+        if self.covering(path).any(|(above, other)| above != path && other.scan == scan) {
             return false;
         }
         // They are asked with it.
@@ -74,12 +74,12 @@ impl Unread {
 
     /// Whether a path is in a directory that could not be read.
     pub fn covers(&self, path: &[u8]) -> bool {
-        self.covering(path).is_some()
+        self.covering(path).next().is_some()
     }
 
     /// Whether a path is in a directory that will not be waited for.
     pub fn is_given_up(&self, path: &[u8]) -> bool {
-        self.covering(path).is_some_and(|(_, directory)| directory.given_up)
+        self.covering(path).any(|(_, directory)| directory.given_up)
     }
 
     /// Whether one is waited for.
@@ -133,14 +133,13 @@ impl Unread {
         self.directories.iter().filter(|(_, directory)| !directory.given_up)
     }
 
-    /// The directory that covers a path: itself or one above it.
-    fn covering(&self, path: &[u8]) -> Option<(&[u8], &Directory)> {
-        if self.directories.is_empty() {
-            return None;
-        }
-        let ends = (0..path.len()).filter(|&at| at == 0 || path[at] == b'/').chain([path.len()]);
-        let mut above = ends.map(|at| &path[..at]);
-        above.find_map(|above| self.directories.get_key_value(above).map(|(path, directory)| (&path[..], directory)))
+    /// What covers a path: itself, or directories above it.
+    fn covering(&self, path: &[u8]) -> impl Iterator<Item = (&[u8], &Directory)> {
+        // Almost always there are none, and files are many.
+        let most = if self.directories.is_empty() { 0 } else { path.len() };
+        let ends = (0..most).filter(|&at| at == 0 || path[at] == b'/').chain([path.len()]);
+        let above = ends.map(|at| &path[..at]);
+        above.filter_map(|above| self.directories.get_key_value(above).map(|(path, directory)| (&path[..], directory)))
     }
 }
 

@@ -133,6 +133,14 @@ fn of_directories_in_each_other_the_outermost_is_asked_and_fails() {
 }
 
 #[test]
+fn a_directory_that_heals_but_for_some_below_it_leaves_the_outermost_of_these() {
+    let mut world = World::new();
+    world.scan_with(0, &[], &[("d", FAILING)]);
+    world.scan_from(1, &["d"], &[], &[("d/e", FAILING), ("d/e/f", FAILING), ("d/g/h", FAILING), ("d/g", FAILING)]);
+    assert_eq!(world.asked(60), ["d/e", "d/g"]);
+}
+
+#[test]
 fn the_root_itself_may_be_read_in_part() {
     let mut world = World::new();
     world.scan(0, &[("a", 1), ("END", 0)]);

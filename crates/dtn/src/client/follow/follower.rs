@@ -28,6 +28,8 @@ pub struct Follower {
     destination: Destination,
     scan: Option<Scan>,
     next_scan: Instant,
+    /// No directory is asked again before: scans of large ones would be all that is done.
+    rest: Instant,
     /// Directories that appeared and are to be scanned.
     appeared: Vec<Vec<u8>>,
     /// Since when the source cannot be scanned.
@@ -54,6 +56,7 @@ impl Follower {
             destination,
             scan: None,
             next_scan: Instant::now(),
+            rest: Instant::now(),
             appeared: Vec::new(),
             failing: None,
             preserve,
@@ -145,7 +148,7 @@ impl Follower {
             self.appeared.clear();
         } else {
             starts.append(&mut self.appeared);
-            if self.failing.is_none() {
+            if self.failing.is_none() && self.rest <= now {
                 starts.extend(self.quiet.asked_again(now));
             }
         }
@@ -160,6 +163,7 @@ impl Follower {
         let due = self.quiet.next_due().filter(|_| self.source.is_here());
         let scan = if self.scan.is_some() { None } else { Some(self.next_scan) };
         let ask = self.quiet.next_ask().filter(|_| self.scan.is_none() && self.failing.is_none());
+        let ask = ask.map(|ask| ask.max(self.rest));
         due.into_iter().chain(scan).chain(ask).min().unwrap_or_else(|| Instant::now() + self.interval)
     }
 
@@ -208,6 +212,7 @@ impl Follower {
                     self.tell_unread(&path, fault, news, tell);
                 }
                 self.quiet.scan_ends(now, &scanned.starts);
+                self.rest = next_scan(Duration::ZERO, scanned.began.elapsed());
                 if is_whole(&scanned.starts) {
                     self.next_scan = next_scan(self.interval, scanned.began.elapsed());
                 }
