@@ -165,7 +165,7 @@ impl Planner {
             }
             PlanInput::DestinationEnd { query } => self.destination_end(query),
             PlanInput::SourceFailed { query, fault } => {
-                self.listing_failed(query, fault.side_if_unknown(Side::Source));
+                self.source_failed(query, fault.side_if_unknown(Side::Source));
             }
             PlanInput::DestinationFailed { query, fault } if fault.code == FaultCode::NotFound => {
                 self.destination_end(query);

@@ -229,6 +229,39 @@ fn a_file_in_the_way_of_a_directory_is_refused_and_the_rest_goes_on() {
     );
 }
 
+/// Answers with all of the source before the destination.
+fn source_first(mut answers: Vec<PlanInput>) -> Vec<PlanInput> {
+    answers.sort_by_key(|input| matches!(input, PlanInput::Destination { .. } | PlanInput::DestinationEnd { .. }));
+    answers
+}
+
+#[test]
+fn what_was_found_before_a_listing_failed_is_planned_whenever_the_destination_answers() {
+    let disks = tree().destination("/d", Object::directory("")).destination("/d/a", Object::file("", 1));
+    for sync in [SyncLevel::None, SyncLevel::Size] {
+        let mut planner = Planner::new(PlanOptions { sync, ..recursive() });
+        planner.add_root(Root::new("/s", "/d").object(Object::directory("")));
+        planner.no_more_roots();
+        let mut plan = Vec::new();
+        while !planner.is_finished() {
+            let query = planner.poll_query().expect("there is one while it is not finished");
+            let failed = matches!(&query, Query::List { source, .. } if source == b"/s");
+            for mut input in source_first(disks.answer(query, 0)) {
+                if let (PlanInput::SourceEnd { query }, true) = (&input, failed) {
+                    let fault = Fault::new(FaultCode::ListingUnclear, "list");
+                    input = PlanInput::SourceFailed { query: *query, fault };
+                }
+                planner.handle(input);
+            }
+            plan.extend(std::iter::from_fn(|| planner.poll_action()));
+        }
+        let count = |word: &str| texts(&plan).iter().filter(|text| text.starts_with(word)).count();
+        let skipped = usize::from(sync == SyncLevel::Size);
+        assert_eq!((count("refuse"), count("copy"), count("skip")), (1, 2 - skipped, skipped), "{:?}", texts(&plan));
+        assert_eq!(texts(&plan).last().map(String::as_str), Some("set      /d"));
+    }
+}
+
 fn with_links() -> Disks {
     Disks::default()
         .source("/s", Object { unique: Some("1".into()), ..Object::directory("") })

@@ -103,14 +103,27 @@ impl Planner {
         }
     }
 
+    /// The directory fails; what was already found in it goes on.
+    pub(super) fn source_failed(&mut self, query: QueryId, fault: Fault) {
+        let Some(Open::Listing(listing)) = self.open.get_mut(&query) else { return };
+        listing.source_done = true;
+        let id = listing.directory;
+        self.refuse_directory(id, fault);
+        self.end_listing(query);
+    }
+
+    fn refuse_directory(&mut self, id: DirectoryId, fault: Fault) {
+        if let Some(mut place) = self.directories.get(&id).map(|directory| directory.place.clone()) {
+            place.parent = Some(id);
+            self.refuse(&place, fault);
+        }
+    }
+
+    /// The directory fails: without its destination's entries nothing more can be said about its own.
     pub(super) fn listing_failed(&mut self, query: QueryId, fault: Fault) {
         match self.open.remove(&query) {
             Some(Open::Listing(listing)) => {
-                let place = self.directories.get(&listing.directory).map(|d| d.place.clone());
-                if let Some(mut place) = place {
-                    place.parent = Some(listing.directory);
-                    self.refuse(&place, fault);
-                }
+                self.refuse_directory(listing.directory, fault);
                 // What was already found in it goes on.
                 self.pending.extend(listing.children.into_iter().rev());
                 self.part_done(Some(listing.directory));
