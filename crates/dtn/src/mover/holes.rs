@@ -69,7 +69,10 @@ pub fn clear_end(writer: &dyn WriteAt, arrived: &RangeSet) -> Result<(), Fault> 
         && arrived.missing(page.clone()).len() == page.end - page.start - 1
         && writer.read_back(last.start, &mut byte)? == 1
         && byte == [0];
-    match is_mark.then(|| writer.clear(page)).unwrap_or(Ok(())) {
+    if !is_mark {
+        return Ok(());
+    }
+    match writer.clear(page) {
         // A page of zeros reads the same.
         Err(fault) if fault.code == FaultCode::NotSupported => Ok(()),
         other => other,

@@ -38,6 +38,9 @@ const FINISHED_AT_ONCE: u64 = 1 << 20;
 /// Names tried for STOU.
 const UNIQUE_ATTEMPTS: u32 = 10_000;
 
+/// Most ranges of a receipt that a node tells: of the longest, 200 KB of a message.
+const TOLD_RANGES: usize = 10_000;
+
 /// Storage as the network side writes it.
 struct Sink<'a>(&'a dyn WriteAt);
 
@@ -98,13 +101,24 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
     let receipt = file.writer.finish()?;
     if striped {
         let (mover, id) = task.reporter.about();
-        let receipt = Box::new(receipt);
+        let receipt = Box::new(short(receipt));
         task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
         return Ok(None);
     }
     let node = task.node.clone();
     complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
     Ok(Some(Outcome::moved(bytes)))
+}
+
+/// What fits a message, however large the node's share was: of very many ranges only where they begin and end, which is what
+/// a commit asks.
+fn short(receipt: Receipt) -> Receipt {
+    match receipt.written.as_slice() {
+        [first, .., last] if receipt.written.as_slice().len() > TOLD_RANGES => {
+            Receipt { written: RangeSet::from(first.start..last.end), ..receipt }
+        }
+        _ => receipt,
+    }
 }
 
 /// Of a part that nothing proves, its bytes must at least have come: its client will record that they did.
@@ -593,4 +607,27 @@ fn unique(connector: &dyn Connector, path: &StoragePath) -> Result<StoragePath, 
         }
     }
     Err(Fault::new(FaultCode::AlreadyExists, "find a unique name").on_path(base.as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::mover::codec;
+    use crate::mover::message::{FromMover, MoverId};
+    use whimbrel_proto::op::OpId;
+
+    #[test]
+    fn the_receipt_of_a_large_share_fits_a_message_and_tells_where_it_ends() {
+        let blocks =
+            |count: u64| (0..count).map(|block| (block << 41)..(block << 41) + (1 << 40)).collect::<RangeSet>();
+        let told = |count| short(Receipt { written: blocks(count), token: vec![7] });
+        assert_eq!(told(10_000).written, blocks(10_000));
+        let large = told(200_000);
+        assert_eq!((large.written.end(), large.token.as_slice()), (blocks(200_000).end(), &[7][..]));
+        for count in [10_000, 200_000] {
+            let message =
+                FromMover::Received { mover: MoverId(1), id: OpId(1), bytes: u64::MAX, receipt: Box::new(told(count)) };
+            assert!(codec::encode(&message, &mut Vec::new()).is_ok(), "{count}");
+        }
+    }
 }

@@ -77,7 +77,7 @@ fn encode(message: &FromMover, frames: &mut Vec<u8>) {
         return;
     };
     tracing::error!(%error, "a message to the front is too long");
-    let FromMover::Outcome { mover, id, .. } = *message else {
+    let (FromMover::Outcome { mover, id, .. } | FromMover::Received { mover, id, .. }) = *message else {
         return;
     };
     let failure = Failure { kind: FailureKind::Other, text: "the answer is too long".to_owned(), checksums: None };
