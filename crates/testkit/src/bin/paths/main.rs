@@ -38,6 +38,8 @@ fn try_all(options: &Options) -> Outcome<bool> {
         draws.iter().for_each(|draw| println!("{}: {draw}", draw.number));
         return Ok(true);
     }
+    // Of the time when the programs are copied: hours later the checkout may be another.
+    let machine = machine()?;
     let copies = Copies::of_beside(&["whimbrel"])?;
     let whimbrel = copies.path("whimbrel");
     let (mut trials, mut failures) = (Vec::new(), Vec::new());
@@ -63,7 +65,7 @@ fn try_all(options: &Options) -> Outcome<bool> {
         }
     }
     println!("\n{}", page::table(&trials));
-    write(options, &trials, &failures)?;
+    write(options, &machine, &trials, &failures)?;
     Ok(failures.is_empty() && trials.iter().all(Trial::passes))
 }
 
@@ -79,7 +81,7 @@ fn alone(draw: &Draw, whimbrel: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn write(options: &Options, trials: &[Trial], failures: &[String]) -> Outcome<()> {
+fn write(options: &Options, machine: &str, trials: &[Trial], failures: &[String]) -> Outcome<()> {
     if let Some(file) = &options.json {
         let all: Vec<_> = trials.iter().map(Trial::json).collect();
         let value = serde_json::json!({ "seed": options.seed, "paths": all, "failures": failures });
@@ -87,7 +89,7 @@ fn write(options: &Options, trials: &[Trial], failures: &[String]) -> Outcome<()
     }
     if options.write {
         let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/paths.md"));
-        fs::write(file, page::page(options, &machine()?, trials, failures))?;
+        fs::write(file, page::page(options, machine, trials, failures))?;
     }
     Ok(())
 }
