@@ -11,7 +11,7 @@ use super::{Memory, Safeguard};
 use crate::meta::Meta;
 use crate::path::StoragePath;
 use crate::rules::end_of;
-use crate::session::Receipt;
+use crate::session::{Receipt, WriteSession};
 use crate::{Extent, ReadAt, WriteAt};
 
 fn read_node(node: &Node, offset: u64, buffer: &mut [u8]) -> usize {
@@ -70,8 +70,8 @@ pub(super) struct Writer {
     path: StoragePath,
     storage: Memory,
     ranges: Mutex<Ranges>,
-    /// Whether the bytes have a hidden name until they are committed.
-    hidden: bool,
+    /// The session whose bytes have a hidden name until they are committed.
+    hidden: Option<WriteSession>,
 }
 
 #[derive(Default)]
@@ -81,13 +81,15 @@ struct Ranges {
 }
 
 impl Writer {
-    pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory, hidden: bool) -> Self {
+    pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory, hidden: Option<WriteSession>) -> Self {
         Self { node, path, storage, ranges: Mutex::default(), hidden }
     }
 
     /// Asked with the content locked, as commits have it.
     fn is_open(&self) -> Result<(), Fault> {
-        if self.hidden && self.node.committed.load(Ordering::SeqCst) {
+        let Some(session) = &self.hidden else { return Ok(()) };
+        let is_others = || self.storage.is_others(session, self.node.id).on("write", &self.path);
+        if self.node.committed.load(Ordering::SeqCst) || is_others()? {
             return Err(super::session::replaced(&self.path));
         }
         Ok(())

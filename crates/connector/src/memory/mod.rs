@@ -268,7 +268,7 @@ impl Connector for Memory {
         let _names = self.lock();
         let node = self.node_of(session)?;
         let path = session.path.clone();
-        Ok(Arc::new(Writer::new(node, path, self.clone(), session.rename)))
+        Ok(Arc::new(Writer::new(node, path, self.clone(), session.rename.then(|| session.clone()))))
     }
 
     fn commit(&self, session: &WriteSession, _receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
@@ -289,7 +289,7 @@ impl Connector for Memory {
         let dir = self.find(directory, true).on("make a temporary file", directory)?;
         dir.names().map(drop).on("make a temporary file", directory)?;
         let node = self.new_node(Body::File(RwLock::default()), 0o600);
-        Ok(Arc::new(Writer::new(node, directory.clone(), self.clone(), false)))
+        Ok(Arc::new(Writer::new(node, directory.clone(), self.clone(), None)))
     }
 
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {

@@ -135,6 +135,9 @@ impl Memory {
         let Body::File(data) = &node.body else {
             return Ok(());
         };
+        if self.is_others(session, id).on("commit", &session.path)? {
+            return Err(replaced(&session.path));
+        }
         if let Some(size) = attributes.size {
             let mut data = data.write().unwrap_or_else(PoisonError::into_inner);
             if data.size() != size {
@@ -179,6 +182,17 @@ impl Memory {
         }
     }
 
+    /// Whether others have gone on in chunks with a file that was to be written as a whole: what they have proven is theirs.
+    pub(super) fn is_others(&self, session: &WriteSession, id: u64) -> Result<bool, FaultCode> {
+        if !session.rename || session.token.last() != Some(&ALONE) {
+            return Ok(false);
+        }
+        match resolve(&self.root, &session.staging, false) {
+            Ok(Some(spot)) => Self::has_journal(&spot.dir, &session.path, id),
+            _ => Ok(false),
+        }
+    }
+
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {
         let _names = self.lock();
         let (id, _) = decode(session)?;
@@ -192,6 +206,9 @@ impl Memory {
                 _ => Ok(()),
             };
         }
+        if self.is_others(session, id).on("abandon", &session.path)? {
+            return Ok(());
+        }
         self.remove_journal(&session.path, id).on("abandon", &session.path)?;
         let Ok(Some(spot)) = resolve(&self.root, &session.staging, false) else {
             return Ok(());
@@ -203,6 +220,8 @@ impl Memory {
     }
 }
 
+/// The last byte of the token of a session whose file nobody else is to go on with.
+const ALONE: u8 = 0;
 /// The last byte of the token of a session that made the file it writes in place.
 const MADE: u8 = 2;
 
