@@ -246,18 +246,34 @@ fn a_killed_copy_is_finished_by_the_same_command_on_another_host() {
     }
 }
 
+/// A copy between servers of ours over a slow path, whose client was killed on the way.
+struct CutCopy {
+    lab: Lab,
+    field: Field,
+    from: String,
+    into: String,
+    _servers: [Server; 2],
+}
+
+impl CutCopy {
+    fn between_our_own() -> Self {
+        let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
+        let (source, destination) = (Server::own_on(lab.host("src")), Server::own_on(lab.host("dst")));
+        let field = Field::new();
+        std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
+        let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
+        copy_and_kill(lab.host("client"), &from, &into);
+        Self { lab, field, from, into, _servers: [source, destination] }
+    }
+}
+
 #[test]
 fn what_an_earlier_run_brought_is_not_said_to_be_read_from_the_disk() {
     if !require_root() {
         return;
     }
-    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
-    let (source, destination) = (Server::own_on(lab.host("src")), Server::own_on(lab.host("dst")));
-    let field = Field::new();
-    std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
-    let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
-    copy_and_kill(lab.host("client"), &from, &into);
-    let events = events_of_the_rest(lab.host("client"), &["--verify", "disk"], &from, &into);
+    let CutCopy { lab, from, into, .. } = &CutCopy::between_our_own();
+    let events = events_of_the_rest(lab.host("client"), &["--verify", "disk"], from, into);
     assert!(events.iter().any(|event| event["resumed"].as_u64() > Some(0)), "nothing was kept");
     let done = events.iter().find(|event| event["event"] == "item_done").expect("it is told");
     assert_eq!(done["verification"]["read_back"], "earlier");
@@ -268,17 +284,12 @@ fn a_source_that_changed_meanwhile_is_copied_anew() {
     if !require_root() {
         return;
     }
-    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(80)).expect("laboratory");
-    let (source, destination) = (Server::own_on(lab.host("src")), Server::own_on(lab.host("dst")));
-    let field = Field::new();
-    std::fs::write(field.path("from/large"), pattern(40_000_001)).unwrap();
-    let (from, into) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
-    copy_and_kill(lab.host("client"), &from, &into);
+    let CutCopy { lab, field, from, into, .. } = &CutCopy::between_our_own();
     let changed: Vec<u8> = pattern(40_000_001).into_iter().map(|byte| !byte).collect();
     std::fs::write(field.path("from/large"), &changed).unwrap();
     let later = std::time::SystemTime::now() + Duration::from_secs(60);
     std::fs::File::options().append(true).open(field.path("from/large")).unwrap().set_modified(later).unwrap();
-    let (resumed, _) = copy_the_rest(lab.host("client"), &from, &into);
+    let (resumed, _) = copy_the_rest(lab.host("client"), from, into);
     assert_eq!(resumed, 0, "bytes of another version were kept");
     assert!(std::fs::read(field.path("to/large")).unwrap() == changed);
 }

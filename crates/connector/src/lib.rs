@@ -17,13 +17,14 @@ mod staging;
 
 pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
 pub use path::StoragePath;
-pub use put::{ReadBack, put_in_steps};
+pub use put::ReadBack;
 pub use session::{Attributes, Disposition, Receipt, WriteIntent, WriteSession};
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
+use put::put_in_steps;
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 
 /// What a connector can do, as far as callers must know before they plan.

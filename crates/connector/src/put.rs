@@ -12,7 +12,7 @@ pub type ReadBack<'a> = &'a mut dyn FnMut(&[u8]);
 /// [`Connector::put`] by a write session, which every storage has.
 ///
 /// Nothing of it is left when it fails, as far as the storage lets go of it.
-pub fn put_in_steps<C: Connector + ?Sized>(
+pub(crate) fn put_in_steps<C: Connector + ?Sized>(
     storage: &C,
     path: &StoragePath,
     data: &[u8],

@@ -417,7 +417,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: what others go on with in chunks is not committed by its first writer",
         guards: "a name for a mixture of two files",
         file: SESSION_RS,
-        find: "        if token.manner == Manner::Staged && journal::exists(&handle.dir, path, &stat).or_fault(\"commit\", path)? {\n",
+        find: "        if is_others(token, &handle.dir, path, &stat).or_fault(\"commit\", path)? {\n",
         replace: "        if false {\n",
         suite: POSIX,
     },

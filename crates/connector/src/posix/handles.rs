@@ -103,7 +103,7 @@ impl Handles {
     /// Where the same file is open already, that handle is kept instead: all writers of a file share one, and with it
     /// the word that it is committed.
     pub fn keep(&self, staging: &StoragePath, handle: Arc<Handle>) {
-        let known = self.join(staging, &handle.identity).filter(|known| !known.is_committed() && known.is_sound());
+        let known = self.join(staging, &handle.identity).filter(|known| !known.is_committed());
         let handle = known.unwrap_or(handle);
         let slot = Slot { shared: Arc::downgrade(&handle), fresh: Some(handle), begun: 0 };
         self.table().insert(staging, slot);
@@ -120,19 +120,19 @@ impl Handles {
         table.insert(staging, slot);
     }
 
-    /// The handle of a session, if it is open here.
+    /// The handle of a session, if it is open here and can still make durable what is written.
     pub fn join(&self, staging: &StoragePath, identity: &Identity) -> Option<Arc<Handle>> {
         let mut table = self.table();
         let slot = table.slots.get_mut(staging)?;
         let handle = slot.shared.upgrade()?;
-        if handle.identity != *identity {
+        if handle.identity != *identity || !handle.is_sound() {
             return None;
         }
         slot.fresh = None;
         Some(handle)
     }
 
-    /// Like [`Handles::join`], and forgets it.
+    /// The handle of a session, if it is open here, whether or not it is sound; and forgets it.
     pub fn take(&self, staging: &StoragePath, identity: &Identity) -> Option<Arc<Handle>> {
         let mut table = self.table();
         let slot = table.slots.get(staging)?;

@@ -17,6 +17,7 @@ use super::magic;
 use super::meta::statx_fd;
 use super::resolve::{Dir, look, retry};
 use super::token::Identity;
+use super::unnamed::open_unnamed;
 use super::write::Writer;
 use crate::meta::Kind;
 use crate::path::StoragePath;
@@ -60,7 +61,7 @@ impl Posix {
 fn nameless(dir: &Dir) -> Result<OwnedFd, Errno> {
     let mode = Mode::RUSR | Mode::WUSR;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
-    match retry(|| openat(dir, c".", flags | OFlags::TMPFILE, mode)) {
+    match open_unnamed(dir, mode) {
         // EISDIR: a kernel or file system that knows no such files.
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::INVAL | Errno::NOENT) => {}
         other => return other,

@@ -178,7 +178,7 @@ impl Posix {
 
     /// The session's open file, from here or opened again.
     pub(super) fn handle_of(&self, session: &WriteSession, token: &Token) -> Result<Arc<Handle>, Fault> {
-        if let Some(handle) = self.handles.join(&session.staging, &token.identity).filter(|known| known.is_sound()) {
+        if let Some(handle) = self.handles.join(&session.staging, &token.identity) {
             return Ok(handle);
         }
         let handle = self.reopen(session, token)?;
@@ -260,8 +260,7 @@ impl Posix {
                 return self.committed_before(session, token, attributes, fault);
             }
         };
-        if token.manner == Manner::Staged && journal::exists(&handle.dir, path, &stat).or_fault("commit", path)? {
-            // Others have gone on with it in chunks: what they have proven is theirs.
+        if is_others(token, &handle.dir, path, &stat).or_fault("commit", path)? {
             return Err(taken(session));
         }
         // Waits for those who write just now; whoever comes later is refused.
@@ -330,9 +329,7 @@ impl Posix {
         let _locked = Locked::new(&handle.file);
         match look(&handle.dir, name).or_fault("abandon", &session.path)? {
             Some(stat) if Identity::of(&stat) == token.identity => {
-                // A file that others have gone on with in chunks is theirs.
-                let theirs = token.manner == Manner::Staged
-                    && journal::exists(&handle.dir, &session.path, &stat).or_fault("abandon", &session.path)?;
+                let theirs = is_others(&token, &handle.dir, &session.path, &stat).or_fault("abandon", &session.path)?;
                 if theirs { Ok(()) } else { steps::unlink(&handle.dir, name).or_fault("abandon", &session.path) }
             }
             _ => Ok(()),
@@ -400,6 +397,11 @@ fn finalize(
         sync.or_fault("sync", path)?;
     }
     Ok(())
+}
+
+/// Whether others have gone on in chunks with a file that was to be written as a whole: what they have proven is theirs.
+fn is_others(token: &Token, dir: &Dir, path: &StoragePath, stat: &Statx) -> Result<bool, Errno> {
+    Ok(token.manner == Manner::Staged && journal::exists(dir, path, stat)?)
 }
 
 fn names(session: &WriteSession) -> Result<(&[u8], &[u8]), Fault> {

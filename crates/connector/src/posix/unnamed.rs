@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
-use rustix::io::{Errno, pwrite};
+use rustix::io::Errno;
 use whimbrel_engine::Fault;
 
 use super::Posix;
@@ -17,6 +17,7 @@ use super::meta::statx_fd;
 use super::read::read_fully;
 use super::resolve::{Dir, look, retry};
 use super::steps::{self, sync_dir};
+use super::write::write_fully;
 use crate::path::StoragePath;
 use crate::put::{ReadBack, ends_early, put_in_steps};
 use crate::rules::check;
@@ -90,8 +91,7 @@ impl Posix {
     }
 
     fn make(&self, dir: &Dir) -> Option<OwnedFd> {
-        let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE;
-        match retry(|| openat(dir, c".", flags, Mode::from_raw_mode(0o666))) {
+        match open_unnamed(dir, Mode::from_raw_mode(0o666)) {
             Ok(file) => Some(file),
             Err(errno) => {
                 // EISDIR: a kernel or file system that knows no such files.
@@ -104,16 +104,18 @@ impl Posix {
     }
 }
 
+/// A file that the kernel removes with its last descriptor, unless it is given a name before.
+pub(super) fn open_unnamed(dir: &Dir, mode: Mode) -> Result<OwnedFd, Errno> {
+    retry(|| openat(dir, c".", OFlags::RDWR | OFlags::CLOEXEC | OFlags::TMPFILE, mode))
+}
+
 fn is_free(dir: &Dir, name: Option<&[u8]>) -> bool {
     matches!(look(dir, name.unwrap_or_default()), Ok(None))
 }
 
 /// Bytes and attributes, durable when asked.
 fn fill(file: &OwnedFd, data: &[u8], attributes: &Attributes, path: &StoragePath) -> Result<(), Fault> {
-    let mut done = 0;
-    while done < data.len() {
-        done += retry(|| pwrite(file, &data[done..], done as u64)).or_fault("write", path)?;
-    }
+    write_fully(file, 0, data).or_fault("write", path)?;
     if attributes.mode.is_some() || attributes.group.is_some() || attributes.modified.is_some() {
         let stat = statx_fd(file).or_fault("commit", path)?;
         attributes::apply(file.as_fd(), &stat, attributes, None, path)?;

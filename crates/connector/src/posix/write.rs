@@ -155,15 +155,6 @@ impl Writer {
         range.start.is_multiple_of(page) && (range.end.is_multiple_of(page) || at_end())
     }
 
-    fn put(&self, offset: u64, data: &[u8]) -> Result<(), Errno> {
-        let mut done = 0;
-        while done < data.len() {
-            let at = offset + done as u64;
-            done += retry(|| pwrite(&self.handle.file, &data[done..], at))?;
-        }
-        Ok(())
-    }
-
     fn put_in_order(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         let mut turn = self.in_order.turn(offset, "write", &self.path)?;
         let mut done = 0;
@@ -175,6 +166,15 @@ impl Writer {
     }
 }
 
+/// Writes all of `data`; `offset` and its length make no offset that there is not.
+pub(super) fn write_fully(file: impl AsFd, offset: u64, data: &[u8]) -> Result<(), Errno> {
+    let mut done = 0;
+    while done < data.len() {
+        done += retry(|| pwrite(&file, &data[done..], offset + done as u64))?;
+    }
+    Ok(())
+}
+
 impl WriteAt for Writer {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
         let Some(end) = end_of(offset, data.len()) else {
@@ -184,7 +184,7 @@ impl WriteAt for Writer {
         if self.in_order.needed() {
             self.put_in_order(offset, data)?;
         } else {
-            match self.put(offset, data) {
+            match write_fully(&self.handle.file, offset, data) {
                 Err(Errno::SPIPE) => {
                     self.in_order.need();
                     self.put_in_order(offset, data)?;
