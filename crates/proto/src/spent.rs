@@ -12,7 +12,7 @@ const WORD: &[u8] = b"SPENT ";
 /// Name on the wire, and the field it stands for.
 type Field = (&'static str, fn(&mut Spent) -> &mut u64);
 
-const FIELDS: [Field; 21] = [
+const FIELDS: [Field; 24] = [
     ("bytes", |s| &mut s.bytes),
     ("took", |s| &mut s.took),
     ("threads", |s| &mut s.threads),
@@ -34,6 +34,9 @@ const FIELDS: [Field; 21] = [
     ("channels", |s| &mut s.channels),
     ("delay", |s| &mut s.delay),
     ("proof_delay", |s| &mut s.proof_delay),
+    ("hash_cpu", |s| &mut s.hash_cpu),
+    ("proof_cpu", |s| &mut s.proof_cpu),
+    ("proof_hash_cpu", |s| &mut s.proof_hash_cpu),
 ];
 
 /// Whether this can be the name of a congestion control: 1 to 15 of `a`-`z`, `0`-`9`, `_` and `-`.

@@ -1,5 +1,6 @@
 //! Where the threads of a transfer spend their time.
 
+use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -25,6 +26,7 @@ pub struct Times {
     storage: AtomicU64,
     network: AtomicU64,
     hash: AtomicU64,
+    hash_cpu: AtomicU64,
     cpu: AtomicU64,
     delay: AtomicU64,
 }
@@ -42,6 +44,8 @@ pub struct TimesTaken {
     pub network: Duration,
     /// Hashing.
     pub hash: Duration,
+    /// Of this, on a processor.
+    pub hash_cpu: Duration,
     /// On a processor.
     pub cpu: Duration,
     /// Kept waiting for a processor, whatever was under way.
@@ -57,6 +61,12 @@ impl Times {
             Activity::Hash => &self.hash,
         };
         sum.fetch_add(nanoseconds(time), Relaxed);
+    }
+
+    /// Adds hashing, of which it is told apart what the thread waited for a processor.
+    pub fn add_hashing(&self, span: Span) {
+        self.add(Activity::Hash, span.passed);
+        self.hash_cpu.fetch_add(nanoseconds(span.cpu), Relaxed);
     }
 
     /// Does `work`, whose time is that of an activity.
@@ -83,6 +93,7 @@ impl Times {
             storage: time(&self.storage),
             network: time(&self.network),
             hash: time(&self.hash),
+            hash_cpu: time(&self.hash_cpu),
             cpu: time(&self.cpu),
             delay: time(&self.delay),
         }
@@ -91,6 +102,55 @@ impl Times {
 
 fn nanoseconds(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// Some of a thread's time.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Span {
+    /// That passed.
+    pub passed: Duration,
+    /// In which the thread had a processor.
+    pub cpu: Duration,
+}
+
+impl Span {
+    /// Without a part of it.
+    #[must_use]
+    pub fn without(self, part: Self) -> Self {
+        Self { passed: self.passed.saturating_sub(part.passed), cpu: self.cpu.saturating_sub(part.cpu) }
+    }
+}
+
+impl AddAssign for Span {
+    fn add_assign(&mut self, other: Self) {
+        self.passed += other.passed;
+        self.cpu += other.cpu;
+    }
+}
+
+/// Fewer bytes are not worth the two system calls that tell a thread's time on its processor from what passed.
+const WORTH_A_CALL: usize = 64 << 10;
+
+/// Measures the calling thread.
+#[derive(Debug)]
+pub struct Stopwatch {
+    began: Instant,
+    /// `None`: all that passes is taken to be on a processor.
+    cpu: Option<Duration>,
+}
+
+impl Stopwatch {
+    /// Begins work on so many bytes.
+    #[must_use]
+    pub fn start(bytes: usize) -> Self {
+        Self { began: Instant::now(), cpu: (bytes >= WORTH_A_CALL).then(thread_time) }
+    }
+
+    /// Since it began; on the same thread.
+    pub fn elapsed(&self) -> Span {
+        let passed = self.began.elapsed();
+        Span { passed, cpu: self.cpu.map_or(passed, |before| thread_time().saturating_sub(before)) }
+    }
 }
 
 /// A thread at work.
@@ -122,12 +182,15 @@ mod tests {
                 scope.spawn(|| {
                     let _working = times.on_thread();
                     times.timed(Activity::Storage, || std::thread::park_timeout(Duration::from_millis(20)));
-                    times.add(Activity::Hash, Duration::from_millis(1));
+                    let millis = Duration::from_millis;
+                    let all = Span { passed: millis(3), cpu: millis(2) };
+                    times.add_hashing(all.without(Span { passed: millis(2), cpu: millis(1) }));
                 });
             }
         });
         let taken = times.taken();
-        assert_eq!((taken.hash, taken.network), (Duration::from_millis(2), Duration::ZERO));
+        let two = Duration::from_millis(2);
+        assert_eq!((taken.hash, taken.hash_cpu, taken.network), (two, two, Duration::ZERO));
         assert!(taken.threads >= taken.storage && taken.storage >= Duration::from_millis(2), "{taken:?}");
         assert!(taken.cpu < taken.threads, "{taken:?}");
     }

@@ -1,12 +1,12 @@
 //! Digests of leaves, between the control side's words and the network side's.
 
-use std::time::Instant;
+use std::sync::{Mutex, PoisonError};
 
 use whimbrel_connector::{ReadsFrom, WriteAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{Leaf, LeafSpec, ReadFrom};
 use whimbrel_transport::leaves::{Digests, LeafDigest, Leaves, ReadBack, hash_stored};
-use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Times};
+use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Span, Stopwatch, Times};
 
 use super::message::MAX_FRAME;
 use super::node::Node;
@@ -29,12 +29,17 @@ impl BlockSource for Stored<'_> {
 /// [`Stored`], with its time counted.
 struct Timed<'a> {
     writer: &'a dyn WriteAt,
-    times: &'a Times,
+    /// Whether so many bytes are read that every reading is measured in full.
+    bytes: usize,
+    reading: Mutex<Span>,
 }
 
 impl BlockSource for Timed<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        self.times.timed(Activity::Storage, || self.writer.read_back(offset, buffer))
+        let watch = Stopwatch::start(self.bytes);
+        let read = self.writer.read_back(offset, buffer);
+        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) += watch.elapsed();
+        read
     }
 }
 
@@ -90,8 +95,9 @@ pub fn read_back(
 ) -> Result<Vec<Leaf>, Fault> {
     let digests = collector(spec)?;
     digests.check(written)?;
-    let (source, progress, began) = (Timed { writer, times: proving.times }, Progress::new(), Instant::now());
-    let before = proving.times.taken().storage;
+    let bytes = usize::try_from(written.len()).unwrap_or(usize::MAX);
+    let (watch, progress) = (Stopwatch::start(bytes), Progress::new());
+    let source = Timed { writer, bytes, reading: Mutex::default() };
     let job = ReadBack {
         source: &source,
         pool: &node.pool,
@@ -100,7 +106,8 @@ pub fn read_back(
         cancel: proving.cancel,
     };
     hash_stored(&job, written, &digests)?;
-    let reading = proving.times.taken().storage - before;
-    proving.times.add(Activity::Hash, began.elapsed().saturating_sub(reading));
+    let reading = source.reading.into_inner().unwrap_or_else(PoisonError::into_inner);
+    proving.times.add(Activity::Storage, reading.passed);
+    proving.times.add_hashing(watch.elapsed().without(reading));
     Ok(told(digests))
 }

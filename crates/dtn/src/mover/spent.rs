@@ -29,6 +29,7 @@ fn of_loops(bytes: u64, times: &Times) -> Spent {
         storage: micros(times.storage),
         network: micros(times.network),
         hash: micros(times.hash),
+        hash_cpu: micros(times.hash_cpu),
         cpu: micros(times.cpu),
         delay: micros(times.delay),
         ..Spent::default()
@@ -80,6 +81,8 @@ pub fn of_proof(times: &Times) -> Option<Spent> {
         proof: micros(times.threads),
         proof_storage: micros(times.storage),
         proof_hash: micros(times.hash),
+        proof_cpu: micros(times.cpu),
+        proof_hash_cpu: micros(times.hash_cpu),
         proof_delay: micros(times.delay),
         ..Spent::default()
     })

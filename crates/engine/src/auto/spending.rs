@@ -20,6 +20,8 @@ pub struct EndSpent {
     pub network: u64,
     /// Hashing what passes.
     pub hash: u64,
+    /// Of this, on a processor.
+    pub hash_cpu: u64,
     /// On a processor, whatever for.
     pub cpu: u64,
     /// Kept waiting for a processor, whatever was under way.
@@ -30,6 +32,10 @@ pub struct EndSpent {
     pub proof_storage: u64,
     /// Hashing what was read back.
     pub proof_hash: u64,
+    /// While proving, on a processor.
+    pub proof_cpu: u64,
+    /// Of this, hashing.
+    pub proof_hash_cpu: u64,
     /// Kept waiting for a processor while proving.
     pub proof_delay: u64,
     /// What the kernel had something to send.
@@ -53,18 +59,21 @@ pub struct Spending {
     pub destination: EndSpent,
 }
 
-const FIELDS: [fn(&mut EndSpent) -> &mut u64; 17] = [
+const FIELDS: [fn(&mut EndSpent) -> &mut u64; 20] = [
     |s| &mut s.bytes,
     |s| &mut s.took,
     |s| &mut s.threads,
     |s| &mut s.storage,
     |s| &mut s.network,
     |s| &mut s.hash,
+    |s| &mut s.hash_cpu,
     |s| &mut s.cpu,
     |s| &mut s.delay,
     |s| &mut s.proof,
     |s| &mut s.proof_storage,
     |s| &mut s.proof_hash,
+    |s| &mut s.proof_cpu,
+    |s| &mut s.proof_hash_cpu,
     |s| &mut s.proof_delay,
     |s| &mut s.busy,
     |s| &mut s.window,
@@ -123,16 +132,16 @@ impl EndSpent {
     }
 
     /// The shares of processors and of hashing. Where processors are short, what threads ran and waited to run is one stage,
-    /// with what lay between transfers while the `other` end waited; its name is hashing if that is the most of it.
+    /// with what lay between transfers while the `other` end waited; its name is hashing if that had most of the processor.
     fn processors(&self, other: &Self, whole: f64) -> (f64, f64) {
         let hashing = self.hashing(whole);
         let between = self.idle(whole).min(other.waits(whole));
         let moved = if self.undelayed() <= SHORT { self.share(self.cpu + self.delay, whole) + between } else { 0.0 };
         let is_short = self.proof_undelayed() <= SHORT && whole > 0.0;
         let share = moved.max(if is_short { self.proof as f64 / whole } else { 0.0 });
-        // Waiting for connections needs no processor.
-        let mostly = self.hash > 0 && 2 * self.hash >= self.threads.saturating_sub(self.network);
-        match mostly || 2.0 * hashing >= share {
+        // What passed meanwhile says little: a limited thread is stopped anywhere, for long.
+        let (cpu, hash) = (self.cpu + self.proof_cpu, self.hash_cpu + self.proof_hash_cpu);
+        match share == 0.0 || (hash > 0 && 2 * hash >= cpu) {
             true => (0.0, hashing.max(share)),
             false => (share, hashing),
         }
@@ -178,7 +187,7 @@ impl Spending {
     ///
     /// A session's stages work at the same time, so that the one that is busy all the time is the one that bounds it.
     /// The network is taken to be busy while both ends wait for it: a sender that waits alone waits for a slow receiver.
-    /// What threads waited for processors belongs to no other stage; hashing keeps it, as the most of what they run.
+    /// What threads waited for processors belongs to no other stage; it is called hashing where that had most of the processor.
     pub fn figures(&self, elapsed: Duration, sessions: Duration) -> Option<Figures> {
         if !self.tells() {
             return None;
@@ -249,17 +258,21 @@ mod tests {
     fn an_end_without_processors_is_named_and_not_what_it_was_about_to_do() {
         // It waits for the network, is told, and gets no processor: nine tenths of everything are delay.
         let starved = |one: EndSpent| EndSpent { cpu: 100_000, delay: 1_800_000, ..one };
+        let hashes = |one: EndSpent| EndSpent { hash_cpu: 60_000, ..starved(one) };
         assert_eq!(found(starved(end(300, 600, 100)), end(50, 900, 0)), Bottleneck::SourceProcessor);
         assert_eq!(found(end(50, 900, 0), starved(end(600, 300, 0))), Bottleneck::DestinationProcessor);
-        assert_eq!(found(starved(end(50, 50, 900)), end(50, 900, 0)), Bottleneck::SourceHashing);
+        // What had the processor counts, not what was under way when there was none.
+        assert_eq!(found(hashes(end(50, 50, 900)), end(50, 900, 0)), Bottleneck::SourceHashing);
+        assert_eq!(found(hashes(end(300, 400, 300)), end(50, 900, 0)), Bottleneck::SourceHashing);
+        assert_eq!(found(starved(end(50, 50, 900)), end(50, 900, 0)), Bottleneck::SourceProcessor);
         let proving = EndSpent { proof: 950_000, proof_storage: 800_000, proof_delay: 700_000, ..end(50, 500, 0) };
         assert_eq!(found(end(50, 500, 50), proving), Bottleneck::DestinationProcessor);
         // It waits for its disk; what little it moves it moves with delay.
         let syncing =
             EndSpent { took: 100_000, delay: 1_200_000, proof: 900_000, proof_storage: 890_000, ..end(50, 500, 0) };
         assert_eq!(found(end(50, 900, 0), syncing), Bottleneck::DestinationWrite);
-        let hashing = EndSpent { proof: 760_000, proof_hash: 700_000, proof_delay: 650_000, ..starved(end(50, 50, 0)) };
-        let hashing = EndSpent { took: 100_000, ..hashing };
+        let hashing = EndSpent { proof: 760_000, proof_hash: 400_000, proof_delay: 650_000, ..starved(end(50, 50, 0)) };
+        let hashing = EndSpent { took: 100_000, cpu: 10_000, proof_cpu: 90_000, proof_hash_cpu: 80_000, ..hashing };
         assert_eq!(found(end(50, 900, 0), hashing), Bottleneck::DestinationHashing);
         let busy = EndSpent { delay: 200_000, ..end(900, 50, 50) };
         assert_eq!(found(busy, end(50, 900, 0)), Bottleneck::SourceRead, "a little delay is everywhere");

@@ -128,6 +128,12 @@ pub struct Spent {
     pub delay: u64,
     /// The same while proving what was stored.
     pub proof_delay: u64,
+    /// Of `hash`, on a processor.
+    pub hash_cpu: u64,
+    /// Of `proof`, on a processor.
+    pub proof_cpu: u64,
+    /// Of `proof_hash`, on a processor.
+    pub proof_hash_cpu: u64,
     /// Congestion control in use; empty where it is not known.
     pub congestion: String,
 }

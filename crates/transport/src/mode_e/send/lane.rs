@@ -13,7 +13,7 @@ use super::{Amount, Shared};
 use crate::channel::DataChannel;
 use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
-use crate::times::Activity;
+use crate::times::{Activity, Stopwatch};
 use whimbrel_proto::eblock::{HEADER_LEN, Header};
 
 /// Below this, reading and one gathered send are cheaper than two sends around a `sendfile`.
@@ -177,7 +177,9 @@ impl<'c> Lane<'c> {
         if let Some(in_order) = &shared.in_order {
             let mut in_order = in_order.lock().unwrap_or_else(PoisonError::into_inner);
             let times = flow.progress.times();
-            times.timed(Activity::Hash, || in_order.feed(block.offset, &buffer[..block.len]))?;
+            let watch = Stopwatch::start(block.len);
+            in_order.feed(block.offset, &buffer[..block.len])?;
+            times.add_hashing(watch.elapsed());
         }
         shared.crew.pay(block.len, stall)?;
         let head = head.with(data_header(shared, block));

@@ -6,7 +6,6 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::Wake;
@@ -15,7 +14,7 @@ use super::Shared;
 use super::lane::{Block, source_changed};
 use crate::leaves::{Cutter, Digests, Group, Piece};
 use crate::pool::{Buffer, Class};
-use crate::times::Activity;
+use crate::times::{Activity, Span, Stopwatch};
 
 /// Leaves walked in step: each takes a buffer until its block is sent.
 const TOGETHER: usize = 8;
@@ -137,13 +136,14 @@ impl<'a> Walk<'a> {
         let gaps = gaps(shared, &mut pieces)?;
         let mut slices: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
         let times = shared.crew.flow.progress.times();
-        let (began, mut reading) = (Instant::now(), Duration::ZERO);
+        let bytes = pieces.iter().map(|piece| piece.len).sum();
+        let (watch, mut reading) = (Stopwatch::start(bytes), Span::default());
         group.load(&pieces, &mut slices, |offset, part| {
             if gaps.iter().any(|gap| gap.contains(&offset)) {
                 part.fill(0);
                 return Ok(());
             }
-            let read_from = Instant::now();
+            let read_from = Stopwatch::start(bytes);
             let read = shared.job.source.read_at(offset, part);
             reading += read_from.elapsed();
             match read.map_err(|fault| fault.side_if_unknown(Side::Source))? {
@@ -151,8 +151,8 @@ impl<'a> Walk<'a> {
                 _ => Ok(()),
             }
         })?;
-        times.add(Activity::Storage, reading);
-        times.add(Activity::Hash, began.elapsed().saturating_sub(reading));
+        times.add(Activity::Storage, reading.passed);
+        times.add_hashing(watch.elapsed().without(reading));
         let loaded = !pieces.is_empty();
         let blocks = pieces.iter().map(|piece| Block { offset: piece.offset, len: piece.len });
         let sent = blocks.zip(buffers).filter(|(block, _)| !gaps.iter().any(|gap| gap.contains(&block.offset)));
