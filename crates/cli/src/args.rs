@@ -44,6 +44,7 @@ pub struct Cli {
 
 /// Options of every command.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub struct Global {
     /// Print one JSON object a line instead of text
     #[arg(long, global = true)]
@@ -114,6 +115,21 @@ mod tests {
     #[test]
     fn the_definitions_are_consistent() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn headings_of_groups_do_not_swallow_other_options() {
+        let command = Cli::command();
+        let copy = command.find_subcommand("cp").expect("a command");
+        let heading = |id: &str| {
+            let found = copy.get_arguments().find(|argument| argument.get_id() == id);
+            found.unwrap_or_else(|| panic!("no {id}")).get_help_heading()
+        };
+        for id in ["recursive", "congestion", "chunk", "attempts"] {
+            assert_eq!(heading(id), None, "{id}");
+        }
+        assert_eq!(heading("expect"), Some("Checksums of whole files"));
+        assert_eq!(heading("until"), Some("While files are written"));
     }
 
     #[test]

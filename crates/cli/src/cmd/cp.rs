@@ -75,8 +75,6 @@ pub struct CpArgs {
     /// Do not verify copies, the same as --verify=never
     #[arg(long, conflicts_with = "verify")]
     no_verify: bool,
-    #[command(flatten)]
-    sums: sums::SumArgs,
     /// Congestion control of data channels, such as bbr or cubic [default: what the path turns out to need]
     #[arg(long, value_name = "NAME", value_parser = super::probe::congestion)]
     congestion: Option<String>,
@@ -101,6 +99,9 @@ pub struct CpArgs {
     /// Attempts for each file before it counts as failed
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     attempts: u32,
+    // Groups come last: their headings hold for all that follows.
+    #[command(flatten)]
+    sums: sums::SumArgs,
     #[command(flatten)]
     follow: follow::FollowArgs,
 }

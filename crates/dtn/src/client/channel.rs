@@ -12,6 +12,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::client::ClientControl;
 use whimbrel_proto::line::LineSplitter;
 use whimbrel_proto::reply::MAX_REPLY_LINE;
+use whimbrel_sys::tcp_info::tcp_info;
 
 use super::target::{AddressFamily, SessionOptions, Target};
 
@@ -63,6 +64,12 @@ impl Channel {
                 .trace
                 .then(|| Trace { name: target.to_string(), lines: LineSplitter::new(MAX_REPLY_LINE).without_telnet() }),
         })
+    }
+
+    /// The shortest round trip that the kernel has seen, the handshake's included; `None` where it does not say.
+    pub fn round_trip(&self) -> Option<Duration> {
+        let info = tcp_info(&self.stream).ok()?;
+        [info.min_rtt, info.rtt].into_iter().find(|rtt| !rtt.is_zero())
     }
 
     /// Moves bytes between machine and server once, in whichever direction it goes first. Cancel safe.

@@ -130,8 +130,6 @@ pub(super) struct Preparation {
     opened: Option<Opened>,
     /// What was asked in the first flight.
     pub(super) known: Known,
-    /// Round-trip time of the slower control connection.
-    pub(super) control_rtt: Option<Duration>,
     /// What was learned of each DTN.
     pub(super) dtns: Rc<Dtns>,
     /// A session for listings at the source, asked for the first one already.
@@ -186,13 +184,11 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
     let mut destination_first = vec![facts(destination)];
     destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));
-    let started = Instant::now();
     let sessions = async {
-        let both = tokio::join!(
+        tokio::join!(
             shared.open_server(&route, Role::Source, &source_first),
             shared.open_server(&route, Role::Destination, &destination_first),
-        );
-        (both, started.elapsed())
+        )
     };
     let listing = async {
         match options.plan.recursive && plain_source && source.target.is_some() {
@@ -200,10 +196,8 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
             false => None,
         }
     };
-    let (((source_end, destination_end), took), listed) = tokio::join!(sessions, listing);
+    let ((source_end, destination_end), listed) = tokio::join!(sessions, listing);
     let (mut source_end, mut destination_end) = (source_end?, destination_end?);
-    // Two round trips: one to connect, one to log in.
-    let control_rtt = Some(took / 2);
     let mut known = Known::default();
     if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
         known.source = answer(remote, ops[0], source, Side::Source).await?;
@@ -221,7 +215,7 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     }
     let opened =
         Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
-    Ok(Preparation { opened: Some(opened), known, control_rtt, dtns, listed })
+    Ok(Preparation { opened: Some(opened), known, dtns, listed })
 }
 
 fn facts(place: &Place) -> Op {

@@ -16,6 +16,9 @@ use super::target::Target;
 
 /// Round trips below this need one data channel only, wherever they are measured.
 const NEAR: Duration = Duration::from_millis(2);
+/// A server is beside this host where its round trip is no more than this part of the other's: how far they are from each other
+/// is then known within a fifth.
+const BESIDE: u32 = 5;
 
 /// The facts that the plan is made from.
 pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> Facts {
@@ -30,6 +33,7 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
         Jobs::Pairs(_) | Jobs::Files(_) => (None, [None, None]),
     };
     let remotes = || preparation.remotes();
+    let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
     let [source, destination] = ends.map(end_facts);
     let may_chunk = options.range.is_none() && !options.stripe;
     Facts {
@@ -37,8 +41,8 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
         more_to_come: size.is_none(),
         source,
         destination,
-        rtt: preparation.control_rtt.and_then(|rtt| data_rtt(rtt, remotes().count() > 1)),
-        control_rtt: preparation.control_rtt,
+        rtt: data_rtt(&ways),
+        control_rtt: ways.iter().copied().flatten().max(),
         can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),
         can_chunk: may_chunk && remotes().all(|remote| !remote.lacks("PARALLEL")),
         verify: options.verify != Verify::Never,
@@ -88,14 +92,23 @@ fn file_size(source: &Place, known: &Known) -> Option<u64> {
     std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file).map(|metadata| metadata.len())
 }
 
-/// Round-trip time of the data path, from that of the slower control connection.
+/// Round-trip time of the data path, from those of the control connections; `None` in their place: not known.
 ///
 /// With this host at one end the data take the path of the commands. Two servers are at most as far from each other as both
-/// ways from here together: that proves them near where it is little, and says nothing where it is much.
-fn data_rtt(control: Duration, third_party: bool) -> Option<Duration> {
-    match third_party {
-        false => Some(control),
-        true => Some(control * 2).filter(|most| *most < NEAR),
+/// ways from here together, and at least as their difference (detours of routing aside): that tells how far where one of them
+/// is beside this host, or both are near, and says little elsewhere.
+fn data_rtt(ways: &[Option<Duration>]) -> Option<Duration> {
+    match *ways {
+        [way] => way,
+        [Some(one), Some(other)] => {
+            let (most, far) = (one + other, one.max(other));
+            match () {
+                () if most < NEAR => Some(most),
+                () if one.min(other) <= far / BESIDE => Some(far),
+                () => None,
+            }
+        }
+        _ => None,
     }
 }
 
@@ -109,12 +122,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_of_two_servers_is_known_only_when_both_are_near() {
-        let ms = Duration::from_millis;
-        assert_eq!(data_rtt(ms(75), false), Some(ms(75)));
-        assert_eq!(data_rtt(ms(75), true), None);
-        assert_eq!(data_rtt(ms(1), true), None);
-        assert_eq!(data_rtt(Duration::from_micros(300), true), Some(Duration::from_micros(600)));
+    fn the_distance_of_two_servers_is_known_where_one_is_here_or_both_are_near() {
+        let ms = |ms| Some(Duration::from_millis(ms));
+        let micros = |micros| Some(Duration::from_micros(micros));
+        assert_eq!((data_rtt(&[ms(75)]), data_rtt(&[None]), data_rtt(&[])), (ms(75), None, None));
+        assert_eq!(data_rtt(&[ms(75), ms(75)]), None, "side by side, or on opposite sides");
+        assert_eq!((data_rtt(&[ms(75), ms(16)]), data_rtt(&[ms(75), None])), (None, None));
+        assert_eq!((data_rtt(&[ms(75), ms(15)]), data_rtt(&[micros(80), ms(200)])), (ms(75), ms(200)));
+        assert_eq!(data_rtt(&[micros(300), micros(200)]), micros(500));
+        assert_eq!(data_rtt(&[ms(1), ms(1)]), None);
     }
 
     #[test]

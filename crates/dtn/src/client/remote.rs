@@ -340,6 +340,11 @@ impl Remote {
         self.channel.flush(&mut self.machine).await
     }
 
+    /// Round-trip time of the control connection without what the server takes to answer, when known.
+    pub fn round_trip(&self) -> Option<Duration> {
+        self.channel.round_trip()
+    }
+
     /// Whether commands are sent ahead of replies.
     pub fn is_pipelined(&self) -> bool {
         self.options.pipelined
