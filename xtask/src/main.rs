@@ -24,7 +24,8 @@ cargo xtask COMMAND
   paths [ARG...]  whether copies without options are as good as the best options, on paths drawn by seed
   paper [ARG...]  reproduce the figures of the paper on chunked transfers, check its claims, write
                   docs/reference/paper-results.md
-  nightly         everything that is too long for `test`; results go to docs/reference/nightly.md
+  nightly [SUITE...]  everything that is too long for `test`, or some of it: tests long bench paper paths sabotage fuzz;
+                  results go to docs/reference/nightly.md
   fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
                   (needs a nightly compiler and cargo-fuzz)
   sabotage [--keep] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a
@@ -40,7 +41,7 @@ fn main() -> ExitCode {
         ["test"] => test::run_stages(None),
         ["test", stage] => test::run_stages(Some(stage)),
         [program @ ("bench" | "paths" | "paper"), ref rest @ ..] => measure::measure(program, rest),
-        ["nightly"] => nightly::run_all(),
+        ["nightly", ref names @ ..] => nightly::run_suites(names),
         ["fuzz", ref rest @ ..] => fuzz::run_targets(rest),
         ["sabotage", ref names @ ..] => sabotage::run_mutations(names),
         ["docs"] => docs::write(),

@@ -1,44 +1,96 @@
 //! The suites that are too long for CI.
 
 use std::fs;
+use std::time::Instant;
 
 use crate::command::{Result, cargo, output, program, root, run};
 use crate::measure::measure;
 use crate::{fuzz, sabotage, test};
 
-/// Everything: the tests, the long tests, the measurements, sabotage, some fuzzing; the outcome is recorded.
-pub fn run_all() -> Result {
-    let results = [
-        ("tests", test::run_stages(None)),
-        ("long tests", long_tests()),
-        ("comparison", measure("bench", &[])),
-        ("the paper's figures", measure("paper", &[])),
-        ("paths without options", measure("paths", &[])),
-        ("sabotage", sabotage::run_mutations(&[])),
-        ("fuzz, 5 minutes a target", fuzz::run_targets(&["+5"])),
-    ];
-    record(&results)?;
-    match results.iter().find(|(_, result)| result.is_err()) {
-        None => Ok(()),
-        Some((name, _)) => Err(format!("nightly failed: {name}")),
+/// One suite: its name on the command line, what it is, and how it runs.
+struct Suite {
+    name: &'static str,
+    what: &'static str,
+    run: fn() -> Result,
+}
+
+const SUITES: [Suite; 7] = [
+    Suite { name: "tests", what: "what CI runs", run: || test::run_stages(None) },
+    Suite { name: "long", what: "tests marked nightly", run: long_tests },
+    Suite { name: "bench", what: "comparison with the peers", run: || measure("bench", &[]) },
+    Suite { name: "paper", what: "the paper's figures", run: || measure("paper", &[]) },
+    Suite { name: "paths", what: "paths without options", run: || measure("paths", &[]) },
+    Suite { name: "sabotage", what: "every sync and check taken out", run: || sabotage::run_mutations(&[]) },
+    Suite { name: "fuzz", what: "fuzzing, 5 minutes a target", run: || fuzz::run_targets(&["+5"]) },
+];
+
+const PAGE: &str = "\
+# Nightly runs
+
+Written by `cargo xtask nightly [SUITE...]`, a line for each suite as soon as it has ended.
+
+| date | commit | suite | minutes | result |
+| --- | --- | --- | --: | --- |
+";
+
+/// Runs the suites of these names, all if there are none; each outcome is recorded as soon as it is known, so that what cuts
+/// the night short costs no more than the suite that was running.
+pub fn run_suites(names: &[&str]) -> Result {
+    let chosen = choose(names)?;
+    let mut failed = Vec::new();
+    for suite in chosen {
+        println!("== nightly: {}", suite.what);
+        let began = Instant::now();
+        // As it was when the suite began: some write what they found into the tree.
+        let commit = output(&mut program("git", &["describe", "--always", "--dirty", "--exclude=*"]))?;
+        let result = (suite.run)();
+        if let Err(message) = &result {
+            eprintln!("{message}");
+            failed.push(suite.name);
+        }
+        record(suite, commit.trim(), began.elapsed().as_secs().div_ceil(60), result.is_ok())?;
     }
+    match failed[..] {
+        [] => Ok(()),
+        _ => Err(format!("nightly failed: {}", failed.join(" "))),
+    }
+}
+
+fn choose(names: &[&str]) -> Result<Vec<&'static Suite>> {
+    if names.is_empty() {
+        return Ok(SUITES.iter().collect());
+    }
+    let find = |name: &&str| {
+        let known = || SUITES.map(|suite| suite.name).join(" ");
+        SUITES.iter().find(|suite| suite.name == *name).ok_or_else(|| format!("{name}: none of {}", known()))
+    };
+    names.iter().map(find).collect()
 }
 
 /// Tests marked as ignored with the reason "nightly".
 fn long_tests() -> Result {
-    let mut command = cargo(&["test", "--workspace", "--locked", "--", "--ignored"]);
+    let mut command = cargo(&["test", "--workspace", "--locked", "--no-fail-fast", "--", "--ignored"]);
     run(command.env("WHIMBREL_REQUIRE_PEERS", "1"))
 }
 
-fn record(results: &[(&str, Result)]) -> Result {
-    let commit = output(&mut program("git", &["rev-parse", "--short", "HEAD"]))?;
-    let date = output(&mut program("date", &["-u", "+%Y-%m-%d"]))?;
+fn record(suite: &Suite, commit: &str, minutes: u64, passed: bool) -> Result {
+    let date = output(&mut program("date", &["-u", "+%Y-%m-%d %H:%M"]))?;
     let file = root().join("docs/reference/nightly.md");
-    let mut text = fs::read_to_string(&file)
-        .unwrap_or_else(|_| "# Nightly runs\n\n| date | commit | suite | result |\n| --- | --- | --- | --- |\n".into());
-    for (name, result) in results {
-        let verdict = if result.is_ok() { "passed" } else { "failed" };
-        text += &format!("| {} | {} | {name} | {verdict} |\n", date.trim(), commit.trim());
-    }
+    let mut text = fs::read_to_string(&file).unwrap_or_else(|_| PAGE.into());
+    let verdict = if passed { "passed" } else { "**failed**" };
+    text += &format!("| {} | {commit} | {}: {} | {minutes} | {verdict} |\n", date.trim(), suite.name, suite.what);
     fs::write(&file, text).map_err(|error| format!("{}: {error}", file.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn suites_are_chosen_by_name_in_the_order_given() {
+        let names = |chosen: Vec<&Suite>| chosen.iter().map(|suite| suite.name).collect::<Vec<_>>();
+        assert_eq!(names(choose(&[]).expect("all")).len(), SUITES.len());
+        assert_eq!(names(choose(&["paths", "long"]).expect("two")), ["paths", "long"]);
+        assert!(choose(&["long", "x"]).is_err_and(|error| error.starts_with("x: none of tests long bench")));
+    }
 }
