@@ -233,6 +233,8 @@ fn a_trace_counts_the_round_trips_of_an_exchange() {
     assert!(((end - start).as_secs_f64() / rtt.as_secs_f64()) >= 4.0);
     assert_eq!(trace.payload_bytes(), 30, "{trace}");
     assert!(trace.records()[0].packet.expect("IP").opens_connection(), "{trace}");
+    let said = |words: &[u8]| trace.records().iter().filter(|record| record.says(words)).count();
+    assert_eq!((said(b"NOOP\n"), said(b"200\r\n"), said(b"QUIT")), (3, 3, 0), "{trace}");
     assert_eq!(lab.trace().between("src", "dst").to_string(), "", "an idle link is silent");
     drop(server.join().expect("served"));
 }

@@ -77,6 +77,21 @@ impl Packet {
     }
 }
 
+/// The first bytes of what a packet carries, at most 512, if it is TCP with no more than 4 KiB: lines of a dialogue.
+pub(crate) fn words(bytes: &[u8]) -> Vec<u8> {
+    const MOST: usize = 4 << 10;
+    const KEPT: usize = 512;
+    let network = match bytes.first().map(|byte| byte >> 4) {
+        Some(4) => parse_v4(bytes),
+        Some(6) => parse_v6(bytes),
+        _ => None,
+    };
+    let Some((_, _, TCP, segment)) = network else { return Vec::new() };
+    let payload = parse_tcp(segment).map_or(0, |tcp| tcp.payload);
+    let words = &segment[segment.len() - payload..];
+    if payload > MOST { Vec::new() } else { words[..payload.min(KEPT)].to_vec() }
+}
+
 impl fmt::Display for Packet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (from, to) = self.ports.unwrap_or_default();

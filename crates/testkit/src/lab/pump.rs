@@ -11,7 +11,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use whimbrel_sys::tun::{Offload, Tun};
 
 use super::link::{Link, Shaper, Verdict};
-use super::packet::{Packet, ip_part, is_multicast, on_the_wire};
+use super::packet::{Packet, ip_part, is_multicast, on_the_wire, words};
 use super::ring::{MAX_PACKET_BYTES, Ring};
 use super::trace::{Record, Recorder};
 
@@ -282,6 +282,7 @@ fn record(direction: &Direction, frame: &[u8], now: u64, verdict: Verdict) {
         to: direction.to.clone(),
         bytes: ip_part(frame).len(),
         packet: Packet::parse(ip_part(frame)),
+        words: words(ip_part(frame)),
     });
 }
 

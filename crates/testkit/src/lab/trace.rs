@@ -39,9 +39,16 @@ pub struct Record {
     pub bytes: usize,
     /// Its headers, when it is IP.
     pub packet: Option<Packet>,
+    /// The first bytes that it carries, at most 512, if it is TCP with no more than 4 KiB: lines of a dialogue.
+    pub words: Vec<u8>,
 }
 
 impl Record {
+    /// Whether these are among its words.
+    pub fn says(&self, words: &[u8]) -> bool {
+        self.words.windows(words.len().max(1)).any(|part| part == words)
+    }
+
     fn is_tcp_on(&self, port: u16) -> bool {
         let ports = self.packet.and_then(|packet| packet.tcp.and(packet.ports));
         ports.is_some_and(|(source, destination)| source == port || destination == port)
@@ -191,6 +198,7 @@ mod tests {
                 ports: Some((port, 9)),
                 tcp: Some(tcp),
             }),
+            words: Vec::new(),
         }
     }
 
