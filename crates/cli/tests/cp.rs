@@ -61,6 +61,18 @@ fn several_channels_carry_one_file() {
 }
 
 #[test]
+fn several_sources_of_one_server_are_planned_from_its_distance() {
+    between_servers(|source, destination| {
+        let field = Field::new();
+        let from = ["from/one", "from/deep/er/big"].map(|name| source.url(field.path(name)));
+        let run = expect(0, ["cp", "--explain", &from[0], &from[1], &destination.url(field.path("to/"))]);
+        let said = run.stdout_text() + &run.stderr_text();
+        assert!(said.contains("channels: ") && !said.contains("distance unknown"), "{said}");
+        assert_eq!(support::names(&field.path("to")), ["big", "one"]);
+    });
+}
+
+#[test]
 fn wildcards_are_matched_on_the_server() {
     for kind in Server::kinds() {
         let Some(server) = kind() else { continue };

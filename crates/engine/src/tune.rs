@@ -123,7 +123,12 @@ fn concurrency(input: &TuneInput) -> Choice<u32> {
     }
     let far = input.rtt.is_some_and(|rtt| rtt >= Duration::from_millis(20));
     let near = input.control_rtt.is_some_and(|rtt| rtt < Duration::from_millis(2));
-    let (wanted, why) = if mean_size(input) < SMALL && near {
+    let unknown = input.files == 0;
+    let (wanted, why) = if unknown && near {
+        (4, "sizes not known yet: as many as small files at hand want")
+    } else if unknown {
+        (8, "sizes not known yet: as many as small files want")
+    } else if mean_size(input) < SMALL && near {
         (4, "small files at hand: more sessions would only wait for each other's processors")
     } else if mean_size(input) < SMALL {
         (8, "small files: the time goes into commands and file systems")

@@ -30,7 +30,8 @@ pub fn common_checksum(source: &[String], destination: &[String], wanted: Option
     let both =
         |name: &str| Some(SharedChecksum { source: spelled(source, name)?, destination: spelled(destination, name)? });
     match wanted {
-        Some(name) => both(name),
+        // People say xxh3; servers name its length, too.
+        Some(name) => both(name).or_else(|| if plain(name) == "XXH3" { both("XXH3128") } else { None }),
         None => PREFERRED.iter().find_map(|name| both(name)),
     }
 }
@@ -54,5 +55,7 @@ mod tests {
         assert_eq!(common_checksum(&local, &own, None).unwrap().destination, "XXH3_128");
         assert_eq!(name(&stock, &stock, Some("sha-256")).as_deref(), Some("sha256"));
         assert_eq!(name(&own, &[], None), None);
+        assert_eq!(name(&local, &own, Some("xxh3")).as_deref(), Some("xxh3128"));
+        assert_eq!(name(&stock, &own, Some("xxh3")), None);
     }
 }

@@ -165,11 +165,14 @@ impl Preparation {
     }
 }
 
-/// Opens the sessions of a copy with one source, and asks in the first flight what planning and the
+/// Opens the sessions of a copy whose sources are at one end, and asks in the first flight what planning and the
 /// first transfer will want to know.
 async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Fault> {
     let Jobs::Into { sources, destination } = jobs else { return Ok(Preparation::default()) };
-    let [source] = &sources[..] else { return Ok(Preparation::default()) };
+    let Some((source, others)) = sources.split_first() else { return Ok(Preparation::default()) };
+    if others.iter().any(|other| other.target != source.target) {
+        return Ok(Preparation::default());
+    }
     let route = Route { source: source.target.clone(), destination: destination.target.clone() };
     if route.source.is_none() && route.destination.is_none() {
         return Ok(Preparation::default());
@@ -180,7 +183,8 @@ async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Faul
     let wish = DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() };
     let shared = Shared::new(options.clone(), wish, dtns.clone());
     let follow_links = options.plan.links == whimbrel_engine::plan::Links::Follow;
-    let plain_source = follow_links && !wildcard::has_wildcards(&source.path);
+    // What is asked about one source alone would be lost among several.
+    let plain_source = follow_links && others.is_empty() && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
     let mut destination_first = vec![facts(destination)];
     destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));

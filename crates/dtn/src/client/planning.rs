@@ -14,8 +14,8 @@ use super::remote::Remote;
 use super::shared::Route;
 use super::target::Target;
 
-/// Round trips below this need one data channel only, wherever they are measured.
-const NEAR: Duration = Duration::from_millis(2);
+/// Below this it makes no difference how far apart two servers are: they are near, or the path is short.
+const SHORT: Duration = Duration::from_millis(20);
 /// A server is beside this host where its round trip is no more than this part of the other's: how far they are from each other
 /// is then known within a fifth.
 const BESIDE: u32 = 5;
@@ -96,14 +96,14 @@ fn file_size(source: &Place, known: &Known) -> Option<u64> {
 ///
 /// With this host at one end the data take the path of the commands. Two servers are at most as far from each other as both
 /// ways from here together, and at least as their difference (detours of routing aside): that tells how far where one of them
-/// is beside this host, or both are near, and says little elsewhere.
+/// is beside this host, or both ways are short, and says little elsewhere.
 fn data_rtt(ways: &[Option<Duration>]) -> Option<Duration> {
     match *ways {
         [way] => way,
         [Some(one), Some(other)] => {
             let (most, far) = (one + other, one.max(other));
             match () {
-                () if most < NEAR => Some(most),
+                () if most < SHORT => Some(most),
                 () if one.min(other) <= far / BESIDE => Some(far),
                 () => None,
             }
@@ -122,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_distance_of_two_servers_is_known_where_one_is_here_or_both_are_near() {
+    fn the_distance_of_two_servers_is_known_where_one_is_here_or_both_ways_are_short() {
         let ms = |ms| Some(Duration::from_millis(ms));
         let micros = |micros| Some(Duration::from_micros(micros));
         assert_eq!((data_rtt(&[ms(75)]), data_rtt(&[None]), data_rtt(&[])), (ms(75), None, None));
@@ -130,7 +130,7 @@ mod tests {
         assert_eq!((data_rtt(&[ms(75), ms(16)]), data_rtt(&[ms(75), None])), (None, None));
         assert_eq!((data_rtt(&[ms(75), ms(15)]), data_rtt(&[micros(80), ms(200)])), (ms(75), ms(200)));
         assert_eq!(data_rtt(&[micros(300), micros(200)]), micros(500));
-        assert_eq!(data_rtt(&[ms(1), ms(1)]), None);
+        assert_eq!((data_rtt(&[ms(9), ms(9)]), data_rtt(&[ms(10), ms(10)])), (ms(18), None));
     }
 
     #[test]
