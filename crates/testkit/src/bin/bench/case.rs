@@ -11,6 +11,9 @@ use crate::Outcome;
 /// Time between two looks at the memory of the servers, in the round that warms up.
 const MEMORY_SAMPLE_EVERY: Duration = Duration::from_millis(25);
 
+/// The contender that is a link's own time.
+pub const LINK: &str = "link";
+
 /// What one round of one contender took.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Sample {

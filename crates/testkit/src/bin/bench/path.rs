@@ -7,7 +7,7 @@ use whimbrel_testkit::dataset;
 use whimbrel_testkit::lab::{Lab, Link};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
-use crate::case::{Case, Contender, Sample};
+use crate::case::{Case, Contender, LINK, Sample};
 use crate::options::Options;
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs};
@@ -49,7 +49,7 @@ fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, don
             run: Box::new(copy),
         },
         Contender {
-            name: "link",
+            name: LINK,
             command: "bytes by the link's rate: no headers, no round trip".into(),
             servers: vec![],
             run: Box::new(move || Ok(Sample { wall: link, ..Sample::default() })),
@@ -58,8 +58,7 @@ fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, don
     for (name, streams) in STREAMS {
         contenders.push(iperf3(lab, &server, name, streams, bytes)?);
     }
-    let comparisons =
-        ["link"].into_iter().chain(STREAMS.map(|(name, _)| name)).map(|peer| ("whimbrel", peer)).collect();
+    let comparisons = [LINK].into_iter().chain(STREAMS.map(|(name, _)| name)).map(|peer| ("whimbrel", peer)).collect();
     done.add(Case { name, bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
 }

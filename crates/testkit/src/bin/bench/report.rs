@@ -8,7 +8,7 @@ use crate::Measured;
 use crate::Outcome;
 use whimbrel_testkit::measure::median;
 
-use crate::case::{Comparison, Results, Row, Sample};
+use crate::case::{Comparison, LINK, Results, Row, Sample};
 use crate::machine::Machine;
 use crate::options::{CLAIM_ROUNDS, Section};
 
@@ -128,15 +128,18 @@ fn ratios(case: &Results) -> String {
     format!("{}\nMedians of {pairs} pairs{claim}; load average {before:.1} before, {after:.1} after.\n", table(&lines))
 }
 
-/// Means nothing for a single byte, like the cost itself.
+/// Means nothing for a single byte, like the cost itself, nor beside a link, which has no processor.
 fn cpu_ratio(case: &Results, comparison: &Comparison) -> String {
-    if case.bytes < 1 << 20 { "-".into() } else { format!("{:.2}", median(comparison.cpu.iter().copied())) }
+    let nothing = case.bytes < 1 << 20 || comparison.peer == LINK;
+    if nothing { "-".into() } else { format!("{:.2}", median(comparison.cpu.iter().copied())) }
 }
 
 fn verdict(comparison: &Comparison) -> &'static str {
     let speed = median(comparison.speed.iter().copied());
     match (comparison.peer, speed) {
-        ("floor" | "iperf3", _) => "the floor",
+        ("floor", _) => "the floor",
+        // They store and prove nothing: what the network itself can do.
+        (peer, _) if peer == LINK || peer.starts_with("iperf3") => "the network",
         (_, speed) if speed >= 1.0 => "ahead",
         _ => "**behind**",
     }
@@ -251,6 +254,11 @@ mod tests {
     fn losing_is_said() {
         assert!(section(&measured(0.9)).contains("**behind**"));
         assert!(!section(&measured(1.0)).contains("**behind**"));
+        for peer in [LINK, "iperf3 -P 4"] {
+            let mut bounded = measured(0.9);
+            bounded.cases[0].comparisons[0].peer = peer;
+            assert!(section(&bounded).contains("| the network |"), "{}", section(&bounded));
+        }
     }
 
     #[test]
