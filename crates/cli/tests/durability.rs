@@ -7,14 +7,17 @@ mod support;
 
 use std::collections::HashMap;
 use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use support::control::Control;
 use support::dtn::PATIENCE;
 use support::{Field, WHIMBREL, expect, pattern};
 use whimbrel_testkit::peers::{Daemon, require};
 
-const CALLS: &str = "trace=write,pwrite64,pread64,fdatasync,fsync,renameat,renameat2,linkat,unlinkat";
+const CALLS: &str =
+    "trace=openat,write,pwrite64,pread64,fchmod,fchmodat,chmod,fdatasync,fsync,renameat,renameat2,linkat,unlinkat";
 
 /// A call about a name in the directory of the copies; `.` is that directory.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,6 +29,12 @@ enum Call {
     /// A file without a name gets one.
     Link(String, String),
     Unlink(String),
+    /// A file is made with a mode; `.` is one without a name.
+    Make(String, String),
+    /// The mode of an open file.
+    Mode(String, String),
+    /// That of whatever has a name.
+    ModeOfName,
 }
 
 /// A server whose calls are written down.
@@ -73,6 +82,9 @@ fn calls(trace: &str, directory: &Path) -> Vec<Call> {
 
 fn call(text: &str, directory: &str) -> Option<Call> {
     let (name, arguments) = text.split_once('(')?;
+    if matches!(name, "fchmodat" | "chmod") {
+        return Some(Call::ModeOfName);
+    }
     // The path of the first descriptor.
     let path = arguments.split_once('<')?.1.split_once('>')?.0;
     let inside = path.strip_prefix(directory)?;
@@ -86,8 +98,16 @@ fn call(text: &str, directory: &str) -> Option<Call> {
         // As strace shows it: `#INODE (deleted)` in the directory it was made in.
         "linkat" => Some(Call::Link(file?, quoted.nth(1)?)),
         "unlinkat" => Some(Call::Unlink(quoted.next()?)),
+        "fchmod" => Some(Call::Mode(file?, last_argument(arguments)?)),
+        "openat" if arguments.contains("O_CREAT") || arguments.contains("O_TMPFILE") => {
+            Some(Call::Make(quoted.next()?, last_argument(arguments)?))
+        }
         _ => None,
     }
+}
+
+fn last_argument(arguments: &str) -> Option<String> {
+    Some(arguments.rsplit_once(')')?.0.rsplit_once(", ")?.1.to_owned())
 }
 
 fn at(calls: &[Call], is: impl Fn(&Call) -> bool) -> Option<usize> {
@@ -178,13 +198,62 @@ fn a_server_that_was_told_to_syncs_whole_and_packed_files_before_it_names_them_a
 }
 
 #[test]
+fn a_server_that_was_told_to_makes_a_renamed_file_and_its_name_durable() {
+    for (options, durable) in [(&["--sync-writes"][..], true), (&[], false)] {
+        let field = Field::new();
+        let Some(server) = Traced::start(&field, options) else { return };
+        let directory = field.path("to");
+        fs::write(directory.join("old"), b"data").unwrap();
+        let address = server.url.rsplit('/').next().unwrap().parse().unwrap();
+        let mut control = Control::login(address);
+        control.ask_for(350, &format!("RNFR {}", directory.join("old").display()));
+        control.ask_for(250, &format!("RNTO {}", directory.join("new").display()));
+        let [old, new, here] = ["old", "new", "."].map(str::to_owned);
+        let renamed = Call::Rename(old.clone(), new);
+        let expected = if durable { vec![Call::Sync(old), renamed, Call::Sync(here)] } else { vec![renamed] };
+        assert_eq!(server.calls(&directory), expected);
+    }
+}
+
+/// What is open stays open, whatever becomes of its mode: so nobody else may have been able to open it at any time.
+#[test]
+fn a_private_file_is_its_owners_alone_from_its_first_byte_on_and_named_with_its_mode() {
+    let ways = [(300_000, &[][..]), (5000, &[]), (0, &[]), (200_000, &["--chunk", "64K", "--concurrency", "1"])];
+    for ((bytes, options), mode) in ways.into_iter().flat_map(|way| [(way, 0o600), (way, 0o640)]) {
+        let field = Field::new();
+        let Some(server) = Traced::start(&field, &[]) else { return };
+        fs::write(field.path("source"), pattern(bytes)).unwrap();
+        fs::set_permissions(field.path("source"), fs::Permissions::from_mode(mode)).unwrap();
+        let (from, to) =
+            (field.path("source").display().to_string(), format!("{}{}", server.url, field.path("to/copy").display()));
+        expect(0, ["cp", "--preserve"].iter().chain(options).chain(&[from.as_str(), to.as_str()]));
+        assert_eq!(fs::metadata(field.path("to/copy")).unwrap().mode() & 0o7777, mode);
+        let calls = server.calls(&field.path("to"));
+        let made: Vec<&Call> = calls.iter().filter(|call| matches!(call, Call::Make(..))).collect();
+        assert!(!made.is_empty(), "{calls:#?}");
+        assert!(made.iter().all(|call| matches!(call, Call::Make(_, mode) if mode == "0600")), "{made:#?}");
+        let is_named = |call: &Call| matches!(call, Call::Rename(..) | Call::Link(..));
+        let named = at(&calls, is_named).unwrap_or_else(|| panic!("it is not named: {calls:#?}"));
+        let changed: Vec<usize> = (0..calls.len()).filter(|&at| matches!(calls[at], Call::Mode(..))).collect();
+        let other = mode != 0o600;
+        assert_eq!(changed.len(), usize::from(other), "{bytes} bytes, {mode:o}: {calls:#?}");
+        assert!(changed.iter().all(|&at| at < named), "the mode comes before the name: {calls:#?}");
+        assert!(!calls.contains(&Call::ModeOfName), "{calls:#?}");
+    }
+}
+
+#[test]
 fn traces_are_read_with_calls_that_threads_interrupt() {
     let trace = "7 write(9</d/a>, \"\"..., 5) = 5\n7 fdatasync(9</d/a> <unfinished ...>\n8 fsync(5</d>) = 0\n\
                  7 <... fdatasync resumed>) = 0\n8 renameat(5</d>, \"a\", 5</d>, \"b\") = 0\n\
                  8 unlinkat(5</d>, \"c\", 0) = -1 ENOENT (No such file or directory)\n9 fsync(4</e>) = 0\n\
-                 9 linkat(3</d/#7 (deleted)>, \"\", 5</d>, \"f\", AT_EMPTY_PATH) = 0\n";
+                 9 linkat(3</d/#7 (deleted)>, \"\", 5</d>, \"f\", AT_EMPTY_PATH) = 0\n\
+                 9 openat(5</d>, \"g\", O_RDWR|O_CREAT|O_EXCL, 0600) = 6</d/g>\n9 openat(5</d>, \"g\", O_RDONLY) = 7</d/g>\n\
+                 9 fchmod(6</d/g>, 0640) = 0\n9 fchmodat(AT_FDCWD</>, \"/proc/self/fd/6\", 0644) = 0\n";
     let [a, b, here] = ["a", "b", "."].map(str::to_owned);
     let link = Call::Link("#7 (deleted)".to_owned(), "f".to_owned());
+    let made = [Call::Make("g".to_owned(), "0600".to_owned()), Call::Mode("g".to_owned(), "0640".to_owned())];
     let expected = [Call::Write(a.clone()), Call::Sync(here), Call::Sync(a.clone()), Call::Rename(a, b), link];
+    let expected: Vec<Call> = expected.into_iter().chain(made).chain([Call::ModeOfName]).collect();
     assert_eq!(calls(trace, Path::new("/d")), expected);
 }

@@ -36,7 +36,7 @@ fn timed(what: &str, count: usize, act: impl Fn(usize) -> Result<(), Fault>) -> 
 }
 
 fn write(storage: &Posix, path: &StoragePath, bytes: usize) -> Result<(), Fault> {
-    let intent = WriteIntent { disposition: Disposition::Replace, size: Some(bytes as u64), length: None };
+    let intent = WriteIntent { disposition: Disposition::Replace, size: Some(bytes as u64), length: None, mode: None };
     let session = storage.begin(path, &intent)?;
     let writer = storage.join(&session)?;
     writer.write_at(0, &vec![7; bytes])?;

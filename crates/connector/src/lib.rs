@@ -85,8 +85,9 @@ pub trait Connector: Send + Sync {
 
     /// Starts writing a file; the answer can be carried to any host that reaches this storage.
     ///
-    /// Nothing is visible under the final name before [`Connector::commit`], unless the session is
-    /// in place: an [`Disposition::Update`], a `Resume` of a finished file, or a device or pipe.
+    /// Nothing is visible under the final name before [`Connector::commit`], and what has a hidden name is readable by its
+    /// owner only, journals included, whatever mode it will have; so whoever goes on with it must be of the same account.
+    /// Not so if the session is in place: an [`Disposition::Update`], a `Resume` of a finished file, or a device or pipe.
     /// Links are followed: the session's path is the name the bytes really go to. The missing
     /// directory is `NotFound`, a directory at `path` `IsADirectory`, too little space `NoSpace`.
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault>;
@@ -111,7 +112,8 @@ pub trait Connector: Send + Sync {
 
     /// Gives the file its final name and attributes, once, from the receipts of all writers.
     ///
-    /// The only act that makes new data visible. Repeating a commit that succeeded is harmless and
+    /// The only act that makes new data visible. A new file has its mode before it has its name: the one in `attributes`,
+    /// else that of the file it replaces, else the one that storage gives a new file. Repeating a commit that succeeded is harmless and
     /// changes nothing. `StorageBusy` when another writer replaced the file meanwhile: then nothing
     /// of this session is visible. `IsADirectory` when a directory has taken the final name.
     /// Devices and pipes have no attributes: they are ignored.
@@ -172,7 +174,10 @@ pub trait Connector: Send + Sync {
     fn remove_tree(&self, path: &StoragePath) -> Result<(), Fault>;
 
     /// Renames, replacing a file that has the new name.
-    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault>;
+    ///
+    /// With `durable` the content of a file, if it can be opened, survives a crash before it has the new name, and both
+    /// names when this returns.
+    fn rename(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault>;
 
     /// Creates the link `link` with the text `target`.
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault>;

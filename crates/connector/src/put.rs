@@ -20,7 +20,8 @@ pub(crate) fn put_in_steps<C: Connector + ?Sized>(
     read_back: Option<ReadBack<'_>>,
 ) -> Result<(), Fault> {
     let size = Some(data.len() as u64);
-    let session = storage.begin(path, &WriteIntent { disposition: Disposition::Replace, size, length: size })?;
+    let session = storage
+        .begin(path, &WriteIntent { disposition: Disposition::Replace, size, length: size, mode: attributes.mode })?;
     let stored = store(storage, &session, data, attributes, read_back);
     if stored.is_err()
         && let Err(fault) = storage.abandon(&session)

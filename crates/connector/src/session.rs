@@ -37,6 +37,9 @@ pub struct WriteIntent {
     pub size: Option<u64>,
     /// Length of the whole file when it is known, holes included, bytes; lets storage lay a new file out.
     pub length: Option<u64>,
+    /// Permission bits that the commit will set, when they are known: a file that is made under its final name gives nobody
+    /// more from the start. What has a hidden name is its owner's alone in any case.
+    pub mode: Option<u32>,
 }
 
 /// A file being written; serialisable, valid on every host that reaches the storage.

@@ -19,7 +19,7 @@ fn path(bytes: &str) -> StoragePath {
     StoragePath::resolve(&StoragePath::root(), bytes.as_bytes()).unwrap()
 }
 
-const INTENT: WriteIntent = WriteIntent { disposition: Disposition::Replace, size: None, length: None };
+const INTENT: WriteIntent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
 
 fn storage(script: &Script) -> (Faulty<Memory>, WriteSession) {
     let memory = Memory::new();
@@ -28,7 +28,7 @@ fn storage(script: &Script) -> (Faulty<Memory>, WriteSession) {
     let session = memory.begin(&path("file"), &INTENT).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     memory.commit(&session, &[], &Attributes::default()).unwrap();
-    let shared = WriteIntent { disposition: Disposition::Continue, size: None, length: None };
+    let shared = WriteIntent { disposition: Disposition::Continue, size: None, length: None, mode: None };
     let session = memory.begin(&path("new"), &shared).unwrap();
     memory.join(&session).unwrap().write_at(0, b"0123456789").unwrap();
     (Faulty::new(memory, script.clone()), session)
@@ -56,7 +56,7 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::RemoveDir => storage.remove_dir(&path("dir")),
         Operation::RemoveFile => storage.remove_file(&file),
         Operation::RemoveTree => storage.remove_tree(&path("tree")),
-        Operation::Rename => storage.rename(&file, &path("renamed")),
+        Operation::Rename => storage.rename(&file, &path("renamed"), true),
         Operation::Symlink => storage.symlink(b"x", &path("link")),
         Operation::SetAttributes => storage.set_attributes(&file, &Attributes::default(), Follow::Yes),
         Operation::Truncate => storage.truncate(&file, 1),

@@ -51,7 +51,7 @@ impl Lab {
     /// Writes a file that will have this length; what it says of its stripes.
     fn write(&self, disposition: Disposition, length: Option<u64>) -> Option<u64> {
         let path = StoragePath::resolve(&StoragePath::root(), b"/dir/a b;$(x)").unwrap();
-        let session = self.storage.begin(&path, &WriteIntent { disposition, size: None, length }).unwrap();
+        let session = self.storage.begin(&path, &WriteIntent { disposition, size: None, length, mode: None }).unwrap();
         let writer = self.storage.join(&session).unwrap();
         writer.write_at(0, b"data").unwrap();
         let stripe = writer.stripe_size();
@@ -122,7 +122,7 @@ fn small_files_and_files_in_place_keep_the_layout_they_have() {
 fn whoever_goes_on_with_a_file_leaves_its_layout_alone() {
     let lab = Lab::new(WORKING);
     let path = StoragePath::resolve(&StoragePath::root(), b"/dir/f").unwrap();
-    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(100 * GIB) };
+    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(100 * GIB), mode: None };
     let first = lab.storage.begin(&path, &intent).unwrap();
     let second = lab.storage.begin(&path, &intent).unwrap();
     assert_eq!(first.token, second.token);

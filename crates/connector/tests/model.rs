@@ -168,7 +168,7 @@ impl Side<'_> {
             Step::RemoveDir(path) => storage.remove_dir(path).map(done),
             Step::RemoveFile(path) => storage.remove_file(path).map(done),
             Step::RemoveTree(path) => storage.remove_tree(path).map(done),
-            Step::Rename(from, to) => storage.rename(from, to).map(done),
+            Step::Rename(from, to) => storage.rename(from, to, false).map(done),
             Step::Symlink(target, link) => storage.symlink(target.as_bytes(), link).map(done),
             Step::Touch(path, follow, mode, time) => self.touch(path, *follow, *mode, *time),
             Step::Truncate(path, size) => storage.truncate(path, u64::from(*size)).map(done),
@@ -188,7 +188,7 @@ impl Side<'_> {
     }
 
     fn begin(&mut self, path: &StoragePath, disposition: Disposition) -> Result<String, Fault> {
-        let intent = WriteIntent { disposition, size: None, length: None };
+        let intent = WriteIntent { disposition, size: None, length: None, mode: None };
         let session = self.storage.begin(path, &intent)?;
         let told = format!("{:?} {}", session.path.name(), session.rename);
         if self.sessions.len() == 8 {

@@ -37,7 +37,7 @@ fn links_cannot_lead_outside_the_root() {
             assert_eq!(code(storage.make_dir(&below)), FaultCode::NotFound);
             assert_eq!(code(storage.symlink(b"x", &below)), FaultCode::NotFound);
             assert_eq!(code(storage.remove_file(&below)), FaultCode::NotFound);
-            assert_eq!(code(storage.rename(&path("file"), &below)), FaultCode::NotFound);
+            assert_eq!(code(storage.rename(&path("file"), &below, false)), FaultCode::NotFound);
         }
     }
     assert_eq!(lab.secret(), "secret");
@@ -238,7 +238,7 @@ fn a_read_only_collection_refuses_every_change() {
         code(storage.remove_dir(&file)),
         code(storage.remove_file(&file)),
         code(storage.remove_tree(&file)),
-        code(storage.rename(&file, &path("other"))),
+        code(storage.rename(&file, &path("other"), false)),
         code(storage.symlink(b"x", &path("link"))),
         code(storage.set_attributes(&file, &none, Follow::Yes)),
         code(storage.truncate(&file, 0)),
@@ -264,7 +264,7 @@ fn what_cannot_fit_is_refused_before_anything_is_created() {
     let lab = Lab::new();
     let storage = lab.open(PosixOptions::default());
     for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Update] {
-        let huge = WriteIntent { disposition, size: Some(1 << 60), length: None };
+        let huge = WriteIntent { disposition, size: Some(1 << 60), length: None, mode: None };
         let fault = storage.begin(&path("file"), &huge).unwrap_err();
         assert_eq!(fault.code, FaultCode::NoSpace);
     }
@@ -320,19 +320,6 @@ fn a_root_that_is_missing_or_a_file_cannot_be_served() {
     let open = |name| Posix::open(&lab.host(name), PosixOptions::default());
     assert_eq!(code(open("missing")), FaultCode::NotFound);
     assert_eq!(code(open("file")), FaultCode::NotADirectory);
-}
-
-/// Runs as somebody without rights: only this thread changes its user.
-fn unprivileged(act: impl FnOnce() + Send) {
-    thread::scope(|scope| {
-        scope.spawn(|| {
-            if rustix::process::geteuid().is_root() {
-                let uid = rustix::process::Uid::from_raw(65_534);
-                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
-            }
-            act();
-        });
-    });
 }
 
 fn set_mode(at: std::path::PathBuf, mode: u32) {

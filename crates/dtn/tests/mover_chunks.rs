@@ -30,6 +30,7 @@ fn commit(session: &[u8]) -> Op {
         path: b"/copy".to_vec(),
         session: session.to_vec(),
         modified: Some((1_600_000_000, 5)),
+        mode: Some(0o640),
         expected: None,
     }
 }
@@ -113,6 +114,8 @@ fn a_file_gets_its_name_when_all_of_it_is_proven_and_not_before() {
     assert!(lab.node.read("copy") == data[..SIZE as usize], "cut to the size of the source");
     let modified = lab.node.call(lab.mover, Op::Modified(b"/copy".to_vec())).done();
     assert_eq!(modified, Outcome::Modified(1_600_000_000, 5));
+    let copy = std::fs::metadata(lab.node.root.path().join("copy")).unwrap();
+    assert_eq!(std::os::unix::fs::PermissionsExt::mode(&copy.permissions()) & 0o7777, 0o640);
 }
 
 #[test]
@@ -253,7 +256,13 @@ fn a_session_of_one_file_reaches_no_other() {
     for path in ["/victim", "/other", "/nowhere", "/../copy/../victim"] {
         let path = path.as_bytes().to_vec();
         let keep = Op::KeepLeaves { path: path.clone(), session: session.clone(), leaves: vec![leaf(0, 1)] };
-        let commit = Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None, expected: None };
+        let commit = Op::CommitChunked {
+            path: path.clone(),
+            session: session.clone(),
+            modified: None,
+            mode: None,
+            expected: None,
+        };
         for op in [keep, commit] {
             let failure = lab.node.call(lab.mover, op).failure();
             assert!(matches!(failure.kind, FailureKind::Busy | FailureKind::NotFound), "{failure:?}");

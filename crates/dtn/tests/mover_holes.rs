@@ -194,8 +194,13 @@ fn leaves_are_made_holes_and_recorded_and_the_file_is_complete_with_them() {
     }
     assert!(matches!(node.call(mover, keep(&holes)).done(), Outcome::Done));
     assert!(blocks(&node, ".copy.whimbrel-part") == 0, "what was there is gone");
-    let commit =
-        Op::CommitChunked { path: b"/copy".to_vec(), session: session.clone(), modified: None, expected: None };
+    let commit = Op::CommitChunked {
+        path: b"/copy".to_vec(),
+        session: session.clone(),
+        modified: None,
+        mode: None,
+        expected: None,
+    };
     node.call(mover, commit.clone()).fails_with(FailureKind::Unproven);
     let movers = node.pair(&extended(1));
     let (_, received) = node.copy(movers, sending(0..MIB, true), chunk(&session, 0..MIB, true));

@@ -206,7 +206,8 @@ fn chunks_in_any_order_make_a_file_that_is_committed_when_all_of_it_is_proven() 
         assert!(!node.names().contains(&"copy".to_owned()), "no name before the commit");
     }
     let path = b"/copy".to_vec();
-    let commit = Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None, expected: None };
+    let commit =
+        Op::CommitChunked { path: path.clone(), session: session.clone(), modified: None, mode: None, expected: None };
     node.call(movers[0].1, commit.clone()).failure();
     node.call(movers[1].1, Op::KeepLeaves { path, session, leaves: proven }).done();
     node.call(movers[0].1, commit).done();

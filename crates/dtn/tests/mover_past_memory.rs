@@ -207,6 +207,7 @@ fn a_file_in_chunks_gets_its_name_only_with_the_checksum_that_is_demanded() {
             path: b"/copy".to_vec(),
             session: session.clone(),
             modified: None,
+            mode: None,
             expected: Some((algorithm.name().to_owned(), digest)),
         };
         let right = hash(algorithm, &data);

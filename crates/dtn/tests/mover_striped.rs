@@ -72,8 +72,14 @@ fn copy_striped(params: &DataParams, spec: &ReceiveSpec, data: &[u8]) -> (Node, 
     assert_eq!(sent, [parts[0].0, parts[1].0], "each node moved its own share");
     assert!(sent.iter().all(|&bytes| bytes > data.len() as u64 / 4), "{sent:?}");
     assert!(!nodes.0.names().contains(&"copy".to_owned()), "no final name before the commit");
+    assert_eq!(mode(&nodes.0, ".copy.whimbrel-part"), 0o600, "nor anybody else who may open it");
     let answer = commit(&mut nodes.0, receivers.0, spec, session, parts);
     (nodes.0, answer)
+}
+
+fn mode(node: &Node, name: &str) -> u32 {
+    let metadata = std::fs::metadata(node.root.path().join(name)).unwrap();
+    std::os::unix::fs::PermissionsExt::mode(&metadata.permissions()) & 0o7777
 }
 
 #[test]
@@ -81,10 +87,11 @@ fn both_layouts_put_a_striped_file_together_at_one_commit() {
     let data = pattern((9 << 20) + 5);
     for layout in [Layout::Blocked { block_size: 1 << 20 }, Layout::Partitioned] {
         let params = DataParams { layout, ..extended(2) };
-        let (node, answer) = copy_striped(&params, &receive("/copy"), &data);
+        let spec = ReceiveSpec { mode: Some(0o640), ..receive("/copy") };
+        let (node, answer) = copy_striped(&params, &spec, &data);
         assert_eq!(answer.bytes(), data.len() as u64);
         assert!(node.read("copy") == data);
-        assert_eq!(node.names(), ["copy", "source"]);
+        assert_eq!((node.names(), mode(&node, "copy")), (vec!["copy".to_owned(), "source".to_owned()], 0o640));
     }
 }
 

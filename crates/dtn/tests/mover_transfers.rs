@@ -4,10 +4,16 @@
 
 mod mover_support;
 
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use mover_support::{Node, extended, pattern, receive, send, stream};
-use whimbrel_proto::op::{DataParams, FailureKind, Notice, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_connector::faults::{Faulty, Operation, Script};
+use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_proto::op::{DataParams, FailureKind, LeafSpec, Notice, Op, Outcome};
+use whimbrel_proto::op::{ReceiveSpec, SendSpec, WriteKind};
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 
@@ -250,6 +256,45 @@ fn the_modification_time_is_set_at_the_commit() {
     assert_eq!(received.bytes(), 4);
     let outcome = node.call(movers.0, Op::Modified(b"/copy".to_vec())).done();
     assert_eq!(outcome, Outcome::Modified(1_000_000_000, 5));
+}
+
+#[test]
+fn a_file_has_the_mode_it_came_with_and_is_private_until_then() {
+    for (params, leaves) in [(stream(), false), (extended(2), false), (extended(2), true)] {
+        let (root, script) = (tempfile::tempdir().unwrap(), Script::new());
+        let at = |name: &str| root.path().join(name);
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o7777;
+        let (hidden, copy) = (at(".copy.whimbrel-part"), at("copy"));
+        let inner = Posix::open(root.path(), PosixOptions::default()).unwrap();
+        let seen = Arc::<Mutex<Vec<u32>>>::default();
+        let (look, looked) = (hidden.clone(), seen.clone());
+        script.hook(move |operation, _| {
+            if operation == Operation::Commit {
+                looked.lock().unwrap().push(mode(&look));
+            }
+        });
+        let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script)));
+        node.write("source", &pattern(300_000));
+        let leaves = leaves.then(|| LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+        for told in [Some(0o640), Some(0o604), None] {
+            let movers = node.pair(&params);
+            let to = ReceiveSpec { mode: told, leaves: leaves.clone(), ..receive("/copy") };
+            let (_, received) = node.copy(movers, send("/source"), to);
+            assert_eq!(received.bytes(), 300_000);
+            assert_eq!(mode(&copy), told.unwrap_or(0o604), "a replaced file's, when none is told");
+        }
+        assert_eq!(*seen.lock().unwrap(), [0o600; 3]);
+    }
+}
+
+#[test]
+fn a_mode_that_is_none_is_refused_before_anything_moves() {
+    let mut node = Node::start();
+    let mover = node.attach();
+    node.passive(mover, &extended(1));
+    let to = ReceiveSpec { mode: Some(0o10_000), ..receive("/copy") };
+    node.call(mover, Op::Receive(to)).failure();
+    assert!(node.names().is_empty());
 }
 
 #[test]

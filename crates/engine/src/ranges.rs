@@ -5,6 +5,9 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+/// So many ranges are added one by one.
+const FEW: usize = 8;
+
 /// A set of bytes of one file, kept as sorted, disjoint, non-touching, non-empty ranges.
 ///
 /// Offsets are bytes from the start of the file; range ends are exclusive.
@@ -24,6 +27,18 @@ impl RangeSet {
         if range.start >= range.end {
             return;
         }
+        // Files come in order, or nearly: the end is looked at first.
+        match self.ranges.last_mut() {
+            Some(last) if range.start >= last.start => {
+                if range.start <= last.end {
+                    last.end = last.end.max(range.end);
+                } else {
+                    self.ranges.push(range);
+                }
+                return;
+            }
+            _ => {}
+        }
         let first = self.ranges.partition_point(|r| r.end < range.start);
         let last = self.ranges.partition_point(|r| r.start <= range.end);
         if first == last {
@@ -36,11 +51,43 @@ impl RangeSet {
         self.ranges.drain(first + 1..last);
     }
 
-    /// Adds every range of `other`.
+    /// Adds every range of `other`; takes time for the ranges of both, however they lie.
     pub fn union_with(&mut self, other: &RangeSet) {
-        for range in &other.ranges {
-            self.insert(range.clone());
+        if other.ranges.len() <= FEW {
+            other.ranges.iter().for_each(|range| self.insert(range.clone()));
+            return;
         }
+        let mut all = RangeSet { ranges: Vec::with_capacity(self.ranges.len() + other.ranges.len()) };
+        let (mut ours, mut theirs) = (self.ranges.iter().peekable(), other.ranges.iter().peekable());
+        loop {
+            let ours_first = match (ours.peek(), theirs.peek()) {
+                (Some(our), Some(their)) => our.start <= their.start,
+                (our, _) => our.is_some(),
+            };
+            let Some(next) = (if ours_first { ours.next() } else { theirs.next() }) else { break };
+            all.insert(next.clone());
+        }
+        *self = all;
+    }
+
+    /// Takes every range of `other` out of the set; takes time for the ranges of both.
+    pub fn subtract(&mut self, other: &RangeSet) {
+        let mut kept = Vec::with_capacity(self.ranges.len());
+        let mut holes = other.ranges.iter().peekable();
+        for range in &self.ranges {
+            let mut at = range.start;
+            while let Some(hole) = holes.next_if(|hole| hole.end <= range.end) {
+                if hole.end > at {
+                    kept.push(at..hole.start.max(at));
+                    at = hole.end;
+                }
+            }
+            // The next one may reach beyond, into the ranges behind.
+            let end = holes.peek().map_or(range.end, |hole| hole.start.clamp(at, range.end));
+            kept.push(at..end);
+        }
+        kept.retain(|range| range.start < range.end);
+        self.ranges = kept;
     }
 
     /// Takes `range` out of the set.
@@ -69,10 +116,8 @@ impl RangeSet {
     pub fn missing(&self, within: Range<u64>) -> RangeSet {
         let mut missing = RangeSet::new();
         let mut at = within.start;
-        for range in &self.ranges {
-            if range.end <= at {
-                continue;
-            }
+        let first = self.ranges.partition_point(|range| range.end <= at);
+        for range in &self.ranges[first..] {
             if range.start >= within.end {
                 break;
             }
@@ -156,6 +201,30 @@ mod tests {
         assert_eq!(set.missing(12..35), RangeSet::from(20..30));
         assert!(set.missing(31..39).is_empty());
         assert_eq!(set.within(12..35).as_slice(), [12..20, 30..35]);
+    }
+
+    #[test]
+    fn unions_and_differences_of_many_ranges_agree_with_those_of_one_at_a_time() {
+        let mut state = 11u64;
+        let mut next = |n: u64| {
+            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (state >> 33) % n
+        };
+        for _ in 0..300 {
+            let mut some = |count: u64| -> RangeSet {
+                (0..next(count)).map(|_| next(300)).map(|start| start..start + 1 + next(9)).collect()
+            };
+            let (one, other) = (some(40), some(60));
+            let (mut union, mut difference) = (one.clone(), one.clone());
+            union.union_with(&other);
+            difference.subtract(&other);
+            let (mut added, mut left) = (one.clone(), one.clone());
+            for range in other.as_slice() {
+                added.insert(range.clone());
+                left.remove(range.clone());
+            }
+            assert_eq!((&union, &difference), (&added, &left), "{one} and {other}");
+        }
     }
 
     #[test]

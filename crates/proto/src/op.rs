@@ -177,6 +177,8 @@ pub enum Op {
         session: Vec<u8>,
         /// Modification time to set: seconds and nanoseconds.
         modified: Option<(i64, u32)>,
+        /// Permission bits to give it before its name, `0o7777` at most.
+        mode: Option<u32>,
         /// Checksum the whole file must have, or it gets no name: algorithm and hexadecimal digest.
         expected: Option<(String, String)>,
     },

@@ -65,7 +65,7 @@ const STEPS_RS: &str = "crates/connector/src/posix/steps.rs";
 const JOURNAL_RS: &str = "crates/connector/src/posix/journal.rs";
 const WRITE_RS: &str = "crates/connector/src/posix/write.rs";
 const BEGUN_RS: &str = "crates/connector/src/posix/begun.rs";
-const SESSION_RS: &str = "crates/connector/src/posix/session.rs";
+const COMMIT_RS: &str = "crates/connector/src/posix/commit.rs";
 const CHUNK_RS: &str = "crates/dtn/src/mover/chunk.rs";
 const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
@@ -224,14 +224,14 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: what is committed",
         guards: "a final name with a tail that was cut, or without its data",
         file: CHUNK_RS,
-        find: "size: Some(size), durable: true,",
-        replace: "size: Some(size), durable: false,",
+        find: "size: None, durable: true };",
+        replace: "size: None, durable: false };",
         suite: CRASHES,
     },
     Mutation {
         name: "sync: a committed file with its attributes",
         guards: "a final name without its size or time",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "if changed { handle.sync_all() }",
         replace: "if changed { Ok(()) }",
         suite: STEPS,
@@ -239,7 +239,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: a committed file without",
         guards: "a final name without its data",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "else { handle.sync_data() };",
         replace: "else { Ok(()) };",
         suite: CALLS,
@@ -247,7 +247,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: the final name",
         guards: "a committed file that is gone",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "            sync_dir(&handle.dir).or_fault(\"sync directory\", path)?;\n",
         replace: "",
         suite: STEPS,
@@ -255,7 +255,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: the final name when the rename is found done",
         guards: "a committed file that is gone, when the commit was repeated",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "                    sync_dir(&dir).or_fault(\"sync directory\", path)?;\n",
         replace: "",
         suite: STEPS,
@@ -263,10 +263,50 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: the name of a file written in place",
         guards: "a new file that is gone after its commit",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "                    sync_dir(&handle.dir).or_fault(\"sync directory\", &session.path)?;\n",
         replace: "",
         suite: STEPS,
+    },
+    Mutation {
+        name: "sync: a renamed file and its names where durability is asked for",
+        guards: "a file that is gone after a crash, or bears another's name without its bytes",
+        file: "crates/dtn/src/mover/worker.rs",
+        find: "command::run(node.connector.as_ref(), op, node.settings.sync_writes) {",
+        replace: "command::run(node.connector.as_ref(), op, false) {",
+        suite: CALLS,
+    },
+    Mutation {
+        name: "sync: the content of a file before it is renamed",
+        guards: "a name that stood for something else, without bytes",
+        file: "crates/connector/src/posix/renaming.rs",
+        find: "        Ok(file) => steps::sync_data(&file),\n",
+        replace: "        Ok(_) => Ok(()),\n",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "mode: an unfinished file is made for its owner only",
+        guards: "a private file that others open while it is written",
+        file: BEGUN_RS,
+        find: "openat(&place.dir, name, NEW, PRIVATE)",
+        replace: "openat(&place.dir, name, NEW, Mode::from_raw_mode(0o666))",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "mode: what an earlier release left is made private",
+        guards: "a private file that others open while it is written",
+        file: BEGUN_RS,
+        find: "    make_private(&begun.file, &begun.stat).or_fault(OPEN, &begun.staging)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "mode: a store tells its mode",
+        guards: "a private file that others open once it has its name",
+        file: "crates/dtn/src/client/flight/orders.rs",
+        find: "        mode: manner.given.mode_of(item),\n",
+        replace: "",
+        suite: CALLS,
     },
     // --- checks ------------------------------------------------------------------------------
     Mutation {
@@ -408,15 +448,15 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: the file is still the session's at its commit",
         guards: "the final name for somebody else's bytes",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "            Some(stat) if Identity::of(&stat) == token.identity => stat,\n            Some(_) =>",
         replace: "            Some(stat) if true => stat,\n            Some(_) =>",
-        suite: POSIX,
+        suite: STEPS,
     },
     Mutation {
         name: "check: what others go on with in chunks is not committed by its first writer",
         guards: "a name for a mixture of two files",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "        if is_others(token, &handle.dir, path, &stat).or_fault(\"commit\", path)? {\n",
         replace: "        if false {\n",
         suite: POSIX,
@@ -425,8 +465,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: an unfinished file that is gone on with is one's own",
         guards: "bytes that go to a file somebody else has planted",
         file: BEGUN_RS,
-        find: "Ok(is_own(&begun.stat, caller).then_some(begun))",
-        replace: "Ok(Some(begun).filter(|_| caller.owns(0) || true))",
+        find: "    if !is_own(&begun.stat, caller) {\n",
+        replace: "    if !is_own(&begun.stat, caller) && begun.staging.is_root() {\n",
         suite: POSIX,
     },
     Mutation {
@@ -448,7 +488,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: writers are refused after a commit",
         guards: "a finished file that a late writer changes",
-        file: SESSION_RS,
+        file: COMMIT_RS,
         find: "        *committed = true;\n",
         replace: "",
         suite: STEPS,
@@ -473,19 +513,19 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "order: synced before renamed",
         guards: "a final name without its data",
-        file: SESSION_RS,
-        find: "        finalize(handle, &stat, attributes, token.keep_mode, path)?;\n        \
-               steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n",
-        replace: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n        \
-                  finalize(handle, &stat, attributes, token.keep_mode, path)?;\n",
+        file: COMMIT_RS,
+        find: "        finalize(handle, &stat, attributes, mode, path)?;\n        \
+               steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n",
+        replace: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n        \
+                  finalize(handle, &stat, attributes, mode, path)?;\n",
         suite: STEPS,
     },
     Mutation {
         name: "order: the journal goes after the name is durable",
         guards: "an unfinished file without its proofs, after a crash that undid the rename",
-        file: SESSION_RS,
-        find: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n",
-        replace: "        steps::rename(&handle.dir, from, to).or_fault(\"commit\", path)?;\n        \
+        file: COMMIT_RS,
+        find: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n",
+        replace: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n        \
                   journal::remove(&handle.dir, path, &token.identity).or_fault(\"remove journal\", path)?;\n",
         suite: STEPS,
     },
@@ -493,16 +533,16 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "order: the journal goes before the file, in a takeover",
         guards: "a journal without its file",
         file: BEGUN_RS,
-        find: "                    journal::remove(dir, path, &mine)?;\n                    steps::unlink(dir, name)\n",
-        replace: "                    steps::unlink(dir, name)?;\n                    journal::remove(dir, path, &mine)\n",
+        find: "            journal::remove(&place.dir, &place.path, &mine)?;\n            steps::unlink(&place.dir, name)\n",
+        replace: "            steps::unlink(&place.dir, name)?;\n            journal::remove(&place.dir, &place.path, &mine)\n",
         suite: STEPS,
     },
     Mutation {
         name: "order: the journal goes before the file, when it is given up",
         guards: "a journal without its file",
-        file: SESSION_RS,
-        find: "            self.remove_journal(session, &token)?;\n        }\n        let handle = match open_here",
-        replace: "        }\n        let handle = match open_here",
+        file: COMMIT_RS,
+        find: "            self.remove_journal(session, &token)?;\n        }\n        let Some(handle) = &handle",
+        replace: "        }\n        let Some(handle) = &handle",
         suite: STEPS,
     },
     Mutation {

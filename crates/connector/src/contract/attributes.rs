@@ -1,9 +1,12 @@
 //! Modes, times, links.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
 use whimbrel_engine::FaultCode;
 
 use super::help::*;
-use crate::session::Attributes;
+use crate::session::{Attributes, WriteIntent};
 use crate::{Connector, Follow, Kind, Timestamp};
 
 const THEN: Timestamp = Timestamp { seconds: 981_173_106, nanoseconds: 123_456_789 };
@@ -54,6 +57,97 @@ pub fn replacing_keeps_the_mode_of_the_old_file(a: &dyn Connector, _: &dyn Conne
     let session = ok(a.begin(&path("file"), &REPLACE));
     let wanted = attributes(Some(0o666), None);
     assert_eq!(commit_as(a, &session, &wanted).mode, 0o666);
+}
+
+/// Permission bits of everything in the collection that has a hidden name.
+fn hidden_modes(storage: &dyn Connector) -> Vec<u32> {
+    let entries = ok(storage.list(&path("/"))).map(ok);
+    entries.filter(|entry| entry.name.starts_with(b".")).map(|entry| entry.meta.mode).collect()
+}
+
+pub fn what_is_unfinished_is_its_owners_alone(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    // That of a file that is made under its final name is what storage gives any new file.
+    let made = ok(a.begin(&path("plain"), &UPDATE));
+    let ordinary = commit(a, &made).mode;
+    store(a, &path("replaced"), b"old");
+    ok(a.set_attributes(&path("replaced"), &attributes(Some(0o646), None), Follow::Yes));
+    for (name, mode) in [("new", ordinary), ("replaced", 0o646)] {
+        for intent in [REPLACE, RESUME, CONTINUE] {
+            if name == "replaced" && intent == RESUME {
+                // In place.
+                continue;
+            }
+            let session = ok(a.begin(&path(name), &intent));
+            assert_eq!(hidden_modes(b), [0o600], "{name} {intent:?}");
+            put(b, &session, 0, b"bytes");
+            if intent == CONTINUE {
+                ok(ok(a.journal(&session)).append(b"proof"));
+            }
+            assert!(hidden_modes(b).iter().all(|&mode| mode == 0o600), "{name} {intent:?}");
+            assert_eq!(commit(b, &session).mode, mode, "{name} {intent:?}");
+            assert!(hidden_modes(b).is_empty());
+            if name == "new" {
+                ok(a.remove_file(&path(name)));
+            }
+        }
+    }
+}
+
+pub fn what_others_could_read_of_an_earlier_attempt_they_can_no_longer(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    for intent in [RESUME, CONTINUE] {
+        let session = ok(a.begin(&path("file"), &CONTINUE));
+        put(a, &session, 0, b"half");
+        ok(a.set_attributes(&session.staging, &attributes(Some(0o666), None), Follow::No));
+        let again = ok(b.begin(&path("file"), &intent));
+        assert_eq!(hidden_modes(a), [0o600], "{intent:?}");
+        assert_eq!(commit(b, &again).size, 4);
+        ok(a.remove_file(&path("file")));
+    }
+}
+
+pub fn a_private_file_is_never_seen_with_another_mode(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    let done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let seen = scope.spawn(|| {
+            let mut seen = 0;
+            while !done.load(Ordering::Relaxed) {
+                if let Ok(meta) = b.stat(&path("file"), Follow::No) {
+                    assert_eq!(meta.mode, 0o640);
+                    seen += 1;
+                }
+            }
+            seen
+        });
+        for _ in 0..50 {
+            let session = ok(a.begin(&path("file"), &REPLACE));
+            put(a, &session, 0, b"secret");
+            commit_as(a, &session, &attributes(Some(0o640), None));
+            ok(a.remove_file(&path("file")));
+            ok(a.put(&path("file"), b"secret", &attributes(Some(0o640), None), None));
+            ok(a.remove_file(&path("file")));
+        }
+        done.store(true, Ordering::Relaxed);
+        seen.join().expect("no other mode was seen")
+    });
+}
+
+pub fn a_file_made_under_its_name_never_gives_more_than_it_will(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes || !a.capabilities().update_in_place {
+        return;
+    }
+    let session = ok(a.begin(&path("file"), &WriteIntent { mode: Some(0o400), ..UPDATE }));
+    put(a, &session, 0, b"secret");
+    assert_eq!(ok(b.stat(&path("file"), Follow::No)).mode, 0o600, "its owner can go on writing");
+    assert_eq!(commit_as(b, &session, &attributes(Some(0o400), None)).mode, 0o400);
 }
 
 pub fn attributes_of_what_exists_can_be_changed(a: &dyn Connector, _: &dyn Connector) {
@@ -152,7 +246,7 @@ pub fn links_in_the_way_are_followed_inside_the_root(a: &dyn Connector, _: &dyn 
     assert_eq!(listed, [&b"file"[..], b"sub"]);
     ok(a.make_dir(&path("up/made")));
     assert_eq!(kind(a, &path("real/made")), Kind::Directory);
-    ok(a.rename(&path("up/file"), &path("real/sub/back/moved")));
+    ok(a.rename(&path("up/file"), &path("real/sub/back/moved"), false));
     assert_eq!(load(a, &path("real/moved")), b"bytes");
 }
 

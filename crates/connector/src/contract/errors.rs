@@ -16,7 +16,7 @@ pub fn what_is_missing_is_not_found(a: &dyn Connector, _: &dyn Connector) {
         refused(a.remove_file(&name), code);
         refused(a.remove_dir(&name), code);
         refused(a.remove_tree(&name), code);
-        refused(a.rename(&name, &path("new")), code);
+        refused(a.rename(&name, &path("new"), false), code);
         refused(a.truncate(&name, 0), code);
         refused(a.set_attributes(&name, &Default::default(), Follow::Yes), code);
         assert!(ok(a.unfinished(&name)).is_none());
@@ -29,7 +29,7 @@ pub fn what_is_missing_is_not_found(a: &dyn Connector, _: &dyn Connector) {
         refused(a.symlink(b"x", &path("no/link")), code);
     }
     store(a, &path("file"), b"bytes");
-    refused(a.rename(&path("file"), &path("no/file")), code);
+    refused(a.rename(&path("file"), &path("no/file"), false), code);
     assert_eq!(load(a, &path("file")), b"bytes");
 }
 
@@ -58,7 +58,7 @@ pub fn directories_are_no_files(a: &dyn Connector, _: &dyn Connector) {
         refused(a.remove_file(&path(name)), code);
         refused(a.truncate(&path(name), 0), code);
     }
-    refused(a.rename(&path("file"), &path("dir")), code);
+    refused(a.rename(&path("file"), &path("dir"), false), code);
     let session = ok(a.begin(&path("late"), &REPLACE));
     ok(a.make_dir(&path("late")));
     refused(a.commit(&session, &[], &Default::default()), code);
@@ -72,7 +72,7 @@ pub fn files_are_no_directories(a: &dyn Connector, _: &dyn Connector) {
     refused(a.list(&path("file")), code);
     refused(a.remove_dir(&path("file")), code);
     refused(a.remove_tree(&path("file")), code);
-    refused(a.rename(&path("dir"), &path("file")), code);
+    refused(a.rename(&path("dir"), &path("file"), false), code);
     refused(a.stat(&path("file/x"), Follow::Yes), code);
     refused(a.stat(&path("file/x/y"), Follow::No), code);
     refused(a.open_read(&path("file/x"), None), code);
@@ -94,8 +94,8 @@ pub fn the_root_stays(a: &dyn Connector, _: &dyn Connector) {
     ok(a.make_dir(&path("dir")));
     refused(a.remove_dir(&path("/")), code);
     refused(a.remove_tree(&path("/")), code);
-    refused(a.rename(&path("/"), &path("dir/x")), code);
-    refused(a.rename(&path("dir"), &path("/")), code);
+    refused(a.rename(&path("/"), &path("dir/x"), false), code);
+    refused(a.rename(&path("dir"), &path("/"), false), code);
     assert_eq!(names(a, &path("/")), [b"dir"]);
 }
 

@@ -12,7 +12,7 @@ pub(super) const UPDATE: WriteIntent = intent(Disposition::Update);
 pub(super) const CONTINUE: WriteIntent = intent(Disposition::Continue);
 
 const fn intent(disposition: Disposition) -> WriteIntent {
-    WriteIntent { disposition, size: None, length: None }
+    WriteIntent { disposition, size: None, length: None, mode: None }
 }
 
 pub(super) fn path(bytes: impl AsRef<[u8]>) -> StoragePath {

@@ -96,6 +96,10 @@ macro_rules! contract_cases {
             attributes_are_kept
             what_is_put_has_its_attributes
             replacing_keeps_the_mode_of_the_old_file
+            what_is_unfinished_is_its_owners_alone
+            what_others_could_read_of_an_earlier_attempt_they_can_no_longer
+            a_private_file_is_never_seen_with_another_mode
+            a_file_made_under_its_name_never_gives_more_than_it_will
             attributes_of_what_exists_can_be_changed
             links_keep_their_text
             removing_a_link_keeps_its_target
@@ -109,6 +113,7 @@ macro_rules! contract_cases {
             names_need_not_be_utf8
             the_longest_names_can_be_written
             rename_replaces_a_file
+            what_is_renamed_durably_is_renamed
             rename_moves_between_directories
             a_directory_cannot_move_into_itself
             remove_tree_spares_what_links_point_to

@@ -66,7 +66,7 @@ pub fn names_need_not_be_utf8(a: &dyn Connector, b: &dyn Connector) {
     let mut expected: Vec<Vec<u8>> = odd.iter().map(|name| name.to_vec()).collect();
     expected.sort();
     assert_eq!(names(a, &path("/")), expected);
-    ok(a.rename(&path(b"\xff\xfe"), &path(b"\xfe\xff")));
+    ok(a.rename(&path(b"\xff\xfe"), &path(b"\xfe\xff"), false));
     ok(a.remove_file(&path(b"\xfe\xff")));
 }
 
@@ -88,11 +88,30 @@ pub fn the_longest_names_can_be_written(a: &dyn Connector, b: &dyn Connector) {
 pub fn rename_replaces_a_file(a: &dyn Connector, _: &dyn Connector) {
     store(a, &path("one"), b"one");
     store(a, &path("two"), b"two");
-    ok(a.rename(&path("one"), &path("two")));
+    ok(a.rename(&path("one"), &path("two"), false));
     missing(a, &path("one"));
     assert_eq!(load(a, &path("two")), b"one");
-    ok(a.rename(&path("two"), &path("two")));
+    ok(a.rename(&path("two"), &path("two"), false));
     assert_eq!(load(a, &path("two")), b"one");
+}
+
+pub fn what_is_renamed_durably_is_renamed(a: &dyn Connector, b: &dyn Connector) {
+    store(a, &path("one"), b"1");
+    store(a, &path("two"), b"2");
+    ok(a.make_dir(&path("dir")));
+    ok(a.rename(&path("one"), &path("two"), true));
+    assert_eq!(load(b, &path("two")), b"1");
+    ok(a.rename(&path("two"), &path("dir/moved"), true));
+    ok(a.rename(&path("dir"), &path("other"), true));
+    assert_eq!(load(b, &path("other/moved")), b"1");
+    assert_eq!(names(b, &path("/")), [b"other"]);
+    refused(a.rename(&path("gone"), &path("two"), true), FaultCode::NotFound);
+    refused(a.rename(&path("other"), &path("other/below"), true), FaultCode::InvalidArgument);
+    if a.capabilities().symlinks {
+        ok(a.symlink(b"nowhere", &path("link")));
+        ok(a.rename(&path("link"), &path("renamed"), true));
+        assert_eq!(kind(b, &path("renamed")), Kind::Symlink);
+    }
 }
 
 pub fn rename_moves_between_directories(a: &dyn Connector, _: &dyn Connector) {
@@ -100,18 +119,18 @@ pub fn rename_moves_between_directories(a: &dyn Connector, _: &dyn Connector) {
         ok(a.make_dir(&path(dir)));
     }
     store(a, &path("a/sub/file"), b"bytes");
-    ok(a.rename(&path("a/sub"), &path("b/moved")));
+    ok(a.rename(&path("a/sub"), &path("b/moved"), false));
     assert_eq!(load(a, &path("b/moved/file")), b"bytes");
     assert!(names(a, &path("a")).is_empty());
-    ok(a.rename(&path("b"), &path("empty")));
+    ok(a.rename(&path("b"), &path("empty"), false));
     assert_eq!(load(a, &path("empty/moved/file")), b"bytes");
-    refused(a.rename(&path("empty"), &path("full")), FaultCode::DirectoryNotEmpty);
+    refused(a.rename(&path("empty"), &path("full"), false), FaultCode::DirectoryNotEmpty);
 }
 
 pub fn a_directory_cannot_move_into_itself(a: &dyn Connector, _: &dyn Connector) {
     ok(a.make_dir(&path("a")));
     ok(a.make_dir(&path("a/b")));
-    let below = a.rename(&path("a"), &path("a/b/c"));
+    let below = a.rename(&path("a"), &path("a/b/c"), false);
     refused(below, FaultCode::InvalidArgument);
     assert_eq!(names(a, &path("a")), [b"b"]);
 }
@@ -143,8 +162,8 @@ pub fn a_deep_tree_can_be_removed(a: &dyn Connector, _: &dyn Connector) {
     ok(a.make_dir(&path("top")));
     for _ in 0..1100 {
         ok(a.make_dir(&path("above")));
-        ok(a.rename(&path("top"), &path("above/d")));
-        ok(a.rename(&path("above"), &path("top")));
+        ok(a.rename(&path("top"), &path("above/d"), false));
+        ok(a.rename(&path("above"), &path("top"), false));
     }
     ok(a.remove_tree(&path("top")));
     assert!(names(a, &path("/")).is_empty());

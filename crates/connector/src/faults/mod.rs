@@ -184,8 +184,8 @@ impl<C: Connector> Connector for Faulty<C> {
         self.script.run(Operation::RemoveTree, || self.inner.remove_tree(path))
     }
 
-    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault> {
-        self.script.run(Operation::Rename, || self.inner.rename(from, to))
+    fn rename(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault> {
+        self.script.run(Operation::Rename, || self.inner.rename(from, to, durable))
     }
 
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault> {

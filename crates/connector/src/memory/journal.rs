@@ -7,7 +7,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use super::data::Data;
 use super::tree::{Body, Node, OnPath, Spot, resolve};
-use super::{Memory, Safeguard};
+use super::{Memory, PRIVATE, Safeguard};
 use crate::Journal;
 use crate::path::StoragePath;
 use crate::session::WriteSession;
@@ -68,7 +68,7 @@ impl Log {
     }
 
     fn create(&self) -> Result<Arc<Node>, FaultCode> {
-        let node = self.storage.new_node(Body::File(Default::default()), 0o600);
+        let node = self.storage.new_node(Body::File(Default::default()), PRIVATE);
         let Some(spot) = resolve(&self.storage.root, &self.path, false)? else {
             return Err(FaultCode::IsADirectory);
         };

@@ -32,6 +32,10 @@ use tree::{Body, Facts, Node, OnPath, Spot, is_within, resolve};
 /// Where modification times come from.
 pub type Clock = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 
+/// Modes of new files, and of those that have no final name yet.
+const ORDINARY: u32 = 0o644;
+const PRIVATE: u32 = 0o600;
+
 /// Longest link text, bytes (`PATH_MAX` less its NUL).
 const LINK_MAX: usize = 4095;
 
@@ -288,7 +292,7 @@ impl Connector for Memory {
         let _names = self.lock();
         let dir = self.find(directory, true).on("make a temporary file", directory)?;
         dir.names().map(drop).on("make a temporary file", directory)?;
-        let node = self.new_node(Body::File(RwLock::default()), 0o600);
+        let node = self.new_node(Body::File(RwLock::default()), PRIVATE);
         Ok(Arc::new(Writer::new(node, directory.clone(), self.clone(), None)))
     }
 
@@ -323,9 +327,18 @@ impl Connector for Memory {
         self.remove(path, "remove", |node| node.names().map(drop))
     }
 
-    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault> {
+    fn rename(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault> {
         let _names = self.lock();
-        self.move_name(from, to)
+        if durable && let Some(node) = self.entry(from, "rename")?.found {
+            self.sync_file(&node).on("sync", from)?;
+        }
+        self.move_name(from, to)?;
+        if durable {
+            // The new name first: at no time is there neither.
+            self.sync_parent(to).on("sync directory", to)?;
+            self.sync_parent(from).on("sync directory", from)?;
+        }
+        Ok(())
     }
 
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault> {

@@ -240,3 +240,48 @@ fn apply(names: &mut Names, change: Change) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::session::{Attributes, Disposition, WriteIntent};
+    use crate::{Connector, StoragePath};
+
+    fn path(name: &str) -> StoragePath {
+        StoragePath::resolve(&StoragePath::root(), name.as_bytes()).unwrap()
+    }
+
+    /// A file that is durable, and a directory.
+    fn storage() -> Memory {
+        let storage = Memory::with_power_cuts();
+        storage.make_dir(&path("dir")).unwrap();
+        let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+        let session = storage.begin(&path("old"), &intent).unwrap();
+        storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+        storage.commit(&session, &[], &Attributes { durable: true, ..Attributes::default() }).unwrap();
+        storage
+    }
+
+    #[test]
+    fn what_was_renamed_durably_survives_a_power_cut_and_what_was_not_need_not() {
+        for (to, durable) in [("new", true), ("new", false), ("dir/new", true), ("dir/new", false)] {
+            let storage = storage();
+            storage.rename(&path("old"), &path(to), durable).unwrap();
+            storage.crash(&mut |_| 0);
+            let survived = storage.stat(&path(to), crate::Follow::No).map(|meta| meta.size);
+            assert_eq!(survived.ok(), durable.then_some(4), "{to}");
+            assert_ne!(storage.stat(&path("old"), crate::Follow::No).is_ok(), durable, "{to}");
+        }
+    }
+
+    #[test]
+    fn what_is_written_in_place_and_renamed_durably_has_its_content() {
+        let storage = storage();
+        let intent = WriteIntent { disposition: Disposition::Update, size: None, length: None, mode: None };
+        let session = storage.begin(&path("old"), &intent).unwrap();
+        storage.join(&session).unwrap().write_at(4, b" and more").unwrap();
+        storage.rename(&path("old"), &path("new"), true).unwrap();
+        storage.crash(&mut |_| 0);
+        assert_eq!(storage.stat(&path("new"), crate::Follow::No).unwrap().size, 13);
+    }
+}

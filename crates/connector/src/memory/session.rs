@@ -6,7 +6,7 @@ use std::sync::{Arc, PoisonError};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::tree::{Body, Node, OnPath, Spot, resolve};
-use super::{Memory, Safeguard, set_facts};
+use super::{Memory, ORDINARY, PRIVATE, Safeguard, set_facts};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
 use crate::rules::check;
@@ -31,8 +31,8 @@ impl Memory {
         let (node, rename) = match (kind, intent.disposition, &spot.found) {
             (Some(Kind::Directory), ..) => return Err(FaultCode::IsADirectory).on(OPEN, path),
             (None | Some(Kind::File), Disposition::Continue, _) => match unfinished {
-                Some(node) => (node, true),
-                None => (self.create(&spot, &staging)?, true),
+                Some(node) => (made_private(node), true),
+                None => (self.create(&spot, &staging, PRIVATE)?, true),
             },
             (Some(_), Disposition::Continue, _) => {
                 return Err(Fault::new(FaultCode::NotSupported, OPEN)
@@ -41,13 +41,13 @@ impl Memory {
             }
             (None, Disposition::Update, _) => {
                 made = true;
-                (self.create(&spot, &spot.path)?, false)
+                (self.create(&spot, &spot.path, intent.mode.map_or(ORDINARY, |mode| mode & ORDINARY | PRIVATE))?, false)
             }
             (None | Some(Kind::File), Disposition::Replace, _) => {
                 if let Some(old) = unfinished {
                     self.remove_journal(&spot.path, old.id).on(OPEN, path)?;
                 }
-                (self.create(&spot, &staging)?, true)
+                (self.create(&spot, &staging, PRIVATE)?, true)
             }
             (None | Some(Kind::File), Disposition::Resume, found) => match (unfinished, found) {
                 (Some(node), _) => {
@@ -56,10 +56,10 @@ impl Memory {
                             .on_path(path.as_bytes())
                             .detail("it is being written in chunks; start from the beginning to replace that"));
                     }
-                    (node, true)
+                    (made_private(node), true)
                 }
                 (None, Some(node)) => (node.clone(), false),
-                (None, None) => (self.create(&spot, &staging)?, true),
+                (None, None) => (self.create(&spot, &staging, PRIVATE)?, true),
             },
             (Some(_), _, found) => (found.clone().expect("its kind is known"), false),
         };
@@ -73,8 +73,8 @@ impl Memory {
     }
 
     /// Puts a new empty file where `path` says, which is in the directory of `spot`.
-    fn create(&self, spot: &Spot, path: &StoragePath) -> Result<Arc<Node>, Fault> {
-        let node = self.new_node(Body::File(Default::default()), 0o644);
+    fn create(&self, spot: &Spot, path: &StoragePath, mode: u32) -> Result<Arc<Node>, Fault> {
+        let node = self.new_node(Body::File(Default::default()), mode);
         let name = path.name().unwrap_or_default();
         if spot.dir.child(name).on(OPEN, path)?.is_some_and(|old| old.kind() == Kind::Directory) {
             return Err(FaultCode::IsADirectory).on(OPEN, path);
@@ -147,7 +147,8 @@ impl Memory {
             }
         }
         let mut wanted = attributes.clone();
-        wanted.mode = wanted.mode.or(keep_mode);
+        let is_new = session.rename && node.facts().mode == PRIVATE;
+        wanted.mode = wanted.mode.or(keep_mode).or(is_new.then_some(ORDINARY));
         set_facts(&node, &wanted, &session.path)?;
         self.finish(session, &node, attributes.durable).on("commit", &session.path)
     }
@@ -228,6 +229,14 @@ const MADE: u8 = 2;
 /// The file of a session is another one by now, or has got its final name.
 pub(super) fn replaced(path: &StoragePath) -> Fault {
     Fault::new(FaultCode::StorageBusy, "write").on_path(path.as_bytes()).detail("another writer replaced it")
+}
+
+/// What was left by hand may be open to others.
+fn made_private(node: Arc<Node>) -> Arc<Node> {
+    if node.facts().mode & 0o077 != 0 {
+        node.facts().mode = PRIVATE;
+    }
+    node
 }
 
 fn token(node: &Node, replaced: Option<Arc<Node>>, how: u8) -> Vec<u8> {

@@ -2,14 +2,16 @@
 
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Access, AtFlags, FlockOperation, Mode, OFlags, Statx, accessat, flock, openat};
+use rustix::fs::{Access, AtFlags, Mode, OFlags, Statx, accessat, openat};
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::error::{OrFault, fault};
 use super::journal;
+use super::lock::Locked;
 use super::lustre::{Layout, Lustre};
-use super::meta::{Caller, kind_of, mode_of, statx_at, statx_fd};
+use super::meta::{Caller, kind_of, statx_at, statx_fd};
+use super::modes::{PRIVATE, make_private};
 use super::read::clear_nonblock;
 use super::resolve::{Dir, Place, look, retry};
 use super::steps;
@@ -60,15 +62,14 @@ pub(super) fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
         .detail("it became something else while it was opened"))
 }
 
-pub(super) fn create_in_place(place: &Place, _: &Striping<'_>) -> Result<Begun, Fault> {
+/// Makes a file under its final name; where the `mode` that it is to have is known, it never gives others more than that.
+pub(super) fn create_in_place(place: &Place, mode: Option<u32>) -> Result<Begun, Fault> {
     let name = place.path.name().unwrap_or_default();
-    match retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(0o666))) {
+    let mode = Mode::from_raw_mode(mode.map_or(0o666, |mode| mode & 0o666 | 0o600));
+    match retry(|| openat(&place.dir, name, NEW, mode)) {
         Ok(file) => Begun::of(file, Manner::Created, place.path.clone()),
-        // Another writer was faster: the file is theirs.
-        Err(Errno::EXIST) => {
-            let file = retry(|| openat(&place.dir, name, EXISTING, Mode::empty())).or_fault(OPEN, &place.path)?;
-            Begun::of(file, Manner::InPlace, place.path.clone())
-        }
+        // Another writer was faster: the file is theirs. What is no file is refused.
+        Err(Errno::EXIST) => in_place(place, Manner::InPlace),
         Err(errno) => Err(fault(errno, OPEN, &place.path)),
     }
 }
@@ -100,17 +101,25 @@ pub(super) fn is_own(stat: &Statx, caller: &Caller) -> bool {
     kind_of(stat) == Kind::File && stat.stx_nlink == 1 && caller.owns(stat.stx_uid)
 }
 
-/// Opens what another writer made; `None` when it is gone again or no file to trust.
-pub(super) fn join_continued(place: &Place, staging: StoragePath, caller: &Caller) -> Result<Option<Begun>, Fault> {
-    match open_existing(&place.dir, staging.name().unwrap_or_default()) {
-        Ok(file) => {
-            let begun = Begun::of(file, Manner::Continued, staging)?;
-            // Of what is open: the name may have become another's since anybody looked.
-            Ok(is_own(&begun.stat, caller).then_some(begun))
-        }
-        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR) => Ok(None),
-        Err(errno) => Err(fault(errno, OPEN, &staging)),
+/// Opens what another writer, or an earlier attempt, made; `None` when it is gone again or no file to trust.
+pub(super) fn join_hidden(
+    place: &Place,
+    staging: StoragePath,
+    manner: Manner,
+    caller: &Caller,
+) -> Result<Option<Begun>, Fault> {
+    let begun = match open_existing(&place.dir, staging.name().unwrap_or_default()) {
+        Ok(file) => Begun::of(file, manner, staging)?,
+        // NXIO: a pipe without a reader, or a socket, put there this moment.
+        Err(Errno::NOENT | Errno::LOOP | Errno::ISDIR | Errno::NXIO) => return Ok(None),
+        Err(errno) => return Err(fault(errno, OPEN, &staging)),
+    };
+    // Of what is open: the name may have become another's since anybody looked.
+    if !is_own(&begun.stat, caller) {
+        return Ok(None);
     }
+    make_private(&begun.file, &begun.stat).or_fault(OPEN, &begun.staging)?;
+    Ok(Some(begun))
 }
 
 /// Renaming over a file needs no permission on it: asked, or write protection would mean nothing.
@@ -126,10 +135,7 @@ pub(super) fn may_replace(place: &Place) -> Result<(), Fault> {
 /// Creates the hidden file; throws away one that is there.
 pub(super) fn create_staged(place: &Place, striping: &Striping<'_>) -> Result<Begun, Fault> {
     may_replace(place)?;
-    create_hidden(place, Manner::Staged, striping, |staging| {
-        take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;
-        Ok(None)
-    })
+    create_hidden(place, Manner::Staged, striping, |staging| take_over(place, staging).map(|()| None))
 }
 
 /// Creates the hidden file for many writers, unless another of them is faster.
@@ -138,11 +144,14 @@ pub(super) fn create_continued(place: &Place, striping: &Striping<'_>, caller: &
     create_hidden(place, Manner::Continued, striping, |staging| {
         refused += 1;
         if refused == 1 {
-            return join_continued(place, staging.clone(), caller);
+            match join_hidden(place, staging.clone(), Manner::Continued, caller) {
+                // One's own could be opened.
+                Err(fault) if fault.code == FaultCode::PermissionDenied => {}
+                joined => return joined,
+            }
         }
         // Something that cannot be trusted has the name.
-        take_over(&place.dir, &place.path, staging.name().unwrap_or_default()).or_fault(OPEN, staging)?;
-        Ok(None)
+        take_over(place, staging).map(|()| None)
     })
 }
 
@@ -152,14 +161,12 @@ fn create_hidden(
     striping: &Striping<'_>,
     mut when_there: impl FnMut(&StoragePath) -> Result<Option<Begun>, Fault>,
 ) -> Result<Begun, Fault> {
-    // Other hosts must be able to open it again, whatever the final mode is.
-    let mode = place.found.as_ref().map_or(0o666, |stat| mode_of(stat) & 0o777 | 0o600);
     let staging = staging_path(&place.path)?;
     let name = staging.name().unwrap_or_default();
     for _ in 0..ATTEMPTS {
         let made = match striping {
-            None => retry(|| openat(&place.dir, name, NEW, Mode::from_raw_mode(mode))),
-            Some((lustre, layout)) => lustre.create(&place.dir, name, Mode::from_raw_mode(mode), EXISTING, *layout),
+            None => retry(|| openat(&place.dir, name, NEW, PRIVATE)),
+            Some((lustre, layout)) => lustre.create(&place.dir, name, PRIVATE, EXISTING, *layout),
         };
         match made {
             Ok(file) => {
@@ -188,56 +195,34 @@ fn create_hidden(
 }
 
 /// Removes a hidden file of an earlier or concurrent attempt, unless it is just being committed.
-fn take_over(dir: &Dir, path: &StoragePath, name: &[u8]) -> Result<(), Errno> {
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
-    let result = match retry(|| openat(dir, name, flags, Mode::empty())) {
+fn take_over(place: &Place, staging: &StoragePath) -> Result<(), Fault> {
+    let name = staging.name().unwrap_or_default();
+    // Does not wait, whatever it is.
+    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let removed = match retry(|| openat(&place.dir, name, flags, Mode::empty())) {
         Ok(file) => {
-            let _locked = Locked::new(&file);
-            let mine = Identity::of(&statx_fd(&file)?);
-            match look(dir, name)? {
-                Some(stat) if Identity::of(&stat) == mine => {
-                    // The journal first: it must not be there without its file.
-                    journal::remove(dir, path, &mine)?;
-                    steps::unlink(dir, name)
-                }
-                // Committed or replaced meanwhile.
-                _ => Ok(()),
-            }
+            let _locked = Locked::exclusive(&file, OPEN, staging)?;
+            remove_same(place, name, &file)
         }
         // A link, or a file that cannot be read: nobody here is committing it.
-        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => steps::unlink(dir, name),
+        Err(Errno::LOOP | Errno::ACCESS | Errno::NXIO) => steps::unlink(&place.dir, name),
         Err(errno) => Err(errno),
     };
-    match result {
+    match removed {
         Err(Errno::NOENT) => Ok(()),
-        other => other,
+        other => other.or_fault(OPEN, staging),
     }
 }
 
-/// The lock that makes comparing and renaming, or comparing and removing, one step.
-///
-/// File systems without locks do without: the comparison alone narrows the race to microseconds.
-pub(super) struct Locked<'file> {
-    file: Option<&'file OwnedFd>,
-}
-
-impl<'file> Locked<'file> {
-    pub(super) fn new(file: &'file OwnedFd) -> Self {
-        let locked = retry(|| flock(file, FlockOperation::LockExclusive)).is_ok();
-        Self { file: locked.then_some(file) }
-    }
-
-    /// Leaves the lock to the closing of the file: under its final name nobody asks for it.
-    pub(super) fn release_with_file(mut self) {
-        self.file = None;
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        if let Some(file) = self.file {
-            // Fails only for locks that were never had.
-            let _ = flock(file, FlockOperation::Unlock);
+/// Removes the name if `file` still has it, and before it the journal: that must not be there without its file.
+fn remove_same(place: &Place, name: &[u8], file: &OwnedFd) -> Result<(), Errno> {
+    let mine = Identity::of(&statx_fd(file)?);
+    match look(&place.dir, name)? {
+        Some(stat) if Identity::of(&stat) == mine => {
+            journal::remove(&place.dir, &place.path, &mine)?;
+            steps::unlink(&place.dir, name)
         }
+        // Committed or replaced meanwhile.
+        _ => Ok(()),
     }
 }

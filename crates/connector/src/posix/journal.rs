@@ -6,12 +6,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use rustix::fs::{FlockOperation, Mode, OFlags, Statx, flock, ftruncate, openat};
+use rustix::fs::{Mode, OFlags, Statx, ftruncate, openat};
 use rustix::io::{Errno, write};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::error::{OrFault, fault};
+use super::lock::Locked;
 use super::meta::{Caller, kind_of, statx_fd};
+use super::modes::PRIVATE;
 use super::read::read_fully;
 use super::resolve::{Dir, look, retry};
 use super::steps;
@@ -118,7 +120,7 @@ impl Log {
                 return Ok(file);
             }
             let flags = OPEN | OFlags::CREATE | OFlags::EXCL;
-            match retry(|| openat(&self.dir, &self.name[..], flags, Mode::from_raw_mode(0o600))) {
+            match retry(|| openat(&self.dir, &self.name[..], flags, PRIVATE)) {
                 Err(Errno::EXIST) => {}
                 other => return other,
             }
@@ -155,7 +157,7 @@ impl Journal for Log {
         let Some(file) = &state.file else {
             return Ok(Vec::new());
         };
-        let _locked = Locked::new(file, FlockOperation::LockShared);
+        let _locked = Locked::shared(file, op, &self.path)?;
         let size = statx_fd(file).or_fault(op, &self.path)?.stx_size;
         let size = usize::try_from(size).map_err(|_| fault(Errno::FBIG, op, &self.path))?;
         let mut bytes = vec![0; size];
@@ -172,7 +174,7 @@ impl Journal for Log {
             None => self.open_or_create().or_fault(op, &self.path)?,
         };
         let file = state.file.insert(file);
-        let locked = Locked::new(file, FlockOperation::LockExclusive);
+        let locked = Locked::exclusive(file, op, &self.path)?;
         append(file, bytes).or_fault(op, &self.path)?;
         drop(locked);
         steps::sync_data(&*file).or_fault(op, &self.path)?;
@@ -193,30 +195,12 @@ impl Journal for Log {
         let Some(file) = &state.file else {
             return Ok(seen == 0);
         };
-        let _locked = Locked::new(file, FlockOperation::LockExclusive);
+        let _locked = Locked::exclusive(file, op, &self.path)?;
         if statx_fd(file).or_fault(op, &self.path)?.stx_size != seen {
             return Ok(false);
         }
         retry(|| ftruncate(file, keep.min(seen))).or_fault(op, &self.path)?;
         steps::sync_data(file).or_fault(op, &self.path)?;
         Ok(true)
-    }
-}
-
-/// Keeps other hosts from appending meanwhile, where the file system has locks.
-struct Locked<'file>(&'file OwnedFd);
-
-impl<'file> Locked<'file> {
-    fn new(file: &'file OwnedFd, how: FlockOperation) -> Self {
-        // Without locks an append is still one call at the end of the file.
-        let _ = retry(|| flock(file, how));
-        Self(file)
-    }
-}
-
-impl Drop for Locked<'_> {
-    fn drop(&mut self) {
-        // Fails only for locks that were never had.
-        let _ = flock(self.0, FlockOperation::Unlock);
     }
 }

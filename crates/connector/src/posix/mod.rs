@@ -7,10 +7,15 @@
 //!
 //! **Unfinished files** are named `.NAME.whimbrel-part` in the directory of the final name, so
 //! that the rename at commit is atomic and the space is the destination's. Listings show them, as
-//! an administrator must see what fills the disk. Replacing a file keeps its permission bits unless
-//! others are given, needs write permission on it and on its directory, breaks hard links to it,
-//! drops its owner, access lists and extended attributes, and replaces what a link points to, not
-//! the link.
+//! an administrator must see what fills the disk. Replacing a file needs write permission on it and
+//! on its directory, breaks hard links to it, drops its owner, access lists and extended attributes,
+//! and replaces what a link points to, not the link.
+//!
+//! **Modes**: unfinished files and journals are their owner's alone (0600) until the moment before
+//! the rename. Then they get the mode that was asked for; else that of the file they replace, as it
+//! was when the session began; else the one that open(2) gives a new file there: 0666 less the mask
+//! that the process had when the collection was opened, or what the directory's default access
+//! list says (acl(5)). A file made under its final name never has more than was asked for.
 //!
 //! **Two writers of one name**: the last `begin(Replace)` throws the earlier unfinished file away;
 //! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit
@@ -21,7 +26,11 @@
 //!
 //! **Devices and pipes**, known by type and not by name, are opened where they are: no hidden
 //! name, no size, no attributes. Opening a pipe that nobody reads fails with `StorageBusy` instead
-//! of waiting. Their bytes pass in order, unless the device has positions.
+//! of waiting. Their bytes pass in order, unless the device has positions. They alone may make a
+//! read or a write wait for as long as the other side likes. A pipe under a hidden name is what
+//! somebody planted there: never opened to be written, and removed by the next who needs the name.
+//!
+//! **Locks** (flock) of unfinished files and journals are waited for 30 s, then the operation fails with `StorageBusy`.
 //!
 //! **Small files** that come whole ([`Connector::put`]) have no name at all until they are given the final one, where
 //! the file system has such files, nothing else bears that name and nothing unfinished lies beside it.
@@ -34,16 +43,20 @@
 
 mod attributes;
 mod begun;
+mod commit;
 mod error;
 mod handles;
 mod inorder;
 mod journal;
 mod list;
+mod lock;
 pub mod lustre;
 mod magic;
 mod meta;
+mod modes;
 mod read;
 mod remove;
+mod renaming;
 mod resolve;
 mod scratch;
 mod session;
@@ -52,12 +65,13 @@ mod token;
 mod unnamed;
 mod walk;
 mod write;
+mod written;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat, renameat};
+use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat};
 use rustix::fs::{symlinkat, unlinkat};
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
@@ -99,6 +113,8 @@ pub struct Posix {
     handles: Handles,
     unnamed: Unnamed,
     lustre: Option<Arc<Lustre>>,
+    /// What new files do not give to others.
+    mask: u32,
     read_only: bool,
     users: Names,
     groups: Names,
@@ -113,6 +129,7 @@ impl Posix {
             handles: Handles::default(),
             unnamed: Unnamed::default(),
             lustre: options.lfs.map(|program| Arc::new(Lustre::new(program, options.lustre_everywhere))),
+            mask: modes::mask(),
             read_only: options.read_only,
             users: Names::default(),
             groups: Names::default(),
@@ -257,12 +274,9 @@ impl Connector for Posix {
         remove::remove_tree(&dir, name, path)
     }
 
-    fn rename(&self, from: &StoragePath, to: &StoragePath) -> Result<(), Fault> {
-        let op = "rename";
-        self.writable(op, from)?;
-        let (old_dir, old) = self.root.entry(from, op)?;
-        let (new_dir, new) = self.root.entry(to, op)?;
-        retry(|| renameat(&old_dir, old, &new_dir, new)).or_fault(op, from).map_err(|fault| fault.detail_to(to))
+    fn rename(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault> {
+        self.writable("rename", from)?;
+        self.rename_entry(from, to, durable)
     }
 
     fn symlink(&self, target: &[u8], link: &StoragePath) -> Result<(), Fault> {
@@ -293,17 +307,6 @@ impl Connector for Posix {
         let user = self.users.get(uid, names::user_name);
         let group = self.groups.get(gid, names::group_name);
         (user, group)
-    }
-}
-
-trait DetailTo {
-    fn detail_to(self, to: &StoragePath) -> Self;
-}
-
-impl DetailTo for Fault {
-    fn detail_to(self, to: &StoragePath) -> Self {
-        let detail = format!("to {to}: {}", self.detail);
-        self.detail(detail)
     }
 }
 

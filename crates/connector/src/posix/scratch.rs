@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, AtFlags, Mode, OFlags, fadvise, fstatfs, openat, unlinkat};
+use rustix::fs::{Advice, AtFlags, OFlags, fadvise, fstatfs, openat, unlinkat};
 use rustix::io::Errno;
 use whimbrel_engine::Fault;
 use whimbrel_sys::resident::resident_pages;
@@ -15,6 +15,7 @@ use super::error::OrFault;
 use super::handles::Handle;
 use super::magic;
 use super::meta::statx_fd;
+use super::modes::PRIVATE;
 use super::resolve::{Dir, look, retry};
 use super::token::Identity;
 use super::unnamed::open_unnamed;
@@ -59,7 +60,7 @@ impl Posix {
 /// A file that the kernel removes with its last descriptor (`O_TMPFILE`, Linux 3.11), or one whose name is removed at
 /// once where the file system has no such files.
 fn nameless(dir: &Dir) -> Result<OwnedFd, Errno> {
-    let mode = Mode::RUSR | Mode::WUSR;
+    let mode = PRIVATE;
     let flags = OFlags::RDWR | OFlags::CLOEXEC;
     match open_unnamed(dir, mode) {
         // EISDIR: a kernel or file system that knows no such files.
@@ -95,6 +96,7 @@ pub(super) fn forget(file: impl AsFd, range: Range<u64>) -> ReadsFrom {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::Mode;
     use whimbrel_engine::FaultCode;
 
     use super::*;

@@ -69,9 +69,9 @@ pub(super) fn sync_dir(dir: &Dir) -> Result<(), Errno> {
     Ok(())
 }
 
-/// Renames within a directory.
-pub(super) fn rename(dir: &Dir, from: &[u8], to: &[u8]) -> Result<(), Errno> {
-    retry(|| renameat(dir, from, dir, to))?;
+/// Renames, replacing what has the new name.
+pub(super) fn rename((old, from): (&Dir, &[u8]), (new, to): (&Dir, &[u8])) -> Result<(), Errno> {
+    retry(|| renameat(old, from, new, to))?;
     #[cfg(test)]
     note(Step::Rename(from.to_vec(), to.to_vec()));
     Ok(())
@@ -112,7 +112,7 @@ mod tests {
 
     fn begin(storage: &Posix, disposition: Disposition) -> WriteSession {
         let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
-        storage.begin(&path, &WriteIntent { disposition, size: None, length: None }).unwrap()
+        storage.begin(&path, &WriteIntent { disposition, size: None, length: None, mode: None }).unwrap()
     }
 
     fn inode_of(dir: &Path, is: impl Fn(&str) -> bool) -> (Vec<u8>, u64) {
@@ -167,6 +167,25 @@ mod tests {
         // The one before may have died after the rename.
         storage.commit(&session, &[], &durable).unwrap();
         assert_eq!(take(), [Step::SyncDir]);
+    }
+
+    #[test]
+    fn a_rename_that_is_to_last_syncs_the_content_then_renames_then_syncs_both_names() {
+        let (dir, storage) = lab();
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        std::fs::write(dir.path().join("old"), b"data").unwrap();
+        let (_, file) = inode_of(dir.path(), |name| name == "old");
+        let path = |name: &str| StoragePath::resolve(&StoragePath::root(), name.as_bytes()).unwrap();
+        storage.rename(&path("old"), &path("new"), true).unwrap();
+        let renamed = |from: &str, to: &str| Step::Rename(from.into(), to.into());
+        assert_eq!(take(), [Step::SyncFile(file), renamed("old", "new"), Step::SyncDir]);
+        storage.rename(&path("new"), &path("dir/new"), true).unwrap();
+        assert_eq!(take(), [Step::SyncFile(file), renamed("new", "new"), Step::SyncDir, Step::SyncDir]);
+        // A directory has no content of its own to lose.
+        storage.rename(&path("dir"), &path("other"), true).unwrap();
+        assert_eq!(take(), [renamed("dir", "other"), Step::SyncDir]);
+        storage.rename(&path("other"), &path("dir"), false).unwrap();
+        assert_eq!(take(), [renamed("other", "dir")]);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use super::Posix;
 use super::attributes;
 use super::error::OrFault;
 use super::meta::statx_fd;
+use super::modes::PRIVATE;
 use super::read::read_fully;
 use super::resolve::{Dir, look, retry};
 use super::steps::{self, sync_dir};
@@ -70,7 +71,7 @@ impl Posix {
         if self.unnamed.taken.load(Ordering::Relaxed) && !is_free(&dir, Some(name)) {
             return Ok(false);
         }
-        let Some(file) = self.make(&dir) else { return Ok(false) };
+        let Some(file) = self.make(&dir, attributes.mode.is_some()) else { return Ok(false) };
         fill(&file, data, attributes, path)?;
         if let Some(read_back) = read_back {
             read_back(&stored_bytes(&file, data.len(), path)?);
@@ -90,8 +91,10 @@ impl Posix {
         }
     }
 
-    fn make(&self, dir: &Dir) -> Option<OwnedFd> {
-        match open_unnamed(dir, Mode::from_raw_mode(0o666)) {
+    /// Makes a file that only this process can reach: one that gets its mode from the kernel, or is `private` until it is
+    /// given another.
+    fn make(&self, dir: &Dir, private: bool) -> Option<OwnedFd> {
+        match open_unnamed(dir, if private { PRIVATE } else { Mode::from_raw_mode(0o666) }) {
             Ok(file) => Some(file),
             Err(errno) => {
                 // EISDIR: a kernel or file system that knows no such files.
@@ -189,12 +192,12 @@ mod tests {
         let (dir, storage) = lab();
         for (name, link) in [("a", by_descriptor as fn(&OwnedFd, &Dir, &[u8]) -> _), ("b", through_proc)] {
             let (folder, _) = storage.root.parent(&path(name)).unwrap().unwrap();
-            let file = storage.make(&folder).expect("the file system of the tests has such files");
+            let file = storage.make(&folder, false).expect("the file system of the tests has such files");
             fill(&file, name.as_bytes(), &Attributes::default(), &path(name)).unwrap();
             // Root, or a kernel since 6.10.
             if link(&file, &folder, name.as_bytes()) != Err(Errno::NOENT) {
                 assert_eq!(read(dir.path().join(name)).unwrap(), name.as_bytes());
-                let other = storage.make(&folder).unwrap();
+                let other = storage.make(&folder, true).unwrap();
                 assert_eq!(link(&other, &folder, name.as_bytes()), Err(Errno::EXIST));
             }
         }

@@ -23,6 +23,7 @@ use super::read::{extent_at, read_fully};
 use super::resolve::{look, retry};
 use super::session::replaced;
 use super::token::Identity;
+use super::written::Written;
 use crate::meta::Kind;
 use crate::path::StoragePath;
 use crate::rules::end_of;
@@ -46,7 +47,7 @@ pub(super) struct Writer {
     lustre: Option<(Arc<Lustre>, StoragePath)>,
     in_order: InOrder,
     in_memory: OnceLock<bool>,
-    ranges: Mutex<Ranges>,
+    ranges: Mutex<Written>,
     seen: Seen,
     hidden: Option<Hidden>,
 }
@@ -60,12 +61,6 @@ pub(super) struct Hidden {
 
 /// When a hidden name was last seen to be the session's; `None`: not since it was joined.
 type Seen = Mutex<Option<Instant>>;
-
-#[derive(Default)]
-struct Ranges {
-    written: RangeSet,
-    durable: RangeSet,
-}
 
 impl Writer {
     pub fn new(handle: Arc<Handle>, path: StoragePath, hidden: Option<Hidden>) -> Self {
@@ -113,7 +108,7 @@ impl Writer {
         Ok(!(hidden.alone && journal::exists(dir, &self.path, &stat)?))
     }
 
-    fn ranges(&self) -> MutexGuard<'_, Ranges> {
+    fn ranges(&self) -> MutexGuard<'_, Written> {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -192,19 +187,19 @@ impl WriteAt for Writer {
                 other => other.or_fault("write", &self.path)?,
             }
         }
-        self.ranges().written.insert(offset..end);
+        self.ranges().add(offset..end);
         Ok(())
     }
 
     fn sync(&self) -> Result<(), Fault> {
         // Taken before the call: what is written during it may or may not be covered.
-        let covered = self.ranges().written.clone();
+        let covered = self.ranges().fresh();
         match self.handle.sync_data() {
             // Devices and pipes have nothing to make durable.
             Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
             other => other.or_fault("sync", &self.path)?,
         }
-        self.ranges().durable.union_with(&covered);
+        self.ranges().synced(&covered);
         Ok(())
     }
 
@@ -296,7 +291,7 @@ impl WriteAt for Writer {
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {
-        Ok(self.ranges().durable.clone())
+        Ok(self.ranges().durable())
     }
 
     fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
@@ -319,6 +314,6 @@ impl WriteAt for Writer {
     }
 
     fn finish(&self) -> Result<Receipt, Fault> {
-        Ok(Receipt { written: self.ranges().written.clone(), token: Vec::new() })
+        Ok(Receipt { written: self.ranges().all(), token: Vec::new() })
     }
 }

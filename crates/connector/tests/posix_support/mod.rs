@@ -2,6 +2,7 @@
 #![allow(missing_docs, dead_code, clippy::unwrap_used)]
 
 use std::fs;
+use std::thread;
 
 use tempfile::TempDir;
 use whimbrel_connector::posix::{Posix, PosixOptions};
@@ -45,7 +46,7 @@ pub fn path(bytes: impl AsRef<[u8]>) -> StoragePath {
 }
 
 pub fn intent(disposition: Disposition) -> WriteIntent {
-    WriteIntent { disposition, size: None, length: None }
+    WriteIntent { disposition, size: None, length: None, mode: None }
 }
 
 pub fn begin(storage: &Posix, name: &str) -> Result<WriteSession, Fault> {
@@ -64,4 +65,17 @@ pub fn code<T>(result: Result<T, Fault>) -> FaultCode {
         Ok(_) => panic!("should have been refused"),
         Err(fault) => fault.code,
     }
+}
+
+/// Runs as somebody without rights: only this thread changes its user.
+pub fn unprivileged(act: impl FnOnce() + Send) {
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            if rustix::process::geteuid().is_root() {
+                let uid = rustix::process::Uid::from_raw(65_534);
+                rustix::thread::set_thread_res_uid(uid, uid, uid).unwrap();
+            }
+            act();
+        });
+    });
 }

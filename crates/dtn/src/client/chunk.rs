@@ -17,7 +17,7 @@ use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::SharedChecksum;
 use super::end::End;
-use super::flight::{self, Order, Purpose};
+use super::flight::{self, Given, Order, Purpose};
 use super::pair::{Pair, Role};
 
 /// Longest name, bytes, that keeps below the limit of file systems with what is added to it.
@@ -315,20 +315,22 @@ pub fn keep_holes(job: &Job, session: &[u8], holes: &[Range<u64>]) -> Vec<Order>
 }
 
 /// The operations that give a proven file its name and attributes.
-pub fn commit(job: &Job, file: &OpenFile) -> Vec<Order> {
+pub fn commit(job: &Job, file: &OpenFile, pair: &Pair) -> Vec<Order> {
     let item = &job.item;
     match &file.place {
         Unfinished::Session(session) => {
+            let given = Given { time: true, ..Given::to(&pair.destination) };
             let op = Op::CommitChunked {
                 path: item.destination.clone(),
                 session: session.clone(),
-                modified: item.attributes.modified.map(|time| (time.secs, time.nanos)),
+                modified: given.time_of(item),
+                mode: given.mode_of(item),
                 expected: None,
             };
             let commit = Order::destination(Purpose::Commit, op);
-            std::iter::once(commit).chain(flight::attribute_orders(job, &item.destination, true)).collect()
+            std::iter::once(commit).chain(flight::attribute_orders(job, &item.destination, given)).collect()
         }
-        Unfinished::Temporary(name) => flight::naming_orders(job, name, false),
+        Unfinished::Temporary(name) => flight::naming_orders(job, name, Given::default()),
     }
 }
 
@@ -341,15 +343,15 @@ pub fn is_temporary_name(path: &[u8]) -> bool {
 
 /// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
 /// for the destination refuses it as long as anything is not. `None` where more has to be done than that.
-pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared) -> Option<Order> {
+pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared, pair: &Pair) -> Option<Order> {
     let mut told = file.told.borrow_mut();
     told.union_with(&compared.ranges());
-    if told.covers(0..job.item.size?) { name_ahead(job, file) } else { None }
+    if told.covers(0..job.item.size?) { name_ahead(job, file, pair) } else { None }
 }
 
 /// The operation that names a file, if it does no harm where the file is not proven.
-pub fn name_ahead(job: &Job, file: &OpenFile) -> Option<Order> {
-    let mut orders = commit(job, file);
+pub fn name_ahead(job: &Job, file: &OpenFile, pair: &Pair) -> Option<Order> {
+    let mut orders = commit(job, file, pair);
     let is_session = matches!(file.place, Unfinished::Session(_));
     let order = orders.pop().filter(|_| is_session && orders.is_empty())?;
     Some(Order { purpose: Purpose::CommitAhead, ..order })

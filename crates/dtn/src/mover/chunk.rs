@@ -20,7 +20,7 @@ use whimbrel_proto::op::{ChunkedFile, Leaf, Op, Outcome, StorageFacts};
 use whimbrel_transport::digest::{self, Algorithm, Digest};
 
 use super::checksum;
-use super::command::{resolve, timestamp};
+use super::command::{permission_bits, resolve, timestamp};
 use super::failure::Problem;
 use super::leaves::Stored;
 use super::node::Node;
@@ -38,6 +38,9 @@ const SIGNS_OF_LIFE: Duration = Duration::from_secs(5);
 
 /// Largest file the systems here can address.
 const MAX_SIZE: u64 = i64::MAX as u64;
+
+/// What every commit asks for.
+const DURABLE: Attributes = Attributes { mode: None, group: None, modified: None, size: None, durable: true };
 
 /// Carries out an operation on a file written in chunks; `None` when `op` is none.
 pub fn run(node: &Node, op: &Op) -> Option<Result<Outcome, Problem>> {
@@ -182,7 +185,12 @@ impl Storage<'_> {
             Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
             Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves).map_err(Problem::from),
             Op::KeepHoles { path, session, holes } => self.keep_holes(path, session, holes).map_err(Problem::from),
-            Op::CommitChunked { path, session, modified, .. } => self.commit(path, session, *modified),
+            Op::CommitChunked { path, session, modified, mode, .. } => {
+                let modified = modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose();
+                let mode = mode.map(permission_bits).transpose();
+                let attributes = modified.and_then(|modified| Ok(Attributes { modified, mode: mode?, ..DURABLE }));
+                attributes.map_err(Problem::from).and_then(|attributes| self.commit(path, session, attributes))
+            }
             Op::DropChunked { path, session } => self.discard(path, session).map_err(Problem::from),
             _ => return None,
         })
@@ -253,18 +261,17 @@ impl Storage<'_> {
         Ok(Outcome::Done)
     }
 
-    fn commit(&self, path: &[u8], session: &[u8], modified: Option<(i64, u32)>) -> Result<Outcome, Problem> {
+    fn commit(&self, path: &[u8], session: &[u8], attributes: Attributes) -> Result<Outcome, Problem> {
         let ticket = decode(path, session)?;
         let size = ticket.size;
         let begun = ticket.session(self.connector, path)?;
-        let modified = modified.map(|(s, n)| timestamp(s, n)).transpose()?;
         match self.connector.journal(&begun) {
             Ok(journal) => prove(&journal.read()?, size)?,
             // Committed before, perhaps, and the answer was lost: storage knows.
             Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
             Err(fault) => return Err(fault.into()),
         }
-        let attributes = Attributes { modified, size: Some(size), durable: true, ..Attributes::default() };
+        let attributes = Attributes { size: Some(size), ..attributes };
         let committed = self.connector.commit(&begun, &[], &attributes);
         // Nobody is to write to what has its name, nor through what could not be synced.
         self.files.forget(path, session);
@@ -306,7 +313,7 @@ fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
 fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<(WriteSession, Trusted), Fault> {
     let path = resolve(&file.path)?;
     // Space is reserved chunk by chunk: a sparse file needs less than its size.
-    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(file.size) };
+    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(file.size), mode: None };
     let mut marked: Option<WriteSession> = None;
     for _ in 0..ATTEMPTS {
         let session = connector.begin(&path, &intent)?;

@@ -27,25 +27,25 @@ pub fn changes(op: &Op) -> bool {
     }
 }
 
-/// Carries out an operation on names; `None` when `op` is none.
-pub fn run(connector: &dyn Connector, op: &Op) -> Option<Result<Outcome, Fault>> {
+/// Carries out an operation on names; `None` when `op` is none. `durable`: what is renamed must survive a crash.
+pub fn run(connector: &dyn Connector, op: &Op, durable: bool) -> Option<Result<Outcome, Fault>> {
     Some(match op {
         Op::Size(path) => size(connector, path),
         Op::Modified(path) => modified(connector, path),
         Op::EnterDirectory(path) => enter(connector, path),
         Op::Exists(path) => exists(connector, path),
         Op::Extents { path, leaf } => holes::extents(connector, path, *leaf),
-        _ => return change(connector, op).map(|result| result.map(|()| done(op))),
+        _ => return change(connector, op, durable).map(|result| result.map(|()| done(op))),
     })
 }
 
-fn change(connector: &dyn Connector, op: &Op) -> Option<Result<(), Fault>> {
+fn change(connector: &dyn Connector, op: &Op, durable: bool) -> Option<Result<(), Fault>> {
     Some(match op {
         Op::MakeDirectory(path) => on(path, |path| connector.make_dir(path)),
         Op::RemoveDirectory(path) => on(path, |path| connector.remove_dir(path)),
         Op::Delete(path) => on(path, |path| connector.remove_file(path)),
         Op::DeleteTree(path) => on(path, |path| connector.remove_tree(path)),
-        Op::Rename { from, to } => on(from, |from| on(to, |to| connector.rename(from, to))),
+        Op::Rename { from, to } => on(from, |from| on(to, |to| connector.rename(from, to, durable))),
         Op::Symlink { target, link } => on(link, |link| connector.symlink(target, link)),
         Op::Truncate { path, size } => on(path, |path| connector.truncate(path, *size)),
         Op::SetModified { .. } | Op::SetMode { .. } | Op::SetGroup { .. } => set_attributes(connector, op),
@@ -132,7 +132,8 @@ pub fn timestamp(seconds: i64, nanoseconds: u32) -> Result<Timestamp, Fault> {
     Ok(Timestamp { seconds, nanoseconds })
 }
 
-fn permission_bits(mode: u32) -> Result<u32, Fault> {
+/// Permission bits as storage takes them.
+pub fn permission_bits(mode: u32) -> Result<u32, Fault> {
     if mode > 0o7777 {
         let fault = Fault::new(FaultCode::InvalidArgument, "set permissions");
         return Err(fault.detail(format!("{mode:o} is no permission mode")));

@@ -114,7 +114,7 @@ mod tests {
     fn storage(pieces: &[(u64, &[u8])], size: u64) -> Memory {
         let storage = Memory::new();
         let session = storage
-            .begin(&path(), &WriteIntent { disposition: Disposition::Replace, size: None, length: None })
+            .begin(&path(), &WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None })
             .unwrap();
         let writer = storage.join(&session).unwrap();
         pieces.iter().for_each(|(at, data)| writer.write_at(*at, data).unwrap());
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn what_an_earlier_attempt_left_in_a_gap_is_gone() {
         let storage = storage(&[(0, &[7; 40_000])], 60_000);
-        let intent = WriteIntent { disposition: Disposition::Update, size: None, length: None };
+        let intent = WriteIntent { disposition: Disposition::Update, size: None, length: None, mode: None };
         let session = storage.begin(&path(), &intent).unwrap();
         let writer = storage.join(&session).unwrap();
         // Neither end of the gap is one of a page.

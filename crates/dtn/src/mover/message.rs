@@ -22,7 +22,7 @@ use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;

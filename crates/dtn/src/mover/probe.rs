@@ -3,8 +3,7 @@
 //! What is written goes to files without a name: the system removes them, whatever becomes of this process.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::thread;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use whimbrel_connector::{Follow, Kind, ReadAt, ReadsFrom, Receipt, StoragePath, WriteAt};
@@ -14,6 +13,7 @@ use whimbrel_transport::{BlockSource, Progress};
 
 use super::audit;
 use super::command::resolve;
+use super::dial::in_parallel;
 use super::failure::Problem;
 use super::spent::{self, micros};
 use super::transfer::{Markers, Transfer};
@@ -168,32 +168,37 @@ fn in_blocks(
     progress: &Progress,
     work: impl Fn(u64, &mut [u8]) -> Result<usize, Fault> + Sync,
 ) -> Result<(), Fault> {
+    let threads = task.node.processors.clamp(1, MOST_THREADS);
+    over_threads(threads, bounds, progress, |offset, buffer| {
+        task.cancel.check("measure")?;
+        work(offset, buffer)
+    })
+}
+
+/// The same, on as many threads as the system gives: the calling one is always there.
+fn over_threads(
+    threads: usize,
+    bounds: Bounds,
+    progress: &Progress,
+    work: impl Fn(u64, &mut [u8]) -> Result<usize, Fault> + Sync,
+) -> Result<(), Fault> {
     let (next, over, until) = (AtomicU64::new(0), AtomicBool::new(false), Instant::now() + bounds.time);
-    let first_fault = Mutex::new(None);
-    let one = || {
-        let mut buffer = vec![0; BLOCK];
+    let one = |buffer: &mut Vec<u8>| {
+        buffer.resize(BLOCK, 0);
         while !over.load(Ordering::Relaxed) && Instant::now() < until {
             let offset = next.fetch_add(BLOCK as u64, Ordering::Relaxed);
             let length = bounds.bytes.saturating_sub(offset).min(BLOCK as u64) as usize;
-            let done = match length {
-                0 => Ok(0),
-                length => task.cancel.check("measure").and_then(|()| work(offset, &mut buffer[..length])),
-            };
-            match done {
-                Ok(0) => break,
-                Ok(bytes) => progress.add_bytes(bytes as u64),
-                Err(fault) => {
-                    first_fault.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(fault);
-                    over.store(true, Ordering::Relaxed);
-                }
+            if length == 0 {
+                break;
+            }
+            match work(offset, &mut buffer[..length]).inspect_err(|_| over.store(true, Ordering::Relaxed))? {
+                0 => break,
+                bytes => progress.add_bytes(bytes as u64),
             }
         }
+        Ok(())
     };
-    thread::scope(|scope| {
-        (1..task.node.processors.min(MOST_THREADS)).for_each(|_| drop(scope.spawn(one)));
-        one();
-    });
-    first_fault.into_inner().unwrap_or_else(PoisonError::into_inner).map_or(Ok(()), Err)
+    in_parallel(&mut vec![Vec::new(); threads], one)
 }
 
 /// Bytes that do not compress.
@@ -349,4 +354,44 @@ fn channel_facts(progress: &Progress) -> Vec<Fact> {
         facts.push(Fact::new("receive_buffer", receive));
     }
     facts
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::mover::dial::WITHOUT_THREADS;
+
+    const BOUNDS: Bounds = Bounds { bytes: 10 * BLOCK as u64 + 5, time: Duration::from_secs(3600) };
+
+    fn moved(threads: usize) -> (u64, Vec<u64>) {
+        let (progress, offsets) = (Progress::new(), Mutex::new(Vec::new()));
+        let work = |offset, buffer: &mut [u8]| {
+            offsets.lock().unwrap().push(offset);
+            Ok(buffer.len())
+        };
+        over_threads(threads, BOUNDS, &progress, work).unwrap();
+        let mut offsets = offsets.into_inner().unwrap();
+        offsets.sort_unstable();
+        (progress.bytes(), offsets)
+    }
+
+    #[test]
+    fn every_block_is_moved_once_also_when_the_system_gives_no_thread() {
+        let all: Vec<u64> = (0..11).map(|block| block * BLOCK as u64).collect();
+        for without in [false, true] {
+            WITHOUT_THREADS.set(without);
+            for threads in [1, MOST_THREADS] {
+                assert_eq!(moved(threads), (BOUNDS.bytes, all.clone()), "without threads: {without}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_fault_ends_a_measurement() {
+        let fault = || Fault::new(FaultCode::StorageIo, "test");
+        let failed = over_threads(2, BOUNDS, &Progress::new(), |_, _| Err(fault())).unwrap_err();
+        assert_eq!(failed.code, FaultCode::StorageIo);
+    }
 }

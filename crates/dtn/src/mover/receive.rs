@@ -15,7 +15,7 @@ use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
 use whimbrel_transport::{Activity, BlockSink, Cancel, DataChannel, Progress, Times, digest};
 
 use super::chunk;
-use super::command::{resolve, timestamp};
+use super::command::{permission_bits, resolve, timestamp};
 use super::dial::{self, in_parallel};
 use super::failure::Problem;
 use super::finisher::Later;
@@ -151,6 +151,7 @@ fn check_promises(spec: &ReceiveSpec) -> Result<(), Fault> {
     if let Some((seconds, nanoseconds)) = spec.modified {
         timestamp(seconds, nanoseconds)?;
     }
+    spec.mode.map(permission_bits).transpose()?;
     if let Some((algorithm, _)) = &spec.expected_checksum {
         algorithm.parse::<digest::Algorithm>()?;
         if spec.is_chunk() {
@@ -200,6 +201,7 @@ fn complete(
     let modified = spec.modified.map(|(s, n)| timestamp(s, n)).transpose()?;
     let attributes = Attributes {
         modified,
+        mode: spec.mode,
         size: final_size(spec, session, receipts),
         durable: node.settings.sync_writes,
         ..Attributes::default()
@@ -270,7 +272,8 @@ impl File {
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
         }
-        let session = connector.begin(&path, &WriteIntent { disposition, size, length: spec.expected_size })?;
+        let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };
+        let session = connector.begin(&path, &intent)?;
         let mut file = Self::join(node, spec, &session)?;
         if spec.write == WriteKind::Append {
             let meta = connector.stat(&session.path, Follow::Yes)?;
@@ -568,10 +571,8 @@ fn durable_news(writer: &dyn WriteAt, told: &mut RangeSet) -> RangeSet {
             return RangeSet::new();
         }
     };
-    let mut news = RangeSet::new();
-    for range in durable.as_slice() {
-        news.union_with(&told.missing(range.clone()));
-    }
+    let mut news = durable.clone();
+    news.subtract(told);
     *told = durable;
     news
 }

@@ -314,7 +314,7 @@ impl Worker {
             return Err(Fault::new(FaultCode::ReadOnly, "change storage").into());
         }
         let node = self.node.clone();
-        if let Some(result) = command::run(node.connector.as_ref(), op) {
+        if let Some(result) = command::run(node.connector.as_ref(), op, node.settings.sync_writes) {
             return Ok(Some(result?));
         }
         let mut task = Task {

@@ -27,6 +27,7 @@ pub use chunk::Chunk;
 pub use encode::EncodeError;
 pub use opts::{LayoutKind, MlsVerb, MlsrOptions, OnError, Opts, Parallelism, PassiveVerb, RetrOptions};
 pub use probe::SiteProbe;
+pub(crate) use site::octal_mode;
 pub use site::{BufferSide, BufferVerb, Site, quote_pairs, split_pairs};
 pub use v2::{V2Data, V2Transfer};
 

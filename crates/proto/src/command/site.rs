@@ -93,7 +93,7 @@ pub enum Site {
     /// `scheme=ftp;appname="…";…`
     ClientInfo(Vec<(String, Vec<u8>)>),
     TaskId(Vec<u8>),
-    /// `modify=…;checksum.md5=…;x.any=…;` for the next STOR.
+    /// `modify=…;UNIX.mode=…;checksum.md5=…;x.any=…;` for the next STOR.
     StorAttr(Vec<(String, Vec<u8>)>),
     WhoAmI,
     Version,
@@ -212,12 +212,15 @@ fn two(rest: Option<&[u8]>) -> Result<(Vec<u8>, WirePath), CommandError> {
 /// The reference server reads a non-octal mode as 0; here it is refused.
 fn chmod(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let (mode, path) = two(rest)?;
-    let octal = mode.len() <= 5 && mode.iter().all(|b| (b'0'..=b'7').contains(b));
-    let value = if octal { mode.iter().fold(0, |n, &b| n * 8 + u32::from(b - b'0')) } else { u32::MAX };
-    if value > 0o7777 {
-        return Err(syntax(VERB, "the mode is not octal"));
-    }
-    Ok(Site::Chmod { mode: value, path })
+    let mode = octal_mode(&mode).ok_or(syntax(VERB, "the mode is not octal"))?;
+    Ok(Site::Chmod { mode, path })
+}
+
+/// Permission bits as SITE CHMOD and the fact `UNIX.mode` have them: one to five octal digits, 7777 at most.
+pub(crate) fn octal_mode(text: &[u8]) -> Option<u32> {
+    let octal = (1..=5).contains(&text.len()) && text.iter().all(|b| (b'0'..=b'7').contains(b));
+    let value = text.iter().filter(|_| octal).fold(0, |n, &b| n * 8 + u32::from(b - b'0'));
+    (octal && value <= 0o7777).then_some(value)
 }
 
 fn utime(rest: Option<&[u8]>) -> Result<Site, CommandError> {

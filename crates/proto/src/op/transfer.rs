@@ -56,6 +56,9 @@ pub struct ReceiveSpec {
     pub expected_checksum: Option<(String, String)>,
     /// Modification time to set afterwards: seconds and nanoseconds.
     pub modified: Option<(i64, u32)>,
+    /// Permission bits to give it before it has its name, `0o7777` at most; `None`: those of a file that it replaces, or
+    /// what the storage gives a new one.
+    pub mode: Option<u32>,
     /// Interval of [`Notice::Performance`](super::Notice::Performance); `None`: none are wanted.
     pub performance_interval: Option<Duration>,
     /// Interval of [`Notice::Ranges`](super::Notice::Ranges); `None`: none are wanted.
@@ -76,6 +79,7 @@ impl ReceiveSpec {
             expected_size: None,
             expected_checksum: None,
             modified: None,
+            mode: None,
             performance_interval: None,
             range_interval: None,
             leaves: None,

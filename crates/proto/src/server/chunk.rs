@@ -37,7 +37,7 @@ fn known_spec(config: &ServerConfig, spec: LeafSpec) -> Result<LeafSpec, Answer>
     Ok(LeafSpec { algorithm, ..spec })
 }
 
-/// SITE CHUNK; COMMIT takes the time of a SITE STORATTR before it.
+/// SITE CHUNK; COMMIT takes the time and mode of a SITE STORATTR before it.
 pub(super) fn chunk(session: &mut Session, config: &ServerConfig, chunk: Chunk) -> Step {
     let op = match chunk {
         Chunk::Open(file) => return open(session, config, file),
@@ -47,8 +47,9 @@ pub(super) fn chunk(session: &mut Session, config: &ServerConfig, chunk: Chunk) 
         Chunk::Holes { session: id, holes, path } => Op::KeepHoles { path: session.resolve(&path), session: id, holes },
         Chunk::Commit { session: id, path } => {
             let once = std::mem::take(&mut session.once);
-            let (modified, expected) = (once.modified, once.checksum);
-            return commit(config, Op::CommitChunked { path: session.resolve(&path), session: id, modified, expected });
+            let (modified, mode, expected) = (once.modified, once.mode, once.checksum);
+            let path = session.resolve(&path);
+            return commit(config, Op::CommitChunked { path, session: id, modified, mode, expected });
         }
         Chunk::Drop { session: id, path } => Op::DropChunked { path: session.resolve(&path), session: id },
     };

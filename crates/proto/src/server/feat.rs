@@ -22,10 +22,11 @@ const FACTS: [(&str, bool); 14] = [
     ("X.nanos", true),
 ];
 
-/// Features that are always there: GridFTP's labels as the reference server writes them, then those it implements
-/// without saying so, then what everyday clients look for.
-const ALWAYS: [&str; 28] = [
+/// Features that are always there: GridFTP's labels as the reference server writes them (and STORMODE: that STORATTR takes
+/// a mode, our own), then those it implements without saying so, then what everyday clients look for.
+const ALWAYS: [&str; 29] = [
     "STORATTR",
+    "STORMODE",
     "MFMT",
     "WHOAMI",
     "MLSR",

@@ -103,7 +103,7 @@ const SITE: [(&str, &str); 32] = [
     ("SETDISKSTACK", "SITE SETDISKSTACK <sp> default"),
     ("SETNETSTACK", "SITE SETNETSTACK <sp> default"),
     ("SPENT", "SITE SPENT <sp> 1|0"),
-    ("STORATTR", "SITE STORATTR <sp> [modify=YYYYMMDDHHMMSS;][checksum.algorithm=digest;]"),
+    ("STORATTR", "SITE STORATTR <sp> [modify=YYYYMMDDHHMMSS;][UNIX.mode=octal;][checksum.algorithm=digest;]"),
     ("STORBUFSIZE", "SITE STORBUFSIZE <sp> bytes"),
     ("SYMLINK", "SITE SYMLINK <sp> target <sp> link"),
     ("SYMLINKFROM", "SITE SYMLINKFROM <sp> target"),

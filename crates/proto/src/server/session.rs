@@ -136,6 +136,15 @@ pub(super) struct Once {
     pub(super) checksum: Option<(String, String)>,
     /// Modification time (SITE STORATTR).
     pub(super) modified: Option<(i64, u32)>,
+    /// Permission bits (SITE STORATTR).
+    pub(super) mode: Option<u32>,
+}
+
+impl Once {
+    /// Whether anything was set that only a whole file can have.
+    pub(super) fn is_about_a_whole_file(&self) -> bool {
+        self.restart.is_some() || self.checksum.is_some() || self.modified.is_some() || self.mode.is_some()
+    }
 }
 
 /// How MLSR walks.

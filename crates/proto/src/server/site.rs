@@ -6,7 +6,7 @@ use super::event::Label;
 use super::session::Session;
 use super::step::Step;
 use super::{checksum, chunk, files, help, options, policy, probe};
-use crate::command::{BufferVerb, Secret, Site, quote_pairs};
+use crate::command::{BufferVerb, Secret, Site, octal_mode, quote_pairs};
 use crate::op::Op;
 use crate::timeval::Timestamp;
 
@@ -120,13 +120,18 @@ fn nonce(session: &mut Session, config: &ServerConfig, secret: &Secret) -> Step 
 
 /// SITE STORATTR: attributes of the next received file; all are checked before any is kept, unknown ones are ignored.
 fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Vec<u8>)]) -> Step {
-    let (mut modified, mut checksum) = (None, None);
+    let (mut modified, mut mode, mut checksum) = (None, None, None);
     for (key, value) in pairs {
         let key = key.to_ascii_lowercase();
         if key == "modify" {
             match Timestamp::parse(value) {
                 Ok(time) => modified = Some((time.secs, time.nanos)),
                 Err(_) => return Step::Answer(Answer::line(501, "modify is YYYYMMDDHHMMSS.")),
+            }
+        } else if key == "unix.mode" {
+            match octal_mode(value) {
+                Some(bits) => mode = Some(bits),
+                None => return Step::Answer(Answer::line(501, "UNIX.mode is octal, 7777 at most.")),
             }
         } else if let Some(algorithm) = key.strip_prefix("checksum.") {
             match checksum::expect(config, algorithm, &String::from_utf8_lossy(value)) {
@@ -136,6 +141,7 @@ fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Ve
         }
     }
     session.once.modified = modified.or(session.once.modified);
+    session.once.mode = mode.or(session.once.mode);
     session.once.checksum = checksum.or_else(|| session.once.checksum.take());
     Step::Answer(ok())
 }

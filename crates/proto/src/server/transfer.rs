@@ -143,6 +143,7 @@ pub(super) fn receive(
         expected_size: once.size,
         expected_checksum: once.checksum,
         modified: once.modified,
+        mode: once.mode,
         performance_interval: session.markers.performance,
         range_interval: session.markers.ranges,
         leaves: session.leaves_of_transfer(),
@@ -165,7 +166,7 @@ pub(super) fn pack(
     if session.ascii || session.handle_mode() == Mode::Stream {
         return Err(Answer::line(503, "Send TYPE I and MODE E before PACK."));
     }
-    if once.restart.is_some() || once.checksum.is_some() || once.modified.is_some() {
+    if once.is_about_a_whole_file() {
         return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with PACK."));
     }
     let files = files.into_iter().map(|file| PackedFile { path: session.resolve(&file.path), ..file }).collect();
@@ -182,7 +183,7 @@ fn may_store_chunk(session: &Session, once: &Once) -> Result<(), Answer> {
     if session.ascii {
         return Err(Answer::line(503, "Send TYPE I before ESTO C."));
     }
-    if once.restart.is_some() || once.checksum.is_some() || once.modified.is_some() {
+    if once.is_about_a_whole_file() {
         return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with ESTO C."));
     }
     Ok(())

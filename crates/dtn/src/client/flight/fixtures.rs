@@ -6,7 +6,7 @@ use whimbrel_engine::transfer::{Attempt, Job, Work};
 use whimbrel_proto::op::{Leaf, Mode};
 use whimbrel_transport::digest::Algorithm;
 
-use super::{Manner, Named, Proof};
+use super::{Given, Manner, Named, Proof};
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk::{OpenFile, Unfinished};
 
@@ -39,7 +39,7 @@ pub fn manner() -> Manner {
     Manner {
         mode: Mode::Extended,
         proof: Ok(Proof { checksum: checksum(), in_reply: false }),
-        time_with_store: false,
+        given: Given::default(),
         past_memory: false,
         named: Named::BY_DESTINATION,
         holes: false,

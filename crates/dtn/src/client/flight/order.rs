@@ -5,6 +5,7 @@ use whimbrel_engine::progress::Verification;
 use whimbrel_proto::op::{Mode, Op};
 
 use super::proof::Proof;
+use crate::client::end::End;
 use crate::client::pair::Role;
 
 /// What an operation is for.
@@ -88,14 +89,47 @@ pub struct Manner {
     pub mode: Mode,
     /// How to prove the copy; `Err`: why not.
     pub proof: Result<Proof, Verification>,
-    /// Whether the destination sets the time itself when told before the transfer.
-    pub time_with_store: bool,
+    /// What the destination sets itself, because it is told before the transfer.
+    pub given: Given,
     /// Whether the destination is to read back past its memory.
     pub past_memory: bool,
     /// When a whole file gets its final name; of no meaning for anything else.
     pub named: Named,
     /// Whether both ends can leave holes out, which takes digests in both replies.
     pub holes: bool,
+}
+
+/// The attributes that a destination is told with a store or a commit, and sets before it gives the final name.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Given {
+    /// The modification time.
+    pub time: bool,
+    /// Permission bits.
+    pub mode: bool,
+}
+
+impl Given {
+    /// What an end can be told.
+    pub fn to(end: &End) -> Self {
+        match end {
+            End::Remote(remote) => {
+                let has = |feature| remote.features.has(feature);
+                Self { time: has("STORATTR"), mode: has("STORATTR") && has("STORMODE") }
+            }
+            End::Local(_) => Self { time: true, mode: true },
+        }
+    }
+
+    /// The mode that the destination is told: nobody but the owner gets more than he will have. The owner may go on with the
+    /// file, should the answer be lost; and a set-id bit waits until the file has moved.
+    pub fn mode_of(self, item: &Item) -> Option<u32> {
+        item.attributes.mode.filter(|_| self.mode).map(|mode| mode & 0o777 | 0o600)
+    }
+
+    /// The time that the destination is told: seconds and nanoseconds.
+    pub fn time_of(self, item: &Item) -> Option<(i64, u32)> {
+        item.attributes.modified.filter(|_| self.time).map(|time| (time.secs, time.nanos))
+    }
 }
 
 /// When a whole file gets its final name.

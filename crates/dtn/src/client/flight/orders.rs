@@ -8,7 +8,7 @@ use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_proto::leaf;
 use whimbrel_proto::op::{LeafSpec, Mode, Op, ReceiveSpec, SendSpec, WriteKind};
 
-use super::order::{Manner, Named, Order, Purpose};
+use super::order::{Given, Manner, Named, Order, Purpose};
 use super::proof::Proof;
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
@@ -40,7 +40,7 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Work::Compare => sum_orders(job, manner),
         Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
         Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
-        Work::SetAttributes => attribute_orders(job, &item.destination, false),
+        Work::SetAttributes => attribute_orders(job, &item.destination, Given::default()),
         Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
     }
 }
@@ -89,7 +89,8 @@ fn receive_spec(job: &Job, manner: &Manner, write: WriteKind, expected_size: Opt
         write,
         expected_size,
         expected_checksum: manner.named.announced().cloned(),
-        modified: item.attributes.modified.filter(|_| manner.time_with_store).map(|time| (time.secs, time.nanos)),
+        modified: manner.given.time_of(item),
+        mode: manner.given.mode_of(item),
         performance_interval: Some(MARKERS),
         range_interval: Some(MARKERS),
         leaves: leaf_spec(job, manner, |shared| &shared.destination),
@@ -147,18 +148,20 @@ fn sum_orders(job: &Job, manner: &Manner) -> Vec<Order> {
 
 /// The operations that give a proven file its attributes and then, in the same flight, its name: whoever sees the name
 /// sees them, too.
-pub fn naming_orders(job: &Job, temporary: &[u8], time_is_set: bool) -> Vec<Order> {
-    let mut orders = attribute_orders(job, temporary, time_is_set);
+pub fn naming_orders(job: &Job, temporary: &[u8], given: Given) -> Vec<Order> {
+    let mut orders = attribute_orders(job, temporary, given);
     let op = Op::Rename { from: temporary.to_vec(), to: job.item.destination.clone() };
     orders.push(Order::destination(Purpose::Commit, op));
     orders
 }
 
-/// Mode, then time: setting the mode of some storage changes the time.
-pub fn attribute_orders(job: &Job, path: &[u8], time_is_set: bool) -> Vec<Order> {
+/// What the destination was not told before, or not all of: mode, then time, for setting the mode of some storage changes
+/// the time.
+pub fn attribute_orders(job: &Job, path: &[u8], given: Given) -> Vec<Order> {
     let item = &job.item;
-    let mode = item.attributes.mode.map(|mode| Op::SetMode { path: path.to_vec(), mode });
-    let time = item.attributes.modified.filter(|_| !time_is_set).map(|time| Op::SetModified {
+    let rest = item.attributes.mode.filter(|mode| given.mode_of(item) != Some(*mode));
+    let mode = rest.map(|mode| Op::SetMode { path: path.to_vec(), mode });
+    let time = item.attributes.modified.filter(|_| !given.time).map(|time| Op::SetModified {
         path: path.to_vec(),
         seconds: time.secs,
         nanoseconds: time.nanos,
@@ -208,9 +211,38 @@ mod tests {
         let mut job = job(Work::Copy);
         job.item.attributes.mode = Some(0o640);
         job.item.attributes.modified = Some(Timestamp { secs: 7, nanos: 0 });
-        let of = |time_is_set| purposes(&naming_orders(&job, TEMPORARY, time_is_set));
-        assert_eq!(of(false), [Purpose::Make, Purpose::Make, Purpose::Commit]);
-        assert_eq!(of(true), [Purpose::Make, Purpose::Commit]);
+        let of = |time, mode| purposes(&naming_orders(&job, TEMPORARY, Given { time, mode }));
+        assert_eq!(of(false, false), [Purpose::Make, Purpose::Make, Purpose::Commit]);
+        assert_eq!(of(true, false), [Purpose::Make, Purpose::Commit]);
+        assert_eq!(of(true, true), [Purpose::Commit]);
+    }
+
+    #[test]
+    fn a_destination_that_takes_modes_is_told_with_the_store_and_only_the_rest_follows() {
+        let given = Given { time: false, mode: true };
+        let of = |mode, given| {
+            let mut job = job(Work::Copy);
+            job.item.attributes.mode = Some(mode);
+            let [Order { op: Op::Receive(receive), .. }, _] = transfer_orders(&job, &Manner { given, ..manner() })
+            else {
+                panic!("a receive");
+            };
+            let after = attribute_orders(&job, b"/d/f", given).pop().map(|order| match order.op {
+                Op::SetMode { mode, .. } => mode,
+                other => panic!("{other:?}"),
+            });
+            (receive.mode, after)
+        };
+        assert_eq!(of(0o640, given), (Some(0o640), None));
+        assert_eq!(of(0o600, Given::default()), (None, Some(0o600)), "another server");
+        // Whoever lost the answer must be able to go on with the file; others never get more than they will have.
+        assert_eq!(of(0o440, given), (Some(0o640), Some(0o440)));
+        assert_eq!(of(0o000, given), (Some(0o600), Some(0o000)));
+        assert_eq!(
+            of(0o4755, given),
+            (Some(0o755), Some(0o4755)),
+            "what runs as somebody else is whole before it does"
+        );
     }
 
     #[test]

@@ -7,7 +7,7 @@ use whimbrel_engine::transfer::{Job, Work};
 
 use super::occupant::Occupant;
 use super::opening::{OpenStep, Place};
-use super::order::{Manner, Named, Order};
+use super::order::{Given, Manner, Named, Order};
 use super::orders::transfer_orders;
 use super::proof::Evidence;
 use crate::client::chunk::{self, Compared, OpenFile};
@@ -95,8 +95,8 @@ impl Step {
 pub struct CopyStep {
     /// When it gets its final name.
     pub naming: CopyNaming,
-    /// Whether the time was given with the store.
-    pub time_with_store: bool,
+    /// What was given with the store.
+    pub given: Given,
 }
 
 /// When a whole file gets its final name, and how far that is.
@@ -126,7 +126,7 @@ impl CopyStep {
                 CopyNaming::Later { temporary: temporary.clone(), occupant: Occupant::default() }
             }
         };
-        Self { naming, time_with_store: manner.time_with_store }
+        Self { naming, given: manner.given }
     }
 
     /// The temporary name, where there is one.

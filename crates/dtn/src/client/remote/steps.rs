@@ -71,12 +71,12 @@ impl Remote {
                 let sum = Ask::new(command, Step::Done(Answer::Checksum), "checksum", path);
                 markers.and_then(|markers| self.wish(markers)).into_iter().chain([sum]).collect()
             }
-            Op::CommitChunked { path, session, modified, expected } => {
-                let time = modified.map(|time| self.store_time(time));
+            Op::CommitChunked { path, session, modified, mode, expected } => {
+                let attributes = self.store_attributes(*modified, *mode);
                 let sum = expected.as_ref().map(store_checksum);
                 let commit = Chunk::Commit { session: session.clone(), path: path.clone() };
                 let commit = Ask::plain(Command::Site(Site::Chunk(commit)), "complete", path);
-                time.into_iter().chain(sum).chain([commit]).collect()
+                attributes.into_iter().chain(sum).chain([commit]).collect()
             }
             Op::SetModified { path, seconds, .. } => vec![self.set_modified(path, *seconds)],
             Op::Probe(probe) => self.probe(probe),
@@ -260,11 +260,11 @@ impl Remote {
             }
         };
         let room = spec.expected_size.map(|size| Ask::quiet(Command::Allo { size, record: None }));
-        let time = spec.modified.filter(|_| self.features.has("STORATTR")).map(|time| self.store_time(time));
+        let attributes = self.store_attributes(spec.modified, spec.mode);
         let mut asks = self.frequent_markers(spec);
         asks.extend(self.leaves(spec.leaves.as_ref()));
         asks.extend(self.read_back(spec.past_memory));
-        asks.extend(self.spent().into_iter().chain(room).chain(time));
+        asks.extend(self.spent().into_iter().chain(room).chain(attributes));
         asks.extend(spec.expected_checksum.as_ref().map(store_checksum).into_iter().chain(restart));
         asks.push(Ask::new(command, Step::Done(Answer::Transfer), "store", &spec.path));
         asks
@@ -280,11 +280,21 @@ impl Remote {
         Some(Ask::new(Command::Rest(place), Step::Gate, "restart", b""))
     }
 
-    /// The time that the next store or commit gives its file; only servers of ours are known to read fractions.
-    fn store_time(&self, (secs, nanos): (i64, u32)) -> Ask {
-        let nanos = if self.features.has("DCNONCE") { nanos } else { 0 };
-        let time = Timestamp { secs, nanos }.to_string().into_bytes();
-        Ask::quiet(Command::Site(Site::StorAttr(vec![("modify".to_owned(), time)])))
+    /// What the next store or commit gives its file before its name; only servers of ours are known to read fractions, and
+    /// modes. A time that is not set does no harm; with another mode than the one told, others may see what they must not.
+    fn store_attributes(&self, modified: Option<(i64, u32)>, mode: Option<u32>) -> Option<Ask> {
+        let mut pairs = Vec::new();
+        if let Some((secs, nanos)) = modified.filter(|_| self.features.has("STORATTR")) {
+            let nanos = if self.features.has("DCNONCE") { nanos } else { 0 };
+            pairs.push(("modify".to_owned(), Timestamp { secs, nanos }.to_string().into_bytes()));
+        }
+        let mut step = Step::Quiet;
+        if let Some(mode) = mode.filter(|_| self.features.has("STORMODE")) {
+            step = Step::Need;
+            pairs.push(("UNIX.mode".to_owned(), format!("{mode:04o}").into_bytes()));
+        }
+        let command = |pairs| Command::Site(Site::StorAttr(pairs));
+        (!pairs.is_empty()).then(|| Ask::new(command(pairs), step, "announce the mode", b""))
     }
 
     fn set_modified(&self, path: &[u8], seconds: i64) -> Ask {

@@ -63,7 +63,7 @@ impl Worker {
                 return None;
             }
             _ => {
-                let orders = chunk::commit(job, &file);
+                let orders = chunk::commit(job, &file, pair);
                 let again = file.renaming.replace(true);
                 (Step::Commit(CommitStep::Asked { file, again }), orders)
             }
@@ -97,7 +97,7 @@ impl Worker {
             return;
         };
         let plain = self.shared.whole(&flight.job.item).is_none();
-        let ahead = chunk::commit_ahead(&flight.job, file, compared).filter(|_| plain);
+        let ahead = chunk::commit_ahead(&flight.job, file, compared, pair).filter(|_| plain);
         if ahead.is_some() {
             file.naming.set(Naming::Asked);
         }
@@ -179,7 +179,7 @@ fn part_step(job: &Job, part: &Range<u64>, file: OpenFile, pair: &Pair, manner: 
     match file.naming.get() {
         Naming::Done => (ChunkStep::Named, Vec::new()),
         Naming::Asked => {
-            let orders = chunk::name_ahead(job, &file).into_iter().collect();
+            let orders = chunk::name_ahead(job, &file, pair).into_iter().collect();
             (ChunkStep::AskingName { file, named: None }, orders)
         }
         Naming::Not => {

@@ -71,7 +71,7 @@ impl Worker {
         let (Some((_, pair)), Step::Copy(step)) = (&mut self.pair, &flight.step) else { return };
         if step.temporary().is_none() {
             let path = &flight.job.item.destination;
-            let orders = flight::attribute_orders(&flight.job, path, step.time_with_store);
+            let orders = flight::attribute_orders(&flight.job, path, step.given);
             hand_over(pair, flight, orders);
         }
     }

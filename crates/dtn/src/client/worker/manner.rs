@@ -11,7 +11,7 @@ use whimbrel_proto::op::Mode;
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
 use crate::client::end::End;
-use crate::client::flight::{self, Manner, Named, Proof};
+use crate::client::flight::{self, Given, Manner, Named, Proof};
 use crate::client::options::Verify;
 use crate::client::pair::Pair;
 use crate::client::shared::Shared;
@@ -38,7 +38,8 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let proof = checksum.map(|checksum| Proof { checksum, in_reply: true }).ok_or(Verification::NotAsked);
     let past_memory = options.verify == Verify::Disk;
     let named = Named::BY_DESTINATION;
-    Some(Manner { mode: Mode::Extended, proof, time_with_store: false, past_memory, named, holes: false })
+    let given = Given::default();
+    Some(Manner { mode: Mode::Extended, proof, given, past_memory, named, holes: false })
 }
 
 /// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
@@ -117,18 +118,14 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     let entire = job.received.is_empty() && !options.stripe;
     let in_reply = entire && pair.source.has("LEAVES") && pair.destination.has("LEAVES");
     let proof = proof(pair, shared, job, whole.as_ref(), in_reply);
-    let time_with_store = match &pair.destination {
-        End::Remote(remote) => remote.features.has("STORATTR"),
-        End::Local(_) => true,
-    };
+    let given = Given::to(&pair.destination);
     let named = match job.work {
         Work::Copy => named(pair, shared, job),
         _ => Named::BY_DESTINATION,
     };
     let named = match named {
         Named::Later { temporary, may_exist } => {
-            let time_is_set = time_with_store && job.item.attributes.modified.is_some();
-            let naming = flight::naming_orders(job, &temporary, time_is_set);
+            let naming = flight::naming_orders(job, &temporary, given);
             whole.get_or_insert_with(Whole::unwanted).name_later(naming);
             Named::Later { temporary, may_exist }
         }
@@ -143,7 +140,7 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     let holes = in_reply && leaves_holes_out(pair);
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    (Manner { mode, proof, time_with_store, past_memory, named, holes }, whole)
+    (Manner { mode, proof, given, past_memory, named, holes }, whole)
 }
 
 /// How a job is proven; `in_reply`: both ends tell digests in the replies of the transfer.

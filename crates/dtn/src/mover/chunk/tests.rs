@@ -227,6 +227,7 @@ impl World {
             path: b"/copy".to_vec(),
             session: session.clone(),
             modified: None,
+            mode: None,
             expected: None,
         }) {
             Ok(_) if !whole => Err("committed though not all was proven".to_owned()),
@@ -253,7 +254,8 @@ impl World {
     fn commit_again(&mut self) -> Result<(), String> {
         match self.unanswered.take() {
             Some(session) if self.random.below(2) == 0 => {
-                let again = Op::CommitChunked { path: b"/copy".to_vec(), session, modified: None, expected: None };
+                let (path, modified, mode, expected) = (b"/copy".to_vec(), None, None, None);
+                let again = Op::CommitChunked { path, session, modified, mode, expected };
                 if self.run(&again).is_ok() { self.is_committed() } else { Ok(()) }
             }
             _ => Ok(()),

@@ -143,12 +143,17 @@ fn keep_commit_and_drop_name_path_and_session() {
     assert_eq!(peer.exchange("SITE CHUNK KEEP ab 0-5:00,5-9:ff f", &keep, Outcome::Done), "250 OK.\r\n");
     let drop = Op::DropChunked { path: path.clone(), session: session.clone() };
     assert_eq!(peer.exchange("SITE CHUNK DROP ab f", &drop, Outcome::Done), "250 OK.\r\n");
-    let commit =
-        |modified| Op::CommitChunked { path: path.clone(), session: session.clone(), modified, expected: None };
-    assert_eq!(peer.send("SITE STORATTR modify=20200101000000.25;"), "250 OK.\r\n");
-    let timed = commit(Some((1_577_836_800, 250_000_000)));
+    let commit = |modified, mode| Op::CommitChunked {
+        path: path.clone(),
+        session: session.clone(),
+        modified,
+        mode,
+        expected: None,
+    };
+    assert_eq!(peer.send("SITE STORATTR modify=20200101000000.25;unix.MODE=0600;"), "250 OK.\r\n");
+    let timed = commit(Some((1_577_836_800, 250_000_000)), Some(0o600));
     assert_eq!(peer.exchange("SITE CHUNK COMMIT ab f", &timed, Outcome::Done), "250 OK.\r\n");
-    let plain = commit(None);
+    let plain = commit(None, None);
     assert_eq!(peer.exchange("SITE CHUNK COMMIT ab f", &plain, Outcome::Done), "250 OK.\r\n", "one-shot");
 }
 
@@ -201,7 +206,7 @@ fn esto_c_writes_into_a_session_with_leaves() {
         ..spec.clone()
     };
     assert_eq!(spec, want);
-    assert_eq!((spec.expected_checksum, spec.modified), (None, None));
+    assert_eq!((spec.expected_checksum, spec.modified, spec.mode), (None, None, None));
 }
 
 #[test]
@@ -211,7 +216,7 @@ fn esto_c_of_a_text_is_503_and_with_what_belongs_to_whole_files_501() {
     peer.passive();
     assert!(peer.send("ESTO C ab,0 /f").starts_with("503 "));
     peer.send("TYPE I");
-    for before in ["REST 5", "SCKS MD5 00", "SITE STORATTR modify=20200101000000;"] {
+    for before in ["REST 5", "SCKS MD5 00", "SITE STORATTR modify=20200101000000;", "SITE STORATTR UNIX.mode=600;"] {
         peer.send(before);
         assert!(peer.send("ESTO C ab,0 /f").starts_with("501 "), "{before}");
     }

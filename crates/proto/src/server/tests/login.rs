@@ -110,6 +110,8 @@ fn feat_has_the_lines_clients_look_for_and_checksums_only_after_login() {
     for line in [
         "CKSM MD5:10;ADLER32:10;SHA1:10;SHA256:11;SHA512:12;",
         "REST STREAM",
+        "STORATTR",
+        "STORMODE",
         "PARALLEL",
         "ESTO",
         "ERET",

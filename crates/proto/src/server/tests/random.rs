@@ -8,7 +8,7 @@ use super::*;
 use crate::op::{Leaf, StorageFacts};
 
 /// Commands with arguments good and bad, to get far into the machine.
-const PIECES: [&str; 73] = [
+const PIECES: [&str; 74] = [
     "USER u",
     "PASS p",
     "PASV",
@@ -52,6 +52,7 @@ const PIECES: [&str; 73] = [
     "CKSM MD5 0 -1 f",
     "SCKS MD5 ab",
     "SITE STORATTR modify=20200101000000;",
+    "SITE STORATTR UNIX.mode=0600;",
     "SITE RDEL f",
     "SITE CHMOD 7 f",
     "SITE CLIENTINFO a=b;",

@@ -132,11 +132,12 @@ fn allo_checksum_and_attributes_hold_for_one_receive() {
     let mut peer = Peer::logged_in();
     assert_eq!(peer.send("ALLO 600 R 5"), "200 ALLO command successful.\r\n");
     assert_eq!(peer.send("SCKS md5 ABCDEF"), "200 OK.\r\n");
-    assert_eq!(peer.send("SITE STORATTR modify=20261121020154;x.any=\"a;b\";"), "250 OK.\r\n");
+    assert_eq!(peer.send("SITE STORATTR modify=20261121020154;UNIX.mode=0640;x.any=\"a;b\";"), "250 OK.\r\n");
     let expected = ReceiveSpec {
         expected_size: Some(600),
         expected_checksum: Some(("MD5".into(), "abcdef".into())),
         modified: Some((1_795_226_514, 0)),
+        mode: Some(0o640),
         ..receive_of("/f", WriteKind::Replace)
     };
     assert_eq!(op_of(&mut peer, "STOR /f"), Op::Receive(expected));
@@ -147,11 +148,20 @@ fn allo_checksum_and_attributes_hold_for_one_receive() {
     for line in ["SCKS nope 00", "SITE STORATTR checksum.nope=00;"] {
         assert_eq!(peer.send(line), "504 Unknown checksum algorithm requested.\r\n");
     }
-    for line in ["SCKS MD5 xyz", "SITE STORATTR modify=x;", "SITE STORATTR modify=20261121020154;checksum.md5=;"] {
+    for line in [
+        "SCKS MD5 xyz",
+        "SITE STORATTR modify=x;",
+        "SITE STORATTR modify=20261121020154;checksum.md5=;",
+        "SITE STORATTR UNIX.mode=640;modify=x;",
+        "SITE STORATTR UNIX.mode=;",
+        "SITE STORATTR UNIX.mode=rw-;",
+        "SITE STORATTR UNIX.mode=10000;",
+    ] {
         assert!(peer.send(line).starts_with("501 "), "{line}");
     }
     let Op::Receive(spec) = op_of(&mut peer, "STOR /f") else { panic!("a receive") };
-    assert_eq!((spec.modified, spec.expected_checksum), (None, None), "a refused line changes nothing");
+    let told = (spec.modified, spec.mode, spec.expected_checksum);
+    assert_eq!(told, (None, None, None), "a refused line changes nothing");
 }
 
 #[test]

@@ -68,11 +68,12 @@ pub(super) fn check_op(op: &Op) {
         Op::Receive(spec) => {
             check_path(&spec.path);
             check_leaves(spec.leaves.as_ref(), spec.ascii);
+            assert!(spec.mode.is_none_or(|mode| mode <= 0o7777));
             match &spec.write {
                 WriteKind::Restart { done } => assert!(done.iter().all(|range| range.start <= range.end)),
                 WriteKind::Chunk { session, .. } => {
                     assert!(!spec.ascii && !session.is_empty());
-                    assert!(spec.expected_checksum.is_none() && spec.modified.is_none());
+                    assert!(spec.expected_checksum.is_none() && spec.modified.is_none() && spec.mode.is_none());
                 }
                 _ => {}
             }
