@@ -86,24 +86,7 @@ pub fn in_parallel<P: Send>(parts: &mut [P], work: impl Fn(&mut P) -> Result<(),
     if let [part] = parts {
         return work(part);
     }
-    share_out(parts, work, adjusted)
-}
-
-#[cfg(not(test))]
-fn adjusted(builder: thread::Builder) -> thread::Builder {
-    builder
-}
-
-#[cfg(test)]
-thread_local! {
-    /// Whether the system has no thread for what this one begins.
-    pub(super) static WITHOUT_THREADS: std::cell::Cell<bool> = const { std::cell::Cell::new(false) };
-}
-
-/// No address space holds such a stack.
-#[cfg(test)]
-fn adjusted(builder: thread::Builder) -> thread::Builder {
-    if WITHOUT_THREADS.get() { builder.stack_size(1 << 60) } else { builder }
+    share_out(parts, work, |builder| builder)
 }
 
 /// `adjust` has the last word on each thread.

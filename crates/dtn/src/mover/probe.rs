@@ -360,8 +360,10 @@ fn channel_facts(progress: &Progress) -> Vec<Fact> {
 mod tests {
     use std::sync::Mutex;
 
+    use rustix::process::{Resource, Rlimit, Uid, geteuid, getrlimit, setrlimit};
+    use rustix::thread::set_thread_res_uid;
+
     use super::*;
-    use crate::mover::dial::WITHOUT_THREADS;
 
     const BOUNDS: Bounds = Bounds { bytes: 10 * BLOCK as u64 + 5, time: Duration::from_secs(3600) };
 
@@ -377,15 +379,41 @@ mod tests {
         (progress.bytes(), offsets)
     }
 
-    #[test]
-    fn every_block_is_moved_once_also_when_the_system_gives_no_thread() {
+    /// Every block once.
+    fn assert_all_moved() {
         let all: Vec<u64> = (0..11).map(|block| block * BLOCK as u64).collect();
-        for without in [false, true] {
-            WITHOUT_THREADS.set(without);
-            for threads in [1, MOST_THREADS] {
-                assert_eq!(moved(threads), (BOUNDS.bytes, all.clone()), "without threads: {without}");
-            }
+        for threads in [1, MOST_THREADS] {
+            assert_eq!(moved(threads), (BOUNDS.bytes, all.clone()));
         }
+    }
+
+    #[test]
+    fn every_block_is_moved_once() {
+        assert_all_moved();
+    }
+
+    /// As for an account that has all the threads it may have (`ulimit -u`).
+    #[test]
+    fn every_block_is_moved_once_when_the_system_gives_no_thread() {
+        const IN_CHILD: &str = "WHIMBREL_TEST_WITHOUT_THREADS";
+        if std::env::var_os(IN_CHILD).is_none() {
+            // The limit holds for a whole process.
+            let name = "mover::probe::tests::every_block_is_moved_once_when_the_system_gives_no_thread";
+            let mut child = std::process::Command::new(std::env::current_exe().unwrap());
+            let child = child.args(["--exact", name, "--test-threads=1", "--nocapture"]).env(IN_CHILD, "1");
+            let output = child.output().unwrap();
+            assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+            return;
+        }
+        if geteuid().is_root() {
+            // Whom no limit holds.
+            let nobody = Uid::from_raw(65_534);
+            set_thread_res_uid(nobody, nobody, nobody).unwrap();
+        }
+        let limit = Rlimit { current: Some(0), ..getrlimit(Resource::Nproc) };
+        setrlimit(Resource::Nproc, limit).unwrap();
+        assert!(std::thread::Builder::new().spawn(|| ()).is_err(), "the system still gives threads");
+        assert_all_moved();
     }
 
     #[test]
