@@ -212,7 +212,11 @@ mod tests {
         };
         for _ in 0..300 {
             let mut some = |count: u64| -> RangeSet {
-                (0..next(count)).map(|_| next(300)).map(|start| start..start + 1 + next(9)).collect()
+                let ranges = (0..next(count)).map(|_| {
+                    let start = next(300);
+                    start..start + 1 + next(9)
+                });
+                ranges.collect()
             };
             let (one, other) = (some(40), some(60));
             let (mut union, mut difference) = (one.clone(), one.clone());

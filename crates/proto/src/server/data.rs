@@ -95,7 +95,7 @@ pub(super) fn begin(session: &mut Session, transfer: Transfer) -> Step {
 
 fn start(transfer: Transfer, mode: Mode, before: Option<Answer>) -> Step {
     let progress = Progress::new(transfer.direction);
-    Step::Run { before, op: transfer.into_op(mode), task: Box::new(Task::Transfer(progress)) }
+    Step::Run { before, op: Box::new(transfer.into_op(mode)), task: Box::new(Task::Transfer(progress)) }
 }
 
 /// The listener's addresses: the reply, and the transfer if it waited for them.

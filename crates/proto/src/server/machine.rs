@@ -361,7 +361,7 @@ impl ServerControl {
             match dispatch::dispatch(&mut self.session, &self.config, line) {
                 Step::Answer(answer) => self.ahead.push_back(Ahead::Answer { verb, answer }),
                 Step::Run { before: None, op, task } => {
-                    let running = self.start(verb, op, *task);
+                    let running = self.start(verb, *op, *task);
                     self.ahead.push_back(Ahead::Op(running, Box::default()));
                 }
                 step => {
@@ -395,7 +395,7 @@ impl ServerControl {
                 if let Some(before) = before {
                     before.write(&mut self.out);
                 }
-                self.running = Some(self.start(verb, op, *task));
+                self.running = Some(self.start(verb, *op, *task));
             }
             Step::Close(answer, reason) => {
                 self.answer(verb, op, &answer);

@@ -22,7 +22,7 @@ pub(super) enum Step {
     /// Ask the driver about a login.
     Login { user: Vec<u8>, password: Secret },
     /// Run an operation, after a preliminary reply if there is one.
-    Run { before: Option<Answer>, op: Op, task: Box<Task> },
+    Run { before: Option<Answer>, op: Box<Op>, task: Box<Task> },
     /// The final reply, then the end.
     Close(Answer, CloseReason),
 }
@@ -30,7 +30,7 @@ pub(super) enum Step {
 impl Step {
     /// Runs an operation.
     pub(super) fn run(op: Op, task: Task) -> Self {
-        Self::Run { before: None, op, task: Box::new(task) }
+        Self::Run { before: None, op: Box::new(op), task: Box::new(task) }
     }
 }
 
