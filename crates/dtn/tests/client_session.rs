@@ -114,6 +114,41 @@ fn talkative(mut stream: TcpStream) {
     }
 }
 
+/// Answers line by line; goes away when it gets one that it should not.
+fn storing(mut stream: TcpStream, features: &str, attributes: &[(&str, &str)]) {
+    stream.write_all(b"220 Hello\r\n").unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while reader.read_line(&mut line).unwrap_or(0) > 0 {
+        let told = line.trim_end();
+        let reply = match told.strip_prefix("SITE STORATTR ") {
+            Some(told) => match attributes.iter().find(|(wanted, _)| *wanted == told) {
+                Some((_, reply)) => (*reply).to_owned(),
+                None => return,
+            },
+            None if told == "FEAT" => format!("211-Extensions\r\n{features}211 End\r\n"),
+            None if told.starts_with("SITE CHUNK COMMIT") => "250 OK.\r\n".to_owned(),
+            None => answer(told).to_owned(),
+        };
+        stream.write_all(reply.as_bytes()).unwrap();
+        line.clear();
+    }
+}
+
+const WITH_MODE: &str = "modify=20010203040506;UNIX.mode=0640;";
+
+fn takes_modes(stream: TcpStream) {
+    storing(stream, " STORATTR\r\n STORMODE\r\n", &[(WITH_MODE, "250 OK.\r\n")]);
+}
+
+fn refuses_modes(stream: TcpStream) {
+    storing(stream, " STORATTR\r\n STORMODE\r\n", &[(WITH_MODE, "501 No.\r\n")]);
+}
+
+fn takes_times(stream: TcpStream) {
+    storing(stream, " STORATTR\r\n", &[("modify=20010203040506;", "250 OK.\r\n")]);
+}
+
 fn described(target: &Target) -> Outcome {
     block_on(async {
         let (mut remote, ops) = Remote::dial(target, &SessionOptions::default(), &[facts()]).await.expect("a session");
@@ -136,6 +171,26 @@ fn a_server_that_closes_on_commands_sent_ahead_is_asked_one_by_one() {
         let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
         assert_eq!(remote.run(facts()).await.expect("facts"), Outcome::Line(LINE.to_vec()));
     });
+}
+
+#[test]
+fn modes_are_told_where_they_are_taken_and_a_refusal_is_a_failure() {
+    let commit = || Op::CommitChunked {
+        path: b"/f".to_vec(),
+        session: vec![7],
+        modified: Some((981_173_106, 0)),
+        mode: Some(0o640),
+        expected: None,
+    };
+    let scripts: [(fn(TcpStream), bool); 3] = [(takes_modes, true), (takes_times, true), (refuses_modes, false)];
+    for (script, done) in scripts {
+        let target = serve(vec![script]);
+        let ended = block_on(async {
+            let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
+            remote.run(commit()).await
+        });
+        assert_eq!(ended.is_ok(), done, "{ended:?}");
+    }
 }
 
 #[test]
