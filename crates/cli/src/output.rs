@@ -137,6 +137,13 @@ impl Output {
                      complete: {fault}"
                 ));
             }
+            Event::OtherRuns { directory, files } => {
+                let place = quote_path(directory);
+                self.say(&format!(
+                    "{place}: unfinished copies of other runs lie here ({files}), named .NAME.whimbrel-...; those runs are at \
+                     work or may be, so they are left alone"
+                ));
+            }
             Event::NotChecked { source, listed, .. } => {
                 let why = if *listed {
                     "left as it is, and so not compared with the list of expected checksums"

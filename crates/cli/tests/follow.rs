@@ -350,13 +350,18 @@ fn with_a_closed_directory() -> Stage {
     stage
 }
 
-/// Everything else arrives, the marker last, and the run says what it could not read.
+/// Everything else arrives, the run says what it could not read, and the marker, which would vouch for that, is held back.
 #[track_caller]
 fn fails_for_the_closed_directory(stage: &Stage, mut run: Run) {
     let (status, summary) = run.end();
-    assert_eq!((status.code(), &summary["failed"]), (Some(1), &1.into()), "{summary:#}");
-    assert_eq!(run.copied(Path::new("")).len(), 2, "{:#?}", run.seen);
-    assert!(run.copied(Path::new("")).last().unwrap().ends_with("/DONE"));
+    assert_eq!((status.code(), &summary["failed"]), (Some(1), &2.into()), "{summary:#}");
+    assert_eq!(run.copied(Path::new("")).len(), 1, "{:#?}", run.seen);
+    let marker = &summary["failures"][1];
+    assert!(marker["source"].as_str().unwrap().ends_with("/DONE"), "{marker:#}");
+    assert_eq!(marker["fault"]["code"], "HeldBack", "{marker:#}");
+    assert!(marker["fault"]["detail"].as_str().unwrap().contains("\"sick\" was not copied"), "{marker:#}");
+    assert!(!stage.to("DONE").exists());
+    fs::remove_file(stage.from("DONE")).unwrap();
     let failure = &summary["failures"][0];
     assert!(failure["source"].as_str().unwrap().ends_with("/from/sick"), "{failure:#}");
     let fault = &failure["fault"];
@@ -461,4 +466,32 @@ fn what_makes_no_sense_is_refused() {
     fs::write(stage.from("file"), "x").unwrap();
     expect(3, ["cp", "--follow", &text(&stage.from("file")), &to]);
     assert!(!stage.to("").exists());
+}
+
+#[test]
+fn the_marker_is_not_copied_when_a_file_failed() {
+    if !require_root() {
+        return;
+    }
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let from = text(&stage.from(""));
+    let Some(mut run) = Run::start_unprivileged(&from, &server.url(stage.to("")), &options) else { return };
+    fs::write(stage.from("good"), pattern(1000)).unwrap();
+    fs::write(stage.from(".bad"), pattern(1000)).unwrap();
+    set_mode(&stage.from(".bad"), 0o000);
+    fs::rename(stage.from(".bad"), stage.from("bad")).unwrap();
+    run.wait_for("item_failed", "/bad");
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(1), &2.into()), "{summary:#}");
+    let marker = run.seen.iter().find(|event| event["event"] == "item_failed" && event["fault"]["code"] == "HeldBack");
+    assert!(marker.expect("it is said")["source"].as_str().unwrap().ends_with("/DONE"));
+    assert_same(&stage.from("good"), &stage.to("good"));
+    assert!(!stage.to("DONE").exists());
+    // Cured and run again, everything is there, and the marker says so.
+    set_mode(&stage.from("bad"), 0o644);
+    let mut run = Run::start(&from, &server.url(stage.to("")), &options);
+    assert_eq!(run.end().0.code(), Some(0));
+    assert_same(&stage.from(""), &stage.to(""));
 }

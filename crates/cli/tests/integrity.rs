@@ -13,6 +13,10 @@ use std::process::{Command, Stdio};
 use serde_json::Value;
 use support::dtn::{Dtn, until};
 use support::{Field, Server, expect, names, pattern, whimbrel};
+use whimbrel_dtn::client::run::RunId;
+use whimbrel_dtn::client::temporary;
+use whimbrel_engine::listing::Timestamp;
+use whimbrel_engine::plan::{Attributes, Item, ItemId, RootId};
 use whimbrel_testkit::peers::{GridftpServer, Run, url_path};
 use whimbrel_testkit::relay::{Moment, Relay, Way};
 use whimbrel_testkit::stored::{Disk, begun_leaf, flip_bit};
@@ -441,13 +445,39 @@ fn a_bit_that_flips_on_the_way_is_noticed_in_whole_files_and_in_packs() {
     support::assert_same(&field.path("small"), &field.path("to/small"));
 }
 
+/// The name that an unfinished copy has which a process of this host left when it was killed.
+fn left_by_a_run_that_is_no_more(from: &Path, copy: &Path) -> PathBuf {
+    use std::os::unix::ffi::OsStrExt as _;
+    let modified = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_700_000_000);
+    let file = fs::File::options().write(true).open(from).unwrap();
+    file.set_modified(modified).unwrap();
+    let item = Item {
+        id: ItemId(0),
+        root: RootId(0),
+        parent: None,
+        source: from.as_os_str().as_bytes().to_vec(),
+        destination: copy.as_os_str().as_bytes().to_vec(),
+        size: Some(file.metadata().unwrap().len()),
+        modified: Some(Timestamp::from_secs(1_700_000_000)),
+        range: None,
+        attributes: Attributes::default(),
+    };
+    // No process has this number.
+    let mut run = RunId::fresh().to_string();
+    run.replace_range(16..24, "7fffffff");
+    let run = RunId::parse(run.as_bytes()).unwrap();
+    let name = temporary::of_chunks(&item.destination, run, &temporary::version(&item));
+    PathBuf::from(std::ffi::OsString::from(std::ffi::OsStr::from_bytes(&name)))
+}
+
 #[test]
 fn what_an_earlier_run_left_at_a_server_of_another_kind_is_compared_before_it_is_trusted() {
     let Some(stock) = GridftpServer::builder() else { return };
     let (source, stock) = (Server::own(), stock.start().unwrap());
     let field = Field::new();
-    let (from, copy, left) = (field.path("source"), field.path("to/copy"), field.path("to/.copy.whimbrel"));
+    let (from, copy) = (field.path("source"), field.path("to/copy"));
     whimbrel_testkit::dataset::random_file(&from, SIZE, 1).unwrap();
+    let left = left_by_a_run_that_is_no_more(&from, &copy);
     fs::write(&left, &fs::read(&from).unwrap()[..6 * MIB as usize]).unwrap();
     fs::set_permissions(&left, std::os::unix::fs::PermissionsExt::from_mode(0o666)).unwrap();
     flip_bit(&left, 3 * MIB + 5).unwrap();

@@ -57,8 +57,21 @@ fn events(text: &str) -> Vec<Value> {
     text.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
 }
 
+/// The unfinished copy, or a name that nothing has.
 fn hidden(copy: &Path) -> PathBuf {
-    copy.with_file_name(format!(".{}.whimbrel", copy.file_name().unwrap().to_str().unwrap()))
+    beside(copy, "").unwrap_or_else(|| copy.with_file_name(".nothing"))
+}
+
+/// What has the name of an unfinished copy with this behind it.
+fn beside(copy: &Path, behind: &str) -> Option<PathBuf> {
+    let stem = format!(".{}.whimbrel-", copy.file_name().unwrap().to_str().unwrap());
+    let names = names(copy.parent().unwrap()).into_iter().map(|name| name.into_string().unwrap());
+    let is_wanted = |name: &String| match name.strip_prefix(&stem) {
+        Some(rest) if behind.is_empty() => !rest.ends_with("-kept") && !rest.ends_with("-live"),
+        Some(rest) => rest.ends_with(behind),
+        None => false,
+    };
+    names.into_iter().find(is_wanted).map(|name| copy.with_file_name(name))
 }
 
 /// A file to copy, in a field whose destination holds an older one of the same name.
@@ -139,6 +152,8 @@ fn what_a_killed_copy_left_has_no_name_and_is_replaced_by_the_next_one() {
         assert!(!child.wait().unwrap().success(), "it was killed");
         assert_eq!(fs::read(&copy).unwrap(), b"before");
         assert!(hidden(&copy).exists());
+        // What is left of whole files is looked for by runs that last a second.
+        server.way.trickle(64 << 10, Duration::from_millis(20), 9 * MIB);
         whimbrel(["cp"]).args(options).args([text(&from), server.url(&copy)]).run_ok();
         assert_same(&from, &copy);
         assert_eq!(names(copy.parent().unwrap()), ["file"]);
@@ -284,11 +299,11 @@ fn a_leftover_that_cannot_be_written_to_is_cleared_away() {
     if !require_root() {
         return;
     }
-    let Some(server) = Server::real() else { return };
-    let (_field, from, copy) = file_of(1000);
-    fs::write(hidden(&copy), "of somebody else").unwrap();
+    let Some(killed) = Resumed::killed(8 * MIB, 5 * MIB, &[]) else { return };
+    let (from, copy) = (killed.from.clone(), killed.copy.clone());
+    std::os::unix::fs::chown(hidden(&copy), Some(0), Some(0)).unwrap();
     fs::set_permissions(hidden(&copy), fs::Permissions::from_mode(0o444)).unwrap();
-    let run = whimbrel(["cp"]).args([text(&from), server.url(&copy)]).run_ok();
+    let run = whimbrel(killed.arguments(&[])[1..].iter()).limit(Duration::from_secs(100)).run_ok();
     assert!(!run.stderr_text().contains("takes no temporary names"), "{}", run.stderr_text());
     assert_same(&from, &copy);
     assert_eq!(names(copy.parent().unwrap()), ["file"]);
@@ -332,10 +347,11 @@ fn a_file_whose_name_has_the_form_of_a_temporary_one_is_refused_by_name() {
     fs::create_dir(&tree).unwrap();
     fs::write(tree.join("x"), "x").unwrap();
     fs::write(tree.join(".x.whimbrel"), "a user's own").unwrap();
+    fs::write(tree.join(format!(".x.whimbrel-{}", "0".repeat(32))), "what a run has left").unwrap();
     let run = expect(1, ["--json", "cp", "-r", &text(&tree), &server.url(field.path("to"))]);
     let failed = events(&run.stdout_text()).into_iter().find(|event| event["event"] == "item_failed").unwrap();
     assert_eq!(failed["fault"]["code"], "InvalidPath", "{failed}");
-    assert_eq!(names(&field.path("to/tree")), ["x"]);
+    assert_eq!(names(&field.path("to/tree")), [".x.whimbrel", "x"]);
 }
 
 #[test]
@@ -419,6 +435,9 @@ impl Resumed {
         });
         assert!(!child.wait().unwrap().success(), "it was killed");
         assert_eq!(fs::read(&resumed.copy).unwrap(), b"before");
+        // What the servers had been told to do is done.
+        let age = |path: PathBuf| fs::metadata(path).ok()?.modified().ok()?.elapsed().ok();
+        until("nobody writes", || age(hidden(&resumed.copy)).is_some_and(|age| age > Duration::from_millis(1500)));
         Some(resumed)
     }
 
@@ -430,7 +449,7 @@ impl Resumed {
     }
 
     fn kept(&self) -> PathBuf {
-        self.copy.with_file_name(".file.whimbrel-kept")
+        beside(&self.copy, "-kept").unwrap_or_else(|| self.copy.with_file_name(".nothing"))
     }
 
     /// Runs the command again; bytes of data that passed, and checksums that the source was asked for.
@@ -523,4 +542,55 @@ fn an_unverified_copy_goes_on_where_it_was_and_is_never_called_verified() {
     let (moved, _, events) = resumed.again(&["--no-verify"]);
     assert!(moved < 12 * MIB, "{moved} bytes moved");
     assert_eq!(events.last().unwrap()["verified"], 0);
+}
+
+impl Resumed {
+    /// Has what was left be that of a run of another host; returns its name.
+    fn of_another_host(&self) -> PathBuf {
+        let left = hidden(&self.copy);
+        let name = left.file_name().unwrap().to_str().unwrap().to_owned();
+        let at = ".file.whimbrel-".len() + 8;
+        let elsewhere = format!("{}00000001{}", &name[..at], &name[at + 8..]);
+        for behind in ["", "-kept", "-live"] {
+            let named = |name: &str| left.with_file_name(format!("{name}{behind}"));
+            if named(&name).exists() {
+                fs::rename(named(&name), named(&elsewhere)).unwrap();
+            }
+        }
+        left.with_file_name(elsewhere)
+    }
+}
+
+#[test]
+fn what_a_run_of_another_host_left_is_gone_on_with_when_it_gives_no_sign_of_life() {
+    let Some(resumed) = Resumed::killed(16 * MIB, 12 * MIB, &[]) else { return };
+    resumed.of_another_host();
+    let (moved, _, events) = resumed.again(&[]);
+    let started = events.iter().find(|event| event["event"] == "started").unwrap();
+    assert!(started["resumed"].as_u64().unwrap() > 4 * MIB, "{started}");
+    assert!(moved < 12 * MIB, "{moved} bytes moved");
+}
+
+#[test]
+fn what_a_run_of_another_host_is_at_work_on_is_left_alone() {
+    let Some(resumed) = Resumed::killed(8 * MIB, 5 * MIB, &[]) else { return };
+    let left = resumed.of_another_host();
+    let sign = left.with_file_name(format!("{}-live", left.file_name().unwrap().to_str().unwrap()));
+    let (stop, stopped) = std::sync::mpsc::channel::<()>();
+    let alive = std::thread::spawn(move || {
+        // It may be there.
+        while stopped.recv_timeout(Duration::from_millis(500)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+            let _ = fs::create_dir(&sign);
+        }
+    });
+    let before = fs::read(&left).unwrap();
+    let run = whimbrel(resumed.arguments(&[])).limit(Duration::from_secs(100)).run_ok();
+    drop(stop);
+    alive.join().unwrap();
+    assert_same(&resumed.from, &resumed.copy);
+    assert!(fs::read(&left).unwrap() == before, "it was written to");
+    let events = events(&run.stdout_text());
+    let said = events.iter().find(|event| event["event"] == "other_runs").expect("it is said");
+    assert_eq!(said["files"], 1, "{said}");
+    assert_eq!(events.iter().find(|event| event["event"] == "started").unwrap()["resumed"], 0);
 }

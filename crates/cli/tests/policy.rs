@@ -98,6 +98,26 @@ fn rules_are_for_labels_and_for_every_source() {
 }
 
 #[test]
+fn rules_are_known_before_the_first_file_of_a_list_or_of_a_followed_directory_is_decided_on() {
+    let field = field();
+    let rules = "[[chunking]]\npath = \"FIELD/to\"\nchunk = \"256K\"\n";
+    let server = serve(&field, rules);
+    let (from, to) = (field.path("from/other"), server.url(field.path("to/one")));
+    let list = format!("{} {to}\n", from.display());
+    let run = whimbrel(["-vvv", "cp", "--concurrency", "1", "--list", "-"]).input(list).run_ok();
+    assert!(in_chunks(&run.stderr_text(), "/one"), "{}", run.stderr_text());
+    let logins = |dialogue: &str| dialogue.lines().filter(|line| line.contains("USER ")).count();
+    assert_eq!(logins(&run.stderr_text()), 1, "the session that told the rules moves the file: {}", run.stderr_text());
+    std::fs::create_dir(field.path("made")).unwrap();
+    std::fs::copy(&from, field.path("made/two")).unwrap();
+    std::fs::write(field.path("made/END"), "").unwrap();
+    let to = server.url(field.path("to"));
+    let options = ["--until", "END", "--quiet-time", "10ms", "--scan-interval", "50ms", "--concurrency", "1"];
+    let run = whimbrel(["-vvv", "cp", "--follow", field.path("made").to_str().unwrap(), &to]).args(options).run_ok();
+    assert!(in_chunks(&run.stderr_text(), "/two"), "{}", run.stderr_text());
+}
+
+#[test]
 fn nobody_is_asked_who_has_no_rules() {
     for server in Server::kinds() {
         let Some(server) = server() else { continue };

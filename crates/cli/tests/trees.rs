@@ -169,6 +169,8 @@ enum Habit {
     Ghost,
     /// The same, and does not list it any more afterwards.
     Vanishing,
+    /// Lists something without saying what it is.
+    Untyped,
 }
 
 /// A server with the directories `/d/s00` to `/d/s11`, each of [`EACH`] files.
@@ -221,6 +223,11 @@ impl Scripted {
                 "MLST" => format!("250-status\r\n Type=dir; {path}\r\n250 End\r\n"),
                 "MLSC" if self.habit == Habit::Unclear && path == "/d/s05" => {
                     format!("250-Listing\r\nType=file;f9999\r\n{}250 End\r\n", Self::entries(path))
+                }
+                "MLSC" if self.habit == Habit::Untyped => {
+                    "250-Listing\r\n Size=1;Modify=20260101000000; nameless\r\n Type=file;Size=1;Modify=20260101000000; \
+                     END\r\n250 End\r\n"
+                        .to_owned()
                 }
                 "MLSC" if matches!(self.habit, Habit::Ghost | Habit::Vanishing) => {
                     let gone = self.broke_off.load(Ordering::SeqCst) && self.habit == Habit::Vanishing;
@@ -355,4 +362,23 @@ fn of_a_followed_directory_that_a_server_calls_missing_only_one_that_it_lists_ag
         // It gives no file at all.
         assert_eq!(failures.len(), ghost.len() + 1, "{summary:#}");
     }
+}
+
+#[test]
+fn an_entry_of_unknown_kind_fails_its_directory_whether_it_is_copied_or_followed() {
+    let (_server, url) = Scripted::start(Habit::Untyped);
+    let field = Field::new();
+    let (from, to) = (format!("{url}/d"), field.path("to/d").to_string_lossy().into_owned());
+    let run = support::expect(1, ["cp", "-r", "--dry-run", &from, &to]);
+    let plan = run.stdout_text();
+    assert!(plan.lines().any(|line| line.starts_with("refuse") && line.contains("nameless")), "{plan}");
+    let options = ["--until", "END", "--quiet-time", "10ms", "--scan-interval", "50ms"];
+    let run = support::whimbrel(["--json", "cp", "--follow", &from, &to]).args(options).run().unwrap();
+    let text = run.stdout_text();
+    let summary: serde_json::Value = serde_json::from_str(text.lines().last().unwrap()).unwrap();
+    let code = |failure: &serde_json::Value| failure["fault"]["code"].as_str().unwrap().to_owned();
+    let codes: Vec<_> = summary["failures"].as_array().unwrap().iter().map(code).collect();
+    // The directory, and the marker that would have vouched for it.
+    assert_eq!(codes, ["ListingUnclear", "HeldBack"], "{text}");
+    assert!(!run.success());
 }

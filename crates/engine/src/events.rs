@@ -150,6 +150,15 @@ pub enum Event {
         /// What it said.
         fault: Fault,
     },
+    /// Unfinished copies of other runs lie in a directory at a server that keeps none by itself. Their runs are at work, or may
+    /// be: they are left alone, and this run has its own.
+    OtherRuns {
+        /// The directory at the destination.
+        #[serde(with = "path_text")]
+        directory: Vec<u8>,
+        /// How many.
+        files: u64,
+    },
     /// A file was not compared with the list of expected checksums.
     NotChecked {
         /// The item.
@@ -267,6 +276,7 @@ mod tests {
             Event::Progress(snapshot.clone()),
             Event::ItemSkipped { item: ItemId(1), source: b"/s".to_vec(), reason: SkipReason::Exists },
             Event::WrittenInPlace { directory: b"/d\xff/".to_vec(), fault: fault() },
+            Event::OtherRuns { directory: b"/d\xff/".to_vec(), files: 2 },
             Event::NotChecked { item: ItemId(1), source: b"/s".to_vec(), listed: false },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
             Event::Summary(Summary::new(snapshot, &failures, false)),

@@ -4,12 +4,12 @@
 //! did not change for a while. Pure: sights and events come with the time they were made at.
 
 use std::collections::hash_map::DefaultHasher;
-use std::collections::{BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, HashSet, VecDeque};
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::fault::Fault;
+use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, Timestamp};
 use unread::{Unread, is_below};
 
@@ -78,6 +78,8 @@ pub struct Quiet {
     ending: Option<Instant>,
     sweep: Sweep,
     unread: Unread,
+    /// What is not at the destination although it should be: the end marker does not vouch for it.
+    failed: HashSet<Arc<[u8]>>,
     stopped: bool,
 }
 
@@ -135,6 +137,7 @@ impl Quiet {
             ending: None,
             sweep: Sweep::Wanted,
             unread: Unread::default(),
+            failed: HashSet::new(),
             stopped: false,
         }
     }
@@ -295,9 +298,14 @@ impl Quiet {
         }
     }
 
-    /// The copy of a file has ended, well or not.
-    pub fn ended(&mut self, path: &[u8]) {
+    /// The copy of a file has ended, well or not: a later version may make a failure good.
+    pub fn ended(&mut self, path: &[u8], well: bool) {
         let key: Arc<[u8]> = path.into();
+        if well {
+            self.failed.remove(&key);
+        } else {
+            self.failed.insert(key.clone());
+        }
         let Some(file) = self.files.get_mut(&key) else { return };
         self.busy -= u64::from(std::mem::take(&mut file.busy));
         match &file.open {
@@ -328,18 +336,42 @@ impl Quiet {
         !self.ready.is_empty() || self.unread.has_failed() || self.marker_is_next()
     }
 
-    /// The next directory that could not be read and is not waited for any more, with the reason.
+    /// What fails without having been tried: the next directory that could not be read and is not waited for any more, with
+    /// the reason; and the end marker when nothing else is left, if anything failed.
     pub fn next_failed(&mut self) -> Option<(Vec<u8>, Fault)> {
-        self.unread.next_failed()
+        if let Some((path, fault)) = self.unread.next_failed() {
+            self.failed.insert(path.as_slice().into());
+            return Some((path, fault));
+        }
+        if self.failed.is_empty() || !self.ready.is_empty() || !self.marker_is_next() {
+            return None;
+        }
+        let (marker, _) = self.hand_out(self.marker.as_deref()?.into())?;
+        let fault = Fault::new(FaultCode::HeldBack, "copy the end marker").on_path(&marker).side(Side::Source);
+        let example = self.failed.iter().min().map(|path| match &path[..] {
+            b"" => "the directory itself".to_owned(),
+            path => format!("{:?}", String::from_utf8_lossy(path)),
+        });
+        let detail = match (self.failed.len(), example) {
+            (1, Some(path)) => format!("{path} was not copied, or not wholly"),
+            (count, Some(path)) => format!("{count} files or directories were not copied, {path} among them"),
+            (_, None) => String::new(),
+        };
+        Some((marker, fault.detail(detail)))
     }
 
-    /// The next file to copy, with the version that is complete; the end marker comes when nothing else is left.
+    /// The next file to copy, with the version that is complete; the end marker comes when nothing else is left and nothing
+    /// failed.
     pub fn next_ready(&mut self) -> Option<(Vec<u8>, Version)> {
         let key = match self.ready.pop_front() {
             Some(key) => key,
-            None if self.marker_is_next() => self.marker.as_deref()?.into(),
+            None if self.failed.is_empty() && self.marker_is_next() => self.marker.as_deref()?.into(),
             None => return None,
         };
+        self.hand_out(key)
+    }
+
+    fn hand_out(&mut self, key: Arc<[u8]>) -> Option<(Vec<u8>, Version)> {
         let file = self.files.get_mut(&key)?;
         let open = file.open.take()?;
         let version = open.version.expect("what is ready was looked at");

@@ -6,8 +6,7 @@
 //! is for `cmp` to say. `WHIMBREL_FAULT_SEEDS=a..b` chooses other seeds, `WHIMBREL_FAULT_TALK=1` tells what happened.
 //!
 //! What `globus-gridftp-server` does not promise, and is not asked of it: that small files have no name before they are
-//! whole (it stores in place), that it tells versions of a source in the same second apart, that it stops writing when
-//! a session was cut off (so a source does not change between two runs that follow at once), counters (bytes are counted
+//! whole (it stores in place), that it tells versions of a source in the same second apart, counters (bytes are counted
 //! on the way), and a journal (what is proven is what partial checksums find on its disk).
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 

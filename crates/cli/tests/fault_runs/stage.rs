@@ -11,6 +11,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use tempfile::TempDir;
+use whimbrel_dtn::client::temporary::Part;
 use whimbrel_engine::journal::{self, Trusted};
 use whimbrel_testkit::cpu;
 use whimbrel_testkit::dataset;
@@ -303,7 +304,9 @@ impl Stage {
 
     /// The unfinished file: with our servers, or with the stock one.
     pub fn hidden(&self) -> Option<PathBuf> {
-        let unfinished = |name: &str| name == ".file.whimbrel-part" || name == ".file.whimbrel";
+        let by_run = |name: &str| whimbrel_dtn::client::temporary::Name::parse(name.as_bytes());
+        let elsewhere = |name: &str| by_run(name).is_some_and(|name| name.part == Part::Bytes && name.stem == b".file");
+        let unfinished = |name: &str| name == ".file.whimbrel-part" || elsewhere(name);
         self.hidden_names()
             .into_iter()
             .find(|path| path.file_name().and_then(|name| name.to_str()).is_some_and(unfinished))

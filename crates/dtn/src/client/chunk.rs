@@ -3,137 +3,36 @@
 //! The client compares the digests of both ends leaf by leaf (docs/design/chunks.md). A destination of ours keeps the
 //! unfinished file and a journal of what is proven; any other gets a temporary name and a rename.
 
-use std::cell::{Cell, RefCell};
-use std::collections::{BTreeMap, HashMap};
+mod compare;
+mod file;
+
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::rc::Rc;
 use std::time::Duration;
 
 use whimbrel_engine::transfer::{Job, Work};
-use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{ChunkedFile, Leaf, LeafSpec, Op, ReceiveSpec, SendSpec, WriteKind};
 use whimbrel_proto::{holes, leaf};
-use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::SharedChecksum;
 use super::end::End;
 use super::flight::{self, Given, Order, Purpose};
 use super::pair::{Pair, Role};
 
-/// Longest name, bytes, that keeps below the limit of file systems with what is added to it.
-const LONGEST_NAME: usize = 240;
+pub use self::compare::{Compared, agreeing, compare};
+pub use self::file::{Naming, OpenFile, Unfinished, astray};
 
 /// Interval of progress markers.
 const MARKERS: Duration = Duration::from_secs(1);
 
-/// A file whose unfinished copy is ready for chunks.
-#[derive(Debug, Clone)]
-pub struct OpenFile {
-    /// Where its bytes go meanwhile.
-    pub place: Unfinished,
-    /// What proves it; `None`: nothing, what was stored counts.
-    pub checksum: Option<SharedChecksum>,
-    /// Bytes of a leaf.
-    pub leaf: u64,
-    /// What is proven, by where it begins; all sessions share it.
-    pub proven: Rc<RefCell<BTreeMap<u64, Leaf>>>,
-    /// Whether an earlier run brought some of it.
-    pub earlier: bool,
-    /// Whether the source has holes that both ends can leave out.
-    pub holes: bool,
-    /// Whether bytes may have gone astray, so that nothing of a temporary file is certain any more.
-    pub astray: Rc<Cell<bool>>,
-    /// What the destination was told to be proven, whether or not it has answered.
-    pub told: Rc<RefCell<RangeSet>>,
-    /// Whether it has its name before its end was told of.
-    pub naming: Rc<Cell<Naming>>,
-    /// Whether it was asked to be renamed from its temporary name: perhaps the answer was lost.
-    pub renaming: Rc<Cell<bool>>,
-}
-
-impl OpenFile {
-    /// A file of which nothing was done yet but what earlier runs proved; `holes`: the source has some that both ends leave out.
-    pub fn new(
-        place: Unfinished,
-        checksum: Option<SharedChecksum>,
-        leaf: u64,
-        earlier: Vec<Leaf>,
-        holes: bool,
-    ) -> Self {
-        let told: RangeSet = earlier.iter().map(|leaf| leaf.range.clone()).collect();
-        let is_earlier = !earlier.is_empty();
-        let proven: BTreeMap<_, _> = earlier.into_iter().map(|leaf| (leaf.range.start, leaf)).collect();
-        Self {
-            place,
-            checksum,
-            leaf,
-            proven: Rc::new(RefCell::new(proven)),
-            earlier: is_earlier,
-            holes,
-            astray: Rc::default(),
-            told: Rc::new(RefCell::new(told)),
-            naming: Rc::default(),
-            renaming: Rc::default(),
-        }
-    }
-
-    /// The temporary name at a server that keeps no unfinished files.
-    pub fn temporary(&self) -> Option<&[u8]> {
-        match &self.place {
-            Unfinished::Temporary(name) => Some(name),
-            Unfinished::Session(_) => None,
-        }
-    }
-
-    /// A leaf differs, or a transfer broke off for another reason than the network. Our servers bound what a transfer may
-    /// write; any other may have written anywhere, also behind the file's end.
-    pub fn suspect(&self) {
-        if self.temporary().is_some() {
-            self.astray.set(true);
-        }
-    }
-}
-
-/// Why a file with bytes that may have gone astray is not named but opened, and with it examined, once more.
-pub fn astray(job: &Job) -> Fault {
-    Fault::new(FaultCode::ChecksumMismatch, "verify")
-        .on_path(&job.item.destination)
-        .side(Side::Destination)
-        .detail("a part arrived damaged, and other parts may have suffered: all of the file is compared again")
-}
-
-/// Whether a file has been named ahead.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Naming {
-    /// No.
-    #[default]
-    Not,
-    /// That was asked for and not answered: perhaps the answer was lost.
-    Asked,
-    /// Yes.
-    Done,
-}
-
-/// Where an unfinished copy is.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Unfinished {
-    /// With a server of ours, which calls it so.
-    Session(Vec<u8>),
-    /// Under this name.
-    Temporary(Vec<u8>),
-}
-
-/// The operations that open the unfinished copy, and its name where the server keeps no such files.
+/// The operations that open the unfinished copy. A server that keeps no such files is asked only what has the final name:
+/// what is left of earlier runs there is looked for beside (`sidecar`).
 ///
-/// Where no journal is kept, what an earlier run left is asked for: it is trusted as far as partial checksums agree.
 /// Without a checksum holes are moved like other bytes.
-pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> (Option<Vec<u8>>, Vec<Order>) {
+pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> Vec<Order> {
     let ask_for_holes = || checksum.map_or_else(|| vec![version(job)], |_| ask_for_holes(job, pair, leaf));
     if !pair.destination.has("CHUNK") {
-        let name = temporary_name(&job.item.destination);
-        let order = Order::destination(Purpose::Found, Op::Size(name.clone()));
-        let orders = [flight::target_order(job), order].into_iter().chain(ask_for_holes());
-        return (Some(name), orders.collect());
+        return std::iter::once(flight::target_order(job)).chain(ask_for_holes()).collect();
     }
     let file = ChunkedFile {
         path: job.item.destination.clone(),
@@ -147,7 +46,7 @@ pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64
     };
     let mut orders = vec![Order::destination(Purpose::Open, Op::OpenChunked(file))];
     orders.extend(ask_for_holes());
-    (None, orders)
+    orders
 }
 
 /// Which leaves of the source are holes, where it can say so; then its version, because of a file that is nothing but a
@@ -163,18 +62,6 @@ fn ask_for_holes(job: &Job, pair: &Pair, leaf: u64) -> Vec<Order> {
 fn version(job: &Job) -> Order {
     let facts = Op::Facts { path: job.item.source.clone(), facts: None };
     Order::source(Purpose::Version, facts)
-}
-
-/// The name of an unfinished copy at a server that keeps none: hidden, beside the final name, the same on every run.
-pub fn temporary_name(path: &[u8]) -> Vec<u8> {
-    let cut = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let (directory, name) = path.split_at(cut);
-    // File systems take names of 255 bytes; long ones keep a beginning and what tells them apart.
-    if name.len() <= LONGEST_NAME {
-        return [directory, b".", name, b".whimbrel"].concat();
-    }
-    let digest = Algorithm::Xxh3_128.digest(name).to_string();
-    [directory, b".", &name[..LONGEST_NAME - 40], b".", digest.as_bytes(), b".whimbrel"].concat()
 }
 
 /// The operations that move one part and tell its digests.
@@ -210,8 +97,16 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
     let source = job.item.source.as_slice();
     let send = SendSpec { offset: part.start, length: Some(length), leaves: source_leaves, ..SendSpec::of(source) };
     let store = Order::destination(Purpose::Store, Op::Receive(receive));
+    let identity = file.temporary().filter(|_| pair.destination.remote().is_some_and(|remote| !remote.lacks("MLST")));
+    let identity = identity.map(identity_order);
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
-    [store, Order::source(Purpose::Send, Op::Send(send))].into_iter().chain(asked).chain([version(job)]).collect()
+    let send = Order::source(Purpose::Send, Op::Send(send));
+    [store, send].into_iter().chain(asked).chain([version(job)]).chain(identity).collect()
+}
+
+/// Asks which file has a temporary name, behind a store: under that name stores go to one file as long as it has it.
+fn identity_order(name: &[u8]) -> Order {
+    Order::destination(Purpose::Identity, Op::Facts { path: name.to_vec(), facts: None })
 }
 
 /// The digests that an end is to tell in its replies; one that cannot is asked for them behind the transfer.
@@ -268,13 +163,6 @@ pub fn ask_source(job: &Job, checksum: &SharedChecksum, claims: &BTreeMap<u64, L
         sums(Role::Source, &checksum.source, &job.item.source, &leaf.range, leaf.range.end - leaf.range.start)
     };
     claims.values().flat_map(of).collect()
-}
-
-/// The leaves that agree, whatever of them was told.
-pub fn agreeing(source: &[Leaf], destination: &[Leaf]) -> RangeSet {
-    let stored: HashMap<u64, &Leaf> = destination.iter().map(|leaf| (leaf.range.start, leaf)).collect();
-    let same = |leaf: &&Leaf| stored.get(&leaf.range.start) == Some(leaf);
-    source.iter().filter(same).map(|leaf| leaf.range.clone()).collect()
 }
 
 /// Partial checksums, one a leaf (CKSM with offset and length).
@@ -334,13 +222,6 @@ pub fn commit(job: &Job, file: &OpenFile, pair: &Pair) -> Vec<Order> {
     }
 }
 
-/// Whether a path has the form of an unfinished copy's name ([`temporary_name`]), whose place it must not take.
-pub fn is_temporary_name(path: &[u8]) -> bool {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    let name = name.strip_suffix(b"-kept").unwrap_or(name);
-    name.starts_with(b".") && name.len() > b"..whimbrel".len() && name.ends_with(b".whimbrel")
-}
-
 /// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
 /// for the destination refuses it as long as anything is not. `None` where more has to be done than that.
 pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared, pair: &Pair) -> Option<Order> {
@@ -357,55 +238,6 @@ pub fn name_ahead(job: &Job, file: &OpenFile, pair: &Pair) -> Option<Order> {
     Some(Order { purpose: Purpose::CommitAhead, ..order })
 }
 
-/// What a comparison of digests says of one part.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub struct Compared {
-    /// Leaves whose digests agree.
-    pub proven: Vec<Leaf>,
-    /// Ranges whose digests differ.
-    pub wrong: RangeSet,
-}
-
-impl Compared {
-    /// What is there of a part that nothing is compared of.
-    pub fn arrived(part: &Range<u64>, leaf: u64) -> Self {
-        let one = |range| Leaf { range, digest: leaf::NONE_DIGEST.to_owned() };
-        Self { proven: leaf::cut(part, leaf).map(one).collect(), wrong: RangeSet::new() }
-    }
-
-    /// What is proven, as ranges.
-    pub fn ranges(&self) -> RangeSet {
-        self.proven.iter().map(|leaf| leaf.range.clone()).collect()
-    }
-}
-
-/// Compares the digests of both ends for a part.
-///
-/// # Errors
-/// `PeerMisbehaved` when an end did not tell a digest for each leaf.
-pub fn compare(part: &Range<u64>, leaf: u64, source: &[Leaf], destination: &[Leaf]) -> Result<Compared, Fault> {
-    let mut result = Compared::default();
-    for range in leaf::cut(part, leaf) {
-        let sent = told(source, &range, Side::Source)?;
-        let stored = told(destination, &range, Side::Destination)?;
-        if sent.digest.eq_ignore_ascii_case(&stored.digest) {
-            result.proven.push(stored.clone());
-        } else {
-            tracing::warn!(?range, sent = sent.digest, stored = stored.digest, "a leaf differs");
-            result.wrong.insert(range);
-        }
-    }
-    Ok(result)
-}
-
-fn told<'a>(leaves: &'a [Leaf], range: &Range<u64>, side: Side) -> Result<&'a Leaf, Fault> {
-    leaves.iter().find(|leaf| leaf.range == *range).ok_or_else(|| {
-        Fault::new(FaultCode::PeerMisbehaved, "verify")
-            .side(side)
-            .detail(format!("no digest of bytes {} to {}", range.start, range.end))
-    })
-}
-
 /// Whether a job is a step of a file that moves in chunks.
 pub fn is_step(job: &Job) -> bool {
     matches!(job.work, Work::Open { .. } | Work::Chunk { .. } | Work::Commit)
@@ -416,36 +248,5 @@ pub fn part(job: &Job) -> Option<&Range<u64>> {
     match &job.work {
         Work::Chunk { part } => Some(part),
         _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn leaf(range: Range<u64>, digest: &str) -> Leaf {
-        Leaf { range, digest: digest.into() }
-    }
-
-    #[test]
-    fn a_leaf_is_proven_only_by_equal_digests_of_the_same_range() {
-        let source = [leaf(0..10, "aa"), leaf(10..15, "bb")];
-        let stored = [leaf(0..10, "AA"), leaf(10..15, "bc")];
-        let compared = compare(&(0..15), 10, &source, &stored).unwrap();
-        assert_eq!(compared.ranges(), RangeSet::from(0..10));
-        assert_eq!(compared.wrong, RangeSet::from(10..15));
-        let fault = compare(&(0..15), 10, &source, &stored[..1]).unwrap_err();
-        assert_eq!((fault.code, fault.side), (FaultCode::PeerMisbehaved, Some(Side::Destination)));
-        let shifted = [leaf(0..9, "aa"), leaf(10..15, "bb")];
-        assert!(compare(&(0..15), 10, &shifted, &stored).is_err());
-    }
-
-    #[test]
-    fn the_unfinished_name_is_hidden_beside_the_final_one_and_fits() {
-        assert_eq!(temporary_name(b"/a/b"), b"/a/.b.whimbrel");
-        let long = [b"/d/".as_slice(), &[b'x'; 255]].concat();
-        assert!(temporary_name(&long).len() <= 3 + 255);
-        let other = [b"/d/".as_slice(), &[b'x'; 254], b"y"].concat();
-        assert_ne!(temporary_name(&long), temporary_name(&other));
     }
 }

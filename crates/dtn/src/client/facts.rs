@@ -20,11 +20,14 @@ pub struct Owner {
 /// links tell it by a `UNIX.slink` fact).
 ///
 /// # Errors
-/// The line is no such line.
+/// The line is no such line, or does not say what kind of thing it tells of: that may be a file, which would be missing.
 pub fn listed(line: &[u8], links: bool) -> Result<Option<(Object, Owner)>, MlsxError> {
     let mut entry = Entry::parse(line)?;
     if entry.is_dot() {
         return Ok(None);
+    }
+    if entry.kind.is_none() {
+        return Err(MlsxError::BadFact);
     }
     let owner = Owner { user: name(entry.owner.take(), entry.uid), group: name(entry.group.take(), entry.gid) };
     Ok(Some((object(entry, links), owner)))
@@ -113,8 +116,8 @@ mod tests {
     #[test]
     fn owners_are_names_or_else_numbers() {
         let owner = |line| listed(line, false).unwrap().unwrap().1;
-        assert_eq!(owner(b"UNIX.uid=7;UNIX.owner=anna; x").user.as_deref(), Some("anna"));
-        assert_eq!(owner(b"UNIX.gid=7; x"), Owner { user: None, group: Some("7".to_owned()) });
+        assert_eq!(owner(b"Type=file;UNIX.uid=7;UNIX.owner=anna; x").user.as_deref(), Some("anna"));
+        assert_eq!(owner(b"Type=file;UNIX.gid=7; x"), Owner { user: None, group: Some("7".to_owned()) });
     }
 
     #[test]
@@ -125,7 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn lines_without_facts_or_name_are_refused() {
+    fn lines_without_facts_kind_or_name_are_refused() {
+        assert_eq!(listed(b"Size=5;Modify=20260101000000; f", false), Err(MlsxError::BadFact));
         assert_eq!(listed(b"nonsense", false), Err(MlsxError::NoName));
         assert_eq!(listed(b"Type=file; ", false), Err(MlsxError::NoName));
     }

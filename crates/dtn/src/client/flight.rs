@@ -105,6 +105,11 @@ impl Flight {
                 step.holes.source = Some((holes, data));
             }
             (Purpose::Version, Outcome::Line(line), _) => self.check_version(&line),
+            (Purpose::Length, Outcome::Size(size), _) => self.check_length(size),
+            (Purpose::Identity, Outcome::Line(line), step) => {
+                let unique = facts::described(&line, false).and_then(|object| object.unique);
+                step.file().into_iter().for_each(|file| file.identify(unique.clone()));
+            }
             _ => {}
         }
     }
@@ -113,12 +118,19 @@ impl Flight {
         if purpose == Purpose::Store {
             self.transfer.store_failed(&fault);
         }
+        let fault = self.lost(purpose, fault);
         let unsupported = fault.code == FaultCode::NotSupported;
         match (purpose, &mut self.step) {
             (Purpose::CommitAhead, Step::Chunk(step)) => step.name_answered(false),
             // Nothing has that name, or nothing that could be trusted, or the server does not describe files. A source that
             // cannot tell its holes is moved as it reads; what is wrong with it, its reading will say.
             (Purpose::Target | Purpose::Found | Purpose::Extents, _) if !fault.is_temporary() => {}
+            // Another run has taken it over, under whose eyes this one seemed to be no more.
+            (Purpose::Identity, step) if fault.code == FaultCode::NotFound => {
+                step.file().into_iter().for_each(OpenFile::suspect);
+            }
+            // What the server does not tell, nobody knows.
+            (Purpose::Identity | Purpose::Length, _) => {}
             (Purpose::Leaf { .. }, Step::Open(_)) => {}
             (Purpose::KeepHoles, Step::Open(step)) if unsupported => step.holes.refused = Some(fault.detail),
             // A server that does not describe files.
@@ -133,6 +145,24 @@ impl Flight {
             _ if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
             _ => self.fail(purpose, fault),
         }
+    }
+
+    /// What was stored under a temporary name and is gone was taken or removed by another run: it is moved again.
+    fn lost(&self, purpose: Purpose, fault: Fault) -> Fault {
+        let is_whole = matches!(self.step, Step::Copy(_));
+        let reads = match purpose {
+            Purpose::Leaf { .. } => matches!(self.step, Step::Chunk(_)),
+            Purpose::DestinationSum | Purpose::Commit => is_whole,
+            _ => false,
+        };
+        let gone = fault.code == FaultCode::NotFound && fault.side == Some(Side::Destination);
+        if !reads || !gone || self.unfinished_name().is_none() {
+            return fault;
+        }
+        self.file().into_iter().for_each(OpenFile::suspect);
+        let path = &self.job.item.destination;
+        let fault = Fault::new(FaultCode::StorageBusy, "verify").on_path(path).side(Side::Destination);
+        fault.detail("what was stored is gone: another run has taken it over, or it was removed")
     }
 
     /// An end has finished its half of the transfer: what its final reply tells.
@@ -171,6 +201,15 @@ impl Flight {
         if !(same_size && same_time) {
             let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
             self.fail(Purpose::Version, fault);
+        }
+    }
+
+    /// Whether as much was stored as was listed: a server that sends less ends its transfer as well as any other.
+    fn check_length(&mut self, stored: u64) {
+        let item = &self.job.item;
+        if let Some(size) = item.size.filter(|size| *size != stored) {
+            let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
+            self.fail(Purpose::Length, fault.detail(format!("{size} bytes were listed, {stored} came")));
         }
     }
 
@@ -388,18 +427,51 @@ mod tests {
         let step = Step::Chunk(ChunkStep::Moving(open_file()));
         let mut part = Flight::new(job(Work::Chunk { part: 0..LEAF }), &manner(), step);
         part.answer(Role::Destination, purpose, refused());
-        assert_eq!(failed(&part), Some((purpose, FaultCode::NotFound)));
+        assert_eq!(failed(&part), Some((purpose, FaultCode::StorageBusy)), "taken over by another run");
+        assert!(part.file().unwrap().astray.get());
     }
 
     #[test]
-    fn an_opening_is_not_answered_while_a_sidecar_is_read() {
+    fn an_opening_is_not_answered_while_it_is_found_out_what_an_earlier_run_left() {
         let step = Step::Open(OpenStep::new(Some(b"/d/.f.whimbrel".to_vec())));
         let mut flight = Flight::new(job(Work::Open { leaf: LEAF }), &manner(), step);
-        flight.answer(Role::Destination, Purpose::Found, Ok(Outcome::Size(LEAF)));
         assert!(flight.is_answered());
         let Step::Open(step) = &mut flight.step else { panic!("it was opened") };
-        *step.examination().unwrap() = Examination::Reading { found: LEAF, checksum: fixtures::checksum() };
+        *step.examination().unwrap() = Examination::Seeking;
         assert!(!flight.is_answered());
+    }
+
+    #[test]
+    fn a_file_that_came_shorter_or_longer_than_it_was_listed_is_a_fault_and_an_untold_length_is_none() {
+        let stored = |result| {
+            let mut flight = flight(Work::Copy);
+            flight.answer(Role::Destination, Purpose::Length, result);
+            failed(&flight)
+        };
+        assert_eq!(stored(Ok(Outcome::Size(2500))), None);
+        for other in [0, 2499, 2501] {
+            assert_eq!(stored(Ok(Outcome::Size(other))), Some((Purpose::Length, FaultCode::SourceChanged)));
+        }
+        assert_eq!(stored(Err(fault(FaultCode::NotSupported, Side::Destination))), None);
+    }
+
+    #[test]
+    fn a_part_that_went_to_another_file_than_those_before_makes_all_of_it_suspect() {
+        let identity = |answers: Vec<Result<Outcome, Fault>>| {
+            let file = open_file();
+            for answer in answers {
+                let step = Step::Chunk(ChunkStep::Moving(file.clone()));
+                let mut flight = Flight::new(job(Work::Chunk { part: 0..LEAF }), &manner(), step);
+                flight.answer(Role::Destination, Purpose::Identity, answer);
+                assert!(flight.failure.is_none());
+            }
+            file.astray.get()
+        };
+        let line = |unique: &str| Ok(Outcome::Line(format!("Type=file;Unique={unique}; f").into_bytes()));
+        assert!(!identity(vec![line("fe00-1"), line("fe00-1")]));
+        assert!(identity(vec![line("fe00-1"), line("fe00-2")]));
+        assert!(identity(vec![Err(fault(FaultCode::NotFound, Side::Destination))]));
+        assert!(!identity(vec![Err(fault(FaultCode::NotSupported, Side::Destination))]));
     }
 
     #[test]

@@ -31,7 +31,9 @@ pub mod probe;
 pub mod remote;
 pub mod reply;
 pub mod rules;
+pub mod run;
 pub mod target;
+pub mod temporary;
 pub mod wildcard;
 
 pub use facts::Owner;

@@ -3,7 +3,7 @@
 mod desk;
 mod lister;
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -40,6 +40,8 @@ pub struct Planning {
     /// Sessions that were opened before the first question: the desks' first ones.
     sessions: Vec<Session>,
     stats: HashMap<QueryId, Stat>,
+    /// Ends whose rules were asked for.
+    met: HashSet<Route>,
 }
 
 /// A session for questions that was opened before there were any.
@@ -86,7 +88,15 @@ impl Planning {
     /// A planner without roots.
     pub fn new(shared: Rc<Shared>, actions: Sender<Action>) -> Self {
         let planner = Planner::new(shared.options.plan.clone());
-        Self { shared, planner, actions, desks: Vec::new(), sessions: Vec::new(), stats: HashMap::new() }
+        Self {
+            shared,
+            planner,
+            actions,
+            desks: Vec::new(),
+            sessions: Vec::new(),
+            stats: HashMap::new(),
+            met: HashSet::new(),
+        }
     }
 
     /// With a session for listings that stands already.
@@ -309,9 +319,22 @@ impl Planning {
 
     async fn drain(&mut self) -> Result<(), Gone> {
         while let Some(action) = self.planner.poll_action() {
+            if let Action::Copy { item } | Action::CompareChecksum { item } = &action {
+                self.meet(item.root).await;
+            }
             self.actions.send(action).await.map_err(|_| Gone)?;
         }
         Ok(())
+    }
+
+    /// The first file between two ends: how large files move there is decided next.
+    async fn meet(&mut self, root: RootId) {
+        let route = self.shared.route(root);
+        if self.shared.options.dry_run || self.met.contains(&route) {
+            return;
+        }
+        self.shared.learn_rules(&route).await;
+        self.met.insert(route);
     }
 }
 

@@ -33,12 +33,18 @@ impl Rules {
     /// The session is over, or the rules cannot be read.
     pub async fn learn(&self, remote: &mut Remote) -> Result<(), Fault> {
         let address = remote.target.address();
-        if remote.features.has("POLICY") && !self.known.borrow().contains_key(&address) {
-            let rules = remote.policy().await?;
+        if !self.known.borrow().contains_key(&address) {
+            let rules = if remote.features.has("POLICY") { remote.policy().await? } else { Vec::new() };
             tracing::debug!(target = %remote.target, ?rules, "an administrator's rules");
             self.known.borrow_mut().insert(address, rules);
         }
         Ok(())
+    }
+
+    /// Whether a server was asked; this host has no rules.
+    pub fn are_known(&self, target: Option<&Target>) -> bool {
+        let known = self.known.borrow();
+        target.is_none_or(|target| target.addresses().any(|address| known.contains_key(&address)))
     }
 
     /// Whether no server has any.

@@ -19,7 +19,7 @@ use std::rc::Rc;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::time::{Instant, sleep_until};
 use whimbrel_engine::progress::Verification;
-use whimbrel_engine::transfer::{Attempt, Input, Job, Slot, Work};
+use whimbrel_engine::transfer::{Attempt, Input, Job, Phase, Slot, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{Notice, OpId, Outcome};
 
@@ -32,6 +32,7 @@ use super::flight::{self, Flight, Order, Purpose, Step};
 use super::pair::{Pair, Role};
 use super::remote::EndEvent;
 use super::shared::{Route, Shared};
+use super::sidecar::Found;
 use super::whole::{self, Whole};
 
 pub use self::packs::Pack;
@@ -59,9 +60,9 @@ pub struct Worker {
     late: Vec<Input>,
     /// Temporary names that were refused and cleared away: what was left there may have been in the way.
     cleared: HashSet<Vec<u8>>,
-    /// What sidecars say, and by whom it is told.
-    claims: UnboundedReceiver<(Attempt, Option<Vec<u8>>)>,
-    claim: UnboundedSender<(Attempt, Option<Vec<u8>>)>,
+    /// What earlier runs left, and by whom it is told.
+    claims: UnboundedReceiver<(Attempt, Option<Found>)>,
+    claim: UnboundedSender<(Attempt, Option<Found>)>,
     /// A destination that may still write: until it has closed its session, nothing is tried again.
     leaving: Option<End>,
 }
@@ -122,7 +123,7 @@ impl Worker {
                     None => return Ok(()),
                 },
                 (role, event) = next_event(&mut self.pair) => self.take(role, event)?,
-                Some((attempt, bytes)) = self.claims.recv() => self.claimed(attempt, bytes.as_deref()),
+                Some((attempt, found)) = self.claims.recv() => self.claimed(attempt, found.as_ref()),
                 () = until(deadline) => self.collapse(),
             }
         }
@@ -219,6 +220,9 @@ impl Worker {
         if let Some(fault) = hopeless(&job, whole.as_ref(), pair, &self.shared) {
             return self.refuse(&job, fault);
         }
+        if let Some(temporary) = manner.named.temporary() {
+            self.shared.whole_begins(&job.item, temporary);
+        }
         let orders = flight::orders(&job, &manner);
         let step = Step::alone(&job, &manner);
         let mut flight = Flight::new(job, &manner, step);
@@ -293,6 +297,10 @@ impl Worker {
             return self.shared.spent(role, spent);
         }
         let attempt = flight.job.attempt;
+        if purpose == Purpose::SourceSum && flight.step.waits_for_source() {
+            // Nothing moves while it is hashed, however long that takes.
+            return self.report(Input::ItemPhase { attempt, phase: Phase::Verifying });
+        }
         let starts = purpose.moves_data() && flight.transfer.starts();
         if purpose == Purpose::Store && flight.transfer_failed() {
             self.grace = Some(Instant::now());

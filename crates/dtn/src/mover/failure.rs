@@ -77,7 +77,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost => K::ConnectionBroken,
         FaultCode::PeerMisbehaved | FaultCode::ListingUnclear => K::BadData,
         FaultCode::Cancelled => K::Aborted,
-        FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused => K::Other,
+        FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused | FaultCode::HeldBack => K::Other,
         FaultCode::Internal => K::Other,
     }
 }

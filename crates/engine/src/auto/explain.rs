@@ -263,7 +263,7 @@ impl Explain {
                       whether what it stored survives a crash of its host it does not say";
         self.plan.push(Line {
             choice: "unfinished files".into(),
-            name: Some(".NAME.whimbrel".into()),
+            name: Some(".NAME.whimbrel-RUN".into()),
             value: None,
             reason: reason.into(),
         });

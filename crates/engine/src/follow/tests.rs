@@ -55,7 +55,11 @@ impl World {
     }
 
     pub fn end(&mut self, path: &str) {
-        self.quiet.ended(path.as_bytes());
+        self.quiet.ended(path.as_bytes(), true);
+    }
+
+    pub fn fail(&mut self, path: &str) {
+        self.quiet.ended(path.as_bytes(), false);
     }
 }
 
@@ -218,4 +222,39 @@ fn temporary_names_are_left_out_unless_wanted_or_the_marker() {
     for name in ["a", "a.h5", ".done", "tmp", "part", "~a"] {
         assert!(names.wanted(name.as_bytes()), "{name}");
     }
+}
+
+#[test]
+fn the_marker_is_held_back_when_something_failed_and_says_what() {
+    let mut world = World::new();
+    for path in ["a", "b"] {
+        world.close(0, path, 1);
+    }
+    assert_eq!(world.ready(), ["a", "b"]);
+    world.fail("a");
+    world.close(1, "END", 0);
+    world.scan(1, &[("a", 1), ("b", 1), ("END", 0)]);
+    assert!(!world.quiet.has_ready(), "b is still copied");
+    world.end("b");
+    assert!(world.quiet.has_ready() && world.ready().is_empty());
+    let (path, fault) = world.quiet.next_failed().unwrap();
+    assert_eq!((&path[..], fault.code), (&b"END"[..], FaultCode::HeldBack));
+    assert_eq!(fault.detail, "\"a\" was not copied, or not wholly");
+    assert!(world.quiet.next_failed().is_none() && !world.quiet.is_over());
+    world.fail("END");
+    assert!(world.quiet.is_over());
+}
+
+#[test]
+fn a_failure_that_a_later_version_made_good_holds_no_marker_back() {
+    let mut world = World::new();
+    world.close(0, "a", 1);
+    assert_eq!(world.ready(), ["a"]);
+    world.fail("a");
+    world.close(1, "a", 2);
+    assert_eq!(world.ready(), ["a"]);
+    world.end("a");
+    world.close(2, "END", 0);
+    world.scan(2, &[("a", 2), ("END", 0)]);
+    assert_eq!((world.ready(), world.quiet.next_failed().is_none()), (vec!["END".to_owned()], true));
 }

@@ -9,23 +9,18 @@ use whimbrel_proto::op::Leaf;
 use super::order::Order;
 use crate::client::checksum::SharedChecksum;
 use crate::client::chunk;
-use crate::client::sidecar;
+use crate::client::sidecar::{self, Found};
 
 /// How far the examination of a temporary file is.
 #[derive(Debug, Default)]
 pub enum Examination {
-    /// Nothing is known to be there.
+    /// Nobody has looked.
     #[default]
+    Unknown,
+    /// It is looked for, over another session.
+    Seeking,
+    /// Nothing is there.
     Nothing,
-    /// So many bytes are there.
-    Found(u64),
-    /// What is kept beside it is read, to be used with this checksum.
-    Reading {
-        /// Bytes that are there.
-        found: u64,
-        /// What examines it.
-        checksum: SharedChecksum,
-    },
     /// Both ends are asked for its leaves, as far as none are claimed.
     Comparing {
         /// What examines it.
@@ -40,40 +35,45 @@ pub enum Examination {
 }
 
 impl Examination {
-    /// So many bytes of a temporary file are there.
-    pub fn found(&mut self, size: u64) {
-        if matches!(self, Self::Nothing) {
-            *self = Self::Found(size);
-        }
-    }
-
-    /// Whether a sidecar is being read, for which nothing is asked of the ends.
-    pub fn is_reading(&self) -> bool {
-        matches!(self, Self::Reading { .. })
+    /// Whether it is looked for, for which nothing is asked of the ends.
+    pub fn is_seeking(&self) -> bool {
+        matches!(self, Self::Seeking)
     }
 
     /// Whether something may be kept beside the file; until that was read, it may be.
     pub fn may_have_sidecar(&self) -> bool {
         match self {
-            Self::Nothing | Self::Found(_) => false,
-            Self::Reading { .. } | Self::Worthless => true,
+            Self::Unknown | Self::Nothing => false,
+            Self::Seeking | Self::Worthless => true,
             Self::Comparing { has_sidecar, .. } => *has_sidecar,
         }
     }
 
-    /// What is kept beside the file is known (`None`: nothing): what both ends are asked for.
-    pub fn claimed(&mut self, job: &Job, name: &[u8], leaf: u64, bytes: Option<&[u8]>) -> Vec<Order> {
-        let Self::Reading { found, checksum } = self else { return Vec::new() };
-        let (found, checksum) = (*found, checksum.clone());
-        let (mut claims, mut orders) = (BTreeMap::new(), Vec::new());
-        if let Some(part) = chunk::examinable(job, leaf, found)
-            && let Some(header) = sidecar::header(job, &checksum, leaf)
-        {
-            claims = by_start(sidecar::claims(bytes.unwrap_or_default(), &header, part.clone()));
-            tracing::debug!(found, claims = claims.len(), "an unfinished copy is there");
-            orders = chunk::examine(job, name, &checksum, leaf, &part, &claims);
+    /// It is known what is there (`None`: nothing): what the ends are asked for. Without a `checksum` nothing of it counts.
+    pub fn sought(
+        &mut self,
+        job: &Job,
+        name: &[u8],
+        leaf: u64,
+        found: Option<&Found>,
+        checksum: Option<SharedChecksum>,
+    ) -> Vec<Order> {
+        if !self.is_seeking() {
+            return Vec::new();
         }
-        *self = Self::Comparing { checksum, claims, has_sidecar: bytes.is_some() };
+        let Some(found) = found else {
+            *self = Self::Nothing;
+            return Vec::new();
+        };
+        *self = Self::Worthless;
+        let Some(part) = chunk::examinable(job, leaf, found.size) else { return vec![chunk::remove(name)] };
+        let header = checksum.as_ref().and_then(|checksum| sidecar::header(job, checksum, leaf));
+        let Some((checksum, header)) = checksum.zip(header).filter(|_| !part.is_empty()) else { return Vec::new() };
+        let bytes = found.kept.as_deref().unwrap_or_default();
+        let claims = by_start(sidecar::claims(bytes, &header, part.clone()));
+        tracing::debug!(found = found.size, claims = claims.len(), "an unfinished copy is there");
+        let orders = chunk::examine(job, name, &checksum, leaf, &part, &claims);
+        *self = Self::Comparing { checksum, claims, has_sidecar: found.kept.is_some() };
         orders
     }
 
@@ -122,8 +122,12 @@ mod tests {
         job(Work::Open { leaf: LEAF })
     }
 
-    fn reading(found: u64) -> Examination {
-        Examination::Reading { found, checksum: checksum() }
+    /// So many bytes were found, and so much is kept beside them.
+    fn sought(size: u64, kept: Option<Vec<u8>>) -> (Examination, Vec<Order>) {
+        let mut examination = Examination::Seeking;
+        let found = Found { size, unique: None, kept };
+        let orders = examination.sought(&open(), NAME, LEAF, Some(&found), Some(checksum()));
+        (examination, orders)
     }
 
     fn sidecar_of(leaves: &[Leaf]) -> Vec<u8> {
@@ -140,20 +144,32 @@ mod tests {
     }
 
     fn all_claimed() -> (Examination, Vec<Order>) {
-        let bytes = sidecar_of(&[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")]);
-        let mut examination = reading(2 * LEAF + 500);
-        let orders = examination.claimed(&open(), NAME, LEAF, Some(&bytes));
-        (examination, orders)
+        sought(2 * LEAF + 500, Some(sidecar_of(&[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")])))
     }
 
     #[test]
-    fn what_is_found_is_found_once() {
+    fn what_nobody_left_is_not_examined() {
         let mut examination = Examination::default();
-        assert!(!examination.may_have_sidecar());
-        examination.found(5);
-        examination.found(6);
-        assert!(matches!(examination, Examination::Found(5)));
-        assert!(!examination.is_reading() && reading(5).is_reading());
+        assert!(!examination.may_have_sidecar() && !examination.is_seeking());
+        let found = Found { size: LEAF, ..Found::default() };
+        let asked = examination.sought(&open(), NAME, LEAF, Some(&found), Some(checksum()));
+        assert!(asked.is_empty() && matches!(examination, Examination::Unknown), "nobody looked");
+        let mut examination = Examination::Seeking;
+        assert!(examination.sought(&open(), NAME, LEAF, None, Some(checksum())).is_empty());
+        assert!(matches!(examination, Examination::Nothing) && !examination.may_have_sidecar());
+    }
+
+    #[test]
+    fn what_cannot_be_examined_counts_for_nothing_and_what_is_too_long_is_removed() {
+        let (longer, orders) = sought(2 * LEAF + 501, None);
+        assert!(matches!(longer, Examination::Worthless));
+        assert!(matches!(&orders[..], [Order { purpose: Purpose::Make, .. }]));
+        let (less, orders) = sought(LEAF - 1, None);
+        assert!(matches!(less, Examination::Worthless) && orders.is_empty());
+        let mut without = Examination::Seeking;
+        let found = Found { size: LEAF, ..Found::default() };
+        assert!(without.sought(&open(), NAME, LEAF, Some(&found), None).is_empty());
+        assert!(matches!(without, Examination::Worthless));
     }
 
     #[test]
@@ -161,13 +177,12 @@ mod tests {
         let (examination, orders) = all_claimed();
         assert_eq!(asked(&orders, Role::Destination), [0, LEAF, 2 * LEAF]);
         assert_eq!(asked(&orders, Role::Source), [0, 2 * LEAF]);
-        assert!(examination.may_have_sidecar() && !examination.is_reading());
+        assert!(examination.may_have_sidecar() && !examination.is_seeking());
     }
 
     #[test]
     fn without_a_sidecar_both_ends_are_asked_for_all_whole_leaves() {
-        let mut examination = reading(LEAF + 1);
-        let orders = examination.claimed(&open(), NAME, LEAF, None);
+        let (mut examination, orders) = sought(LEAF + 1, None);
         assert_eq!((asked(&orders, Role::Destination), asked(&orders, Role::Source)), (vec![0], vec![0]));
         assert!(!examination.may_have_sidecar());
         assert_eq!(examination.take_claims().count(), 0);
@@ -187,10 +202,9 @@ mod tests {
 
     #[test]
     fn claims_are_of_use_only_behind_the_reading() {
-        let mut worthless = Examination::Worthless;
-        assert!(worthless.claimed(&open(), NAME, LEAF, Some(&sidecar_of(&[leaf(0, b"a")]))).is_empty());
-        assert!(matches!(worthless, Examination::Worthless));
-        for mut examination in [Examination::Nothing, Examination::Found(1), reading(1), Examination::Worthless] {
+        for mut examination in
+            [Examination::Unknown, Examination::Seeking, Examination::Nothing, Examination::Worthless]
+        {
             assert!(examination.source_told(&open(), &(0..LEAF), "00").is_empty());
             assert_eq!(examination.take_claims().count(), 0);
         }

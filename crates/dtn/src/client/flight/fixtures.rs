@@ -43,6 +43,7 @@ pub fn manner() -> Manner {
         past_memory: false,
         named: Named::BY_DESTINATION,
         holes: false,
+        measured: false,
     }
 }
 

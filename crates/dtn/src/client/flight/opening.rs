@@ -39,6 +39,8 @@ pub struct OpenStep {
     pub holes: HolesFound,
     /// What earlier runs proved.
     pub earlier: Vec<Leaf>,
+    /// Which file has the temporary name.
+    pub unique: Option<String>,
 }
 
 /// What is known of the holes of a file that is opened for chunks.
@@ -61,7 +63,7 @@ impl OpenStep {
     pub fn new(temporary: Option<Vec<u8>>) -> Self {
         let (occupant, examination) = (Occupant::default(), Examination::default());
         let place = temporary.map_or(Place::Asked, |name| Place::Temporary { name, occupant, examination });
-        Self { place, holes: HolesFound::default(), earlier: Vec::new() }
+        Self { place, holes: HolesFound::default(), earlier: Vec::new(), unique: None }
     }
 
     /// A server of ours has made or found the unfinished copy.

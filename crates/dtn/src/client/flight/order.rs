@@ -27,8 +27,12 @@ pub enum Purpose {
     Open,
     /// What has the final name now.
     Target,
-    /// How much of a temporary file an earlier run left.
+    /// How long what has the final name is, when a rename was not answered.
     Found,
+    /// How long what was stored is, where nothing else proves it.
+    Length,
+    /// Which file has the temporary name, behind the storing of a part.
+    Identity,
     /// The digest of one leaf, offsets in the file; at the end that is asked.
     Leaf {
         /// First byte.
@@ -97,6 +101,8 @@ pub struct Manner {
     pub named: Named,
     /// Whether both ends can leave holes out, which takes digests in both replies.
     pub holes: bool,
+    /// Whether the length of what was stored is asked for: nothing else tells that all of it came.
+    pub measured: bool,
 }
 
 /// The attributes that a destination is told with a store or a commit, and sets before it gives the final name.

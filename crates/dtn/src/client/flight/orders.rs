@@ -53,6 +53,9 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     let mut orders: Vec<Order> = manner.named.replaces().then(|| target_order(job)).into_iter().collect();
     orders.extend(transfer_orders(job, manner));
     orders.extend(sums);
+    if manner.measured && job.item.range.is_none() && job.item.size.is_some() {
+        orders.push(Order::destination(Purpose::Length, Op::Size(manner.target(&job.item).to_vec())));
+    }
     orders
 }
 
@@ -198,6 +201,22 @@ mod tests {
             }
             other => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn what_nothing_proves_is_measured_before_it_has_its_name() {
+        let named = Named::Later { temporary: TEMPORARY.to_vec(), may_exist: false };
+        let proof = Err(whimbrel_engine::progress::Verification::NotAsked);
+        let manner = Manner { named, proof, measured: true, ..manner() };
+        let of = |job: &Job| orders(job, &manner);
+        assert_eq!(purposes(&of(&job(Work::Copy))), [Purpose::Store, Purpose::Send, Purpose::Length]);
+        assert!(matches!(&of(&job(Work::Copy))[2].op, Op::Size(path) if path == TEMPORARY));
+        // Of a device nobody knows how much comes, and of a part of a file its length tells nothing.
+        let mut device = job(Work::Copy);
+        device.item.size = None;
+        let mut part = job(Work::Copy);
+        part.item.range = Some(100..400);
+        assert!([device, part].iter().all(|job| !purposes(&of(job)).contains(&Purpose::Length)));
     }
 
     #[test]

@@ -57,9 +57,14 @@ impl Step {
         }
     }
 
+    /// Whether nothing moves before the source has told its checksum.
+    pub fn waits_for_source(&self) -> bool {
+        matches!(self, Self::Copy(CopyStep { naming: CopyNaming::SourceFirst(_), .. }))
+    }
+
     /// Whether what it waits for is asked of neither end.
     pub fn is_reading(&self) -> bool {
-        matches!(self, Self::Open(OpenStep { place: Place::Temporary { examination, .. }, .. }) if examination.is_reading())
+        matches!(self, Self::Open(OpenStep { place: Place::Temporary { examination, .. }, .. }) if examination.is_seeking())
     }
 
     /// What has the final name, where a rename would replace it.
@@ -82,10 +87,8 @@ impl Step {
 
     /// The destination has told how long what it was asked for is.
     pub fn found(&mut self, size: u64) {
-        match self {
-            Self::Open(OpenStep { place: Place::Temporary { examination, .. }, .. }) => examination.found(size),
-            Self::Commit(CommitStep::Comparing { found, .. }) => *found = Some(size),
-            _ => {}
+        if let Self::Commit(CommitStep::Comparing { found, .. }) = self {
+            *found = Some(size);
         }
     }
 }

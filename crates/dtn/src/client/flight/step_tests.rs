@@ -42,6 +42,7 @@ fn only_where_a_rename_would_replace_it_the_occupant_counts() {
 #[test]
 fn a_file_goes_ahead_once_and_only_when_its_source_has_told_its_checksum() {
     let (job, mut evidence) = (job(Work::Copy), evidence());
+    assert!(copy(Named::SourceFirst).waits_for_source() && !copy(Named::BY_DESTINATION).waits_for_source());
     let Step::Copy(mut step) = copy(Named::SourceFirst) else { panic!("a copy") };
     assert!(step.go_ahead(&job, &evidence).is_empty());
     evidence.source.sum = Some("aa".into());

@@ -93,7 +93,7 @@ impl Follower {
                 // A sender that is gone never stops the run.
                 Ok(_) = stop.wait_for(|stop| *stop), if !self.stopping => self.stop(tell)?,
                 Some(told) = told.recv() => match told {
-                    Told::Ended(path) => self.quiet.ended(&path),
+                    Told::Ended { path, well } => self.quiet.ended(&path, well),
                     Told::GivenUp => self.give_up(tell),
                 },
                 permit = files.reserve(), if self.quiet.has_ready() => match permit {

@@ -161,7 +161,9 @@ pub async fn scan_remote(end: &mut End, root: &[u8], starts: Vec<Vec<u8>>, names
         let listed = list_remote(end, root, &directory, names, &mut sight.files, &mut directories).await;
         let fault = match listed {
             Ok(()) => continue,
-            Err(fault) if directory.is_empty() || ends_session(&fault) => return Err(fault),
+            Err(fault) if ends_session(&fault) => return Err(fault),
+            // What can be understood of the root is followed, too.
+            Err(fault) if directory.is_empty() && fault.code != FaultCode::ListingUnclear => return Err(fault),
             Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::NotADirectory) => fault,
             Err(fault) => {
                 sight.unread.push((directory, fault));

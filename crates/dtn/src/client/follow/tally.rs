@@ -9,8 +9,13 @@ use whimbrel_engine::summary::{Summary, exit};
 /// What the copy tells the follower.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Told {
-    /// The copy of this file, by its relative path, has ended, well or not.
-    Ended(Vec<u8>),
+    /// The copy of a file has ended.
+    Ended {
+        /// Its relative path.
+        path: Vec<u8>,
+        /// Whether it is at the destination as it should be.
+        well: bool,
+    },
     /// Nothing can be copied any more.
     GivenUp,
 }
@@ -38,13 +43,13 @@ impl Tally {
                 if self.failed.remove(&item.source) {
                     self.made_good.insert(item.source.clone());
                 }
-                self.end(&item.source);
+                self.end(&item.source, true);
             }
             Event::ItemFailed(failure) => {
                 self.failed.insert(failure.source.clone());
-                self.end(&failure.source);
+                self.end(&failure.source, false);
             }
-            Event::ItemSkipped { source, .. } => self.end(source),
+            Event::ItemSkipped { source, .. } => self.end(source, true),
             Event::GivenUp { .. } => self.tell(Told::GivenUp),
             Event::Summary(summary) => self.correct(summary),
             _ => {}
@@ -62,9 +67,9 @@ impl Tally {
         }
     }
 
-    fn end(&self, source: &[u8]) {
+    fn end(&self, source: &[u8], well: bool) {
         if let Some(path) = source.strip_prefix(&self.prefix[..]) {
-            self.tell(Told::Ended(path.to_vec()));
+            self.tell(Told::Ended { path: path.to_vec(), well });
         }
     }
 
@@ -135,6 +140,7 @@ mod tests {
         let Event::Summary(summary) = event else { unreachable!("it was one") };
         assert_eq!((summary.failed, summary.exit_code), (0, exit::OK));
         let told: Vec<Told> = std::iter::from_fn(|| receiver.try_recv().ok()).collect();
-        assert_eq!(told, [&b"a"[..], b"b/c", b"a", b"b/c"].map(|path| Told::Ended(path.to_vec())));
+        let ended = [(&b"a"[..], false), (b"b/c", false), (b"a", true), (b"b/c", true)];
+        assert_eq!(told, ended.map(|(path, well)| Told::Ended { path: path.to_vec(), well }));
     }
 }

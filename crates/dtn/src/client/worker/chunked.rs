@@ -43,8 +43,9 @@ impl Worker {
         let file = match (&job.work, self.shared.open_file(job.attempt.item)) {
             (Work::Open { leaf }, _) => {
                 let checksum = manner.proof.as_ref().ok().map(|proof| &proof.checksum);
-                let (temporary, orders) = chunk::open(job, pair, checksum, *leaf);
-                return Some((Step::Open(OpenStep::new(temporary)), orders));
+                let other_kind = !pair.destination.has("CHUNK");
+                let temporary = other_kind.then(|| self.shared.temporary_of_chunks(&job.item));
+                return Some((Step::Open(OpenStep::new(temporary)), chunk::open(job, pair, checksum, *leaf)));
             }
             (_, Some(file)) => file,
             (_, None) => {

@@ -48,7 +48,12 @@ impl Worker {
         let flight = &mut self.flights[index];
         let Some((_, pair)) = &mut self.pair else { return };
         let orders = flight.go_ahead();
+        let was_told = !orders.is_empty() && flight::hash_markers(flight.job.item.size).is_some();
+        let attempt = flight.job.attempt;
         hand_over(pair, flight, orders);
+        if was_told {
+            self.report(Input::ItemPhase { attempt, phase: Phase::Moving });
+        }
     }
 
     /// A whole file is moved and proven: its digests, and its name if that has waited for them.
@@ -139,6 +144,7 @@ impl Worker {
         match verdict {
             Ok(verified) => {
                 self.careful = self.careful.saturating_sub(1);
+                self.shared.whole_named(job.attempt.item);
                 let expected = job.item.size.map(|size| size.saturating_sub(job.received.len()));
                 let bytes = expected.unwrap_or(moved).max(moved);
                 self.report(Input::ItemDone { attempt: job.attempt, bytes, verified });

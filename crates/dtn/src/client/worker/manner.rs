@@ -9,12 +9,12 @@ use whimbrel_proto::leaf;
 use whimbrel_proto::op::Mode;
 
 use crate::client::checksum::SharedChecksum;
-use crate::client::chunk;
 use crate::client::end::End;
 use crate::client::flight::{self, Given, Manner, Named, Proof};
 use crate::client::options::Verify;
 use crate::client::pair::Pair;
 use crate::client::shared::Shared;
+use crate::client::temporary;
 use crate::client::whole::Whole;
 
 /// How a file is moved in chunks; `None`: these ends, or the user's wishes, do not allow it.
@@ -38,8 +38,8 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let proof = checksum.map(|checksum| Proof { checksum, in_reply: true }).ok_or(Verification::NotAsked);
     let past_memory = options.verify == Verify::Disk;
     let named = Named::BY_DESTINATION;
-    let given = Given::default();
-    Some(Manner { mode: Mode::Extended, proof, given, past_memory, named, holes: false })
+    let (mode, given, measured) = (Mode::Extended, Given::default(), false);
+    Some(Manner { mode, proof, given, past_memory, named, holes: false, measured })
 }
 
 /// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
@@ -78,7 +78,7 @@ pub(super) fn hopeless(job: &Job, whole: Option<&Whole>, pair: &Pair, shared: &S
     }
     // The temporary name of another file, which would be taken for it.
     if matches!(job.work, Work::Copy | Work::Open { .. })
-        && chunk::is_temporary_name(&job.item.destination)
+        && temporary::is_temporary_name(&job.item.destination)
         && !pair.destination.has("CHUNK")
     {
         let fault = Fault::new(FaultCode::InvalidPath, "copy").on_path(&job.item.destination).side(Side::Us);
@@ -140,7 +140,9 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     let holes = in_reply && leaves_holes_out(pair);
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    (Manner { mode, proof, given, past_memory, named, holes }, whole)
+    // A device has no length.
+    let measured = job.work == Work::Copy && proof.is_err() && !shared.is_device_item(&job.item);
+    (Manner { mode, proof, given, past_memory, named, holes, measured }, whole)
 }
 
 /// How a job is proven; `in_reply`: both ends tell digests in the replies of the transfer.
@@ -167,9 +169,6 @@ fn proof(
     checksum.map(proof).ok_or_else(|| unverified(no_common_checksum(pair, wanted)))
 }
 
-/// Most bytes of a file whose source hashes it before it sends it: larger ones are hashed at both ends at once.
-const TOLD_FIRST: u64 = 16 << 20;
-
 /// When a whole file gets its name, as far as its ends and the user decide that.
 fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
     let item = &job.item;
@@ -181,13 +180,13 @@ fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
         let expected = shared.expected(item).is_some();
         let allowed = expected || shared.takes_temporary(&shared.route(item.root), &item.destination);
         let later = || Named::Later {
-            temporary: chunk::temporary_name(&item.destination),
+            temporary: shared.temporary_of_whole(item),
             may_exist: !shared.is_in_new_directory(item),
         };
         return if allowed { later() } else { Named::BY_DESTINATION };
     }
-    let small = item.size.is_some_and(|size| size <= TOLD_FIRST);
-    if !pair.source.has("DCNONCE") && small && shared.sums_first(&shared.route(item.root)) {
+    // However long it takes: nothing may have its name before it is proven.
+    if !pair.source.has("DCNONCE") && shared.sums_first(&shared.route(item.root)) {
         return Named::SourceFirst;
     }
     Named::BY_DESTINATION

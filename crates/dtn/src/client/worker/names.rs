@@ -45,6 +45,7 @@ impl Worker {
         self.late.push(match flight.file() {
             Some(_) => {
                 self.shared.sidecars.end(attempt.item, true);
+                self.shared.give_up(item, temporary);
                 Input::ItemWhole { attempt }
             }
             None => {

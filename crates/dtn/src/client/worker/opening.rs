@@ -5,52 +5,56 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::manner::{examining, leaves_holes_out};
 use super::{Worker, hand_over};
-use crate::client::chunk::{self, OpenFile};
+use crate::client::chunk::OpenFile;
 use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step};
-use crate::client::sidecar;
+use crate::client::sidecar::{self, Found, Wanted};
+use crate::client::temporary;
 
 impl Worker {
-    /// A temporary file is there: reads what is kept beside it.
+    /// At a server that keeps no unfinished files: finds what an earlier run left.
     pub(super) fn examine(&mut self, index: usize) {
         let flight = &mut self.flights[index];
-        let (Some((route, pair)), Work::Open { leaf }, None) = (&mut self.pair, &flight.job.work, &flight.failure)
+        let (Some((route, _)), Work::Open { .. }, None) = (&self.pair, &flight.job.work, &flight.failure) else {
+            return;
+        };
+        let Step::Open(OpenStep { place: Place::Temporary { name, examination, occupant }, .. }) = &mut flight.step
         else {
             return;
         };
-        let Step::Open(OpenStep { place: Place::Temporary { name, examination, .. }, .. }) = &mut flight.step else {
+        if !matches!(examination, Examination::Unknown) {
             return;
-        };
-        let Examination::Found(found) = *examination else { return };
-        let Some(part) = chunk::examinable(&flight.job, *leaf, found) else {
-            let order = chunk::remove(name);
-            *examination = Examination::Worthless;
-            return hand_over(pair, flight, [order]);
-        };
-        let proof = flight.evidence.proof.as_ref().ok().map(|proof| &proof.checksum);
-        let checksum = examining(pair, &self.shared, proof).filter(|_| !part.is_empty());
-        let (Some(checksum), Some(target)) = (checksum, route.destination.clone()) else {
-            *examination = Examination::Worthless;
-            return;
-        };
-        *examination = Examination::Reading { found, checksum };
-        let kept = self.shared.sidecars.read(&self.shared.dialling(), target, sidecar::name_of(name));
+        }
+        *examination = Examination::Nothing;
+        let (Some(target), false) = (route.destination.clone(), occupant.is_written_to()) else { return };
+        let (item, dialling) = (&flight.job.item, self.shared.dialling());
+        // Nobody else can have left anything in a directory that was not there.
+        if self.shared.is_in_new_directory(item) && self.shared.open_file(item.id).is_none() {
+            return self.shared.sidecars.opened(&dialling, item.id, target, name.clone());
+        }
+        *examination = Examination::Seeking;
+        let (destination, version) = (item.destination.clone(), temporary::version(item));
+        let wanted = Wanted { name: name.clone(), destination, version, run: self.shared.run };
+        let found = self.shared.sidecars.seek(&dialling, item.id, target, wanted);
         let (claim, attempt) = (self.claim.clone(), flight.job.attempt);
         tokio::task::spawn_local(async move {
-            let bytes = kept.await.ok().flatten();
+            let found = found.await.ok().flatten();
             // The session may be over.
-            let _ = claim.send((attempt, bytes));
+            let _ = claim.send((attempt, found));
         });
     }
 
-    /// What is kept beside a temporary file is known: asks both ends what of the file can be trusted.
-    pub(super) fn claimed(&mut self, attempt: Attempt, bytes: Option<&[u8]>) {
+    /// It is known what an earlier run left: asks both ends what of it can be trusted.
+    pub(super) fn claimed(&mut self, attempt: Attempt, found: Option<&Found>) {
         let waits = |flight: &Flight| flight.step.is_reading() && flight.job.attempt == attempt;
         let Some(index) = self.flights.iter().position(waits) else { return };
         let flight = &mut self.flights[index];
-        if let (Work::Open { leaf }, Step::Open(OpenStep { place: Place::Temporary { name, examination, .. }, .. })) =
-            (&flight.job.work, &mut flight.step)
-        {
-            flight.to_ask = examination.claimed(&flight.job, name, *leaf, bytes).into();
+        let proof = flight.evidence.proof.as_ref().ok().map(|proof| &proof.checksum);
+        let checksum = self.pair.as_ref().and_then(|(_, pair)| examining(pair, &self.shared, proof));
+        if let (Work::Open { leaf }, Step::Open(step)) = (&flight.job.work, &mut flight.step) {
+            step.unique = found.and_then(|found| found.unique.clone());
+            if let Place::Temporary { name, examination, .. } = &mut step.place {
+                flight.to_ask = examination.sought(&flight.job, name, *leaf, found, checksum).into();
+            }
         }
         self.ask_more(index, Purpose::Found);
         self.settle(index);
@@ -87,6 +91,7 @@ impl Worker {
         let found = step.holes.opening(job.item.size.unwrap_or(0), capable);
         let checksum = flight.evidence.proof.ok().map(|Proof { checksum, .. }| checksum);
         let file = OpenFile::new(place, checksum, *leaf, std::mem::take(&mut step.earlier), found.kept > 0);
+        file.identify(step.unique.take());
         let verified = file.told.borrow().clone();
         self.keep_beside(job, &file, step.may_have_sidecar());
         self.shared.file_opened(attempt.item, file);
@@ -99,7 +104,7 @@ impl Worker {
         if let (Some(name), Some(checksum), Some(target)) = (file.temporary(), &file.checksum, target)
             && let Some(header) = sidecar::header(job, checksum, file.leaf)
         {
-            let place = sidecar::Place { target, name: sidecar::name_of(name), header };
+            let place = sidecar::Place { target, name: name.to_vec(), header };
             let proven = file.proven.borrow().values().cloned().collect();
             self.shared.sidecars.begin(&self.shared.dialling(), job.attempt.item, place, proven, exists);
         }

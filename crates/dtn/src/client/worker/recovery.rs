@@ -85,6 +85,7 @@ impl Worker {
         }
         if purpose == Purpose::Store && self.other_name(flight, &fault) {
             self.shared.sidecars.end(attempt.item, true);
+            file.temporary().into_iter().for_each(|name| self.shared.give_up(&flight.job.item, name));
             return self.late.push(Input::ItemWhole { attempt });
         }
         self.late.push(Input::ItemFailed { attempt, fault, received: RangeSet::new() });

@@ -1,0 +1,306 @@
+//! Performs what the transfer machine decides, and feeds it with what happens.
+
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
+use tokio::sync::watch;
+use tokio::time::{interval, sleep_until};
+use whimbrel_engine::auto::{Controller, Explain, Facts, Imposed, Limits, Plan};
+use whimbrel_engine::events::Event;
+use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, RootId};
+use whimbrel_engine::summary::Summary;
+use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
+use whimbrel_engine::tune::{Choice, Setting};
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use crate::client::shared::Shared;
+use crate::client::worker::Worker;
+
+/// How often the number of sessions is reconsidered.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// A bottleneck named before is none: beginnings are like nothing that follows.
+const SETTLED: Duration = Duration::from_secs(3);
+
+/// Most sessions that are tried where nobody fixed the number.
+const MOST_SESSIONS: u32 = 16;
+
+/// Performs what the transfer machine decides.
+pub(super) struct Driver {
+    shared: Rc<Shared>,
+    machine: TransferMachine,
+    workers: HashMap<Slot, UnboundedSender<Job>>,
+    tasks: HashMap<Slot, tokio::task::JoinHandle<()>>,
+    reports: UnboundedSender<Input>,
+    inputs: UnboundedReceiver<Input>,
+    /// Changes the number of sessions while it runs, unless the user fixed it.
+    controller: Option<Controller>,
+    explain: Explain,
+    /// What the run is planned from, and how.
+    plan: (Facts, Plan),
+    /// Places whose rules were told.
+    told: HashSet<String>,
+    began: Instant,
+    /// How long all sessions together had work, up to `looked`.
+    worked: Duration,
+    looked: Instant,
+}
+
+impl Driver {
+    pub(super) fn new(shared: Rc<Shared>, options: TransferOptions, explain: Explain, plan: (Facts, Plan)) -> Self {
+        let (reports, inputs) = mpsc::unbounded_channel();
+        let free = shared.options.concurrency == Setting::Auto;
+        let imposed = plan.0.imposed.as_ref().and_then(|imposed| imposed.sessions);
+        let controller = free.then(|| {
+            let sessions = options.concurrency;
+            let most = sessions.max(MOST_SESSIONS).min(imposed.unwrap_or(u32::MAX));
+            Controller::new(Limits::new(1, most, options.rtt), sessions, Instant::now())
+        });
+        Self {
+            machine: TransferMachine::new(options, Instant::now()),
+            shared,
+            workers: HashMap::new(),
+            tasks: HashMap::new(),
+            reports,
+            inputs,
+            controller,
+            explain,
+            plan,
+            told: HashSet::new(),
+            began: Instant::now(),
+            worked: Duration::ZERO,
+            looked: Instant::now(),
+        }
+    }
+
+    pub(super) async fn drive(
+        mut self,
+        planning: impl Future<Output = Result<(), Fault>>,
+        mut planned: mpsc::Receiver<Action>,
+        mut cancel: watch::Receiver<bool>,
+        events: &mut impl FnMut(Event),
+    ) -> Result<Summary, Fault> {
+        tokio::pin!(planning);
+        let mut plan_result = None;
+        let mut listing = true;
+        let mut cancelled = false;
+        let mut ticks = interval(self.shared.options.progress);
+        ticks.tick().await; // the first one is at once
+        let mut looks = interval(LOOK_EVERY);
+        looks.tick().await;
+        loop {
+            while let Some(command) = self.machine.poll_command() {
+                self.perform(command, events);
+            }
+            self.shared.take_news().into_iter().for_each(&mut *events);
+            if self.machine.is_finished() {
+                break;
+            }
+            let deadline = self.machine.poll_timeout();
+            tokio::select! {
+                biased;
+                input = self.inputs.recv() => self.take(input.expect("this driver holds a sender itself")),
+                action = planned.recv(), if listing && self.machine.wants_more() => match action {
+                    Some(action) => {
+                        self.meet(&action, events);
+                        self.heed_rules(&action);
+                        self.take(Input::Planned(action));
+                    }
+                    None => {
+                        listing = false;
+                        if matches!(plan_result, None | Some(Ok(()))) {
+                            self.refuse_never_met();
+                        }
+                        self.take(Input::ListingDone);
+                    }
+                },
+                result = &mut planning, if plan_result.is_none() => plan_result = Some(result),
+                changed = cancel.wait_for(|cancel| *cancel), if !cancelled => {
+                    cancelled = true;
+                    if changed.is_ok() {
+                        self.take(Input::Cancel);
+                    }
+                },
+                () = sleep_until(deadline.unwrap_or_else(far).into()) => self.take(Input::Tick),
+                _ = looks.tick() => self.look(Instant::now(), events),
+                _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
+            }
+        }
+        self.shared.discard_given_up();
+        self.shared.sidecars.finish().await;
+        self.shared.take_news().into_iter().for_each(&mut *events);
+        self.measure(Instant::now());
+        if self.shared.options.explain {
+            events(Event::Explained(self.explain.clone()));
+        }
+        let summary = self.machine.summary(Instant::now());
+        match plan_result {
+            // Nothing was done: the reason is the whole result.
+            Some(Err(fault)) => Err(fault),
+            _ => {
+                events(Event::Summary(self.machine.summary(Instant::now())));
+                Ok(summary)
+            }
+        }
+    }
+
+    /// Looks an item up in the user's list of checksums, and tells what will not be compared with it.
+    fn meet(&self, action: &Action, events: &mut impl FnMut(Event)) {
+        let (item, skipped) = match action {
+            Action::Copy { item } | Action::CompareChecksum { item } => (item, false),
+            Action::Skip { item, .. } | Action::Refuse { item, .. } => (item, true),
+            _ => return,
+        };
+        let listed = self.shared.meet(item);
+        // Where a proof is required, a file that is not listed fails.
+        let told = match listed {
+            None => false,
+            Some(listed) => listed == skipped && !matches!(action, Action::Refuse { .. }),
+        };
+        if told && !(listed == Some(false) && self.shared.options.verify.is_required()) {
+            let source = item.source.clone();
+            events(Event::NotChecked { item: item.id, source, listed: listed == Some(true) });
+        }
+    }
+
+    /// Administrators may decide otherwise about a file than about the whole run.
+    fn heed_rules(&mut self, action: &Action) {
+        let (Action::Copy { item } | Action::CompareChecksum { item }) = action else { return };
+        let decision = self.shared.decision(item);
+        let (facts, plan) = &self.plan;
+        let imposed = decision.as_ref().map(|decision| &decision.imposed);
+        if imposed == facts.imposed.as_ref() {
+            return;
+        }
+        let chunking = facts.chunking_under(plan, imposed.unwrap_or(&Imposed::default()));
+        let free = facts.chunk == Setting::Auto;
+        if let Some(decision) = decision.filter(|decision| self.told.insert(decision.below.clone())) {
+            if free {
+                self.explain.imposed(&decision.below, &chunking);
+            }
+            self.limit_sessions(&decision.imposed);
+        }
+        if free {
+            self.take(Input::Chunking { item: item.id, chunking: chunking.value });
+        }
+    }
+
+    fn limit_sessions(&mut self, imposed: &Imposed) {
+        if let (Some(most), Some(controller)) = (imposed.sessions, &mut self.controller)
+            && controller.limit(most)
+        {
+            self.explain.changed(&Choice { value: most, reason: format!("set by {}", imposed.by) });
+            self.take(Input::Concurrency { sessions: most });
+        }
+    }
+
+    /// Files that the user listed and that are not among the sources are failures.
+    fn refuse_never_met(&mut self) {
+        for (index, name) in self.shared.never_met().into_iter().enumerate() {
+            let fault = Fault::new(FaultCode::NotFound, "find the listed file").on_path(&name).side(Side::Source);
+            let fault = fault.detail("the list of expected checksums names it, but it is not among the sources");
+            let item = Item {
+                // Counted from the end: the planner counts from the beginning.
+                id: ItemId(u64::MAX - index as u64),
+                root: RootId(0),
+                parent: None,
+                destination: name.clone(),
+                source: name,
+                size: None,
+                modified: None,
+                range: None,
+                attributes: Attributes::default(),
+            };
+            self.take(Input::Planned(Action::Refuse { item, fault }));
+        }
+    }
+
+    /// What is looked at once in a while.
+    fn look(&mut self, now: Instant, events: &mut impl FnMut(Event)) {
+        let before = self.explain.bottleneck;
+        self.shared.tidy();
+        self.measure(now);
+        let settled = now.saturating_duration_since(self.began) >= SETTLED;
+        if self.shared.options.explain && settled && self.explain.bottleneck != before {
+            events(Event::Explained(self.explain.clone()));
+        }
+        self.adjust(now);
+    }
+
+    /// Counts the time that the sessions had work; before that changes. What has none holds nothing up.
+    fn tally(&mut self, now: Instant) {
+        let sessions = u32::try_from(self.machine.working_sessions()).unwrap_or(u32::MAX);
+        self.worked += now.saturating_duration_since(self.looked) * sessions;
+        self.looked = now;
+    }
+
+    /// Brings the figures up to date: what the ends have told, and the time that sessions had work.
+    fn measure(&mut self, now: Instant) {
+        self.tally(now);
+        for steered in self.shared.take_steered() {
+            self.explain.steered(&steered);
+        }
+        let elapsed = now.saturating_duration_since(self.began);
+        if let Some(figures) = self.shared.spending().figures(elapsed, self.worked) {
+            self.explain.measured(figures);
+        }
+    }
+
+    /// More or fewer sessions, as the rate tells.
+    fn adjust(&mut self, now: Instant) {
+        let state = self.machine.progress().snapshot(now);
+        let left = state.bytes_total.saturating_sub(state.bytes_done) as f64 / state.rate.max(1.0);
+        let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
+        self.shared.left.set(left);
+        let Some(controller) = &mut self.controller else { return };
+        if let Some(sessions) = controller.tick(now, state.bytes_done, left, self.shared.queued.get()) {
+            self.explain.changed(&sessions);
+            self.take(Input::Concurrency { sessions: sessions.value });
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        let now = Instant::now();
+        self.tally(now);
+        if let Input::SessionLost { slot, .. } = &input {
+            self.workers.remove(slot);
+        }
+        self.machine.handle(now, input);
+    }
+
+    fn perform(&mut self, command: Command, events: &mut impl FnMut(Event)) {
+        match command {
+            Command::OpenSession { slot } => self.open(slot),
+            Command::Start { slot, job } => {
+                if let Some(worker) = self.workers.get(&slot) {
+                    // A worker that just ended has reported its loss, which the machine takes next.
+                    let _ = worker.send(*job);
+                }
+            }
+            Command::CloseSession { slot, .. } => {
+                self.workers.remove(&slot);
+                if let Some(task) = self.tasks.remove(&slot) {
+                    task.abort();
+                }
+            }
+            Command::Report(event) => {
+                if let Event::ItemFailed(failure) = &event {
+                    self.shared.file_ended(failure.item, failure.fault.code == FaultCode::SourceChanged);
+                }
+                events(event);
+            }
+        }
+    }
+
+    fn open(&mut self, slot: Slot) {
+        let (sender, jobs) = mpsc::unbounded_channel();
+        let worker = Worker::new(slot, self.shared.clone(), jobs, self.reports.clone());
+        self.workers.insert(slot, sender);
+        self.tasks.insert(slot, tokio::task::spawn_local(worker.run()));
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}

@@ -1,0 +1,127 @@
+//! The first pair of sessions: what planning and the first transfer will want to know is asked along with the login.
+
+use std::rc::Rc;
+
+use whimbrel_engine::listing::Object;
+use whimbrel_engine::plan::Links;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{Op, OpId};
+
+use crate::client::dtns::Dtns;
+use crate::client::end::described;
+use crate::client::options::{CopyOptions, Jobs, Place};
+use crate::client::pair::{DataWish, Early, Role, fresh_nonce};
+use crate::client::plan::{Known, Session};
+use crate::client::remote::Remote;
+use crate::client::shared::{self, Route, Shared};
+use crate::client::wildcard;
+
+/// The first pair of sessions with what was asked in the first flight.
+#[derive(Default)]
+pub(in crate::client) struct Preparation {
+    opened: Option<Opened>,
+    /// What was asked in the first flight.
+    pub(in crate::client) known: Known,
+    /// What was learned of each DTN.
+    pub(in crate::client) dtns: Rc<Dtns>,
+    /// A session for listings at the source, asked for the first one already.
+    pub(super) listed: Option<Session>,
+}
+
+struct Opened {
+    route: Route,
+    source: Option<Remote>,
+    destination: Option<Remote>,
+    early: Option<Early>,
+}
+
+impl Preparation {
+    /// The servers, as far as sessions stand.
+    pub(in crate::client) fn remotes(&self) -> impl Iterator<Item = &Remote> {
+        self.opened.iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten()
+    }
+
+    /// The destination's server, as far as its session stands.
+    pub(super) fn destination(&self) -> Option<&Remote> {
+        self.opened.as_ref()?.destination.as_ref()
+    }
+
+    /// Leaves the sessions to the first worker.
+    pub(super) async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
+        if let Some(opened) = self.opened {
+            let mut pair = shared.complete(opened.source, opened.destination).await?;
+            pair.early = opened.early;
+            shared.leave_prepared(opened.route, pair);
+        }
+        Ok(self.known)
+    }
+}
+
+/// Opens the sessions of a copy whose sources are at one end, and asks in the first flight what planning and the
+/// first transfer will want to know.
+pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Fault> {
+    let Jobs::Into { sources, destination } = jobs else { return Ok(Preparation::default()) };
+    let Some((source, others)) = sources.split_first() else { return Ok(Preparation::default()) };
+    if others.iter().any(|other| other.target != source.target) {
+        return Ok(Preparation::default());
+    }
+    let route = Route { source: source.target.clone(), destination: destination.target.clone() };
+    if route.source.is_none() && route.destination.is_none() {
+        return Ok(Preparation::default());
+    }
+    // A listener asked for now saves a round trip; in dry runs none is needed.
+    let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
+    let dtns = Rc::<Dtns>::default();
+    let wish = DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() };
+    let shared = Shared::new(options.clone(), wish, dtns.clone());
+    let follow_links = options.plan.links == Links::Follow;
+    // What is asked about one source alone would be lost among several.
+    let plain_source = follow_links && others.is_empty() && !wildcard::has_wildcards(&source.path);
+    let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
+    let mut destination_first = vec![facts(destination)];
+    destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));
+    let sessions = async {
+        tokio::join!(
+            shared.open_server(&route, Role::Source, &source_first),
+            shared.open_server(&route, Role::Destination, &destination_first),
+        )
+    };
+    let listing = async {
+        match options.plan.recursive && plain_source && source.target.is_some() {
+            true => Session::listing(&shared, source).await,
+            false => None,
+        }
+    };
+    let ((source_end, destination_end), listed) = tokio::join!(sessions, listing);
+    let (mut source_end, mut destination_end) = (source_end?, destination_end?);
+    let mut known = Known::default();
+    if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
+        known.source = answer(remote, ops[0], source, Side::Source).await?;
+    }
+    let mut early = None;
+    if let Some((remote, ops)) = destination_end.as_mut() {
+        known.destination = match remote.lacks("MLST") {
+            // Asked again by other means.
+            true => None,
+            false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
+        };
+        if let Some((nonce, &passive)) = nonce.zip(ops.get(1)) {
+            early = shared::early_listener(remote, passive, nonce).await?;
+        }
+    }
+    let opened =
+        Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
+    Ok(Preparation { opened: Some(opened), known, dtns, listed })
+}
+
+fn facts(place: &Place) -> Op {
+    Op::Facts { path: place.path.clone(), facts: None }
+}
+
+async fn answer(remote: &mut Remote, op: OpId, place: &Place, side: Side) -> Result<Option<Object>, Fault> {
+    match described(remote.finish(op).await, &place.path, false) {
+        // Some servers refuse MLST of what others can describe: planning asks by other means.
+        Err(fault) if fault.code == FaultCode::NotSupported => Ok(None),
+        result => result.map_err(|fault| fault.side_if_unknown(side)),
+    }
+}

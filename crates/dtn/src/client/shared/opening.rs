@@ -1,0 +1,138 @@
+//! How sessions of a copy are opened.
+
+use std::time::Duration;
+
+use tokio::time::timeout;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{Op, OpId};
+
+use super::{Route, Shared};
+use crate::client::end::End;
+use crate::client::local::LocalData;
+use crate::client::pair::{Early, Pair, Role, fresh_nonce, listening};
+use crate::client::remote::Remote;
+use crate::client::target::Target;
+
+/// How long rules are waited for: a server that cannot be reached is tried again by whoever has work for it.
+const RULES: Duration = Duration::from_secs(10);
+
+impl Shared {
+    /// Learns the administrators' rules of both ends before anything is decided about their files. The sessions that this takes
+    /// are left for the first transfer.
+    pub async fn learn_rules(&self, route: &Route) {
+        let rules = &self.dtns.rules;
+        if [&route.source, &route.destination].iter().all(|target| rules.are_known(target.as_ref())) {
+            return;
+        }
+        match timeout(RULES, self.new_pair(route)).await {
+            Ok(Ok(pair)) if self.prepared.borrow().is_none() => self.leave_prepared(route.clone(), pair),
+            Ok(Ok(_)) => {}
+            Ok(Err(fault)) => tracing::debug!(%fault, "nobody tells rules"),
+            Err(_) => tracing::debug!("nobody tells rules in time"),
+        }
+    }
+
+    /// Leaves a pair for the first session that wants this route.
+    pub fn leave_prepared(&self, route: Route, pair: Pair) {
+        *self.prepared.borrow_mut() = Some((route, pair));
+    }
+
+    /// A pair of ends, logged in.
+    pub async fn open_pair(&self, route: &Route) -> Result<Pair, Fault> {
+        let mut pair = self.new_pair(route).await?;
+        pair.stream_only |= self.stream_only.borrow().contains(route);
+        Ok(pair)
+    }
+
+    async fn new_pair(&self, route: &Route) -> Result<Pair, Fault> {
+        let prepared = self.prepared.borrow_mut().take_if(|(prepared, _)| prepared == route);
+        if let Some((_, pair)) = prepared {
+            return Ok(pair);
+        }
+        // Asked along with the login, a listener costs no round trip of its own.
+        let nonce = fresh_nonce()?;
+        let first = [self.wish.listener(nonce)];
+        let (source, destination) = tokio::join!(
+            self.open_server(route, Role::Source, &[]),
+            self.open_server(route, Role::Destination, &first),
+        );
+        let (source, mut destination) = (source?, destination?);
+        let mut early = None;
+        if let Some((remote, asked)) = &mut destination
+            && let [passive] = asked[..]
+        {
+            early = early_listener(remote, passive, nonce).await?;
+        }
+        let mut pair = self.complete(source.map(|(end, _)| end), destination.map(|(end, _)| end)).await?;
+        pair.early = early;
+        Ok(pair)
+    }
+
+    /// The server in a role, logged in, with the first operations sent along; `None` for this host.
+    pub async fn open_server(
+        &self,
+        route: &Route,
+        role: Role,
+        first: &[Op],
+    ) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
+        let Some(target) = route.target(role) else { return Ok(None) };
+        self.dial(target, role, first).await.map(Some)
+    }
+
+    async fn dial(&self, target: &Target, role: Role, first: &[Op]) -> Result<(Remote, Vec<OpId>), Fault> {
+        let dialled = async {
+            let (mut remote, asked) = self.dtns.dial(target, &self.options.session, first).await?;
+            self.dtns.rules.learn(&mut remote).await?;
+            Ok((remote, asked))
+        };
+        dialled.await.map_err(|fault: Fault| fault.side_if_unknown(role.side()))
+    }
+
+    /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
+    pub async fn complete(&self, source: Option<Remote>, destination: Option<Remote>) -> Result<Pair, Fault> {
+        let source_addresses = source.as_ref().map(Remote::addresses);
+        let destination_addresses = destination.as_ref().map(Remote::addresses);
+        let source = match source {
+            Some(remote) => End::Remote(Box::new(remote)),
+            None => End::Local(self.local().await?.attach(destination_addresses)?),
+        };
+        let destination = match destination {
+            Some(remote) => End::Remote(Box::new(remote)),
+            None => End::Local(self.local().await?.attach(source_addresses)?),
+        };
+        Ok(Pair::new(source, destination))
+    }
+
+    /// One end for listings and questions. A server is asked `first` along with the login; the number of operations that
+    /// were asked comes, too.
+    pub async fn open_lister(&self, target: Option<&Target>, role: Role, first: &[Op]) -> Result<(End, usize), Fault> {
+        let Some(target) = target else { return Ok((End::Local(self.local().await?.attach(None)?), 0)) };
+        let (remote, asked) = match first.iter().any(|op| matches!(op, Op::Listing(_))) {
+            // A listing is read as it is used, because it may be longer than memory: nothing may be asked behind it here.
+            true => {
+                let dialled = self.dtns.dial(target, &self.options.session, first).await;
+                dialled.map_err(|fault| fault.side_if_unknown(role.side()))?
+            }
+            false => self.dial(target, role, first).await?,
+        };
+        Ok((End::Remote(Box::new(remote)), asked.len()))
+    }
+
+    async fn local(&self) -> Result<&LocalData, Fault> {
+        self.local.get_or_try_init(|| LocalData::start(&self.options.local)).await
+    }
+}
+
+/// The listener asked for ahead; `None` when the server has no extended block mode, say.
+pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
+    match remote.finish(passive).await {
+        Ok(outcome) => {
+            let nonce = remote.nonce_accepted().then_some(nonce);
+            Ok(Some(Early { addresses: listening(outcome)?, nonce }))
+        }
+        Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => {
+            Err(fault.side_if_unknown(Side::Destination))
+        }
+        Err(_) => Ok(None),
+    }
+}

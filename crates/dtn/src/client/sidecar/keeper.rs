@@ -1,0 +1,229 @@
+//! The task that keeps sidecars: one request after the other, and now and then what is due.
+
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::time::Duration;
+
+use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval, timeout};
+use whimbrel_engine::FaultCode;
+use whimbrel_engine::journal;
+use whimbrel_engine::plan::ItemId;
+use whimbrel_proto::op::Op;
+
+use super::leftovers::Left;
+use super::sessions::{Sessions, in_time};
+use super::{Dialling, Found, News, Place, Request};
+use crate::client::data;
+use crate::client::target::Target;
+use crate::client::temporary::{kept, live};
+use crate::journaled::records;
+
+/// Least time between two writes.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// Time between two signs of life.
+const BEAT: Duration = Duration::from_secs(5);
+
+/// How long directories may be tidied when everything else is done.
+const TIDYING: Duration = Duration::from_secs(2);
+
+/// One sidecar.
+struct Kept {
+    place: Place,
+    /// All of it, from its first byte.
+    bytes: Vec<u8>,
+    /// How much of that is written.
+    written: usize,
+    /// Whether something of that name is there.
+    exists: bool,
+}
+
+/// The task.
+pub struct Keeper {
+    files: HashMap<ItemId, Kept>,
+    /// Unfinished copies of which others are told that this run is at work.
+    at_work: HashMap<ItemId, (Target, Vec<u8>)>,
+    beaten: Instant,
+    /// Names of this run that were used before.
+    pub(super) used: HashSet<(Target, Vec<u8>)>,
+    /// What lay in directories when it was looked for.
+    pub(super) surveys: HashMap<(Target, Vec<u8>), Vec<Left>>,
+    /// Directories to be tidied.
+    untidy: VecDeque<(Target, Vec<u8>)>,
+    pub(super) sessions: Sessions,
+    pub(super) news: News,
+}
+
+impl Keeper {
+    /// With nothing to do.
+    pub fn new(dialling: Dialling) -> Self {
+        Self {
+            files: HashMap::new(),
+            at_work: HashMap::new(),
+            beaten: Instant::now(),
+            used: HashSet::new(),
+            surveys: HashMap::new(),
+            untidy: VecDeque::new(),
+            news: dialling.news.clone(),
+            sessions: Sessions::new(dialling),
+        }
+    }
+
+    /// Works until nobody can ask any more.
+    pub async fn run(mut self, mut requests: UnboundedReceiver<Request>) {
+        let mut ticks = slow(EVERY);
+        ticks.tick().await; // the first one is at once
+        loop {
+            tokio::select! {
+                biased;
+                request = requests.recv() => match request {
+                    Some(request) => self.take(request).await,
+                    None => break,
+                },
+                _ = ticks.tick() => self.do_what_is_due().await,
+                () = std::future::ready(()), if !self.untidy.is_empty() => self.tidy_one().await,
+            }
+        }
+        self.write_all().await;
+        let tidied = async {
+            while !self.untidy.is_empty() {
+                self.tidy_one().await;
+            }
+        };
+        // The next run finds what is left.
+        let _ = timeout(TIDYING, tidied).await;
+    }
+
+    /// What must not wait while something takes long.
+    pub(super) async fn do_what_is_due(&mut self) {
+        self.write_all().await;
+        if self.beaten.elapsed() >= BEAT {
+            self.beaten = Instant::now();
+            for (target, name) in self.at_work.values().cloned().collect::<Vec<_>>() {
+                self.beat(&target, &name).await;
+            }
+        }
+    }
+
+    /// Tells others that this run is at work on an unfinished copy; that it was told already is no fault.
+    async fn beat(&mut self, target: &Target, name: &[u8]) {
+        if let Err(fault) = self.sessions.run(target, Op::MakeDirectory(live(name))).await {
+            tracing::trace!(%fault, "the sign of life is there, or cannot be given");
+        }
+    }
+
+    async fn take(&mut self, request: Request) {
+        match request {
+            Request::Seek { item, target, wanted, answer } => {
+                let first = self.used.insert((target.clone(), wanted.name.clone()));
+                let there = !first || self.take_over(&target, &wanted).await;
+                let found = if there { self.found(&target, &wanted.name).await } else { None };
+                // The session that asked may be gone.
+                let _ = answer.send(found);
+                self.begin_work(item, target, wanted.name).await;
+            }
+            Request::Opened { item, target, name } => {
+                self.used.insert((target.clone(), name.clone()));
+                self.begin_work(item, target, name).await;
+            }
+            Request::Begin { item, place, proven, exists } => {
+                let bytes = journal::encode_header(&place.header);
+                let bytes =
+                    bytes.zip(records(&place.header, &proven)).map(|(header, leaves)| [header, leaves].concat());
+                if let Some(bytes) = bytes {
+                    self.files.insert(item, Kept { place, bytes, written: 0, exists });
+                }
+            }
+            Request::Proven { item, leaves } => {
+                if let Some(kept) = self.files.get_mut(&item)
+                    && let Some(records) = records(&kept.place.header, &leaves)
+                {
+                    kept.bytes.extend(records);
+                }
+            }
+            Request::End { item, remove } => self.end(item, remove).await,
+            Request::Discard { target, name } => self.remove(&target, Op::Delete(name)).await,
+            Request::Tidy { target, directory } => self.untidy.push_back((target, directory)),
+        }
+    }
+
+    async fn begin_work(&mut self, item: ItemId, target: Target, name: Vec<u8>) {
+        self.beat(&target, &name).await;
+        self.at_work.insert(item, (target, name));
+    }
+
+    async fn end(&mut self, item: ItemId, remove: bool) {
+        match self.files.remove(&item) {
+            Some(file) if remove && (file.written > 0 || file.exists) => {
+                self.remove(&file.place.target, Op::Delete(kept(&file.place.name))).await;
+            }
+            Some(file) if !remove => {
+                self.files.insert(item, file);
+                self.write(item).await;
+                self.files.remove(&item);
+            }
+            _ => {}
+        }
+        if let Some((target, name)) = self.at_work.remove(&item) {
+            self.remove(&target, Op::RemoveDirectory(live(&name))).await;
+        }
+    }
+
+    /// What has the name of an unfinished copy.
+    async fn found(&mut self, target: &Target, name: &[u8]) -> Option<Found> {
+        let object = self.sessions.stat(target, name).await.ok().flatten()?;
+        let size = object.size?;
+        // What cannot be read may be there.
+        let mut read = Some(Vec::new());
+        if let Some(remote) = self.sessions.with(target).await {
+            match in_time(data::fetch_file(remote, &kept(name))).await {
+                Ok(bytes) => read = Some(bytes),
+                Err(fault) if fault.code == FaultCode::NotFound => read = None,
+                Err(fault) => self.sessions.judge(target, Err(fault)),
+            }
+        }
+        Some(Found { size, unique: object.unique, kept: read })
+    }
+
+    async fn write_all(&mut self) {
+        for item in self.files.keys().copied().collect::<Vec<_>>() {
+            self.write(item).await;
+        }
+    }
+
+    /// Writes what is new; all of it after a failure, since nobody knows what came of that.
+    async fn write(&mut self, item: ItemId) {
+        let Some(mut file) = self.files.remove(&item) else { return };
+        let (from, leaves) = (file.written, file.bytes.len());
+        let header = journal::encode_header(&file.place.header).map_or(0, |header| header.len());
+        if from < leaves
+            && leaves > header
+            && let Some(remote) = self.sessions.with(&file.place.target).await
+        {
+            let stored = in_time(data::store(remote, &kept(&file.place.name), from as u64, &file.bytes[from..])).await;
+            file.exists = true;
+            file.written = if stored.is_ok() { leaves } else { 0 };
+            self.sessions.judge(&file.place.target, stored);
+        }
+        self.files.insert(item, file);
+    }
+
+    /// Removes something; that it is gone, or cannot be removed, is no fault.
+    pub(super) async fn remove(&mut self, target: &Target, op: Op) {
+        if let Err(fault) = self.sessions.insist(target, &op).await {
+            tracing::debug!(%fault, "it is gone, or stays");
+        }
+    }
+
+    async fn tidy_one(&mut self) {
+        if let Some((target, directory)) = self.untidy.pop_front() {
+            self.tidy(&target, &directory).await;
+        }
+    }
+}
+
+fn slow(every: Duration) -> Interval {
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    ticks
+}
