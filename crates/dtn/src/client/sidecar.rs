@@ -168,6 +168,11 @@ impl Sidecars {
         self.ask(dialling, Request::Tidy { target, directory });
     }
 
+    /// Whether it has been at work: then a session is open.
+    pub fn is_at_work(&self) -> bool {
+        self.keeper.borrow().is_some()
+    }
+
     /// Writes what is left to write.
     pub async fn finish(&self) {
         let keeper = self.keeper.take();

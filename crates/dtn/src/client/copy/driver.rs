@@ -127,7 +127,7 @@ impl Driver {
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
             }
         }
-        self.shared.discard_given_up();
+        self.shared.clean();
         self.shared.sidecars.finish().await;
         self.shared.take_news().into_iter().for_each(&mut *events);
         self.measure(Instant::now());

@@ -55,10 +55,13 @@ impl Shared {
         self.given_up.borrow_mut().extend(target.map(|target| (target, temporary.to_vec())));
     }
 
-    /// Removes what was given up, when no session is at work any more.
-    pub fn discard_given_up(&self) {
+    /// No session is at work any more: removes what was given up, and, where it costs no session, what others have left.
+    pub fn clean(&self) {
         for (target, name) in self.given_up.take() {
             self.sidecars.discard(&self.dialling(), target, name);
+        }
+        if self.sidecars.is_at_work() {
+            self.tidy();
         }
     }
 

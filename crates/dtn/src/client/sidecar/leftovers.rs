@@ -127,6 +127,8 @@ impl Keeper {
 
     /// Removes what runs that are no more left of whole files in a directory.
     pub(super) async fn tidy(&mut self, target: &Target, directory: &[u8]) {
+        // Something may have come since.
+        self.surveys.remove(&(target.clone(), directory.to_vec()));
         let mut left = self.survey(target, directory).await;
         left.retain(|left| left.name.version.is_none());
         let mut others = 0;
