@@ -229,6 +229,11 @@ pub trait ReadAt: Send + Sync {
         ReadsFrom::Memory
     }
 
+    /// Whether reads come from storage itself and nothing is read ahead: then few long ones are better than many short ones.
+    fn is_past_cache(&self) -> bool {
+        false
+    }
+
     /// A descriptor the kernel can send from, when the bytes need not be seen.
     fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -294,6 +299,20 @@ pub trait WriteAt: Send + Sync {
     /// Makes what was written so far through this writer survive a crash.
     fn sync(&self) -> Result<(), Fault>;
 
+    /// Gives to the storage what this process still keeps of `range`: then it outlives this process, and others see it.
+    ///
+    /// `StorageBusy` when another writer replaced the file. Storage that keeps nothing back does nothing.
+    fn settle(&self, range: Range<u64>) -> Result<(), Fault> {
+        let _ = range;
+        Ok(())
+    }
+
+    /// Makes what was written so far of `range` survive a crash; cheaper than [`WriteAt::sync`] while others write elsewhere.
+    fn sync_range(&self, range: Range<u64>) -> Result<(), Fault> {
+        let _ = range;
+        self.sync()
+    }
+
     /// False once a sync of the file has failed, by whichever of its writers: what was written and not synced before may be
     /// lost, and this writer can make nothing durable any more. Join the session anew, and write it again.
     fn is_sound(&self) -> bool {
@@ -350,6 +369,11 @@ pub trait WriteAt: Send + Sync {
 
     /// Reads back what was written, for verification; same rules as [`ReadAt::read_at`].
     fn read_back(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault>;
+
+    /// As [`ReadAt::is_past_cache`], of [`WriteAt::read_back`].
+    fn is_past_cache(&self) -> bool {
+        false
+    }
 
     /// Ends this writer's part.
     fn finish(&self) -> Result<Receipt, Fault>;

@@ -31,6 +31,11 @@ pub trait BlockSource: Sync {
         false
     }
 
+    /// Whether reads come from storage itself and nothing is read ahead: then few long ones are better than many short ones.
+    fn is_past_cache(&self) -> bool {
+        false
+    }
+
     /// A regular file the kernel may send from directly, when nobody needs to see the bytes.
     fn fd(&self) -> Option<BorrowedFd<'_>> {
         None

@@ -83,6 +83,9 @@ pub struct DtnArgs {
     /// Flush data to storage before reporting it as received
     #[arg(long)]
     sync_writes: bool,
+    /// Write and read files of 64 MiB or more past this host's page cache (direct I/O)
+    #[arg(long)]
+    direct_io: bool,
     /// Memory for transfer buffers in each direction, MiB [default: 64]
     #[arg(long, value_name = "MIB")]
     buffer_mib: Option<u64>,
@@ -213,6 +216,7 @@ impl DtnArgs {
             transfer_log: self.transfer_log.or(file.transfer_log),
             transfer_log_json: self.transfer_log_json.or(file.transfer_log_json),
             sync_writes: self.sync_writes || file.sync_writes,
+            direct_io: self.direct_io || file.direct_io,
             buffer_mib: self.buffer_mib.or(file.buffer_mib),
             no_probe: self.no_probe || file.no_probe,
             congestion: self.congestion.or(file.congestion),

@@ -43,6 +43,10 @@ impl ReadAt for FaultyReader {
         self.inner.may_have_holes()
     }
 
+    fn is_past_cache(&self) -> bool {
+        self.inner.is_past_cache()
+    }
+
     /// Withheld while reads are tampered with: the kernel would send the sound bytes.
     fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {
         if self.script.touches_reads() { None } else { self.inner.sendfile_source() }
@@ -67,6 +71,14 @@ impl WriteAt for FaultyWriter {
 
     fn sync(&self) -> Result<(), Fault> {
         self.script.run(Operation::Sync, || self.inner.sync())
+    }
+
+    fn settle(&self, range: Range<u64>) -> Result<(), Fault> {
+        self.inner.settle(range)
+    }
+
+    fn sync_range(&self, range: Range<u64>) -> Result<(), Fault> {
+        self.script.run(Operation::Sync, || self.inner.sync_range(range))
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {
@@ -102,6 +114,10 @@ impl WriteAt for FaultyWriter {
         let count = self.script.run_read(Operation::ReadBack, offset, buffer, read)?;
         self.script.moved(Operation::ReadBack, count);
         Ok(count)
+    }
+
+    fn is_past_cache(&self) -> bool {
+        self.inner.is_past_cache()
     }
 
     fn finish(&self) -> Result<Receipt, Fault> {

@@ -224,6 +224,8 @@ fn finalize(
     keep_mode: Option<u32>,
     path: &StoragePath,
 ) -> Result<(), Fault> {
+    // Before its size is set.
+    handle.settle(&(0..u64::MAX)).or_fault("write", path)?;
     let file = handle.file.as_fd();
     let changed = attributes::apply(file, stat, attributes, keep_mode, path)?;
     if attributes.durable {

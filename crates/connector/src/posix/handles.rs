@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use rustix::io::Errno;
 
+use super::direct::Gathering;
 use super::resolve::Dir;
 use super::steps;
 use super::token::Identity;
@@ -24,6 +25,8 @@ pub(super) struct Handle {
     pub identity: Identity,
     /// Whether its bytes have got their final name: nothing is written then.
     pub committed: RwLock<bool>,
+    /// The way past the page cache, once a writer asked for it; `None` in it: there is none.
+    pub direct: OnceLock<Option<Gathering>>,
     /// How a sync has failed, for all who share this.
     failed: Mutex<Option<Errno>>,
 }
@@ -31,7 +34,15 @@ pub(super) struct Handle {
 impl Handle {
     /// Of an open file.
     pub fn new(file: OwnedFd, dir: Dir, kind: Kind, identity: Identity) -> Self {
-        Self { file, dir, kind, identity, committed: RwLock::default(), failed: Mutex::default() }
+        Self {
+            file,
+            dir,
+            kind,
+            identity,
+            committed: RwLock::default(),
+            direct: OnceLock::new(),
+            failed: Mutex::default(),
+        }
     }
 
     /// Makes content and size durable.
@@ -56,6 +67,9 @@ impl Handle {
         let result = sync(&self.file);
         // Devices and pipes have nothing to make durable, and say so.
         *failed = result.err().filter(|_| self.kind == Kind::File);
+        if result.is_ok() {
+            self.forget_edges();
+        }
         result
     }
 

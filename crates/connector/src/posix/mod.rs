@@ -35,6 +35,9 @@
 //! **Small files** that come whole ([`Connector::put`]) have no name at all until they are given the final one, where
 //! the file system has such files, nothing else bears that name and nothing unfinished lies beside it.
 //!
+//! **Past the page cache** ([`DirectOptions`]): of large files whose length is known, whole pieces are written directly, and
+//! read back so; until a piece is complete its bytes are in this process, and others do not see them.
+//!
 //! **Speed**: keep a session's writer until commit; then begin, join, commit open the file once.
 //!
 //! Sizes of unfinished files are not reserved, only ranges asked for ([`crate::WriteAt::reserve`]; not in file systems
@@ -44,6 +47,7 @@
 mod attributes;
 mod begun;
 mod commit;
+mod direct;
 mod error;
 mod handles;
 mod inorder;
@@ -83,6 +87,8 @@ use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
+use direct::Direct;
+pub use direct::DirectOptions;
 use error::{OrFault, fault};
 use handles::Handles;
 use lustre::Lustre;
@@ -100,6 +106,8 @@ pub struct PosixOptions {
     pub without_openat2: bool,
     /// The program `lfs`, which chooses the layout of new files on Lustre. Default: none, layouts are left alone.
     pub lfs: Option<PathBuf>,
+    /// Write and read large files past the page cache. Default: none, everything goes through it.
+    pub direct: Option<DirectOptions>,
     /// Take every file system for Lustre. Default: false, for tests.
     pub lustre_everywhere: bool,
 }
@@ -112,6 +120,7 @@ pub struct Posix {
     caller: Caller,
     handles: Handles,
     unnamed: Unnamed,
+    direct: Option<Direct>,
     lustre: Option<Arc<Lustre>>,
     /// What new files do not give to others.
     mask: u32,
@@ -128,6 +137,7 @@ impl Posix {
             caller: Caller::current(options.read_only),
             handles: Handles::default(),
             unnamed: Unnamed::default(),
+            direct: options.direct.map(Direct::new),
             lustre: options.lfs.map(|program| Arc::new(Lustre::new(program, options.lustre_everywhere))),
             mask: modes::mask(),
             read_only: options.read_only,
@@ -181,7 +191,7 @@ impl Connector for Posix {
 
     fn open_read(&self, path: &StoragePath, expect: Option<&Version>) -> Result<Arc<dyn ReadAt>, Fault> {
         let reader = read::open(&self.root, &self.caller, path, expect)?;
-        Ok(Arc::new(reader))
+        Ok(Arc::new(reader.past_cache(self.direct.as_ref())))
     }
 
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
@@ -202,6 +212,9 @@ impl Connector for Posix {
         self.writable("write", &session.path)?;
         let token = Token::of(session)?;
         let handle = self.handle_of(session, &token)?;
+        if let Some(direct) = &self.direct {
+            direct.apply(session, &token, &handle);
+        }
         let hidden = session.rename.then(|| write::Hidden {
             name: session.staging.name().unwrap_or_default().to_vec(),
             alone: token.manner == Manner::Staged,

@@ -7,6 +7,7 @@ use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
 use rustix::io::{Errno, pread, read};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 
+use super::direct::{self, Aligned, Direct};
 use super::error::OrFault;
 use super::inorder::InOrder;
 use super::meta::{Caller, kind_of, size_of, statx_fd};
@@ -28,6 +29,8 @@ pub(super) struct Reader {
     opened: Meta,
     caller: Caller,
     in_order: InOrder,
+    /// The same file past the page cache, where large files are read so.
+    direct: Option<Aligned>,
     /// It had fewer blocks than its size needs when it was opened.
     sparse: bool,
 }
@@ -65,6 +68,7 @@ pub(super) fn open(
         caller: caller.clone(),
         path: path.clone(),
         in_order: InOrder::new(kind == Kind::Pipe),
+        direct: None,
         kind,
         fd,
     })
@@ -93,6 +97,12 @@ pub(super) fn read_fully(fd: BorrowedFd<'_>, offset: u64, buffer: &mut [u8], kno
 }
 
 impl Reader {
+    /// Reads past the page cache what is large enough and whole blocks. What the kernel sends by itself still is cached.
+    pub(super) fn past_cache(self, direct: Option<&Direct>) -> Self {
+        let reader = direct.filter(|_| self.kind == Kind::File).and_then(|direct| direct.reader(&self.fd, self.size));
+        Self { direct: reader, ..self }
+    }
+
     fn read_in_order(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let op = "read";
         let mut turn = self.in_order.turn(offset, op, &self.path)?;
@@ -117,7 +127,7 @@ impl ReadAt for Reader {
         if offset > i64::MAX as u64 - buffer.len() as u64 {
             return Ok(0);
         }
-        match read_fully(self.fd.as_fd(), offset, buffer, self.size) {
+        match direct::read(self.direct.as_ref(), &self.fd, offset, buffer, self.size) {
             Err(Errno::SPIPE) => {
                 self.in_order.need();
                 self.read_in_order(offset, buffer)
@@ -158,6 +168,10 @@ impl ReadAt for Reader {
 
     fn may_have_holes(&self) -> bool {
         self.sparse
+    }
+
+    fn is_past_cache(&self) -> bool {
+        self.direct.as_ref().is_some_and(|direct| !direct.is_refused())
     }
 
     fn sendfile_source(&self) -> Option<BorrowedFd<'_>> {

@@ -19,7 +19,7 @@ use super::journal;
 use super::lustre::Lustre;
 use super::magic;
 use super::meta::statx_fd;
-use super::read::{extent_at, read_fully};
+use super::read::extent_at;
 use super::resolve::{look, retry};
 use super::session::replaced;
 use super::token::Identity;
@@ -77,8 +77,9 @@ impl Writer {
     }
 
     /// The same for the file of a session that may be on Lustre.
-    pub fn on_lustre(self, session: &WriteSession, lustre: Option<Arc<Lustre>>) -> Self {
-        Self { lustre: lustre.map(|lustre| (lustre, session.staging.clone())), ..self }
+    pub fn on_lustre(mut self, session: &WriteSession, lustre: Option<Arc<Lustre>>) -> Self {
+        self.lustre = lustre.map(|lustre| (lustre, session.staging.clone()));
+        self
     }
 
     /// Keeps the file from being committed while its content is changed; refuses when it was.
@@ -99,6 +100,12 @@ impl Writer {
             *seen = Some(Instant::now());
         }
         Ok(committed)
+    }
+
+    /// The same for bytes that were kept for a while: looks, however short ago it did.
+    fn writing_late(&self) -> Result<RwLockReadGuard<'_, bool>, Fault> {
+        *self.seen.lock().unwrap_or_else(PoisonError::into_inner) = None;
+        self.writing()
     }
 
     fn is_ours(&self, hidden: &Hidden) -> Result<bool, Errno> {
@@ -179,7 +186,7 @@ impl WriteAt for Writer {
         if self.in_order.needed() {
             self.put_in_order(offset, data)?;
         } else {
-            match write_fully(&self.handle.file, offset, data) {
+            match self.handle.write(offset, data) {
                 Err(Errno::SPIPE) => {
                     self.in_order.need();
                     self.put_in_order(offset, data)?;
@@ -191,9 +198,22 @@ impl WriteAt for Writer {
         Ok(())
     }
 
+    fn settle(&self, range: Range<u64>) -> Result<(), Fault> {
+        if !self.handle.keeps(&range) {
+            return Ok(());
+        }
+        let _writing = self.writing_late()?;
+        self.handle.settle(&range).or_fault("write", &self.path)
+    }
+
     fn sync(&self) -> Result<(), Fault> {
+        self.sync_range(0..u64::MAX)
+    }
+
+    fn sync_range(&self, range: Range<u64>) -> Result<(), Fault> {
         // Taken before the call: what is written during it may or may not be covered.
-        let covered = self.ranges().fresh();
+        let covered = self.ranges().fresh().within(range.clone());
+        self.settle(range)?;
         match self.handle.sync_data() {
             // Devices and pipes have nothing to make durable.
             Err(Errno::INVAL | Errno::ROFS) if self.handle.kind != Kind::File => {}
@@ -218,6 +238,7 @@ impl WriteAt for Writer {
     }
 
     fn clear(&self, range: Range<u64>) -> Result<(), Fault> {
+        self.settle(range.clone())?;
         let _writing = self.writing()?;
         if range.is_empty() || self.is_hole(&range).or_fault("find holes", &self.path)? {
             return Ok(());
@@ -269,7 +290,7 @@ impl WriteAt for Writer {
     }
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
-        self.sync()?;
+        self.sync_range(range.clone())?;
         if self.handle.kind != Kind::File {
             return Ok(ReadsFrom::Memory);
         }
@@ -281,7 +302,7 @@ impl WriteAt for Writer {
                 return Ok(ReadsFrom::Storage);
             }
             // Somebody writes the neighbourhood: what is dirty stays until it is stored.
-            self.sync()?;
+            self.sync_range(range.clone())?;
         }
         Ok(ReadsFrom::Memory)
     }
@@ -307,13 +328,34 @@ impl WriteAt for Writer {
             return Err(unreadable());
         }
         // The end is not known here: it moves while others write.
-        match read_fully(self.handle.file.as_fd(), offset, buffer, u64::MAX) {
+        self.settle(offset..offset + buffer.len() as u64)?;
+        match self.handle.read(offset, buffer) {
             Err(Errno::SPIPE | Errno::BADF) => Err(unreadable()),
             other => other.or_fault("read back", &self.path),
         }
     }
 
+    fn is_past_cache(&self) -> bool {
+        self.handle.is_past_cache()
+    }
+
     fn finish(&self) -> Result<Receipt, Fault> {
+        // Another process may commit.
+        self.settle(0..u64::MAX)?;
         Ok(Receipt { written: self.ranges().all(), token: Vec::new() })
+    }
+}
+
+impl Drop for Writer {
+    /// What it wrote is there for whoever goes on with the file.
+    fn drop(&mut self) {
+        let all = 0..u64::MAX;
+        // Not to a file that was given up, or that another has replaced.
+        if self.handle.keeps(&all)
+            && let Ok(_writing) = self.writing_late()
+            && let Err(errno) = self.handle.settle(&all)
+        {
+            tracing::warn!(path = %self.path, why = %errno, "a part of an unfinished file was lost");
+        }
     }
 }

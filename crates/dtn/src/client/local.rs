@@ -75,6 +75,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
         data_address: options.data_address,
         pool_bytes: 64 << 20,
         sync_writes: false,
+        direct_io: false,
         stall_timeout: Duration::from_secs(600),
         connect_timeout: Duration::from_secs(20),
         congestion: None,

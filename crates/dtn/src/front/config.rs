@@ -54,6 +54,8 @@ pub struct DtnConfig {
     pub buffer_mib: Option<u64>,
     /// Flush data before reporting it. Default: no.
     pub sync_writes: bool,
+    /// Write and read files of 64 MiB or more past the page cache (`O_DIRECT`). Default: no.
+    pub direct_io: bool,
     /// Seconds a control connection may be idle. Default: 600.
     pub idle_timeout: Option<u64>,
     /// Seconds before a login must be complete. Default: 120.

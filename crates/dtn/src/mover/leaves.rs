@@ -24,6 +24,10 @@ impl BlockSource for Stored<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         self.0.read_back(offset, buffer)
     }
+
+    fn is_past_cache(&self) -> bool {
+        self.0.is_past_cache()
+    }
 }
 
 /// [`Stored`], with its time counted.
@@ -40,6 +44,10 @@ impl BlockSource for Timed<'_> {
         let read = self.writer.read_back(offset, buffer);
         *self.reading.lock().unwrap_or_else(PoisonError::into_inner) += watch.elapsed();
         read
+    }
+
+    fn is_past_cache(&self) -> bool {
+        self.writer.is_past_cache()
     }
 }
 

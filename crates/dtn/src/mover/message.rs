@@ -202,6 +202,8 @@ pub struct DataSettings {
     pub pool_bytes: u64,
     /// Flush data before a range marker and before a transfer is reported complete.
     pub sync_writes: bool,
+    /// Write and read large files past the page cache.
+    pub direct_io: bool,
     /// A transfer that moves nothing for this long has stalled.
     pub stall_timeout: Duration,
     /// How long a data connection may take to be made.

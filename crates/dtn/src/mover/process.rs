@@ -345,6 +345,7 @@ mod tests {
             data_address: None,
             pool_bytes: 1 << 20,
             sync_writes: false,
+            direct_io: false,
             stall_timeout: std::time::Duration::from_secs(9),
             connect_timeout: std::time::Duration::from_secs(9),
             congestion: None,

@@ -337,9 +337,10 @@ impl File {
     fn make_durable(self, task: &mut Task<'_>, spec: &ReceiveSpec, bytes: u64) {
         let times = Arc::<Times>::default();
         let counted = times.clone();
+        let part = self.part(spec);
         let work = move |_: &Cancel| {
             let _working = counted.on_thread();
-            counted.timed(Activity::Storage, || self.writer.sync())?;
+            counted.timed(Activity::Storage, || self.writer.sync_range(part))?;
             Ok(Outcome::moved(bytes))
         };
         *task.later = Some(Later { path: spec.path.clone(), work: Box::new(work), times });
@@ -387,7 +388,7 @@ impl File {
         let is_chunk = spec.is_chunk();
         // What a client will record as proven must survive a crash.
         if is_chunk || node.settings.sync_writes {
-            proving.times.timed(Activity::Storage, || writer.sync())?;
+            proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)))?;
         }
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
@@ -407,7 +408,7 @@ impl File {
             _ => "STOR",
         };
         let mut transfer = Transfer::begin(task, Way::In, kind, self.session.path.as_bytes(), expected(spec));
-        let result = self.fill_over_handle(task, spec, &mut transfer);
+        let result = self.fill_over_handle(task, spec, &mut transfer).and(self.hand_over(spec, &transfer));
         spent::tell(task, &transfer.progress);
         let bytes = transfer.progress.bytes();
         let written = if spec.leaves.is_some() { transfer.progress.ranges() } else { RangeSet::new() };
@@ -418,6 +419,21 @@ impl File {
             task.node.connector.abandon(&self.session)?;
         }
         result.map(|()| (bytes, written))
+    }
+
+    /// What came is the storage's before anybody is told of it, also after a fault: who goes on may be another process.
+    fn hand_over(&self, spec: &ReceiveSpec, transfer: &Transfer) -> Result<(), Problem> {
+        let times = transfer.progress.times();
+        let _working = times.on_thread();
+        Ok(times.timed(Activity::Storage, || self.writer.settle(self.part(spec)))?)
+    }
+
+    /// Where this operation may have written: other movers write elsewhere in a file in chunks.
+    fn part(&self, spec: &ReceiveSpec) -> Range<u64> {
+        match (&spec.write, spec.expected_size) {
+            (WriteKind::Chunk { .. }, Some(length)) => self.start..self.start.saturating_add(length),
+            _ => 0..u64::MAX,
+        }
     }
 
     fn may_be_new(&self, spec: &ReceiveSpec) -> bool {
@@ -464,7 +480,7 @@ impl File {
         let told = Mutex::new(RangeSet::new());
         move || {
             let new = match sync {
-                false => progress.take_new(),
+                false => settled_news(writer.as_ref(), &progress),
                 true => durable_news(writer.as_ref(), &mut told.lock().unwrap_or_else(PoisonError::into_inner)),
             };
             let shifted = new.as_slice().iter().map(|r| r.start.saturating_sub(origin)..r.end.saturating_sub(origin));
@@ -558,6 +574,18 @@ fn expected(spec: &ReceiveSpec) -> Option<u64> {
         _ => 0,
     };
     spec.expected_size.map(|size| size.saturating_sub(done))
+}
+
+/// What came since the last call, and outlives this process.
+fn settled_news(writer: &dyn WriteAt, progress: &Progress) -> RangeSet {
+    let news = progress.take_new();
+    match writer.settle(0..u64::MAX) {
+        Ok(()) => news,
+        Err(fault) => {
+            tracing::warn!(%fault, "ranges cannot be stored");
+            RangeSet::new()
+        }
+    }
 }
 
 /// What became durable since the last call.

@@ -42,6 +42,10 @@ impl BlockSource for Source<'_> {
         self.reader.read_at(offset, buffer)
     }
 
+    fn is_past_cache(&self) -> bool {
+        self.reader.is_past_cache()
+    }
+
     fn run_at(&self, at: u64) -> Result<Run, Fault> {
         if !self.gaps {
             return Ok(Run { is_sent: true, end: u64::MAX });

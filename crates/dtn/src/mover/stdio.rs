@@ -12,7 +12,7 @@ use std::thread;
 
 use socket2::{Domain, Socket};
 use whimbrel_connector::Connector;
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::signals;
 
@@ -84,7 +84,8 @@ pub fn posix_options(settings: &DataSettings) -> PosixOptions {
         Some(path) => (!path.is_empty()).then(|| Path::new(OsStr::from_bytes(path)).to_owned()),
         None => Some(Path::new(USUAL).to_owned()).filter(|path| path.exists()),
     };
-    PosixOptions { read_only: settings.read_only, lfs, ..PosixOptions::default() }
+    let direct = settings.direct_io.then(DirectOptions::default);
+    PosixOptions { read_only: settings.read_only, lfs, direct, ..PosixOptions::default() }
 }
 
 fn unusable(op: &str, detail: &str) -> Fault {

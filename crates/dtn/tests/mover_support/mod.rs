@@ -35,6 +35,7 @@ pub fn settings(root: &std::path::Path) -> DataSettings {
         data_address: None,
         pool_bytes: 16 << 20,
         sync_writes: false,
+        direct_io: false,
         stall_timeout: Duration::from_secs(20),
         connect_timeout: Duration::from_secs(20),
         congestion: None,

@@ -71,18 +71,20 @@ impl Group {
     }
 
     /// Reads `pieces` into the beginnings of `buffers` and hashes them, a step of each in turn, so that all is hashed
-    /// while it is in cache.
+    /// while it is in cache; pieces as a whole where each read waits for storage (`past_cache`).
     ///
     /// `read` fills all of the slice it is given.
     pub(crate) fn load(
         &mut self,
         pieces: &[Piece],
         buffers: &mut [&mut [u8]],
+        past_cache: bool,
         mut read: impl FnMut(u64, &mut [u8]) -> Result<(), Fault>,
     ) -> Result<(), Fault> {
         let longest = pieces.iter().map(|piece| piece.len).max().unwrap_or(0);
-        for from in (0..longest).step_by(STEP) {
-            let step = |piece: &Piece| from.min(piece.len)..(from + STEP).min(piece.len);
+        let most = if past_cache { longest.max(1) } else { STEP };
+        for from in (0..longest).step_by(most) {
+            let step = |piece: &Piece| from.min(piece.len)..(from + most).min(piece.len);
             for (piece, buffer) in pieces.iter().zip(buffers.iter_mut()) {
                 let part = step(piece);
                 if !part.is_empty() {

@@ -27,7 +27,7 @@ pub struct ReadBack<'a> {
 
 /// Reads `ranges` and adds the digests of their leaves to `digests`.
 ///
-/// Uses one buffer, two where the pool has them; the caller must hold none of the receiving class. Fails with
+/// Uses one buffer, two where the pool has them, one for each leaf where the source is past the page cache; the caller must hold none of the receiving class. Fails with
 /// `StorageIo` when the source ends inside the ranges, `Cancelled`, or what the source says.
 pub fn hash_stored(job: &ReadBack<'_>, ranges: &RangeSet, digests: &Digests) -> Result<(), Fault> {
     let mut leaves = digests.leaves().cut(ranges);
@@ -35,9 +35,12 @@ pub fn hash_stored(job: &ReadBack<'_>, ranges: &RangeSet, digests: &Digests) -> 
         while group.unfinished() > 0 {
             job.cancel.check(OP)?;
             let _permit = job.permits.take();
-            let mut buffers = [Some(job.pool.acquire(Class::Receive, job.cancel)?), None];
-            if group.unfinished() > 1 {
-                buffers[1] = job.pool.try_acquire(Class::Receive)?;
+            let mut buffers = vec![job.pool.acquire(Class::Receive, job.cancel)?];
+            let most = if job.source.is_past_cache() { group.unfinished() } else { group.unfinished().min(2) };
+            while buffers.len() < most
+                && let Some(buffer) = job.pool.try_acquire(Class::Receive)?
+            {
+                buffers.push(buffer);
             }
             job.step(&mut group, &mut buffers)?;
         }
@@ -48,15 +51,14 @@ pub fn hash_stored(job: &ReadBack<'_>, ranges: &RangeSet, digests: &Digests) -> 
 
 impl ReadBack<'_> {
     /// Hashes as much of all leaves as the buffers hold.
-    fn step(&self, group: &mut Group, buffers: &mut [Option<Buffer>; 2]) -> Result<(), Fault> {
-        let mut held: Vec<&mut Buffer> = buffers.iter_mut().flatten().collect();
+    fn step(&self, group: &mut Group, buffers: &mut [Buffer]) -> Result<(), Fault> {
         let count = group.unfinished();
-        let each = count.div_ceil(held.len());
-        let share = held.iter().map(|buffer| share(buffer.len(), each)).min().unwrap_or(0);
-        let slices = held.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(share).take(each));
+        let each = count.div_ceil(buffers.len());
+        let share = buffers.iter().map(|buffer| share(buffer.len(), each)).min().unwrap_or(0);
+        let slices = buffers.iter_mut().flat_map(|buffer| buffer.chunks_exact_mut(share).take(each));
         let mut slices: Vec<&mut [u8]> = slices.take(count).collect();
         let pieces = group.pieces(slices.len(), share);
-        group.load(&pieces, &mut slices, |offset, part| {
+        group.load(&pieces, &mut slices, self.source.is_past_cache(), |offset, part| {
             let read = self.source.read_at(offset, part).map_err(|fault| fault.side_if_unknown(Side::Destination))?;
             if read < part.len() {
                 let detail = format!("the file ends at {}, inside what was written", offset + read as u64);

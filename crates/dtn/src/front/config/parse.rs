@@ -42,6 +42,7 @@ impl DtnConfig {
             data_address: self.data_address,
             pool_bytes: self.buffer_mib.unwrap_or(64).max(LEAST_BUFFER).saturating_mul(1 << 20),
             sync_writes: self.sync_writes,
+            direct_io: self.direct_io,
             stall_timeout: seconds(self.stall_timeout, 120),
             connect_timeout: seconds(self.connect_timeout, 30),
             congestion: self.congestion.clone(),
@@ -137,6 +138,8 @@ mod tests {
     #[test]
     fn an_unknown_key_is_an_error_not_a_surprise() {
         assert!(DtnConfig::parse("read_onyl = true").is_err());
+        let direct = |text| DtnConfig::parse(text).unwrap().settings_below(Path::new("/"), None).unwrap().direct_io;
+        assert_eq!([direct(""), direct("direct_io = true")], [false, true]);
         assert!(DtnConfig::parse("read_only = true\nlisten = [\"[::1]:0\"]").unwrap().read_only);
     }
 

@@ -138,7 +138,7 @@ impl<'a> Walk<'a> {
         let times = shared.crew.flow.progress.times();
         let bytes = pieces.iter().map(|piece| piece.len).sum();
         let (watch, mut reading) = (Stopwatch::start(bytes), Span::default());
-        group.load(&pieces, &mut slices, |offset, part| {
+        group.load(&pieces, &mut slices, shared.job.source.is_past_cache(), |offset, part| {
             if gaps.iter().any(|gap| gap.contains(&offset)) {
                 part.fill(0);
                 return Ok(());
