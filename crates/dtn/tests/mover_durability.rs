@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use mover_support::{Node, extended, pattern, receive, send};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_engine::FaultCode;
 use whimbrel_proto::op::{ChunkedFile, LeafSpec, Notice, Op, Outcome, ReceiveSpec};
 use whimbrel_proto::op::{Leaf, WriteKind};
@@ -101,4 +101,25 @@ fn no_part_without_a_proof_is_answered_that_could_not_be_synced() {
     let leaves = LeafSpec { algorithm: "MD5".to_owned(), ..file.leaves.clone() };
     let opened = node.call(movers.1, Op::OpenChunked(ChunkedFile { leaves, ..file })).done();
     assert!(matches!(opened, Outcome::Chunked { verified, .. } if verified.is_empty()));
+}
+
+#[test]
+fn what_came_of_a_part_is_in_the_file_when_its_fault_is_answered_though_its_last_piece_is_not_complete() {
+    const LEAF: u64 = 1 << 16;
+    let root = tempfile::tempdir().unwrap();
+    let direct = Some(DirectOptions { from: 0, ..DirectOptions::default() });
+    let storage = Posix::open(root.path(), PosixOptions { direct, ..PosixOptions::default() }).unwrap();
+    let mut node = Node::on(root, |_| {}, Arc::new(storage));
+    let data = pattern(3 * LEAF as usize - 1);
+    node.write("short", &data);
+    let movers = node.pair(&extended(2));
+    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false };
+    let file = ChunkedFile { path: b"/copy".to_vec(), size: 9 * LEAF, modified: None, leaves };
+    let opened = node.call(movers.1, Op::OpenChunked(file)).done();
+    let Outcome::Chunked { session, .. } = opened else { panic!("{opened:?}") };
+    let write = WriteKind::Chunk { offset: LEAF, session };
+    let to = ReceiveSpec { write, expected_size: Some(3 * LEAF), ..receive("/copy") };
+    let (_, received) = node.copy(movers, send("/short"), to);
+    assert!(received.failure().text.contains("ended 1 bytes early"));
+    assert!(node.read(".copy.whimbrel-part")[LEAF as usize..][..data.len()] == data);
 }

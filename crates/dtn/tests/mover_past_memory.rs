@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use mover_support::{Answer, Node, extended, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Faulty, Operation, Script};
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_dtn::mover::message::MoverId;
 use whimbrel_proto::op::{
     ChunkedFile, FailureKind, Leaf, LeafSpec, Op, Outcome, ReadFrom, ReceiveSpec, SendSpec, WriteKind,
@@ -221,5 +221,34 @@ fn a_file_in_chunks_gets_its_name_only_with_the_checksum_that_is_demanded() {
         assert!(node.read("copy") == data);
         node.call(movers.1, commit(right)).done();
         assert_eq!(node.names(), ["copy", "source"], "repeated after it was done, nothing is left");
+    }
+}
+
+#[test]
+fn a_server_with_direct_io_proves_from_disk_and_leaves_nothing_of_the_file_in_memory() {
+    use std::os::fd::AsFd as _;
+    for (parallelism, algorithm) in [(1, "MD5"), (2, "CRC32C"), (4, "MD5")] {
+        let root = tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap();
+        let direct = Some(DirectOptions { from: 0, ..DirectOptions::default() });
+        let storage = Posix::open(root.path(), PosixOptions { direct, ..PosixOptions::default() }).unwrap();
+        let mut node = Node::on(root, |_| {}, Arc::new(storage));
+        let data = pattern(20 * MIB + 77);
+        node.write("source", &data);
+        let movers = node.pair(&extended(parallelism));
+        let from = SendSpec { leaves: Some(leaves(algorithm)), ..send("/source") };
+        let to = ReceiveSpec {
+            leaves: Some(leaves(algorithm)),
+            past_memory: true,
+            expected_size: Some(data.len() as u64),
+            ..receive("/copy")
+        };
+        let (sent, received) = node.copy(movers, from, to);
+        let (stored, read_from) = told(received);
+        assert_eq!((told(sent).0, read_from), (stored, Some(ReadFrom::Disk)), "{parallelism}");
+        let copy = File::options().read(true).write(true).open(node.root.path().join("copy")).unwrap();
+        let resident = whimbrel_sys::resident::resident_pages(copy.as_fd(), 0..data.len() as u64).unwrap();
+        // The end of the file is no whole block.
+        assert!(resident <= 1, "{resident} pages");
+        assert!(node.read("copy") == data);
     }
 }

@@ -138,11 +138,11 @@ pub const MUTATIONS: &[Mutation] = &[
         guards: "dirty pages that stay, and are read instead of the disk",
         file: WRITE_RS,
         // The first of them alone is made up for by the second, which is meant for pages that others dirty meanwhile.
-        find: "        self.sync()?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
+        find: "        self.sync_range(range.clone())?;\n        if self.handle.kind != Kind::File {\n            return Ok(ReadsFrom::Memory);\n        }\n        \
                if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
                for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
                return Ok(ReadsFrom::Storage);\n            }\n            \
-               // Somebody writes the neighbourhood: what is dirty stays until it is stored.\n            self.sync()?;\n",
+               // Somebody writes the neighbourhood: what is dirty stays until it is stored.\n            self.sync_range(range.clone())?;\n",
         replace: "        if self.in_memory() {\n            return Ok(ReadsFrom::OnlyMemory);\n        }\n        \
                   for _ in 0..DROP_ATTEMPTS {\n            if range.is_empty() || self.forget(&range)? {\n                \
                   return Ok(ReadsFrom::Storage);\n            }\n",
@@ -160,7 +160,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a chunk's data that nothing is proven of",
         guards: "a part that counts as arrived and is gone after a crash",
         file: RECEIVE_RS,
-        find: "            counted.timed(Activity::Storage, || self.writer.sync())?;\n",
+        find: "            counted.timed(Activity::Storage, || self.writer.sync_range(part))?;\n",
         replace: "",
         suite: DURABLE,
     },
@@ -176,8 +176,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: ranges told as durable",
         guards: "a restart that trusts what a crash took",
         file: RECEIVE_RS,
-        find: "            let new = match sync {\n                false => progress.take_new(),",
-        replace: "            let new = match sync {\n                _ if true => progress.take_new(),\n                false => progress.take_new(),",
+        find: "            let new = match sync {\n                false => settled_news(",
+        replace: "            let new = match sync {\n                _ if true => progress.take_new(),\n                false => settled_news(",
         suite: DURABLE,
     },
     Mutation {
@@ -307,6 +307,39 @@ pub const MUTATIONS: &[Mutation] = &[
         find: "        mode: manner.given.mode_of(item),\n",
         replace: "",
         suite: CALLS,
+    },
+    // --- bytes that are kept until their piece is complete -----------------------------------
+    Mutation {
+        name: "pieces: a commit stores what is kept",
+        guards: "a file that has its name, and not its last bytes",
+        file: COMMIT_RS,
+        find: "    handle.settle(&(0..u64::MAX)).or_fault(\"write\", path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "pieces: what is kept goes to no file that another has committed",
+        guards: "a finished file that a late writer damages",
+        file: WRITE_RS,
+        find: "        let _writing = self.writing_late()?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "pieces: reading back sees what is kept",
+        guards: "a proof of bytes that are still to be overwritten",
+        file: WRITE_RS,
+        find: "        self.settle(offset..offset + buffer.len() as u64)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "pieces: an operation is answered when nothing of it is kept",
+        guards: "bytes that a restart counts on and that go with their process",
+        file: RECEIVE_RS,
+        find: ".and(self.hand_over(spec, &transfer))",
+        replace: "",
+        suite: DURABLE,
     },
     // --- checks ------------------------------------------------------------------------------
     Mutation {
