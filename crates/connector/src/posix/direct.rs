@@ -34,8 +34,8 @@ use crate::meta::Kind;
 use crate::session::WriteSession;
 pub(super) use aligned::Aligned;
 use behind::Behind;
-use gather::Buffers;
 pub(super) use gather::Gathering;
+use gather::{Buffers, forget};
 
 /// How large files pass the page cache by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -150,11 +150,15 @@ impl Handle {
         self.gathering().is_some_and(|gathering| !gathering.file().is_refused())
     }
 
-    /// After a sync of the file: what went through the page cache beside direct writes need not stay there.
-    pub fn forget_edges(&self) {
-        if let Some(gathering) = self.gathering() {
-            gathering.forget_edges(&self.file);
+    /// Syncs the file; what went through the page cache beside direct writes then need not stay there.
+    pub fn sync_and_forget(&self, sync: impl FnOnce(&OwnedFd) -> Result<(), Errno>) -> Result<(), Errno> {
+        // Before the sync, which may not cover what comes during it.
+        let edges = self.gathering().map(Gathering::take_edges);
+        sync(&self.file)?;
+        if let Some(edges) = edges {
+            forget(&self.file, &edges);
         }
+        Ok(())
     }
 }
 

@@ -64,12 +64,9 @@ impl Handle {
         if let Some(errno) = *failed {
             return Err(errno);
         }
-        let result = sync(&self.file);
+        let result = self.sync_and_forget(sync);
         // Devices and pipes have nothing to make durable, and say so.
         *failed = result.err().filter(|_| self.kind == Kind::File);
-        if result.is_ok() {
-            self.forget_edges();
-        }
         result
     }
 

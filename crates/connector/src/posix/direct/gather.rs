@@ -160,16 +160,9 @@ impl Gathering {
             .try_for_each(|number| self.with_piece(number, |piece| self.pass_on(ordinary, piece, self.start(number))))
     }
 
-    /// Asks the kernel to forget what went through the page cache, which a sync has stored.
-    pub fn forget_edges(&self, ordinary: &OwnedFd) {
-        let edges = std::mem::take(&mut *self.edges());
-        let page = page_size();
-        for edge in edges.as_slice() {
-            let start = edge.start / page * page;
-            // Advice: what is not taken costs memory, nothing else.
-            let _ =
-                fadvise(ordinary, start, NonZeroU64::new(edge.end.next_multiple_of(page) - start), Advice::DontNeed);
-        }
+    /// What went through the page cache and was not asked for before.
+    pub fn take_edges(&self) -> RangeSet {
+        std::mem::take(&mut *self.edges())
     }
 
     /// Writes a piece that is complete, unless somebody else has.
@@ -264,6 +257,16 @@ impl Gathering {
 
     fn edges(&self) -> MutexGuard<'_, RangeSet> {
         self.edges.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Asks the kernel to forget the pages of what a sync has stored.
+pub(super) fn forget(file: &OwnedFd, edges: &RangeSet) {
+    let page = page_size();
+    for edge in edges.as_slice() {
+        let (start, end) = (edge.start / page * page, edge.end.next_multiple_of(page));
+        // Advice: what is not taken costs memory, nothing else.
+        let _ = fadvise(file, start, NonZeroU64::new(end - start), Advice::DontNeed);
     }
 }
 
