@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use proptest::collection::vec;
 use proptest::prelude::*;
 use whimbrel_connector::memory::Memory;
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_connector::{
     Attributes, Connector, Disposition, Follow, Kind, StoragePath, Timestamp, WriteIntent, WriteSession,
 };
@@ -254,9 +254,11 @@ fn picture(storage: &dyn Connector, at: &StoragePath, into: &mut BTreeMap<Vec<u8
     }
 }
 
-fn compare(steps: &[Step], without_openat2: bool) {
-    let dir = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).unwrap();
-    let options = PosixOptions { without_openat2, ..PosixOptions::default() };
+fn compare(steps: &[Step], without_openat2: bool, past_cache: bool) {
+    let in_memory = if past_cache { None } else { tempfile::tempdir_in("/dev/shm").ok() };
+    let dir = in_memory.unwrap_or_else(|| tempfile::tempdir().unwrap());
+    let direct = past_cache.then_some(DirectOptions { from: 0, piece: 4096, pieces: 2 });
+    let options = PosixOptions { without_openat2, direct, ..PosixOptions::default() };
     let posix = Posix::open(dir.path(), options).unwrap();
     let memory = Memory::new();
     let side = |storage| Side { storage, sessions: Vec::new() };
@@ -278,7 +280,7 @@ proptest! {
     })]
 
     #[test]
-    fn posix_and_memory_agree(steps in vec(step(), 1..60), without_openat2: bool) {
-        compare(&steps, without_openat2);
+    fn posix_and_memory_agree(steps in vec(step(), 1..60), without_openat2: bool, past_cache: bool) {
+        compare(&steps, without_openat2, past_cache);
     }
 }

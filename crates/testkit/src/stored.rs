@@ -1,6 +1,7 @@
 //! Damage to what is stored: in a file, and on the disk below it.
 
 use std::fs::{self, File};
+use std::os::fd::AsFd as _;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -19,6 +20,12 @@ pub fn flip_bit(path: &Path, at: u64) -> std::io::Result<()> {
         file.write_all_at(&[byte[0] ^ 1], at)?;
     }
     Ok(())
+}
+
+/// Pages of a file that are in this host's memory.
+pub fn pages_in_memory(path: &Path) -> std::io::Result<u64> {
+    let file = File::options().read(true).write(true).open(path)?;
+    whimbrel_sys::resident::resident_pages(file.as_fd(), 0..file.metadata()?.len())
 }
 
 /// The start of the first leaf (of `leaf` bytes) of a random file that has begun to arrive in `unfinished` and is not
