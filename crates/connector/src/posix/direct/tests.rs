@@ -109,7 +109,7 @@ fn no_page_of_a_large_file_is_left_in_memory_by_writing_proving_and_reading_it()
         // The end of the file is no whole block: its one page may be there.
         assert_eq!(resident(&file) <= 1, past_cache, "read back");
         assert_eq!(stored(&file), data);
-        fadvise(&File::open(&file).unwrap(), 0, None, Advice::DontNeed).unwrap();
+        fadvise(File::open(&file).unwrap(), 0, None, Advice::DontNeed).unwrap();
         let reader = storage.open_read(&path(), None).unwrap();
         let mut seen = Vec::new();
         loop {
