@@ -253,6 +253,24 @@ fn syncing_one_part_leaves_the_pieces_of_others_to_grow() {
 }
 
 #[test]
+fn what_could_not_be_written_meanwhile_fails_the_sync_and_the_commit() {
+    let (dir, storage) = lab();
+    let session = begin(&storage, Disposition::Replace, None);
+    let handle = handle(&storage, &session);
+    let (log, common) = (Arc::default(), storage.direct.as_ref().unwrap());
+    // Every direct write of it fails.
+    let broken = Aligned::open(&handle.file, false, log).unwrap();
+    let broken = Gathering::new(broken, 0, common.buffers.clone(), common.behind.clone());
+    assert!(handle.direct.set(Some(broken)).is_ok());
+    let writer = storage.join(&session).unwrap();
+    writer.write_at(0, &[1; 2 * PIECE]).unwrap();
+    assert!(writer.sync().is_err());
+    assert!(writer.durable().unwrap().is_empty());
+    assert!(storage.commit(&session, &[], &DURABLE).is_err());
+    assert!(!dir.path().join("file").exists());
+}
+
+#[test]
 fn holes_between_pieces_stay_holes() {
     let (_dir, storage) = lab();
     let size = 64 * PIECE as u64;
