@@ -39,7 +39,7 @@ fn path() -> StoragePath {
 }
 
 fn begin(storage: &Posix, disposition: Disposition, size: Option<u64>) -> WriteSession {
-    storage.begin(&path(), &WriteIntent { disposition, size, length: size }).unwrap()
+    storage.begin(&path(), &WriteIntent { disposition, size, length: size, mode: None }).unwrap()
 }
 
 fn handle(storage: &Posix, session: &WriteSession) -> Arc<Handle> {
