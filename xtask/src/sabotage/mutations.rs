@@ -71,7 +71,7 @@ const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
 const FORMAT_RS: &str = "crates/engine/src/journal.rs";
-const COMPARE_RS: &str = "crates/dtn/src/client/chunk.rs";
+const COMPARE_RS: &str = "crates/dtn/src/client/chunk/compare.rs";
 const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
 const PROOF_RS: &str = "crates/dtn/src/client/flight/proof.rs";
 
