@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -329,9 +330,13 @@ fn cmp(left: &Path, right: &Path) -> bool {
 
 /// Waits until a leaf has begun to arrive, changes its first byte, and writes down which it was.
 fn flip_begun_leaf(unfinished: &Path, source: &Path, note: &Path) {
-    let begun = || begun_leaf(unfinished, source, LEAF);
-    until("a leaf that is there in part", || begun().is_some());
-    let at = begun().unwrap();
+    // One look decides: a moment later the leaf may be whole.
+    let begun = Cell::new(None);
+    until("a leaf that is there in part", || {
+        begun.set(begun_leaf(unfinished, source, LEAF));
+        begun.get().is_some()
+    });
+    let at = begun.get().unwrap();
     flip_bit(unfinished, at).unwrap();
     fs::write(note, at.to_string()).unwrap();
 }

@@ -24,6 +24,9 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 use crate::seat::Seat;
 use crate::story::{End, Ends, Story, Trouble};
 
+/// Looks for a stored byte that may be damaged.
+const LOOKS: u32 = 50;
+
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
 /// Time for anything here to happen on a busy machine.
@@ -288,18 +291,29 @@ impl Stage {
                 _ => cast.destination.iter().filter_map(Seat::id).collect(),
             }
         };
-        let tree = cpu::tree(&ids);
-        signal("STOP", &tree);
+        // On a busy machine what has passed the relay takes a while to be stored.
+        for _ in 0..LOOKS {
+            if self.flip_while_still(&cpu::tree(&ids)) || self.hidden().is_none() {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_millis(2));
+        }
+    }
+
+    fn flip_while_still(&self, tree: &[u32]) -> bool {
+        signal("STOP", tree);
         let stopped = Instant::now() + PATIENCE;
         while !tree.iter().all(|&id| stands_still(id)) {
             assert!(Instant::now() < stopped, "the receiver does not stand still");
             std::thread::yield_now();
         }
-        if let (Some(hidden), Some(at)) = (self.hidden(), self.unread_leaf()) {
-            flip_bit(&hidden, at).expect("flipped");
+        let found = self.hidden().zip(self.unread_leaf());
+        if let Some((hidden, at)) = &found {
+            flip_bit(hidden, *at).expect("flipped");
             self.way.note(format!("stored byte {at} was damaged"));
         }
-        signal("CONT", &tree);
+        signal("CONT", tree);
+        found.is_some()
     }
 
     /// The unfinished file: with our servers, or with the stock one.
