@@ -203,13 +203,17 @@ mod tests {
         assert_eq!(set.within(12..35).as_slice(), [12..20, 30..35]);
     }
 
-    #[test]
-    fn unions_and_differences_of_many_ranges_agree_with_those_of_one_at_a_time() {
-        let mut state = 11u64;
-        let mut next = |n: u64| {
+    /// Numbers below the one that is asked with, the same ones for the same seed.
+    fn draws(mut state: u64) -> impl FnMut(u64) -> u64 {
+        move |n| {
             state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
             (state >> 33) % n
-        };
+        }
+    }
+
+    #[test]
+    fn unions_and_differences_of_many_ranges_agree_with_those_of_one_at_a_time() {
+        let mut next = draws(11);
         for _ in 0..300 {
             let mut some = |count: u64| -> RangeSet {
                 let ranges = (0..next(count)).map(|_| {
@@ -233,11 +237,7 @@ mod tests {
 
     #[test]
     fn agrees_with_a_bitmap_on_pseudo_random_inserts_and_removals() {
-        let mut state = 7u64;
-        let mut next = |n: u64| {
-            state = state.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
-            (state >> 33) % n
-        };
+        let mut next = draws(7);
         let mut set = RangeSet::new();
         let mut bitmap = [false; 200];
         for _ in 0..500 {

@@ -29,5 +29,5 @@ pub use leaves::{Digests, Leaves};
 pub use pool::{Pool, PoolLimits};
 pub use progress::Progress;
 pub use rate::RateLimit;
-pub use times::{Activity, Span, Stopwatch, Times, TimesTaken};
+pub use times::{Activity, Stopwatch, Times, TimesTaken};
 pub use watch::{ChannelWatch, Watched};

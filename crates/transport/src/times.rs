@@ -1,6 +1,5 @@
 //! Where the threads of a transfer spend their time.
 
-use std::ops::AddAssign;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::{Duration, Instant};
@@ -114,17 +113,13 @@ pub struct Span {
 }
 
 impl Span {
-    /// Without a part of it.
+    /// Without a part of it, which is taken to have had its share of the processor: asking the system in between would cost
+    /// as much as a small part of the work itself.
     #[must_use]
-    pub fn without(self, part: Self) -> Self {
-        Self { passed: self.passed.saturating_sub(part.passed), cpu: self.cpu.saturating_sub(part.cpu) }
-    }
-}
-
-impl AddAssign for Span {
-    fn add_assign(&mut self, other: Self) {
-        self.passed += other.passed;
-        self.cpu += other.cpu;
+    pub fn without(self, part: Duration) -> Self {
+        let passed = self.passed.saturating_sub(part);
+        let share = if self.passed.is_zero() { 0.0 } else { passed.div_duration_f64(self.passed) };
+        Self { passed, cpu: self.cpu.mul_f64(share) }
     }
 }
 
@@ -183,14 +178,15 @@ mod tests {
                     let _working = times.on_thread();
                     times.timed(Activity::Storage, || std::thread::park_timeout(Duration::from_millis(20)));
                     let millis = Duration::from_millis;
-                    let all = Span { passed: millis(3), cpu: millis(2) };
-                    times.add_hashing(all.without(Span { passed: millis(2), cpu: millis(1) }));
+                    let all = Span { passed: millis(4), cpu: millis(2) };
+                    times.add_hashing(all.without(millis(3)));
+                    assert_eq!(Span::default().without(millis(1)), Span::default());
                 });
             }
         });
         let taken = times.taken();
-        let two = Duration::from_millis(2);
-        assert_eq!((taken.hash, taken.hash_cpu, taken.network), (two, two, Duration::ZERO));
+        let (one, two) = (Duration::from_millis(1), Duration::from_millis(2));
+        assert_eq!((taken.hash, taken.hash_cpu, taken.network), (two, one, Duration::ZERO));
         assert!(taken.threads >= taken.storage && taken.storage >= Duration::from_millis(2), "{taken:?}");
         assert!(taken.cpu < taken.threads, "{taken:?}");
     }

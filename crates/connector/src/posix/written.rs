@@ -35,8 +35,8 @@ impl Written {
     }
 
     /// What a sync that begins now will cover.
-    pub fn fresh(&self) -> RangeSet {
-        self.fresh.clone()
+    pub fn fresh(&self) -> &RangeSet {
+        &self.fresh
     }
 
     /// A sync has succeeded that covers `covered`.
@@ -114,7 +114,7 @@ mod tests {
         for number in 0..BLOCKS {
             written.add(block(number));
             if number % 500 == 499 || number == BLOCKS - 1 {
-                written.synced(&written.fresh());
+                written.synced(&written.fresh().clone());
                 let mut news = written.durable();
                 news.subtract(&before);
                 before = written.durable();
@@ -130,10 +130,10 @@ mod tests {
     fn nothing_is_durable_that_was_written_while_the_sync_was_under_way() {
         let mut written = Written::default();
         written.add(0..10);
-        let covered = written.fresh();
+        let covered = written.fresh().clone();
         written.add(20..30);
         written.synced(&covered);
-        assert_eq!((written.durable(), written.fresh()), (RangeSet::from(0..10), RangeSet::from(20..30)));
+        assert_eq!((&written.durable(), written.fresh()), (&RangeSet::from(0..10), &RangeSet::from(20..30)));
         assert_eq!(written.all().as_slice(), [0..10, 20..30]);
     }
 

@@ -287,6 +287,12 @@ fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
 
+/// Whether nothing more can be asked on a session that lists and asks.
+pub fn ends_session(fault: &Fault) -> bool {
+    use FaultCode as F;
+    matches!(fault.code, F::ConnectionLost | F::TimedOut | F::ServerBusy | F::PeerMisbehaved)
+}
+
 /// The fault of a directory whose listing has a line that cannot be understood.
 pub fn unclear(path: &[u8], line: &[u8]) -> Fault {
     let line = String::from_utf8_lossy(line.trim_ascii_end());

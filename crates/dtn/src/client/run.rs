@@ -4,6 +4,7 @@ use std::fmt;
 use std::fs;
 use std::hash::{BuildHasher as _, RandomState};
 use std::os::unix::fs::MetadataExt as _;
+use std::sync::OnceLock;
 use std::time::SystemTime;
 
 use whimbrel_transport::digest::Algorithm;
@@ -57,10 +58,9 @@ impl RunId {
 
     /// Reads its digits.
     pub fn parse(digits: &[u8]) -> Option<Self> {
-        let is_lower_hex = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
         let text = std::str::from_utf8(digits).ok().filter(|text| text.len() == RUN_DIGITS)?;
         let part = |at: usize| u32::from_str_radix(&text[at * 8..][..8], 16).ok();
-        digits.iter().all(is_lower_hex).then_some(())?;
+        is_lower_hex(digits).then_some(())?;
         Some(Self { nonce: part(0)?, place: part(1)?, process: part(2)?, began: part(3)? })
     }
 
@@ -82,10 +82,21 @@ impl fmt::Display for RunId {
     }
 }
 
+/// Whether names written by [`RunId`] and its like may have these digits.
+pub fn is_lower_hex(digits: &[u8]) -> bool {
+    digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
+}
+
 /// The boot of the host and the processes and user that are seen: what one of them says of a process holds for all of it.
 ///
 /// The identity of the machine would not do: nodes started from one image have the same.
 fn place() -> Option<u32> {
+    // As long as this process lives it stays where it is; a directory may hold what many runs left.
+    static HERE: OnceLock<Option<u32>> = OnceLock::new();
+    *HERE.get_or_init(find_place)
+}
+
+fn find_place() -> Option<u32> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
     let processes = fs::read_link("/proc/self/ns/pid").ok()?;
     // Others' processes may be hidden.

@@ -7,7 +7,7 @@ use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::plan::Item;
 use whimbrel_transport::digest::Algorithm;
 
-use super::run::{RUN_DIGITS, RunId};
+use super::run::{RUN_DIGITS, RunId, is_lower_hex};
 
 /// Between the final name and the run's.
 const WORD: &[u8] = b".whimbrel-";
@@ -62,10 +62,14 @@ pub fn live(name: &[u8]) -> Vec<u8> {
     [name, LIVE].concat()
 }
 
+/// The directory of a path, with the slash at its end.
+pub fn directory_of(path: &[u8]) -> &[u8] {
+    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
+}
+
 /// The directory of a path, with the slash at its end, and what the names of its unfinished copies begin with.
 pub fn split(path: &[u8]) -> (&[u8], Vec<u8>) {
-    let cut = path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1);
-    let (directory, name) = path.split_at(cut);
+    let (directory, name) = path.split_at(directory_of(path).len());
     if name.len() <= LONGEST_NAME {
         return (directory, [b".", name].concat());
     }
@@ -117,15 +121,13 @@ impl Name {
         };
         let of_form = stem.len() > 1 && stem.starts_with(b".") && (part == Part::Bytes || version.is_some());
         let run = RunId::parse(run).filter(|_| of_form)?;
-        let is_hex = |version: &Version| version.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'));
-        version.as_ref().is_none_or(is_hex).then_some(Self { stem, run, version, part })
+        version.as_ref().is_none_or(|version| is_lower_hex(version)).then_some(Self { stem, run, version, part })
     }
 }
 
 /// Whether a path has the form of an unfinished copy's name, whose place it must not take.
 pub fn is_temporary_name(path: &[u8]) -> bool {
-    let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-    Name::parse(name).is_some()
+    Name::parse(&path[directory_of(path).len()..]).is_some()
 }
 
 #[cfg(test)]
@@ -137,7 +139,7 @@ mod tests {
     }
 
     fn last(path: &[u8]) -> &[u8] {
-        path.rsplit(|&byte| byte == b'/').next().unwrap()
+        &path[directory_of(path).len()..]
     }
 
     #[test]

@@ -1,12 +1,10 @@
 //! Digests of leaves, between the control side's words and the network side's.
 
-use std::sync::{Mutex, PoisonError};
-
 use whimbrel_connector::{ReadsFrom, WriteAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{Leaf, LeafSpec, ReadFrom};
 use whimbrel_transport::leaves::{Digests, LeafDigest, Leaves, ReadBack, hash_stored};
-use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Span, Stopwatch, Times};
+use whimbrel_transport::{Activity, BlockSource, Cancel, Progress, Stopwatch, Times};
 
 use super::message::MAX_FRAME;
 use super::node::Node;
@@ -33,17 +31,12 @@ impl BlockSource for Stored<'_> {
 /// [`Stored`], with its time counted.
 struct Timed<'a> {
     writer: &'a dyn WriteAt,
-    /// Whether so many bytes are read that every reading is measured in full.
-    bytes: usize,
-    reading: Mutex<Span>,
+    times: &'a Times,
 }
 
 impl BlockSource for Timed<'_> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
-        let watch = Stopwatch::start(self.bytes);
-        let read = self.writer.read_back(offset, buffer);
-        *self.reading.lock().unwrap_or_else(PoisonError::into_inner) += watch.elapsed();
-        read
+        self.times.timed(Activity::Storage, || self.writer.read_back(offset, buffer))
     }
 
     fn is_past_cache(&self) -> bool {
@@ -105,7 +98,7 @@ pub fn read_back(
     digests.check(written)?;
     let bytes = usize::try_from(written.len()).unwrap_or(usize::MAX);
     let (watch, progress) = (Stopwatch::start(bytes), Progress::new());
-    let source = Timed { writer, bytes, reading: Mutex::default() };
+    let (source, before) = (Timed { writer, times: proving.times }, proving.times.taken().storage);
     let job = ReadBack {
         source: &source,
         pool: &node.pool,
@@ -114,8 +107,7 @@ pub fn read_back(
         cancel: proving.cancel,
     };
     hash_stored(&job, written, &digests)?;
-    let reading = source.reading.into_inner().unwrap_or_else(PoisonError::into_inner);
-    proving.times.add(Activity::Storage, reading.passed);
+    let reading = proving.times.taken().storage - before;
     proving.times.add_hashing(watch.elapsed().without(reading));
     Ok(told(digests))
 }

@@ -423,6 +423,10 @@ impl File {
 
     /// What came is the storage's before anybody is told of it, also after a fault: who goes on may be another process.
     fn hand_over(&self, spec: &ReceiveSpec, transfer: &Transfer) -> Result<(), Problem> {
+        if !self.writer.is_past_cache() {
+            // There is hardly anything to do, or nothing, which is not worth measuring for each small file.
+            return Ok(self.writer.settle(self.part(spec))?);
+        }
         let times = transfer.progress.times();
         let _working = times.on_thread();
         Ok(times.timed(Activity::Storage, || self.writer.settle(self.part(spec)))?)

@@ -51,34 +51,25 @@ impl Aligned {
     /// Writes from the beginning of `data` what can be written so; returns how much that is. Over when it returns.
     pub fn write(&self, offset: u64, data: &[u8]) -> Result<usize, Errno> {
         let whole = self.whole(offset, data);
-        let mut done = 0;
-        while done < whole {
-            match retry(|| pwrite(&self.file, &data[done..whole], offset + done as u64)) {
-                Ok(0) => break,
-                Ok(n) => done += n,
-                Err(errno) => return self.refuse(errno, done),
-            }
-            // Cut short inside of a block: the rest is for the other way.
-            if !self.is_aligned(done) {
-                break;
-            }
-        }
-        Ok(done)
+        self.step_through(whole, |done| pwrite(&self.file, &data[done..whole], offset + done as u64))
     }
 
     /// Reads into the beginning of `buffer` what can be read so; returns how much that is. At the end of the file that
     /// need not be whole blocks.
     pub fn read(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
         let whole = self.whole(offset, buffer);
+        self.step_through(whole, |done| pread(&self.file, &mut buffer[done..whole], offset + done as u64))
+    }
+
+    /// Calls `step`, which moves what it can behind so many bytes, until `whole` are done; returns how many are.
+    fn step_through(&self, whole: usize, mut step: impl FnMut(usize) -> Result<usize, Errno>) -> Result<usize, Errno> {
         let mut done = 0;
-        while done < whole {
-            match retry(|| pread(&self.file, &mut buffer[done..whole], offset + done as u64)) {
+        // Cut short inside of a block: the rest is for the other way.
+        while done < whole && self.is_aligned(done) {
+            match retry(|| step(done)) {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(errno) => return self.refuse(errno, done),
-            }
-            if !self.is_aligned(done) {
-                break;
             }
         }
         Ok(done)

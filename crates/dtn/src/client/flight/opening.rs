@@ -141,10 +141,8 @@ impl OpenStep {
 impl HolesFound {
     /// The holes that the destination has not made yet.
     fn to_tell(&self) -> RangeSet {
-        let mut rest = RangeSet::new();
-        for hole in self.source.iter().flat_map(|(holes, _)| holes) {
-            rest.union_with(&self.kept.missing(hole.clone()));
-        }
+        let mut rest: RangeSet = self.source.iter().flat_map(|(holes, _)| holes).cloned().collect();
+        rest.subtract(&self.kept);
         rest
     }
 

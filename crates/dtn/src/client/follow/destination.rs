@@ -6,8 +6,7 @@ use whimbrel_engine::listing::{ObjectKind, join};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::Op;
 
-use super::scan::ends_session;
-use crate::client::end::End;
+use crate::client::end::{End, ends_session};
 use crate::client::local::LocalOptions;
 use crate::client::options::Place;
 use crate::client::target::SessionOptions;

@@ -12,7 +12,7 @@ use whimbrel_engine::listing::{Object, ObjectKind, Timestamp, join};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::watch::Directories;
-use crate::client::end::End;
+use crate::client::end::{End, ends_session};
 
 /// A file that was found, by its path relative to the root.
 pub type Found = (Vec<u8>, Version);
@@ -224,12 +224,6 @@ async fn look_remote(end: &mut End, root: &[u8], path: &[u8]) -> Result<Option<(
         Err(fault) if fault.code != FaultCode::NotFound => Err(fault.side_if_unknown(Side::Source)),
         _ => Ok(found),
     }
-}
-
-/// Whether nothing more can be asked on the session.
-pub fn ends_session(fault: &Fault) -> bool {
-    use FaultCode as F;
-    matches!(fault.code, F::ConnectionLost | F::TimedOut | F::ServerBusy | F::PeerMisbehaved)
 }
 
 #[cfg(test)]

@@ -13,9 +13,9 @@ use whimbrel_engine::listing::ObjectKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::no_directory;
-use super::scan::{self, Sight, ends_session};
+use super::scan::{self, Sight};
 use super::watch::{Happened, Watch};
-use crate::client::end::End;
+use crate::client::end::{End, ends_session};
 use crate::client::local::LocalOptions;
 use crate::client::options::{CopyOptions, Place};
 use crate::client::target::SessionOptions;

@@ -5,7 +5,7 @@ use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, ItemId};
 
 use super::{Route, Shared};
-use crate::client::temporary;
+use crate::client::temporary::{self, directory_of};
 
 /// Most directories of its own making that a copy remembers.
 const NEW_DIRECTORIES: usize = 4096;
@@ -111,9 +111,4 @@ impl Shared {
         let known = self.new_directories.borrow();
         !known.is_empty() && known.contains(&(self.route(item.root), directory_of(&item.destination).to_vec()))
     }
-}
-
-/// The directory of a path, with the slash at its end.
-fn directory_of(path: &[u8]) -> &[u8] {
-    &path[..path.iter().rposition(|&byte| byte == b'/').map_or(0, |slash| slash + 1)]
 }

@@ -133,7 +133,8 @@ impl Keeper {
         left.retain(|left| left.name.version.is_none());
         let mut others = 0;
         for left in left {
-            match (left.name.run.owner(), left.fate(left.name.run.owner(), false, SystemTime::now())) {
+            let owner = left.name.run.owner();
+            match (owner, left.fate(owner, false, SystemTime::now())) {
                 (_, Fate::Free) => self.remove(target, left.removal()).await,
                 // Of another host nobody knows whether its run will ever end.
                 (Owner::Elsewhere, _) => others += 1,

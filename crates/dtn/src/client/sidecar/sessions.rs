@@ -8,7 +8,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, Outcome};
 
 use super::{Dialling, LIMIT};
-use crate::client::end::{End, described};
+use crate::client::end::{End, described, ends_session};
 use crate::client::remote::Remote;
 use crate::client::target::Target;
 
@@ -136,11 +136,6 @@ impl Sessions {
             }
         }
     }
-}
-
-fn ends_session(fault: &Fault) -> bool {
-    use FaultCode as F;
-    matches!(fault.code, F::ConnectionLost | F::TimedOut | F::ServerBusy | F::PeerMisbehaved)
 }
 
 /// Within [`LIMIT`].

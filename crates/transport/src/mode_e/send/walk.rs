@@ -6,6 +6,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::Wake;
@@ -14,7 +15,7 @@ use super::Shared;
 use super::lane::{Block, source_changed};
 use crate::leaves::{Cutter, Digests, Group, Piece};
 use crate::pool::{Buffer, Class};
-use crate::times::{Activity, Span, Stopwatch};
+use crate::times::{Activity, Stopwatch};
 
 /// Leaves walked in step: each takes a buffer until its block is sent.
 const TOGETHER: usize = 8;
@@ -137,13 +138,13 @@ impl<'a> Walk<'a> {
         let mut slices: Vec<&mut [u8]> = buffers.iter_mut().map(|buffer| &mut buffer[..]).collect();
         let times = shared.crew.flow.progress.times();
         let bytes = pieces.iter().map(|piece| piece.len).sum();
-        let (watch, mut reading) = (Stopwatch::start(bytes), Span::default());
+        let (watch, mut reading) = (Stopwatch::start(bytes), Duration::ZERO);
         group.load(&pieces, &mut slices, shared.job.source.is_past_cache(), |offset, part| {
             if gaps.iter().any(|gap| gap.contains(&offset)) {
                 part.fill(0);
                 return Ok(());
             }
-            let read_from = Stopwatch::start(bytes);
+            let read_from = Instant::now();
             let read = shared.job.source.read_at(offset, part);
             reading += read_from.elapsed();
             match read.map_err(|fault| fault.side_if_unknown(Side::Source))? {
@@ -151,7 +152,7 @@ impl<'a> Walk<'a> {
                 _ => Ok(()),
             }
         })?;
-        times.add(Activity::Storage, reading.passed);
+        times.add(Activity::Storage, reading);
         times.add_hashing(watch.elapsed().without(reading));
         let loaded = !pieces.is_empty();
         let blocks = pieces.iter().map(|piece| Block { offset: piece.offset, len: piece.len });
