@@ -17,7 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 pub use answer::{Failure, FailureKind, Notice, Outcome};
-pub use data::{DataParams, Family, Layout, Mode};
+pub use data::{DataParams, Family, GsiPeer, Layout, Level, Mode, Shield};
 pub use measure::{Bounds, Fact, Probe, ProbeKind, Spent};
 pub use parts::{ChunkedFile, Leaf, LeafSpec, PackResult, PackSpec, PackedFile, ReadFrom, StorageFacts};
 pub use transfer::{ListForm, ListSpec, ReceiveSpec, SendSpec, WriteKind};

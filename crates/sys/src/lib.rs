@@ -10,6 +10,7 @@ pub mod poll;
 pub mod resident;
 pub mod signals;
 pub mod socket;
+pub mod ssl;
 pub mod tcp_info;
 pub mod thread_time;
 pub mod tun;

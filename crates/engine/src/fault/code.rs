@@ -183,6 +183,21 @@ fault_codes! {
     HeldBack, permanent: "held back, because not everything else was copied",
         "a file or directory that this one would have vouched for failed",
         "look at the other failures, cure them and run the same command again";
+    CredentialMissing, permanent: "a credential is needed and none was found",
+        "no certificate, proxy, token or password is in its usual place, or none was named",
+        "make or name one; the message says where it was looked for";
+    CredentialRejected, permanent: "the credential is not accepted",
+        "its issuer is not trusted here, it was revoked, or it breaks a rule that the message names",
+        "use a credential of a trusted issuer, or have the issuer's certificate installed";
+    PeerIdentity, permanent: "the other side is not who it should be",
+        "its certificate or key names another host or person than expected, or changed since the last visit",
+        "check the host name; ask the host's administrator before you accept a changed key";
+    EncryptionFailed, permanent: "the protected connection could not be made",
+        "the two sides share no protocol version or cipher, or something in between altered the bytes",
+        "run `whimbrel check` on the URL, and upgrade the older side";
+    NotAuthorized, permanent: "you are known, but not allowed to do this",
+        "no account here is mapped to your identity, or a rule of the collection or the token forbids it",
+        "ask the administrator of that server; the message names your identity as it was seen";
 }
 
 impl FaultCode {

@@ -28,6 +28,47 @@ pub struct DataParams {
     pub nonce: Option<[u8; 16]>,
     /// Congestion control by its kernel name; `None`: the administrator's or the system's.
     pub congestion: Option<String>,
+    /// How the two ends of a connection prove who they are and hide what they carry.
+    pub shield: Shield,
+}
+
+/// Authentication and protection of data connections (DCAU of GFD.20 §3.1, PROT of RFC 2228 §3).
+///
+/// Whoever opened the TCP connection is the TLS client, except for [`Shield::Session`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Shield {
+    /// Plain TCP; a nonce, where there is one, still proves the transfer a connection belongs to.
+    #[default]
+    None,
+    /// A GSI handshake with the delegated or own credential; the peer's identity is compared.
+    Gsi {
+        /// Whom the other end must be.
+        peer: GsiPeer,
+        /// What follows the handshake.
+        level: Level,
+    },
+    /// TLS that continues the control connection's session (RFC 4217 §10.2); the server is the TLS server.
+    Session,
+    /// TLS 1.3 with a key derived from the handle's nonce: both ends prove that they know it.
+    Nonce,
+}
+
+/// Whom a GSI data connection must lead to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GsiPeer {
+    /// The identity that logged in (DCAU A).
+    Own,
+    /// This certificate subject in one-line form (DCAU S).
+    Subject(String),
+}
+
+/// What follows the handshake of a GSI data connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Level {
+    /// Plain bytes (PROT C).
+    Clear,
+    /// Encrypted and guarded against change (PROT P, and PROT S, which gets more than it asks for).
+    Private,
 }
 
 impl Default for DataParams {
@@ -40,6 +81,7 @@ impl Default for DataParams {
             receive_buffer: None,
             nonce: None,
             congestion: None,
+            shield: Shield::None,
         }
     }
 }

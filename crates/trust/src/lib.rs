@@ -1,0 +1,8 @@
+//! Who is who: TLS over any stream, certificates and proxies, delegation, tokens, pinned keys.
+//!
+//! Nothing here opens a socket. Bytes of the wire are arguments and results; only the loaders of credentials and trust anchors
+//! read files.
+
+pub mod fault;
+
+pub use fault::TrustFault;
