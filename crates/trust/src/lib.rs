@@ -4,5 +4,9 @@
 //! read files.
 
 pub mod fault;
+pub mod peer;
+pub mod psk;
+pub mod tls;
 
 pub use fault::TrustFault;
+pub use peer::{OwnChain, Peer, PeerJudge};

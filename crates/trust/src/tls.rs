@@ -1,0 +1,10 @@
+//! TLS 1.2 and 1.3 over any stream, for control channels, ADAT tokens and data channels alike.
+
+mod context;
+mod failure;
+mod machine;
+mod pipe;
+
+pub use context::{ClientTls, Clients, ServerTls, TicketKeys, verdict};
+pub use failure::{handshake_failed, stream_failed};
+pub use machine::{Plain, Progress, TlsMachine};

@@ -1,0 +1,275 @@
+//! What the connections of one kind have in common: versions, ciphers, our certificate, whom to believe.
+
+use std::fmt;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, OnceLock};
+
+use openssl::error::ErrorStack;
+use openssl::ex_data::Index;
+use openssl::rand::rand_bytes;
+use openssl::ssl::{
+    AlpnError, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef, SslSessionCacheMode,
+    SslVerifyMode, SslVersion,
+};
+use openssl::x509::X509VerifyResult;
+use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, set_chain_judge, set_ticket_keys};
+use zeroize::Zeroizing;
+
+use super::machine::internal;
+use crate::fault::TrustFault;
+use crate::peer::{OwnChain, Peer, PeerJudge};
+use crate::psk::AGREED_KEY;
+
+/// AES-128 first: it costs least, and keys agreed beforehand need a suite with SHA-256 (RFC 8446 §4.2.11).
+const SUITES_1_3: &str = "TLS_AES_128_GCM_SHA256:TLS_AES_256_GCM_SHA384:TLS_CHACHA20_POLY1305_SHA256";
+
+/// Authenticated ciphers with forward secrecy only.
+const CIPHERS_1_2: &str = "ECDHE+AESGCM:ECDHE+CHACHA20:DHE+AESGCM:!aNULL:!eNULL";
+
+/// The name under which an agreed key is offered; which one it is follows from the connection.
+const AGREED: &[u8] = b"whimbrel\0";
+
+/// Sessions of one context only are resumed by a context with the same name.
+const SESSION_CONTEXT: &[u8] = b"whimbrel";
+
+/// Tickets a server gives in each TLS 1.3 handshake; clients use one for each connection.
+const TICKETS: usize = 2;
+
+/// Whether a server asks its clients for a certificate.
+#[derive(Clone)]
+pub enum Clients {
+    /// No: they log in some other way.
+    Unasked,
+    /// They may show one, which is judged then.
+    Welcome(Arc<dyn PeerJudge>),
+    /// They have to.
+    Demanded(Arc<dyn PeerJudge>),
+}
+
+/// What a server's connections have in common.
+#[derive(Clone)]
+pub struct ServerTls(SslContext);
+
+/// What a client's connections have in common.
+#[derive(Clone)]
+pub struct ClientTls(SslContext);
+
+/// The secret under which a server's session tickets are sealed; whoever has it can resume its sessions.
+#[derive(Clone)]
+pub struct TicketKeys(Zeroizing<[u8; TICKET_KEYS]>);
+
+impl TicketKeys {
+    /// Fresh ones.
+    pub fn new() -> Result<Self, TrustFault> {
+        let mut keys = Zeroizing::new([0; TICKET_KEYS]);
+        rand_bytes(&mut keys[..]).map_err(|error| internal(&error))?;
+        Ok(Self(keys))
+    }
+
+    /// Those that another process made; `None` unless there are exactly 80 bytes.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        bytes.try_into().ok().map(|keys| Self(Zeroizing::new(keys)))
+    }
+
+    /// For the process that is to resume the sessions.
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.0[..]
+    }
+}
+
+impl fmt::Debug for TicketKeys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("TicketKeys(..)")
+    }
+}
+
+impl ServerTls {
+    /// A server that shows a certificate; `tickets` lets its sessions be resumed.
+    pub fn new(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Result<Self, TrustFault> {
+        server(own, clients, tickets).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// A server of GSI's kind: asks for a certificate, gives no tickets (their messages are no part of the token exchange).
+    pub fn gsi(own: &OwnChain, judge: Arc<dyn PeerJudge>) -> Result<Self, TrustFault> {
+        Self::new(own, &Clients::Demanded(judge), None)
+    }
+
+    /// A server that shows no certificate and believes whoever knows `key` (RFC 8446 §2.2).
+    pub fn agreed(key: &[u8; AGREED_KEY]) -> Result<Self, TrustFault> {
+        agreed_server(key).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// The TLS object of a new connection.
+    pub fn connection(&self) -> Result<Ssl, TrustFault> {
+        with_slot(&self.0).map_err(|error| internal(&error))
+    }
+}
+
+impl ClientTls {
+    /// A client that believes whom `judge` believes, and shows `own` when it is asked to.
+    pub fn new(judge: Arc<dyn PeerJudge>, own: Option<&OwnChain>) -> Result<Self, TrustFault> {
+        client(judge, own).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// A client that believes whoever knows `key`, and proves that it does, too.
+    pub fn agreed(key: &[u8; AGREED_KEY]) -> Result<Self, TrustFault> {
+        agreed_client(key).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// The TLS object of a new connection to `host`, which is named in the first message unless it is an address or empty.
+    pub fn connection(&self, host: &str) -> Result<Ssl, TrustFault> {
+        let mut ssl = with_slot(&self.0).map_err(|error| internal(&error))?;
+        if !host.is_empty() && host.parse::<IpAddr>().is_err() {
+            ssl.set_hostname(host).map_err(|error| internal(&error))?;
+        }
+        Ok(ssl)
+    }
+}
+
+/// What the judge found about the other side of a connection; `None`: it has not been asked.
+pub fn verdict(ssl: &SslRef) -> Option<Result<Peer, TrustFault>> {
+    let slot = ssl.ex_data(slot_index().ok()?)?;
+    slot.lock().ok()?.clone()
+}
+
+/// Where a connection keeps its judge's findings; OpenSSL calls the judge with a shared reference only.
+type Slot = Mutex<Option<Result<Peer, TrustFault>>>;
+
+fn slot_index() -> Result<Index<Ssl, Slot>, ErrorStack> {
+    static INDEX: OnceLock<Index<Ssl, Slot>> = OnceLock::new();
+    if let Some(index) = INDEX.get() {
+        return Ok(*index);
+    }
+    let index = connection_slot()?;
+    // Whoever loses a race leaves an index unused, which costs a word in each connection.
+    Ok(*INDEX.get_or_init(|| index))
+}
+
+fn with_slot(context: &SslContext) -> Result<Ssl, ErrorStack> {
+    let mut ssl = Ssl::new(context)?;
+    ssl.set_ex_data(slot_index()?, Mutex::new(None));
+    Ok(ssl)
+}
+
+fn common(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = SslContextBuilder::new(method)?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_2))?;
+    context.set_ciphersuites(SUITES_1_3)?;
+    context.set_cipher_list(CIPHERS_1_2)?;
+    context.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
+    // An idle connection keeps no buffers; a write may be continued from another place in memory.
+    context.set_mode(SslMode::RELEASE_BUFFERS | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
+    Ok(context)
+}
+
+fn show(context: &mut SslContextBuilder, own: &OwnChain) -> Result<(), ErrorStack> {
+    context.set_certificate(&own.certificate)?;
+    context.set_private_key(&own.key)?;
+    context.check_private_key()?;
+    own.chain.iter().try_for_each(|above| context.add_extra_chain_cert(above.clone()))
+}
+
+fn believe(context: &mut SslContextBuilder, judge: Arc<dyn PeerJudge>) {
+    set_chain_judge(
+        context,
+        Arc::new(move |ssl, leaf, others| {
+            let verdict = judge.judge(leaf, others);
+            let answer = match &verdict {
+                Ok(_) => Ok(()),
+                Err(_) => Err(X509VerifyResult::APPLICATION_VERIFICATION),
+            };
+            if let Some(slot) = slot_index().ok().and_then(|index| ssl.ex_data(index))
+                && let Ok(mut slot) = slot.lock()
+            {
+                *slot = Some(verdict);
+            }
+            answer
+        }),
+    );
+}
+
+fn server(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Result<SslContext, ErrorStack> {
+    let mut context = common(SslMethod::tls_server())?;
+    show(&mut context, own)?;
+    context.set_options(SslOptions::CIPHER_SERVER_PREFERENCE);
+    context.set_session_id_context(SESSION_CONTEXT)?;
+    match tickets {
+        Some(keys) => {
+            set_ticket_keys(&mut context, &keys.0)?;
+            context.set_num_tickets(TICKETS)?;
+        }
+        None => {
+            context.set_options(SslOptions::NO_TICKET);
+            context.set_num_tickets(0)?;
+            context.set_session_cache_mode(SslSessionCacheMode::OFF);
+        }
+    }
+    let (mode, judge) = match clients {
+        Clients::Unasked => (SslVerifyMode::NONE, None),
+        Clients::Welcome(judge) => (SslVerifyMode::PEER, Some(judge)),
+        Clients::Demanded(judge) => (SslVerifyMode::PEER | SslVerifyMode::FAIL_IF_NO_PEER_CERT, Some(judge)),
+    };
+    context.set_verify(mode);
+    if let Some(judge) = judge {
+        believe(&mut context, judge.clone());
+    }
+    context.set_alpn_select_callback(|_, offered| {
+        openssl::ssl::select_next_proto(b"\x03ftp", offered).ok_or(AlpnError::NOACK)
+    });
+    Ok(context.build())
+}
+
+fn client(judge: Arc<dyn PeerJudge>, own: Option<&OwnChain>) -> Result<SslContext, ErrorStack> {
+    let mut context = common(SslMethod::tls_client())?;
+    if let Some(own) = own {
+        show(&mut context, own)?;
+    }
+    context.set_verify(SslVerifyMode::PEER);
+    believe(&mut context, judge);
+    Ok(context.build())
+}
+
+fn agreed(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
+    let mut context = common(method)?;
+    context.set_min_proto_version(Some(SslVersion::TLS1_3))?;
+    context.set_ciphersuites("TLS_AES_128_GCM_SHA256")?;
+    // Without a judge no certificate is believed, so that the key is the only way.
+    context.set_verify(SslVerifyMode::PEER);
+    Ok(context)
+}
+
+fn agreed_server(key: &[u8; AGREED_KEY]) -> Result<SslContext, ErrorStack> {
+    let mut context = agreed(SslMethod::tls_server())?;
+    context.set_session_id_context(SESSION_CONTEXT)?;
+    context.set_num_tickets(0)?;
+    context.set_session_cache_mode(SslSessionCacheMode::OFF);
+    let key = Zeroizing::new(*key);
+    context.set_psk_server_callback(move |_, name, into| {
+        let known = name.is_some_and(|name| name == &AGREED[..AGREED.len() - 1]);
+        Ok(if known { put(&key[..], into) } else { 0 })
+    });
+    Ok(context.build())
+}
+
+fn agreed_client(key: &[u8; AGREED_KEY]) -> Result<SslContext, ErrorStack> {
+    let mut context = agreed(SslMethod::tls_client())?;
+    let key = Zeroizing::new(*key);
+    context.set_psk_client_callback(move |_, _hint, name, into| {
+        if put(AGREED, name) == 0 {
+            return Ok(0);
+        }
+        Ok(put(&key[..], into))
+    });
+    Ok(context.build())
+}
+
+/// Bytes copied: all or none.
+fn put(bytes: &[u8], into: &mut [u8]) -> usize {
+    match into.get_mut(..bytes.len()) {
+        Some(place) => {
+            place.copy_from_slice(bytes);
+            bytes.len()
+        }
+        None => 0,
+    }
+}

@@ -1,0 +1,156 @@
+//! TLS as a machine: bytes of the wire in, bytes for the wire out, plain bytes on the other side.
+
+use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream};
+use whimbrel_engine::fault::FaultCode;
+
+use super::context::{ClientTls, ServerTls, verdict};
+use super::failure::{handshake_failed, stream_failed};
+use super::pipe::Pipe;
+use crate::fault::TrustFault;
+use crate::peer::Peer;
+
+/// One end of a TLS connection without a socket.
+///
+/// After a failure [`Self::transmit`] still gives the alert that tells the other side.
+#[derive(Debug)]
+pub struct TlsMachine {
+    stream: SslStream<Pipe>,
+    server: bool,
+    established: bool,
+}
+
+/// How far the handshake is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Progress {
+    /// More bytes of the other side are needed.
+    Handshaking,
+    /// Plain bytes can be read and written.
+    Established,
+}
+
+/// What reading gave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Plain {
+    /// So many bytes were appended.
+    Bytes(usize),
+    /// Nothing until more comes from the wire.
+    Nothing,
+    /// The other side said that it is done (close_notify).
+    Closed,
+}
+
+/// Plain bytes that one TLS record holds at most (RFC 8446 §5.1).
+const RECORD: usize = 16 << 10;
+
+impl TlsMachine {
+    /// The side that begins; `host` is named in the first message (SNI) unless it is an address.
+    pub fn client(config: &ClientTls, host: &str) -> Result<Self, TrustFault> {
+        Self::new(config.connection(host)?, false)
+    }
+
+    /// The side that waits.
+    pub fn server(config: &ServerTls) -> Result<Self, TrustFault> {
+        Self::new(config.connection()?, true)
+    }
+
+    fn new(ssl: Ssl, server: bool) -> Result<Self, TrustFault> {
+        let stream = SslStream::new(ssl, Pipe::default()).map_err(|error| internal(&error))?;
+        Ok(Self { stream, server, established: false })
+    }
+
+    /// Takes bytes from the wire; nothing happens to them before [`Self::drive`] or [`Self::read`].
+    pub fn feed(&mut self, bytes: &[u8]) {
+        self.stream.get_mut().feed(bytes);
+    }
+
+    /// The wire is closed: what comes short of a proper end is a fault from now on.
+    pub fn feed_end(&mut self) {
+        self.stream.get_mut().end();
+    }
+
+    /// Goes on with the handshake as far as the bytes that came allow.
+    pub fn drive(&mut self) -> Result<Progress, TrustFault> {
+        if self.established {
+            return Ok(Progress::Established);
+        }
+        match if self.server { self.stream.accept() } else { self.stream.connect() } {
+            Ok(()) => {
+                self.established = true;
+                Ok(Progress::Established)
+            }
+            Err(error) if error.code() == ErrorCode::WANT_READ => Ok(Progress::Handshaking),
+            Err(error) => Err(handshake_failed(self.stream.ssl(), &error)),
+        }
+    }
+
+    /// Appends the plain bytes of at most one record.
+    ///
+    /// A close of the wire without a close_notify before it is a fault: bytes may be missing.
+    pub fn read(&mut self, into: &mut Vec<u8>) -> Result<Plain, TrustFault> {
+        let before = into.len();
+        into.resize(before + RECORD, 0);
+        let read = self.stream.ssl_read(&mut into[before..]);
+        into.truncate(before + *read.as_ref().unwrap_or(&0));
+        match read {
+            Ok(0) => Ok(Plain::Closed),
+            Ok(count) => Ok(Plain::Bytes(count)),
+            Err(error) => match error.code() {
+                ErrorCode::WANT_READ => Ok(Plain::Nothing),
+                ErrorCode::ZERO_RETURN => Ok(Plain::Closed),
+                _ => Err(stream_failed(&error)),
+            },
+        }
+    }
+
+    /// Protects plain bytes for the wire.
+    pub fn write(&mut self, plain: &[u8]) -> Result<(), TrustFault> {
+        let mut rest = plain;
+        while !rest.is_empty() {
+            let count = self.stream.ssl_write(rest).map_err(|error| stream_failed(&error))?;
+            rest = &rest[count..];
+        }
+        Ok(())
+    }
+
+    /// Bytes for the wire, alerts included; `None` if there are none.
+    pub fn transmit(&mut self) -> Option<Vec<u8>> {
+        Some(self.stream.get_mut().take_outgoing()).filter(|bytes| !bytes.is_empty())
+    }
+
+    /// Bytes that [`Self::transmit`] would give.
+    pub fn pending_output(&self) -> usize {
+        self.stream.get_ref().outgoing()
+    }
+
+    /// Bytes of the wire that were fed and belong to no record read so far.
+    pub fn unread(&self) -> usize {
+        self.stream.get_ref().unread().len()
+    }
+
+    /// Tells the other side that nothing more will come (close_notify).
+    pub fn close(&mut self) {
+        // What cannot be told any more need not be: the connection is broken already.
+        let _told = self.stream.shutdown();
+    }
+
+    /// Who the other side proved to be; `None` without a certificate, before the end of the handshake, and for a session that
+    /// was resumed.
+    pub fn peer(&self) -> Option<Peer> {
+        verdict(self.ssl()).and_then(Result::ok).filter(|_| self.established)
+    }
+
+    /// The connection continues an earlier one's session.
+    pub fn resumed(&self) -> bool {
+        self.ssl().session_reused()
+    }
+
+    /// The TLS object, for what is rarely asked.
+    pub fn ssl(&self) -> &SslRef {
+        self.stream.ssl()
+    }
+}
+
+/// A failure of OpenSSL that no peer can cause.
+pub(super) fn internal(error: &openssl::error::ErrorStack) -> TrustFault {
+    TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
+}

@@ -1,0 +1,233 @@
+//! TLS machines against each other: handshakes, refusals, agreed keys, resumption, ends.
+
+use std::sync::Arc;
+
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
+use openssl::x509::{X509Builder, X509NameBuilder, X509Ref};
+use whimbrel_engine::fault::FaultCode;
+use whimbrel_proto::timeval::Timestamp;
+use whimbrel_trust::tls::{ClientTls, Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
+use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault, psk};
+
+fn own(name: &str) -> OwnChain {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
+    let mut subject = X509NameBuilder::new().unwrap();
+    subject.append_entry_by_text("CN", name).unwrap();
+    let subject = subject.build();
+    let mut builder = X509Builder::new().unwrap();
+    builder.set_version(2).unwrap();
+    builder.set_subject_name(&subject).unwrap();
+    builder.set_issuer_name(&subject).unwrap();
+    builder.set_pubkey(&key).unwrap();
+    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
+    builder.sign(&key, MessageDigest::sha256()).unwrap();
+    OwnChain { certificate: builder.build(), key, chain: Vec::new() }
+}
+
+/// Believes certificates with one name.
+struct Named(&'static str);
+
+impl PeerJudge for Named {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        assert!(others.is_empty());
+        let subject = format!("{:?}", leaf.subject_name());
+        if !subject.contains(self.0) {
+            return Err(TrustFault::new(FaultCode::PeerIdentity, format!("expected {}", self.0)).about(subject));
+        }
+        let until = Timestamp { secs: 0, nanos: 0 };
+        Ok(Peer { subject, leaf: leaf.to_owned(), chain: Vec::new(), limited: false, until, vo: Vec::new() })
+    }
+}
+
+fn named(name: &'static str) -> Arc<dyn PeerJudge> {
+    Arc::new(Named(name))
+}
+
+fn pair(server: &ServerTls, client: &ClientTls) -> (TlsMachine, TlsMachine) {
+    (TlsMachine::server(server).unwrap(), TlsMachine::client(client, "dtn.example.org").unwrap())
+}
+
+/// Carries bytes in pieces of `cut` until both are through or one fails; gives each side's word.
+fn meet(server: &mut TlsMachine, client: &mut TlsMachine, cut: usize) -> [Result<Progress, TrustFault>; 2] {
+    let mut words = [server.drive(), client.drive()];
+    loop {
+        let (to_server, to_client) = (client.transmit(), server.transmit());
+        if to_server.is_none() && to_client.is_none() {
+            return words;
+        }
+        for piece in to_server.unwrap_or_default().chunks(cut) {
+            server.feed(piece);
+            words[0] = words[0].clone().and_then(|_| server.drive());
+        }
+        for piece in to_client.unwrap_or_default().chunks(cut) {
+            client.feed(piece);
+            words[1] = words[1].clone().and_then(|_| client.drive());
+        }
+        // An alert that came is read where the handshake is over on this side.
+        for (word, side) in words.iter_mut().zip([&mut *server, &mut *client]) {
+            if *word == Ok(Progress::Established)
+                && let Err(fault) = side.read(&mut Vec::new())
+            {
+                *word = Err(fault);
+            }
+        }
+    }
+}
+
+fn established(server: &ServerTls, client: &ClientTls) -> (TlsMachine, TlsMachine) {
+    let (mut server, mut client) = pair(server, client);
+    let words = meet(&mut server, &mut client, usize::MAX);
+    assert_eq!(words, [Ok(Progress::Established), Ok(Progress::Established)]);
+    (server, client)
+}
+
+fn read_all(machine: &mut TlsMachine) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    while let Plain::Bytes(_) = machine.read(&mut bytes).unwrap() {}
+    bytes
+}
+
+#[test]
+fn a_handshake_survives_every_cut_and_carries_bytes_both_ways() {
+    let server = ServerTls::new(&own("host"), &Clients::Welcome(named("alice")), None).unwrap();
+    let client = ClientTls::new(named("host"), Some(&own("alice"))).unwrap();
+    for cut in [1, 2, 3, 5, 7, 64, 1000] {
+        let (mut server, mut client) = pair(&server, &client);
+        assert_eq!(meet(&mut server, &mut client, cut), [Ok(Progress::Established), Ok(Progress::Established)]);
+        assert!(server.peer().unwrap().subject.contains("alice"));
+        assert!(client.peer().unwrap().subject.contains("host"));
+        let sent: Vec<u8> = (0..100_000_u32).flat_map(u32::to_le_bytes).collect();
+        client.write(&sent).unwrap();
+        server.write(b"heard").unwrap();
+        let mut got = Vec::new();
+        for piece in client.transmit().unwrap().chunks(cut * 101) {
+            server.feed(piece);
+            got.extend(read_all(&mut server));
+        }
+        assert_eq!(got, sent);
+        client.feed(&server.transmit().unwrap());
+        assert_eq!(read_all(&mut client), b"heard");
+    }
+}
+
+#[test]
+fn who_is_not_believed_is_named_here_and_told_there() {
+    let server = ServerTls::new(&own("mallory"), &Clients::Unasked, None).unwrap();
+    let client = ClientTls::new(named("host"), None).unwrap();
+    let (mut server, mut client) = pair(&server, &client);
+    let [there, here] = meet(&mut server, &mut client, usize::MAX);
+    let here = here.unwrap_err();
+    assert_eq!((here.code, here.detail.as_str()), (FaultCode::PeerIdentity, "expected host"));
+    assert!(here.subject.contains("mallory"));
+    assert!(there.unwrap_err().detail.starts_with("the other side refused"), "the alert arrived");
+    assert!(client.peer().is_none());
+}
+
+#[test]
+fn a_server_that_demands_a_certificate_says_so_to_who_has_none() {
+    let server = ServerTls::gsi(&own("host"), named("alice")).unwrap();
+    let client = ClientTls::new(named("host"), None).unwrap();
+    let (mut server, mut client) = pair(&server, &client);
+    let [there, here] = meet(&mut server, &mut client, usize::MAX);
+    assert!(there.is_err());
+    let here = here.unwrap_err();
+    assert_eq!(here.code, FaultCode::CredentialMissing, "{here}");
+    assert!(here.detail.contains("it asks for a certificate"), "{here}");
+}
+
+#[test]
+fn gsi_servers_have_nothing_to_say_after_the_handshake() {
+    let server = ServerTls::gsi(&own("host"), named("alice")).unwrap();
+    let client = ClientTls::new(named("host"), Some(&own("alice"))).unwrap();
+    let (mut server, mut client) = pair(&server, &client);
+    server.drive().unwrap();
+    client.drive().unwrap();
+    server.feed(&client.transmit().unwrap());
+    server.drive().unwrap();
+    client.feed(&server.transmit().unwrap());
+    assert_eq!(client.drive(), Ok(Progress::Established));
+    server.feed(&client.transmit().unwrap());
+    assert_eq!(server.drive(), Ok(Progress::Established));
+    assert_eq!(server.pending_output(), 0, "a ticket would be taken for a token of the exchange");
+}
+
+#[test]
+fn bytes_that_are_no_tls_are_called_that() {
+    let client = ClientTls::new(named("host"), None).unwrap();
+    let mut client = TlsMachine::client(&client, "host").unwrap();
+    client.drive().unwrap();
+    client.feed(b"220 host FTP server ready.\r\n");
+    let fault = client.drive().unwrap_err();
+    assert!(fault.detail.contains("does not speak TLS"), "{fault}");
+}
+
+#[test]
+fn an_agreed_key_is_enough_and_nothing_else_is() {
+    let (right, wrong) = (psk::from_nonce(b"0123456789abcdef"), psk::from_nonce(b"0123456789abcdeF"));
+    let server = ServerTls::agreed(&right).unwrap();
+    let (mut server_end, mut client_end) = established(&server, &ClientTls::agreed(&right).unwrap());
+    client_end.write(b"block").unwrap();
+    server_end.feed(&client_end.transmit().unwrap());
+    assert_eq!(read_all(&mut server_end), b"block");
+    assert!(server_end.peer().is_none());
+
+    let strangers = [
+        ("another key", ClientTls::agreed(&wrong).unwrap()),
+        ("no key", ClientTls::new(named("host"), None).unwrap()),
+        ("a certificate", ClientTls::new(named("host"), Some(&own("alice"))).unwrap()),
+    ];
+    for (what, stranger) in strangers {
+        let (mut server, mut client) = pair(&server, &stranger);
+        let words = meet(&mut server, &mut client, usize::MAX);
+        assert!(words.iter().all(Result::is_err), "{what}: {words:?}");
+    }
+    // Nor does a client with a key believe a certificate.
+    let impostor = ServerTls::new(&own("host"), &Clients::Unasked, None).unwrap();
+    let (mut server, mut client) = pair(&impostor, &ClientTls::agreed(&right).unwrap());
+    assert!(meet(&mut server, &mut client, usize::MAX).iter().all(Result::is_err));
+}
+
+#[test]
+fn a_close_is_told_from_a_cut() {
+    let server = ServerTls::new(&own("host"), &Clients::Unasked, Some(&TicketKeys::new().unwrap())).unwrap();
+    let client = ClientTls::new(named("host"), None).unwrap();
+    let (mut server_end, mut client_end) = established(&server, &client);
+    client_end.write(b"all").unwrap();
+    client_end.close();
+    server_end.feed(&client_end.transmit().unwrap());
+    assert_eq!(read_all(&mut server_end), b"all");
+    assert_eq!(server_end.read(&mut Vec::new()), Ok(Plain::Closed));
+
+    let (mut server_end, _client_end) = established(&server, &client);
+    server_end.feed_end();
+    let fault = server_end.read(&mut Vec::new()).unwrap_err();
+    assert_eq!(fault.code, FaultCode::EncryptionFailed);
+}
+
+#[test]
+fn a_changed_byte_ends_the_connection() {
+    let server = ServerTls::new(&own("host"), &Clients::Unasked, None).unwrap();
+    let (mut server, mut client) = established(&server, &ClientTls::new(named("host"), None).unwrap());
+    client.write(b"a record of some bytes").unwrap();
+    let mut record = client.transmit().unwrap();
+    let last = record.len() - 1;
+    record[last] ^= 1;
+    server.feed(&record);
+    let mut plain = Vec::new();
+    assert!(server.read(&mut plain).is_err());
+    assert!(plain.is_empty());
+}
+
+#[test]
+fn ticket_keys_cross_process_borders_whole_or_not_at_all() {
+    let keys = TicketKeys::new().unwrap();
+    assert_eq!(TicketKeys::from_bytes(keys.as_bytes()).unwrap().as_bytes(), keys.as_bytes());
+    assert!(TicketKeys::from_bytes(&keys.as_bytes()[1..]).is_none());
+    assert_eq!(format!("{keys:?}"), "TicketKeys(..)");
+}
