@@ -84,8 +84,12 @@ impl Fault {
         }
     }
 
-    /// Classifies an operating-system error.
+    /// Classifies an operating-system error; a fault that travelled inside of one comes out as it went in.
     pub fn from_io(error: io::Error, op: impl Into<String>) -> Self {
+        let error = match error.downcast::<Self>() {
+            Ok(fault) => return fault,
+            Err(error) => error,
+        };
         let mut fault = Self::new(FaultCode::from_io(&error), op).detail(error.to_string());
         fault.source = Some(Box::new(error));
         fault

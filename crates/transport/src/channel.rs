@@ -1,5 +1,6 @@
 //! `DataChannel`: one data connection, whatever carries it.
 
+use std::fmt;
 use std::io::{self, ErrorKind, IoSlice, IoSliceMut};
 use std::net::SocketAddr;
 use std::os::fd::BorrowedFd;
@@ -17,7 +18,8 @@ use crate::watch::{ChannelWatch, Watched};
 pub trait DataChannel: Send {
     /// Sends from several pieces in order; returns how many bytes were taken (more than 0).
     ///
-    /// `more` promises that further bytes follow at once.
+    /// `more` promises that further bytes follow at once. After [`ErrorKind::WouldBlock`] the same bytes must be offered
+    /// again: a channel that transforms them may have begun with them.
     fn send_vectored(&mut self, pieces: &[IoSlice<'_>], more: bool) -> io::Result<usize>;
 
     /// Receives into several pieces in order; 0 means that the peer has ended its side.
@@ -54,7 +56,14 @@ pub trait DataChannel: Send {
         false
     }
 
+    /// False while a handshake has yet to show who the other side is: a failure until then harms nobody else.
+    fn is_proven(&self) -> bool {
+        true
+    }
+
     /// Ends the sending side; the peer reads end of file after what is under way.
+    ///
+    /// May have to wait like a send ([`ErrorKind::WouldBlock`]) where the end is told in bytes.
     fn shutdown(&mut self) -> io::Result<()>;
 
     /// Address of the other end; `None` for channels inside one process.
@@ -84,6 +93,12 @@ pub trait DataChannel: Send {
     fn carried(&self) -> u64 {
         let stats = self.stats();
         stats.bytes_sent + stats.bytes_received
+    }
+}
+
+impl fmt::Debug for dyn DataChannel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DataChannel").field("peer", &self.peer_addr()).field("proven", &self.is_proven()).finish()
     }
 }
 

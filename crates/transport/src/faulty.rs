@@ -96,6 +96,10 @@ impl DataChannel for FaultyChannel {
         self.inner.poll_flags(interest)
     }
 
+    fn is_proven(&self) -> bool {
+        self.inner.is_proven()
+    }
+
     fn has_buffered(&self) -> bool {
         !self.is_stalled() && self.inner.has_buffered()
     }

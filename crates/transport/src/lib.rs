@@ -17,6 +17,7 @@ pub mod mode_s;
 pub mod pool;
 pub mod progress;
 pub mod rate;
+pub mod secure;
 pub mod tcp;
 pub mod times;
 pub mod watch;

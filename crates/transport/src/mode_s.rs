@@ -83,8 +83,7 @@ pub fn send(job: &StreamSend<'_>, channel: &mut dyn DataChannel) -> Result<u64, 
             .side(Side::Source)
             .detail(format!("it now ends at byte {reached}")));
     }
-    let ended = line.channel.shutdown();
-    ended.map_err(|error| line.network(error))?;
+    line.end()?;
     Ok(reached - job.offset)
 }
 
@@ -193,6 +192,16 @@ impl<'a, 'c> Line<'a, 'c> {
             leaves.finish()?;
         }
         Ok(at)
+    }
+
+    fn end(&mut self) -> Result<(), Fault> {
+        loop {
+            match self.channel.shutdown() {
+                Ok(()) => return Ok(()),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => self.wait(PollFlags::OUT)?,
+                Err(error) => return Err(self.network(error)),
+            }
+        }
     }
 
     /// Under a rate limit pieces are small enough to come several times a second.

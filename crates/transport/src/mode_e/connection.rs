@@ -132,7 +132,7 @@ pub fn accept(
     let deadline = Instant::now() + timeout;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut connection = Connection::new(Box::new(listener.accept(left, cancel)?));
+        let mut connection = Connection::new(listener.accept(left, cancel)?);
         let Some(nonce) = nonce else {
             return Ok(connection);
         };

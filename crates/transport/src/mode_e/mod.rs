@@ -19,4 +19,4 @@ pub const INLINE_LIMIT: u64 = 16 << 20;
 #[cfg(test)]
 mod leaf_tests;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

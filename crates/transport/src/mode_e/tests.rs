@@ -19,11 +19,11 @@ use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::eblock::{CLOSE, EOD, EOF, HEADER_LEN, Header};
 
-pub(super) const MIB: usize = 1 << 20;
+pub(crate) const MIB: usize = 1 << 20;
 const NONCE: Nonce = *b"0123456789abcdef";
 
 #[derive(Default)]
-pub(super) struct Memory(pub(super) Mutex<Vec<u8>>);
+pub(crate) struct Memory(pub(crate) Mutex<Vec<u8>>);
 
 impl BlockSink for Memory {
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
@@ -67,16 +67,16 @@ impl BlockSource for FileSource {
 }
 
 /// One side of a transfer.
-pub(super) struct End {
-    pub(super) pool: Pool,
-    progress: Progress,
-    cancel: Cancel,
+pub(crate) struct End {
+    pub(crate) pool: Pool,
+    pub(crate) progress: Progress,
+    pub(crate) cancel: Cancel,
     threads: usize,
     stall: Option<StallPolicy>,
 }
 
 impl End {
-    pub(super) fn new(buffers: usize, threads: usize) -> Self {
+    pub(crate) fn new(buffers: usize, threads: usize) -> Self {
         let limits = PoolLimits { buffer_size: 128 * 1024, send: buffers, receive: buffers, low_water: 2 };
         Self {
             pool: Pool::new(limits).expect("pool"),
@@ -87,11 +87,11 @@ impl End {
         }
     }
 
-    fn flow(&self) -> Flow<'_> {
+    pub(crate) fn flow(&self) -> Flow<'_> {
         Flow { threads: self.threads, stall: self.stall, ..Flow::new(&self.pool, &self.progress, &self.cancel) }
     }
 
-    pub(super) fn send_job<'a>(&'a self, source: &'a dyn BlockSource, ranges: &'a RangeSet) -> SendJob<'a> {
+    pub(crate) fn send_job<'a>(&'a self, source: &'a dyn BlockSource, ranges: &'a RangeSet) -> SendJob<'a> {
         SendJob {
             source,
             amount: Amount::Ranges(ranges),
@@ -105,16 +105,16 @@ impl End {
         }
     }
 
-    pub(super) fn receive_job<'a>(&'a self, sink: &'a dyn BlockSink) -> ReceiveJob<'a> {
+    pub(crate) fn receive_job<'a>(&'a self, sink: &'a dyn BlockSink) -> ReceiveJob<'a> {
         ReceiveJob { sink, bound: 0..u64::MAX, origin: 0, admission: Admission::default(), flow: self.flow() }
     }
 }
 
-pub(super) fn data(len: usize) -> Vec<u8> {
+pub(crate) fn data(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i ^ (i >> 8) ^ (i >> 16)) as u8).collect()
 }
 
-pub(super) fn all(len: usize) -> RangeSet {
+pub(crate) fn all(len: usize) -> RangeSet {
     one(0..len as u64)
 }
 
@@ -122,11 +122,11 @@ fn one(range: Range<u64>) -> RangeSet {
     std::iter::once(range).collect()
 }
 
-pub(super) fn ranges<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
+pub(crate) fn ranges<const N: usize>(ranges: [Range<u64>; N]) -> RangeSet {
     ranges.into_iter().collect()
 }
 
-pub(super) fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
+pub(crate) fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
     let make = |_| {
         let (one, other) = pair().expect("pair");
         (Connection::new(Box::new(one)), Connection::new(Box::new(other)))
@@ -135,7 +135,7 @@ pub(super) fn connections(count: usize) -> (Vec<Connection>, Vec<Connection>) {
 }
 
 /// Sends on one thread, receives on another.
-pub(super) fn transfer(
+pub(crate) fn transfer(
     send_job: &SendJob<'_>,
     receive_job: &ReceiveJob<'_>,
     from: &mut Vec<Connection>,

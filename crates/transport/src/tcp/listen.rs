@@ -14,6 +14,10 @@ use whimbrel_sys::poll::PollFlags;
 
 use super::{ChannelOptions, PortRange, TcpChannel, canonical};
 use crate::cancel::{Cancel, timed_out};
+use crate::channel::DataChannel;
+
+/// Puts an accepted connection inside what its handle demands, such as TLS.
+pub type Shielding = Arc<dyn Fn(TcpChannel) -> Result<Box<dyn DataChannel>, Fault> + Send + Sync>;
 
 /// Decides by address whether a connection may become a data channel.
 pub type PeerFilter = Arc<dyn Fn(SocketAddr) -> bool + Send + Sync>;
@@ -27,6 +31,7 @@ pub struct Listener {
     socket: TcpListener,
     local: SocketAddr,
     filter: Option<PeerFilter>,
+    shielding: Option<Shielding>,
     rejected: AtomicU64,
 }
 
@@ -76,13 +81,18 @@ fn bind(addr: SocketAddr, options: &ChannelOptions) -> io::Result<Listener> {
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     let socket = TcpListener::from(socket);
-    Ok(Listener { local: socket.local_addr()?, socket, filter: None, rejected: AtomicU64::new(0) })
+    Ok(Listener { local: socket.local_addr()?, socket, filter: None, shielding: None, rejected: AtomicU64::new(0) })
 }
 
 impl Listener {
     /// Turns away connections that `filter` refuses.
     pub fn set_filter(&mut self, filter: PeerFilter) {
         self.filter = Some(filter);
+    }
+
+    /// Puts every connection inside what `shielding` makes of it.
+    pub fn set_shielding(&mut self, shielding: Shielding) {
+        self.shielding = Some(shielding);
     }
 
     /// Address and port listened at.
@@ -96,13 +106,13 @@ impl Listener {
     }
 
     /// Takes a connection if one is waiting.
-    pub fn try_accept(&self) -> Result<Option<TcpChannel>, Fault> {
+    pub fn try_accept(&self) -> Result<Option<Box<dyn DataChannel>>, Fault> {
         loop {
             match self.socket.accept() {
                 Ok((stream, peer)) if self.admits(canonical(peer)) => {
                     // A peer that is gone already is no reason to stop listening.
                     if let Ok(channel) = TcpChannel::new(stream) {
-                        return Ok(Some(channel));
+                        return self.shielded(channel).map(Some);
                     }
                 }
                 Ok((_, peer)) => {
@@ -124,7 +134,7 @@ impl Listener {
     }
 
     /// Takes the next connection, waiting up to `timeout`; `TimedOut` or `Cancelled` otherwise.
-    pub fn accept(&self, timeout: Duration, cancel: &Cancel) -> Result<TcpChannel, Fault> {
+    pub fn accept(&self, timeout: Duration, cancel: &Cancel) -> Result<Box<dyn DataChannel>, Fault> {
         const OP: &str = "wait for data channel";
         let deadline = Instant::now() + timeout;
         loop {
@@ -137,6 +147,13 @@ impl Listener {
                 return Err(timed_out(OP, timeout).subject(self.local.to_string()));
             }
             cancel.wait_for(self.as_fd(), PollFlags::IN, Some(left), OP)?;
+        }
+    }
+
+    fn shielded(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
+        match &self.shielding {
+            Some(shielding) => shielding(channel),
+            None => Ok(Box::new(channel)),
         }
     }
 

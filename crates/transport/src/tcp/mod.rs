@@ -5,7 +5,7 @@ mod listen;
 mod ports;
 
 pub use connect::{ConnectOptions, Dialling, connect, dial};
-pub use listen::{Listener, PeerFilter, listen};
+pub use listen::{Listener, PeerFilter, Shielding, listen};
 pub use ports::PortRange;
 
 use std::io::{self, IoSlice, IoSliceMut};

@@ -135,8 +135,8 @@ fn options_reach_both_ends() {
     let connect_options = ConnectOptions { channel: options, ..ConnectOptions::default() };
     let client = connect(listener.local_addr(), &connect_options, &cancel()).expect("connect");
     let server = listener.accept(SECOND, &cancel()).expect("accept");
-    for stream in [&client.socket.stream, &server.socket.stream] {
-        assert!(stream.nodelay().expect("nodelay"));
+    for stream in [client.as_fd(), server.as_fd()] {
+        assert!(socket2::SockRef::from(&stream).tcp_nodelay().expect("nodelay"));
         let bytes = socket::recv_buffer(stream).expect("buffer");
         assert!((65_536..=262_144).contains(&bytes), "{bytes}");
     }
@@ -149,7 +149,7 @@ fn keeps_the_contract() {
         let options = ConnectOptions::default();
         let one = connect(listener.local_addr(), &options, &cancel()).expect("connect");
         let other = listener.accept(SECOND, &cancel()).expect("accept");
-        (Box::new(one), Box::new(other))
+        (Box::new(one), other)
     });
 }
 

@@ -93,6 +93,10 @@ impl Lane {
                 self.ready = false;
                 return Ok(0);
             }
+            Err(error) if !self.connection.channel.is_proven() => {
+                self.refuse(&error);
+                return Ok(0);
+            }
             Err(error) => {
                 let closed = self.closed(shared);
                 return closed.map(|()| 0).map_err(|fault| fault.detail(error.to_string()));
@@ -200,6 +204,12 @@ impl Lane {
             self.take(step);
         }
         Ok(())
+    }
+
+    /// Whoever it was did not show who it is.
+    fn refuse(&mut self, why: &io::Error) {
+        tracing::warn!("data connection turned away: {why}");
+        self.fate = Fate::Rejected;
     }
 
     /// The connection is gone; before it spoke nobody misses it.

@@ -216,7 +216,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     fn accept(&mut self, listener: &Listener) -> Result<(), Fault> {
         while self.shared.has_room() {
             match listener.try_accept()? {
-                Some(channel) => self.admit(Connection::new(Box::new(channel)))?,
+                Some(channel) => self.admit(Connection::new(channel))?,
                 None => break,
             }
         }

@@ -78,7 +78,9 @@ impl<'c> Lane<'c> {
     /// The channel is ready. A receiver that has closed its side is an error: it will never ask for the rest, but as long
     /// as its system holds the connection no send fails, and it would be missed only as a stall.
     pub(super) fn wake(&mut self, ready: PollFlags, op: &str) -> Result<(), Fault> {
-        if ready.contains(PollFlags::RDHUP) && !ready.contains(PollFlags::ERR) {
+        // Before it is proven, what it sent before its end says why.
+        let proven = self.connection.channel.is_proven();
+        if proven && ready.contains(PollFlags::RDHUP) && !ready.contains(PollFlags::ERR) {
             let fault = Fault::new(FaultCode::ConnectionLost, op).side(Side::Peer).subject(self.peer());
             return Err(fault.detail("the receiver closed its side in the middle"));
         }
