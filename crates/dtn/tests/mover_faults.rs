@@ -8,9 +8,11 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
-use mover_support::{Node, extended, identity, pattern, receive, send, stream};
+use mover_support::{Answer, Node, extended, identity, pattern, receive, send, stream};
 use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover, Way};
-use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{
+    DataParams, FailureKind, GsiPeer, Level, Op, Outcome, ReceiveSpec, SendSpec, Shield, WriteKind,
+};
 
 fn from_elsewhere() -> Identity {
     Identity { control_peer: Some("192.0.2.1:40000".parse().unwrap()), ..identity(DataPeers::ControlPeer) }
@@ -127,6 +129,50 @@ fn a_nonce_opens_the_data_port_to_other_addresses_and_only_the_right_one() {
     assert_eq!(node.call(source, Op::Send(send("/source"))).bytes(), 200_000);
     assert_eq!(node.wait(receiving).bytes(), 200_000);
     assert!(node.read("copy") == data);
+}
+
+/// Protected by a key that both ends have from the nonce.
+fn shielded(params: DataParams, nonce: &[u8; 16]) -> DataParams {
+    DataParams { nonce: Some(*nonce), shield: Shield::Nonce, ..params }
+}
+
+#[test]
+fn protected_transfers_arrive_and_who_lacks_the_key_is_turned_away() {
+    for params in [stream(), extended(3)] {
+        let mut node = Node::start();
+        let data = pattern(700_000);
+        node.write("source", &data);
+        let right = shielded(params.clone(), b"0123456789abcdef");
+        let wrong = shielded(params.clone(), b"0123456789abcdeF");
+        let (destination, thief, source) =
+            (node.attach_as(from_elsewhere()), node.attach_as(from_elsewhere()), node.attach_as(from_elsewhere()));
+        let Answer { outcome: Some(Outcome::Listening(at)), .. } =
+            node.call(destination, Op::Passive { striped: false, family: None, params: right.clone() })
+        else {
+            panic!("not listening")
+        };
+        let receiving = node.run(destination, Op::Receive(receive("/copy")));
+        let mut clear = TcpStream::connect(at[0]).unwrap();
+        clear.write_all(b"bytes that are no TLS").unwrap();
+        node.active(thief, &at, &wrong);
+        node.call(thief, Op::Send(send("/source"))).fails_with(FailureKind::NotProtected);
+        node.active(source, &at, &right);
+        assert_eq!(node.call(source, Op::Send(send("/source"))).bytes(), 700_000);
+        assert_eq!(node.wait(receiving).bytes(), 700_000);
+        assert!(node.read("copy") == data, "{params:?}");
+    }
+}
+
+#[test]
+fn what_cannot_be_protected_is_not_moved() {
+    let mut node = Node::start();
+    let mover = node.attach();
+    let passive = |params| Op::Passive { striped: false, family: None, params };
+    let no_nonce = DataParams { shield: Shield::Nonce, ..extended(1) };
+    node.call(mover, passive(no_nonce)).fails_with(FailureKind::BadArgument);
+    for shield in [Shield::Session, Shield::Gsi { peer: GsiPeer::Own, level: Level::Private }] {
+        node.call(mover, passive(DataParams { shield, ..stream() })).fails_with(FailureKind::NotSupported);
+    }
 }
 
 #[test]

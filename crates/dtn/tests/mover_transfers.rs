@@ -13,7 +13,7 @@ use mover_support::{Node, extended, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_proto::op::{DataParams, FailureKind, LeafSpec, Notice, Op, Outcome};
-use whimbrel_proto::op::{ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{ReceiveSpec, SendSpec, Shield, WriteKind};
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
 
@@ -323,8 +323,10 @@ fn devices_are_read_and_written_in_place() {
 
 #[test]
 fn a_sender_may_listen_and_a_receiver_connect() {
-    for (params, nonce) in [(stream(), None), (extended(3), None), (extended(3), Some([9; 16]))] {
-        let params = DataParams { nonce, ..params };
+    let cases = [(stream(), None), (extended(3), None), (extended(3), Some([9; 16]))].map(|case| (case, Shield::None));
+    let protected = [(stream(), Some([9; 16])), (extended(3), Some([9; 16]))].map(|case| (case, Shield::Nonce));
+    for ((params, nonce), shield) in cases.into_iter().chain(protected) {
+        let params = DataParams { nonce, shield, ..params };
         let mut node = Node::start();
         let data = pattern(700_000);
         node.write("source", &data);

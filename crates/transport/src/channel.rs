@@ -61,6 +61,11 @@ pub trait DataChannel: Send {
         true
     }
 
+    /// Carries the handshake on without sending or receiving; [`ErrorKind::WouldBlock`] until it is over.
+    fn prove(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Ends the sending side; the peer reads end of file after what is under way.
     ///
     /// May have to wait like a send ([`ErrorKind::WouldBlock`]) where the end is told in bytes.

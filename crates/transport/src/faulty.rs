@@ -100,6 +100,10 @@ impl DataChannel for FaultyChannel {
         self.inner.is_proven()
     }
 
+    fn prove(&mut self) -> io::Result<()> {
+        self.inner.prove()
+    }
+
     fn has_buffered(&self) -> bool {
         !self.is_stalled() && self.inner.has_buffered()
     }

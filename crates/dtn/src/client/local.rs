@@ -15,7 +15,7 @@ use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use super::remote::EndEvent;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
-use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Stripe, ToMover};
+use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Secrets, Stripe, ToMover};
 use crate::mover::posix_options;
 
 /// The data side of this process; movers are made from it as sessions need them.
@@ -54,6 +54,7 @@ impl LocalData {
             control_peer: Some(peer),
             control_local: Some(local),
             data_peers: DataPeers::Anyone,
+            secrets: Secrets::default(),
         };
         let (sender, events) = mpsc::unbounded_channel();
         let mover = self.link.attach(identity, 0, sender)?;
@@ -192,6 +193,7 @@ pub fn fault(failure: Failure) -> Fault {
         Kind::BadData => (FaultCode::PeerMisbehaved, true),
         Kind::NoDataHandle => (FaultCode::PeerRefused, false),
         Kind::NotSupported => (FaultCode::NotSupported, false),
+        Kind::NotProtected => (FaultCode::EncryptionFailed, true),
         Kind::BadArgument => (FaultCode::InvalidArgument, false),
         Kind::Busy => (FaultCode::StorageBusy, false),
         Kind::Aborted => (FaultCode::Cancelled, false),

@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::nodes::NodeSecret;
 use super::plane::Plane;
 use super::users::UsersFile;
-use crate::mover::message::{DataPeers, Identity};
+use crate::mover::message::{DataPeers, Identity, Secrets};
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
 const CHECKSUMS: &[(&str, u16)] = &[
@@ -114,6 +114,7 @@ impl Server {
             // Opening the server to everybody is the administrator's choice and, as with the
             // reference server, admits third-party copies between stock programs.
             data_peers: if self.config.anonymous { DataPeers::Anyone } else { DataPeers::ControlPeer },
+            secrets: Secrets::default(),
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;
         Ok(Some((user, plane)))

@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
 use whimbrel_transport::mode_e::{self, Connection};
-use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, TcpChannel};
+use whimbrel_transport::tcp::{self, ConnectOptions, Dialling};
+use whimbrel_transport::{DataChannel, secure};
 
 use super::node::Node;
 use super::process::STACK;
@@ -45,7 +46,7 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
             return Ok(());
         }
         for (lane, dialling) in group {
-            let mut connection = Connection::new(Box::new(dialling.finish(task.cancel)?));
+            let mut connection = Connection::new(handle.guard.called(dialling.finish(task.cancel)?)?);
             if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
                 connection.greet(nonce, options.timeout, task.cancel)?;
             }
@@ -129,14 +130,27 @@ fn share_out<P: Send>(
     }
 }
 
-/// One stream connection, whoever connects.
-pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<TcpChannel, Fault> {
+/// One stream connection, whoever connects; who cannot prove what the handle asks for is dropped, and the next one heard.
+pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<Box<dyn DataChannel>, Fault> {
     match &handle.rendezvous {
-        Rendezvous::Listen(listener) => listener.accept(task.node.settings.connect_timeout, task.cancel),
+        Rendezvous::Listen(listener) => {
+            let deadline = Instant::now() + task.node.settings.connect_timeout;
+            loop {
+                let left = deadline.saturating_duration_since(Instant::now());
+                let mut channel = listener.accept(left, task.cancel)?;
+                match secure::prove(channel.as_mut(), left.min(mode_e::GREETING_TIME), task.cancel) {
+                    Ok(()) => return Ok(channel),
+                    Err(fault) if fault.code == FaultCode::Cancelled || Instant::now() >= deadline => {
+                        return Err(fault);
+                    }
+                    Err(fault) => tracing::warn!("data connection turned away: {fault}"),
+                }
+            }
+        }
         Rendezvous::Connect => {
             let target = handle.lanes.first().and_then(|lane| lane.target);
             let target = target.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, "connect data channel"))?;
-            tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)
+            handle.guard.called(tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)?)
         }
     }
 }

@@ -59,6 +59,8 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::NotFound => K::NotFound,
         FaultCode::PermissionDenied | FaultCode::ReadOnly => K::PermissionDenied,
         FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn => K::PermissionDenied,
+        FaultCode::CredentialMissing | FaultCode::CredentialRejected | FaultCode::NotAuthorized => K::PermissionDenied,
+        FaultCode::PeerIdentity | FaultCode::EncryptionFailed => K::NotProtected,
         FaultCode::AlreadyExists => K::Exists,
         FaultCode::NotADirectory => K::NotADirectory,
         FaultCode::IsADirectory => K::IsADirectory,

@@ -19,10 +19,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Receipt, WriteSession};
+use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 3;
+pub const VERSION: u32 = 4;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -253,6 +254,16 @@ pub struct Identity {
     pub control_local: Option<SocketAddr>,
     /// Who may be the other end of a data connection without a nonce.
     pub data_peers: DataPeers,
+    /// What data connections are proven with; secrets of one login.
+    pub secrets: Secrets,
+}
+
+/// What one login's data connections are proven with.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+pub struct Secrets {
+    /// Keys of the session tickets that the control connection gave its client (80 bytes); data connections continue its
+    /// session (RFC 4217 §10.2).
+    pub tickets: Option<Secret>,
 }
 
 /// Who may be the other end of a data connection.

@@ -31,6 +31,7 @@ mod report;
 mod running;
 mod send;
 mod session;
+mod shield;
 mod spent;
 mod stats;
 mod stdio;

@@ -329,7 +329,7 @@ mod tests {
     use whimbrel_connector::memory::Memory;
     use whimbrel_proto::op::{FailureKind, Op, OpId, Outcome};
 
-    use super::super::message::{DataPeers, Stripe};
+    use super::super::message::{DataPeers, Secrets, Stripe};
     use super::*;
 
     /// Whether the system has threads.
@@ -360,7 +360,13 @@ mod tests {
     fn attach(mover: u64) -> ToMover {
         let (control_peer, control_local) = (None, None);
         let user = "tester".to_owned();
-        let identity = Identity { user, control_peer, control_local, data_peers: DataPeers::ControlPeer };
+        let identity = Identity {
+            user,
+            control_peer,
+            control_local,
+            data_peers: DataPeers::ControlPeer,
+            secrets: Secrets::default(),
+        };
         ToMover::Attach { mover: MoverId(mover), identity: Box::new(identity) }
     }
 

@@ -12,7 +12,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{LeafSpec, Mode, Notice, Outcome, ReceiveSpec, WriteKind};
 use whimbrel_transport::mode_e::{self, Admission, ReceiveJob};
 use whimbrel_transport::mode_s::{self, Representation, StreamReceive};
-use whimbrel_transport::{Activity, BlockSink, Cancel, DataChannel, Progress, Times, digest};
+use whimbrel_transport::{Activity, BlockSink, Cancel, Progress, Times, digest};
 
 use super::chunk;
 use super::command::{permission_bits, resolve, timestamp};
@@ -514,7 +514,7 @@ impl File {
                 representation,
                 flow: transfer.flow(task),
             };
-            let bytes = mode_s::receive(&job, &mut channel)?;
+            let bytes = mode_s::receive(&job, channel.as_mut())?;
             // A port scan opens and closes: where bytes are announced, that is no empty file.
             if bytes > 0 || !listening || spec.expected_size.is_none_or(|size| size == 0) {
                 return Ok(());

@@ -11,7 +11,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
 use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob, Stripe};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
-use whimbrel_transport::{BlockSource, DataChannel, Digests, Flow, Run};
+use whimbrel_transport::{BlockSource, Digests, Flow, Run};
 
 use super::command::resolve;
 use super::dial::{self, in_parallel};
@@ -269,8 +269,8 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
         digests: work.digests,
         flow: transfer.flow(task),
     };
-    let result = mode_s::send(&job, &mut channel);
-    task.node.stats.channel(&channel);
+    let result = mode_s::send(&job, channel.as_mut());
+    task.node.stats.channel(channel.as_ref());
     if result.is_err() {
         // A plain close would look like a complete file: reset instead.
         let _ = SockRef::from(&channel.as_fd()).set_linger(Some(std::time::Duration::ZERO));

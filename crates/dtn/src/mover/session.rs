@@ -8,14 +8,15 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Spent};
+use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Shield, Spent};
 use whimbrel_transport::mode_e::Connection;
 use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Dialling, Listener, PortRange};
 
 use super::dial;
 use super::failure::Problem;
-use super::message::{DataPeers, Identity, Stripe};
+use super::message::{DataPeers, Identity, Secrets, Stripe};
 use super::node::Node;
+use super::shield::Guard;
 use super::stats::Way;
 
 /// Most data connections to one address, whatever is asked for.
@@ -30,6 +31,7 @@ pub struct Session {
     control_peer: Option<IpAddr>,
     control_local: Option<IpAddr>,
     anyone: bool,
+    secrets: Secrets,
     handle: Option<Handle>,
     /// Connections of the handle as last counted in the process's statistics.
     counted: usize,
@@ -43,6 +45,8 @@ pub struct Session {
 pub struct Handle {
     /// As frozen when the handle was made.
     pub params: DataParams,
+    /// What connections must prove.
+    pub guard: Arc<Guard>,
     /// Who connects.
     pub rendezvous: Rendezvous,
     /// One for each address of the other side (one in all when this side listens).
@@ -78,6 +82,7 @@ impl Session {
             control_peer: ip(identity.control_peer),
             control_local: ip(identity.control_local),
             anyone: identity.data_peers == DataPeers::Anyone,
+            secrets: identity.secrets.clone(),
             handle: None,
             counted: 0,
             passed: false,
@@ -97,6 +102,7 @@ impl Session {
     /// PASV, EPSV, SPAS: listens.
     pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
+        let guard = Arc::new(Guard::new(params, &self.secrets)?);
         let ip = self.listen_ip(family)?;
         let ports = self.node.settings.data_ports;
         let range = ports.map(|(min, max)| PortRange::new(min, max)).transpose()?;
@@ -109,14 +115,17 @@ impl Session {
                 Some(from) == peer || (loopback_only && from.is_loopback())
             }));
         }
+        let door = guard.clone();
+        listener.set_shielding(Arc::new(move |channel| door.accepted(channel)));
         let told = self.told_address(ip, listener.local_addr().port());
-        self.open(params, Rendezvous::Listen(listener), vec![Lane::default()]);
+        self.open(params, guard, Rendezvous::Listen(listener), vec![Lane::default()]);
         Ok(Outcome::Listening(vec![told]))
     }
 
     /// PORT, EPRT, SPOR: remembers where to connect, and calls our own peers at once.
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
+        let guard = Arc::new(Guard::new(params, &self.secrets)?);
         for &target in targets {
             self.check_target(target, params)?;
         }
@@ -129,12 +138,12 @@ impl Session {
             Lane { target: Some(target), connections: Vec::new(), dialled }
         };
         let lanes = targets.iter().map(lane).collect();
-        self.open(params, Rendezvous::Connect, lanes);
+        self.open(params, guard, Rendezvous::Connect, lanes);
         Ok(Outcome::Done)
     }
 
-    fn open(&mut self, params: &DataParams, rendezvous: Rendezvous, lanes: Vec<Lane>) {
-        self.handle = Some(Handle { params: params.clone(), rendezvous, lanes, direction: None });
+    fn open(&mut self, params: &DataParams, guard: Arc<Guard>, rendezvous: Rendezvous, lanes: Vec<Lane>) {
+        self.handle = Some(Handle { params: params.clone(), guard, rendezvous, lanes, direction: None });
     }
 
     /// The handle for a transfer in this direction.
@@ -200,7 +209,8 @@ impl Session {
     }
 
     fn admits_all(&self, params: &DataParams) -> bool {
-        self.anyone || (params.mode == Mode::Extended && params.nonce.is_some())
+        let nonce = params.mode == Mode::Extended && params.nonce.is_some();
+        self.anyone || nonce || params.shield != Shield::None
     }
 
     fn check_target(&self, target: SocketAddr, params: &DataParams) -> Result<(), Fault> {

@@ -17,7 +17,7 @@ use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Connector, Receipt, WriteSession};
 use whimbrel_dtn::mover::codec::{FrameReader, FrameWriter};
 use whimbrel_dtn::mover::message::{
-    DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Stripe, ToMover, Transfers, VERSION,
+    DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Secrets, Stripe, ToMover, Transfers, VERSION,
 };
 use whimbrel_dtn::mover::{ServeError, spawn_in_process};
 use whimbrel_engine::Fault;
@@ -51,6 +51,7 @@ pub fn identity(data_peers: DataPeers) -> Identity {
         control_peer: Some("127.0.0.1:40000".parse().unwrap()),
         control_local: Some("127.0.0.1:2811".parse().unwrap()),
         data_peers,
+        secrets: Secrets::default(),
     }
 }
 

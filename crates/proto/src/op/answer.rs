@@ -156,4 +156,6 @@ pub enum FailureKind {
     Other,
     /// Parts of a chunked file are not proven (554).
     Unproven,
+    /// A data connection could not be protected, or its other end did not prove who it is (522, RFC 4217 §10.2).
+    NotProtected,
 }

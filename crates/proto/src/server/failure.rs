@@ -38,6 +38,7 @@ fn shape(kind: FailureKind) -> Shape {
         FailureKind::BadArgument => Plain(501),
         FailureKind::Aborted => Plain(426),
         FailureKind::Unproven => Plain(554),
+        FailureKind::NotProtected => Plain(522),
     }
 }
 

@@ -10,6 +10,7 @@ use whimbrel_sys::poll::PollFlags;
 
 use crate::cancel::{Cancel, timed_out};
 use crate::channel::DataChannel;
+use crate::secure;
 use crate::tcp::Listener;
 
 /// One-time proof that a data connection belongs to a transfer.
@@ -50,8 +51,8 @@ impl Connection {
     }
 }
 
-/// Longest a new connection may take to prove itself to [`accept`]; strangers are heard one by one.
-const GREETING_TIME: Duration = Duration::from_secs(5);
+/// Longest a new connection may take to prove itself where strangers are heard one by one.
+pub const GREETING_TIME: Duration = Duration::from_secs(5);
 const GREET: &str = "present the nonce";
 const ADMIT: &str = "wait for the nonce";
 
@@ -133,10 +134,13 @@ pub fn accept(
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let mut connection = Connection::new(listener.accept(left, cancel)?);
-        let Some(nonce) = nonce else {
-            return Ok(connection);
-        };
-        match connection.require_greeting(nonce, left.min(GREETING_TIME), cancel) {
+        let patience = left.min(GREETING_TIME);
+        let proven = secure::prove(connection.channel.as_mut(), patience, cancel);
+        let admitted = proven.and_then(|()| match nonce {
+            Some(nonce) => connection.require_greeting(nonce, patience, cancel),
+            None => Ok(()),
+        });
+        match admitted {
             Ok(()) => return Ok(connection),
             Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
             Err(fault) => tracing::warn!("data connection turned away: {fault}"),

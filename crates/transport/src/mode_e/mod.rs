@@ -8,7 +8,7 @@ mod crew;
 mod receive;
 mod send;
 
-pub use connection::{Connection, NONCE_BLOCKS_LEN, Nonce, accept, nonce_blocks};
+pub use connection::{Connection, GREETING_TIME, NONCE_BLOCKS_LEN, Nonce, accept, nonce_blocks};
 pub use receive::{Admission, ReceiveJob, ReceiveReport, receive};
 pub use send::{Amount, Eof, SendJob, SendReport, send};
 pub use whimbrel_proto::eblock::Stripe;

@@ -166,6 +166,10 @@ impl DataChannel for ClearChannel {
         self.step == Step::Open
     }
 
+    fn prove(&mut self) -> io::Result<()> {
+        self.ready()
+    }
+
     fn shutdown(&mut self) -> io::Result<()> {
         self.ready()?;
         self.inner().shutdown()

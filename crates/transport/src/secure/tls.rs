@@ -223,6 +223,11 @@ impl DataChannel for TlsChannel {
         self.handshake.is_done()
     }
 
+    fn prove(&mut self) -> io::Result<()> {
+        self.ready()?;
+        self.handshake.stream.get_mut().flush_all(false)
+    }
+
     fn has_buffered(&self) -> bool {
         self.more_inside
     }

@@ -4,14 +4,19 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
+use openssl::asn1::Asn1Time;
+use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
+use openssl::hash::MessageDigest;
+use openssl::nid::Nid;
+use openssl::pkey::PKey;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{
     AlpnError, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef, SslSessionCacheMode,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::X509VerifyResult;
+use openssl::x509::{X509, X509VerifyResult};
 use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, set_chain_judge, set_ticket_keys};
 use zeroize::Zeroizing;
 
@@ -97,6 +102,23 @@ impl ServerTls {
     /// A server that shows no certificate and believes whoever knows `key` (RFC 8446 §2.2).
     pub fn agreed(key: &[u8; AGREED_KEY]) -> Result<Self, TrustFault> {
         agreed_server(key).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// A server in another process than the one that gave the tickets: resumes sessions and can do nothing else, for the
+    /// certificate it shows is nobody's (without one there is no TLS 1.3).
+    ///
+    /// Danger: who does not resume is met all the same; ask the connection whether it did.
+    pub fn resuming(tickets: &TicketKeys) -> Result<Self, TrustFault> {
+        static NOBODY: OnceLock<OwnChain> = OnceLock::new();
+        let own = match NOBODY.get() {
+            Some(own) => own,
+            None => {
+                let own = nobody().map_err(|error| internal(&error))?;
+                NOBODY.get_or_init(|| own)
+            }
+        };
+        let context = server(own, &Clients::Unasked, Some(tickets)).map_err(|error| internal(&error))?;
+        Ok(Self(context))
     }
 
     /// The TLS object of a new connection.
@@ -261,6 +283,19 @@ fn agreed_client(key: &[u8; AGREED_KEY]) -> Result<SslContext, ErrorStack> {
         Ok(put(&key[..], into))
     });
     Ok(context.build())
+}
+
+/// A certificate that vouches for nothing.
+fn nobody() -> Result<OwnChain, ErrorStack> {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
+    let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
+    let mut builder = X509::builder()?;
+    builder.set_version(2)?;
+    builder.set_pubkey(&key)?;
+    builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
+    builder.set_not_after(Asn1Time::days_from_now(1)?.as_ref())?;
+    builder.sign(&key, MessageDigest::sha256())?;
+    Ok(OwnChain { certificate: builder.build(), key, chain: Vec::new() })
 }
 
 /// Bytes copied: all or none.

@@ -1,0 +1,100 @@
+//! What the data connections of a handle must prove, and whether they are encrypted.
+
+use std::sync::Arc;
+
+use openssl::ssl::SslRef;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::op::{DataParams, Shield};
+use whimbrel_transport::DataChannel;
+use whimbrel_transport::secure::{Check, Role, TlsChannel};
+use whimbrel_transport::tcp::TcpChannel;
+use whimbrel_trust::tls::{ClientTls, ServerTls, TicketKeys};
+use whimbrel_trust::{TrustFault, psk};
+
+use super::message::Secrets;
+
+const OP: &str = "protect data channel";
+
+/// Puts the connections of one handle inside what its parameters ask for.
+pub enum Guard {
+    /// Plain TCP.
+    Plain,
+    /// TLS with a key that both ends have from the handle's nonce; whoever calls begins.
+    Nonce {
+        /// For connections that come.
+        server: ServerTls,
+        /// For connections that are made.
+        client: ClientTls,
+    },
+    /// TLS that continues the control connection's session; this side is the server whoever calls (RFC 4217 §7).
+    Session(ServerTls),
+}
+
+impl Guard {
+    /// Fails with `InvalidArgument` where the parameters lack what they ask for, `NotSupported` where this login does.
+    pub fn new(params: &DataParams, secrets: &Secrets) -> Result<Self, Fault> {
+        match &params.shield {
+            Shield::None => Ok(Self::Plain),
+            Shield::Nonce => {
+                let Some(nonce) = &params.nonce else {
+                    return Err(refused(FaultCode::InvalidArgument, "no nonce was agreed for this data handle"));
+                };
+                let key = psk::from_nonce(nonce);
+                let server = ServerTls::agreed(&key).map_err(ours)?;
+                Ok(Self::Nonce { server, client: ClientTls::agreed(&key).map_err(ours)? })
+            }
+            Shield::Session => {
+                let keys = secrets.tickets.as_ref().and_then(|keys| TicketKeys::from_bytes(&keys.0));
+                let Some(keys) = keys else {
+                    return Err(refused(FaultCode::NotSupported, "the control connection is not inside TLS"));
+                };
+                Ok(Self::Session(ServerTls::resuming(&keys).map_err(ours)?))
+            }
+            Shield::Gsi { .. } => Err(refused(FaultCode::NotSupported, "no credential for data connections")),
+        }
+    }
+
+    /// A connection that came.
+    pub fn accepted(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
+        match self {
+            Self::Plain => Ok(Box::new(channel)),
+            Self::Nonce { server, .. } => tls(channel, server.connection(), Role::Server, None),
+            Self::Session(server) => tls(channel, server.connection(), Role::Server, Some(Arc::new(continues_session))),
+        }
+    }
+
+    /// A connection that was made.
+    pub fn called(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
+        match self {
+            Self::Nonce { client, .. } => tls(channel, client.connection(""), Role::Client, None),
+            _ => self.accepted(channel),
+        }
+    }
+}
+
+fn tls(
+    channel: TcpChannel,
+    connection: Result<openssl::ssl::Ssl, TrustFault>,
+    role: Role,
+    check: Option<Arc<Check>>,
+) -> Result<Box<dyn DataChannel>, Fault> {
+    let ssl = connection.map_err(ours)?;
+    Ok(Box::new(TlsChannel::new(Box::new(channel), ssl, role, check, false)?))
+}
+
+/// Nobody but the client of the control connection can continue its session.
+fn continues_session(ssl: &SslRef) -> Result<(), TrustFault> {
+    if ssl.session_reused() {
+        return Ok(());
+    }
+    let why = "a data connection must continue the TLS session of the control connection";
+    Err(TrustFault::new(FaultCode::PeerIdentity, why))
+}
+
+fn ours(fault: TrustFault) -> Fault {
+    fault.into_fault(OP, Side::Us)
+}
+
+fn refused(code: FaultCode, why: &str) -> Fault {
+    Fault::new(code, OP).side(Side::Peer).detail(why)
+}
