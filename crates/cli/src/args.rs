@@ -104,6 +104,9 @@ pub enum Command {
     /// Serve movers on standard input; started by `dtn`, not by people
     #[command(hide = true)]
     DataProcess(dtn::DataProcessArgs),
+    /// Serve control connections for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    DtnFront,
 }
 
 #[cfg(test)]

@@ -2,12 +2,15 @@
 //!
 //! [`front`] owns control connections and never touches files; [`mover`] touches data and never
 //! parses a control line; the two meet in the mover protocol ([`mover::message`]), the same over a
-//! socket pair to a local data process as over TCP to a data node. [`client`] drives servers.
+//! socket pair to a local data process as over TCP to a data node. [`monitor`] starts both, and alone knows who may
+//! become whom. [`client`] drives servers.
 
 pub mod client;
 pub mod congestion;
 pub mod front;
+pub mod monitor;
 pub mod mover;
 
 mod journaled;
 mod keepalive;
+mod parent;

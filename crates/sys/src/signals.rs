@@ -1,7 +1,8 @@
-//! Waiting for a signal in a thread of its own, for processes without an event loop.
+//! Waiting for signals: in a thread of its own, or as a descriptor to poll.
 
 use std::io;
 use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 /// A signal that is blocked, and therefore waits until [`Blocked::wait`] takes it.
 #[derive(Debug, Clone, Copy)]
@@ -48,6 +49,72 @@ impl Blocked {
     }
 }
 
+/// A signal that asks for something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Signal {
+    /// SIGTERM or SIGINT: end gently.
+    Terminate,
+    /// SIGHUP: read the files again.
+    Reload,
+    /// SIGCHLD: a child has ended.
+    Child,
+}
+
+/// Signals as a descriptor that becomes readable.
+#[derive(Debug)]
+pub struct SignalQueue(OwnedFd);
+
+impl SignalQueue {
+    /// Blocks SIGTERM, SIGINT, SIGHUP and SIGCHLD in this thread and queues them from now on; call it before any other
+    /// thread runs. Programs started with [`std::process::Command`] get them unblocked.
+    pub fn new() -> io::Result<Self> {
+        let mut set = set_of(libc::SIGTERM);
+        for signal in [libc::SIGINT, libc::SIGHUP, libc::SIGCHLD] {
+            // SAFETY: `set` is an initialised set, the number that of a signal.
+            unsafe { libc::sigaddset(&mut set, signal) };
+        }
+        // SAFETY: `set` is an initialised set that the call only reads; no old mask is asked for.
+        match unsafe { libc::pthread_sigmask(libc::SIG_BLOCK, &set, std::ptr::null_mut()) } {
+            0 => {}
+            errno => return Err(io::Error::from_raw_os_error(errno)),
+        }
+        // SAFETY: `set` is an initialised set that the call only reads; a new descriptor is asked for.
+        let fd = unsafe { libc::signalfd(-1, &set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: the call has just made it, and nothing else owns it.
+        Ok(Self(unsafe { OwnedFd::from_raw_fd(fd) }))
+    }
+
+    /// The next signal; `None` when there is none now.
+    pub fn next(&self) -> io::Result<Option<Signal>> {
+        loop {
+            let mut record = [0; size_of::<libc::signalfd_siginfo>()];
+            match rustix::io::read(&self.0, &mut record) {
+                Ok(_) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(None),
+                Err(rustix::io::Errno::INTR) => continue,
+                Err(error) => return Err(error.into()),
+            }
+            // The number of the signal comes first (signalfd(2)).
+            let number = u32::from_ne_bytes([record[0], record[1], record[2], record[3]]);
+            match i32::try_from(number) {
+                Ok(libc::SIGTERM | libc::SIGINT) => return Ok(Some(Signal::Terminate)),
+                Ok(libc::SIGHUP) => return Ok(Some(Signal::Reload)),
+                Ok(libc::SIGCHLD) => return Ok(Some(Signal::Child)),
+                _ => {}
+            }
+        }
+    }
+}
+
+impl AsFd for SignalQueue {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -61,6 +128,21 @@ mod tests {
             blocked.wait().expect("taken");
         };
         // A thread of its own: the mask ends with it.
+        std::thread::spawn(test).join().expect("it lives");
+    }
+
+    #[test]
+    fn queued_signals_are_told_apart() {
+        let test = || {
+            let queue = SignalQueue::new().expect("queue");
+            assert_eq!(queue.next().expect("none yet"), None);
+            for (number, signal) in [(libc::SIGHUP, Signal::Reload), (libc::SIGTERM, Signal::Terminate)] {
+                // SAFETY: the call has no pointers; the signal goes to this thread, which has it blocked.
+                assert_eq!(unsafe { libc::pthread_kill(libc::pthread_self(), number) }, 0);
+                assert_eq!(queue.next().expect("one"), Some(signal));
+            }
+            assert_eq!(queue.next().expect("no more"), None);
+        };
         std::thread::spawn(test).join().expect("it lives");
     }
 }

@@ -4,12 +4,13 @@ use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use clap::Args;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
-use whimbrel_dtn::front::{DtnConfig, Listeners, Server, dial, users};
+use whimbrel_dtn::front::gate::Gate;
+use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
+use whimbrel_dtn::monitor::{self, keeper::Keeper};
 use whimbrel_engine::Fault;
 
 /// Serve files of this host to GridFTP and FTP programs (a data transfer node)
@@ -108,9 +109,12 @@ pub struct DtnArgs {
 
 /// Runs the command.
 pub fn run(args: DtnArgs) -> ExitCode {
-    let result = if args.hash_password { hash_password() } else { serve(args) };
+    told(if args.hash_password { hash_password().map(|()| ExitCode::SUCCESS) } else { serve(args) })
+}
+
+fn told(result: Result<ExitCode, Fault>) -> ExitCode {
     match result {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(fault) => {
             eprintln!("whimbrel dtn: {fault}");
             eprintln!("  cure: {}", fault.code.explain().cure);
@@ -127,73 +131,38 @@ fn hash_password() -> Result<(), Fault> {
     writeln!(std::io::stdout(), "{hash}").map_err(|error| Fault::from_io(error, "print hash"))
 }
 
-fn serve(args: DtnArgs) -> Result<(), Fault> {
+fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
     let stdio = args.stdio;
     let config = args.into_config()?;
     let program = std::env::current_exe().map_err(|error| Fault::from_io(error, "find this program"))?;
+    if config.data_node_of.is_none() && !stdio {
+        let status = monitor::run(&config, program)?;
+        // The front has told why it failed.
+        return Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from));
+    }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Fault::from_io(error, "start the runtime"))?;
     let result = runtime.block_on(async {
-        let drain = drain_on_signal()?;
+        let (drain, draining) = watch::channel(false);
+        process::drain_on_signal(drain)?;
         if config.data_node_of.is_some() {
-            return dial::serve_front(&config, &program, drain).await;
+            return dial::serve_front(&config, &program, draining).await;
         }
-        let server = Arc::new(Server::new(config, program)?);
-        warn_about_openness(server.config());
-        if stdio {
-            whimbrel_dtn::front::stdio::serve(server, drain).await;
-            return Ok(());
-        }
-        let listeners = Listeners::bind(&server).await?;
-        announce(&listeners)?;
-        listeners.serve(server, drain).await
+        let keeper = Keeper::new(&config, program)?;
+        let server = Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)));
+        server.warn_about_openness();
+        whimbrel_dtn::front::stdio::serve(Arc::new(server), draining).await;
+        Ok(())
     });
     runtime.shutdown_background();
-    result
+    result.map(|()| ExitCode::SUCCESS)
 }
 
-/// What scripts wait for.
-fn announce(listeners: &Listeners) -> Result<(), Fault> {
-    let mut out = std::io::stdout().lock();
-    let mut lines = String::new();
-    for address in listeners.control_addresses() {
-        lines += &format!("listening on ftp://{address}/\n");
-    }
-    if let Some(address) = listeners.node_address() {
-        lines += &format!("data nodes join at {address}\n");
-    }
-    if let Some(address) = listeners.metrics_address() {
-        lines += &format!("metrics at http://{address}/metrics\n");
-    }
-    out.write_all(lines.as_bytes()).and_then(|()| out.flush()).map_err(|error| Fault::from_io(error, "announce"))
-}
-
-fn warn_about_openness(config: &DtnConfig) {
-    if config.anonymous {
-        tracing::warn!(
-            read_only = config.read_only,
-            "anonymous access is on: anybody who reaches this server can use it, also as the other end of third-party copies"
-        );
-    }
-}
-
-/// A switch that turns true on SIGTERM or SIGINT.
-fn drain_on_signal() -> Result<watch::Receiver<bool>, Fault> {
-    let failed = |error| Fault::from_io(error, "watch for signals");
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    let (sender, receiver) = watch::channel(false);
-    tokio::spawn(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
-        tracing::info!("draining: running transfers are finished, nothing new is taken");
-        sender.send_replace(true);
-    });
-    Ok(receiver)
+/// Runs `dtn-front`.
+pub fn run_front() -> ExitCode {
+    told(process::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
 impl DtnArgs {

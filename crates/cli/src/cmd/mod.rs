@@ -42,6 +42,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::DataProcess(args) => dtn::run_data_process(args),
+        Command::DtnFront => dtn::run_front(),
     }
 }
 

@@ -104,7 +104,7 @@ impl Reading {
             self.stuck_since = None;
             return None;
         }
-        let patience = connection.server.config().idle_timeout();
+        let patience = connection.server.settings().idle_timeout;
         let patience = if connection.over { patience.min(FAREWELL) } else { patience };
         self.stuck_since.get_or_insert(now).checked_add(patience)
     }

@@ -1,38 +1,23 @@
 //! Where the data side of a login comes from: a local data process, or data nodes that joined.
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
-use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::Mutex;
-use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_engine::{Fault, Side};
 
+use super::gate::Gate;
 use super::link::{MoverLink, add_load};
 use super::nodes::NodeRegistry;
+use crate::monitor::message::{AccountId, MappedAccount};
 use crate::mover::message::{DataSettings, Load};
-
-/// A local account that handles data.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Account {
-    /// Login name.
-    pub name: String,
-    /// User number.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-}
 
 /// Starts data processes and knows the nodes.
 pub struct DataSide {
-    /// This program, started again as `data-process`.
-    program: PathBuf,
+    gate: Arc<Gate>,
     settings: DataSettings,
-    /// One data process for each account; the key `None` is the server's own.
-    processes: Mutex<HashMap<Option<Account>, Arc<MoverLink>>>,
+    /// One data process for each account.
+    processes: Mutex<HashMap<AccountId, Arc<MoverLink>>>,
     /// Data nodes of a striped server.
     pub nodes: NodeRegistry,
     /// What data processes counted that are gone: a count never falls.
@@ -40,10 +25,10 @@ pub struct DataSide {
 }
 
 impl DataSide {
-    /// A data side that starts `program data-process` when a login needs it.
-    pub fn new(program: PathBuf, settings: DataSettings) -> Self {
+    /// A data side that asks `gate` for a data process when a login needs it.
+    pub fn new(gate: Arc<Gate>, settings: DataSettings) -> Self {
         Self {
-            program,
+            gate,
             settings,
             processes: Mutex::default(),
             nodes: NodeRegistry::default(),
@@ -52,7 +37,7 @@ impl DataSide {
     }
 
     /// The links a login of `account` uses now: the data nodes that take work, or else the local data process.
-    pub async fn links(&self, account: Option<&Account>) -> Result<Vec<Arc<MoverLink>>, Fault> {
+    pub async fn links(&self, account: &MappedAccount) -> Result<Vec<Arc<MoverLink>>, Fault> {
         let nodes = self.nodes.ready();
         if nodes.is_empty() { Ok(vec![self.local(account).await?]) } else { Ok(nodes) }
     }
@@ -79,53 +64,23 @@ impl DataSide {
         self.retired.lock().expect("no code panics while it holds the counts")
     }
 
-    async fn local(&self, account: Option<&Account>) -> Result<Arc<MoverLink>, Fault> {
+    async fn local(&self, account: &MappedAccount) -> Result<Arc<MoverLink>, Fault> {
         let mut processes = self.processes.lock().await;
-        let key = account.cloned();
-        if let Some(link) = processes.get(&key).filter(|link| link.takes_work()) {
+        if let Some(link) = processes.get(&account.id).filter(|link| link.takes_work()) {
             return Ok(link.clone());
         }
         let link = self.start(account).await?;
-        if let Some(lost) = processes.insert(key, link.clone()) {
+        if let Some(lost) = processes.insert(account.id, link.clone()) {
             self.keep_counts(&lost);
         }
         Ok(link)
     }
 
-    async fn start(&self, account: Option<&Account>) -> Result<Arc<MoverLink>, Fault> {
+    async fn start(&self, account: &MappedAccount) -> Result<Arc<MoverLink>, Fault> {
         let failed = |error| Fault::from_io(error, "start data process").side(Side::Us);
-        let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-        let mut command = Command::new(&self.program);
-        command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
-        if let Some(account) = account {
-            // As root this also drops the supplementary groups.
-            command.uid(account.uid).gid(account.gid);
-        }
-        let mut child = command.spawn().map_err(failed)?;
-        let pid = child.id();
-        drop(command); // holds the child's end of the stream
-        std::thread::spawn(move || match child.wait() {
-            Ok(status) => tracing::info!(pid, %status, "data process ended"),
-            Err(error) => tracing::error!(pid, %error, "data process cannot be waited for"),
-        });
-        ours.set_nonblocking(true).map_err(failed)?;
-        let stream = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
-        tracing::info!(pid, account = account.map_or("own", |account| &account.name), "data process started");
+        let stream = self.gate.open(account.id).await?;
+        stream.set_nonblocking(true).map_err(failed)?;
+        let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
         MoverLink::open(stream, self.settings.clone()).await
     }
-}
-
-/// Looks an account up by name.
-pub fn account(name: &str) -> Result<Account, Fault> {
-    let (uid, gid) = whimbrel_sys::accounts::user_ids(name)
-        .map_err(|error| Fault::from_io(error, "look up account").subject(name))?
-        .ok_or_else(|| {
-            Fault::new(FaultCode::InvalidArgument, "look up account").subject(name).detail("no such account")
-        })?;
-    if uid == 0 {
-        return Err(Fault::new(FaultCode::InvalidArgument, "look up account")
-            .subject(name)
-            .detail("data is never handled as root"));
-    }
-    Ok(Account { name: name.to_owned(), uid, gid })
 }

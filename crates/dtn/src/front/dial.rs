@@ -13,9 +13,9 @@ use tokio::time::Instant;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::config::DtnConfig;
-use super::dataside::account;
 use super::nodes::{NodeSecret, prove_to_front};
 use crate::keepalive;
+use crate::monitor::keeper::{account, is_root};
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
@@ -67,7 +67,7 @@ fn start(config: &DtnConfig, program: &Path, overrides: &str, stream: TcpStream)
     let mut command = Command::new(program);
     command.args(["data-process", "--overrides", overrides]);
     command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).process_group(0);
-    if rustix::process::geteuid().is_root() {
+    if is_root() {
         let account = account(config.anonymous_user.as_deref().unwrap_or("nobody"))?;
         command.uid(account.uid).gid(account.gid);
     }

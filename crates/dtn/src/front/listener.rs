@@ -10,8 +10,8 @@ use tokio::task::JoinSet;
 use whimbrel_engine::Fault;
 
 use super::accept::pause_after_error;
-use super::config::resolve;
 use super::connection::{Ends, serve};
+use super::nodes::NodeSecret;
 use super::server::Server;
 use super::urgent::UrgentStream;
 use super::{metrics, nodes};
@@ -25,56 +25,37 @@ pub struct Listeners {
 }
 
 impl Listeners {
-    /// Binds every configured address.
-    pub async fn bind(server: &Server) -> Result<Self, Fault> {
-        let config = server.config();
-        let mut control = Vec::new();
-        for address in config.listen_addresses() {
-            control.push(bind(&address).await?);
-        }
-        let nodes = match &config.node_listen {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        let metrics = match &config.metrics {
-            Some(address) => Some(bind(address).await?),
-            None => None,
-        };
-        Ok(Self { control, nodes, metrics })
-    }
-
-    /// Control addresses as bound.
-    pub fn control_addresses(&self) -> Vec<SocketAddr> {
-        self.control.iter().filter_map(|listener| listener.local_addr().ok()).collect()
-    }
-
-    /// Address where data nodes join.
-    pub fn node_address(&self) -> Option<SocketAddr> {
-        self.nodes.as_ref().and_then(|listener| listener.local_addr().ok())
-    }
-
-    /// Address of the metrics page.
-    pub fn metrics_address(&self) -> Option<SocketAddr> {
-        self.metrics.as_ref().and_then(|listener| listener.local_addr().ok())
+    /// Takes over bound sockets: for control connections, for data nodes, for metrics. Needs the runtime.
+    pub fn new(
+        control: Vec<std::net::TcpListener>,
+        nodes: Option<std::net::TcpListener>,
+        metrics: Option<std::net::TcpListener>,
+    ) -> Result<Self, Fault> {
+        let take = |listener| TcpListener::from_std(listener).map_err(|error| Fault::from_io(error, "listen"));
+        Ok(Self {
+            control: control.into_iter().map(take).collect::<Result<_, _>>()?,
+            nodes: nodes.map(take).transpose()?,
+            metrics: metrics.map(take).transpose()?,
+        })
     }
 
     /// Serves until `drain` turns true and the last connection has ended (or the drain's time is up).
     pub async fn serve(self, server: Arc<Server>, drain: watch::Receiver<bool>) -> Result<(), Fault> {
         let mut tasks = JoinSet::new();
-        if let Some(listener) = self.nodes {
-            let secret = server.node_secret()?;
-            tasks.spawn(nodes::admit(listener, secret, server.config().data_settings()?, server.data_side.clone()));
+        if let (Some(listener), Some(key)) = (self.nodes, server.settings().node_key) {
+            let secret = NodeSecret::from_key(key);
+            tasks.spawn(nodes::admit(listener, secret, server.settings().data.clone(), server.data_side.clone()));
         }
         if let Some(listener) = self.metrics {
             tasks.spawn(metrics::serve(listener, server.clone()));
         }
-        let slots = Arc::new(Semaphore::new(server.config().max_connections()));
+        let slots = Arc::new(Semaphore::new(server.settings().max_connections));
         let mut acceptors = JoinSet::new();
         for listener in self.control {
             acceptors.spawn(accept(listener, server.clone(), slots.clone(), drain.clone()));
         }
         while acceptors.join_next().await.is_some() {}
-        let patience = server.config().drain_timeout.map_or(Duration::MAX, Duration::from_secs);
+        let patience = server.settings().drain_timeout.unwrap_or(Duration::MAX);
         if tokio::time::timeout(patience, all_free(&slots, &server)).await.is_err() {
             tracing::warn!("the drain's time is up; running transfers are cut");
         }
@@ -86,7 +67,7 @@ impl Listeners {
 }
 
 async fn all_free(slots: &Semaphore, server: &Server) {
-    let all = server.config().max_connections() as u32;
+    let all = server.settings().max_connections as u32;
     // Fails only on a closed semaphore, and nobody closes it.
     let _ = slots.acquire_many(all).await;
 }
@@ -134,20 +115,4 @@ fn admit(
 /// An IPv4 peer of a dual-stack listener as the IPv4 address it is.
 fn canonical(address: SocketAddr) -> SocketAddr {
     SocketAddr::new(address.ip().to_canonical(), address.port())
-}
-
-async fn bind(address: &str) -> Result<TcpListener, Fault> {
-    let failed = |error| Fault::from_io(error, "listen").subject(address);
-    let address = resolve(address)?;
-    let domain = socket2::Domain::for_address(address);
-    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(failed)?;
-    if address.is_ipv6() {
-        // One listener for both families where the address allows it.
-        socket.set_only_v6(false).map_err(failed)?;
-    }
-    socket.set_reuse_address(true).map_err(failed)?;
-    socket.set_nonblocking(true).map_err(failed)?;
-    socket.bind(&address.into()).map_err(failed)?;
-    socket.listen(1024).map_err(failed)?;
-    TcpListener::from_std(socket.into()).map_err(failed)
 }

@@ -1,18 +1,20 @@
 //! The server's control side: listeners, logins and control connections.
 //!
-//! Nothing here opens a file of a user or moves a byte of data: that is the data side's work, and
-//! the only way to it is the mover protocol ([`link`]).
+//! Nothing here opens a file or moves a byte of data: that is the data side's work, and the only way to it is the mover
+//! protocol ([`link`]). Accounts and data processes have to be asked for ([`gate`]).
 
 mod accept;
 pub mod config;
 pub mod connection;
 pub mod dataside;
 pub mod dial;
+pub mod gate;
 pub mod link;
 pub mod listener;
 pub mod metrics;
 pub mod nodes;
 pub mod plane;
+pub mod process;
 pub mod server;
 pub mod stdio;
 mod urgent;

@@ -42,6 +42,16 @@ impl NodeSecret {
         Ok(Self(blake3::derive_key("whimbrel data node secret v1", text)))
     }
 
+    /// The derived key, for the process that compares.
+    pub fn key(&self) -> [u8; 32] {
+        self.0
+    }
+
+    /// From [`Self::key`].
+    pub fn from_key(key: [u8; 32]) -> Self {
+        Self(key)
+    }
+
     fn proof(&self, role: &[u8], theirs: &[u8; 32], own: &[u8; 32]) -> blake3::Hash {
         let mut hasher = blake3::Hasher::new_keyed(&self.0);
         hasher.update(role).update(theirs).update(own);

@@ -13,8 +13,9 @@ use whimbrel_engine::Fault;
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use self::striped::{Progress, Running};
-use super::dataside::{Account, DataSide};
+use super::dataside::DataSide;
 use super::link::{EventSender, MoverEvent, MoverHandle};
+use crate::monitor::message::MappedAccount;
 use crate::mover::message::{FromMover, Identity, Stripe, ToMover};
 
 /// What the data side tells the control machine.
@@ -29,7 +30,7 @@ pub enum PlaneEvent {
 /// The data side of one login.
 pub struct Plane {
     data_side: Arc<DataSide>,
-    account: Option<Account>,
+    account: MappedAccount,
     identity: Identity,
     labels: (Option<String>, Option<String>),
     nodes: HashMap<usize, MoverHandle>,
@@ -49,7 +50,7 @@ pub struct Plane {
 
 impl Plane {
     /// Attaches a login to the data side.
-    pub async fn attach(data_side: Arc<DataSide>, account: Option<Account>, identity: Identity) -> Result<Self, Fault> {
+    pub async fn attach(data_side: Arc<DataSide>, account: MappedAccount, identity: Identity) -> Result<Self, Fault> {
         let (sender, events) = mpsc::unbounded_channel();
         let mut plane = Self {
             data_side,
@@ -72,7 +73,7 @@ impl Plane {
 
     /// Attaches to nodes that joined since, and to a fresh data process if the last one died.
     async fn refresh(&mut self) -> Result<(), Fault> {
-        let links = self.data_side.links(self.account.as_ref()).await?;
+        let links = self.data_side.links(&self.account).await?;
         for link in links {
             if self.nodes.values().any(|node| Arc::ptr_eq(node.link(), &link)) {
                 continue;

@@ -1,19 +1,19 @@
 //! What all control connections of a DTN share.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
 
+use tokio::sync::Semaphore;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::server::{ChecksumAlgorithm, Secret, ServerConfig};
 
-use super::config::{ChunkingRule, DtnConfig};
 use super::connection::Ends;
-use super::dataside::{self, Account, DataSide};
+use super::dataside::DataSide;
+use super::gate::Gate;
 use super::metrics::Metrics;
-use super::nodes::NodeSecret;
 use super::plane::Plane;
-use super::users::UsersFile;
+use super::users::verify_password;
+use crate::monitor::message::{FrontSettings, MappedAccount};
 use crate::mover::message::{DataPeers, Identity, Secrets};
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
@@ -31,12 +31,18 @@ const CHECKSUMS: &[(&str, u16)] = &[
 /// What leaves have besides, in the same spelling.
 const LEAF_CHECKSUMS: &[&str] = &["BLAKE3_TREE"];
 
+/// Passwords verified at once: each takes 19 MiB and tens of milliseconds of a processor.
+const VERIFIED_AT_ONCE: usize = 2;
+
+/// Logins that may wait for that.
+const MOST_WAITING: usize = 64;
+
 /// A DTN's settings, logins and data side.
 pub struct Server {
-    config: DtnConfig,
-    host: String,
-    users: Option<UsersFile>,
-    anonymous_account: Option<Account>,
+    settings: FrontSettings,
+    gate: Arc<Gate>,
+    verifying: Semaphore,
+    waiting: Semaphore,
     /// Data processes and nodes.
     pub data_side: Arc<DataSide>,
     /// Counters.
@@ -44,53 +50,47 @@ pub struct Server {
 }
 
 impl Server {
-    /// Checks the configuration; `program` is this binary, started again for data processes.
-    pub fn new(config: DtnConfig, program: PathBuf) -> Result<Self, Fault> {
-        let root = rustix::process::geteuid().is_root();
-        if !config.anonymous && config.users.is_none() {
-            let nobody = Fault::new(FaultCode::InvalidArgument, "configure");
-            return Err(nobody.detail("nobody could log in: give --anonymous or --users FILE"));
-        }
-        let anonymous_account = match &config.anonymous_user {
-            Some(name) if root => Some(dataside::account(name)?),
-            None if root => Some(dataside::account("nobody")?),
-            _ => None,
-        };
-        Ok(Self {
-            host: host_name(),
-            users: config.users.as_deref().map(UsersFile::open).transpose()?,
-            anonymous_account,
-            data_side: Arc::new(DataSide::new(program, config.data_settings()?)),
+    /// A server that asks `gate` for accounts and data processes.
+    pub fn new(settings: FrontSettings, gate: Gate) -> Self {
+        let gate = Arc::new(gate);
+        Self {
+            data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
+            gate,
+            verifying: Semaphore::new(VERIFIED_AT_ONCE),
+            waiting: Semaphore::new(MOST_WAITING),
             metrics: Metrics::default(),
-            config,
-        })
+            settings,
+        }
     }
 
-    /// The administrator's configuration.
-    pub fn config(&self) -> &DtnConfig {
-        &self.config
+    /// What the administrator decided.
+    pub fn settings(&self) -> &FrontSettings {
+        &self.settings
     }
 
-    /// The secret shared with data nodes.
-    pub fn node_secret(&self) -> Result<NodeSecret, Fault> {
-        let missing =
-            || Fault::new(FaultCode::InvalidArgument, "configure").detail("data nodes need --node-secret FILE");
-        NodeSecret::from_file(self.config.node_secret.as_deref().ok_or_else(missing)?)
+    /// Logs what an open server means.
+    pub fn warn_about_openness(&self) {
+        if self.settings.anonymous {
+            tracing::warn!(
+                read_only = self.settings.read_only,
+                "anonymous access is on: anybody who reaches this server can use it, also as the other end of third-party copies"
+            );
+        }
     }
 
     /// Settings of a new connection's control machine.
     pub fn control_config(&self, local: Option<SocketAddr>) -> ServerConfig {
         ServerConfig {
-            host: self.host.clone(),
-            banner: self.config.banner.clone(),
-            control_address: self.config.data_address.or(local.map(|address| address.ip())),
-            login_timeout: self.config.login_timeout(),
-            idle_timeout: self.config.idle_timeout(),
-            anonymous: self.config.anonymous,
-            read_only: self.config.read_only,
-            probe: ServerConfig::default().probe.filter(|_| !self.config.no_probe),
+            host: self.settings.host.clone(),
+            banner: self.settings.banner.clone(),
+            control_address: self.settings.data_address.or(local.map(|address| address.ip())),
+            login_timeout: self.settings.login_timeout,
+            idle_timeout: self.settings.idle_timeout,
+            anonymous: self.settings.anonymous,
+            read_only: self.settings.read_only,
+            probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
-            rules: self.config.chunking.iter().map(ChunkingRule::policy).collect(),
+            rules: self.settings.rules.clone(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             leaf_checksums: LEAF_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),
             ..ServerConfig::default()
@@ -113,40 +113,28 @@ impl Server {
             control_local: ends.local,
             // Opening the server to everybody is the administrator's choice and, as with the
             // reference server, admits third-party copies between stock programs.
-            data_peers: if self.config.anonymous { DataPeers::Anyone } else { DataPeers::ControlPeer },
+            data_peers: if self.settings.anonymous { DataPeers::Anyone } else { DataPeers::ControlPeer },
             secrets: Secrets::default(),
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;
         Ok(Some((user, plane)))
     }
 
-    async fn identify(
-        self: &Arc<Self>,
-        name: &str,
-        password: Secret,
-    ) -> Result<Option<(String, Option<Account>)>, Fault> {
-        if self.config.anonymous && matches!(name, "anonymous" | "ftp") {
-            return Ok(Some(("anonymous".to_owned(), self.anonymous_account.clone())));
+    async fn identify(&self, name: &str, password: Secret) -> Result<Option<(String, MappedAccount)>, Fault> {
+        if self.settings.anonymous && matches!(name, "anonymous" | "ftp") {
+            return Ok(self.gate.anonymous().await?.map(|account| ("anonymous".to_owned(), account)));
         }
-        let Some(users) = self.users.clone() else {
+        if !self.settings.passwords {
             return Ok(None);
-        };
-        let name = name.to_owned();
-        let verified = tokio::task::spawn_blocking(move || users.verify(&name, &password.0))
+        }
+        let too_many = || Fault::new(FaultCode::TooManyAttempts, "verify password").detail("too many logins at once");
+        let _place = self.waiting.try_acquire().map_err(|_| too_many())?;
+        let _turn = self.verifying.acquire().await.map_err(|_| too_many())?;
+        let entry = self.gate.password_user(name).await?;
+        let hash = entry.as_ref().map(|entry| entry.hash.clone());
+        let matches = tokio::task::spawn_blocking(move || verify_password(hash.as_deref(), &password.0))
             .await
-            .map_err(|error| Fault::new(FaultCode::Internal, "verify password").detail(error.to_string()))??;
-        let Some(user) = verified else {
-            return Ok(None);
-        };
-        let account = match &user.account {
-            Some(account) if rustix::process::geteuid().is_root() => Some(dataside::account(account)?),
-            // Data of a user without an account of their own: never root's.
-            _ => self.anonymous_account.clone(),
-        };
-        Ok(Some((user.name, account)))
+            .map_err(|error| Fault::new(FaultCode::Internal, "verify password").detail(error.to_string()))?;
+        Ok(entry.filter(|_| matches).map(|entry| (name.to_owned(), entry.account)))
     }
-}
-
-fn host_name() -> String {
-    String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
 }

@@ -12,11 +12,11 @@ use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use whimbrel_engine::{Fault, FaultCode};
 
-use self::parse::{Entry, parse_entries};
+use self::parse::parse_entries;
 
-pub use self::parse::parse_users;
+pub use self::parse::{Entry, parse_users};
 
-/// A user who proved a password.
+/// A user of the file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct User {
     /// Name given at login.
@@ -39,14 +39,9 @@ impl UsersFile {
         Ok(file)
     }
 
-    /// Checks a password; `Ok(None)` when name or password is wrong. Takes tens of milliseconds of
-    /// processor time, as long for an unknown name as for a known one.
-    pub fn verify(&self, name: &str, password: &[u8]) -> Result<Option<User>, Fault> {
-        let entries = self.entries()?;
-        let entry = entries.iter().find(|entry| entry.user.name == name);
-        let hash = PasswordHash::new(entry.map_or(DUMMY_HASH, |entry| &entry.hash)).expect("hashes were checked");
-        let matches = Argon2::default().verify_password(password, &hash).is_ok();
-        Ok(entry.filter(|_| matches).map(|entry| entry.user.clone()))
+    /// The entry of a user; `Ok(None)`: there is none.
+    pub fn entry(&self, name: &str) -> Result<Option<Entry>, Fault> {
+        Ok(self.entries()?.into_iter().find(|entry| entry.user.name == name))
     }
 
     fn entries(&self) -> Result<Vec<Entry>, Fault> {
@@ -54,6 +49,13 @@ impl UsersFile {
             .map_err(|error| Fault::from_io(error, "read users file").subject(self.path.display().to_string()))?;
         parse_entries(&text).map_err(|fault| fault.subject(self.path.display().to_string()))
     }
+}
+
+/// Whether a password fits a hash, that of an entry of the file. Takes tens of milliseconds of processor time, as long
+/// without a hash (false) as with one.
+pub fn verify_password(hash: Option<&str>, password: &[u8]) -> bool {
+    let parsed = PasswordHash::new(hash.unwrap_or(DUMMY_HASH));
+    parsed.is_ok_and(|parsed| Argon2::default().verify_password(password, &parsed).is_ok()) && hash.is_some()
 }
 
 /// A valid hash of a password that nobody has, verified for unknown names.
@@ -81,14 +83,16 @@ mod tests {
     }
 
     #[test]
-    fn a_right_password_gives_the_user_and_a_wrong_one_nothing() {
+    fn a_right_password_fits_and_a_wrong_one_does_not() {
         let hash = hash_password(b"s3cret").unwrap();
         let (_dir, path) = file_with(&format!("# people\nada:{hash}:adalove\n"));
         let users = UsersFile::open(&path).unwrap();
-        let user = users.verify("ada", b"s3cret").unwrap().unwrap();
-        assert_eq!((user.name.as_str(), user.account.as_deref()), ("ada", Some("adalove")));
-        assert_eq!(users.verify("ada", b"wrong").unwrap(), None);
-        assert_eq!(users.verify("bob", b"s3cret").unwrap(), None);
+        let ada = users.entry("ada").unwrap().unwrap();
+        assert_eq!((ada.user.name.as_str(), ada.user.account.as_deref()), ("ada", Some("adalove")));
+        assert!(verify_password(Some(&ada.hash), b"s3cret"));
+        assert!(!verify_password(Some(&ada.hash), b"wrong"));
+        assert!(users.entry("bob").unwrap().is_none());
+        assert!(!verify_password(None, b"s3cret"));
     }
 
     #[test]

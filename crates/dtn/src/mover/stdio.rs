@@ -26,7 +26,8 @@ use super::process::{Departure, STACK, ServeError, serve_overridden};
 pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
     let terminate = signals::block_terminate().map_err(|error| Fault::from_io(error, "watch for signals"))?;
     if overrides.is_some() {
-        end_with_parent()?;
+        // It holds the stream to the front itself: left alone, it would serve on beside its successor.
+        crate::parent::end_with_parent()?;
     }
     let own = overrides.map(serde_json::from_str::<NodeOverrides>).transpose();
     let own = own.map_err(|error| unusable("read own settings", &error.to_string()))?.unwrap_or_default();
@@ -52,17 +53,6 @@ fn leave_on(terminate: signals::Blocked, departure: Departure) {
     if let Err(error) = thread::Builder::new().name("departure".to_owned()).stack_size(STACK).spawn(wait) {
         tracing::error!(%error, "SIGTERM will not be heard");
     }
-}
-
-/// A node's data process holds the stream to the front itself: left alone, it would serve on beside its successor.
-fn end_with_parent() -> Result<(), Fault> {
-    let failed = |error: rustix::io::Errno| Fault::from_io(error.into(), "follow the parent process");
-    let parent = rustix::process::getppid();
-    rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL)).map_err(failed)?;
-    if rustix::process::getppid() != parent {
-        return Err(unusable("follow the parent process", "it has ended"));
-    }
-    Ok(())
 }
 
 fn standard_input() -> io::Result<Socket> {

@@ -23,7 +23,7 @@ impl ChecksumAlgorithm {
 }
 
 /// An administrator's rule with those whom it is for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct PolicyRule {
     /// Login name; `None`: everybody.
     pub user: Option<String>,

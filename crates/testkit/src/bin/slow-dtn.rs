@@ -17,13 +17,15 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use tokio::sync::watch;
 use whimbrel_connector::Connector;
 use whimbrel_connector::faults::{Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::{DtnConfig, Listeners, Server};
+use whimbrel_dtn::monitor::{self, keeper::Keeper, listeners::Bound};
 use whimbrel_dtn::mover::message::DataSettings;
 use whimbrel_dtn::mover::serve;
 use whimbrel_engine::Fault;
@@ -53,11 +55,11 @@ fn front(address: &str) -> Outcome {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let (_never, drain) = watch::channel(false);
     runtime.block_on(async {
-        let server = Arc::new(Server::new(config, program)?);
-        let listeners = Listeners::bind(&server).await?;
-        for address in listeners.control_addresses() {
-            println!("listening on ftp://{address}/");
-        }
+        let keeper = Keeper::new(&config, program)?;
+        let server = Arc::new(Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper))));
+        let bound = Bound::new(&config)?;
+        print!("{}", bound.announcement());
+        let listeners = Listeners::new(bound.control, bound.nodes, bound.metrics)?;
         Ok(listeners.serve(server, drain).await?)
     })
 }

@@ -9,10 +9,11 @@ use whimbrel_engine::{Fault, FaultCode};
 use super::User;
 
 /// One line of a users file.
-pub(super) struct Entry {
-    pub(super) user: User,
+pub struct Entry {
+    /// Who, and whose account.
+    pub user: User,
     /// An Argon2 hash that passwords can be verified against.
-    pub(super) hash: String,
+    pub hash: String,
 }
 
 /// The users of a users file, without their hashes.

@@ -1,0 +1,76 @@
+//! The front as a process of its own: started by the monitor, without files and without rights.
+
+use std::io;
+use std::net::TcpListener;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::watch;
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::gate::{Gate, MonitorLink};
+use super::{Listeners, Server};
+use crate::monitor::Channel;
+use crate::monitor::message::{FromMonitor, FrontSettings};
+use crate::parent;
+
+const OP: &str = "start front";
+
+/// Serves with the settings and sockets that come over standard input, to the end of the drain.
+pub fn serve_standard_input() -> Result<(), Fault> {
+    let failed = |error: io::Error| Fault::from_io(error, OP).side(Side::Us);
+    parent::end_with_parent()?;
+    // Others of the same account must not look into its memory: it holds the host's key.
+    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
+        .map_err(|error| failed(error.into()))?;
+    let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
+    let (settings, descriptors) = match channel.receive::<FromMonitor>().map_err(failed)? {
+        Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
+        _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let result = runtime.block_on(serve(channel, settings, descriptors));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(channel: Channel, settings: FrontSettings, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+    let (drain, draining) = watch::channel(false);
+    drain_on_signal(drain.clone())?;
+    let link = MonitorLink::new(channel, drain)?;
+    let listeners = listeners(&settings, descriptors)?;
+    link.ready().await?;
+    let server = Arc::new(Server::new(settings, Gate::Monitor(link)));
+    server.warn_about_openness();
+    listeners.serve(server, draining).await
+}
+
+/// The sockets in the order that [`FromMonitor::Hello`] gives them in.
+fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<Listeners, Fault> {
+    let expected = settings.control + usize::from(settings.nodes) + usize::from(settings.metrics);
+    if descriptors.len() != expected {
+        let found = format!("{} listening sockets of {expected}", descriptors.len());
+        return Err(Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(found));
+    }
+    let mut sockets = descriptors.into_iter().map(TcpListener::from);
+    let control = sockets.by_ref().take(settings.control).collect();
+    let nodes = if settings.nodes { sockets.next() } else { None };
+    Listeners::new(control, nodes, sockets.next())
+}
+
+/// A switch that SIGTERM and SIGINT turn true: a service manager may ask all processes alike.
+pub fn drain_on_signal(drain: watch::Sender<bool>) -> Result<(), Fault> {
+    let failed = |error| Fault::from_io(error, "watch for signals");
+    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
+    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
+    tokio::spawn(async move {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        tracing::info!("draining: running transfers are finished, nothing new is taken");
+        drain.send_replace(true);
+    });
+    Ok(())
+}

@@ -1,0 +1,80 @@
+//! The front as the monitor sees it: a process without rights, and what it is told.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::Channel;
+use super::keeper::{account, is_root};
+use super::listeners::Bound;
+use super::message::{FromMonitor, FrontSettings};
+use crate::front::config::{ChunkingRule, DtnConfig};
+use crate::front::nodes::NodeSecret;
+
+const OP: &str = "start front";
+
+/// The account of the front, started by root: its own where there is one.
+const ACCOUNTS: [&str; 2] = ["whimbrel", "nobody"];
+
+/// Starts the front and gives it its settings and listening sockets.
+pub fn start(config: &DtnConfig, program: &Path, bound: &Bound) -> Result<(Child, Channel), Fault> {
+    let failed = |error: io::Error| Fault::from_io(error, OP).side(Side::Us);
+    let hello = FromMonitor::Hello(Box::new(settings(config, bound)?));
+    let (ours, theirs) = Channel::pair().map_err(failed)?;
+    ours.send(&hello, &bound.descriptors()).map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("dtn-front").stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null()).process_group(0);
+    if is_root() {
+        let account = ACCOUNTS.iter().find_map(|name| account(name).ok());
+        let account = account.ok_or_else(|| {
+            Fault::new(FaultCode::InvalidArgument, OP).detail("no account `whimbrel` or `nobody` to run it as")
+        })?;
+        // This also drops the supplementary groups.
+        command.uid(account.uid).gid(account.gid);
+    }
+    Ok((command.spawn().map_err(failed)?, ours))
+}
+
+fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
+    let node_key = match (&bound.nodes, &config.node_secret) {
+        (None, _) => None,
+        (Some(_), Some(path)) => Some(NodeSecret::from_file(path)?.key()),
+        (Some(_), None) => {
+            let fault = Fault::new(FaultCode::InvalidArgument, "configure");
+            return Err(fault.detail("data nodes need --node-secret FILE"));
+        }
+    };
+    Ok(FrontSettings {
+        node_key,
+        control: bound.control.len(),
+        nodes: bound.nodes.is_some(),
+        metrics: bound.metrics.is_some(),
+        ..front_settings(config)?
+    })
+}
+
+/// What a front without listening sockets needs of the configuration.
+pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
+    Ok(FrontSettings {
+        host: String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned(),
+        banner: config.banner.clone(),
+        anonymous: config.anonymous,
+        passwords: config.users.is_some(),
+        read_only: config.read_only,
+        probe: !config.no_probe,
+        data_address: config.data_address,
+        idle_timeout: config.idle_timeout(),
+        login_timeout: config.login_timeout(),
+        drain_timeout: config.drain_timeout.map(std::time::Duration::from_secs),
+        max_connections: config.max_connections(),
+        rules: config.chunking.iter().map(ChunkingRule::policy).collect(),
+        data: config.data_settings()?,
+        node_key: None,
+        control: 0,
+        nodes: false,
+        metrics: false,
+    })
+}

@@ -1,0 +1,71 @@
+//! Listening sockets, bound before anything else runs: ports below 1024 need root.
+
+use std::net::{SocketAddr, TcpListener};
+use std::os::fd::{AsFd, BorrowedFd};
+
+use whimbrel_engine::Fault;
+
+use crate::front::config::{DtnConfig, resolve};
+
+/// Sockets of a DTN, bound but not yet served.
+#[derive(Debug)]
+pub struct Bound {
+    /// For control connections.
+    pub control: Vec<TcpListener>,
+    /// Where data nodes join.
+    pub nodes: Option<TcpListener>,
+    /// For the metrics page.
+    pub metrics: Option<TcpListener>,
+}
+
+impl Bound {
+    /// Binds every configured address.
+    pub fn new(config: &DtnConfig) -> Result<Self, Fault> {
+        let control = config.listen_addresses().iter().map(|address| bind(address)).collect::<Result<_, _>>()?;
+        let nodes = config.node_listen.as_deref().map(bind).transpose()?;
+        let metrics = config.metrics.as_deref().map(bind).transpose()?;
+        Ok(Self { control, nodes, metrics })
+    }
+
+    /// All of them, those for control connections first, then that for nodes, then that for metrics.
+    pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
+        self.control.iter().chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd).collect()
+    }
+
+    /// What scripts wait for: one line for each address.
+    pub fn announcement(&self) -> String {
+        let mut lines = String::new();
+        let at = |listener: &TcpListener| listener.local_addr().ok();
+        for address in self.control.iter().filter_map(at) {
+            lines += &format!("listening on ftp://{address}/\n");
+        }
+        if let Some(address) = self.nodes.as_ref().and_then(at) {
+            lines += &format!("data nodes join at {address}\n");
+        }
+        if let Some(address) = self.metrics.as_ref().and_then(at) {
+            lines += &format!("metrics at http://{address}/metrics\n");
+        }
+        lines
+    }
+
+    /// Control addresses as bound.
+    pub fn control_addresses(&self) -> Vec<SocketAddr> {
+        self.control.iter().filter_map(|listener| listener.local_addr().ok()).collect()
+    }
+}
+
+fn bind(address: &str) -> Result<TcpListener, Fault> {
+    let failed = |error| Fault::from_io(error, "listen").subject(address);
+    let address = resolve(address)?;
+    let domain = socket2::Domain::for_address(address);
+    let socket = socket2::Socket::new(domain, socket2::Type::STREAM, None).map_err(failed)?;
+    if address.is_ipv6() {
+        // One listener for both families where the address allows it.
+        socket.set_only_v6(false).map_err(failed)?;
+    }
+    socket.set_reuse_address(true).map_err(failed)?;
+    socket.set_nonblocking(true).map_err(failed)?;
+    socket.bind(&address.into()).map_err(failed)?;
+    socket.listen(1024).map_err(failed)?;
+    Ok(socket.into())
+}

@@ -1,0 +1,136 @@
+//! What the front and the monitor say to each other, one message a packet, with descriptors beside some.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use whimbrel_engine::Fault;
+use whimbrel_proto::server::PolicyRule;
+
+use crate::mover::message::DataSettings;
+
+/// Names a question; chosen by the front.
+pub type Ticket = u32;
+
+/// Names an account that a login was mapped to; given out by the monitor, good as long as the front lives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct AccountId(pub u32);
+
+/// From the front to the monitor.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum ToMonitor {
+    /// Connections are served from now on.
+    Ready,
+    /// Which account handles what anonymous users do?
+    Anonymous {
+        /// Echoed in [`FromMonitor::Mapped`].
+        ticket: Ticket,
+    },
+    /// Who is this password user?
+    Password {
+        /// Echoed in [`FromMonitor::Entry`].
+        ticket: Ticket,
+        /// Name as given at login.
+        user: String,
+    },
+    /// Start a data process for an account that was given out before.
+    Open {
+        /// Echoed in [`FromMonitor::Opened`].
+        ticket: Ticket,
+        /// From [`FromMonitor::Mapped`] or [`FromMonitor::Entry`].
+        account: AccountId,
+    },
+}
+
+/// From the monitor to the front.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromMonitor {
+    /// First message. Beside it: the listening sockets for control connections, data nodes and metrics, in this order.
+    Hello(Box<FrontSettings>),
+    /// Answer to [`ToMonitor::Anonymous`]: `None` if nobody may log in without a password.
+    Mapped {
+        /// Of the question.
+        ticket: Ticket,
+        /// The account.
+        account: Result<Option<MappedAccount>, Fault>,
+    },
+    /// Answer to [`ToMonitor::Password`]: `None` for an unknown user.
+    Entry {
+        /// Of the question.
+        ticket: Ticket,
+        /// The user, whose password the front verifies.
+        entry: Result<Option<PasswordEntry>, Fault>,
+    },
+    /// Answer to [`ToMonitor::Open`]. Beside it, unless it failed: the stream to the new data process.
+    Opened {
+        /// Of the question.
+        ticket: Ticket,
+        /// Why there is none.
+        result: Result<(), Fault>,
+    },
+    /// Take nothing new, finish what runs, and end.
+    Drain,
+}
+
+/// An account that a login may use.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MappedAccount {
+    /// For [`ToMonitor::Open`].
+    pub id: AccountId,
+    /// For logs.
+    pub name: String,
+}
+
+/// A password user.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PasswordEntry {
+    /// Argon2 hash in PHC string form.
+    pub hash: String,
+    /// What handles the user's data.
+    pub account: MappedAccount,
+}
+
+impl std::fmt::Debug for PasswordEntry {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "PasswordEntry({:?})", self.account)
+    }
+}
+
+/// What the front needs to know of the administrator's configuration: no paths, no files.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct FrontSettings {
+    /// This host, for the greeting.
+    pub host: String,
+    /// Text sent in the greeting.
+    pub banner: Option<String>,
+    /// Anybody may log in without a password.
+    pub anonymous: bool,
+    /// There are users with passwords.
+    pub passwords: bool,
+    /// Every change is refused.
+    pub read_only: bool,
+    /// Clients may have storage and network measured.
+    pub probe: bool,
+    /// Address told to peers for data connections.
+    pub data_address: Option<IpAddr>,
+    /// Longest idle time of a control connection.
+    pub idle_timeout: Duration,
+    /// Longest time of a login.
+    pub login_timeout: Duration,
+    /// Longest wait for running transfers when draining; `None`: no limit.
+    pub drain_timeout: Option<Duration>,
+    /// Control connections at once.
+    pub max_connections: usize,
+    /// How clients are to move large files.
+    pub rules: Vec<PolicyRule>,
+    /// What data processes obey.
+    pub data: DataSettings,
+    /// Key that data nodes prove to know.
+    pub node_key: Option<[u8; 32]>,
+    /// Control listeners among the descriptors.
+    pub control: usize,
+    /// Whether a listener for data nodes is among them.
+    pub nodes: bool,
+    /// Whether a listener for metrics is.
+    pub metrics: bool,
+}

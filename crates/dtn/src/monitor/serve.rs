@@ -1,0 +1,132 @@
+//! The monitor's loop: the front's questions, signals, children.
+
+use std::io::{self, ErrorKind, Write};
+use std::os::fd::AsFd;
+use std::path::PathBuf;
+use std::process::{Child, ExitStatus};
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::poll::{self, PollFd, PollFlags};
+use whimbrel_sys::signals::{Signal, SignalQueue};
+
+use super::children::Children;
+use super::keeper::Keeper;
+use super::listeners::Bound;
+use super::message::{FromMonitor, ToMonitor};
+use super::{Channel, front};
+use crate::front::config::DtnConfig;
+
+/// Names longer than this are no accounts, bytes.
+const MOST_NAME: usize = 1024;
+
+/// Serves until the front has ended; gives how it did.
+///
+/// Call it before any thread is started. SIGTERM and SIGINT make the front finish what runs and end.
+pub fn run(config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
+    let signals = SignalQueue::new().map_err(|error| Fault::from_io(error, "watch for signals"))?;
+    let keeper = Keeper::new(config, program.clone())?;
+    let bound = Bound::new(config)?;
+    let (front, channel) = front::start(config, &program, &bound)?;
+    let announcement = bound.announcement();
+    drop(bound); // the front has its own descriptors: what it closes is closed
+    Monitor { signals, keeper, front, channel: Some(channel), children: Children::default(), announcement }.serve()
+}
+
+struct Monitor {
+    signals: SignalQueue,
+    keeper: Keeper,
+    front: Child,
+    /// `None` once the front has closed it or broken its rules.
+    channel: Option<Channel>,
+    children: Children,
+    announcement: String,
+}
+
+impl Monitor {
+    fn serve(mut self) -> Result<ExitStatus, Fault> {
+        let failed = |error: io::Error| Fault::from_io(error, "serve").side(Side::Us);
+        loop {
+            let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
+            fds.extend(self.channel.as_ref().map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)));
+            poll::wait(&mut fds, None).map_err(failed)?;
+            drop(fds);
+            while let Some(signal) = self.signals.next().map_err(failed)? {
+                match signal {
+                    Signal::Terminate => self.drain(),
+                    // Files of users are read at each login.
+                    Signal::Reload => tracing::info!("nothing to read again"),
+                    Signal::Child => {
+                        self.children.reap();
+                        if let Some(status) = self.front.try_wait().map_err(failed)? {
+                            return Ok(status);
+                        }
+                    }
+                }
+            }
+            self.answer_all();
+        }
+    }
+
+    fn drain(&mut self) {
+        if let Some(channel) = &self.channel
+            && let Err(error) = channel.send(&FromMonitor::Drain, &[])
+        {
+            self.give_up(&error);
+        }
+    }
+
+    /// Answers what the front has asked.
+    fn answer_all(&mut self) {
+        while let Some(channel) = &self.channel {
+            match channel.receive::<ToMonitor>() {
+                Ok(Some((message, _descriptors))) => {
+                    if let Err(error) = self.answer(message) {
+                        self.give_up(&error);
+                    }
+                }
+                // It is ending: its status comes with SIGCHLD.
+                Ok(None) => self.channel = None,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return,
+                Err(error) => self.give_up(&error),
+            }
+        }
+    }
+
+    fn answer(&mut self, message: ToMonitor) -> io::Result<()> {
+        let Some(channel) = &self.channel else { return Ok(()) };
+        match message {
+            ToMonitor::Ready => {
+                let mut out = io::stdout().lock();
+                out.write_all(self.announcement.as_bytes()).and_then(|()| out.flush())
+            }
+            ToMonitor::Anonymous { ticket } => {
+                channel.send(&FromMonitor::Mapped { ticket, account: Ok(self.keeper.anonymous()) }, &[])
+            }
+            ToMonitor::Password { ticket, user } => {
+                let entry = if user.len() > MOST_NAME { Ok(None) } else { self.keeper.password_user(&user) };
+                channel.send(&FromMonitor::Entry { ticket, entry }, &[])
+            }
+            ToMonitor::Open { ticket, account } => match self.keeper.open(account) {
+                Ok((stream, child)) => {
+                    self.children.add(child);
+                    channel.send(&FromMonitor::Opened { ticket, result: Ok(()) }, &[stream.as_fd()])
+                }
+                Err(fault) => {
+                    if fault.code == FaultCode::NotAuthorized {
+                        return Err(io::Error::other(fault));
+                    }
+                    channel.send(&FromMonitor::Opened { ticket, result: Err(fault) }, &[])
+                }
+            },
+        }
+    }
+
+    /// A front that breaks the rules, or does not listen, is ended; the service with it.
+    fn give_up(&mut self, error: &io::Error) {
+        tracing::error!(%error, "the front misbehaves and is ended");
+        self.channel = None;
+        if let Err(error) = self.front.kill() {
+            tracing::error!(%error, "it cannot be ended");
+        }
+    }
+}
