@@ -104,6 +104,12 @@ pub enum Command {
     /// Serve movers on standard input; started by `dtn`, not by people
     #[command(hide = true)]
     DataProcess(dtn::DataProcessArgs),
+    /// Run `lfs` for a data process, which starts it; not for people
+    #[command(hide = true)]
+    LfsHelper {
+        /// The program
+        program: std::ffi::OsString,
+    },
     /// Serve control connections for `dtn`, which starts it; not for people
     #[command(hide = true)]
     DtnFront,

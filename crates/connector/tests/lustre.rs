@@ -4,9 +4,10 @@
 
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use tempfile::TempDir;
-use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::posix::{Lfs, Posix, PosixOptions};
 use whimbrel_connector::{Attributes, Connector, Disposition, StoragePath, WriteIntent};
 
 /// A directory served as Lustre, with an `lfs` that writes down where and with what it was called.
@@ -36,7 +37,7 @@ impl Lab {
     fn with(tools: TempDir, lfs: PathBuf, lustre_everywhere: bool) -> Self {
         let served = tempfile::tempdir().unwrap();
         std::fs::create_dir(served.path().join("dir")).unwrap();
-        let options = PosixOptions { lfs: Some(lfs), lustre_everywhere, ..PosixOptions::default() };
+        let options = PosixOptions { lfs: Some(Arc::new(Lfs(lfs))), lustre_everywhere, ..PosixOptions::default() };
         let storage = Posix::open(served.path(), options).unwrap();
         Self { tools, served, storage }
     }

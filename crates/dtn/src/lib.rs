@@ -6,6 +6,7 @@
 //! become whom. [`client`] drives servers.
 
 pub mod client;
+pub mod confine;
 pub mod congestion;
 pub mod front;
 pub mod monitor;
@@ -13,4 +14,5 @@ pub mod mover;
 
 mod journaled;
 mod keepalive;
+mod packets;
 mod parent;

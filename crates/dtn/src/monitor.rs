@@ -4,7 +4,6 @@
 //! listening sockets, reads the administrator's files, and passes on descriptors. The front gets no way to an account
 //! but through [`keeper::Keeper`].
 
-mod channel;
 pub mod children;
 mod front;
 pub mod keeper;
@@ -12,6 +11,5 @@ pub mod listeners;
 pub mod message;
 mod serve;
 
-pub use channel::Channel;
 pub use front::front_settings;
 pub use serve::run;

@@ -160,6 +160,11 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
     result.map(|()| ExitCode::SUCCESS)
 }
 
+/// Runs `lfs-helper`.
+pub fn run_lfs_helper(program: &std::ffi::OsStr) -> ExitCode {
+    told(whimbrel_dtn::confine::helper::serve_standard_input(program).map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs `dtn-front`.
 pub fn run_front() -> ExitCode {
     told(process::serve_standard_input().map(|()| ExitCode::SUCCESS))

@@ -43,6 +43,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Man(args) => man::run(&args),
         Command::DataProcess(args) => dtn::run_data_process(args),
         Command::DtnFront => dtn::run_front(),
+        Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }
 

@@ -7,10 +7,12 @@
 //! `lfs` is run as it is configured, without a shell, in the file's directory, with `./NAME` as its last argument.
 
 use std::ffi::{OsStr, OsString};
+use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 use rustix::fs::{FileType, Mode, OFlags, fstatfs, mknodat, openat};
 use rustix::io::Errno;
@@ -56,17 +58,40 @@ pub fn layout_for(length: u64, default: Layout) -> Option<Layout> {
     (layout != default).then_some(layout)
 }
 
+/// Runs the program `lfs`, or has it run by somebody who may.
+pub trait LayoutTool: fmt::Debug + Send + Sync {
+    /// Runs it in a directory, without a shell; gives what it printed, or why it failed.
+    fn run(&self, dir: BorrowedFd<'_>, arguments: &[OsString]) -> Result<String, String>;
+}
+
+/// `lfs` as a child of this process.
+#[derive(Debug, Clone)]
+pub struct Lfs(pub PathBuf);
+
+impl LayoutTool for Lfs {
+    fn run(&self, dir: BorrowedFd<'_>, arguments: &[OsString]) -> Result<String, String> {
+        let mut command = Command::new(&self.0);
+        // The descriptor is the child's own until the program begins: it closes itself then.
+        command.args(arguments).current_dir(format!("/proc/self/fd/{}", dir.as_raw_fd())).stdin(Stdio::null());
+        match command.output() {
+            Ok(output) if output.status.success() => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
+            Ok(output) => Err(format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim())),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+}
+
 /// The program `lfs`, where it may be used.
 #[derive(Debug)]
 pub(super) struct Lustre {
-    program: PathBuf,
+    tool: Arc<dyn LayoutTool>,
     /// Every file system is taken for Lustre; for tests.
     everywhere: bool,
 }
 
 impl Lustre {
-    pub fn new(program: PathBuf, everywhere: bool) -> Self {
-        Self { program, everywhere }
+    pub fn new(tool: Arc<dyn LayoutTool>, everywhere: bool) -> Self {
+        Self { tool, everywhere }
     }
 
     fn serves(&self, file: impl AsFd) -> bool {
@@ -110,25 +135,12 @@ impl Lustre {
 
     /// Runs `lfs` in `dir`; what it printed, or nothing after a warning.
     fn run(&self, dir: &Dir, arguments: &[OsString]) -> Option<String> {
-        let fd: BorrowedFd<'_> = dir.as_fd();
-        let mut command = Command::new(&self.program);
-        // The descriptor is the child's own until the program begins: it closes itself then.
-        command.args(arguments).current_dir(format!("/proc/self/fd/{}", fd.as_raw_fd())).stdin(Stdio::null());
-        let warn = |why: &str| {
-            let lfs = self.program.display();
-            tracing::warn!(%lfs, ?arguments, why, "the layout of a file was not chosen; the copy goes on");
-        };
-        match command.output() {
-            Ok(output) if output.status.success() => Some(String::from_utf8_lossy(&output.stdout).into_owned()),
-            Ok(output) => {
-                warn(&format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim()));
-                None
-            }
-            Err(error) => {
-                warn(&error.to_string());
-                None
-            }
-        }
+        let told = self.tool.run(dir.as_fd(), arguments);
+        told.inspect_err(|why| {
+            let tool = &self.tool;
+            tracing::warn!(?tool, ?arguments, why, "the layout of a file was not chosen; the copy goes on");
+        })
+        .ok()
     }
 }
 

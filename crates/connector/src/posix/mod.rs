@@ -72,7 +72,7 @@ mod write;
 mod written;
 
 use std::collections::HashMap;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat};
@@ -92,6 +92,7 @@ pub use direct::DirectOptions;
 use error::{OrFault, fault};
 use handles::Handles;
 use lustre::Lustre;
+pub use lustre::{LayoutTool, Lfs};
 use meta::{Caller, is_link, kind_of, link_text, statx_fd};
 use resolve::{Root, retry};
 use token::{Manner, Token};
@@ -105,7 +106,7 @@ pub struct PosixOptions {
     /// Resolve paths without `openat2` even where the kernel has it. Default: false, for tests.
     pub without_openat2: bool,
     /// The program `lfs`, which chooses the layout of new files on Lustre. Default: none, layouts are left alone.
-    pub lfs: Option<PathBuf>,
+    pub lfs: Option<Arc<dyn LayoutTool>>,
     /// Write and read large files past the page cache. Default: none, everything goes through it.
     pub direct: Option<DirectOptions>,
     /// Take every file system for Lustre. Default: false, for tests.
@@ -138,7 +139,7 @@ impl Posix {
             handles: Handles::default(),
             unnamed: Unnamed::default(),
             direct: options.direct.map(Direct::new),
-            lustre: options.lfs.map(|program| Arc::new(Lustre::new(program, options.lustre_everywhere))),
+            lustre: options.lfs.map(|tool| Arc::new(Lustre::new(tool, options.lustre_everywhere))),
             mask: modes::mask(),
             read_only: options.read_only,
             users: Names::default(),

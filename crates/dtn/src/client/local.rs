@@ -14,6 +14,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use super::remote::EndEvent;
+use crate::confine::Sandbox;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Secrets, Stripe, ToMover};
 use crate::mover::posix_options;
@@ -64,7 +65,7 @@ impl LocalData {
 
 fn connector(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
     let root = std::path::Path::new(OsStr::from_bytes(&settings.root));
-    Ok(Arc::new(Posix::open(root, posix_options(settings))?))
+    Ok(Arc::new(Posix::open(root, posix_options(settings)?)?))
 }
 
 fn settings(options: &LocalOptions) -> DataSettings {
@@ -81,6 +82,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
         connect_timeout: Duration::from_secs(20),
         congestion: None,
         lfs: None,
+        sandbox: Sandbox::Off,
         transfer_log: None,
         transfer_log_json: None,
     }

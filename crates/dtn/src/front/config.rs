@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 use whimbrel_engine::{Fault, FaultCode};
 
+use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
 pub use rules::ChunkingRule;
 
@@ -75,6 +76,9 @@ pub struct DtnConfig {
     pub chunking: Vec<ChunkingRule>,
     /// Seconds that a drain waits for running transfers. Default: no limit.
     pub drain_timeout: Option<u64>,
+    /// Whether front and data processes are confined: `auto` as far as the kernel can, `require` or do not start, `off`.
+    /// Default: `auto`.
+    pub sandbox: Sandbox,
 }
 
 impl DtnConfig {

@@ -12,9 +12,9 @@ use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use crate::monitor::Channel;
 use crate::monitor::keeper::Keeper;
 use crate::monitor::message::{AccountId, FromMonitor, MappedAccount, PasswordEntry, Ticket, ToMonitor};
+use crate::packets::Channel;
 
 /// Who answers for accounts.
 pub enum Gate {

@@ -11,8 +11,9 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::gate::{Gate, MonitorLink};
 use super::{Listeners, Server};
-use crate::monitor::Channel;
+use crate::confine::{self, Needs};
 use crate::monitor::message::{FromMonitor, FrontSettings};
+use crate::packets::Channel;
 use crate::parent;
 
 const OP: &str = "start front";
@@ -21,14 +22,14 @@ const OP: &str = "start front";
 pub fn serve_standard_input() -> Result<(), Fault> {
     let failed = |error: io::Error| Fault::from_io(error, OP).side(Side::Us);
     parent::end_with_parent()?;
-    // Others of the same account must not look into its memory: it holds the host's key.
-    rustix::process::set_dumpable_behavior(rustix::process::DumpableBehavior::NotDumpable)
-        .map_err(|error| failed(error.into()))?;
+    // It will hold the host's key.
+    confine::keep_secrets()?;
     let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let (settings, descriptors) = match channel.receive::<FromMonitor>().map_err(failed)? {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
+    confine::enter(&Needs::front(), settings.sandbox)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let result = runtime.block_on(serve(channel, settings, descriptors));
     runtime.shutdown_background();

@@ -7,12 +7,12 @@ use std::process::{Child, Command, Stdio};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::Channel;
 use super::keeper::{account, is_root};
 use super::listeners::Bound;
 use super::message::{FromMonitor, FrontSettings};
 use crate::front::config::{ChunkingRule, DtnConfig};
 use crate::front::nodes::NodeSecret;
+use crate::packets::Channel;
 
 const OP: &str = "start front";
 
@@ -71,6 +71,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         drain_timeout: config.drain_timeout.map(std::time::Duration::from_secs),
         max_connections: config.max_connections(),
         rules: config.chunking.iter().map(ChunkingRule::policy).collect(),
+        sandbox: config.sandbox,
         data: config.data_settings()?,
         node_key: None,
         control: 0,

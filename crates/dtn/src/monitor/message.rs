@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use whimbrel_engine::Fault;
 use whimbrel_proto::server::PolicyRule;
 
+use crate::confine::Sandbox;
 use crate::mover::message::DataSettings;
 
 /// Names a question; chosen by the front.
@@ -123,6 +124,8 @@ pub struct FrontSettings {
     pub max_connections: usize,
     /// How clients are to move large files.
     pub rules: Vec<PolicyRule>,
+    /// How far the front is confined.
+    pub sandbox: Sandbox,
     /// What data processes obey.
     pub data: DataSettings,
     /// Key that data nodes prove to know.

@@ -10,11 +10,12 @@ use whimbrel_sys::poll::{self, PollFd, PollFlags};
 use whimbrel_sys::signals::{Signal, SignalQueue};
 
 use super::children::Children;
+use super::front;
 use super::keeper::Keeper;
 use super::listeners::Bound;
 use super::message::{FromMonitor, ToMonitor};
-use super::{Channel, front};
 use crate::front::config::DtnConfig;
+use crate::packets::Channel;
 
 /// Names longer than this are no accounts, bytes.
 const MOST_NAME: usize = 1024;

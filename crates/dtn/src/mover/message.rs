@@ -22,6 +22,8 @@ use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 
+use crate::confine::Sandbox;
+
 /// Version of these messages; both sides must agree.
 pub const VERSION: u32 = 4;
 
@@ -213,6 +215,8 @@ pub struct DataSettings {
     pub congestion: Option<String>,
     /// The program `lfs` of Lustre, raw bytes, or nothing to leave layouts alone; `None`: where it usually is.
     pub lfs: Option<Vec<u8>>,
+    /// How far the data process is confined.
+    pub sandbox: Sandbox,
     /// File for transfer log lines in the classic form, raw bytes; `None`: none.
     pub transfer_log: Option<Vec<u8>>,
     /// File for transfer log lines as JSON, raw bytes; `None`: none.

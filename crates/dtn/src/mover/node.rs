@@ -61,6 +61,7 @@ impl Node {
     pub fn new(
         settings: DataSettings,
         connector: Arc<dyn Connector>,
+        log: TransferLog,
         writer: FrameWriter,
         link_ip: Option<IpAddr>,
     ) -> Result<Self, Fault> {
@@ -74,7 +75,7 @@ impl Node {
         let start = |name| Ticker::start(name).map_err(|error| Fault::from_io(error, "start ticker"));
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
         Ok(Self {
-            log: TransferLog::open(&settings)?,
+            log,
             ticker: start("ticker")?,
             flusher: start("flusher")?,
             load: Arc::new(LoadReport::default()),

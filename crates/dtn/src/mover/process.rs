@@ -12,6 +12,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::codec::{CodecError, FrameReader, FrameWriter};
 use super::failure;
+use super::log::TransferLog;
 use super::message::{DataSettings, FromMover, Identity, MoverId, NodeOverrides, ToMover, VERSION};
 use super::node::Node;
 pub use super::stdio::serve_standard_input;
@@ -108,7 +109,7 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    serve_overridden(link, NodeOverrides::default(), connect, |_| {})
+    serve_overridden(link, NodeOverrides::default(), connect, |_| Ok(()), |_| {})
 }
 
 /// Tells the front that this data process takes no new work.
@@ -123,11 +124,13 @@ impl Departure {
     }
 }
 
-/// Like [`serve`], on a host that decides some settings for itself; `started` gets the means to leave early.
+/// Like [`serve`], on a host that decides some settings for itself; `confine` is called when storage and logs are open and
+/// no thread runs yet, `started` gets the means to leave early.
 pub fn serve_overridden<C>(
     link: impl Link,
     own: NodeOverrides,
     connect: C,
+    confine: impl FnOnce(&DataSettings) -> Result<(), Fault>,
     started: impl FnOnce(Departure),
 ) -> Result<(), ServeError>
 where
@@ -141,8 +144,11 @@ where
         return Ok(());
     };
     let settings = settings.overridden(own);
-    let node = connect(&settings).and_then(|connector| Node::new(settings, connector, writer.clone(), link_ip));
-    let node = Arc::new(node.map_err(ServeError::Setup)?);
+    let connector = connect(&settings).map_err(ServeError::Setup)?;
+    let log = TransferLog::open(&settings).map_err(ServeError::Setup)?;
+    confine(&settings).map_err(ServeError::Setup)?;
+    let node = Node::new(settings, connector, log, writer.clone(), link_ip).map_err(ServeError::Setup)?;
+    let node = Arc::new(node);
     writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
     started(Departure(writer));
     let mut process = Process::new(node);
@@ -331,6 +337,7 @@ mod tests {
 
     use super::super::message::{DataPeers, Secrets, Stripe};
     use super::*;
+    use crate::confine::Sandbox;
 
     /// Whether the system has threads.
     static THREADS: AtomicBool = AtomicBool::new(true);
@@ -350,10 +357,12 @@ mod tests {
             connect_timeout: std::time::Duration::from_secs(9),
             congestion: None,
             lfs: None,
+            sandbox: Sandbox::Off,
             transfer_log: None,
             transfer_log_json: None,
         };
-        let node = Node::new(settings, Arc::new(Memory::new()), FrameWriter::new(far), None);
+        let log = TransferLog::open(&settings).unwrap();
+        let node = Node::new(settings, Arc::new(Memory::new()), log, FrameWriter::new(far), None);
         (Arc::new(node.expect("node")), near)
     }
 

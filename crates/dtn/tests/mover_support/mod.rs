@@ -15,6 +15,7 @@ use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Connector, Receipt, WriteSession};
+use whimbrel_dtn::confine::Sandbox;
 use whimbrel_dtn::mover::codec::{FrameReader, FrameWriter};
 use whimbrel_dtn::mover::message::{
     DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Secrets, Stripe, ToMover, Transfers, VERSION,
@@ -40,6 +41,7 @@ pub fn settings(root: &std::path::Path) -> DataSettings {
         connect_timeout: Duration::from_secs(20),
         congestion: None,
         lfs: None,
+        sandbox: Sandbox::Off,
         transfer_log: None,
         transfer_log_json: None,
     }

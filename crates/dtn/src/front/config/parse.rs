@@ -47,6 +47,7 @@ impl DtnConfig {
             connect_timeout: seconds(self.connect_timeout, 30),
             congestion: self.congestion.clone(),
             lfs: self.lfs.as_deref().map(path_bytes),
+            sandbox: self.sandbox,
             transfer_log: self.transfer_log.as_deref().map(path_bytes),
             transfer_log_json: self.transfer_log_json.as_deref().map(path_bytes),
         })

@@ -101,8 +101,8 @@ mod tests {
     use std::io::{ErrorKind, Read, Write};
     use std::os::unix::net::UnixStream;
 
-    use super::super::message::{AccountId, ToMonitor};
     use super::*;
+    use crate::monitor::message::{AccountId, ToMonitor};
 
     #[test]
     fn messages_arrive_whole_with_their_descriptors() {

@@ -1,0 +1,68 @@
+//! What each kind of process needs.
+
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use super::{Calls, Needs};
+use crate::mover::message::DataSettings;
+
+/// Names of accounts and groups, from files and from services; what the C library loads for that.
+const NAMES: &[&str] = &[
+    "/etc/passwd",
+    "/etc/group",
+    "/etc/nsswitch.conf",
+    "/etc/hosts",
+    "/etc/host.conf",
+    "/etc/resolv.conf",
+    "/etc/ld.so.cache",
+    "/etc/localtime",
+    "/var/lib/sss",
+    "/var/lib/extrausers",
+    "/run/nscd",
+    "/run/systemd/userdb",
+    "/lib",
+    "/lib64",
+    "/usr/lib",
+    "/usr/lib64",
+];
+
+/// What the host is like, for `whimbrel probe`; the process itself, through whose descriptors unnamed files get names.
+const HOST: &[&str] = &[
+    "/proc/self",
+    "/proc/sys",
+    "/proc/meminfo",
+    "/proc/loadavg",
+    "/proc/cpuinfo",
+    "/proc/net",
+    "/proc/mounts",
+    "/proc/filesystems",
+    "/sys/class/net",
+    "/sys/devices",
+    "/sys/fs/cgroup",
+];
+
+/// Devices that hold nothing.
+const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"];
+
+impl Needs {
+    /// Of the front: settings of the kernel's network, and of the crypto library. It changes nothing.
+    pub fn front() -> Self {
+        let read = ["/proc/sys/net", "/proc/self", "/etc/ssl", "/usr/lib/ssl", "/etc/localtime", "/dev/urandom"];
+        Self { read: read.map(PathBuf::from).to_vec(), write: Vec::new(), calls: Calls::Front }
+    }
+
+    /// Of a data process: the tree that it serves.
+    pub fn data(settings: &DataSettings) -> Self {
+        let root = Path::new(OsStr::from_bytes(&settings.root)).to_owned();
+        let mut read: Vec<PathBuf> = NAMES.iter().chain(HOST).map(PathBuf::from).collect();
+        read.extend(["/etc/ssl", "/usr/lib/ssl"].map(PathBuf::from));
+        let mut write: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
+        if settings.read_only {
+            read.push(root)
+        } else {
+            write.push(root)
+        }
+        Self { read, write, calls: Calls::Data }
+    }
+}

@@ -1,0 +1,169 @@
+//! A data process that was taken over: what it tries from inside is refused, and its own work is not.
+
+#![allow(missing_docs, clippy::unwrap_used)]
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, Write as _};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use whimbrel_dtn::confine::{self, Held, Needs, Sandbox};
+use whimbrel_dtn::mover::message::DataSettings;
+
+/// Where the test that is the attacker finds its directory; without it that test does nothing.
+const GROUND: &str = "WHIMBREL_ATTACK_GROUND";
+
+fn settings(root: &Path, read_only: bool) -> DataSettings {
+    DataSettings {
+        root: root.as_os_str().as_encoded_bytes().to_vec(),
+        read_only,
+        data_ports: None,
+        data_interface: None,
+        data_address: None,
+        pool_bytes: 1 << 20,
+        sync_writes: false,
+        direct_io: false,
+        stall_timeout: std::time::Duration::from_secs(9),
+        connect_timeout: std::time::Duration::from_secs(9),
+        congestion: None,
+        lfs: None,
+        sandbox: Sandbox::Require,
+        transfer_log: None,
+        transfer_log_json: None,
+    }
+}
+
+/// What each attempt came to: `ok`, or the name of the error.
+type Findings = BTreeMap<String, String>;
+
+fn word<T>(result: io::Result<T>) -> String {
+    match result {
+        Ok(_) => "ok".to_owned(),
+        Err(error) => error.raw_os_error().map_or_else(|| error.to_string(), |number| format!("errno {number}")),
+    }
+}
+
+/// Everything that is tried; `ground` holds the served directory `own` and, beside it, a file that is not served.
+fn attempts(ground: &Path) -> Findings {
+    let own = ground.join("own");
+    let mut findings = Findings::new();
+    let mut note = |what: &str, outcome: String| {
+        findings.insert(what.to_owned(), outcome);
+    };
+    // Its work.
+    note("write own file", word(fs::write(own.join("new"), "text")));
+    note("read own file", word(fs::read(own.join("new"))));
+    note("make directory", word(fs::create_dir(own.join("dir"))));
+    note("rename across directories", word(fs::rename(own.join("new"), own.join("dir/new"))));
+    note("remove", word(fs::remove_file(own.join("dir/new"))));
+    note("start thread", word(std::thread::Builder::new().spawn(|| 7).map(|thread| thread.join().unwrap())));
+    let listener = TcpListener::bind("127.0.0.1:0");
+    note(
+        "connect",
+        word(
+            listener
+                .as_ref()
+                .map_err(|_| io::ErrorKind::Other.into())
+                .and_then(|l| TcpStream::connect(l.local_addr()?)),
+        ),
+    );
+    note("listen", word(listener));
+    note("accounts by name", word(whimbrel_sys::names::user_name(1)));
+    note("what the host is like", word(fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")));
+    // What it was taken over for.
+    note("read another file", word(fs::read(ground.join("secret"))));
+    note("read another file by a link", word(fs::read(own.join("way-out"))));
+    note("write another file", word(fs::OpenOptions::new().append(true).open(ground.join("secret"))));
+    note("make a file outside", word(fs::write(ground.join("planted"), "x")));
+    note("list what is outside", word(fs::read_dir(ground)));
+    note("execute a shell", word(Command::new("/bin/sh").args(["-c", "true"]).status()));
+    note("execute what it stored", word(Command::new(own.join("program")).status()));
+    let raw = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::from(3), Some(socket2::Protocol::ICMPV4));
+    note("open a raw socket", word(raw));
+    let packet = socket2::Socket::new(socket2::Domain::from(17), socket2::Type::from(3), None);
+    note("open a packet socket", word(packet));
+    note("send datagrams", word(UdpSocket::bind("127.0.0.1:0")));
+    note(
+        "read its starter's memory",
+        word(fs::File::open(format!("/proc/{}/mem", rustix::process::getppid().unwrap().as_raw_nonzero()))),
+    );
+    note(
+        "signal its starter",
+        word(rustix::process::test_kill_process(rustix::process::getppid().unwrap()).map_err(Into::into)),
+    );
+    note("become root", word(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(Into::into)));
+    note(
+        "mount",
+        word(
+            rustix::mount::mount("none", own.join("dir"), "tmpfs", rustix::mount::MountFlags::empty(), None)
+                .map_err(Into::into),
+        ),
+    );
+    findings
+}
+
+#[test]
+#[ignore = "runs inside of another test"]
+fn attacker() {
+    let Some(ground) = std::env::var_os(GROUND) else { return };
+    let ground = Path::new(&ground);
+    let needs = Needs::data(&settings(&ground.join("own"), false));
+    let held = confine::enter(&needs, Sandbox::Require).unwrap().unwrap();
+    assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
+    let findings = serde_json::to_string(&attempts(ground)).unwrap();
+    // Past the test harness, which may hold back what is printed.
+    io::stderr().write_all(format!("FINDINGS {findings}\n").as_bytes()).unwrap();
+}
+
+fn ground() -> tempfile::TempDir {
+    let ground = tempfile::tempdir().unwrap();
+    let own = ground.path().join("own");
+    fs::create_dir(&own).unwrap();
+    fs::write(ground.path().join("secret"), "another user's").unwrap();
+    symlink("../secret", own.join("way-out")).unwrap();
+    fs::write(own.join("program"), "#!/bin/sh\n").unwrap();
+    fs::set_permissions(own.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
+    ground
+}
+
+#[test]
+fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
+    let ground = ground();
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", "attacker", "--ignored", "--nocapture", "--test-threads", "1"])
+        .env(GROUND, ground.path())
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&run.stderr).into_owned();
+    let findings = text.lines().find_map(|line| line.strip_prefix("FINDINGS ")).unwrap_or_else(|| panic!("{text}"));
+    let findings: Findings = serde_json::from_str(findings).unwrap();
+    let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
+    let expected_work = [
+        "accounts by name",
+        "connect",
+        "listen",
+        "make directory",
+        "read own file",
+        "remove",
+        "rename across directories",
+        "start thread",
+        "what the host is like",
+        "write own file",
+    ];
+    assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected_work), "{findings:#?}");
+    // EPERM of seccomp or EACCES of Landlock: refused, not failed by chance.
+    assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
+    assert_eq!(harm.len(), 15);
+    assert_eq!(fs::read_to_string(ground.path().join("secret")).unwrap(), "another user's");
+    assert!(!ground.path().join("planted").exists());
+}
+
+#[test]
+fn a_read_only_tree_cannot_be_changed_from_inside() {
+    let needs = Needs::data(&settings(Path::new("/data"), true));
+    assert!(needs.read.iter().any(|path| path == Path::new("/data")));
+    assert!(!needs.write.iter().any(|path| path == Path::new("/data")));
+}
