@@ -28,6 +28,19 @@ pub enum Sandbox {
     Off,
 }
 
+impl std::str::FromStr for Sandbox {
+    type Err = &'static str;
+
+    fn from_str(word: &str) -> Result<Self, Self::Err> {
+        match word {
+            "auto" => Ok(Self::Auto),
+            "require" => Ok(Self::Require),
+            "off" => Ok(Self::Off),
+            _ => Err("auto, require or off"),
+        }
+    }
+}
+
 /// What a process needs: everything else is closed to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Needs {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use tokio::sync::watch;
+use whimbrel_dtn::confine::Sandbox;
 use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
 use whimbrel_dtn::monitor::{self, keeper::Keeper};
@@ -99,6 +100,9 @@ pub struct DtnArgs {
     /// The program that spreads large new files on Lustre; empty: never [default: /usr/bin/lfs where it is]
     #[arg(long, value_name = "PROGRAM")]
     lfs: Option<PathBuf>,
+    /// Confine the processes that serve: auto (as far as the kernel can), require (or do not start), off [default: auto]
+    #[arg(long, value_name = "WORD")]
+    sandbox: Option<Sandbox>,
     /// Control connections at once [default: 1000]
     #[arg(long, value_name = "N")]
     max_connections: Option<usize>,
@@ -195,6 +199,7 @@ impl DtnArgs {
             no_probe: self.no_probe || file.no_probe,
             congestion: self.congestion.or(file.congestion),
             lfs: self.lfs.or(file.lfs),
+            sandbox: self.sandbox.unwrap_or(file.sandbox),
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),
             ..file

@@ -1,0 +1,116 @@
+//! The three kinds of process of a server: what each may, and what becomes of the others when one ends.
+
+mod support;
+
+use std::fs;
+use std::process::Command;
+
+use support::control::Control;
+use support::dtn::{Dtn, until};
+use support::{Field, WHIMBREL, expect};
+use whimbrel_testkit::require_root;
+
+/// The children of a process, by the word they were started with.
+fn child(parent: u32, word: &str) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).ok()?;
+    let children = children.split_whitespace().filter_map(|id| id.parse::<u32>().ok());
+    let is = |id: &u32| {
+        fs::read(format!("/proc/{id}/cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).nth(1) == Some(word.as_bytes()))
+    };
+    children.into_iter().find(is)
+}
+
+/// A field of `/proc/ID/status`.
+fn status(id: u32, field: &str) -> String {
+    let text = fs::read_to_string(format!("/proc/{id}/status")).expect("it lives");
+    let line = text.lines().find_map(|line| line.strip_prefix(field)?.strip_prefix(':'));
+    line.expect("the kernel tells it").trim().to_owned()
+}
+
+/// A server that has served a login, and its front and data process.
+fn serving() -> (Dtn, u32, u32) {
+    let server = Dtn::builder().anonymous().start();
+    let _session = Control::login(server.addr());
+    let of = |word| child(server.daemon.id(), word).unwrap_or_else(|| panic!("no {word}"));
+    let (front, data) = (of("dtn-front"), of("data-process"));
+    (server, front, data)
+}
+
+fn is_gone(id: u32) -> bool {
+    // A zombie has no program.
+    fs::read_link(format!("/proc/{id}/exe")).is_err()
+}
+
+fn kill(id: u32) {
+    assert!(Command::new("kill").args(["-9", &id.to_string()]).status().expect("kill runs").success());
+}
+
+#[test]
+fn only_the_monitor_has_rights_and_it_does_one_thing_at_a_time() {
+    let (server, front, data) = serving();
+    let monitor = server.daemon.id();
+    assert_eq!(status(monitor, "Threads"), "1");
+    for confined in [front, data] {
+        assert_eq!(status(confined, "NoNewPrivs"), "1");
+        assert_eq!(status(confined, "Seccomp"), "2", "filtered");
+        if require_root() {
+            let ids: Vec<u32> =
+                status(confined, "Uid").split_whitespace().map(|id| id.parse().expect("a number")).collect();
+            assert!(ids.iter().all(|id| *id != 0), "{ids:?}");
+            assert_eq!(u64::from_str_radix(&status(confined, "CapEff"), 16), Ok(0));
+            assert_eq!(u64::from_str_radix(&status(confined, "CapPrm"), 16), Ok(0));
+        }
+    }
+}
+
+#[test]
+fn the_front_has_no_file_open_but_its_log() {
+    let (_server, front, _data) = serving();
+    let open: Vec<String> = fs::read_dir(format!("/proc/{front}/fd"))
+        .expect("it lives")
+        .map(|entry| fs::read_link(entry.expect("entry").path()).expect("open").display().to_string())
+        .collect();
+    let strange =
+        |name: &&String| !["socket:", "anon_inode:", "pipe:", "/dev/null"].iter().any(|kind| name.starts_with(kind));
+    // Standard error is the starter's.
+    let log = fs::read_link(format!("/proc/{front}/fd/2")).expect("open").display().to_string();
+    assert_eq!(open.iter().filter(strange).filter(|name| **name != log).collect::<Vec<_>>(), Vec::<&String>::new());
+}
+
+#[test]
+fn the_end_of_one_is_the_end_of_all_whichever_it_is() {
+    let (server, front, data) = serving();
+    kill(server.daemon.id());
+    until("the end of the front", || is_gone(front));
+    until("the end of the data process", || is_gone(data));
+
+    let (server, front, data) = serving();
+    kill(front);
+    until("the end of the data process", || is_gone(data));
+    until("the end of the monitor", || is_gone(server.daemon.id()));
+}
+
+#[test]
+fn a_lost_data_process_is_replaced() {
+    let field = Field::new();
+    let (server, _front, data) = serving();
+    kill(data);
+    until("the end of the data process", || is_gone(data));
+    server.wait_for_log(&["data process ended"]);
+    expect(0, ["ls", &server.url(field.path("from"))]);
+    assert!(child(server.daemon.id(), "data-process").is_some_and(|new| new != data));
+}
+
+#[test]
+fn a_front_cannot_be_started_by_hand() {
+    let mut command = Command::new(WHIMBREL);
+    let ended = command.arg("dtn-front").stdin(std::process::Stdio::null()).output().expect("it runs");
+    assert_eq!(ended.status.code(), Some(2));
+}
+
+#[test]
+fn a_server_without_its_sandbox_says_so() {
+    let server = Dtn::builder().anonymous().arg("--sandbox").arg("off").start();
+    server.wait_for_log(&["not confined"]);
+}
