@@ -19,6 +19,7 @@ pub mod pack;
 pub mod policy;
 pub mod ranges;
 pub mod reply;
+pub mod rules;
 pub mod server;
 pub mod spent;
 pub mod timeval;
