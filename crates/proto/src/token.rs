@@ -2,6 +2,8 @@
 //!
 //! Nothing here verifies a signature: [`jwt::Jwt::claims`] gives what a token says only to who brings a verifier.
 
+pub mod discovery;
+pub mod http;
 pub mod judge;
 pub mod jwks;
 pub mod jwt;

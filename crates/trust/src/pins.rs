@@ -7,14 +7,18 @@ use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::{fmt, str};
 
+use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
 use openssl::sha::sha256;
 use openssl::x509::X509Ref;
 use whimbrel_engine::fault::FaultCode;
+use whimbrel_proto::timeval::Timestamp;
 
 use crate::TrustFault;
+use crate::peer::{Peer, PeerJudge};
 
 /// Longest file, bytes.
 const MAX_FILE: u64 = 16 << 20;
@@ -238,6 +242,63 @@ impl Pins {
 
     fn fault(&self, error: &io::Error) -> TrustFault {
         TrustFault::new(FaultCode::from_io(error), error.to_string()).about(self.path.display().to_string())
+    }
+}
+
+/// Believes the host whose key the file knows; its certificate's dates and names count for nothing then.
+///
+/// It writes nothing: only after the handshake the other side has proven to hold the key, and may be [`Pins::remember`]ed.
+#[derive(Debug)]
+pub struct PinJudge {
+    pins: Pins,
+    host: HostName,
+    /// Whether a host that the file does not know is believed.
+    newcomers: bool,
+    found: Mutex<Option<(Fingerprint, PinVerdict)>>,
+}
+
+impl PinJudge {
+    /// A judge of one host; `newcomers`: whether its first visit is believed.
+    pub fn new(pins: Pins, host: HostName, newcomers: bool) -> Self {
+        Self { pins, host, newcomers, found: Mutex::new(None) }
+    }
+
+    /// The key that the host showed last, and what the file said about it.
+    pub fn found(&self) -> Option<(Fingerprint, PinVerdict)> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn believed(&self, key: &Fingerprint) -> Result<(), TrustFault> {
+        let verdict = self.pins.check(&self.host, key)?;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, verdict.clone()));
+        let (host, path) = (&self.host, self.pins.path.display());
+        let reason = match verdict {
+            PinVerdict::Same => return Ok(()),
+            PinVerdict::First if self.newcomers => return Ok(()),
+            PinVerdict::First => format!("its key {key} is not known yet in {path}"),
+            PinVerdict::Changed { known, line } => {
+                format!("it shows the key {key}, but {path} line {line} knows {known}: somebody may be in between")
+            }
+        };
+        Err(TrustFault::new(FaultCode::PeerIdentity, reason).about(host.to_string()))
+    }
+}
+
+impl PeerJudge for PinJudge {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        let unreadable = |error: ErrorStack| TrustFault::new(FaultCode::CredentialRejected, error.to_string());
+        let key = Fingerprint::of(leaf).map_err(unreadable)?;
+        self.believed(&key)?;
+        let age = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after())).map_err(unreadable)?;
+        Ok(Peer {
+            // Nobody vouches for the names in such a certificate.
+            subject: format!("pinned {}", self.host),
+            leaf: leaf.to_owned(),
+            chain: others.iter().map(|&other| other.to_owned()).collect(),
+            limited: false,
+            until: Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 },
+            vo: Vec::new(),
+        })
     }
 }
 

@@ -1,7 +1,8 @@
 use std::thread;
 
-use openssl::pkey::PKey;
-use openssl::rsa::Rsa;
+use openssl::ec::{EcGroup, EcKey};
+use openssl::nid::Nid;
+use openssl::pkey::{PKey, Private};
 use openssl::x509::X509;
 use tempfile::TempDir;
 
@@ -78,12 +79,45 @@ fn fingerprints_are_those_of_the_key() {
     ] {
         assert_eq!(Fingerprint::parse(bad), None, "{bad}");
     }
-    let pair = PKey::from_rsa(Rsa::generate(1024).unwrap()).unwrap();
+    let (pair, certificate) = self_made();
+    let found = Fingerprint::of(&certificate).unwrap();
+    assert_eq!(found, Fingerprint(sha256(&pair.public_key_to_der().unwrap())));
+}
+
+/// A key with a certificate that nobody vouches for, good until 2001-09-09 01:46:40.
+fn self_made() -> (PKey<Private>, X509) {
+    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
+    let pair = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
     let mut builder = X509::builder().unwrap();
     builder.set_pubkey(&pair).unwrap();
+    builder.set_not_before(&Asn1Time::from_unix(0).unwrap()).unwrap();
+    builder.set_not_after(&Asn1Time::from_unix(1_000_000_000).unwrap()).unwrap();
     builder.sign(&pair, openssl::hash::MessageDigest::sha256()).unwrap();
-    let found = Fingerprint::of(&builder.build()).unwrap();
-    assert_eq!(found, Fingerprint(sha256(&pair.public_key_to_der().unwrap())));
+    (pair, builder.build())
+}
+
+#[test]
+fn a_judge_believes_the_pinned_key_and_writes_nothing() {
+    let (_folder, pins) = pins();
+    let dtn = host("dtn");
+    let ((_, mine), (_, theirs)) = (self_made(), self_made());
+    let (key, other) = (Fingerprint::of(&mine).unwrap(), Fingerprint::of(&theirs).unwrap());
+    let strict = PinJudge::new(pins.clone(), dtn.clone(), false);
+    assert_eq!(strict.found(), None);
+    let unknown = strict.judge(&mine, &[]).unwrap_err();
+    assert_eq!((unknown.code, unknown.subject.as_str()), (FaultCode::PeerIdentity, "dtn:2811"));
+    assert!(unknown.detail.contains(&key.to_string()));
+    let lenient = PinJudge::new(pins.clone(), dtn.clone(), true);
+    let peer = lenient.judge(&mine, &[&theirs]).unwrap();
+    assert_eq!((peer.subject.as_str(), peer.chain.len(), peer.until.secs), ("pinned dtn:2811", 1, 1_000_000_000));
+    assert_eq!(lenient.found(), Some((key, PinVerdict::First)));
+    assert!(!pins.path().exists(), "the key is not proven before the handshake is over");
+    pins.remember(&dtn, &key).unwrap();
+    assert!(strict.judge(&mine, &[]).is_ok());
+    let changed = lenient.judge(&theirs, &[]).unwrap_err();
+    assert_eq!(changed.code, FaultCode::PeerIdentity);
+    assert!(changed.detail.contains(&key.to_string()) && changed.detail.contains(&other.to_string()));
+    assert_eq!(lenient.found(), Some((other, PinVerdict::Changed { known: key, line: 1 })));
 }
 
 #[test]

@@ -1,4 +1,5 @@
 //! Access tokens made here by keys of OpenSSL: what is good is believed, and every trick is refused for its own reason.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::sync::LazyLock;
 
