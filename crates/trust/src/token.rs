@@ -85,7 +85,8 @@ pub enum Verdict {
     },
     /// It is not, and newer keys would not help.
     Refused(TrustFault),
-    /// The issuer's keys have to be fetched before it can be judged: fetch, [`TokenJudge::install`], judge again.
+    /// The issuer's keys have to be fetched before it can be judged: fetch them if [`TokenJudge::began`] says so, else wait for who does;
+    /// then [`TokenJudge::install`], and judge again.
     KeysNeeded {
         /// The issuer's place.
         issuer: usize,
@@ -103,6 +104,8 @@ struct Known {
     issuer: Issuer,
     keys: Keys,
     fetches: Fetches,
+    /// Somebody fetches; who says nothing for [`PAUSE`] is given up.
+    fetching: bool,
 }
 
 #[derive(Debug, Default)]
@@ -115,7 +118,7 @@ struct Keys {
 impl TokenJudge {
     /// Issuers in the order of the configuration, without keys yet.
     pub fn new(issuers: impl IntoIterator<Item = Issuer>) -> Self {
-        let known = |issuer| Known { issuer, keys: Keys::default(), fetches: Fetches::default() };
+        let known = |issuer| Known { issuer, keys: Keys::default(), fetches: Fetches::default(), fetching: false };
         Self { issuers: issuers.into_iter().map(known).collect() }
     }
 
@@ -147,8 +150,8 @@ impl TokenJudge {
             }
         }
         match known.fetches.due(Need::UnknownKey, now) {
-            Fetch::TooSoon { due } => Verdict::Refused(known.without_keys(now, due)),
-            Fetch::Due | Fetch::Unneeded => Verdict::KeysNeeded { issuer: place },
+            Fetch::TooSoon { due } if !known.is_fetching(now) => Verdict::Refused(known.without_keys(now, due)),
+            _ => Verdict::KeysNeeded { issuer: place },
         }
     }
 
@@ -158,11 +161,12 @@ impl TokenJudge {
         self.issuers.iter().enumerate().filter(|(_, known)| due(known)).map(|(place, _)| place).collect()
     }
 
-    /// Notes that somebody has begun to fetch, so that nobody else does.
-    pub fn began(&mut self, issuer: usize, now: i64) {
-        if let Some(known) = self.issuers.get_mut(issuer) {
-            known.fetches.tried = Some(now);
-        }
+    /// Notes that the caller is about to fetch; `false` if somebody else does already, who is to be waited for.
+    pub fn began(&mut self, issuer: usize, now: i64) -> bool {
+        let Some(known) = self.issuers.get_mut(issuer).filter(|known| !known.is_fetching(now)) else { return false };
+        known.fetches.tried = Some(now);
+        known.fetching = true;
+        true
     }
 
     /// Takes an issuer's keys as they were fetched, in the place of those before; how many can verify something.
@@ -182,6 +186,7 @@ impl TokenJudge {
             Ok(keys) => {
                 let count = keys.count();
                 known.keys = keys;
+                known.fetching = false;
                 known.fetches = Fetches { fetched: Some(now), tried: Some(now), failures: 0 };
                 Ok(count)
             }
@@ -196,6 +201,7 @@ impl TokenJudge {
     /// Notes that an issuer's keys could not be fetched.
     pub fn failed(&mut self, issuer: usize, now: i64) {
         if let Some(known) = self.issuers.get_mut(issuer) {
+            known.fetching = false;
             known.fetches.tried = Some(now);
             known.fetches.failures = known.fetches.failures.saturating_add(1);
         }
@@ -212,6 +218,10 @@ impl TokenJudge {
 }
 
 impl Known {
+    fn is_fetching(&self, now: i64) -> bool {
+        self.fetching && self.fetches.tried.is_some_and(|at| (0..PAUSE).contains(&now.saturating_sub(at)))
+    }
+
     /// Why a token is not judged although keys would be needed for it.
     fn without_keys(&self, now: i64, due: i64) -> TrustFault {
         let wait = due.saturating_sub(now);

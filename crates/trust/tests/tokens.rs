@@ -297,15 +297,21 @@ fn keys_are_asked_for_when_they_are_missing_and_no_more_often_than_that() {
     let needed = Verdict::KeysNeeded { issuer: 2 };
     assert_eq!(judge.judge(new.as_bytes(), NOW), needed);
     assert_eq!((judge.due(NOW), judge.issuer(2), judge.issuer(3)), (vec![2], Some("https://new.example.org"), None));
-    judge.began(2, NOW);
-    let Verdict::Refused(fault) = judge.judge(new.as_bytes(), NOW + 1) else { panic!("somebody fetches already") };
+    assert!(judge.began(2, NOW) && !judge.began(2, NOW + 1) && !judge.began(3, NOW), "one fetches, the others wait");
+    assert_eq!(judge.judge(new.as_bytes(), NOW + 1), needed);
+    judge.failed(2, NOW);
+    let Verdict::Refused(fault) = judge.judge(new.as_bytes(), NOW + 1) else { panic!("tried a moment ago") };
     assert_eq!(fault.code, FaultCode::ServerBusy);
     assert_eq!(fault.detail, "its issuer's keys could not be fetched; the next attempt is in 29 s");
     for bad in [&b"<html>"[..], b"{\"keys\":[]}", b"{\"keys\":[{\"kty\":\"oct\"}]}"] {
         let fault = judge.install(2, bad, NOW + 2).unwrap_err();
         assert_eq!((fault.code, fault.subject.as_str()), (FaultCode::CredentialRejected, "https://new.example.org"));
     }
-    assert!(judge.due(NOW + 60).is_empty(), "three failures make a pause of two minutes");
+    assert!(judge.due(NOW + 60).is_empty(), "four failures make a pause of four minutes");
+    assert!(
+        judge.began(2, NOW + 60) && !judge.began(2, NOW + 89) && judge.began(2, NOW + 90),
+        "who says nothing is given up"
+    );
     assert!(judge.install(9, b"", NOW).is_err());
     judge.install(2, &key_set(&[rsa_key(&RSA, "rsa")]), NOW + 130).unwrap();
     assert!(matches!(judge.judge(new.as_bytes(), NOW + 130), Verdict::Granted { issuer: 2, .. }));

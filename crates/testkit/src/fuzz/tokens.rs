@@ -1,14 +1,19 @@
 //! Access tokens and the keys of their issuers.
 
 use whimbrel_proto::rules::{Operation, PathRules};
+use whimbrel_proto::token::discovery;
+use whimbrel_proto::token::http::{Answer, AnswerReader, HttpsUrl};
 use whimbrel_proto::token::judge::{Grant, Issuer, LEEWAY, Refusal, judge};
 use whimbrel_proto::token::jwks::{KeySet, Material};
 use whimbrel_proto::token::jwt::{Algorithm, Claims, Jwt};
 use whimbrel_proto::token::scope::ScopeError;
 
+use super::input::pieces;
+
 const NOW: i64 = 1_800_000_000;
 
-/// Three parts with NUL between them: header and claims, of which a token is made, and a key set. The whole is read as a token, too.
+/// Four parts with NUL between them: header and claims, of which a token is made, a key set, and a web server's answer. The whole is read as
+/// a token, too.
 pub fn jwt(data: &[u8]) {
     read(data);
     let mut parts = data.split(|&byte| byte == 0);
@@ -17,6 +22,7 @@ pub fn jwt(data: &[u8]) {
     let token = [&base64url(header), &b"."[..], &base64url(claims), b".AAAA"].concat();
     read(&token);
     check_keys(next());
+    check_answer(next());
 }
 
 fn read(token: &[u8]) {
@@ -84,6 +90,39 @@ fn check_keys(json: &[u8]) {
         }
         let found = set.candidates(key.algorithm(), key.kid.as_deref());
         assert!(found.map(|place| &set.keys[place]).any(|found| found == key));
+    }
+}
+
+/// What a web server says: pieces read as the whole does, and no document is longer than it may be.
+fn check_answer(wire: &[u8]) {
+    const MOST: usize = 1 << 10;
+    let mut whole = AnswerReader::new(MOST);
+    let whole = whole.feed(wire).and_then(|_| whole.finish());
+    let mut pieced = AnswerReader::new(MOST);
+    let fed = pieces(wire).try_fold(false, |_, piece| pieced.feed(piece));
+    assert_eq!(fed.and_then(|_| pieced.finish()), whole);
+    match whole {
+        Ok(Answer::Document(document)) => {
+            assert!(document.len() <= MOST);
+            if let Ok(place) = discovery::keys(&document, "https://iam.example.org") {
+                assert_eq!(
+                    HttpsUrl::parse(&format!("https://[::1]:{}{}", place.port(), place.path()))
+                        .as_ref()
+                        .map(HttpsUrl::path),
+                    Some(place.path())
+                );
+            }
+        }
+        Ok(Answer::Moved(location)) => {
+            let here = HttpsUrl::parse("https://iam.example.org/keys").expect("a place");
+            if let Some(there) = here.redirected(&location) {
+                assert_eq!((there.host(), there.port()), (here.host(), here.port()), "another host is another trust");
+                let request = there.request();
+                assert_eq!(request.split(|&byte| byte == b'\n').count(), 8, "no line is added to a request");
+            }
+        }
+        Ok(Answer::Status(status)) => assert!((200..=599).contains(&status)),
+        Err(error) => assert!(!error.to_string().is_empty()),
     }
 }
 
