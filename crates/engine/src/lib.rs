@@ -7,6 +7,7 @@ pub mod auto;
 pub mod events;
 pub mod fault;
 pub mod follow;
+pub mod guard;
 pub mod journal;
 pub mod listing;
 pub mod model;

@@ -4,9 +4,13 @@
 //! read files.
 
 pub mod fault;
+pub mod mapping;
 pub mod peer;
+pub mod pins;
 pub mod psk;
+pub mod signature;
 pub mod tls;
+pub mod token;
 
 pub use fault::TrustFault;
 pub use peer::{OwnChain, Peer, PeerJudge};

@@ -12,11 +12,13 @@ mod hashes;
 mod input;
 mod journal;
 mod listings;
+mod mappings;
 mod mover;
 mod numbers;
 mod replies;
 pub mod seeds;
 mod server;
+mod tokens;
 mod users;
 
 pub use addresses::{hostport, url};
@@ -26,23 +28,27 @@ pub use commands::{command, line};
 pub use hashes::md5_lanes;
 pub use journal::journal;
 pub use listings::mlsx;
+pub use mappings::mapping;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
 pub use replies::reply;
 pub use server::server_machine;
+pub use tokens::jwt;
 pub use users::users_config;
 
 /// A body: panics if a promise is broken.
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 16] = [
     ("client_machine", client_machine),
     ("command", command),
     ("eblock", eblock),
     ("hostport", hostport),
     ("journal", journal),
+    ("jwt", jwt),
     ("line", line),
+    ("mapping", mapping),
     ("md5_lanes", md5_lanes),
     ("mlsx", mlsx),
     ("mover_codec", mover_codec),

@@ -28,6 +28,20 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("config", include_bytes!("seeds/dtn.toml")),
             ("config-largest", include_bytes!("seeds/largest.toml")),
         ],
+        "jwt" => &[
+            ("wlcg", include_bytes!("seeds/token-wlcg")),
+            ("scitoken", include_bytes!("seeds/token-scitoken")),
+            ("compact", include_bytes!("seeds/token-compact")),
+            ("answer", include_bytes!("seeds/token-answer")),
+            ("answer-moved", b"\0\0\0HTTP/1.1 103 x\r\n\r\nHTTP/1.1 307 x\r\nLocation: /jwk?a\r\nContent-Length: 9\r\n\r\n"),
+            ("no-algorithm", b"{\"alg\":\"none\"}\0{}\0{\"keys\":[]}"),
+            ("name-twice", b"{\"alg\":\"ES256\"}\0{\"sub\":\"a\",\"sub\":\"b\"}\0{\"keys\":[{\"kty\":1}]}"),
+        ],
+        "mapping" => &[
+            ("rules", include_bytes!("seeds/mapping-rules")),
+            ("command", include_bytes!("seeds/mapping-command")),
+            ("branches", b"[]\0a@b\0((a)|b)*.?@\\*\0\\{x{1}-{id}\0"),
+        ],
         "client_machine" => &[("session", include_bytes!("seeds/client"))],
         "command" => &[
             ("chunks", include_bytes!("seeds/chunk-commands")),

@@ -1,0 +1,316 @@
+//! Keys of hosts that no certificate authority vouches for: remembered at the first visit, compared at every later one.
+//!
+//! A file of lines `HOST:PORT sha256:HEX`, the hash being that of the key (SubjectPublicKeyInfo), so that a renewed certificate with the
+//! same key is the same host. Lines of other kinds, comments and whatever follows the hash are kept as they are.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Read, Seek, SeekFrom, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::{fmt, str};
+
+use openssl::asn1::Asn1Time;
+use openssl::error::ErrorStack;
+use openssl::sha::sha256;
+use openssl::x509::X509Ref;
+use whimbrel_engine::fault::FaultCode;
+use whimbrel_proto::timeval::Timestamp;
+
+use crate::TrustFault;
+use crate::peer::{Peer, PeerJudge};
+
+/// Longest file, bytes.
+const MAX_FILE: u64 = 16 << 20;
+const HASH: &str = "sha256:";
+
+/// The SHA-256 of a host's key.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Fingerprint(pub [u8; 32]);
+
+impl Fingerprint {
+    /// That of a certificate's key.
+    ///
+    /// # Errors
+    /// OpenSSL's, if the key cannot be read.
+    pub fn of(certificate: &X509Ref) -> Result<Self, ErrorStack> {
+        Ok(Self(sha256(&certificate.public_key()?.public_key_to_der()?)))
+    }
+
+    /// `sha256:` and 64 hexadecimal digits.
+    pub fn parse(text: &str) -> Option<Self> {
+        let digits = text.strip_prefix(HASH)?.as_bytes();
+        let mut bytes = [0; 32];
+        if digits.len() != 64 {
+            return None;
+        }
+        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+            let digit = |at: usize| char::from(pair[at]).to_digit(16);
+            *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
+        }
+        Some(Self(bytes))
+    }
+}
+
+impl fmt::Display for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(HASH)?;
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for Fingerprint {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// A host as the file names it: in small letters, an IPv6 address in brackets, and always with a port.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct HostName(String);
+
+impl HostName {
+    /// A host and port; `None` for what cannot stand in a line.
+    pub fn new(host: &str, port: u16) -> Option<Self> {
+        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
+        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '[' | ']' | '/' | '@');
+        if bare.is_empty() || bare.len() > 255 || bare.contains(odd) {
+            return None;
+        }
+        let name = bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase();
+        Some(Self(if name.contains(':') { format!("[{name}]:{port}") } else { format!("{name}:{port}") }))
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What the file says about a host's key.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PinVerdict {
+    /// It does not know the host.
+    First,
+    /// This is the key, or one of the keys, that it knows.
+    Same,
+    /// It knows another.
+    Changed {
+        /// That one, the last if there are several.
+        known: Fingerprint,
+        /// Its line, from 1.
+        line: usize,
+    },
+}
+
+/// A file of known hosts; it need not be there yet.
+#[derive(Debug, Clone)]
+pub struct Pins {
+    path: PathBuf,
+}
+
+impl Pins {
+    /// The file at a path.
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self { path: path.into() }
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Compares a host's key with the file.
+    ///
+    /// # Errors
+    /// `StorageIo` and its like if the file cannot be read; `InvalidArgument` if everybody may write it, or a line about this host cannot be
+    /// understood: then nothing may be taken for a first visit.
+    pub fn check(&self, host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
+        match File::open(&self.path) {
+            Ok(mut file) => self.judge(&self.read(&mut file)?, host, key),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(PinVerdict::First),
+            Err(error) => Err(self.fault(&error)),
+        }
+    }
+
+    /// Remembers the key of a host that the file does not know; says what it knows if somebody else was faster.
+    ///
+    /// The line is on disk when this returns [`PinVerdict::First`]. Writers wait for each other (`flock`).
+    ///
+    /// # Errors
+    /// As [`Self::check`], and those of writing.
+    pub fn remember(&self, host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
+        let mut file = self.locked()?;
+        let text = self.read(&mut file)?;
+        let verdict = self.judge(&text, host, key)?;
+        if verdict == PinVerdict::First {
+            let torn = if text.is_empty() || text.ends_with(b"\n") { "" } else { "\n" };
+            let line = format!("{torn}{host} {key}\n");
+            // The file is open for appending: the line goes to its end in one piece.
+            file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).map_err(|error| self.fault(&error))?;
+        }
+        Ok(verdict)
+    }
+
+    /// Puts a host's new key in the place of every one that the file knows; for who was asked and said yes.
+    ///
+    /// # Errors
+    /// As [`Self::remember`].
+    pub fn replace(&self, host: &HostName, key: &Fingerprint) -> Result<(), TrustFault> {
+        // The lock of the file that is replaced: who waits for it looks again which file is there.
+        let mut file = self.locked()?;
+        let text = self.read(&mut file)?;
+        let others = text.split_inclusive(|&byte| byte == b'\n').filter(|line| !is_about(line, host));
+        let mut new: Vec<u8> = others.collect::<Vec<_>>().concat();
+        if !new.is_empty() && !new.ends_with(b"\n") {
+            new.push(b'\n');
+        }
+        new.extend_from_slice(format!("{host} {key}\n").as_bytes());
+        self.swap(&file, &new).map_err(|error| self.fault(&error))
+    }
+
+    fn swap(&self, old: &File, text: &[u8]) -> io::Result<()> {
+        // A link stays one.
+        let path = fs::canonicalize(&self.path)?;
+        let mut name = path.clone().into_os_string();
+        name.push(".new");
+        let fresh = PathBuf::from(name);
+        // Only who has the lock gets here: one that is there was left by a crash.
+        let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&fresh)?;
+        file.set_permissions(Permissions::from_mode(old.metadata()?.mode() & 0o777))?;
+        file.write_all(text)?;
+        file.sync_all()?;
+        fs::rename(&fresh, &path)
+    }
+
+    /// The file, made if need be, open for reading and appending, with its lock.
+    fn locked(&self) -> Result<File, TrustFault> {
+        self.locked_file().map_err(|error| self.fault(&error))
+    }
+
+    fn locked_file(&self) -> io::Result<File> {
+        if let Some(folder) = self.path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+            DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
+        }
+        loop {
+            let file = OpenOptions::new().read(true).append(true).create(true).mode(0o600).open(&self.path)?;
+            file.lock()?;
+            let (ours, there) = (file.metadata()?, fs::metadata(&self.path));
+            // Replaced while we waited: the lock is that of a file which is gone.
+            if there.is_ok_and(|there| (there.dev(), there.ino()) == (ours.dev(), ours.ino())) {
+                return Ok(file);
+            }
+        }
+    }
+
+    fn read(&self, file: &mut File) -> Result<Vec<u8>, TrustFault> {
+        let mut text = Vec::new();
+        let read = file.seek(SeekFrom::Start(0)).and_then(|_| file.take(MAX_FILE + 1).read_to_end(&mut text));
+        let mode = read.and_then(|_| file.metadata()).map_err(|error| self.fault(&error))?.mode();
+        if mode & 0o002 != 0 {
+            return Err(self.wrong("everybody may write it: run chmod go-w on it after a look at its lines"));
+        }
+        if text.len() as u64 > MAX_FILE {
+            return Err(self.wrong("it is longer than 16 MiB"));
+        }
+        Ok(text)
+    }
+
+    fn judge(&self, text: &[u8], host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
+        let mut verdict = PinVerdict::First;
+        let lines = text.split(|&byte| byte == b'\n').enumerate();
+        for (place, line) in lines.filter(|(_, line)| is_about(line, host)) {
+            let hash = words(line).nth(1).and_then(|word| Fingerprint::parse(str::from_utf8(word).ok()?));
+            match hash {
+                Some(known) if known == *key => return Ok(PinVerdict::Same),
+                Some(known) => verdict = PinVerdict::Changed { known, line: place + 1 },
+                None => {
+                    let line = place + 1;
+                    return Err(self.wrong(format!(
+                        "line {line} about {host} is not `HOST:PORT sha256:HEX`; correct or remove it"
+                    )));
+                }
+            }
+        }
+        Ok(verdict)
+    }
+
+    fn wrong(&self, detail: impl Into<String>) -> TrustFault {
+        TrustFault::new(FaultCode::InvalidArgument, detail).about(self.path.display().to_string())
+    }
+
+    fn fault(&self, error: &io::Error) -> TrustFault {
+        TrustFault::new(FaultCode::from_io(error), error.to_string()).about(self.path.display().to_string())
+    }
+}
+
+/// Believes the host whose key the file knows; its certificate's dates and names count for nothing then.
+///
+/// It writes nothing: only after the handshake the other side has proven to hold the key, and may be [`Pins::remember`]ed.
+#[derive(Debug)]
+pub struct PinJudge {
+    pins: Pins,
+    host: HostName,
+    /// Whether a host that the file does not know is believed.
+    newcomers: bool,
+    found: Mutex<Option<(Fingerprint, PinVerdict)>>,
+}
+
+impl PinJudge {
+    /// A judge of one host; `newcomers`: whether its first visit is believed.
+    pub fn new(pins: Pins, host: HostName, newcomers: bool) -> Self {
+        Self { pins, host, newcomers, found: Mutex::new(None) }
+    }
+
+    /// The key that the host showed last, and what the file said about it.
+    pub fn found(&self) -> Option<(Fingerprint, PinVerdict)> {
+        self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn believed(&self, key: &Fingerprint) -> Result<(), TrustFault> {
+        let verdict = self.pins.check(&self.host, key)?;
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, verdict.clone()));
+        let (host, path) = (&self.host, self.pins.path.display());
+        let reason = match verdict {
+            PinVerdict::Same => return Ok(()),
+            PinVerdict::First if self.newcomers => return Ok(()),
+            PinVerdict::First => format!("its key {key} is not known yet in {path}"),
+            PinVerdict::Changed { known, line } => {
+                format!("it shows the key {key}, but {path} line {line} knows {known}: somebody may be in between")
+            }
+        };
+        Err(TrustFault::new(FaultCode::PeerIdentity, reason).about(host.to_string()))
+    }
+}
+
+impl PeerJudge for PinJudge {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        let unreadable = |error: ErrorStack| TrustFault::new(FaultCode::CredentialRejected, error.to_string());
+        let key = Fingerprint::of(leaf).map_err(unreadable)?;
+        self.believed(&key)?;
+        let age = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after())).map_err(unreadable)?;
+        Ok(Peer {
+            // Nobody vouches for the names in such a certificate.
+            subject: format!("pinned {}", self.host),
+            leaf: leaf.to_owned(),
+            chain: others.iter().map(|&other| other.to_owned()).collect(),
+            limited: false,
+            until: Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 },
+            vo: Vec::new(),
+        })
+    }
+}
+
+fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
+    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
+}
+
+/// Whether a line's first word is this host, in whatever case.
+fn is_about(line: &[u8], host: &HostName) -> bool {
+    words(line).next().is_some_and(|word| word.eq_ignore_ascii_case(host.0.as_bytes()))
+}
+
+#[cfg(test)]
+#[path = "pins_tests.rs"]
+mod tests;
