@@ -23,3 +23,4 @@ pub mod server;
 pub mod spent;
 pub mod timeval;
 pub mod url;
+pub mod x509;
