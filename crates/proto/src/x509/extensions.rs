@@ -46,6 +46,21 @@ pub struct BasicConstraints {
 pub struct KeyUsage(u16);
 
 impl KeyUsage {
+    /// What authorities do: sign certificates and CRLs.
+    pub const AUTHORITY: Self = Self(0x0600);
+    /// What people and hosts do: sign, and encrypt keys.
+    pub const END_ENTITY: Self = Self(0xa000);
+
+    /// The bits, bit 0 of the document the highest.
+    pub fn bits(self) -> u16 {
+        self.0
+    }
+
+    /// What is left of it for a proxy: neither non-repudiation nor signing certificates (RFC 3820 §3.7).
+    pub fn of_proxies(self) -> Self {
+        Self(self.0 & !0x4400)
+    }
+
     /// The key signs other things than certificates and CRLs.
     pub fn digital_signature(self) -> bool {
         self.0 & 0x8000 != 0

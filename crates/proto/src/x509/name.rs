@@ -89,6 +89,21 @@ impl<'a> Name<'a> {
         self.der == other.der || alike(&self.attributes, &other.attributes)
     }
 
+    /// Bytes that are equal for names that [`Self::matches`], and for no others: a key to find names by.
+    pub fn canonical(&self) -> Vec<u8> {
+        let mut key = Vec::with_capacity(self.der.len());
+        for attribute in &self.attributes {
+            let (kind, text) = folded(&attribute.value);
+            key.extend_from_slice(&(attribute.rdn as u32).to_be_bytes());
+            key.push(attribute.oid.bytes().len() as u8);
+            key.extend_from_slice(attribute.oid.bytes());
+            key.push(kind.unwrap_or(0));
+            key.extend_from_slice(&(text.len() as u32).to_be_bytes());
+            key.extend_from_slice(&text);
+        }
+        key
+    }
+
     /// The last attribute if this name is `parent` and one commonName more (RFC 3820 §3.4).
     pub fn below(&self, parent: &Name<'_>) -> Option<&Attribute<'a>> {
         let (last, rest) = self.attributes.split_last()?;
@@ -316,6 +331,7 @@ pub(super) mod tests {
         ]);
         for other in [&one, &same, &wide, &wider] {
             assert!(parse(&one).unwrap().matches(&parse(other).unwrap()));
+            assert_eq!(parse(&one).unwrap().canonical(), parse(other).unwrap().canonical());
         }
         let others = [
             name(&[(oid(O), tag::UTF8_STRING, b"gridlab"), (oid::COMMON_NAME, tag::UTF8_STRING, "\u{fc}".as_bytes())]),
@@ -325,6 +341,7 @@ pub(super) mod tests {
         ];
         for other in others {
             assert!(!parse(&one).unwrap().matches(&parse(&other).unwrap()));
+            assert_ne!(parse(&one).unwrap().canonical(), parse(&other).unwrap().canonical());
         }
     }
 
