@@ -1,5 +1,7 @@
 //! Chains of certificates, good and bad, and the verdict on each; `openssl verify` says what it thinks of them, too.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
+
 #[path = "chains/world.rs"]
 mod world;
 

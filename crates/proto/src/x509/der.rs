@@ -119,6 +119,11 @@ impl<'a> Reader<'a> {
         self.rest
     }
 
+    /// What is left, which counts as read.
+    pub fn take_rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// The next value, whatever it is.
     pub fn item(&mut self) -> Result<Item<'a>, DerError> {
         let (&tag, behind) = self.rest.split_first().ok_or(DerError::Truncated)?;

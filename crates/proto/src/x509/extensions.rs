@@ -147,12 +147,19 @@ impl<'a> Extensions<'a> {
                     return Err(DerError::Twice("proxy information"));
                 }
             }
-            oid::VOMS => return Ok(self.voms = Some(value)),
+            oid::VOMS => self.voms = Some(reader.take_rest()),
             // Judged elsewhere or of no account: their values are not read here.
-            oid::AUTHORITY_KEY_ID | oid::NETSCAPE_TYPE | oid::CERTIFICATE_POLICIES => return Ok(()),
-            oid::ISSUER_ALT_NAME => return Ok(self.issuer_alt_name = true),
-            _ if critical => return Ok(self.unknown_critical.push(oid)),
-            _ => return Ok(()),
+            oid::ISSUER_ALT_NAME => {
+                reader.take_rest();
+                self.issuer_alt_name = true;
+            }
+            oid::AUTHORITY_KEY_ID | oid::NETSCAPE_TYPE | oid::CERTIFICATE_POLICIES => {
+                reader.take_rest();
+            }
+            _ => {
+                reader.take_rest();
+                self.unknown_critical.extend(critical.then_some(oid));
+            }
         }
         reader.end()
     }

@@ -174,7 +174,7 @@ fn checked(value: &Item<'_>) -> Result<(), DerError> {
 fn folded(value: &Item<'_>) -> (Option<u8>, Vec<u8>) {
     let Some(characters) = characters(value) else { return (Some(value.tag), value.value.to_vec()) };
     let text: String = characters.flatten().map(|character| character.to_ascii_lowercase()).collect();
-    let words: Vec<&str> = text.split(|c: char| matches!(c, ' ' | '\t' | '\n' | '\x0b' | '\x0c' | '\r')).collect();
+    let words: Vec<&str> = text.split([' ', '\t', '\n', '\x0b', '\x0c', '\r']).collect();
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
     (None, words.join(" ").into_bytes())
 }
