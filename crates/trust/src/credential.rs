@@ -161,13 +161,14 @@ fn contents(path: &Path, uid: u32, secrecy: Secrecy) -> Result<Zeroizing<Vec<u8>
         ErrorKind::NotFound | ErrorKind::NotADirectory => Missing::Nothing,
         _ => Missing::Unusable(refused(&place, &format!("it cannot be read: {error}"))),
     };
+    let wrong = |detail: &str| Err(Missing::Unusable(refused(&place, detail)));
+    // Asked first: opening a pipe would wait for its writer.
+    if !std::fs::metadata(path).map_err(unreadable)?.is_file() {
+        return wrong("it is not a file");
+    }
     let mut file = File::open(path).map_err(unreadable)?;
     // Of the open file: what the name leads to may change.
     let meta = file.metadata().map_err(unreadable)?;
-    let wrong = |detail: &str| Err(Missing::Unusable(refused(&place, detail)));
-    if !meta.is_file() {
-        return wrong("it is not a file");
-    }
     if meta.uid() != uid && meta.uid() != 0 {
         return wrong("it belongs to somebody else");
     }

@@ -7,9 +7,11 @@ pub mod delegate;
 pub mod host;
 pub mod initiator;
 pub mod judge;
+pub mod voms;
 
 pub use acceptor::GsiAcceptor;
 pub use anchors::{AnchorStore, Anchors};
 pub use delegate::{Delegate, KeyPool};
 pub use initiator::GsiInitiator;
 pub use judge::{Judge, Kinds};
+pub use voms::Organizations;

@@ -5,6 +5,8 @@
 #[path = "chains/world.rs"]
 mod world;
 
+use std::sync::Arc;
+
 use openssl::hash::MessageDigest;
 use openssl::pkey::PKey;
 use openssl::rsa::Rsa;
@@ -14,7 +16,9 @@ use whimbrel_proto::x509::der::{encode, encode_count, tag};
 use whimbrel_proto::x509::oid::{self, Oid};
 use whimbrel_proto::x509::{Form, Policy};
 use whimbrel_trust::OwnChain;
+use whimbrel_trust::gsi::anchors::Policies;
 use whimbrel_trust::gsi::judge::Kinds;
+use whimbrel_trust::gsi::{Anchors, Judge};
 use whimbrel_trust::make::{self, HostName, KeyKind, Life, ProxyKind, Purpose};
 use world::Verdict::{Bad, Expired, Good, Limited, Own};
 use world::{
@@ -433,6 +437,37 @@ fn what_was_revoked_is_refused() {
         listed("a forged list", Bad("not signed by the authority"), list(&twin, &[], life(900))),
         listed("an old list beside a new one", Good(ALICE_NAME), outdated).file(file_of(&CA, "r1"), current),
     ]);
+}
+
+#[test]
+fn what_a_user_brings_is_its_own_anchor() {
+    // As `globus-url-copy -data-cred auto` makes it: signed by itself with MD5, serial number 0, no extensions.
+    let key = make::key(KeyKind::Rsa(2048)).unwrap();
+    let name = make::name("/C=US/CN=Globus DCSC Cert").unwrap();
+    let draft = make::Draft::new(name.clone(), name, life(900)).unwrap();
+    let draft = make::Draft { serial: vec![0], digest: MessageDigest::md5(), ..draft };
+    let own = OwnChain { certificate: draft.sign(&key, &key).unwrap(), key, chain: Vec::new() };
+    let proxy = full(&ALICE);
+    let cases = [
+        (&own, vec![own.certificate.clone()], Ok("/C=US/CN=Globus DCSC Cert")),
+        (&*ALICE, vec![ALICE.certificate.clone()], Ok(ALICE_NAME)),
+        (&proxy, vec![ALICE.certificate.clone()], Ok(ALICE_NAME)),
+        (&proxy, vec![CA.certificate.clone()], Ok(ALICE_NAME)),
+        (
+            &proxy,
+            vec![own.certificate.clone()],
+            Err("its issuer /O=Grid/CN=CA is not trusted: no certificate of it is in what came"),
+        ),
+    ];
+    for (chain, anchors, expected) in cases {
+        let judge = Judge::new(Arc::new(Anchors::of(anchors, Policies::Waived).unwrap()));
+        let others: Vec<&X509Ref> = chain.chain.iter().map(AsRef::as_ref).collect();
+        match (judge.judge(&chain.certificate, &others, Timestamp::from_secs(NOW)), expected) {
+            (Ok(judged), Ok(subject)) => assert_eq!(judged.peer.subject, subject),
+            (Err(refusal), Err(words)) => assert!(refusal.fault.detail.starts_with(words), "{}", refusal.fault),
+            (verdict, expected) => panic!("{expected:?}: {verdict:?}"),
+        }
+    }
 }
 
 #[test]

@@ -174,6 +174,11 @@ impl Anchors {
         self.certificates.get(&name.canonical()).map_or(&[], Vec::as_slice)
     }
 
+    /// All certificates, where a user brought them: each of them ends a chain, be it an authority's or not.
+    pub fn brought(&self) -> Option<Vec<Arc<Authority>>> {
+        (self.policies == Policies::Waived).then(|| self.certificates.values().flatten().cloned().collect())
+    }
+
     /// Says why the authority may not sign for a subject; `hash` is OpenSSL's of the authority's name.
     pub fn may_sign(&self, hash: u32, authority: &str, subject: &str) -> Result<(), String> {
         if self.policies == Policies::Waived {
@@ -241,7 +246,13 @@ fn read(path: &Path, role: Role, before: Option<&Known>) -> Known {
         stamp: Stamp { inode: 0, size: 0, modified: (0, 0) },
         content: Content::Faulty(reason),
     };
-    let file = match File::open(path) {
+    // Asked first: opening a pipe would wait for its writer.
+    let file = match fs::metadata(path).map(|meta| meta.is_file()) {
+        Ok(true) => File::open(path),
+        Ok(false) => return faulty("it is not a file".to_owned()),
+        Err(error) => return faulty(error.to_string()),
+    };
+    let file = match file {
         Ok(file) => file,
         Err(error) => return faulty(error.to_string()),
     };

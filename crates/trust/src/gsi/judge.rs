@@ -21,6 +21,7 @@ use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 use super::anchors::{AnchorStore, Anchors, Authority};
 use super::crl::Standing;
 use super::host::{self, Names};
+use super::voms::Organizations;
 use crate::fault::TrustFault;
 use crate::peer::{Peer, PeerJudge};
 
@@ -56,6 +57,8 @@ pub struct Judge {
     pub kinds: Kinds,
     /// Most proxies in a chain; 10 are more than anybody needs.
     pub most_proxies: u8,
+    /// Whose word counts about members of virtual organizations; `None`: nobody's.
+    pub organizations: Option<Arc<Organizations>>,
 }
 
 /// What a chain proves.
@@ -94,7 +97,7 @@ struct Link<'a> {
 impl Judge {
     /// A judge with the usual rules.
     pub fn new(anchors: Arc<Anchors>) -> Self {
-        Self { anchors, kinds: Kinds::default(), most_proxies: 10 }
+        Self { anchors, kinds: Kinds::default(), most_proxies: 10, organizations: None }
     }
 
     /// Judges a chain at `now`: `leaf` is the peer's own certificate, `others` what it sent beside it, in any order.
@@ -107,7 +110,20 @@ impl Judge {
         check_rules(&path, now)?;
         let authorities = self.verify(&links, &path, now)?;
         self.check_consent(&authorities, now)?;
-        concluded(&path, &authorities)
+        let mut judged = concluded(&path, &authorities)?;
+        judged.peer.vo = self.attributes(&path, now);
+        Ok(judged)
+    }
+
+    /// What virtual organizations say of the holder: of the last proxy that has their word.
+    fn attributes(&self, path: &[&Link<'_>], now: Timestamp) -> Vec<String> {
+        let Some(organizations) = &self.organizations else { return Vec::new() };
+        let extension = path.iter().find_map(|link| link.read.extensions.voms);
+        extension.map_or_else(Vec::new, |extension| {
+            // Their servers have certificates like everybody's, but nobody's word about themselves.
+            let judge = Self { organizations: None, ..self.clone() };
+            organizations.attributes(extension, &path[path.len() - 1].read, &judge, now)
+        })
     }
 
     /// The way from the leaf up to the certificate that is nobody's proxy: each is signed by the next.
@@ -169,7 +185,8 @@ impl Judge {
         // Of certificates with one name OpenSSL takes the first: it sees those that the walk has chosen, and authorities.
         let authorities = links.iter().filter(|link| link.kind == Kind::Ca).map(|link| link.x509);
         let untrusted: Vec<&X509Ref> = path[from..].iter().map(|link| link.x509).chain(authorities).collect();
-        let verified = by_openssl(path[from].x509, &untrusted, &anchors, now).map_err(internal)?;
+        let partial = self.anchors.brought().is_some();
+        let verified = by_openssl(path[from].x509, &untrusted, &anchors, partial, now).map_err(internal)?;
         let mut chain = verified.map_err(|refusal| self.explained(&refusal, path[end]))?;
         let chain = chain.split_off((end - from).min(chain.len()));
         // Both ways to the end entity must be the same one.
@@ -179,6 +196,9 @@ impl Judge {
 
     /// The trusted certificates that may be above those that were sent.
     fn anchors_of(&self, links: &[Link<'_>]) -> Vec<Arc<Authority>> {
+        if let Some(brought) = self.anchors.brought() {
+            return brought;
+        }
         let mut found: Vec<Arc<Authority>> = Vec::new();
         links.iter().for_each(|link| add_new(&mut found, self.anchors.named(&link.read.issuer)));
         // Trusted authorities below other trusted ones.
@@ -421,10 +441,13 @@ fn concluded(path: &[&Link<'_>], authorities: &[X509]) -> Result<Judged, Refusal
 type Verified = Result<Vec<X509>, (X509VerifyResult, Option<X509>)>;
 
 /// OpenSSL's verdict: the chain from `leaf` to an anchor, or its error and the certificate that it is about.
+///
+/// `partial`: anchors need not have signed themselves.
 fn by_openssl(
     leaf: &X509Ref,
     untrusted: &[&X509Ref],
     anchors: &[Arc<Authority>],
+    partial: bool,
     now: Timestamp,
 ) -> Result<Verified, ErrorStack> {
     let mut store = X509StoreBuilder::new()?;
@@ -433,6 +456,9 @@ fn by_openssl(
     }
     let mut param = X509VerifyParam::new()?;
     param.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
+    if partial {
+        param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+    }
     param.set_time(now.secs);
     param.set_auth_level(LEVEL);
     store.set_param(&param)?;
@@ -508,16 +534,21 @@ pub struct GsiJudge {
     pub kinds: Kinds,
     /// Whom the other side must prove to be.
     pub expected: Expected,
+    /// Whose word counts about members of virtual organizations.
+    pub organizations: Option<Arc<Organizations>>,
 }
 
 impl GsiJudge {
     /// A judge of `expected` with the usual kinds of proxies.
     pub fn new(trusted: Trusted, expected: Expected) -> Self {
-        Self { trusted, kinds: Kinds::default(), expected }
+        Self { trusted, kinds: Kinds::default(), expected, organizations: None }
     }
 
     fn verdict(&self, leaf: &X509Ref, others: &[&X509Ref], now: Timestamp) -> Result<Judged, TrustFault> {
-        let judge = |anchors| Judge { kinds: self.kinds, ..Judge::new(anchors) }.judge(leaf, others, now);
+        let judge = |anchors| {
+            let organizations = self.organizations.clone();
+            Judge { kinds: self.kinds, organizations, ..Judge::new(anchors) }.judge(leaf, others, now)
+        };
         let anchors = match &self.trusted {
             Trusted::Directory(store) => store.current(Instant::now()),
             Trusted::Fixed(anchors) => anchors.clone(),
