@@ -26,3 +26,4 @@ pub mod spent;
 pub mod timeval;
 pub mod token;
 pub mod url;
+pub mod x509;

@@ -3,10 +3,14 @@
 //! Nothing here opens a socket. Bytes of the wire are arguments and results; only the loaders of credentials and trust anchors
 //! read files.
 
+pub mod credential;
 pub mod fault;
+pub mod gsi;
+pub mod make;
 pub mod mapping;
 pub mod peer;
 pub mod pins;
+pub mod places;
 pub mod psk;
 pub mod signature;
 pub mod tls;

@@ -6,6 +6,7 @@
 
 mod addresses;
 mod blocks;
+mod certificates;
 mod client;
 mod commands;
 mod hashes;
@@ -23,6 +24,7 @@ mod users;
 
 pub use addresses::{hostport, url};
 pub use blocks::eblock;
+pub use certificates::{certificate, gsi_files, voms};
 pub use client::client_machine;
 pub use commands::{command, line};
 pub use hashes::md5_lanes;
@@ -40,10 +42,12 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 16] = [
+pub const TARGETS: [(&str, Target); 19] = [
+    ("certificate", certificate),
     ("client_machine", client_machine),
     ("command", command),
     ("eblock", eblock),
+    ("gsi_files", gsi_files),
     ("hostport", hostport),
     ("journal", journal),
     ("jwt", jwt),
@@ -57,4 +61,5 @@ pub const TARGETS: [(&str, Target); 16] = [
     ("server_machine", server_machine),
     ("url", url),
     ("users_config", users_config),
+    ("voms", voms),
 ];

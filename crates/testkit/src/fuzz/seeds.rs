@@ -42,6 +42,24 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("command", include_bytes!("seeds/mapping-command")),
             ("branches", b"[]\0a@b\0((a)|b)*.?@\\*\0\\{x{1}-{id}\0"),
         ],
+        "certificate" => &[
+            ("authority", include_bytes!("seeds/ca.der")),
+            ("host", include_bytes!("seeds/host.der")),
+            ("proxy-draft", include_bytes!("seeds/proxy-draft.der")),
+            ("proxy-independent", include_bytes!("seeds/proxy-independent.der")),
+            ("proxy-legacy", include_bytes!("seeds/proxy-legacy.der")),
+            ("proxy-limited", include_bytes!("seeds/proxy-limited.der")),
+            ("proxy-pathlen", include_bytes!("seeds/proxy-pathlen.der")),
+            ("proxy-rfc", include_bytes!("seeds/proxy-rfc.der")),
+            ("proxy-voms", include_bytes!("seeds/proxy-voms.der")),
+            ("user", include_bytes!("seeds/user.der")),
+            ("user-ec", include_bytes!("seeds/user-ec.der")),
+        ],
+        "gsi_files" => &[
+            ("gridmap", include_bytes!("seeds/gridmap")),
+            ("signing-policy", include_bytes!("seeds/signing_policy")),
+        ],
+        "voms" => &[("attributes", include_bytes!("seeds/voms.der"))],
         "client_machine" => &[("session", include_bytes!("seeds/client"))],
         "command" => &[
             ("chunks", include_bytes!("seeds/chunk-commands")),
@@ -128,8 +146,28 @@ fn messages<T: Serialize + DeserializeOwned>(way: &str) -> Vec<(String, Vec<u8>)
 mod tests {
     use whimbrel_dtn::front::{DtnConfig, users::parse_users};
     use whimbrel_dtn::mover::codec::Decoder;
+    use whimbrel_proto::x509::gridmap::GridMap;
+    use whimbrel_proto::x509::policy::SigningPolicy;
+    use whimbrel_proto::x509::{Certificate, Kind, voms};
 
     use super::*;
+
+    #[test]
+    fn seeds_of_certificates_are_certificates() {
+        for (name, bytes) in seeds("certificate") {
+            let read = Certificate::parse(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
+            let proxy = matches!(read.kind(), Ok(Kind::Proxy { .. }));
+            assert_eq!(proxy, name.contains("proxy"), "{name}");
+        }
+        assert!(seeds("voms").iter().all(|(_, bytes)| voms::parse(bytes).is_ok_and(|list| list.len() == 1)));
+        let files = |name: &str| seed("gsi_files", name).into_bytes();
+        assert!(
+            SigningPolicy::parse(&files("signing-policy"))
+                .is_ok_and(|policy| policy.allows("/O=Grid/CN=Test CA", "/O=Grid/CN=x"))
+        );
+        let map = GridMap::parse(&files("gridmap"));
+        assert_eq!((map.len(), map.faults().len()), (4, 2));
+    }
 
     fn seed(target: &str, name: &str) -> String {
         let (_, bytes) = seeds(target).into_iter().find(|(seed, _)| seed == &format!("{PREFIX}{name}")).unwrap();

@@ -53,6 +53,11 @@ impl TlsMachine {
         Self::new(config.connection()?, true)
     }
 
+    /// A machine over a TLS object of [`ServerTls::connection`] or [`ClientTls::connection`] that was changed before.
+    pub fn over(ssl: Ssl, server: bool) -> Result<Self, TrustFault> {
+        Self::new(ssl, server)
+    }
+
     fn new(ssl: Ssl, server: bool) -> Result<Self, TrustFault> {
         let stream = SslStream::new(ssl, Pipe::default()).map_err(|error| internal(&error))?;
         Ok(Self { stream, server, established: false })

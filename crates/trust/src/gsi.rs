@@ -1,0 +1,17 @@
+//! Grid Security Infrastructure: proxies, the authorities behind them, and who may speak for whom.
+
+pub mod acceptor;
+pub mod anchors;
+pub mod crl;
+pub mod delegate;
+pub mod host;
+pub mod initiator;
+pub mod judge;
+pub mod voms;
+
+pub use acceptor::GsiAcceptor;
+pub use anchors::{AnchorStore, Anchors};
+pub use delegate::{Delegate, KeyPool};
+pub use initiator::GsiInitiator;
+pub use judge::{Judge, Kinds};
+pub use voms::Organizations;

@@ -1,0 +1,589 @@
+//! The verdict about a chain: who it speaks for, or why it is not believed.
+//!
+//! Proxies are walked here, one by one: OpenSSL knows those of RFC 3820 only, and of the rules about limited ones none. The
+//! certificates above them are OpenSSL's to verify; signing policies and revocation lists come after it. Where OpenSSL knows all
+//! proxies of a chain it verifies them, too, and both must agree.
+
+use std::sync::Arc;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use openssl::error::ErrorStack;
+use openssl::nid::Nid;
+use openssl::stack::Stack;
+use openssl::x509::store::X509StoreBuilder;
+use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
+use openssl::x509::{X509, X509Ref, X509StoreContext, X509VerifyResult};
+use whimbrel_engine::fault::FaultCode;
+use whimbrel_proto::timeval::Timestamp;
+use whimbrel_proto::x509::name::normal_form;
+use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
+
+use super::anchors::{AnchorStore, Anchors, Authority};
+use super::crl::Standing;
+use super::host::{self, Names};
+use super::voms::Organizations;
+use crate::fault::TrustFault;
+use crate::peer::{Peer, PeerJudge};
+
+/// Most certificates that a peer may send, and most bytes of them.
+const MOST_CERTIFICATES: usize = 20;
+const MOST_BYTES: usize = 256 << 10;
+
+/// Security in bits that keys and signatures must have (NIST SP 800-57: RSA with 2048 bits, SHA-224), and OpenSSL's level of it.
+const LEAST_BITS: u32 = 112;
+const LEVEL: i32 = 2;
+
+/// Which proxies are accepted beside those of RFC 3820.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Kinds {
+    /// By their names alone.
+    pub legacy: bool,
+    /// Of the drafts before RFC 3820.
+    pub draft: bool,
+}
+
+impl Default for Kinds {
+    fn default() -> Self {
+        Self { legacy: true, draft: true }
+    }
+}
+
+/// Decides about chains.
+#[derive(Clone)]
+pub struct Judge {
+    /// Who is trusted.
+    pub anchors: Arc<Anchors>,
+    /// Which proxies are accepted.
+    pub kinds: Kinds,
+    /// Most proxies in a chain; 10 are more than anybody needs.
+    pub most_proxies: u8,
+    /// Whose word counts about members of virtual organizations; `None`: nobody's.
+    pub organizations: Option<Arc<Organizations>>,
+}
+
+/// What a chain proves.
+#[derive(Debug, Clone)]
+pub struct Judged {
+    /// Who the other side is.
+    pub peer: Peer,
+    /// The certificate that is nobody's proxy.
+    pub end_entity: X509,
+    /// An independent proxy is in the chain: the identity is the proxy's own.
+    pub independent: bool,
+}
+
+/// Why a chain is refused.
+#[derive(Debug)]
+pub struct Refusal {
+    /// What to tell.
+    pub fault: TrustFault,
+    /// A revocation list is out of date: a newer one may be there by now.
+    pub outdated: bool,
+}
+
+impl From<TrustFault> for Refusal {
+    fn from(fault: TrustFault) -> Self {
+        Self { fault, outdated: false }
+    }
+}
+
+/// A certificate that was sent.
+struct Link<'a> {
+    x509: &'a X509Ref,
+    read: Certificate<'a>,
+    kind: Kind,
+}
+
+impl Judge {
+    /// A judge with the usual rules.
+    pub fn new(anchors: Arc<Anchors>) -> Self {
+        Self { anchors, kinds: Kinds::default(), most_proxies: 10, organizations: None }
+    }
+
+    /// Judges a chain at `now`: `leaf` is the peer's own certificate, `others` what it sent beside it, in any order.
+    pub fn judge(&self, leaf: &X509Ref, others: &[&X509Ref], now: Timestamp) -> Result<Judged, Refusal> {
+        let sent = bytes_of(leaf, others)?;
+        let links = sent.iter().map(|(x509, der)| link(x509, der)).collect::<Result<Vec<_>, _>>()?;
+        let path = self.walk(&links)?;
+        let path: Vec<&Link<'_>> = path.into_iter().map(|at| &links[at]).collect();
+        self.check_kinds(&path)?;
+        check_rules(&path, now)?;
+        let authorities = self.verify(&links, &path, now)?;
+        self.check_consent(&authorities, now)?;
+        let mut judged = concluded(&path, &authorities)?;
+        judged.peer.vo = self.attributes(&path, now);
+        Ok(judged)
+    }
+
+    /// What virtual organizations say of the holder: of the last proxy that has their word.
+    fn attributes(&self, path: &[&Link<'_>], now: Timestamp) -> Vec<String> {
+        let Some(organizations) = &self.organizations else { return Vec::new() };
+        let extension = path.iter().find_map(|link| link.read.extensions.voms);
+        extension.map_or_else(Vec::new, |extension| {
+            // Their servers have certificates like everybody's, but nobody's word about themselves.
+            let judge = Self { organizations: None, ..self.clone() };
+            organizations.attributes(extension, &path[path.len() - 1].read, &judge, now)
+        })
+    }
+
+    /// The way from the leaf up to the certificate that is nobody's proxy: each is signed by the next.
+    fn walk(&self, links: &[Link<'_>]) -> Result<Vec<usize>, TrustFault> {
+        let mut path = vec![0];
+        let mut unused: Vec<usize> = (1..links.len()).collect();
+        loop {
+            let link = &links[path[path.len() - 1]];
+            match link.kind {
+                Kind::EndEntity => return Ok(path),
+                Kind::Ca if path.len() == 1 => {
+                    return Err(refused(link, "an authority's certificate speaks for nobody"));
+                }
+                Kind::Ca => return Err(refused(link, "it is an authority and may not sign proxies")),
+                Kind::Proxy { .. } if path.len() > usize::from(self.most_proxies) => {
+                    return Err(refused(
+                        link,
+                        format!("there are more than {} proxies in the chain", self.most_proxies),
+                    ));
+                }
+                Kind::Proxy { .. } => {}
+            }
+            let signer = signer_of(link, links, &unused)?;
+            unused.retain(|at| *at != signer);
+            path.push(signer);
+        }
+    }
+
+    fn check_kinds(&self, path: &[&Link<'_>]) -> Result<(), TrustFault> {
+        let mut first = None;
+        for link in path {
+            let Kind::Proxy { form, policy } = link.kind else { continue };
+            let (accepted, name) = match form {
+                Form::Rfc => (true, "RFC 3820"),
+                Form::Draft => (self.kinds.draft, "draft"),
+                Form::Legacy => (self.kinds.legacy, "legacy"),
+            };
+            if !accepted {
+                return Err(refused(link, format!("{name} proxies are not accepted here")));
+            }
+            if *first.get_or_insert(form) != form {
+                return Err(refused(link, "the chain mixes proxies of different kinds"));
+            }
+            let body = link.read.extensions.proxy.is_some_and(|info| info.body.is_some());
+            if policy == Policy::Restricted || body {
+                return Err(refused(link, "it is restricted by a policy that is not understood here"));
+            }
+        }
+        Ok(())
+    }
+
+    /// The certificates from the end entity's up to the anchor, verified by OpenSSL.
+    fn verify(&self, links: &[Link<'_>], path: &[&Link<'_>], now: Timestamp) -> Result<Vec<X509>, TrustFault> {
+        let end = path.len() - 1;
+        let rfc = |link: &&Link<'_>| !matches!(link.kind, Kind::Proxy { form: Form::Draft | Form::Legacy, .. });
+        let whole = path.iter().all(rfc);
+        let from = if whole { 0 } else { end };
+        let anchors = self.anchors_of(links);
+        // Of certificates with one name OpenSSL takes the first: it sees those that the walk has chosen, and authorities.
+        let authorities = links.iter().filter(|link| link.kind == Kind::Ca).map(|link| link.x509);
+        let untrusted: Vec<&X509Ref> = path[from..].iter().map(|link| link.x509).chain(authorities).collect();
+        let partial = self.anchors.brought().is_some();
+        let verified = by_openssl(path[from].x509, &untrusted, &anchors, partial, now).map_err(internal)?;
+        let mut chain = verified.map_err(|refusal| self.explained(&refusal, path[end]))?;
+        let chain = chain.split_off((end - from).min(chain.len()));
+        // Both ways to the end entity must be the same one.
+        let same = chain.first().is_some_and(|first| first.to_der().is_ok_and(|der| der == path[end].read.der));
+        if same { Ok(chain) } else { Err(refused(path[0], "its chain can be read in two ways")) }
+    }
+
+    /// The trusted certificates that may be above those that were sent.
+    fn anchors_of(&self, links: &[Link<'_>]) -> Vec<Arc<Authority>> {
+        if let Some(brought) = self.anchors.brought() {
+            return brought;
+        }
+        let mut found: Vec<Arc<Authority>> = Vec::new();
+        links.iter().for_each(|link| add_new(&mut found, self.anchors.named(&link.read.issuer)));
+        // Trusted authorities below other trusted ones.
+        let mut at = 0;
+        while let Some(authority) = found.get(at).cloned() {
+            at += 1;
+            if let Ok(read) = Certificate::parse(authority.der()) {
+                add_new(&mut found, self.anchors.named(&read.issuer));
+            }
+        }
+        found
+    }
+
+    /// Signing policies and revocation lists, for every certificate that another one of the chain signed.
+    fn check_consent(&self, authorities: &[X509], now: Timestamp) -> Result<(), Refusal> {
+        for pair in authorities.windows(2) {
+            let [certificate, signer] = pair else { continue };
+            let (der, above) = (to_der(certificate)?, to_der(signer)?);
+            let (read, authority) = (parsed(&der)?, parsed(&above)?);
+            let subject = read.subject.one_line();
+            let may = self.anchors.may_sign(signer.subject_name_hash(), &authority.subject.one_line(), &subject);
+            may.map_err(|reason| {
+                let detail = format!("{} may not sign it: {reason}", authority.subject.one_line());
+                TrustFault::new(FaultCode::CredentialRejected, detail).about(&subject)
+            })?;
+            self.check_revocation(certificate, &read, signer, &authority, now)?;
+        }
+        Ok(())
+    }
+
+    fn check_revocation(
+        &self,
+        certificate: &X509Ref,
+        read: &Certificate<'_>,
+        signer: &X509Ref,
+        authority: &Certificate<'_>,
+        now: Timestamp,
+    ) -> Result<(), Refusal> {
+        let lists = self.anchors.lists_of(&authority.subject);
+        if lists.is_empty() {
+            return Ok(());
+        }
+        let key = signer.public_key().map_err(internal)?;
+        let standings: Vec<Standing> = lists.iter().map(|list| list.standing(certificate, &key, now)).collect();
+        let fault =
+            |detail: &str| TrustFault::new(FaultCode::CredentialRejected, detail).about(read.subject.one_line());
+        if standings.contains(&Standing::Revoked) {
+            return Err(fault(&format!("{} has revoked it", authority.subject.one_line())).into());
+        }
+        if standings.contains(&Standing::Good) {
+            return Ok(());
+        }
+        let outdated = standings.iter().any(|standing| matches!(standing, Standing::Unusable { outdated: true, .. }));
+        let reason = standings.iter().find_map(|standing| match standing {
+            Standing::Unusable { reason, .. } => Some(reason.as_str()),
+            _ => None,
+        });
+        let detail = format!(
+            "whether {} has revoked it cannot be told: {}",
+            authority.subject.one_line(),
+            reason.unwrap_or("?")
+        );
+        Err(Refusal { fault: fault(&detail), outdated })
+    }
+
+    /// What OpenSSL's refusal means.
+    fn explained(&self, refusal: &(X509VerifyResult, Option<X509>), end: &Link<'_>) -> TrustFault {
+        let (result, certificate) = refusal;
+        let der = certificate.as_ref().and_then(|certificate| certificate.to_der().ok());
+        let read = der.as_deref().and_then(|der| Certificate::parse(der).ok());
+        let read = read.as_ref().unwrap_or(&end.read);
+        let subject = read.subject.one_line();
+        let rejected = |detail: String| TrustFault::new(FaultCode::CredentialRejected, detail).about(&subject);
+        match result.as_raw() {
+            openssl_codes::EXPIRED => expired(read),
+            openssl_codes::NOT_YET_VALID => not_yet(read),
+            openssl_codes::NO_ISSUER | openssl_codes::NO_ISSUER_LOCALLY | openssl_codes::UNVERIFIABLE_LEAF => {
+                let issuer = read.issuer.one_line();
+                rejected(format!(
+                    "its issuer {issuer} is not trusted: no certificate of it is in {}",
+                    self.anchors.place()
+                ))
+            }
+            openssl_codes::SELF_SIGNED | openssl_codes::SELF_SIGNED_IN_CHAIN => {
+                rejected(format!("it is not trusted: it is not in {}", self.anchors.place()))
+            }
+            openssl_codes::BAD_SIGNATURE => rejected("its signature is not that of its issuer".to_owned()),
+            _ => rejected(result.error_string().to_owned()),
+        }
+    }
+}
+
+fn add_new(found: &mut Vec<Arc<Authority>>, authorities: &[Arc<Authority>]) {
+    for authority in authorities {
+        if !found.iter().any(|known| Arc::ptr_eq(known, authority)) {
+            found.push(authority.clone());
+        }
+    }
+}
+
+/// `X509_V_ERR_*` of x509_vfy.h.
+mod openssl_codes {
+    pub const NO_ISSUER: i32 = 2;
+    pub const BAD_SIGNATURE: i32 = 7;
+    pub const NOT_YET_VALID: i32 = 9;
+    pub const EXPIRED: i32 = 10;
+    pub const SELF_SIGNED: i32 = 18;
+    pub const SELF_SIGNED_IN_CHAIN: i32 = 19;
+    pub const NO_ISSUER_LOCALLY: i32 = 20;
+    pub const UNVERIFIABLE_LEAF: i32 = 21;
+}
+
+/// What was sent, each certificate once, the leaf first.
+fn bytes_of<'a>(leaf: &'a X509Ref, others: &[&'a X509Ref]) -> Result<Vec<(&'a X509Ref, Vec<u8>)>, TrustFault> {
+    let mut sent: Vec<(&X509Ref, Vec<u8>)> = Vec::new();
+    let mut total = 0;
+    for x509 in std::iter::once(&leaf).chain(others) {
+        let der = to_der(x509)?;
+        total += der.len();
+        if sent.len() == MOST_CERTIFICATES || total > MOST_BYTES {
+            return Err(TrustFault::new(FaultCode::CredentialRejected, "the chain has too many certificates"));
+        }
+        if !sent.iter().any(|(_, known)| *known == der) {
+            sent.push((x509, der));
+        }
+    }
+    Ok(sent)
+}
+
+fn link<'a>(x509: &'a X509Ref, der: &'a [u8]) -> Result<Link<'a>, TrustFault> {
+    let read = parsed(der)?;
+    // Two readers of one certificate must see the same names, or one could be deceived by the other's.
+    let seen = (x509.subject_name().to_der(), x509.issuer_name().to_der());
+    if !matches!(seen, (Ok(subject), Ok(issuer)) if subject == read.subject.der() && issuer == read.issuer.der()) {
+        let detail = "its names can be read in two ways";
+        return Err(TrustFault::new(FaultCode::CredentialRejected, detail).about(read.subject.one_line()));
+    }
+    match read.kind() {
+        Ok(kind) => Ok(Link { x509, read, kind }),
+        Err(reason) => {
+            Err(TrustFault::new(FaultCode::CredentialRejected, reason.to_string()).about(read.subject.one_line()))
+        }
+    }
+}
+
+/// Who signed a proxy: the certificate with the right name and the right key.
+fn signer_of(proxy: &Link<'_>, links: &[Link<'_>], unused: &[usize]) -> Result<usize, TrustFault> {
+    let named = |at: &&usize| proxy.read.issuer.matches(&links[**at].read.subject);
+    let mut candidates = unused.iter().filter(named).peekable();
+    if candidates.peek().is_none() {
+        return Err(refused(
+            proxy,
+            format!("the certificate of its issuer {} was not sent", proxy.read.issuer.one_line()),
+        ));
+    }
+    let signed = |at: &&usize| links[**at].x509.public_key().is_ok_and(|key| proxy.x509.verify(&key).unwrap_or(false));
+    let signer = candidates.find(signed);
+    let signer = signer.ok_or_else(|| refused(proxy, "its signature is not that of its issuer"))?;
+    match proxy.read.subject.below(&links[*signer].read.subject) {
+        Some(_) => Ok(*signer),
+        None => Err(refused(proxy, "a proxy's name must be its issuer's and one common name more")),
+    }
+}
+
+/// What holds for every proxy and its signer, from the leaf up to the end entity.
+fn check_rules(path: &[&Link<'_>], now: Timestamp) -> Result<(), TrustFault> {
+    for (below, link) in path.iter().enumerate() {
+        let read = &link.read;
+        if now > read.not_after {
+            return Err(expired(read));
+        }
+        if now < read.not_before {
+            return Err(not_yet(read));
+        }
+        if let Some(oid) = read.extensions.unknown_critical.first() {
+            return Err(refused(link, format!("it has a critical extension that is not understood here ({oid})")));
+        }
+        // RFC 3820 §3.1: whose usage is told must be allowed to sign.
+        if below > 0 && read.extensions.key_usage.is_some_and(|usage| !usage.digital_signature()) {
+            return Err(refused(link, "its key usage does not allow signing, hence no proxies"));
+        }
+        if let Kind::Proxy { .. } = link.kind {
+            check_strength(link)?;
+            if read.path_length().is_some_and(|most| (most as usize) < below) {
+                return Err(refused(link, "more proxies are below it than it allows"));
+            }
+        }
+    }
+    // Below a limited proxy only limited and independent ones have no more rights than it has.
+    for pair in path.windows(2) {
+        if let (Kind::Proxy { policy: Policy::InheritAll, .. }, Kind::Proxy { policy: Policy::Limited, .. }) =
+            (pair[0].kind, pair[1].kind)
+        {
+            return Err(refused(pair[0], "a full proxy cannot come from a limited one"));
+        }
+    }
+    Ok(())
+}
+
+fn check_strength(link: &Link<'_>) -> Result<(), TrustFault> {
+    let strong_key = link.x509.public_key().is_ok_and(|key| key.security_bits() >= LEAST_BITS);
+    if !strong_key {
+        return Err(refused(link, "its key is too weak"));
+    }
+    let algorithm = link.x509.signature_algorithm().object().nid();
+    let weak = [Nid::MD5, Nid::SHA1, Nid::MD4, Nid::MD2, Nid::RIPEMD160, Nid::MDC2, Nid::SHA];
+    let digest = algorithm.signature_algorithms().map(|algorithms| algorithms.digest);
+    match digest {
+        Some(digest) if !weak.contains(&digest) => Ok(()),
+        _ => Err(refused(link, "its signature is too weak (an old digest)")),
+    }
+}
+
+fn concluded(path: &[&Link<'_>], authorities: &[X509]) -> Result<Judged, Refusal> {
+    let is = |link: &&&Link<'_>, wanted| matches!(link.kind, Kind::Proxy { policy, .. } if policy == wanted);
+    let independent = path.iter().find(|link| is(link, Policy::Independent));
+    let end = path[path.len() - 1];
+    let identity = independent.unwrap_or(&end);
+    let mut until = path.iter().map(|link| link.read.not_after).min().unwrap_or(end.read.not_after);
+    let mut chain: Vec<X509> = path[1..].iter().map(|link| link.x509.to_owned()).collect();
+    for authority in &authorities[1..] {
+        let der = to_der(authority)?;
+        let read = parsed(&der)?;
+        until = until.min(read.not_after);
+        if !read.is_self_issued() {
+            chain.push(authority.clone());
+        }
+    }
+    let peer = Peer {
+        subject: identity.read.subject.one_line(),
+        leaf: path[0].x509.to_owned(),
+        chain,
+        limited: path.iter().any(|link| is(&link, Policy::Limited)),
+        until,
+        vo: Vec::new(),
+    };
+    Ok(Judged { peer, end_entity: end.x509.to_owned(), independent: independent.is_some() })
+}
+
+type Verified = Result<Vec<X509>, (X509VerifyResult, Option<X509>)>;
+
+/// OpenSSL's verdict: the chain from `leaf` to an anchor, or its error and the certificate that it is about.
+///
+/// `partial`: anchors need not have signed themselves.
+fn by_openssl(
+    leaf: &X509Ref,
+    untrusted: &[&X509Ref],
+    anchors: &[Arc<Authority>],
+    partial: bool,
+    now: Timestamp,
+) -> Result<Verified, ErrorStack> {
+    let mut store = X509StoreBuilder::new()?;
+    for anchor in anchors {
+        store.add_cert(anchor.certificate.clone())?;
+    }
+    let mut param = X509VerifyParam::new()?;
+    param.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
+    if partial {
+        param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
+    }
+    param.set_time(now.secs);
+    param.set_auth_level(LEVEL);
+    store.set_param(&param)?;
+    let store = store.build();
+    let mut others = Stack::new()?;
+    for x509 in untrusted {
+        others.push((*x509).to_owned())?;
+    }
+    X509StoreContext::new()?.init(&store, leaf, &others, |context| {
+        Ok(if context.verify_cert()? {
+            Ok(context.chain().map(|chain| chain.iter().map(X509Ref::to_owned).collect()).unwrap_or_default())
+        } else {
+            Err((context.error(), context.current_cert().map(X509Ref::to_owned)))
+        })
+    })
+}
+
+fn refused(link: &Link<'_>, detail: impl Into<String>) -> TrustFault {
+    TrustFault::new(FaultCode::CredentialRejected, detail).about(link.read.subject.one_line())
+}
+
+fn expired(read: &Certificate<'_>) -> TrustFault {
+    TrustFault::new(FaultCode::CredentialExpired, "its life is over")
+        .about(read.subject.one_line())
+        .until(read.not_after)
+}
+
+fn not_yet(read: &Certificate<'_>) -> TrustFault {
+    let detail = format!("it is not good before {} UTC; is the clock right?", read.not_before);
+    TrustFault::new(FaultCode::CredentialRejected, detail).about(read.subject.one_line())
+}
+
+fn to_der(x509: &X509Ref) -> Result<Vec<u8>, TrustFault> {
+    x509.to_der().map_err(internal)
+}
+
+fn parsed(der: &[u8]) -> Result<Certificate<'_>, TrustFault> {
+    let unreadable =
+        |error| TrustFault::new(FaultCode::CredentialRejected, format!("a certificate cannot be read: {error}"));
+    Certificate::parse(der).map_err(unreadable)
+}
+
+fn internal(error: ErrorStack) -> TrustFault {
+    TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
+}
+
+/// Whom the other side must prove to be.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expected {
+    /// Anybody whose chain is good: what he may do is decided later.
+    Anybody,
+    /// The host of this name or address.
+    Host(String, Names),
+    /// Whoever has this subject, in one-line form.
+    Subject(String),
+}
+
+/// Where a judge's anchors come from.
+#[derive(Clone)]
+pub enum Trusted {
+    /// A directory, read again when it changes.
+    Directory(Arc<AnchorStore>),
+    /// Always the same ones.
+    Fixed(Arc<Anchors>),
+}
+
+/// A judge for connections: reads the clock, and the directory of authorities when it has changed.
+#[derive(Clone)]
+pub struct GsiJudge {
+    /// Who is trusted.
+    pub trusted: Trusted,
+    /// Which proxies are accepted.
+    pub kinds: Kinds,
+    /// Whom the other side must prove to be.
+    pub expected: Expected,
+    /// Whose word counts about members of virtual organizations.
+    pub organizations: Option<Arc<Organizations>>,
+}
+
+impl GsiJudge {
+    /// A judge of `expected` with the usual kinds of proxies.
+    pub fn new(trusted: Trusted, expected: Expected) -> Self {
+        Self { trusted, kinds: Kinds::default(), expected, organizations: None }
+    }
+
+    fn verdict(&self, leaf: &X509Ref, others: &[&X509Ref], now: Timestamp) -> Result<Judged, TrustFault> {
+        let judge = |anchors| {
+            let organizations = self.organizations.clone();
+            Judge { kinds: self.kinds, organizations, ..Judge::new(anchors) }.judge(leaf, others, now)
+        };
+        let anchors = match &self.trusted {
+            Trusted::Directory(store) => store.current(Instant::now()),
+            Trusted::Fixed(anchors) => anchors.clone(),
+        };
+        match (judge(anchors), &self.trusted) {
+            (Err(Refusal { outdated: true, .. }), Trusted::Directory(store)) => judge(store.refresh()),
+            (verdict, _) => verdict,
+        }
+        .map_err(|refusal| refusal.fault)
+    }
+}
+
+impl PeerJudge for GsiJudge {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        let judged = self.verdict(leaf, others, Timestamp::from_secs(now))?;
+        self.expected.check(&judged)?;
+        Ok(judged.peer)
+    }
+}
+
+impl Expected {
+    /// Says whether the other side is another than the expected one.
+    pub fn check(&self, judged: &Judged) -> Result<(), TrustFault> {
+        let subject = &judged.peer.subject;
+        let wrong = |detail: String| Err(TrustFault::new(FaultCode::PeerIdentity, detail).about(subject));
+        match self {
+            Self::Anybody => Ok(()),
+            Self::Host(..) if judged.independent => wrong("an independent proxy is no host".to_owned()),
+            Self::Host(host, names) => {
+                let der = to_der(&judged.end_entity)?;
+                host::check(&parsed(&der)?, host, *names).or_else(wrong)
+            }
+            Self::Subject(expected) if normal_form(expected) == normal_form(subject) => Ok(()),
+            Self::Subject(expected) => wrong(format!("it should have been {expected}")),
+        }
+    }
+}
