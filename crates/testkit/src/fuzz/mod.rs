@@ -14,6 +14,7 @@ mod journal;
 mod listings;
 mod mover;
 mod numbers;
+mod protected;
 mod replies;
 pub mod seeds;
 mod server;
@@ -28,6 +29,7 @@ pub use journal::journal;
 pub use listings::mlsx;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
+pub use protected::protected_lines;
 pub use replies::reply;
 pub use server::server_machine;
 pub use users::users_config;
@@ -36,7 +38,7 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 14] = [
+pub const TARGETS: [(&str, Target); 15] = [
     ("client_machine", client_machine),
     ("command", command),
     ("eblock", eblock),
@@ -46,6 +48,7 @@ pub const TARGETS: [(&str, Target); 14] = [
     ("md5_lanes", md5_lanes),
     ("mlsx", mlsx),
     ("mover_codec", mover_codec),
+    ("protected_lines", protected_lines),
     ("ranges_time", ranges_time),
     ("reply", reply),
     ("server_machine", server_machine),

@@ -34,6 +34,11 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("packs", include_bytes!("seeds/pack-commands")),
             ("probes", include_bytes!("seeds/probe-commands")),
         ],
+        "protected_lines" => &[
+            ("commands", include_bytes!("seeds/protected-commands")),
+            ("replies", include_bytes!("seeds/protected-replies")),
+            ("plain", b"220 h\r\n211-Ext\r\n SIZE\r\n211 End\r\n112-Perf Marker\r\n Timestamp: 1\r\n112 End.\r\n550-a\r\n550 End.\r\n"),
+        ],
         "reply" => &[
             ("feat", include_bytes!("seeds/feat")),
             ("leaves", include_bytes!("seeds/leaves")),
