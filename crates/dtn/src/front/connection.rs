@@ -10,7 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
-use whimbrel_proto::server::{Label, LoginOutcome, Secret, ServerControl, ServerEvent};
+use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent};
 
 use super::plane::{Plane, PlaneEvent};
 use super::server::Server;
@@ -177,7 +177,13 @@ impl Connection {
 
     async fn handle(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Login { user, password } => self.login = Some(Box::pin(self.check_login(user, password))),
+            ServerEvent::Login { user, proof: Proof::Password(password) } => {
+                self.login = Some(Box::pin(self.check_login(user, password)));
+            }
+            ServerEvent::Login { proof: Proof::Peer, .. } => self.control.login(Instant::now(), LoginOutcome::Denied),
+            ServerEvent::StartTls | ServerEvent::Token(_) => {
+                tracing::error!("the control machine began a protection that was not offered");
+            }
             ServerEvent::Run { id, op } => match &mut self.plane {
                 Some(plane) => plane.run(id, op).await,
                 None => tracing::error!("the control machine ran an operation before login"),
