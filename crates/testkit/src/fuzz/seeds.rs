@@ -28,7 +28,11 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("config", include_bytes!("seeds/dtn.toml")),
             ("config-largest", include_bytes!("seeds/largest.toml")),
         ],
-        "client_machine" => &[("session", include_bytes!("seeds/client"))],
+        "client_machine" => &[
+            ("session", include_bytes!("seeds/client")),
+            ("tls", include_bytes!("seeds/client-tls")),
+            ("gssapi", include_bytes!("seeds/client-gssapi")),
+        ],
         "command" => &[
             ("chunks", include_bytes!("seeds/chunk-commands")),
             ("packs", include_bytes!("seeds/pack-commands")),
