@@ -21,9 +21,17 @@ pub enum SendError {
     /// The connection is over.
     #[error("the control connection is closed")]
     Closed,
-    /// A token was given and the server asks for none.
+}
+
+/// Why a token was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The server asks for none.
     #[error("the server does not ask for a token")]
     OutOfTurn,
+    /// It has no bytes, which no mechanism sends and no line can say.
+    #[error("the token is empty")]
+    Empty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -120,12 +128,12 @@ impl ClientControl {
     /// The answer to a 335: the next token, which overtakes everything that waits for the end of the exchange.
     ///
     /// # Errors
-    /// [`SendError`] if the server waits for none.
-    pub fn adat(&mut self, now: Instant, token: &[u8]) -> Result<Token, SendError> {
-        let group = self.exchange.ok_or(SendError::OutOfTurn)?;
+    /// [`TokenError`]; nothing was sent.
+    pub fn adat(&mut self, now: Instant, token: &[u8]) -> Result<Token, TokenError> {
+        let group = self.exchange.ok_or(TokenError::OutOfTurn)?;
         let order = Order::new(adat(token));
         let mut line = Vec::new();
-        order.command.encode(&mut line)?;
+        order.command.encode(&mut line).map_err(|_| TokenError::Empty)?;
         self.exchange = None;
         let pending = self.pending(&order, group);
         let token = pending.token;

@@ -9,7 +9,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use machine::{ClientControl, SendError};
+pub use machine::{ClientControl, SendError, TokenError};
 pub use session::SessionState;
 
 use crate::command::Command;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token};
+use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token, TokenError};
 use whimbrel_proto::command::Command;
 use whimbrel_proto::reply::ReplyClass;
 
@@ -116,7 +116,6 @@ impl Run {
                 self.outstanding.extend(tokens.zip(orders).map(|(token, order)| Given { token, group, order }));
             }
             Err(SendError::Closed) => assert!(self.failed),
-            Err(SendError::OutOfTurn) => panic!("only tokens have a turn"),
             Err(SendError::Encode(_)) => assert!(!self.failed && self.machine.outstanding() == before, "all or none"),
         }
     }
@@ -133,9 +132,8 @@ impl Run {
             (Ok(token), Some(group)) => {
                 self.outstanding.push_front(Given { token, group, order: order(b"ADAT x") });
             }
-            (Err(SendError::OutOfTurn), None) => {}
-            // A token of no bytes has no text.
-            (Err(SendError::Encode(_)), group) if token.is_empty() => self.exchange = group,
+            (Err(TokenError::OutOfTurn), None) => {}
+            (Err(TokenError::Empty), group) if token.is_empty() => self.exchange = group,
             other => panic!("{other:?} to a token"),
         }
     }

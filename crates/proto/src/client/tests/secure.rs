@@ -79,15 +79,16 @@ fn a_gssapi_login_begins_with_one_segment_and_its_tokens_overtake_what_waits() {
     let mut client = Client::open();
     client.give(&[auth_gssapi(b"hello").to_vec(), login().to_vec()].concat());
     assert_eq!(client.sent(), "AUTH GSSAPI\r\nADAT aGVsbG8=\r\n");
-    assert_eq!(client.machine.adat(client.now, b"early"), Err(SendError::OutOfTurn));
+    assert_eq!(client.machine.adat(client.now, b"early"), Err(TokenError::OutOfTurn));
     assert_eq!(client.left("334 go on\r\n335 ADAT=AP8=\r\n"), "");
     let replies = client.events();
     let ClientEvent::Completed { reply, .. } = &replies[1] else { panic!("{replies:?}") };
     assert_eq!(Exchange::of(reply), Ok(Exchange::GoesOn(vec![0, 255])));
     assert_eq!(client.sent(), "", "the login waits for the end of the exchange");
+    assert_eq!(client.machine.adat(client.now, b""), Err(TokenError::Empty));
     client.machine.adat(client.now, b"more").unwrap();
     assert_eq!(client.sent(), "ADAT bW9yZQ==\r\n");
-    assert_eq!(client.machine.adat(client.now, b"twice"), Err(SendError::OutOfTurn));
+    assert_eq!(client.machine.adat(client.now, b"twice"), Err(TokenError::OutOfTurn));
     assert_eq!(client.left("235 ADAT=AQ==\r\n632 AAAA\r\n"), "632 AAAA\r\n", "what is wrapped is not read as it is");
     assert_eq!((client.codes(), client.sent().as_str()), (vec![235], ""));
     client.machine.secured(client.now);
@@ -120,7 +121,7 @@ fn a_handshake_has_the_time_of_a_reply() {
     client.events();
     client.wait(600);
     assert_eq!(client.failure(), ProtocolError::StallTimeout);
-    assert_eq!(client.machine.adat(client.now, b"x"), Err(SendError::OutOfTurn));
+    assert_eq!(client.machine.adat(client.now, b"x"), Err(TokenError::OutOfTurn));
     let mut client = Client::open();
     client.give(&[auth_tls()]);
     client.hear("234 now\r\n");
