@@ -2,7 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use openssl::asn1::Asn1Time;
@@ -17,8 +17,10 @@ use tokio::task::JoinHandle;
 use tokio::time::timeout;
 use whimbrel_dtn::front::config::TlsConfig;
 use whimbrel_dtn::front::connection::{Beginning, Ends, serve};
+use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::{DtnConfig, Server};
-use whimbrel_engine::FaultCode;
+use whimbrel_dtn::monitor::{self, keeper::Keeper};
+use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::tls::{ClientTls, Plain, Progress, TlsMachine};
 use whimbrel_trust::{Peer, PeerJudge, TrustFault};
@@ -52,6 +54,11 @@ impl PeerJudge for Anybody {
     }
 }
 
+fn server(config: &DtnConfig) -> Result<Server, Fault> {
+    let keeper = Keeper::new(config, "/nowhere".into())?;
+    Server::new(monitor::front_settings(config)?, Gate::Here(Mutex::new(keeper)))
+}
+
 struct Front {
     server: Arc<Server>,
     client: ClientTls,
@@ -64,7 +71,7 @@ impl Front {
         let directory = tempfile::tempdir().unwrap();
         let tls = Some(certificate(directory.path()));
         let config = DtnConfig { anonymous: true, tls, ..DtnConfig::default() };
-        let server = Arc::new(Server::new(config, "/nowhere".into()).unwrap());
+        let server = Arc::new(server(&config).unwrap());
         let client = ClientTls::new(Arc::new(Anybody), None).unwrap();
         Self { server, client, drain: watch::channel(false).0, _directory: directory }
     }
@@ -280,7 +287,7 @@ fn files_that_are_no_certificate_are_named_at_the_start() {
     let tls = certificate(directory.path());
     let started = |tls: &TlsConfig| {
         let config = DtnConfig { anonymous: true, tls: Some(tls.clone()), ..DtnConfig::default() };
-        Server::new(config, "/nowhere".into()).map(|_| ()).err().expect("refused")
+        server(&config).err().expect("refused")
     };
     let other = directory.path().join("other");
     std::fs::create_dir(&other).unwrap();
