@@ -54,7 +54,10 @@ impl Wire {
     /// What proves that a data connection belongs to this control connection.
     pub(super) fn secrets(&self) -> Secrets {
         match self {
-            Self::Tls(tls) => Secrets { tickets: Some(Secret(tls.tickets.as_bytes().to_vec())) },
+            Self::Tls(tls) => Secrets {
+                tickets: Some(Secret(tls.tickets.as_bytes().to_vec())),
+                session: tls.machine.session().map(Secret),
+            },
             Self::Clear | Self::Ended => Secrets::default(),
         }
     }

@@ -49,14 +49,22 @@ pub fn protected_lines(data: &[u8]) {
 }
 
 fn open_commands(limit: usize, portions: &mut dyn Iterator<Item = &[u8]>) -> Opened {
-    let (mut opener, mut plain) = (CommandOpener::new(limit), Vec::new());
-    let result = portions.try_for_each(|portion| opener.feed(&mut Marked, portion, &mut plain));
+    let (mut opener, mut plain, mut result) = (CommandOpener::new(limit), Vec::new(), Ok(()));
+    while result.is_ok()
+        && let Some(portion) = portions.next()
+    {
+        result = opener.feed(&mut Marked, portion, &mut plain);
+    }
     (plain, result)
 }
 
 fn open_replies(limit: usize, portions: &mut dyn Iterator<Item = &[u8]>) -> Opened {
-    let (mut opener, mut plain) = (ReplyOpener::new(limit), Vec::new());
-    let result = portions.try_for_each(|portion| opener.feed(&mut Marked, portion, &mut plain));
+    let (mut opener, mut plain, mut result) = (ReplyOpener::new(limit), Vec::new(), Ok(()));
+    while result.is_ok()
+        && let Some(portion) = portions.next()
+    {
+        result = opener.feed(&mut Marked, portion, &mut plain);
+    }
     (plain, result)
 }
 
