@@ -18,6 +18,7 @@ pub mod mlsx;
 pub mod op;
 pub mod pack;
 pub mod policy;
+pub mod protect;
 pub mod ranges;
 pub mod reply;
 pub mod rules;

@@ -16,6 +16,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::Secret;
+
 pub use answer::{Failure, FailureKind, Notice, Outcome};
 pub use data::{DataParams, Family, GsiPeer, Layout, Level, Mode, Shield};
 pub use measure::{Bounds, Fact, Probe, ProbeKind, Spent};
@@ -189,6 +191,9 @@ pub enum Op {
         /// From [`Outcome::Chunked`].
         session: Vec<u8>,
     },
+    /// Close the data handle and use this credential for data connections from now on: PEM text of certificate, private key and further
+    /// certificates (DCSC P); `None`: that of the login again (DCSC D). A credential that cannot be used leaves that of the login.
+    DataCredential(Option<Secret>),
     /// Measure or describe (SITE PROBE, ERET M and D, ESTO M and D); answers [`Outcome::Probed`].
     Probe(Probe),
 }

@@ -16,6 +16,25 @@ pub enum Scheme {
     GsiFtp,
     /// `sshftp://`, port 22.
     SshFtp,
+    /// `ftps://`, port 990.
+    Ftps,
+    /// `whimbrel://`, port 2811.
+    Whimbrel,
+}
+
+/// How the control connection of a scheme begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Start {
+    /// In clear, and it stays so.
+    Clear,
+    /// With a TLS handshake, before the greeting (RFC 4217 §1 calls it deprecated; clients and servers have it).
+    ImplicitTls,
+    /// In clear, then AUTH TLS (RFC 4217).
+    AuthTls,
+    /// In clear, then AUTH GSSAPI (RFC 2228).
+    AuthGssapi,
+    /// Inside ssh, by a server that it starts.
+    Ssh,
 }
 
 impl Scheme {
@@ -25,6 +44,19 @@ impl Scheme {
             Self::Ftp => 21,
             Self::GsiFtp => 2811,
             Self::SshFtp => 22,
+            Self::Ftps => 990,
+            Self::Whimbrel => 2811,
+        }
+    }
+
+    /// What comes before the login.
+    pub fn start(self) -> Start {
+        match self {
+            Self::Ftp => Start::Clear,
+            Self::GsiFtp => Start::AuthGssapi,
+            Self::SshFtp => Start::Ssh,
+            Self::Ftps => Start::ImplicitTls,
+            Self::Whimbrel => Start::AuthTls,
         }
     }
 
@@ -34,6 +66,8 @@ impl Scheme {
             Self::Ftp => "ftp",
             Self::GsiFtp => "gsiftp",
             Self::SshFtp => "sshftp",
+            Self::Ftps => "ftps",
+            Self::Whimbrel => "whimbrel",
         }
     }
 }
@@ -110,7 +144,7 @@ pub enum UrlError {
     #[error("the location is empty")]
     Empty,
     /// A scheme this program does not speak.
-    #[error("unknown scheme '{0}': use ftp, gsiftp, sshftp, file, host:path or a local path")]
+    #[error("unknown scheme '{0}': use whimbrel, ftp, ftps, gsiftp, sshftp, file, host:path or a local path")]
     Scheme(String),
     /// No host, or an empty one in a list.
     #[error("the URL names no host")]
@@ -205,6 +239,8 @@ fn parse_url(scheme: &str, rest: &[u8]) -> Result<Location, UrlError> {
         "ftp" => Scheme::Ftp,
         "gsiftp" => Scheme::GsiFtp,
         "sshftp" => Scheme::SshFtp,
+        "ftps" => Scheme::Ftps,
+        "whimbrel" => Scheme::Whimbrel,
         other => return Err(UrlError::Scheme(other.to_owned())),
     };
     let slash = rest.iter().position(|&b| b == b'/').unwrap_or(rest.len());
@@ -346,6 +382,22 @@ mod tests {
         assert_eq!((remote("ftp://h/~/x").path, remote("ftp://h/~").path), (b"x".to_vec(), vec![]));
         let names: Vec<_> = remote("ftp://h1:1,h2:2,[::1]/p").hosts.into_iter().map(|h| (h.name, h.port)).collect();
         assert_eq!(names, [("h1".into(), Some(1)), ("h2".into(), Some(2)), ("::1".into(), None)]);
+    }
+
+    #[test]
+    fn schemes_have_their_ports_and_beginnings() {
+        for (word, scheme, port, start) in [
+            ("ftp", Scheme::Ftp, 21, Start::Clear),
+            ("ftps", Scheme::Ftps, 990, Start::ImplicitTls),
+            ("whimbrel", Scheme::Whimbrel, 2811, Start::AuthTls),
+            ("gsiftp", Scheme::GsiFtp, 2811, Start::AuthGssapi),
+            ("sshftp", Scheme::SshFtp, 22, Start::Ssh),
+        ] {
+            let place = remote(&format!("{word}://u@h/x"));
+            assert_eq!((place.scheme, place.to_string()), (Some(scheme), format!("{word}://u@h/x")));
+            assert_eq!((scheme.default_port(), scheme.start(), scheme.word()), (port, start, word));
+        }
+        assert_eq!(remote("h:x").scheme, None, "the caller decides");
     }
 
     #[test]

@@ -50,7 +50,10 @@ impl Connection {
 
     fn step(&mut self, kind: &str, text: &str) {
         match kind {
-            "C" => self.machine.handle_bytes(self.now, format!("{text}\r\n").as_bytes()),
+            "C" => {
+                let line = format!("{text}\r\n");
+                assert_eq!(self.machine.handle_bytes(self.now, line.as_bytes()), line.len());
+            }
             "S" => self.expect(text),
             "O" => {
                 let (_, op) = self.op.as_ref().expect("an operation was asked for");

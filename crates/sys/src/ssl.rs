@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
-use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslRef};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslRef, SslSession};
 use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
 use openssl_sys as ffi;
@@ -55,6 +55,16 @@ pub fn set_ticket_keys(context: &mut SslContextBuilder, keys: &[u8; TICKET_KEYS]
         ffi::SSL_CTX_ctrl(context.as_ptr(), SET_TICKET_KEYS, TICKET_KEYS as c_long, keys.as_mut_ptr().cast())
     };
     if done == 1 { Ok(()) } else { Err(ErrorStack::get()) }
+}
+
+/// Lets connections of a server's context resume a session that another process began, in the form of [`SslSession::to_der`](openssl::ssl::SslSessionRef::to_der).
+///
+/// Clients that switch tickets off in TLS 1.2, as curl does, name a session and have nothing else to show.
+pub fn know_session(context: &SslContext, der: &[u8]) -> Result<(), ErrorStack> {
+    let session = SslSession::from_der(der)?;
+    // SAFETY: the session was made of bytes just now, so no other context has ever used it.
+    let _known_already = !unsafe { context.add_session(&session) };
+    Ok(())
 }
 
 fn judge_index() -> Index<SslContext, Arc<ChainJudge>> {
@@ -125,7 +135,7 @@ mod tests {
     use openssl::nid::Nid;
     use openssl::pkey::{PKey, Private};
     use openssl::ssl::{
-        ShutdownState, SslMethod, SslSession, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
+        ShutdownState, SslMethod, SslOptions, SslSessionCacheMode, SslStream, SslVerifyMode, SslVersion,
     };
     use openssl::x509::{X509Builder, X509NameBuilder};
 
@@ -164,6 +174,15 @@ mod tests {
 
     /// What each end said of the handshake, and whether the session was resumed.
     fn meet(server: &SslContext, client: &SslContext, session: Option<&SslSession>) -> Result<bool, (String, String)> {
+        meet_telling(server, client, session).map(|(resumed, _)| resumed)
+    }
+
+    /// As [`meet`], with the server's session.
+    fn meet_telling(
+        server: &SslContext,
+        client: &SslContext,
+        session: Option<&SslSession>,
+    ) -> Result<(bool, Vec<u8>), (String, String)> {
         let (near, far) = UnixStream::pair().unwrap();
         let server = server.clone();
         let serving = std::thread::spawn(move || {
@@ -174,7 +193,8 @@ mod tests {
             stream.read_exact(&mut word).map_err(|error| error.to_string())?;
             // A session whose connection ends without this counts as broken and is not resumed.
             stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
-            Ok::<bool, String>(stream.ssl().session_reused())
+            let session = stream.ssl().session().expect("the handshake is over").to_der().unwrap();
+            Ok::<_, String>((stream.ssl().session_reused(), session))
         });
         let mut ssl = Ssl::new(client).unwrap();
         if let Some(session) = session {
@@ -190,7 +210,7 @@ mod tests {
         stream.set_shutdown(ShutdownState::SENT | ShutdownState::RECEIVED);
         drop(stream);
         match (connected, serving.join().unwrap()) {
-            (Ok(()), Ok(resumed)) => Ok(resumed),
+            (Ok(()), Ok(told)) => Ok(told),
             (near, far) => Err((near.err().unwrap_or_default(), far.err().unwrap_or_default())),
         }
     }
@@ -224,6 +244,28 @@ mod tests {
     fn a_judge_that_panics_refuses() {
         let panicking = judging(Arc::new(|_, _, _| panic!("a bug in the judge")));
         assert!(meet(&server("first", SslVersion::TLS1_2, None), &panicking, None).is_err());
+    }
+
+    #[test]
+    fn who_knows_a_session_resumes_it_for_a_client_without_tickets() {
+        let kept = Arc::new(Mutex::new(None));
+        let keep = kept.clone();
+        let mut client = SslContextBuilder::new(SslMethod::tls_client()).unwrap();
+        client.set_verify(SslVerifyMode::NONE);
+        client.set_options(SslOptions::NO_TICKET);
+        client.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
+        client.set_new_session_callback(move |_, session| *keep.lock().unwrap() = Some(session));
+        let client = client.build();
+        let fresh = |keys| server("host", SslVersion::TLS1_2, Some(keys));
+        let keys = [7; TICKET_KEYS];
+        let (_, der) = meet_telling(&fresh(&keys), &client, None).unwrap();
+        let session = kept.lock().unwrap().take().expect("a session came");
+        let knowing = fresh(&keys);
+        know_session(&knowing, &der).unwrap();
+        know_session(&knowing, &der).unwrap();
+        assert_eq!(meet(&knowing, &client, Some(&session)), Ok(true));
+        assert_eq!(meet(&fresh(&keys), &client, Some(&session)), Ok(false), "the keys alone do not help such a client");
+        assert!(know_session(&knowing, b"no session").is_err());
     }
 
     #[test]

@@ -155,7 +155,7 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
             return dial::serve_front(&config, &program, draining).await;
         }
         let keeper = Keeper::new(&config, program)?;
-        let server = Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)));
+        let server = Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)))?;
         server.warn_about_openness();
         whimbrel_dtn::front::stdio::serve(Arc::new(server), draining).await;
         Ok(())

@@ -16,6 +16,9 @@ use whimbrel_sys::tcp_info::tcp_info;
 
 use super::target::{AddressFamily, SessionOptions, Target};
 
+/// Verbs whose arguments nobody may see.
+const SECRET: [&[u8]; 4] = [b"PASS ", b"ACCT ", b"ADAT ", b"DCSC "];
+
 /// Prints the dialogue.
 #[derive(Debug)]
 struct Trace {
@@ -94,7 +97,8 @@ impl Channel {
         self.trace_input();
         match count {
             0 => machine.handle_eof(Instant::now()),
-            _ => machine.handle_bytes(Instant::now(), &self.input),
+            // All of it is taken: nothing that could change the connection is sent.
+            _ => _ = machine.handle_bytes(Instant::now(), &self.input),
         }
         self.input.clear();
         Ok(())
@@ -132,9 +136,10 @@ impl Channel {
         self.output = machine.poll_transmit().unwrap_or_default();
         if let Some(Trace { name, .. }) = &self.trace {
             for line in self.output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
-                let secret = line.get(..5).is_some_and(|verb| verb.eq_ignore_ascii_case(b"PASS "));
-                let shown = if secret { b"PASS ***" } else { line.strip_suffix(b"\r").unwrap_or(line) };
-                eprintln!("{name} > {}", String::from_utf8_lossy(shown));
+                let verb = line.get(..5).filter(|verb| SECRET.iter().any(|secret| verb.eq_ignore_ascii_case(secret)));
+                let shown = verb.unwrap_or_else(|| line.strip_suffix(b"\r").unwrap_or(line));
+                let hidden = if verb.is_some() { "***" } else { "" };
+                eprintln!("{name} > {}{hidden}", String::from_utf8_lossy(shown));
             }
         }
     }

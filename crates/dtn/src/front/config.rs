@@ -27,6 +27,10 @@ pub struct DtnConfig {
     pub anonymous_user: Option<String>,
     /// File of user names and password hashes.
     pub users: Option<PathBuf>,
+    /// TLS of control connections. Default: none.
+    pub tls: Option<TlsConfig>,
+    /// Take passwords over connections in clear. Default: only where there is no TLS.
+    pub clear_text_passwords: Option<bool>,
     /// Refuse every change. Default: no.
     pub read_only: bool,
     /// Data listeners' ports, `MIN-MAX`. Default: any; GLOBUS_TCP_PORT_RANGE is honoured.
@@ -79,6 +83,19 @@ pub struct DtnConfig {
     /// Whether front and data processes are confined: `auto` as far as the kernel can, `require` or do not start, `off`.
     /// Default: `auto`.
     pub sandbox: Sandbox,
+}
+
+/// TLS of control connections: AUTH TLS on the control addresses, and addresses where TLS comes before the greeting.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TlsConfig {
+    /// PEM file: the certificate, then those between it and its root.
+    pub certificate: PathBuf,
+    /// PEM file of its private key.
+    pub key: PathBuf,
+    /// Addresses where TLS comes before the greeting, `HOST:PORT`; 990 is the usual port. Default: none.
+    #[serde(default)]
+    pub listen: Vec<String>,
 }
 
 impl DtnConfig {

@@ -10,10 +10,12 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
-use whimbrel_proto::server::{Label, LoginOutcome, Secret, ServerControl, ServerEvent};
+use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent};
+use whimbrel_trust::TrustFault;
 
 use super::plane::{Plane, PlaneEvent};
 use super::server::Server;
+use super::wire::Wire;
 
 /// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
 const MAX_UNSENT: usize = 64 << 10;
@@ -30,15 +32,32 @@ pub struct Ends {
     pub local: Option<SocketAddr>,
 }
 
+/// What comes before the greeting.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Beginning {
+    /// Nothing.
+    Clear,
+    /// A TLS handshake.
+    Tls,
+}
+
 type Login = Pin<Box<dyn Future<Output = (LoginOutcome, Option<Plane>)> + Send>>;
 
 /// Serves a control connection over any byte stream until it ends.
-pub async fn serve<S>(stream: S, ends: Ends, server: Arc<Server>, mut drain: watch::Receiver<bool>)
-where
+pub async fn serve<S>(
+    stream: S,
+    ends: Ends,
+    beginning: Beginning,
+    server: Arc<Server>,
+    mut drain: watch::Receiver<bool>,
+) where
     S: AsyncRead + AsyncWrite + Send,
 {
     let (mut reader, mut writer) = tokio::io::split(stream);
     let mut connection = Connection::new(ends, server);
+    if beginning == Beginning::Tls {
+        connection.start_tls();
+    }
     let mut input = BytesMut::with_capacity(16 << 10);
     let mut drained = false;
     let mut reading = Reading::default();
@@ -51,7 +70,7 @@ where
         let deadline = connection.control.poll_timeout();
         let room = connection.output.len() < MAX_UNSENT;
         tokio::select! {
-            read = reader.read_buf(&mut input), if !connection.eof && !connection.over && room => {
+            read = reader.read_buf(&mut input), if connection.is_listening() && room => {
                 connection.received(read, &mut input);
             }
             written = writer.write(&connection.output), if !connection.output.is_empty() => match written {
@@ -114,6 +133,10 @@ struct Connection {
     ends: Ends,
     server: Arc<Server>,
     control: ServerControl,
+    wire: Wire,
+    /// Plain bytes that the control machine has not taken yet.
+    input: BytesMut,
+    /// Bytes for the wire.
     output: BytesMut,
     login: Option<Login>,
     plane: Option<Plane>,
@@ -124,21 +147,73 @@ struct Connection {
 impl Connection {
     fn new(ends: Ends, server: Arc<Server>) -> Self {
         let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
-        Self { ends, server, control, output: BytesMut::new(), login: None, plane: None, eof: false, over: false }
+        let (input, output) = (BytesMut::new(), BytesMut::new());
+        let (login, plane, eof, over) = (None, None, false, false);
+        Self { ends, server, control, wire: Wire::Clear, input, output, login, plane, eof, over }
     }
 
-    fn received(&mut self, read: std::io::Result<usize>, input: &mut BytesMut) {
+    /// Nothing is read while what has come is not yet wanted, so that it cannot grow.
+    fn is_listening(&self) -> bool {
+        !self.eof && !self.over && self.input.is_empty()
+    }
+
+    fn received(&mut self, read: std::io::Result<usize>, wire: &mut BytesMut) {
         match read {
-            Ok(count) if count > 0 => {
-                self.control.handle_bytes(Instant::now(), input);
-                input.clear();
-            }
+            Ok(count) if count > 0 => self.take_in(wire),
             // A reset is an end like any other: a client may leave without QUIT.
-            _ => {
-                self.eof = true;
-                self.control.handle_eof(Instant::now());
+            _ => self.end_of_input(),
+        }
+        wire.clear();
+    }
+
+    fn end_of_input(&mut self) {
+        self.eof = true;
+        self.control.handle_eof(Instant::now());
+    }
+
+    fn take_in(&mut self, wire: &[u8]) {
+        match self.wire.receive(wire, &mut self.input, &mut self.output) {
+            Ok(news) => {
+                if news.established {
+                    tracing::debug!(peer = ?self.ends.peer, "the control connection is inside TLS");
+                    self.control.secured(Instant::now(), None);
+                }
+                self.feed();
+                if news.closed {
+                    self.end_of_input();
+                }
+            }
+            Err(fault) => self.give_up(&fault),
+        }
+    }
+
+    /// Gives the control machine what it has not taken; true if it took any.
+    fn feed(&mut self) -> bool {
+        let taken = self.control.handle_bytes(Instant::now(), &self.input);
+        self.input.advance(taken);
+        taken > 0
+    }
+
+    /// Whatever was said in clear behind AUTH TLS was said by somebody else (CVE-2011-0411), and is the end.
+    fn start_tls(&mut self) {
+        if !self.input.is_empty() {
+            tracing::warn!(peer = ?self.ends.peer, "bytes in clear behind AUTH TLS: the connection is closed");
+            self.over = true;
+            return;
+        }
+        match self.server.tls() {
+            Some(Ok(wire)) => self.wire = wire,
+            Some(Err(fault)) => self.give_up(&fault),
+            None => {
+                tracing::error!("TLS was to begin and there is no certificate");
+                self.over = true;
             }
         }
+    }
+
+    fn give_up(&mut self, fault: &TrustFault) {
+        tracing::warn!(peer = ?self.ends.peer, %fault, "TLS of a control connection failed");
+        self.over = true;
     }
 
     /// Moves everything that can move without waiting.
@@ -153,15 +228,21 @@ impl Connection {
                 moved = true;
             }
             if self.output.len() < MAX_UNSENT
+                && self.wire.is_open()
                 && let Some(bytes) = self.control.poll_transmit()
             {
-                self.output.extend_from_slice(&bytes);
+                if let Err(fault) = self.wire.send(&bytes, &mut self.output) {
+                    self.give_up(&fault);
+                }
                 moved = true;
             }
             while let Some(event) = self.control.poll_event() {
                 self.handle(event).await;
                 moved = true;
             }
+            moved |= !self.input.is_empty() && self.feed();
+            // Ended before TLS stood (before a login nothing runs, so only an end has no time limit): there is nobody who could be told.
+            self.over |= !self.wire.is_open() && self.control.poll_timeout().is_none();
             if !moved {
                 return;
             }
@@ -177,7 +258,15 @@ impl Connection {
 
     async fn handle(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Login { user, password } => self.login = Some(Box::pin(self.check_login(user, password))),
+            ServerEvent::Login { user, proof: Proof::Password(password) } => {
+                self.login = Some(Box::pin(self.check_login(user, password)));
+            }
+            ServerEvent::Login { proof: Proof::Peer, .. } => self.control.login(Instant::now(), LoginOutcome::Denied),
+            ServerEvent::StartTls => self.start_tls(),
+            ServerEvent::Token(_) => {
+                tracing::error!("the control machine asks about a token of a mechanism that was not offered");
+                self.over = true;
+            }
             ServerEvent::Run { id, op } => match &mut self.plane {
                 Some(plane) => plane.run(id, op).await,
                 None => tracing::error!("the control machine ran an operation before login"),
@@ -194,6 +283,7 @@ impl Connection {
             }
             ServerEvent::Closed(reason) => {
                 self.over = true;
+                self.wire.end(&mut self.output);
                 tracing::info!(peer = ?self.ends.peer, ?reason, "control connection closed");
             }
         }
@@ -205,10 +295,10 @@ impl Connection {
         password: Secret,
     ) -> impl Future<Output = (LoginOutcome, Option<Plane>)> + use<> {
         let server = self.server.clone();
-        let ends = self.ends;
+        let (ends, secrets) = (self.ends, self.wire.secrets());
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
-            let result = server.log_in(&name, password, ends).await;
+            let result = server.log_in(&name, password, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
             match result {
                 Ok(Some((user, plane))) => {

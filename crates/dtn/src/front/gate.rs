@@ -21,7 +21,7 @@ pub enum Gate {
     /// This process, which is its own monitor: a single connection on standard input.
     Here(Mutex<Keeper>),
     /// The monitor that started this process.
-    Monitor(MonitorLink),
+    Monitor(Arc<MonitorLink>),
 }
 
 const OP: &str = "ask the monitor";

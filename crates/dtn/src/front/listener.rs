@@ -10,7 +10,7 @@ use tokio::task::JoinSet;
 use whimbrel_engine::Fault;
 
 use super::accept::pause_after_error;
-use super::connection::{Ends, serve};
+use super::connection::{Beginning, Ends, serve};
 use super::nodes::NodeSecret;
 use super::server::Server;
 use super::urgent::UrgentStream;
@@ -20,20 +20,25 @@ use crate::keepalive;
 /// Sockets of a DTN, bound but not yet served.
 pub struct Listeners {
     control: Vec<TcpListener>,
+    /// Where TLS comes before the greeting.
+    tls: Vec<TcpListener>,
     nodes: Option<TcpListener>,
     metrics: Option<TcpListener>,
 }
 
 impl Listeners {
-    /// Takes over bound sockets: for control connections, for data nodes, for metrics. Needs the runtime.
+    /// Takes over bound sockets: for control connections, for those where TLS comes before the greeting, for data nodes, for metrics. Needs
+    /// the runtime.
     pub fn new(
         control: Vec<std::net::TcpListener>,
+        tls: Vec<std::net::TcpListener>,
         nodes: Option<std::net::TcpListener>,
         metrics: Option<std::net::TcpListener>,
     ) -> Result<Self, Fault> {
         let take = |listener| TcpListener::from_std(listener).map_err(|error| Fault::from_io(error, "listen"));
         Ok(Self {
             control: control.into_iter().map(take).collect::<Result<_, _>>()?,
+            tls: tls.into_iter().map(take).collect::<Result<_, _>>()?,
             nodes: nodes.map(take).transpose()?,
             metrics: metrics.map(take).transpose()?,
         })
@@ -51,8 +56,10 @@ impl Listeners {
         }
         let slots = Arc::new(Semaphore::new(server.settings().max_connections));
         let mut acceptors = JoinSet::new();
-        for listener in self.control {
-            acceptors.spawn(accept(listener, server.clone(), slots.clone(), drain.clone()));
+        let clear = self.control.into_iter().map(|listener| (listener, Beginning::Clear));
+        let tls = self.tls.into_iter().map(|listener| (listener, Beginning::Tls));
+        for (listener, beginning) in clear.chain(tls) {
+            acceptors.spawn(accept(listener, beginning, server.clone(), slots.clone(), drain.clone()));
         }
         while acceptors.join_next().await.is_some() {}
         let patience = server.settings().drain_timeout.unwrap_or(Duration::MAX);
@@ -72,14 +79,20 @@ async fn all_free(slots: &Semaphore, server: &Server) {
     let _ = slots.acquire_many(all).await;
 }
 
-async fn accept(listener: TcpListener, server: Arc<Server>, slots: Arc<Semaphore>, mut drain: watch::Receiver<bool>) {
+async fn accept(
+    listener: TcpListener,
+    beginning: Beginning,
+    server: Arc<Server>,
+    slots: Arc<Semaphore>,
+    mut drain: watch::Receiver<bool>,
+) {
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             _ = drain.wait_for(|drain| *drain) => return,
         };
         match accepted {
-            Ok((stream, peer)) => admit(stream, peer, &server, &slots, &drain),
+            Ok((stream, peer)) => admit(stream, peer, beginning, &server, &slots, &drain),
             Err(error) => pause_after_error(&error).await,
         }
     }
@@ -88,6 +101,7 @@ async fn accept(listener: TcpListener, server: Arc<Server>, slots: Arc<Semaphore
 fn admit(
     stream: TcpStream,
     peer: SocketAddr,
+    beginning: Beginning,
     server: &Arc<Server>,
     slots: &Arc<Semaphore>,
     drain: &watch::Receiver<bool>,
@@ -95,7 +109,9 @@ fn admit(
     let Ok(slot) = slots.clone().try_acquire_owned() else {
         tracing::warn!(%peer, "too many control connections");
         // One try: a client that cannot take a short line at once learns from the closed connection.
-        let _ = stream.try_write(b"421 Too many connections, try again later.\r\n");
+        if beginning == Beginning::Clear {
+            let _ = stream.try_write(b"421 Too many connections, try again later.\r\n");
+        }
         return;
     };
     if let Err(error) = keepalive::set(&stream, keepalive::CONTROL) {
@@ -106,7 +122,7 @@ fn admit(
     let (server, drain) = (server.clone(), drain.clone());
     tokio::spawn(async move {
         server.metrics.connection_opened();
-        serve(UrgentStream::new(stream), ends, server.clone(), drain).await;
+        serve(UrgentStream::new(stream), ends, beginning, server.clone(), drain).await;
         server.metrics.connection_closed();
         drop(slot);
     });

@@ -4,6 +4,7 @@
 //! protocol ([`link`]). Accounts and data processes have to be asked for ([`gate`]).
 
 mod accept;
+pub mod certificate;
 pub mod config;
 pub mod connection;
 pub mod dataside;
@@ -19,6 +20,7 @@ pub mod server;
 pub mod stdio;
 mod urgent;
 pub mod users;
+mod wire;
 
 pub use config::DtnConfig;
 pub use dataside::DataSide;

@@ -39,25 +39,26 @@ pub fn serve_standard_input() -> Result<(), Fault> {
 async fn serve(channel: Channel, settings: FrontSettings, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
     let (drain, draining) = watch::channel(false);
     drain_on_signal(drain.clone())?;
-    let link = MonitorLink::new(channel, drain)?;
+    let link = Arc::new(MonitorLink::new(channel, drain)?);
     let listeners = listeners(&settings, descriptors)?;
+    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?);
     link.ready().await?;
-    let server = Arc::new(Server::new(settings, Gate::Monitor(link)));
     server.warn_about_openness();
     listeners.serve(server, draining).await
 }
 
 /// The sockets in the order that [`FromMonitor::Hello`] gives them in.
 fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<Listeners, Fault> {
-    let expected = settings.control + usize::from(settings.nodes) + usize::from(settings.metrics);
+    let expected = settings.control + settings.tls + usize::from(settings.nodes) + usize::from(settings.metrics);
     if descriptors.len() != expected {
         let found = format!("{} listening sockets of {expected}", descriptors.len());
         return Err(Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(found));
     }
     let mut sockets = descriptors.into_iter().map(TcpListener::from);
     let control = sockets.by_ref().take(settings.control).collect();
+    let tls = sockets.by_ref().take(settings.tls).collect();
     let nodes = if settings.nodes { sockets.next() } else { None };
-    Listeners::new(control, nodes, sockets.next())
+    Listeners::new(control, tls, nodes, sockets.next())
 }
 
 /// A switch that SIGTERM and SIGINT turn true: a service manager may ask all processes alike.

@@ -5,14 +5,17 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::server::{ChecksumAlgorithm, Secret, ServerConfig};
+use whimbrel_proto::server::{ChecksumAlgorithm, Mechanisms, Secret, ServerConfig};
+use whimbrel_trust::{OwnChain, TrustFault};
 
+use super::certificate::CertificateFiles;
 use super::connection::Ends;
 use super::dataside::DataSide;
 use super::gate::Gate;
 use super::metrics::Metrics;
 use super::plane::Plane;
 use super::users::verify_password;
+use super::wire::Wire;
 use crate::monitor::message::{FrontSettings, MappedAccount};
 use crate::mover::message::{DataPeers, Identity, Secrets};
 
@@ -41,6 +44,8 @@ const MOST_WAITING: usize = 64;
 pub struct Server {
     settings: FrontSettings,
     gate: Arc<Gate>,
+    /// What TLS shows, if there is TLS.
+    certificate: Option<OwnChain>,
     verifying: Semaphore,
     waiting: Semaphore,
     /// Data processes and nodes.
@@ -51,16 +56,20 @@ pub struct Server {
 
 impl Server {
     /// A server that asks `gate` for accounts and data processes.
-    pub fn new(settings: FrontSettings, gate: Gate) -> Self {
+    ///
+    /// # Errors
+    /// `CredentialRejected` if its certificate cannot be used.
+    pub fn new(settings: FrontSettings, gate: Gate) -> Result<Self, Fault> {
         let gate = Arc::new(gate);
-        Self {
+        Ok(Self {
+            certificate: settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?,
             data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
             gate,
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
             waiting: Semaphore::new(MOST_WAITING),
             metrics: Metrics::default(),
             settings,
-        }
+        })
     }
 
     /// What the administrator decided.
@@ -78,6 +87,16 @@ impl Server {
         }
     }
 
+    /// TLS for one connection; `None` where the administrator gave no certificate.
+    pub(super) fn tls(&self) -> Option<Result<Wire, TrustFault>> {
+        self.certificate.as_ref().map(Wire::tls)
+    }
+
+    fn mechanisms(&self) -> Mechanisms {
+        let clear_text_passwords = self.settings.clear_text_passwords;
+        Mechanisms { tls: self.certificate.is_some(), clear_text_passwords, ..Mechanisms::default() }
+    }
+
     /// Settings of a new connection's control machine.
     pub fn control_config(&self, local: Option<SocketAddr>) -> ServerConfig {
         ServerConfig {
@@ -87,6 +106,7 @@ impl Server {
             login_timeout: self.settings.login_timeout,
             idle_timeout: self.settings.idle_timeout,
             anonymous: self.settings.anonymous,
+            mechanisms: self.mechanisms(),
             read_only: self.settings.read_only,
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
@@ -103,6 +123,7 @@ impl Server {
         name: &str,
         password: Secret,
         ends: Ends,
+        secrets: Secrets,
     ) -> Result<Option<(String, Plane)>, Fault> {
         let Some((user, account)) = self.identify(name, password).await? else {
             return Ok(None);
@@ -114,7 +135,7 @@ impl Server {
             // Opening the server to everybody is the administrator's choice and, as with the
             // reference server, admits third-party copies between stock programs.
             data_peers: if self.settings.anonymous { DataPeers::Anyone } else { DataPeers::ControlPeer },
-            secrets: Secrets::default(),
+            secrets,
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;
         Ok(Some((user, plane)))

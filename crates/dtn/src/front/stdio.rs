@@ -9,13 +9,13 @@ use std::task::{Context, Poll};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout};
 use tokio::sync::watch;
 
-use super::connection::{self, Ends};
+use super::connection::{self, Beginning, Ends};
 use super::server::Server;
 
 /// Serves the one connection until it ends.
 pub async fn serve(server: Arc<Server>, drain: watch::Receiver<bool>) {
     let stream = Stdio { input: tokio::io::stdin(), output: tokio::io::stdout() };
-    connection::serve(stream, ends_of_remote_shell(), server, drain).await;
+    connection::serve(stream, ends_of_remote_shell(), Beginning::Clear, server, drain).await;
 }
 
 /// `SSH_CONNECTION` is "client-address client-port server-address server-port"; the server address is

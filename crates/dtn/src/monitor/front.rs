@@ -10,6 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::keeper::{account, is_root};
 use super::listeners::Bound;
 use super::message::{FromMonitor, FrontSettings};
+use crate::front::certificate::CertificateFiles;
 use crate::front::config::{ChunkingRule, DtnConfig};
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
@@ -50,6 +51,7 @@ fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
     Ok(FrontSettings {
         node_key,
         control: bound.control.len(),
+        tls: bound.tls.len(),
         nodes: bound.nodes.is_some(),
         metrics: bound.metrics.is_some(),
         ..front_settings(config)?
@@ -63,6 +65,8 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         banner: config.banner.clone(),
         anonymous: config.anonymous,
         passwords: config.users.is_some(),
+        certificate: config.tls.as_ref().map(CertificateFiles::read).transpose()?,
+        clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
         read_only: config.read_only,
         probe: !config.no_probe,
         data_address: config.data_address,
@@ -75,6 +79,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         data: config.data_settings()?,
         node_key: None,
         control: 0,
+        tls: 0,
         nodes: false,
         metrics: false,
     })

@@ -12,6 +12,8 @@ use crate::front::config::{DtnConfig, resolve};
 pub struct Bound {
     /// For control connections.
     pub control: Vec<TcpListener>,
+    /// For control connections where TLS comes before the greeting.
+    pub tls: Vec<TcpListener>,
     /// Where data nodes join.
     pub nodes: Option<TcpListener>,
     /// For the metrics page.
@@ -22,14 +24,16 @@ impl Bound {
     /// Binds every configured address.
     pub fn new(config: &DtnConfig) -> Result<Self, Fault> {
         let control = config.listen_addresses().iter().map(|address| bind(address)).collect::<Result<_, _>>()?;
+        let tls = config.tls.iter().flat_map(|tls| &tls.listen);
+        let tls = tls.map(|address| bind(address)).collect::<Result<_, _>>()?;
         let nodes = config.node_listen.as_deref().map(bind).transpose()?;
         let metrics = config.metrics.as_deref().map(bind).transpose()?;
-        Ok(Self { control, nodes, metrics })
+        Ok(Self { control, tls, nodes, metrics })
     }
 
-    /// All of them, those for control connections first, then that for nodes, then that for metrics.
+    /// All of them, those for control connections first, then those inside TLS, then that for nodes, then that for metrics.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.control.iter().chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd).collect()
+        self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd).collect()
     }
 
     /// What scripts wait for: one line for each address.
@@ -38,6 +42,9 @@ impl Bound {
         let at = |listener: &TcpListener| listener.local_addr().ok();
         for address in self.control.iter().filter_map(at) {
             lines += &format!("listening on ftp://{address}/\n");
+        }
+        for address in self.tls.iter().filter_map(at) {
+            lines += &format!("listening on ftps://{address}/\n");
         }
         if let Some(address) = self.nodes.as_ref().and_then(at) {
             lines += &format!("data nodes join at {address}\n");

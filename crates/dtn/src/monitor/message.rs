@@ -8,6 +8,7 @@ use whimbrel_engine::Fault;
 use whimbrel_proto::server::PolicyRule;
 
 use crate::confine::Sandbox;
+use crate::front::certificate::CertificateFiles;
 use crate::mover::message::DataSettings;
 
 /// Names a question; chosen by the front.
@@ -46,7 +47,7 @@ pub enum ToMonitor {
 /// From the monitor to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromMonitor {
-    /// First message. Beside it: the listening sockets for control connections, data nodes and metrics, in this order.
+    /// First message. Beside it: the listening sockets for control connections, for those inside TLS, for data nodes and metrics, in this order.
     Hello(Box<FrontSettings>),
     /// Answer to [`ToMonitor::Anonymous`]: `None` if nobody may log in without a password.
     Mapped {
@@ -97,7 +98,7 @@ impl std::fmt::Debug for PasswordEntry {
     }
 }
 
-/// What the front needs to know of the administrator's configuration: no paths, no files.
+/// What the front needs to know of the administrator's configuration: no files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrontSettings {
     /// This host, for the greeting.
@@ -108,6 +109,10 @@ pub struct FrontSettings {
     pub anonymous: bool,
     /// There are users with passwords.
     pub passwords: bool,
+    /// What TLS shows; `None`: there is no TLS.
+    pub certificate: Option<CertificateFiles>,
+    /// Passwords are taken over connections in clear.
+    pub clear_text_passwords: bool,
     /// Every change is refused.
     pub read_only: bool,
     /// Clients may have storage and network measured.
@@ -132,6 +137,8 @@ pub struct FrontSettings {
     pub node_key: Option<[u8; 32]>,
     /// Control listeners among the descriptors.
     pub control: usize,
+    /// Of those where TLS comes before the greeting.
+    pub tls: usize,
     /// Whether a listener for data nodes is among them.
     pub nodes: bool,
     /// Whether a listener for metrics is.

@@ -268,6 +268,8 @@ pub struct Secrets {
     /// Keys of the session tickets that the control connection gave its client (80 bytes); data connections continue its
     /// session (RFC 4217 §10.2).
     pub tickets: Option<Secret>,
+    /// The session itself, for clients that name it and have no ticket (TLS 1.2).
+    pub session: Option<Secret>,
 }
 
 /// Who may be the other end of a data connection.

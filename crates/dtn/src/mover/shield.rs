@@ -48,7 +48,11 @@ impl Guard {
                 let Some(keys) = keys else {
                     return Err(refused(FaultCode::NotSupported, "the control connection is not inside TLS"));
                 };
-                Ok(Self::Session(ServerTls::resuming(&keys).map_err(ours)?))
+                let server = ServerTls::resuming(&keys).map_err(ours)?;
+                if let Some(session) = &secrets.session {
+                    server.know(&session.0).map_err(ours)?;
+                }
+                Ok(Self::Session(server))
             }
             Shield::Gsi { .. } => Err(refused(FaultCode::NotSupported, "no credential for data connections")),
         }

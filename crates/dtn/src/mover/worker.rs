@@ -341,6 +341,16 @@ impl Worker {
                 task.session.close();
                 Ok(Some(Outcome::Done))
             }
+            Op::DataCredential(given) => {
+                task.session.close();
+                match given {
+                    None => Ok(Some(Outcome::Done)),
+                    Some(_) => {
+                        let fault = Fault::new(FaultCode::NotSupported, "take data credential");
+                        Err(fault.detail("Data connections cannot use a credential here.").into())
+                    }
+                }
+            }
             Op::Send(spec) => send::file(&mut task, spec).map(Some),
             Op::SendPack(spec) => pack::send(&mut task, spec).map(Some),
             Op::ReceivePack(spec) => pack::receive(&mut task, spec).map(Some),

@@ -5,9 +5,10 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 
+use super::secure::adat;
 use super::session::{Settings, settings};
 use super::{ClientConfig, ClientEvent, Order, ProtocolError, SessionState, Token};
-use crate::command::EncodeError;
+use crate::command::{Command, EncodeError};
 use crate::marker::Marker;
 use crate::reply::{Reply, ReplyClass, ReplyParser};
 
@@ -20,6 +21,17 @@ pub enum SendError {
     /// The connection is over.
     #[error("the control connection is closed")]
     Closed,
+}
+
+/// Why a token was not sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// The server asks for none.
+    #[error("the server does not ask for a token")]
+    OutOfTurn,
+    /// It has no bytes, which no mechanism sends and no line can say.
+    #[error("the token is empty")]
+    Empty,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,6 +49,8 @@ struct Pending {
     group: Token,
     gate: bool,
     stream: bool,
+    /// AUTH or ADAT: with its reply the connection may change into another one.
+    begins: bool,
     /// What it leaves in force.
     sets: Settings,
 }
@@ -56,6 +70,10 @@ pub struct ClientControl {
     in_flight: VecDeque<Pending>,
     /// The newest command in flight is a gate.
     gated: bool,
+    /// The server waits for the next token of the exchange that this group began.
+    exchange: Option<Token>,
+    /// What comes next is no line of this machine until the driver says so.
+    changing: bool,
     out: BytesMut,
     events: VecDeque<ClientEvent>,
     next_token: u64,
@@ -74,6 +92,8 @@ impl ClientControl {
             waiting: VecDeque::new(),
             in_flight: VecDeque::new(),
             gated: false,
+            exchange: None,
+            changing: false,
             out: BytesMut::new(),
             events: VecDeque::new(),
             next_token: 1,
@@ -98,26 +118,70 @@ impl ClientControl {
         let group = Token(self.next_token);
         for (order, line) in orders.iter().zip(lines) {
             self.session.sent(&order.command);
-            let pending = Pending {
-                token: Token(self.next_token),
-                group,
-                gate: order.gate,
-                stream: order.stream,
-                sets: settings(&order.command),
-            };
-            self.next_token += 1;
+            let pending = self.pending(order, group);
             self.waiting.push_back((pending, line.into()));
         }
         self.pump(now);
         Ok(group)
     }
 
-    /// Bytes from the server.
-    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) {
-        if self.phase == Phase::Closed || bytes.is_empty() {
-            return;
-        }
+    /// The answer to a 335: the next token, which overtakes everything that waits for the end of the exchange.
+    ///
+    /// # Errors
+    /// [`TokenError`]; nothing was sent.
+    pub fn adat(&mut self, now: Instant, token: &[u8]) -> Result<Token, TokenError> {
+        let group = self.exchange.ok_or(TokenError::OutOfTurn)?;
+        let order = Order::new(adat(token));
+        let mut line = Vec::new();
+        order.command.encode(&mut line).map_err(|_| TokenError::Empty)?;
+        self.exchange = None;
+        let pending = self.pending(&order, group);
+        let token = pending.token;
         self.heard = now;
+        self.out.extend_from_slice(&line);
+        self.in_flight.push_back(pending);
+        Ok(token)
+    }
+
+    fn pending(&mut self, order: &Order, group: Token) -> Pending {
+        let token = Token(self.next_token);
+        self.next_token += 1;
+        let begins = matches!(order.command, Command::Auth(_) | Command::Adat(_));
+        // Nothing may follow these before it is known over what; a first token may follow AUTH GSSAPI.
+        let alone = match &order.command {
+            Command::Auth(mechanism) => !mechanism.eq_ignore_ascii_case(b"GSSAPI"),
+            _ => begins,
+        };
+        let sets = settings(&order.command);
+        Pending { token, group, gate: order.gate || alone, stream: order.stream, begins, sets }
+    }
+
+    /// Bytes from the server; how many were taken. All of them, except behind the 234 to AUTH or the 235 to ADAT, and until
+    /// [`Self::secured`]: those are no replies, whatever they look like.
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        if self.phase == Phase::Closed || bytes.is_empty() {
+            return bytes.len();
+        }
+        let mut rest = bytes;
+        while !rest.is_empty() && !self.changing && self.phase != Phase::Closed {
+            self.heard = now;
+            let (now_read, later) = rest.split_at(self.readable(rest));
+            rest = later;
+            self.read(now_read);
+        }
+        self.pass_on();
+        self.pump(now);
+        if self.phase == Phase::Closed { bytes.len() } else { bytes.len() - rest.len() }
+    }
+
+    /// One line where the reply to it may be the last one of this kind, else all.
+    fn readable(&self, bytes: &[u8]) -> usize {
+        let last = self.in_flight.iter().any(|pending| pending.begins);
+        let end = bytes.iter().position(|&b| b == b'\n').filter(|_| last);
+        end.map_or(bytes.len(), |end| end + 1)
+    }
+
+    fn read(&mut self, bytes: &[u8]) {
         self.parser.feed(bytes);
         while self.phase != Phase::Closed {
             match self.parser.next_reply() {
@@ -126,13 +190,18 @@ impl ClientControl {
                 None => break,
             }
         }
-        self.pass_on();
+    }
+
+    /// TLS stands, or lines are wrapped from now on: what waits may go. Does nothing where neither was begun.
+    pub fn secured(&mut self, now: Instant) {
+        self.changing = false;
+        self.heard = self.heard.max(now);
         self.pump(now);
     }
 
     /// The server closed its side.
     pub fn handle_eof(&mut self, _now: Instant) {
-        let due = self.phase == Phase::Greeting || self.awaits_reply() || self.parser.is_mid_reply();
+        let due = self.phase == Phase::Greeting || self.awaits_reply() || self.changing || self.parser.is_mid_reply();
         self.fail(if due { ProtocolError::Eof } else { ProtocolError::Ended });
     }
 
@@ -151,7 +220,7 @@ impl ClientControl {
     pub fn poll_timeout(&self) -> Option<Instant> {
         match self.phase {
             Phase::Greeting => Some(self.heard + self.config.greeting_timeout),
-            Phase::Open if self.awaits_reply() => Some(self.heard + self.config.stall_timeout),
+            Phase::Open if self.awaits_reply() || self.changing => Some(self.heard + self.config.stall_timeout),
             Phase::Open | Phase::Closed => None,
         }
     }
@@ -198,7 +267,7 @@ impl ClientControl {
     /// Sends waiting commands while nothing holds them.
     fn pump(&mut self, now: Instant) {
         let may = self.phase == Phase::Open || (self.phase == Phase::Greeting && self.config.ahead);
-        while may && !self.gated && self.in_flight.len() < self.config.window.max(1) {
+        while may && !self.gated && !self.changing && self.in_flight.len() < self.config.window.max(1) {
             let Some((pending, line)) = self.waiting.pop_front() else { break };
             if self.in_flight.is_empty() {
                 self.heard = now;
@@ -260,8 +329,12 @@ impl ClientControl {
             self.events.push_back(ClientEvent::Lines { token, lines });
         }
         let refused = !reply.is_positive();
+        self.changing = front.begins && matches!(reply.code, 234 | 235);
+        // The exchange goes on: the gate stays shut.
+        let goes_on = front.begins && reply.code == 335;
+        self.exchange = goes_on.then_some(front.group);
         self.events.push_back(ClientEvent::Completed { token, reply });
-        if front.gate {
+        if front.gate && !goes_on {
             self.open_gate(front.group, refused);
         }
     }
@@ -296,6 +369,7 @@ impl ClientControl {
             return;
         }
         self.phase = Phase::Closed;
+        self.exchange = None;
         self.out.clear();
         let unanswered = self.in_flight.drain(..).map(|pending| pending.token).collect();
         let unsent = self.waiting.drain(..).map(|(pending, _)| pending.token).collect();

@@ -1,6 +1,7 @@
 //! The client's side of a control connection: commands out, replies matched to them in order.
 
 mod machine;
+pub mod secure;
 mod session;
 
 #[cfg(test)]
@@ -8,7 +9,7 @@ mod tests;
 
 use std::time::Duration;
 
-pub use machine::{ClientControl, SendError};
+pub use machine::{ClientControl, SendError, TokenError};
 pub use session::SessionState;
 
 use crate::command::Command;
@@ -87,7 +88,8 @@ pub enum ClientEvent {
         /// Without line ends.
         lines: Vec<Vec<u8>>,
     },
-    /// The command's final reply: 2yz to 6yz.
+    /// The command's final reply: 2yz to 6yz. Behind the 234 to AUTH and the 235 to ADAT the machine stands still: what
+    /// [`ClientControl::handle_bytes`] did not take belongs to TLS or is wrapped, and nothing goes out before [`ClientControl::secured`].
     Completed {
         /// The command.
         token: Token,

@@ -2,7 +2,9 @@
 
 use std::collections::HashMap;
 
-use crate::command::{BufferSide, BufferVerb, Command, Opts, Parallelism, RetrOptions, Site, TransferMode, TrevEvent};
+use crate::command::{
+    BufferSide, BufferVerb, Command, Opts, Parallelism, Protection, RetrOptions, Site, TransferMode, TrevEvent,
+};
 use crate::op::LeafSpec;
 
 /// Settings that hold until they are changed.
@@ -23,6 +25,10 @@ pub(super) enum Setting {
     ReadBack,
     Congestion,
     Spent,
+    BufferSize,
+    Protection,
+    PeerCheck,
+    Credential,
 }
 
 /// What one command sets, each as the command that sets it alone.
@@ -45,7 +51,8 @@ impl Default for SessionState {
 }
 
 impl SessionState {
-    /// A fresh login: what standards and extensions say holds at the start (RFC 959 §5.1, GFD.20 §3.4).
+    /// A fresh login: what standards and extensions say holds at the start (RFC 959 §5.1, RFC 2228 §3, GFD.20 §3.4). Not DCAU, whose
+    /// start depends on the login.
     pub fn new() -> Self {
         let start = [
             Command::Mode(TransferMode::Stream),
@@ -57,6 +64,7 @@ impl SessionState {
             Command::Site(Site::ReadBack { disk: false }),
             Command::Site(Site::Congestion(None)),
             Command::Site(Site::Spent(false)),
+            Command::Prot(Protection::Clear),
         ];
         Self { values: start.iter().flat_map(settings).collect(), refused: HashMap::new() }
     }
@@ -129,6 +137,10 @@ pub(super) fn settings(command: &Command) -> Settings {
         Command::Sbuf(bytes) => return buffers(BufferSide::Both, *bytes),
         Command::Opts(Opts::Retr(options)) => return retrieval(options),
         Command::Opts(Opts::Cksm { .. }) => Setting::ChecksumMarkers,
+        Command::Pbsz(_) => Setting::BufferSize,
+        Command::Prot(_) => Setting::Protection,
+        Command::Dcau(_) => Setting::PeerCheck,
+        Command::Dcsc(_) => Setting::Credential,
         Command::Site(site) => return site_settings(site),
         _ => return Vec::new(),
     };

@@ -2,6 +2,8 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
+mod secure;
+
 use super::*;
 use crate::command::{
     BufferVerb, Command, EncodeError, LayoutKind, Opts, Parallelism, Restart, RetrOptions, Site, TransferMode,

@@ -41,6 +41,35 @@ impl PolicyRule {
     }
 }
 
+/// How a connection and its data connections may be protected. By default nothing is offered, and every reply is that of a server that has
+/// never heard of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mechanisms {
+    /// AUTH TLS (RFC 4217).
+    pub tls: bool,
+    /// AUTH GSSAPI (RFC 2228): GSI or Kerberos, which the driver tells apart.
+    pub gssapi: bool,
+    /// The connection runs through ssh, which protects it and has said who logs in.
+    pub ssh: bool,
+    /// Passwords are taken over a connection in clear; default true. Anonymous logins have none.
+    pub clear_text_passwords: bool,
+    /// Data connections must be protected: PROT C is refused (534), and without PROT P there is no data handle (521).
+    pub private_data: bool,
+}
+
+impl Mechanisms {
+    /// True if anything can protect a connection.
+    pub(super) fn any(&self) -> bool {
+        self.tls || self.gssapi || self.ssh
+    }
+}
+
+impl Default for Mechanisms {
+    fn default() -> Self {
+        Self { tls: false, gssapi: false, ssh: false, clear_text_passwords: true, private_data: false }
+    }
+}
+
 /// Settings of one [`ServerControl`](super::ServerControl); the defaults are those of the reference server.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
@@ -73,6 +102,8 @@ pub struct ServerConfig {
     pub max_unsent: usize,
     /// The anonymous user may log in; shapes the text of 331 only.
     pub anonymous: bool,
+    /// What protects connections; default nothing.
+    pub mechanisms: Mechanisms,
     /// Refuse everything that changes storage (550).
     pub read_only: bool,
     /// Checksums of CKSM, SCKS, SITE STORATTR, SITE LEAVES and SITE CHUNK.
@@ -120,6 +151,7 @@ impl Default for ServerConfig {
             max_line_before_login: 16 << 10,
             max_unsent: 64 << 10,
             anonymous: false,
+            mechanisms: Mechanisms::default(),
             read_only: false,
             checksums: default_checksums(),
             leaf_checksums: Vec::new(),

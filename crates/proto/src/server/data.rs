@@ -15,12 +15,16 @@ use crate::hostport::{format_either, format_eprt, format_port};
 use crate::op::{Family, Mode, Op, Outcome};
 
 /// PASV (RFC 959 §4.1.2), EPSV (RFC 2428 §3), SPAS (GFD.20 §3.3).
-pub(super) fn passive(session: &mut Session, kind: PassiveKind, family: Option<Family>) -> Step {
+pub(super) fn passive(session: &mut Session, config: &ServerConfig, kind: PassiveKind, family: Option<Family>) -> Step {
     if session.epsv_only && kind != PassiveKind::Extended {
         return epsv_all_in_force();
     }
     let striped = matches!(kind, PassiveKind::Striped(_));
-    let op = Op::Passive { striped, family, params: session.params_for_handle() };
+    let params = match session.params_for_handle(config) {
+        Ok(params) => params,
+        Err(refusal) => return Step::Answer(refusal),
+    };
+    let op = Op::Passive { striped, family, params };
     if session.allow_delayed {
         session.data = DataHandle::Delayed(kind, Box::new(op));
         return Step::Answer(Answer::line(200, "Passive delayed."));
@@ -35,23 +39,28 @@ pub(super) fn epsv_all(session: &mut Session) -> Step {
 }
 
 /// PORT (RFC 959 §4.1.2), EPRT (RFC 2428 §2), SPOR (GFD.20 §3.3); ends delayed mode (GCT practice).
-pub(super) fn active(session: &mut Session, targets: Vec<SocketAddr>) -> Step {
+pub(super) fn active(session: &mut Session, config: &ServerConfig, targets: Vec<SocketAddr>) -> Step {
     if session.epsv_only {
         return epsv_all_in_force();
     }
     session.allow_delayed = false;
-    run_active(session, targets, None)
+    run_active(session, config, targets, None)
 }
 
 /// `port=` of GET and PUT (GFD.47 §3.2).
-pub(super) fn active_for(session: &mut Session, target: SocketAddr, transfer: Transfer) -> Step {
-    run_active(session, vec![target], Some(transfer))
+pub(super) fn active_for(session: &mut Session, config: &ServerConfig, target: SocketAddr, transfer: Transfer) -> Step {
+    run_active(session, config, vec![target], Some(transfer))
 }
 
 /// `pasv` of GET and PUT (GFD.47 §3.2).
-pub(super) fn passive_for(session: &mut Session, transfer: Transfer) -> Step {
-    let op = Op::Passive { striped: false, family: Some(Family::V4), params: session.params_for_handle() };
-    run_passive(session, PassiveKind::V2, op, Some(transfer))
+pub(super) fn passive_for(session: &mut Session, config: &ServerConfig, transfer: Transfer) -> Step {
+    match session.params_for_handle(config) {
+        Ok(params) => {
+            let op = Op::Passive { striped: false, family: Some(Family::V4), params };
+            run_passive(session, PassiveKind::V2, op, Some(transfer))
+        }
+        Err(refusal) => Step::Answer(refusal),
+    }
 }
 
 fn epsv_all_in_force() -> Step {
@@ -64,9 +73,12 @@ fn run_passive(session: &mut Session, kind: PassiveKind, op: Op, then: Option<Tr
     Step::run(op, Task::Passive { kind, mode, then })
 }
 
-fn run_active(session: &mut Session, targets: Vec<SocketAddr>, then: Option<Transfer>) -> Step {
+fn run_active(session: &mut Session, config: &ServerConfig, targets: Vec<SocketAddr>, then: Option<Transfer>) -> Step {
+    let params = match session.params_for_handle(config) {
+        Ok(params) => params,
+        Err(refusal) => return Step::Answer(refusal),
+    };
     session.data = DataHandle::None;
-    let params = session.params_for_handle();
     let mode = params.mode;
     Step::run(Op::Active { targets, params }, Task::Active { mode, then })
 }

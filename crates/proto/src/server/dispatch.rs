@@ -7,7 +7,7 @@ use super::inbox::{Line, unescape_telnet, verb};
 use super::session::{Direction, Once, PassiveKind, Session};
 use super::step::{Step, Task, aborted_before_it_began};
 use super::transfer::{self, Part, Store, Transfer};
-use super::{checksum, feat, files, help, listing, login, options, probe, security, site};
+use super::{checksum, feat, files, help, listing, login, options, probe, secure, site};
 use crate::command::{BufferSide, Command, Epsv, Eret, Esto, Opts, Restart, Site, V2Data, V2Transfer};
 use crate::op::{Family, ListForm, Op, PackedFile, ProbeKind};
 
@@ -45,14 +45,16 @@ pub(super) fn dispatch(session: &mut Session, config: &ServerConfig, line: Line)
 }
 
 fn parse(session: &mut Session, config: &ServerConfig, line: &[u8]) -> Step {
-    if let Some(step) = unparsed(session, line) {
+    if let Some(step) = secure::out_of_turn(session, &verb(line)).or_else(|| unparsed(session, line)) {
         return step;
     }
     match Command::parse(line) {
-        Ok(command) if session.is_logged_in() || allowed_before_login(&command) => any(session, config, command),
+        Ok(command) if session.is_logged_in() || allowed_before_login(session, &command) => {
+            any(session, config, command)
+        }
         Ok(_) => login::required(),
         // Nobody learns before login which verbs exist, except where the verb is plainly wrong.
-        Err(error) if session.is_logged_in() || error.code() == 500 => {
+        Err(error) if session.is_logged_in() || session.security.awaits_token() || error.code() == 500 => {
             Step::Answer(Answer::line(error.code(), error.to_string()))
         }
         Err(_) => login::required(),
@@ -70,8 +72,11 @@ fn unparsed(session: &Session, line: &[u8]) -> Option<Step> {
 }
 
 /// What a client may ask before login: the reference server's list, what everyday clients send first, and the security
-/// commands, whose refusal tells clients to go on in clear.
-fn allowed_before_login(command: &Command) -> bool {
+/// commands, whose refusal tells clients to go on in clear. Over a protected connection some clients settle PROT before they log in.
+fn allowed_before_login(session: &Session, command: &Command) -> bool {
+    if matches!(command, Command::Pbsz(_) | Command::Prot(_) | Command::Ccc) {
+        return session.security.is_protected();
+    }
     matches!(
         command,
         Command::User(_)
@@ -93,7 +98,7 @@ fn any(session: &mut Session, config: &ServerConfig, command: Command) -> Step {
     connection(session, config, command)
         .or_else(|command| names(session, config, command))
         .or_else(|command| parameters(session, config, command))
-        .or_else(|command| handles(session, command))
+        .or_else(|command| handles(session, config, command))
         .or_else(|command| transfers(session, config, command))
         .or_else(|command| listings(session, command))
         .unwrap_or_else(|_| Step::Answer(Answer::line(502, "Command not implemented.")))
@@ -106,19 +111,19 @@ type Handled = Result<Step, Command>;
 fn connection(session: &mut Session, config: &ServerConfig, command: Command) -> Handled {
     Ok(match command {
         Command::User(name) => login::user(session, config, name),
-        Command::Pass(password) => login::password(session, password),
+        Command::Pass(password) => login::password(session, config, password),
         Command::Acct(_) => Step::Answer(Answer::line(202, "No account is needed.")),
         Command::Rein => login::reinitialise(session, config),
         Command::Quit => login::quit(),
-        Command::Feat => Step::Answer(feat::features(config, session.facts.as_deref(), session.is_logged_in())),
-        Command::Help(topic) => Step::Answer(help::help(topic.as_deref())),
+        Command::Feat => Step::Answer(feat::features(config, session)),
+        Command::Help(topic) => Step::Answer(help::help(config, topic.as_deref())),
         Command::Noop => Step::Answer(Answer::line(200, "NOOP command successful.")),
         Command::Syst => Step::Answer(Answer::line(215, "UNIX Type: L8")),
         Command::Stat(None) => Step::Answer(login::status(session, config, None)),
-        Command::Lang(language) => security::language(language.as_deref()),
+        Command::Lang(language) => secure::language(language.as_deref()),
         Command::Abor => data::abort_idle(session),
         Command::Site(command) => site::site(session, config, command),
-        other => return security::refuse(other),
+        other => return secure::command(session, config, other),
     })
 }
 
@@ -181,16 +186,16 @@ fn rest(session: &mut Session, restart: Restart) -> Step {
 }
 
 /// Data handles.
-fn handles(session: &mut Session, command: Command) -> Handled {
+fn handles(session: &mut Session, config: &ServerConfig, command: Command) -> Handled {
     Ok(match command {
-        Command::Pasv => data::passive(session, PassiveKind::Plain, Some(Family::V4)),
+        Command::Pasv => data::passive(session, config, PassiveKind::Plain, Some(Family::V4)),
         Command::Epsv(Epsv::All) => data::epsv_all(session),
-        Command::Epsv(Epsv::Default) => data::passive(session, PassiveKind::Extended, None),
-        Command::Epsv(Epsv::Family(family)) => data::passive(session, PassiveKind::Extended, Some(family)),
-        Command::Spas(None) => data::passive(session, PassiveKind::Striped(false), Some(Family::V4)),
-        Command::Spas(Some(family)) => data::passive(session, PassiveKind::Striped(true), Some(family)),
-        Command::Port(address) | Command::Eprt(address) => data::active(session, vec![address]),
-        Command::Spor(addresses) => data::active(session, addresses),
+        Command::Epsv(Epsv::Default) => data::passive(session, config, PassiveKind::Extended, None),
+        Command::Epsv(Epsv::Family(family)) => data::passive(session, config, PassiveKind::Extended, Some(family)),
+        Command::Spas(None) => data::passive(session, config, PassiveKind::Striped(false), Some(Family::V4)),
+        Command::Spas(Some(family)) => data::passive(session, config, PassiveKind::Striped(true), Some(family)),
+        Command::Port(address) | Command::Eprt(address) => data::active(session, config, vec![address]),
+        Command::Spor(addresses) => data::active(session, config, addresses),
         other => return Err(other),
     })
 }
@@ -224,12 +229,12 @@ fn transfers(session: &mut Session, config: &ServerConfig, command: Command) -> 
         Command::Get(V2Transfer { path, data, mode }) => {
             mode.into_iter().for_each(|mode| options::set_mode(session, mode));
             let transfer = transfer::send(session, &path, Part::WHOLE);
-            version2(session, data, transfer)
+            version2(session, config, data, transfer)
         }
         Command::Put(V2Transfer { path, data, mode }) => {
             mode.into_iter().for_each(|mode| options::set_mode(session, mode));
             match transfer::receive(session, config, &path, Store::Plain) {
-                Ok(transfer) => version2(session, data, transfer),
+                Ok(transfer) => version2(session, config, data, transfer),
                 Err(refusal) => Step::Answer(refusal),
             }
         }
@@ -257,10 +262,10 @@ fn pack(session: &mut Session, config: &ServerConfig, files: Vec<PackedFile>, di
 }
 
 /// GET and PUT make their data handle themselves, or use the one that is there (GFD.47 §3.2).
-fn version2(session: &mut Session, data: V2Data, transfer: Transfer) -> Step {
+fn version2(session: &mut Session, config: &ServerConfig, data: V2Data, transfer: Transfer) -> Step {
     match data {
-        V2Data::Passive => data::passive_for(session, transfer),
-        V2Data::Port(target) => data::active_for(session, target, transfer),
+        V2Data::Passive => data::passive_for(session, config, transfer),
+        V2Data::Port(target) => data::active_for(session, config, target, transfer),
         V2Data::Cached => data::begin(session, transfer),
     }
 }

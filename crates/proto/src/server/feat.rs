@@ -2,6 +2,7 @@
 
 use super::answer::Answer;
 use super::config::ServerConfig;
+use super::session::Session;
 use crate::fact;
 
 /// Facts that MLSx can give, in the form of RFC 3659 §7.8: those with `*` are in the default set.
@@ -58,7 +59,8 @@ const ALWAYS: [&str; 29] = [
 
 /// The reply to FEAT; the CKSM line appears only after login, as on the reference server, and with it what needs one of
 /// its algorithms.
-pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_in: bool) -> Answer {
+pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
+    let logged_in = session.is_logged_in();
     let mut answer = Answer::listing(211, "Extensions supported", "End.");
     if logged_in && !config.checksums.is_empty() {
         let list = config.checksums.iter().map(|sum| format!("{}:{};", sum.name, sum.preference));
@@ -76,19 +78,36 @@ pub(super) fn features(config: &ServerConfig, facts: Option<&[String]>, logged_i
     if logged_in {
         announce_measuring(config, &mut answer);
     }
-    answer.push(format!("MLST {}", fact_list(facts)));
+    answer.push(format!("MLST {}", fact_list(session.facts.as_deref())));
     ALWAYS.iter().for_each(|feature| answer.push(feature));
     if config.announce_get_put {
         answer.push("GETPUT");
     }
     if config.data_nonce {
-        answer.push("DCNONCE");
+        // A nonce is a secret only where the connection that carries it is protected.
+        answer.push(if session.security.is_protected() { "DCNONCE TLS" } else { "DCNONCE" });
     }
     if config.reverse {
         answer.push("REVERSE");
     }
+    announce_security(config, session, &mut answer);
     config.extra_features.iter().for_each(|feature| answer.push(feature));
     answer
+}
+
+/// AUTH with its mechanisms, PBSZ and PROT (RFC 4217 §6), and what data connections of this login can prove, as the reference server says it.
+fn announce_security(config: &ServerConfig, session: &Session, answer: &mut Answer) {
+    let mechanisms = &config.mechanisms;
+    let takes_credentials = session.security.takes_credentials();
+    let features = [
+        (mechanisms.tls, "AUTH TLS"),
+        (mechanisms.gssapi, "AUTH GSSAPI"),
+        (mechanisms.any(), "PBSZ"),
+        (mechanisms.any(), "PROT"),
+        (takes_credentials, "DCAU"),
+        (takes_credentials, "DCSC P,D"),
+    ];
+    features.iter().filter(|(is, _)| *is).for_each(|(_, feature)| answer.push(feature));
 }
 
 /// PROBE with its bounds, CONGESTION with the names that may be chosen, SPENT, POLICY if there are rules.

@@ -1,6 +1,7 @@
 //! HELP and SITE HELP (RFC 959 §4.1.3).
 
 use super::answer::Answer;
+use super::config::ServerConfig;
 
 /// Verbs with their syntax.
 const COMMANDS: [(&str, &str); 66] = [
@@ -78,6 +79,15 @@ const COMMANDS: [(&str, &str); 66] = [
     ("XRMD", "XRMD <sp> pathname"),
 ];
 
+/// What the verbs of RFC 2228 mean where something can protect a connection, in place of the lines above.
+const SECURITY: [(&str, &str); 5] = [
+    ("ADAT", "ADAT <sp> token in base64"),
+    ("CCC", "CCC"),
+    ("DCAU", "DCAU <sp> N|A|S [<sp> subject]"),
+    ("DCSC", "DCSC <sp> P <sp> credential in base64 | DCSC <sp> D"),
+    ("PROT", "PROT <sp> C|S|P"),
+];
+
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
 const SITE: [(&str, &str); 32] = [
@@ -116,14 +126,26 @@ const SITE: [(&str, &str); 32] = [
 ];
 
 /// HELP: all verbs, or the syntax of one; `HELP SITE` gives that of every SITE word.
-pub(super) fn help(topic: Option<&[u8]>) -> Answer {
-    let Some(topic) = topic else { return recognized("The following commands are recognized:", &COMMANDS) };
+pub(super) fn help(config: &ServerConfig, topic: Option<&[u8]>) -> Answer {
+    let commands = commands(config);
+    let Some(topic) = topic else { return recognized("The following commands are recognized:", &commands) };
     let topic = topic.to_ascii_uppercase();
     if topic == b"SITE" {
         let answer = Answer::listing(214, "Help for SITE:", "End.");
         return SITE.iter().fold(answer, |answer, (_, syntax)| answer.with(syntax));
     }
-    syntax_of(&COMMANDS, &topic)
+    syntax_of(&commands, &topic)
+}
+
+/// The verbs of this server, in their order.
+fn commands(config: &ServerConfig) -> Vec<(&'static str, &'static str)> {
+    if !config.mechanisms.any() {
+        return COMMANDS.to_vec();
+    }
+    let replaced = |verb: &str| SECURITY.iter().any(|(other, _)| *other == verb);
+    let mut commands: Vec<_> = COMMANDS.into_iter().filter(|(verb, _)| !replaced(verb)).chain(SECURITY).collect();
+    commands.sort_unstable();
+    commands
 }
 
 /// SITE HELP.
@@ -171,8 +193,22 @@ mod tests {
 
     #[test]
     fn help_of_one_verb_gives_its_syntax() {
-        assert_eq!(text(&help(Some(b"size"))), "214-Help for SIZE:\r\n SIZE <sp> pathname\r\n214 End.\r\n");
-        assert_eq!(text(&help(Some(b"NOPE"))), "502 Unknown command 'NOPE'.\r\n");
-        assert!(text(&help(Some(b"site"))).contains("\r\n SITE CHMOD <sp>"));
+        assert_eq!(
+            text(&help(&ServerConfig::default(), Some(b"size"))),
+            "214-Help for SIZE:\r\n SIZE <sp> pathname\r\n214 End.\r\n"
+        );
+        assert_eq!(text(&help(&ServerConfig::default(), Some(b"NOPE"))), "502 Unknown command 'NOPE'.\r\n");
+        assert!(text(&help(&ServerConfig::default(), Some(b"site"))).contains("\r\n SITE CHMOD <sp>"));
+    }
+
+    #[test]
+    fn help_tells_of_protection_only_where_there_is_any() {
+        let mut config = ServerConfig::default();
+        assert_eq!(text(&help(&config, Some(b"dcau"))), "214-Help for DCAU:\r\n DCAU <sp> N\r\n214 End.\r\n");
+        assert!(!text(&help(&config, None)).contains("ADAT"));
+        config.mechanisms.tls = true;
+        assert!(text(&help(&config, Some(b"DCAU"))).contains("N|A|S"));
+        let all = text(&help(&config, None));
+        assert!(all.contains("ADAT") && all.contains("DCSC") && all.matches("PROT").count() == 1, "{all}");
     }
 }

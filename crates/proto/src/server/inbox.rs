@@ -112,6 +112,11 @@ impl Inbox {
         self.waiting.is_empty()
     }
 
+    /// True if the last line that waits has one of these verbs.
+    pub(super) fn ends_with(&self, wanted: &[&str]) -> bool {
+        self.waiting.back().is_some_and(|line| wanted.contains(&line.verb().as_str()))
+    }
+
     /// True if a line with this verb waits.
     pub(super) fn holds(&self, wanted: &str) -> bool {
         self.waiting.iter().any(|line| line.verb() == wanted)

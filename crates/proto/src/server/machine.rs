@@ -9,9 +9,10 @@ use super::ahead::Held;
 use super::answer::Answer;
 use super::config::ServerConfig;
 use super::dispatch;
-use super::event::{CloseReason, LoginOutcome, ServerEvent};
+use super::event::{CloseReason, LoginOutcome, PeerView, ServerEvent, TokenOutcome};
 use super::inbox::{Inbox, Line};
 use super::login;
+use super::secure;
 use super::session::Session;
 use super::step::{Step, Task};
 use crate::op::{Notice, Op, OpId, Outcome};
@@ -62,6 +63,10 @@ enum Ahead {
 enum Wait {
     /// The driver's verdict on a login.
     Login,
+    /// The driver's TLS handshake.
+    Tls,
+    /// The driver's answer to a token.
+    Token,
     /// The outcome of the operation.
     Op { task: Task, aborted: bool },
 }
@@ -87,13 +92,15 @@ impl ServerControl {
         machine
     }
 
-    /// Bytes from the client.
+    /// Bytes from the client; how many were taken. All of them, unless AUTH or ADAT is among them: what is behind may belong to TLS or be wrapped, and is
+    /// taken when the driver gives it again, opened by then, once the answer to what stands in front of it is known.
     ///
     /// A line above the limit gets 500 and the connection goes on; too many waiting commands end it.
-    pub fn handle_bytes(&mut self, now: Instant, mut bytes: &[u8]) {
-        while !bytes.is_empty() && self.closing.is_none() {
-            let (line, used) = self.inbox.feed(bytes, self.max_line());
-            bytes = &bytes[used..];
+    pub fn handle_bytes(&mut self, now: Instant, bytes: &[u8]) -> usize {
+        let mut rest = bytes;
+        while !rest.is_empty() && self.closing.is_none() && !self.is_barred() {
+            let (line, used) = self.inbox.feed(rest, self.max_line());
+            rest = &rest[used..];
             if let Some(line) = line {
                 self.take_line(now, line);
             }
@@ -102,6 +109,39 @@ impl ServerControl {
             && let Some(line) = self.inbox.urgent_abort()
         {
             self.take_line(now, line);
+        }
+        if self.closing.is_some() { bytes.len() } else { bytes.len() - rest.len() }
+    }
+
+    /// TLS stands: the end of what [`ServerEvent::StartTls`] began, or, before anything was said, of the handshake of a port that is TLS from the
+    /// start. `peer`: whose certificate was judged. Ignored when neither is so.
+    pub fn secured(&mut self, _now: Instant, peer: Option<PeerView>) {
+        let begun = matches!(&self.running, Some(Running { wait: Wait::Tls, .. }));
+        let fresh = self.running.is_none() && !self.session.security.is_protected() && self.session.is_untouched();
+        if self.closing.is_some() || !(begun || (fresh && self.config.mechanisms.tls)) {
+            return;
+        }
+        self.running = None;
+        self.session.security.begin_tls(peer);
+        self.work();
+    }
+
+    /// The answer to [`ServerEvent::Token`]; ignored when none is awaited.
+    ///
+    /// After [`TokenOutcome::Established`] the bytes of the next [`Self::poll_transmit`], which end with the 235, are the last ones to be sent in clear.
+    pub fn token(&mut self, _now: Instant, outcome: TokenOutcome) {
+        if self.closing.is_some() || !matches!(&self.running, Some(Running { wait: Wait::Token, .. })) {
+            return;
+        }
+        let Some(running) = self.running.take() else {
+            return;
+        };
+        let established = matches!(outcome, TokenOutcome::Established { .. });
+        let step = secure::finish_token(&mut self.session, &self.config, outcome);
+        self.perform(running.verb, None, step);
+        // What goes on after the 235 must be wrapped, so it waits until that is taken.
+        if !established {
+            self.work();
         }
     }
 
@@ -118,8 +158,10 @@ impl ServerControl {
         if self.poll_timeout().is_none_or(|deadline| now < deadline) {
             return;
         }
-        // A login that the driver still checks counts as late too: its verdict is ignored.
-        Answer::line(421, "Idle Timeout: closing control connection.").write(&mut self.out);
+        // A login that the driver still checks counts as late too: its verdict is ignored. In a TLS handshake there is no line to say it in.
+        if !matches!(&self.running, Some(Running { wait: Wait::Tls, .. })) {
+            Answer::line(421, "Idle Timeout: closing control connection.").write(&mut self.out);
+        }
         let reason = if self.session.is_logged_in() { CloseReason::IdleTimeout } else { CloseReason::LoginTimeout };
         self.close(reason);
     }
@@ -146,8 +188,11 @@ impl ServerControl {
         self.out.len()
     }
 
-    /// The next thing to do; [`ServerEvent::Closed`] comes last, when all output was taken.
+    /// The next thing to do; [`ServerEvent::StartTls`] comes when the output in front of it was taken, [`ServerEvent::Closed`] last, when all was.
     pub fn poll_event(&mut self) -> Option<ServerEvent> {
+        if self.events.front() == Some(&ServerEvent::StartTls) && !self.out.is_empty() {
+            return None;
+        }
         if let Some(event) = self.events.pop_front() {
             return Some(event);
         }
@@ -229,7 +274,19 @@ impl ServerControl {
     }
 
     fn max_line(&self) -> usize {
-        if self.session.is_logged_in() { self.config.max_line } else { self.config.max_line_before_login }
+        match self.session.is_logged_in() {
+            true => self.config.max_line,
+            false if self.session.security.awaits_token() => {
+                self.config.max_line_before_login.max(secure::MAX_ADAT_LINE)
+            }
+            false => self.config.max_line_before_login,
+        }
+    }
+
+    /// Nothing behind AUTH and ADAT is read before it is known what becomes of them.
+    fn is_barred(&self) -> bool {
+        let begun = matches!(&self.running, Some(Running { wait: Wait::Tls | Wait::Token, .. }));
+        begun || (self.config.mechanisms.any() && self.inbox.ends_with(&["AUTH", "ADAT"]))
     }
 
     /// Queues one line and goes on; ABOR and STAT may act at once.
@@ -387,9 +444,18 @@ impl ServerControl {
                 self.events.push_back(ServerEvent::Label(label));
                 self.answer(verb, op, &answer);
             }
-            Step::Login { user, password } => {
-                self.events.push_back(ServerEvent::Login { user, password });
+            Step::Login { user, proof } => {
+                self.events.push_back(ServerEvent::Login { user, proof });
                 self.running = Some(Running { verb, op, wait: Wait::Login });
+            }
+            Step::Token(token) => {
+                self.events.push_back(ServerEvent::Token(token));
+                self.running = Some(Running { verb, op, wait: Wait::Token });
+            }
+            Step::StartTls(answer) => {
+                self.answer(verb.clone(), op, &answer);
+                self.events.push_back(ServerEvent::StartTls);
+                self.running = Some(Running { verb, op, wait: Wait::Tls });
             }
             Step::Run { before, op, task } => {
                 if let Some(before) = before {

@@ -4,6 +4,10 @@
 //! [`ServerControl::handle_timeout`], and after every call drains [`ServerControl::poll_transmit`] and
 //! [`ServerControl::poll_event`] and arms a timer for [`ServerControl::poll_timeout`]. Operations go to the data side
 //! as [`ServerEvent::Run`] and come back through [`ServerControl::notice`] and [`ServerControl::outcome`].
+//!
+//! TLS and wrapped lines are the driver's. Where they may begin, the machine stops taking bytes: what
+//! [`ServerControl::handle_bytes`] left is not yet known to be commands, and a driver that finds clear bytes behind AUTH TLS, or
+//! lines that are not wrapped behind the last ADAT, closes the connection.
 
 mod ahead;
 mod answer;
@@ -24,7 +28,7 @@ mod machine;
 mod options;
 mod policy;
 mod probe;
-mod security;
+mod secure;
 mod session;
 mod site;
 mod step;
@@ -33,6 +37,6 @@ mod transfer;
 #[cfg(test)]
 mod tests;
 
-pub use config::{ChecksumAlgorithm, PolicyRule, ServerConfig};
-pub use event::{CloseReason, Label, LoginOutcome, Secret, ServerEvent};
+pub use config::{ChecksumAlgorithm, Mechanisms, PolicyRule, ServerConfig};
+pub use event::{CloseReason, Label, LoginOutcome, PeerView, Proof, Secret, ServerEvent, TokenOutcome};
 pub use machine::ServerControl;

@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::time::Duration;
 
+use super::answer::Answer;
 use super::config::ServerConfig;
+use super::secure::Security;
 use crate::command::LayoutKind;
 use crate::op::{DataParams, LeafSpec, Mode, Op};
 
@@ -14,6 +16,8 @@ pub(super) struct Session {
     pub(super) phase: Phase,
     /// Failed logins so far.
     pub(super) failures: u32,
+    /// What protects the connection.
+    pub(super) security: Security,
     /// Working directory, absolute.
     pub(super) cwd: Vec<u8>,
     /// TYPE A is in force. It belongs to a transfer, not to its connection: everyday clients send TYPE after PASV.
@@ -160,6 +164,7 @@ impl Session {
         Self {
             phase: Phase::Fresh,
             failures: 0,
+            security: Security::new(config),
             cwd: b"/".to_vec(),
             // TYPE A, MODE S: RFC 959 §5.1.
             ascii: true,
@@ -193,6 +198,11 @@ impl Session {
         self.account().is_some()
     }
 
+    /// True if no login was begun.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.phase == Phase::Fresh && !self.security.awaits_token()
+    }
+
     /// Who is logged in.
     pub(super) fn account(&self) -> Option<&Account> {
         match &self.phase {
@@ -201,11 +211,12 @@ impl Session {
         }
     }
 
-    /// What a new data handle freezes; a nonce is good for one handle, so that a client can go on without it.
-    pub(super) fn params_for_handle(&mut self) -> DataParams {
-        let params = self.params.clone();
-        self.params.nonce = None;
-        params
+    /// What a new data handle freezes; a nonce is good for one handle, so that a client can go on without it. The reply in its place if
+    /// connections cannot be protected as they must be.
+    pub(super) fn params_for_handle(&mut self, config: &ServerConfig) -> Result<DataParams, Answer> {
+        let nonce = self.params.nonce.take();
+        let shield = self.security.shield(config, nonce.is_some())?;
+        Ok(DataParams { nonce, shield, ..self.params.clone() })
     }
 
     /// True if a transfer has succeeded over the MODE E handle in force, so that the next one reuses its connections.

@@ -4,11 +4,11 @@ use bytes::BytesMut;
 
 use super::answer::Answer;
 use super::config::ServerConfig;
-use super::event::{CloseReason, Label, Secret};
+use super::event::{CloseReason, Label, Proof, Secret};
 use super::listing::{Contents, StatusOf};
 use super::session::{PassiveKind, Session};
 use super::transfer::{Progress, Transfer};
-use super::{checksum, chunk, data, failure, files, listing, login, probe};
+use super::{checksum, chunk, data, failure, files, listing, login, probe, secure};
 use crate::op::{Mode, Notice, Op, Outcome};
 use crate::timeval::Timestamp;
 
@@ -20,7 +20,11 @@ pub(super) enum Step {
     /// The final reply and a label for the logs.
     Label(Label, Answer),
     /// Ask the driver about a login.
-    Login { user: Vec<u8>, password: Secret },
+    Login { user: Vec<u8>, proof: Proof },
+    /// The final reply, then TLS.
+    StartTls(Answer),
+    /// Ask the driver about a token.
+    Token(Secret),
     /// Run an operation, after a preliminary reply if there is one.
     Run { before: Option<Answer>, op: Box<Op>, task: Box<Task> },
     /// The final reply, then the end.
@@ -73,6 +77,8 @@ pub(super) enum Task {
     Extents,
     /// SITE PROBE.
     Probe,
+    /// DCSC; `given`: with a credential.
+    Credential { given: bool },
 }
 
 /// A bound for a data side gone wrong: real servers have a few hundred stripes at most.
@@ -129,6 +135,7 @@ impl Task {
             Self::CommitChunked => chunk::finish_commit(outcome),
             Self::Extents => chunk::finish_extents(outcome),
             Self::Probe => probe::finish(outcome),
+            Self::Credential { given } => secure::finish_credential(session, given, outcome),
             Self::Simple(answer) => Step::Answer(match outcome {
                 Outcome::Failed(failure) => failure::answer(&failure),
                 _ => answer,

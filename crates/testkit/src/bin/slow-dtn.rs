@@ -56,10 +56,10 @@ fn front(address: &str) -> Outcome {
     let (_never, drain) = watch::channel(false);
     runtime.block_on(async {
         let keeper = Keeper::new(&config, program)?;
-        let server = Arc::new(Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper))));
+        let server = Arc::new(Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)))?);
         let bound = Bound::new(&config)?;
         print!("{}", bound.announcement());
-        let listeners = Listeners::new(bound.control, bound.nodes, bound.metrics)?;
+        let listeners = Listeners::new(bound.control, bound.tls, bound.nodes, bound.metrics)?;
         Ok(listeners.serve(server, drain).await?)
     })
 }

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token};
+use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token, TokenError};
 use whimbrel_proto::command::Command;
 use whimbrel_proto::reply::ReplyClass;
 
@@ -16,7 +16,7 @@ const WINDOW: usize = 4;
 ///
 /// Lines of the input are the server's, except: `!S` send this command and all that wait for it, `!G` with it a gate, `!L` with it one
 /// whose reply is streamed, `!R` bytes without line end, `!T` time passes by this many seconds, `!D` the deadline passes, `!C` silence
-/// counts from here, `!E` the server closes. With a first line `!A` commands go out ahead of the greeting.
+/// counts from here, `!K` the next token of an exchange, `!O` what protects the connection stands, `!E` the server closes. With a first line `!A` commands go out ahead of the greeting.
 pub fn client_machine(data: &[u8]) {
     let mut run = Run::new(data.starts_with(b"!A\n"));
     for line in data.split(|&b| b == b'\n') {
@@ -25,12 +25,17 @@ pub fn client_machine(data: &[u8]) {
             [b'!', b'S', command @ ..] => run.send(command),
             [b'!', b'G', command @ ..] => run.given.push(Order { gate: true, ..order(command) }),
             [b'!', b'L', command @ ..] => run.given.push(Order { stream: true, ..order(command) }),
-            [b'!', b'R', bytes @ ..] => run.machine.handle_bytes(run.now, bytes),
+            [b'!', b'R', bytes @ ..] => run.hear(bytes),
+            [b'!', b'K', token @ ..] => run.adat(token),
+            [b'!', b'O', ..] => {
+                run.machine.secured(run.now);
+                run.hear(b"");
+            }
             [b'!', b'T', seconds @ ..] => run.wait(Duration::from_secs(seconds.first().map_or(1, |&b| u64::from(b)))),
             [b'!', b'D', ..] => run.deadline(),
             [b'!', b'C', ..] => run.machine.watch(run.now),
             [b'!', b'E', ..] => run.machine.handle_eof(run.now),
-            _ => pieces(&[line, b"\r\n"].concat()).for_each(|piece| run.machine.handle_bytes(run.now, piece)),
+            _ => pieces(&[line, b"\r\n"].concat()).for_each(|piece| run.hear(piece)),
         }
         run.check();
     }
@@ -39,8 +44,15 @@ pub fn client_machine(data: &[u8]) {
     assert!(run.failed && run.outstanding.is_empty(), "every command has an end");
 }
 
+/// AUTH, except where a token may follow it at once, and ADAT are gates however they are given.
 fn order(line: &[u8]) -> Order {
-    Order::new(Command::parse(line).unwrap_or_else(|_| Command::Raw(line.to_vec())))
+    let command = Command::parse(line).unwrap_or_else(|_| Command::Raw(line.to_vec()));
+    let gate = match &command {
+        Command::Auth(mechanism) => !mechanism.eq_ignore_ascii_case(b"GSSAPI"),
+        Command::Adat(_) => true,
+        _ => false,
+    };
+    Order { gate, ..Order::new(command) }
 }
 
 /// A command without an end.
@@ -61,6 +73,10 @@ struct Run {
     outstanding: VecDeque<Given>,
     /// The gate that was refused last, while what was given with it is withheld.
     refused: Option<Token>,
+    /// The group of an ADAT that got a 335, until the next one.
+    exchange: Option<Token>,
+    /// Bytes that were not taken: they stand behind the end of clear text.
+    untaken: Vec<u8>,
     /// Lines that left the machine.
     sent: usize,
     /// Commands with a final reply.
@@ -80,6 +96,8 @@ impl Run {
             given: Vec::new(),
             outstanding: VecDeque::new(),
             refused: None,
+            exchange: None,
+            untaken: Vec::new(),
             sent: 0,
             completed: 0,
             greeted: false,
@@ -99,6 +117,24 @@ impl Run {
             }
             Err(SendError::Closed) => assert!(self.failed),
             Err(SendError::Encode(_)) => assert!(!self.failed && self.machine.outstanding() == before, "all or none"),
+        }
+    }
+
+    fn hear(&mut self, bytes: &[u8]) {
+        self.untaken.extend_from_slice(bytes);
+        let used = self.machine.handle_bytes(self.now, &self.untaken);
+        self.untaken.drain(..used);
+    }
+
+    /// A token overtakes what waits for the end of the exchange.
+    fn adat(&mut self, token: &[u8]) {
+        match (self.machine.adat(self.now, token), self.exchange.take()) {
+            (Ok(token), Some(group)) => {
+                self.outstanding.push_front(Given { token, group, order: order(b"ADAT x") });
+            }
+            (Err(TokenError::OutOfTurn), None) => {}
+            (Err(TokenError::Empty), group) if token.is_empty() => self.exchange = group,
+            other => panic!("{other:?} to a token"),
         }
     }
 
@@ -167,6 +203,8 @@ impl Run {
                 let front = self.outstanding.pop_front().expect("there is an oldest");
                 assert!(!(order.stream && reply.is_success()) || reply.middle_lines().is_empty(), "lines come once");
                 self.completed += 1;
+                let token = matches!(order.command, Command::Auth(_) | Command::Adat(_));
+                self.exchange = (token && reply.code == 335).then_some(front.group);
                 self.refused = (order.gate && !reply.is_positive()).then_some(front.group);
                 self.is_known(&order.command, reply.is_success());
             }
@@ -180,6 +218,7 @@ impl Run {
                 let tokens: Vec<_> = self.outstanding.drain(..).map(|given| given.token).collect();
                 assert_eq!([unanswered, unsent].concat(), tokens, "every command without a reply is named, in order");
                 self.failed = true;
+                self.exchange = None;
             }
         }
     }

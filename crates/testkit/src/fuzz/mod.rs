@@ -16,6 +16,7 @@ mod listings;
 mod mappings;
 mod mover;
 mod numbers;
+mod protected;
 mod replies;
 pub mod seeds;
 mod server;
@@ -33,6 +34,7 @@ pub use listings::mlsx;
 pub use mappings::mapping;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
+pub use protected::protected_lines;
 pub use replies::reply;
 pub use server::server_machine;
 pub use tokens::jwt;
@@ -42,7 +44,7 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 19] = [
+pub const TARGETS: [(&str, Target); 20] = [
     ("certificate", certificate),
     ("client_machine", client_machine),
     ("command", command),
@@ -56,6 +58,7 @@ pub const TARGETS: [(&str, Target); 19] = [
     ("md5_lanes", md5_lanes),
     ("mlsx", mlsx),
     ("mover_codec", mover_codec),
+    ("protected_lines", protected_lines),
     ("ranges_time", ranges_time),
     ("reply", reply),
     ("server_machine", server_machine),

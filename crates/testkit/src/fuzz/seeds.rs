@@ -60,11 +60,20 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("signing-policy", include_bytes!("seeds/signing_policy")),
         ],
         "voms" => &[("attributes", include_bytes!("seeds/voms.der"))],
-        "client_machine" => &[("session", include_bytes!("seeds/client"))],
+        "client_machine" => &[
+            ("session", include_bytes!("seeds/client")),
+            ("tls", include_bytes!("seeds/client-tls")),
+            ("gssapi", include_bytes!("seeds/client-gssapi")),
+        ],
         "command" => &[
             ("chunks", include_bytes!("seeds/chunk-commands")),
             ("packs", include_bytes!("seeds/pack-commands")),
             ("probes", include_bytes!("seeds/probe-commands")),
+        ],
+        "protected_lines" => &[
+            ("commands", include_bytes!("seeds/protected-commands")),
+            ("replies", include_bytes!("seeds/protected-replies")),
+            ("plain", b"220 h\r\n211-Ext\r\n SIZE\r\n211 End\r\n112-Perf Marker\r\n Timestamp: 1\r\n112 End.\r\n550-a\r\n550 End.\r\n"),
         ],
         "reply" => &[
             ("feat", include_bytes!("seeds/feat")),
@@ -84,6 +93,9 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("policy", b"!C@\x04\nUSER u\nPASS p\nFEAT\nSITE POLICY\nSITE TASKID x\nSITE POLICY\nsite policy now\nREIN\nSITE POLICY\n"),
             ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
             ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
+            ("tls", include_bytes!("seeds/secure-tls")),
+            ("gssapi", include_bytes!("seeds/secure-gssapi")),
+            ("ssh", b"!C\x00\x20\nUSER u\nPASS p\nFEAT\nPROT P\nPASV\nSITE DCNONCE 00112233445566778899aabbccddeeff\nPASV\nDCAU A\nDCSC P cGVt\nDCAU A\nEPSV\nDCSC D\nSTAT\n"),
             ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),
             ("stat-in-stat", b"USER u\nPASS p\n!M\nSTAT /\n!N\x06a\nSTAT\n!O\n"),
         ],

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 
 use whimbrel_proto::op::{Op, OpId};
 use whimbrel_proto::policy::{Policy, Rule};
-use whimbrel_proto::server::{LoginOutcome, PolicyRule, ServerConfig, ServerControl, ServerEvent};
+use whimbrel_proto::server::{
+    LoginOutcome, Mechanisms, PeerView, PolicyRule, ServerConfig, ServerControl, ServerEvent, TokenOutcome,
+};
 
 use self::checks::Output;
 
@@ -20,7 +22,7 @@ const AHEAD: usize = 32;
 /// Lines of the input are the client's, except: `!M` logins and operations are no longer answered by themselves, `!L` verdict on a login,
 /// `!N` and `!O` notice and outcome of the running operation, `!n` and `!o` those of one that was handed over ahead of its turn (the first
 /// byte says which), `!R` bytes without line end, `!T` time passes by this many seconds,
-/// `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
+/// `!S` TLS stands, `!A` answer to a token (both by themselves, too, until `!M`), `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
 /// `!C` configuration, bits of two bytes.
 pub fn server_machine(data: &[u8]) {
     let (first, rest) = match data.strip_prefix(b"!C") {
@@ -54,6 +56,13 @@ fn configuration(bits: u8, more: u8) -> ServerConfig {
         max_unsent: if small { 100 } else { default.max_unsent },
         reverse: !is(6),
         data_nonce: !is(7),
+        mechanisms: Mechanisms {
+            tls: is_too(3),
+            gssapi: is_too(4),
+            ssh: is_too(5),
+            clear_text_passwords: !is_too(6),
+            private_data: is_too(7),
+        },
         extra_features: if is(3) { vec!["EXTRA".into()] } else { Vec::new() },
         congestion: if is_too(0) { vec!["bbr".into(), "reno".into()] } else { Vec::new() },
         probe: default.probe.filter(|_| !is_too(1)),
@@ -77,6 +86,11 @@ fn rules() -> Vec<PolicyRule> {
     ]
 }
 
+/// Somebody who may do without a password, or not, with a certificate of the grid or not.
+fn view(choice: u8) -> PeerView {
+    PeerView { subject: "/CN=x\r\n230 y".into(), suffices: choice & 2 != 0, gsi: choice & 4 != 0 }
+}
+
 struct Outstanding {
     id: OpId,
     op: Op,
@@ -93,6 +107,12 @@ struct Run {
     /// Nobody reads the output.
     clogged: bool,
     login: bool,
+    /// TLS is to begin.
+    tls: bool,
+    /// A token waits for its answer.
+    token: bool,
+    /// Bytes that were sent and not taken: they stand behind AUTH or ADAT.
+    untaken: Vec<u8>,
     /// Operations without a reply, oldest first: that one runs, the others were handed over ahead of their turn.
     running: VecDeque<Outstanding>,
     aborted: Vec<OpId>,
@@ -112,6 +132,9 @@ impl Run {
             automatic: true,
             clogged: false,
             login: false,
+            tls: false,
+            token: false,
+            untaken: Vec::new(),
             running: VecDeque::new(),
             aborted: Vec::new(),
             last: None,
@@ -124,6 +147,8 @@ impl Run {
         match line {
             [b'!', b'M', ..] => self.automatic = false,
             [b'!', b'L', choice @ ..] => self.verdict(choice.first().copied().unwrap_or(1)),
+            [b'!', b'S', choice @ ..] => self.secured(choice.first().copied().unwrap_or(0)),
+            [b'!', b'A', choice @ ..] => self.answer_token(choice.first().copied().unwrap_or(1)),
             [b'!', b'N', choices @ ..] => self.notice(choices),
             [b'!', b'O', choices @ ..] => self.outcome(choices),
             [b'!', b'n', which, choices @ ..] => self.early_notice(*which, choices),
@@ -143,14 +168,40 @@ impl Run {
 
     fn line(&mut self, line: &[u8]) {
         self.lines = self.lines.map(|lines| lines + 1);
-        self.machine.handle_bytes(self.now, &[line, b"\r\n"].concat());
+        self.feed(&[line, b"\r\n"].concat());
+    }
+
+    /// What is not taken waits for its time, as with a driver.
+    fn feed(&mut self, bytes: &[u8]) {
+        self.untaken.extend_from_slice(bytes);
+        let used = self.machine.handle_bytes(self.now, &self.untaken);
+        assert!(used <= self.untaken.len());
+        let goes_on = self.machine.poll_timeout().is_some();
+        assert!(used == 0 || !(goes_on && (self.tls || self.token)), "nothing is taken in the middle of a handshake");
+        self.untaken.drain(..used);
+    }
+
+    fn secured(&mut self, choice: u8) {
+        self.tls = false;
+        self.machine.secured(self.now, (choice & 1 != 0).then(|| view(choice)));
+    }
+
+    fn answer_token(&mut self, choice: u8) {
+        self.token = false;
+        let outcome = match choice % 4 {
+            0 => TokenOutcome::Refused { lines: vec!["no\r\n235 yes".into()] },
+            1 => TokenOutcome::Established { token: None, peer: view(choice) },
+            2 => TokenOutcome::Established { token: Some(vec![choice]), peer: view(choice) },
+            _ => TokenOutcome::Continue(vec![choice]),
+        };
+        self.machine.token(self.now, outcome);
     }
 
     fn raw(&mut self, bytes: &[u8]) {
         if bytes.contains(&b'\r') {
             self.lines = None;
         }
-        self.machine.handle_bytes(self.now, bytes);
+        self.feed(bytes);
     }
 
     fn deadline(&mut self) {
@@ -165,6 +216,7 @@ impl Run {
     fn verdict(&mut self, choice: u8) {
         self.login = false;
         let outcome = match choice % 4 {
+            _ if choice == b'R' => LoginOutcome::Refused(vec!["no\r\n230 yes".into(), String::new()]),
             0 => LoginOutcome::Denied,
             1 => LoginOutcome::Accepted { user: "u".into(), home: b"/".to_vec() },
             2 => LoginOutcome::Accepted { user: "u\r\n230 v".into(), home: b"/home/\xff \"u".to_vec() },
@@ -219,8 +271,19 @@ impl Run {
         assert_eq!(self.machine.unsent(), unsent, "nothing is answered before its turn");
     }
 
-    /// Takes output and events until there are none.
+    /// Takes output and events until there are none and all bytes are taken that can be.
     fn settle(&mut self) {
+        loop {
+            let left = self.untaken.len();
+            self.drain();
+            self.feed(&[]);
+            if self.untaken.len() == left {
+                break self.drain();
+            }
+        }
+    }
+
+    fn drain(&mut self) {
         loop {
             let bytes = if self.clogged { None } else { self.machine.poll_transmit() };
             let event = self.machine.poll_event();
@@ -245,10 +308,27 @@ impl Run {
     fn event(&mut self, event: ServerEvent) {
         match event {
             ServerEvent::Login { .. } => {
-                assert!(!self.login && self.running.is_empty(), "a login waits for what is before it");
+                assert!(
+                    !self.login && !self.tls && !self.token && self.running.is_empty(),
+                    "a login waits for what is before it"
+                );
                 self.login = true;
                 if self.automatic {
                     self.verdict(1);
+                }
+            }
+            ServerEvent::StartTls => {
+                assert!(!self.tls && self.running.is_empty() && self.machine.unsent() == 0);
+                self.tls = true;
+                if self.automatic {
+                    self.secured(3);
+                }
+            }
+            ServerEvent::Token(token) => {
+                assert!(!self.token && self.running.is_empty() && token.0.len() <= 48 << 10);
+                self.token = true;
+                if self.automatic {
+                    self.answer_token(token.0.first().copied().unwrap_or(1));
                 }
             }
             ServerEvent::Run { id, op } => {
@@ -284,9 +364,13 @@ impl Run {
         self.clogged = false;
         self.automatic = true;
         self.settle();
-        while self.login || !self.running.is_empty() {
+        while self.login || self.tls || self.token || !self.running.is_empty() {
             if self.login {
                 self.verdict(0);
+            } else if self.tls {
+                self.secured(0);
+            } else if self.token {
+                self.answer_token(3);
             } else {
                 self.outcome(&[]);
             }

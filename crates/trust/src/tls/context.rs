@@ -17,7 +17,7 @@ use openssl::ssl::{
     SslVerifyMode, SslVersion,
 };
 use openssl::x509::{X509, X509VerifyResult};
-use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, set_chain_judge, set_ticket_keys};
+use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, set_chain_judge, set_ticket_keys};
 use zeroize::Zeroizing;
 
 use super::machine::internal;
@@ -119,6 +119,11 @@ impl ServerTls {
         };
         let context = server(own, &Clients::Unasked, Some(tickets)).map_err(|error| internal(&error))?;
         Ok(Self(context))
+    }
+
+    /// Lets it resume one more session: that of a [`TlsMachine`](super::TlsMachine) in another process, for clients without tickets.
+    pub fn know(&self, session: &[u8]) -> Result<(), TrustFault> {
+        know_session(&self.0, session).map_err(|error| internal(&error))
     }
 
     /// The TLS object of a new connection.

@@ -1,6 +1,6 @@
 //! TLS as a machine: bytes of the wire in, bytes for the wire out, plain bytes on the other side.
 
-use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream};
+use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream, SslVersion};
 use whimbrel_engine::fault::FaultCode;
 
 use super::context::{ClientTls, ServerTls, verdict};
@@ -142,6 +142,12 @@ impl TlsMachine {
     /// was resumed.
     pub fn peer(&self) -> Option<Peer> {
         verdict(self.ssl()).and_then(Result::ok).filter(|_| self.established)
+    }
+
+    /// The session, for [`ServerTls::know`]; in TLS 1.2 only, where clients may name it instead of showing a ticket.
+    pub fn session(&self) -> Option<Vec<u8>> {
+        let named = self.established && self.ssl().version2() == Some(SslVersion::TLS1_2);
+        self.ssl().session().filter(|_| named).and_then(|session| session.to_der().ok())
     }
 
     /// The connection continues an earlier one's session.

@@ -16,7 +16,8 @@ fn a_login_asks_the_driver_and_answers_its_verdict() {
     peer.output();
     assert_eq!(peer.send("user anna"), "331 Password required for anna.\r\n");
     assert_eq!(peer.send("PASS secret words "), "");
-    let expected = ServerEvent::Login { user: b"anna".to_vec(), password: Secret(b"secret words ".to_vec()) };
+    let expected =
+        ServerEvent::Login { user: b"anna".to_vec(), proof: Proof::Password(Secret(b"secret words ".to_vec())) };
     assert_eq!(peer.events, [expected]);
     assert!(!format!("{:?}", peer.events).contains("secret words"));
     let accepted = LoginOutcome::Accepted { user: "anna".into(), home: b"/h".to_vec() };

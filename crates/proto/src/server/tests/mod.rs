@@ -13,6 +13,7 @@ mod pipeline;
 mod policy;
 mod probe;
 mod random;
+mod secure;
 mod site;
 mod transfer;
 

@@ -122,7 +122,7 @@ pub(super) fn check_op(op: &Op) {
         }
         Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
         Op::Probe(probe) => check_path(&probe.path),
-        Op::CloseData => {}
+        Op::CloseData | Op::DataCredential(_) => {}
     }
 }
 

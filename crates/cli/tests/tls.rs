@@ -1,0 +1,127 @@
+//! `curl` and `lftp` with our server over TLS, logged in with a password.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::WHIMBREL;
+use support::control::Control;
+use support::dtn::Dtn;
+use tempfile::TempDir;
+use whimbrel_testkit::peers::{Run, Tool, curl, lftp, public_dir, require};
+
+/// More than one record and one send buffer.
+const SIZE: usize = 3_000_000;
+
+const VERSIONS: [&[&str]; 2] = [&["--tlsv1.2", "--tls-max", "1.2"], &["--tlsv1.3"]];
+
+struct Site {
+    server: Dtn,
+    tls: String,
+    directory: TempDir,
+    _secrets: TempDir,
+}
+
+impl Site {
+    /// A server with a certificate of its own making and the user `anna`; `None` where `openssl` is missing.
+    fn start() -> Option<Self> {
+        let openssl = require("openssl")?;
+        let (directory, secrets) = (public_dir().expect("a directory"), public_dir().expect("a directory"));
+        let (certificate, key) = (secrets.path().join("host.pem"), secrets.path().join("host.key"));
+        let subject = ["-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost,IP:127.0.0.1"];
+        Tool::new(openssl)
+            .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2"])
+            .args(subject)
+            .args([Path::new("-out"), &certificate, Path::new("-keyout"), &key])
+            .run_ok();
+        let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("pass word").run_ok().stdout_text();
+        let users = secrets.path().join("users");
+        fs::write(&users, format!("anna:{hash}")).expect("written");
+        let config = secrets.path().join("dtn.toml");
+        let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nlisten = [\"127.0.0.1:0\"]\n");
+        fs::write(&config, tls).expect("written");
+        fs::write(directory.path().join("here"), payload()).expect("written");
+        let server =
+            Dtn::builder().root(directory.path()).arg("--config").arg(config).arg("--users").arg(users).start();
+        let log = server.log();
+        let tls = log.lines().find_map(|line| line.strip_prefix("listening on ftps://")).expect("it says so");
+        let tls = format!("ftps://{tls}");
+        Some(Self { server, tls, directory, _secrets: secrets })
+    }
+
+    fn curl(&self, options: &[&str]) -> Option<Tool> {
+        Some(curl()?.args(["--insecure", "--user", "anna:pass word"]).args(options))
+    }
+
+    fn url(&self, name: &str) -> String {
+        format!("ftp://{}/{name}", self.server.addr())
+    }
+
+    fn stored(&self, name: &str) -> Option<Vec<u8>> {
+        fs::read(self.directory.path().join(name)).ok()
+    }
+
+    fn copy(&self) -> PathBuf {
+        self._secrets.path().join("copy")
+    }
+}
+
+fn payload() -> Vec<u8> {
+    (0..SIZE).map(|n| (n * 31 % 251) as u8).collect()
+}
+
+#[test]
+fn curl_lists_and_moves_over_tls_in_both_versions_with_data_encrypted_or_not() {
+    let Some(site) = Site::start() else { return };
+    for version in VERSIONS {
+        for protection in [&["--ssl-reqd"][..], &["--ftp-ssl-control"]] {
+            let options = [version, protection].concat();
+            let Some(list) = site.curl(&options) else { return };
+            let names = list.args(["--list-only", &site.url("")]).run_ok().stdout_text();
+            assert_eq!(names.trim_end(), "here", "{options:?}");
+            let get = site.curl(&options).expect("it is there").arg("--output").arg(site.copy());
+            get.arg(site.url("here")).run_ok();
+            assert!(fs::read(site.copy()).expect("copied") == payload(), "{options:?}");
+            let put = site.curl(&options).expect("it is there").arg("--upload-file").arg(site.copy());
+            put.arg(site.url("there")).run_ok();
+            assert!(site.stored("there") == Some(payload()), "{options:?}");
+            fs::remove_file(site.directory.path().join("there")).expect("stored");
+        }
+    }
+}
+
+#[test]
+fn curl_reaches_an_address_where_tls_comes_before_the_greeting() {
+    let Some(site) = Site::start() else { return };
+    let Some(list) = site.curl(&["--list-only"]) else { return };
+    assert_eq!(list.arg(&site.tls).run_ok().stdout_text().trim_end(), "here");
+}
+
+#[test]
+fn a_password_in_clear_is_refused_with_the_cure() {
+    let Some(site) = Site::start() else { return };
+    let mut control = Control::open(site.server.addr());
+    for line in ["USER anna", "PASS pass word"] {
+        let reply = control.ask(line);
+        assert_eq!((reply.code, reply.text.contains("AUTH TLS")), (530, true), "{}", reply.text);
+    }
+    let Some(clear) = site.curl(&["--list-only"]) else { return };
+    assert_eq!(clear.arg(site.url("")).run_failing().code(), Some(67), "curl: login denied");
+}
+
+#[test]
+fn lftp_lists_and_moves_over_tls() {
+    let Some(site) = Site::start() else { return };
+    let script = |commands: &str| -> Option<Run> {
+        let host = format!("open -u anna,'pass word' ftp://{}", site.server.addr());
+        let settings =
+            "set ssl:verify-certificate no; set ftp:ssl-force yes; set ftp:ssl-protect-data yes; set net:max-retries 1";
+        Some(lftp(&format!("{settings}; {host}; {commands}; exit"))?.run_ok())
+    };
+    let copy = site.copy();
+    let Some(run) = script(&format!("cls -1; get here -o {0:?}; put {0:?} -o there", copy)) else { return };
+    assert_eq!(run.stdout_text().lines().next(), Some("here"));
+    assert!(fs::read(&copy).expect("copied") == payload());
+    assert!(site.stored("there") == Some(payload()));
+}

@@ -1,0 +1,156 @@
+//! What a control connection runs over: plain bytes, or TLS.
+
+use bytes::BytesMut;
+use whimbrel_proto::server::Secret;
+use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
+use whimbrel_trust::{OwnChain, TrustFault};
+
+use crate::mover::message::Secrets;
+
+/// Between the socket and the control machine.
+pub(super) enum Wire {
+    /// Bytes go through as they are.
+    Clear,
+    /// TLS, from its first byte on.
+    Tls(Box<Tls>),
+    /// TLS that failed or was ended: nothing goes through any more.
+    Ended,
+}
+
+/// TLS of one connection.
+pub(super) struct Tls {
+    machine: TlsMachine,
+    established: bool,
+    /// Of this connection alone, so that its data connections are those that resume its session.
+    tickets: TicketKeys,
+}
+
+/// What bytes of the wire brought besides plain ones.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(super) struct News {
+    /// TLS stands since now.
+    pub(super) established: bool,
+    /// The other side will send no more.
+    pub(super) closed: bool,
+}
+
+impl Wire {
+    /// TLS that begins with the next byte; shows this certificate and asks for none.
+    pub(super) fn tls(own: &OwnChain) -> Result<Self, TrustFault> {
+        let tickets = TicketKeys::new()?;
+        let machine = TlsMachine::server(&ServerTls::new(own, &Clients::Unasked, Some(&tickets))?)?;
+        Ok(Self::Tls(Box::new(Tls { machine, established: false, tickets })))
+    }
+
+    /// True if plain bytes can be sent.
+    pub(super) fn is_open(&self) -> bool {
+        match self {
+            Self::Clear => true,
+            Self::Tls(tls) => tls.established,
+            Self::Ended => false,
+        }
+    }
+
+    /// What proves that a data connection belongs to this control connection.
+    pub(super) fn secrets(&self) -> Secrets {
+        match self {
+            Self::Tls(tls) => Secrets {
+                tickets: Some(Secret(tls.tickets.as_bytes().to_vec())),
+                session: tls.machine.session().map(Secret),
+            },
+            Self::Clear | Self::Ended => Secrets::default(),
+        }
+    }
+
+    /// Takes bytes of the wire and appends the plain ones in them; `out` gets what TLS itself has to say.
+    ///
+    /// # Errors
+    /// TLS failed; `out` has the alert, and nothing goes through any more.
+    pub(super) fn receive(
+        &mut self,
+        wire: &[u8],
+        plain: &mut BytesMut,
+        out: &mut BytesMut,
+    ) -> Result<News, TrustFault> {
+        let tls = match self {
+            Self::Clear => {
+                plain.extend_from_slice(wire);
+                return Ok(News::default());
+            }
+            Self::Ended => return Ok(News { closed: true, ..News::default() }),
+            Self::Tls(tls) => tls,
+        };
+        let result = tls.receive(wire, plain);
+        tls.transmit(out);
+        if result.is_err() {
+            *self = Self::Ended;
+        }
+        result
+    }
+
+    /// Appends plain bytes to `out` as they go over the wire; where nothing goes through they are dropped.
+    ///
+    /// # Errors
+    /// TLS failed; nothing goes through any more.
+    pub(super) fn send(&mut self, plain: &[u8], out: &mut BytesMut) -> Result<(), TrustFault> {
+        let result = match self {
+            Self::Clear => {
+                out.extend_from_slice(plain);
+                Ok(())
+            }
+            Self::Tls(tls) => {
+                let result = tls.machine.write(plain);
+                tls.transmit(out);
+                result
+            }
+            Self::Ended => Ok(()),
+        };
+        if result.is_err() {
+            *self = Self::Ended;
+        }
+        result
+    }
+
+    /// Says that nothing more will come.
+    pub(super) fn end(&mut self, out: &mut BytesMut) {
+        if let Self::Tls(tls) = self {
+            if tls.established {
+                tls.machine.close();
+            }
+            tls.transmit(out);
+            *self = Self::Ended;
+        }
+    }
+}
+
+impl Tls {
+    fn receive(&mut self, wire: &[u8], plain: &mut BytesMut) -> Result<News, TrustFault> {
+        let mut news = News::default();
+        self.machine.feed(wire);
+        if !self.established {
+            self.established = self.machine.drive()? == Progress::Established;
+            news.established = self.established;
+        }
+        let mut read = Vec::new();
+        while self.established {
+            match self.machine.read(&mut read)? {
+                Plain::Bytes(_) => {
+                    plain.extend_from_slice(&read);
+                    read.clear();
+                }
+                Plain::Nothing => break,
+                Plain::Closed => {
+                    news.closed = true;
+                    break;
+                }
+            }
+        }
+        Ok(news)
+    }
+
+    fn transmit(&mut self, out: &mut BytesMut) {
+        if let Some(bytes) = self.machine.transmit() {
+            out.extend_from_slice(&bytes);
+        }
+    }
+}

@@ -1,0 +1,85 @@
+//! Replies: `632-token` and `632 token` (RFC 2228 §5).
+//!
+//! The reference client collects lines up to the first `ddd<SP>`, looks at the first digit of that last line, and then
+//! opens every line: so one group of protected lines is exactly one reply, and no group mixes protected lines and clear ones.
+
+use super::base64;
+use super::lines::{PlainLines, ProtectError, Seal, WireLines, open_line, sealed_len};
+
+/// The server's side: replies to protected lines.
+///
+/// Every line of a reply is sealed as soon as it is whole, for by itself it tells whether it is the last one: a listing
+/// longer than memory passes through, and what is held back is less than a line.
+#[derive(Debug, Default)]
+pub struct ReplySealer {
+    lines: PlainLines,
+    /// Code of the reply whose last line has not come.
+    open: Option<[u8; 3]>,
+}
+
+impl ReplySealer {
+    /// Takes replies and appends a protected line for each of their lines that is whole.
+    ///
+    /// # Errors
+    /// The seal's own: the connection is over.
+    pub fn feed<S: Seal>(&mut self, seal: &mut S, mut plain: &[u8], wire: &mut Vec<u8>) -> Result<(), S::Fault> {
+        while let Some(line) = self.lines.feed(&mut plain) {
+            let token = seal.seal(&line)?;
+            wire.extend_from_slice(if seal.hides() { b"632" } else { b"631" });
+            wire.push(if self.ends(&line) { b' ' } else { b'-' });
+            base64::encode_into(&token, wire);
+            wire.extend_from_slice(b"\r\n");
+        }
+        Ok(())
+    }
+
+    /// True if a reply is complete with this line (RFC 959 §4.2).
+    fn ends(&mut self, line: &[u8]) -> bool {
+        let head = line.split_at_checked(4).map(|(head, _)| [head[0], head[1], head[2], head[3]]);
+        match (self.open, head) {
+            (None, Some([a, b, c, b'-'])) => self.open = Some([a, b, c]),
+            (Some(code), Some([a, b, c, b' '])) if code == [a, b, c] => self.open = None,
+            _ => {}
+        }
+        self.open.is_none()
+    }
+}
+
+/// The client's side: protected lines to the replies inside them.
+///
+/// 631, 632 and 633 are taken alike; a line in clear is an error.
+#[derive(Debug)]
+pub struct ReplyOpener {
+    lines: WireLines,
+}
+
+impl ReplyOpener {
+    /// One that takes reply lines of `max_line` bytes and some more, whose length is for the reader of replies to judge.
+    pub fn new(max_line: usize) -> Self {
+        Self { lines: WireLines::new(sealed_len(max_line)) }
+    }
+
+    /// Takes bytes from the wire and appends the reply lines they complete.
+    ///
+    /// # Errors
+    /// [`ProtectError`]: the connection must be closed, and nothing more of it be fed. Lines opened before stand in `plain`.
+    pub fn feed<S: Seal>(
+        &mut self,
+        seal: &mut S,
+        mut wire: &[u8],
+        plain: &mut Vec<u8>,
+    ) -> Result<(), ProtectError<S::Fault>> {
+        while !wire.is_empty() {
+            let (line, rest) = self.lines.feed(wire)?;
+            wire = rest;
+            if let Some(line) = line {
+                let [b'6', b'3', b'1'..=b'3', b' ' | b'-', text @ ..] = line.as_slice() else {
+                    return Err(ProtectError::ClearLine);
+                };
+                let token = base64::decode(text.trim_ascii(), text.len())?;
+                open_line(seal, &token, plain)?;
+            }
+        }
+        Ok(())
+    }
+}
