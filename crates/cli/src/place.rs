@@ -4,6 +4,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
 use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{GRIDFTP_PORT, Password, Target};
 use whimbrel_proto::url::{self, Location, Remote, Scheme, UrlError};
 
@@ -37,7 +38,9 @@ pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
         Ok(Location::Remote(remote)) => server(remote),
         Err(error) => Err(PlaceError(match error {
             UrlError::Empty => "a place is a path, HOST:PATH or a URL; this is empty".to_owned(),
-            UrlError::Scheme(scheme) => format!("{scheme}:// is no scheme known here; ftp:// and file:/// are"),
+            UrlError::Scheme(scheme) => {
+                format!("{scheme}:// is no scheme known here; ftp://, ftps://, whimbrel:// and file:/// are")
+            }
             other => other.to_string(),
         })),
     }
@@ -46,18 +49,28 @@ pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
 fn server(remote: Remote) -> Result<Place, PlaceError> {
     let default_port = match remote.scheme {
         None => GRIDFTP_PORT,
-        Some(Scheme::Ftp) => Scheme::Ftp.default_port(),
+        Some(scheme @ (Scheme::Ftp | Scheme::Ftps | Scheme::Whimbrel)) => scheme.default_port(),
         Some(scheme) => {
             let word = scheme.word();
             return Err(PlaceError(format!(
-                "{word}:// needs credentials that this version cannot use yet; ftp:// works"
+                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps:// and whimbrel:// work"
             )));
         }
     };
     let mut addresses = remote.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port)));
     let (host, port) = addresses.next().ok_or_else(|| PlaceError(UrlError::NoHost.to_string()))?;
-    let target =
-        Target { host, port, others: addresses.collect(), user: remote.user, password: remote.password.map(Password) };
+    let target = Target {
+        host,
+        port,
+        others: addresses.collect(),
+        user: remote.user,
+        password: remote.password.map(Password),
+        security: match remote.scheme {
+            Some(Scheme::Whimbrel) => Security::Tls,
+            Some(Scheme::Ftps) => Security::ImplicitTls,
+            _ => Security::Clear,
+        },
+    };
     // An empty path is the directory a login starts in.
     let path = if remote.path.is_empty() { b".".to_vec() } else { remote.path };
     Ok(Place { target: Some(target), path })

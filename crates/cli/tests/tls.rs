@@ -1,4 +1,4 @@
-//! `curl` and `lftp` with our server over TLS, logged in with a password.
+//! `curl`, `lftp` and our own client with our server over TLS, logged in with a password.
 
 mod support;
 
@@ -124,4 +124,70 @@ fn lftp_lists_and_moves_over_tls() {
     assert_eq!(run.stdout_text().lines().next(), Some("here"));
     assert!(fs::read(&copy).expect("copied") == payload());
     assert!(site.stored("there") == Some(payload()));
+}
+
+impl Site {
+    /// Our client, with known hosts of its own.
+    fn client(&self, arguments: &[&str]) -> Tool {
+        Tool::new(WHIMBREL).args(arguments).env("XDG_CONFIG_HOME", self._secrets.path()).env("WHIMBREL_LOG", "warn")
+    }
+
+    fn known_hosts(&self) -> PathBuf {
+        self._secrets.path().join("whimbrel/known_hosts")
+    }
+
+    /// A place there, as a password user.
+    fn place(&self, scheme: &str, address: &str, name: &str) -> String {
+        format!("{scheme}://anna:pass%20word@{address}/{name}")
+    }
+}
+
+#[test]
+fn our_client_logs_in_over_tls_and_knows_the_host_again() {
+    let Some(site) = Site::start() else { return };
+    let implicit = site.tls.trim_start_matches("ftps://").trim_end_matches('/').to_owned();
+    let control = site.server.addr().to_string();
+    for (scheme, address) in [("whimbrel", &control), ("ftps", &implicit)] {
+        let place = site.place(scheme, address, "here");
+        let first = site.client(&["cp", &place]).arg(site.copy()).run_ok();
+        assert!(first.stderr_text().contains("first visit to"), "{}", first.stderr_text());
+        assert!(fs::read(site.copy()).expect("copied") == payload());
+        let second = site.client(&["cp"]).arg(site.copy()).arg(site.place(scheme, address, "back")).run_ok();
+        assert!(!second.stderr_text().contains("first visit"), "{}", second.stderr_text());
+        assert!(site.stored("back") == Some(payload()));
+        let third_party = [&place, &site.place(scheme, address, "third")];
+        site.client(&["cp", third_party[0], third_party[1]]).run_ok();
+        assert!(site.stored("third") == Some(payload()));
+        for name in ["back", "third"] {
+            fs::remove_file(site.directory.path().join(name)).expect("stored");
+        }
+        fs::remove_file(site.copy()).expect("copied");
+    }
+    let known = fs::read_to_string(site.known_hosts()).expect("written");
+    assert_eq!(known.lines().filter(|line| line.contains("sha256:")).count(), 2, "{known}");
+}
+
+#[test]
+fn a_host_with_another_key_is_refused_and_both_keys_are_told() {
+    let Some(site) = Site::start() else { return };
+    let address = site.server.addr().to_string();
+    let other = format!("sha256:{}", "ab".repeat(32));
+    fs::create_dir_all(site.known_hosts().parent().expect("a directory")).expect("made");
+    fs::write(site.known_hosts(), format!("{address} {other}\n")).expect("written");
+    let run = site.client(&["ls", &site.place("whimbrel", &address, "")]).run_failing();
+    let said = run.stderr_text();
+    assert!(said.contains(&other) && said.matches("sha256:").count() >= 2, "{said}");
+    assert!(said.contains("somebody may be in between"), "{said}");
+}
+
+#[test]
+fn a_password_is_not_told_to_a_server_without_tls_and_guests_are_warned() {
+    let Some(site) = Site::start() else { return };
+    let plain = Dtn::builder().anonymous().root(site.directory.path()).start();
+    let address = plain.addr().to_string();
+    let refused = site.client(&["ls", &site.place("whimbrel", &address, "")]).run_failing();
+    assert!(refused.stderr_text().contains("ask for TLS"), "{}", refused.stderr_text());
+    let guest = site.client(&["ls", &format!("whimbrel://{address}/")]).run_ok();
+    assert!(guest.stdout_text().contains("here"));
+    assert!(guest.stderr_text().contains("offers no TLS"), "{}", guest.stderr_text());
 }

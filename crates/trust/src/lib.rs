@@ -12,6 +12,7 @@ pub mod peer;
 pub mod pins;
 pub mod places;
 pub mod psk;
+pub mod roots;
 pub mod signature;
 pub mod tls;
 pub mod token;

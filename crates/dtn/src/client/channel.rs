@@ -13,7 +13,9 @@ use whimbrel_proto::client::ClientControl;
 use whimbrel_proto::line::LineSplitter;
 use whimbrel_proto::reply::MAX_REPLY_LINE;
 use whimbrel_sys::tcp_info::tcp_info;
+use whimbrel_trust::tls::{Plain, TlsMachine};
 
+use super::security::{Handshake, told};
 use super::target::{AddressFamily, SessionOptions, Target};
 
 /// Verbs whose arguments nobody may see.
@@ -26,11 +28,27 @@ struct Trace {
     lines: LineSplitter,
 }
 
+/// What lies between the socket and the lines.
+#[derive(Debug)]
+enum Wire {
+    /// Nothing.
+    Clear,
+    /// TLS that does not stand yet.
+    Handshake(Box<Handshake>),
+    /// TLS.
+    Tls(Box<TlsMachine>),
+}
+
 /// One control connection.
 #[derive(Debug)]
 pub struct Channel {
     stream: TcpStream,
+    wire: Wire,
+    /// From the socket.
     input: BytesMut,
+    /// Lines of the server: what is left of them belongs to TLS or to an attacker.
+    lines: Vec<u8>,
+    /// For the socket.
     output: Bytes,
     trace: Option<Trace>,
     /// Address of the server.
@@ -61,7 +79,9 @@ impl Channel {
             peer: stream.peer_addr().map_err(lost)?,
             local: stream.local_addr().map_err(lost)?,
             stream,
+            wire: Wire::Clear,
             input: BytesMut::with_capacity(8 * 1024),
+            lines: Vec::new(),
             output: Bytes::new(),
             trace: options
                 .trace
@@ -94,14 +114,80 @@ impl Channel {
                 }
             }
         };
-        self.trace_input();
         match count {
-            0 => machine.handle_eof(Instant::now()),
-            // All of it is taken: nothing that could change the connection is sent.
-            _ => _ = machine.handle_bytes(Instant::now(), &self.input),
+            0 => self.ended(machine),
+            _ => self.received(machine),
+        }
+    }
+
+    /// Begins TLS; what the machine has to send waits for its end.
+    ///
+    /// # Errors
+    /// `PeerMisbehaved` if bytes in clear stand behind the server's consent: whoever put them there is not the server.
+    pub(super) fn start_tls(&mut self, mut handshake: Handshake) -> Result<(), Fault> {
+        if !self.lines.is_empty() {
+            let fault = Fault::new(FaultCode::PeerMisbehaved, "protect the control connection").side(Side::Peer);
+            return Err(fault.detail("bytes in clear came behind the server's consent to TLS"));
+        }
+        handshake.advance(b"")?;
+        self.wire = Wire::Handshake(Box::new(handshake));
+        Ok(())
+    }
+
+    fn received(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
+        if let Wire::Handshake(handshake) = &mut self.wire {
+            let advanced = handshake.advance(&self.input);
+            self.input.clear();
+            if !self.refused(advanced)? {
+                return Ok(());
+            }
+            let Wire::Handshake(handshake) = std::mem::replace(&mut self.wire, Wire::Clear) else { return Ok(()) };
+            // The last message of the handshake goes first.
+            let mut handshake = handshake;
+            self.output = handshake.transmit().unwrap_or_default().into();
+            self.wire = Wire::Tls(Box::new(handshake.finish()?));
+            machine.secured(Instant::now());
+        }
+        let before = self.lines.len();
+        match &mut self.wire {
+            Wire::Tls(tls) => {
+                tls.feed(&self.input);
+                while let Plain::Bytes(_) =
+                    tls.read(&mut self.lines).map_err(|fault| told(fault, &self.peer.to_string()))?
+                {}
+            }
+            _ => self.lines.extend_from_slice(&self.input),
         }
         self.input.clear();
+        self.trace_input(before);
+        let taken = machine.handle_bytes(Instant::now(), &self.lines);
+        self.lines.drain(..taken);
         Ok(())
+    }
+
+    /// A refusal, once the alert is on its way that tells the server.
+    fn refused(&mut self, advanced: Result<bool, Fault>) -> Result<bool, Fault> {
+        if advanced.is_err()
+            && let Wire::Handshake(handshake) = &mut self.wire
+            && let Some(alert) = handshake.transmit()
+        {
+            // It learns from the closed connection otherwise.
+            let _sent = self.stream.try_write(&alert);
+        }
+        advanced
+    }
+
+    fn ended(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
+        match &self.wire {
+            Wire::Handshake(_) => {
+                let fault = Fault::new(FaultCode::ConnectionLost, "protect the control connection").side(Side::Peer);
+                Err(fault.subject(self.peer.to_string()).detail("the server closed it during the handshake"))
+            }
+            _ => {
+                machine.handle_eof(Instant::now());
+                Ok(())
+            }
+        }
     }
 
     /// Writes everything the machine has to send, reading nothing.
@@ -117,7 +203,12 @@ impl Channel {
 
     /// Ends the connection and waits, not longer than `limit`, until the server has ended it, too.
     pub async fn leave(&mut self, limit: Duration) {
+        if let Wire::Tls(tls) = &mut self.wire {
+            tls.close();
+            self.output = tls.transmit().unwrap_or_default().into();
+        }
         let ended = async {
+            self.stream.write_all_buf(&mut self.output).await?;
             self.stream.shutdown().await?;
             while self.stream.read_buf(&mut self.input).await? > 0 {
                 self.input.clear();
@@ -133,9 +224,30 @@ impl Channel {
         if !self.output.is_empty() {
             return;
         }
-        self.output = machine.poll_transmit().unwrap_or_default();
+        let lines = match &mut self.wire {
+            Wire::Handshake(handshake) => {
+                self.output = handshake.transmit().unwrap_or_default().into();
+                return;
+            }
+            _ => machine.poll_transmit().unwrap_or_default(),
+        };
+        self.trace_output(&lines);
+        self.output = match &mut self.wire {
+            Wire::Tls(tls) if !lines.is_empty() => match tls.write(&lines) {
+                Ok(()) => tls.transmit().unwrap_or_default().into(),
+                Err(fault) => {
+                    tracing::debug!(%fault, "lines cannot be protected");
+                    Bytes::new()
+                }
+            },
+            Wire::Tls(tls) => tls.transmit().unwrap_or_default().into(),
+            _ => lines,
+        };
+    }
+
+    fn trace_output(&self, output: &[u8]) {
         if let Some(Trace { name, .. }) = &self.trace {
-            for line in self.output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+            for line in output.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
                 let verb = line.get(..5).filter(|verb| SECRET.iter().any(|secret| verb.eq_ignore_ascii_case(secret)));
                 let shown = verb.unwrap_or_else(|| line.strip_suffix(b"\r").unwrap_or(line));
                 let hidden = if verb.is_some() { "***" } else { "" };
@@ -144,9 +256,9 @@ impl Channel {
         }
     }
 
-    fn trace_input(&mut self) {
+    fn trace_input(&mut self, from: usize) {
         if let Some(Trace { name, lines }) = &mut self.trace {
-            lines.feed(&self.input);
+            lines.feed(&self.lines[from..]);
             while let Some(line) = lines.next_line() {
                 let shown = line
                     .as_ref()

@@ -32,6 +32,7 @@ pub mod remote;
 pub mod reply;
 pub mod rules;
 pub mod run;
+pub mod security;
 pub mod target;
 pub mod temporary;
 pub mod wildcard;

@@ -23,6 +23,7 @@ use whimbrel_proto::policy::Rule;
 
 use super::channel::Channel;
 use super::dtns::Seat;
+use super::security::Security;
 use super::target::{SessionOptions, Target};
 use steps::Ask;
 
@@ -58,6 +59,8 @@ enum Answer {
 /// What a final reply means to its operation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
+    /// AUTH TLS: the handshake follows, and everything else after that.
+    Secure,
     User,
     Pass,
     Features,
@@ -122,6 +125,17 @@ impl Remote {
     /// A server that does not take commands ahead of its replies is talked to in lock-step.
     pub async fn dial(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), Fault> {
         match Self::attempt(target, options, first).await {
+            // Who has no password has nothing to lose; others are told that the server offers no TLS.
+            Err((fault, _))
+                if fault.code == FaultCode::PeerIncompatible
+                    && target.security == Security::Tls
+                    && target.user.is_none() =>
+            {
+                tracing::warn!(%target, "the server offers no TLS: what is said to it can be read on the way");
+                let clear = Target { security: Security::Clear, ..target.clone() };
+                let (remote, ops) = Box::pin(Self::dial(&clear, options, first)).await?;
+                Ok((Self { target: target.clone(), ..remote }, ops))
+            }
             Err((fault, true)) if options.pipelined => {
                 tracing::info!(%target, %fault, "talking to the server in lock-step");
                 let patient = SessionOptions { pipelined: false, ..options.clone() };
@@ -137,7 +151,11 @@ impl Remote {
         options: &SessionOptions,
         first: &[Op],
     ) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
-        let channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
+        let mut channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
+        if target.security == Security::ImplicitTls {
+            let handshake = options.trust.towards(&target.host, target.port);
+            handshake.and_then(|handshake| channel.start_tls(handshake)).map_err(|fault| (fault, false))?;
+        }
         let mut remote = Self::new(channel, target, options);
         remote.prelude().map_err(|fault| (fault, false))?;
         let ops = first
@@ -183,6 +201,10 @@ impl Remote {
     }
 
     fn prelude(&mut self) -> Result<(), Fault> {
+        if self.target.security == Security::Tls {
+            let auth = Command::Auth(b"TLS".to_vec());
+            self.send(LOGIN, vec![Ask::new(auth, Step::Secure, "ask for TLS", b"")])?;
+        }
         let user = self.target.user.clone().unwrap_or_else(|| "anonymous".to_owned()).into_bytes();
         let password = self.target.password.as_ref().map_or("whimbrel@", |password| password.0.as_str());
         let pass = Command::Pass(Secret(password.as_bytes().to_vec()));

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use super::security::{Security, Trust};
+
 /// The port of GridFTP servers.
 pub const GRIDFTP_PORT: u16 = 2811;
 
@@ -32,12 +34,14 @@ pub struct Target {
     pub user: Option<String>,
     /// Its password.
     pub password: Option<Password>,
+    /// How the control connection is protected.
+    pub security: Security,
 }
 
 impl Target {
     /// An anonymous login.
     pub fn anonymous(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, others: Vec::new(), user: None, password: None }
+        Self { host: host.into(), port, others: Vec::new(), user: None, password: None, security: Security::Clear }
     }
 
     /// The first DTN.
@@ -97,6 +101,8 @@ pub struct SessionOptions {
     pub version: String,
     /// Print each line of the dialogue to standard error, passwords hidden; default false.
     pub trace: bool,
+    /// Whom to believe where connections are protected.
+    pub trust: Trust,
 }
 
 impl Default for SessionOptions {
@@ -109,6 +115,7 @@ impl Default for SessionOptions {
             label: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             trace: false,
+            trust: Trust::default(),
         }
     }
 }

@@ -75,6 +75,14 @@ impl Remote {
     fn step(&mut self, front: &Pending, reply: &Reply) -> Result<(), Fault> {
         let refusal = || reply::fault(reply, front.name, &front.subject);
         match front.step {
+            Step::Secure if reply.code == 234 => {
+                let handshake = self.options.trust.towards(&self.target.host, self.target.port)?;
+                self.channel.start_tls(handshake)?;
+            }
+            Step::Secure => {
+                let fault = Fault::new(FaultCode::PeerIncompatible, front.name).subject(self.target.to_string());
+                return Err(fault.side(Side::Peer).detail(format!("{} {}", reply.code, reply::text(reply))));
+            }
             Step::User | Step::Pass => return self.login_reply(front, reply),
             Step::Features => self.features = Features::parse(reply),
             Step::Quiet => {}

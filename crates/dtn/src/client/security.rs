@@ -1,0 +1,123 @@
+//! How control connections are protected, and whom a client believes.
+
+use std::path::PathBuf;
+use std::sync::{Arc, OnceLock};
+
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_trust::TrustFault;
+use whimbrel_trust::pins::{HostName, PinJudge, PinVerdict, Pins};
+use whimbrel_trust::roots::{HostJudge, SystemRoots};
+use whimbrel_trust::tls::{ClientTls, Progress, TlsMachine};
+
+/// How a control connection begins.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub enum Security {
+    /// In clear, and it stays so.
+    #[default]
+    Clear,
+    /// In clear, then AUTH TLS (RFC 4217); a server that refuses gets no password.
+    Tls,
+    /// With TLS before the greeting.
+    ImplicitTls,
+}
+
+const OP: &str = "protect the control connection";
+
+/// Whom a client believes.
+#[derive(Clone)]
+pub struct Trust {
+    pins: Option<Pins>,
+    roots: Arc<OnceLock<Option<SystemRoots>>>,
+}
+
+impl std::fmt::Debug for Trust {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Trust({:?})", self.pins.as_ref().map(Pins::path))
+    }
+}
+
+impl Default for Trust {
+    /// The system's authorities, and the known hosts of this account.
+    fn default() -> Self {
+        Self { pins: known_hosts().map(Pins::new), roots: Arc::default() }
+    }
+}
+
+/// `whimbrel/known_hosts` in the directory for settings.
+fn known_hosts() -> Option<PathBuf> {
+    let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
+    let base = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
+    let base = base.or_else(|| set("HOME").map(|home| home.join(".config")))?;
+    Some(base.join("whimbrel/known_hosts"))
+}
+
+impl Trust {
+    /// With known hosts in another file.
+    pub fn with_known_hosts(path: PathBuf) -> Self {
+        Self { pins: Some(Pins::new(path)), roots: Arc::default() }
+    }
+
+    /// TLS towards one server.
+    pub(super) fn towards(&self, host: &str, port: u16) -> Result<Handshake, Fault> {
+        let name = HostName::new(host, port);
+        let (Some(name), Some(pins)) = (name, self.pins.clone()) else {
+            let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(host);
+            return Err(fault.detail("there is no place for known hosts: set HOME or XDG_CONFIG_HOME"));
+        };
+        let roots = self.roots.get_or_init(|| SystemRoots::load().ok()).clone();
+        let judge = Arc::new(HostJudge::new(roots, host, PinJudge::new(pins.clone(), name.clone(), true)));
+        let tls = ClientTls::new(judge.clone(), None).and_then(|config| TlsMachine::client(&config, host));
+        let tls = tls.map_err(|fault| told(fault, host))?;
+        Ok(Handshake { tls, judge, pins, name, host: host.to_owned() })
+    }
+}
+
+/// TLS that is under way, with what is to be remembered when it stands.
+pub(super) struct Handshake {
+    tls: TlsMachine,
+    judge: Arc<HostJudge>,
+    pins: Pins,
+    name: HostName,
+    host: String,
+}
+
+impl std::fmt::Debug for Handshake {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Handshake({})", self.name)
+    }
+}
+
+impl Handshake {
+    /// Takes bytes of the server; true when the handshake is through.
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
+        self.tls.feed(bytes);
+        let progress = self.tls.drive().map_err(|fault| told(fault, &self.host))?;
+        Ok(progress == Progress::Established)
+    }
+
+    /// Bytes for the server, alerts included.
+    pub(super) fn transmit(&mut self) -> Option<Vec<u8>> {
+        self.tls.transmit()
+    }
+
+    /// TLS as it stands; a new host's key is remembered, and said.
+    pub(super) fn finish(self) -> Result<TlsMachine, Fault> {
+        if let Some((key, PinVerdict::First)) = self.judge.pins.found() {
+            let verdict = self.pins.remember(&self.name, &key).map_err(|fault| told(fault, &self.host))?;
+            if let PinVerdict::Changed { .. } = verdict {
+                // Another program has met another key just now.
+                let fault = TrustFault::new(FaultCode::PeerIdentity, "its key has changed since a moment ago");
+                return Err(told(fault, &self.host));
+            }
+            let path = self.pins.path().display();
+            tracing::warn!("first visit to {}: its key is {key}, remembered in {path}", self.name);
+        }
+        Ok(self.tls)
+    }
+}
+
+/// A fault of TLS with the host it is about.
+pub(super) fn told(fault: TrustFault, host: &str) -> Fault {
+    let fault = fault.into_fault(OP, Side::Peer);
+    if fault.subject.is_empty() { fault.subject(host) } else { fault }
+}
