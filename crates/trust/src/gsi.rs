@@ -7,6 +7,8 @@ pub mod delegate;
 pub mod host;
 pub mod initiator;
 pub mod judge;
+pub mod peers;
+mod verify;
 pub mod voms;
 
 pub use acceptor::GsiAcceptor;
@@ -14,4 +16,5 @@ pub use anchors::{AnchorStore, Anchors};
 pub use delegate::{Delegate, KeyPool};
 pub use initiator::GsiInitiator;
 pub use judge::{Judge, Kinds};
+pub use peers::{Expected, GsiJudge, Trusted};
 pub use voms::Organizations;

@@ -2,6 +2,10 @@
 //!
 //! Keys are RSA with 2048 bits or more, or P-256. Names are given in one-line form, `/O=Grid/CN=alice`.
 
+mod proxy;
+#[cfg(test)]
+mod tests;
+
 use std::net::IpAddr;
 
 use openssl::asn1::{Asn1Integer, Asn1Object, Asn1OctetString, Asn1Time};
@@ -20,14 +24,16 @@ use openssl::x509::{
 };
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_proto::x509::Certificate;
 use whimbrel_proto::x509::der::{encode, encode_count, tag};
 use whimbrel_proto::x509::extensions::KeyUsage;
 use whimbrel_proto::x509::oid::{self, Oid};
-use whimbrel_proto::x509::{Certificate, Form, Policy};
 use zeroize::Zeroizing;
 
 use crate::fault::TrustFault;
 use crate::peer::OwnChain;
+
+pub use proxy::{ProxyKind, grown, own_proxy, proxy, proxy_draft, proxy_request};
 
 /// Kinds of keys.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -65,24 +71,6 @@ pub enum Purpose {
     Host(Vec<HostName>),
     /// A person or a service.
     Person,
-}
-
-/// What a proxy is to be.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct ProxyKind {
-    /// By which document.
-    pub form: Form,
-    /// What it may do; [`Policy::Restricted`] cannot be made.
-    pub policy: Policy,
-    /// Most proxies below it.
-    pub path_length: Option<u32>,
-}
-
-impl ProxyKind {
-    /// An RFC 3820 proxy of any depth.
-    pub fn rfc(policy: Policy) -> Self {
-        Self { form: Form::Rfc, policy, path_length: None }
-    }
 }
 
 impl Life {
@@ -163,11 +151,11 @@ pub fn key(kind: KeyKind) -> Result<PKey<Private>, TrustFault> {
     made.map_err(failed)
 }
 
-/// The DER form of a name in one-line form; a part begins at each `/` that a type and `=` follow.
+/// The DER form of a name in one-line form; a part begins at each `/` that a type and `=` follow, unless there is a `\` before it.
 pub fn name(one_line: &str) -> Result<Vec<u8>, TrustFault> {
     let mut builder = X509Name::builder().map_err(failed)?;
     for (kind, value) in parts(one_line)? {
-        builder.append_entry_by_text(kind, value).map_err(|_| bad_name(one_line))?;
+        builder.append_entry_by_text(kind, &value.replace("\\/", "/")).map_err(|_| bad_name(one_line))?;
     }
     builder.build().to_der().map_err(failed)
 }
@@ -176,9 +164,10 @@ fn parts(one_line: &str) -> Result<Vec<(&str, &str)>, TrustFault> {
     let mut parts: Vec<(&str, &str)> = Vec::new();
     let mut rest = one_line.strip_prefix('/').ok_or_else(|| bad_name(one_line))?;
     while let Some((kind, value)) = rest.split_once('=') {
-        let starts = value.match_indices('/').map(|(at, _)| at);
         let is_type = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'.');
-        let next = starts.filter(|at| value[at + 1..].split_once('=').is_some_and(|(kind, _)| is_type(kind))).min();
+        let begins = |at: &usize| value[at + 1..].split_once('=').is_some_and(|(kind, _)| is_type(kind));
+        let separators = value.match_indices('/').map(|(at, _)| at).filter(|at| !value[..*at].ends_with('\\'));
+        let next = separators.filter(begins).min();
         let (value, behind) = next.map_or((value, ""), |at| (&value[..at], &value[at + 1..]));
         if !is_type(kind) {
             return Err(bad_name(one_line));
@@ -269,13 +258,6 @@ pub fn request(subject: &str, key: &PKeyRef<Private>, hosts: &[HostName]) -> Res
     signed_request(&name(subject)?, key, &extensions, digest_for(key)).map_err(failed)
 }
 
-/// A request for a proxy, as servers of GSI send it: its subject is of no account.
-pub fn proxy_request(key: &PKeyRef<Private>, form: Form, digest: MessageDigest) -> Result<X509Req, TrustFault> {
-    let info = proxy_info(&ProxyKind { form, policy: Policy::InheritAll, path_length: None })?;
-    let extensions: Vec<_> = info.into_iter().collect();
-    signed_request(&name("/CN=NULL SUBJECT NAME ENTRY")?, key, &extensions, digest).map_err(failed)
-}
-
 fn signed_request(
     subject: &[u8],
     key: &PKeyRef<Private>,
@@ -295,60 +277,6 @@ fn signed_request(
     }
     builder.sign(key, digest)?;
     Ok(builder.build())
-}
-
-/// A proxy for the key of somebody who acts for `signer`; it does not outlive its signer.
-///
-/// Key usage and purposes are the signer's, without signing certificates and non-repudiation (RFC 3820 §3.7); the digest of the
-/// signature is that of the signer's own certificate, as Globus demands, unless that is older than SHA-2.
-pub fn proxy<T: HasPublic>(
-    signer: &OwnChain,
-    key: &PKeyRef<T>,
-    kind: &ProxyKind,
-    life: Life,
-) -> Result<X509, TrustFault> {
-    proxy_draft(signer, kind, life)?.sign(key, &signer.key)
-}
-
-/// A proxy about to be signed.
-pub fn proxy_draft(signer: &OwnChain, kind: &ProxyKind, life: Life) -> Result<Draft, TrustFault> {
-    let der = signer.certificate.to_der().map_err(failed)?;
-    let above = parsed(&der)?;
-    let life = life.within(Life { from: above.not_before, until: above.not_after });
-    if life.from > life.until {
-        let fault = TrustFault::new(FaultCode::CredentialExpired, "it cannot sign a proxy any more");
-        return Err(fault.about(above.subject.one_line()).until(above.not_after));
-    }
-    let mut draft = Draft::new(above.subject.der().to_vec(), Vec::new(), life)?;
-    draft.digest = digest_of(&signer.certificate).unwrap_or_else(|| digest_for(&signer.key));
-    let common = match (kind.form, kind.policy) {
-        (Form::Legacy, Policy::InheritAll) => "proxy".to_owned(),
-        (Form::Legacy, Policy::Limited) => "limited proxy".to_owned(),
-        (Form::Legacy, _) => return Err(unmakable()),
-        _ => decimal(&draft.serial).map_err(failed)?,
-    };
-    if kind.form == Form::Legacy {
-        draft.serial = above.serial.to_vec();
-    }
-    draft.subject = grown(above.subject.der(), &common);
-    draft.extensions.extend(proxy_info(kind)?);
-    if let Some(usage) = above.extensions.key_usage {
-        draft = draft.with(oid::KEY_USAGE, true, key_usage(usage.of_proxies()));
-    }
-    if let Some(purposes) = &above.extensions.purposes {
-        let list: Vec<u8> = purposes.iter().flat_map(|purpose| encode(tag::OID, &[purpose.bytes()])).collect();
-        draft = draft.with(oid::EXTENDED_KEY_USAGE, false, encode(tag::SEQUENCE, &[&list]));
-    }
-    Ok(draft)
-}
-
-/// A proxy with a new key, ready to speak for `signer`.
-pub fn own_proxy(signer: &OwnChain, keys: KeyKind, kind: &ProxyKind, life: Life) -> Result<OwnChain, TrustFault> {
-    let key = key(keys)?;
-    let certificate = proxy(signer, &key, kind, life)?;
-    let mut chain = vec![signer.certificate.clone()];
-    chain.extend(signer.chain.iter().cloned());
-    Ok(OwnChain { certificate, key, chain })
 }
 
 /// A list of revoked certificates by an authority (RFC 5280 §5), by serial numbers as certificates have them.
@@ -397,41 +325,6 @@ fn pem(own: &OwnChain) -> Result<Vec<u8>, ErrorStack> {
 pub fn key_pem(key: &PKeyRef<Private>) -> Result<Zeroizing<Vec<u8>>, ErrorStack> {
     let text = if key.id() == Id::RSA { key.rsa()?.private_key_to_pem()? } else { key.private_key_to_pem_pkcs8()? };
     Ok(Zeroizing::new(text))
-}
-
-/// `subject` and one commonName more.
-pub fn grown(subject: &[u8], common: &str) -> Vec<u8> {
-    let value = encode(tag::PRINTABLE_STRING, &[common.as_bytes()]);
-    let part = encode(tag::SEQUENCE, &[&encode(tag::OID, &[oid::COMMON_NAME.bytes()]), &value]);
-    let mut reader = whimbrel_proto::x509::der::Reader::new(subject);
-    let parts = reader.sequence().map(|inside| inside.rest()).unwrap_or_default();
-    encode(tag::SEQUENCE, &[parts, &encode(tag::SET, &[&part])])
-}
-
-/// The extension that makes a proxy one: identifier, critical, value; none for legacy proxies.
-fn proxy_info(kind: &ProxyKind) -> Result<Option<(String, bool, Vec<u8>)>, TrustFault> {
-    let language = match kind.policy {
-        Policy::InheritAll => oid::INHERIT_ALL,
-        Policy::Limited => oid::LIMITED,
-        Policy::Independent => oid::INDEPENDENT,
-        Policy::Restricted => return Err(unmakable()),
-    };
-    Ok(match kind.form {
-        Form::Legacy if kind.path_length.is_some() => return Err(unmakable()),
-        Form::Legacy => None,
-        Form::Rfc => Some((oid::PROXY_INFO.to_string(), true, info(language, kind.path_length, false))),
-        Form::Draft => Some((oid::PROXY_INFO_DRAFT.to_string(), true, info(language, kind.path_length, true))),
-    })
-}
-
-fn info(language: Oid<'_>, path_length: Option<u32>, draft: bool) -> Vec<u8> {
-    let policy = encode(tag::SEQUENCE, &[&encode(tag::OID, &[language.bytes()])]);
-    let length = path_length.map(encode_count).unwrap_or_default();
-    match draft {
-        true if path_length.is_some() => encode(tag::SEQUENCE, &[&policy, &encode(tag::context(1), &[&length])]),
-        true => encode(tag::SEQUENCE, &[&policy]),
-        false => encode(tag::SEQUENCE, &[&length, &policy]),
-    }
 }
 
 /// What certificates for a purpose say.
@@ -500,10 +393,6 @@ fn serial() -> Result<Vec<u8>, ErrorStack> {
     Ok(bytes.to_vec())
 }
 
-fn decimal(serial: &[u8]) -> Result<String, ErrorStack> {
-    BigNum::from_slice(serial)?.to_dec_str().map(|text| text.to_string())
-}
-
 fn raw_extension(oid: &str, critical: bool, value: &[u8]) -> Result<X509Extension, ErrorStack> {
     let (oid, value) = (Asn1Object::from_str(oid)?, Asn1OctetString::new_from_bytes(value)?);
     X509Extension::new_from_der(&oid, critical, &value)
@@ -550,185 +439,6 @@ fn failed(error: ErrorStack) -> TrustFault {
     TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
 }
 
-fn unmakable() -> TrustFault {
-    TrustFault::new(FaultCode::NotSupported, "there is no proxy of this kind")
-}
-
 fn bad_name(one_line: &str) -> TrustFault {
     TrustFault::new(FaultCode::InvalidArgument, "a name is written as /O=Grid/CN=alice").about(one_line)
-}
-
-#[cfg(test)]
-mod tests {
-    use whimbrel_proto::x509::Kind;
-
-    use super::*;
-
-    fn now() -> Timestamp {
-        Timestamp::parse(b"20261122000000").unwrap()
-    }
-
-    fn ca() -> OwnChain {
-        let key = key(KeyKind::P256).unwrap();
-        let certificate = authority("/O=Grid/CN=CA", &key, Some(1), Life::of(now(), 1_000_000), None).unwrap();
-        OwnChain { certificate, key, chain: Vec::new() }
-    }
-
-    fn read<R>(certificate: &X509Ref, see: impl FnOnce(&Certificate<'_>) -> R) -> R {
-        see(&Certificate::parse(&certificate.to_der().unwrap()).unwrap())
-    }
-
-    #[test]
-    fn names_are_written_and_read_in_one_form() {
-        for text in [
-            "/O=Grid/CN=alice",
-            "/C=CH/DC=org/OU=a b/CN=host/www.example.org",
-            "/O=Grid/CN=a/b c/emailAddress=a@b",
-            "/UID=x/CN=1+1=2",
-        ] {
-            let der = name(text).unwrap();
-            let read = whimbrel_proto::x509::Name::parse(&mut whimbrel_proto::x509::der::Reader::new(&der));
-            match read {
-                Ok(read) => assert_eq!(read.one_line(), text),
-                Err(error) => panic!("{text}: {error}"),
-            }
-        }
-        for bad in ["", "/", "CN=x", "/O", "/=x", "/O Grid=x", "/Nonsense=x"] {
-            let fault = name(bad).map(|_| ()).unwrap_err();
-            assert_eq!((fault.code, fault.subject.as_str()), (FaultCode::InvalidArgument, bad));
-        }
-    }
-
-    #[test]
-    fn authorities_hosts_and_people_are_what_they_say() {
-        let ca = ca();
-        read(&ca.certificate, |read| {
-            assert_eq!((read.kind(), read.path_length()), (Ok(Kind::Ca), Some(1)));
-            assert!(read.extensions.key_usage.is_some_and(|usage| usage.signs_certificates() && usage.signs_crls()));
-        });
-        let names = [
-            HostName::Dns("a.example".into()),
-            HostName::Address([127, 0, 0, 1].into()),
-            HostName::Address([0u16; 8].into()),
-        ];
-        let host = issue(
-            "/O=Grid/CN=a.example",
-            KeyKind::P256,
-            &Purpose::Host(names.to_vec()),
-            Life::of(now(), 2_000_000),
-            &ca,
-        )
-        .unwrap();
-        read(&host.certificate, |read| {
-            let alt = read.extensions.alt_names.as_ref().unwrap();
-            assert_eq!(
-                (read.kind(), alt.dns.as_slice(), alt.addresses.len()),
-                (Ok(Kind::EndEntity), &["a.example"][..], 2)
-            );
-            assert_eq!(read.extensions.purposes.as_ref().map(Vec::len), Some(2));
-            assert_eq!(read.not_after, Life::of(now(), 1_000_000).until, "nobody outlives his authority");
-        });
-        assert!(host.certificate.verify(&ca.key).unwrap() && host.chain.is_empty());
-        let below =
-            issue("/O=Grid/CN=Sub", KeyKind::P256, &Purpose::Authority(None), Life::of(now(), 1000), &ca).unwrap();
-        let user = issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, Life::of(now(), 1000), &below).unwrap();
-        assert_eq!(user.chain.len(), 1);
-        let host = self_signed("/CN=x", &user.key, &Purpose::Host(Vec::new()), Life::of(now(), 1000)).unwrap();
-        read(&host, |read| assert!(read.is_self_issued() && read.kind() == Ok(Kind::EndEntity)));
-    }
-
-    #[test]
-    fn every_proxy_is_of_its_kind() {
-        let life = Life::of(now(), 1000);
-        let user = issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, life, &ca()).unwrap();
-        for form in [Form::Rfc, Form::Draft, Form::Legacy] {
-            for (policy, path_length) in [
-                (Policy::InheritAll, None),
-                (Policy::Limited, Some(0)),
-                (Policy::Independent, Some(300)),
-                (Policy::Limited, None),
-            ] {
-                let kind = ProxyKind { form, policy, path_length };
-                let made = own_proxy(&user, KeyKind::P256, &kind, Life::of(now(), 5000));
-                if form == Form::Legacy && (path_length.is_some() || policy == Policy::Independent) {
-                    assert_eq!(made.unwrap_err().code, FaultCode::NotSupported);
-                    continue;
-                }
-                let made = made.unwrap();
-                read(&made.certificate, |proxy| {
-                    assert_eq!((proxy.kind(), proxy.path_length()), (Ok(Kind::Proxy { form, policy }), path_length));
-                    assert_eq!(
-                        (proxy.not_before, proxy.not_after),
-                        (life.from, life.until),
-                        "nobody outlives his signer"
-                    );
-                    let usage = proxy.extensions.key_usage.unwrap();
-                    assert!(usage.digital_signature() && !usage.signs_certificates());
-                    read(&user.certificate, |user| assert!(proxy.subject.below(&user.subject).is_some()));
-                });
-                assert!(made.certificate.verify(&user.key).unwrap());
-                assert_eq!(made.chain.len(), 1);
-            }
-        }
-        let restricted = ProxyKind::rfc(Policy::Restricted);
-        assert_eq!(own_proxy(&user, KeyKind::P256, &restricted, life).unwrap_err().code, FaultCode::NotSupported);
-        let later = Life { from: life.until, until: life.until }
-            .within(Life { from: Timestamp::from_secs(life.until.secs + 9), until: life.until });
-        let fault = own_proxy(&user, KeyKind::P256, &ProxyKind::rfc(Policy::Limited), later).unwrap_err();
-        assert_eq!((fault.code, fault.until), (FaultCode::CredentialExpired, Some(life.until)));
-    }
-
-    #[test]
-    fn requests_are_signed_with_their_own_key() {
-        let ca = ca();
-        let key = key(KeyKind::P256).unwrap();
-        let wanted = request("/O=Grid/CN=h", &key, &[HostName::Dns("h".into())]).unwrap();
-        let made = certify_request(&wanted, &Purpose::Person, Life::of(now(), 1000), &ca).unwrap();
-        read(&made, |read| assert_eq!(read.subject.one_line(), "/O=Grid/CN=h"));
-        let mut forged = wanted.to_der().unwrap();
-        let at = forged.windows(4).position(|four| four == b"Grid").unwrap();
-        forged[at] = b'X';
-        let forged = X509Req::from_der(&forged).unwrap();
-        let fault = certify_request(&forged, &Purpose::Person, Life::of(now(), 1000), &ca).unwrap_err();
-        assert_eq!(fault.code, FaultCode::CredentialRejected);
-        let proxy = proxy_request(&key, Form::Rfc, MessageDigest::sha256()).unwrap();
-        assert!(proxy.verify(&key).unwrap() && proxy.extensions().unwrap().len() == 1);
-        let legacy = proxy_request(&key, Form::Legacy, MessageDigest::sha256()).unwrap();
-        assert!(legacy.extensions().map_or(0, |list| list.len()) == 0);
-    }
-
-    #[test]
-    fn revocations_are_found_by_certificate() {
-        for kind in [KeyKind::P256, KeyKind::Rsa(2048)] {
-            let key = key(kind).unwrap();
-            let certificate = authority("/O=Grid/CN=CA", &key, None, Life::of(now(), 1_000_000), None).unwrap();
-            let ca = OwnChain { certificate, key, chain: Vec::new() };
-            let user = issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, Life::of(now(), 1000), &ca).unwrap();
-            let serial = read(&user.certificate, |read| read.serial.to_vec());
-            let list = revocations(&ca, &[&serial], Life::of(now(), 1000)).unwrap();
-            assert!(list.verify(&ca.key).unwrap());
-            assert!(matches!(list.get_by_cert(&user.certificate), openssl::x509::CrlStatus::Revoked(_)));
-            let late = Life { from: now(), until: Timestamp::parse(b"20600101000000").unwrap() };
-            let empty = revocations(&ca, &[], late).unwrap();
-            assert!(matches!(empty.get_by_cert(&user.certificate), openssl::x509::CrlStatus::NotRevoked));
-        }
-    }
-
-    #[test]
-    fn files_have_the_order_of_proxies() {
-        let user =
-            issue("/O=Grid/CN=alice", KeyKind::Rsa(1024), &Purpose::Person, Life::of(now(), 1000), &ca()).unwrap();
-        assert_eq!(user.key.bits(), 2048, "no weak keys are made");
-        let proxy = own_proxy(&user, KeyKind::P256, &ProxyKind::rfc(Policy::InheritAll), Life::of(now(), 100)).unwrap();
-        let order = |own: &OwnChain| {
-            let text = String::from_utf8(to_pem(own).unwrap().to_vec()).unwrap();
-            text.lines()
-                .filter(|line| line.starts_with("-----BEGIN"))
-                .map(|line| line[11..].to_owned())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(order(&proxy), ["CERTIFICATE-----", "PRIVATE KEY-----", "CERTIFICATE-----"]);
-        assert_eq!(order(&user), ["CERTIFICATE-----", "RSA PRIVATE KEY-----"]);
-        assert_eq!(key_usage(KeyUsage::AUTHORITY), [3, 2, 1, 0x06]);
-    }
 }

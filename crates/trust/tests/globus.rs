@@ -17,15 +17,16 @@ use std::time::Duration;
 use grid::{Grid, now};
 use openssl::base64::{decode_block, encode_block};
 use openssl::ssl::SslVersion;
+use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
+use whimbrel_trust::gsi::Expected;
 use whimbrel_trust::gsi::acceptor::Accepted;
 use whimbrel_trust::gsi::host::Names;
 use whimbrel_trust::gsi::initiator::Initiated;
-use whimbrel_trust::gsi::judge::Expected;
 use whimbrel_trust::gsi::{Delegate, GsiAcceptor, GsiInitiator, KeyPool};
 use whimbrel_trust::make::{self, KeyKind, Life, ProxyKind, own_proxy};
 use whimbrel_trust::tls::{ClientTls, Plain, ServerTls, TlsMachine};
-use whimbrel_trust::{OwnChain, Peer};
+use whimbrel_trust::{OwnChain, Peer, PeerJudge};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -124,8 +125,14 @@ impl Control {
     }
 }
 
-/// Logs in at the real server as `own`; the machine that protects what follows.
-fn login(grid: &Grid, control: &mut Control, own: &OwnChain, delegate: Delegate, version: SslVersion) -> TlsMachine {
+/// Logs in at the real server as `own`; the machine that protects what follows, or the server's refusal.
+fn login(
+    grid: &Grid,
+    control: &mut Control,
+    own: &OwnChain,
+    delegate: Delegate,
+    version: SslVersion,
+) -> Result<TlsMachine, String> {
     let config = ClientTls::new(grid.judge(Expected::Host("localhost".into(), Names::Common)), Some(own)).unwrap();
     let mut ssl = config.connection("localhost").unwrap();
     ssl.set_max_proto_version(Some(version)).unwrap();
@@ -138,8 +145,7 @@ fn login(grid: &Grid, control: &mut Control, own: &OwnChain, delegate: Delegate,
         control.say(&format!("ADAT {}", encode_block(&token)));
         let reply = control.reply();
         let Some(answer) = reply.strip_prefix("335 ADAT=") else {
-            assert!(reply.starts_with("235"), "{reply}");
-            return initiator.into_tls();
+            return if reply.starts_with("235") { Ok(initiator.into_tls()) } else { Err(reply) };
         };
         token = match initiator.step(&decode_block(answer).unwrap(), now(), 600).unwrap() {
             Initiated::Continue(token) | Initiated::Last(token) => token,
@@ -167,13 +173,65 @@ fn the_real_server_takes_our_logins_and_what_we_hand_on() {
         (proxy(Form::Draft, Policy::InheritAll), Delegate::Full, SslVersion::TLS1_2),
     ] {
         let mut control = Control::new(TcpStream::connect(("127.0.0.1", server.1)).unwrap());
-        let mut tls = login(&grid, &mut control, &own, delegate, version);
+        let mut tls = login(&grid, &mut control, &own, delegate, version).unwrap();
         let asked = control.protected(&mut tls, "USER :globus-mapping:");
         assert!(asked.starts_with("331"), "{asked}");
         let welcome = control.protected(&mut tls, "PASS dummy");
         assert!(welcome.starts_with("230"), "{welcome}");
         let features = control.protected(&mut tls, "FEAT");
         assert!(features.starts_with("211-") && features.lines().count() > 5, "{features}");
+    }
+}
+
+#[test]
+fn the_real_server_refuses_what_we_refuse() {
+    if !installed("globus-gridftp-server") {
+        return;
+    }
+    let grid = Grid::new(KeyKind::P256);
+    let server = Server::start(&grid);
+    let (alice, stranger) = (&grid.alice, Grid::new(KeyKind::P256).alice);
+    let proxy = |above: &OwnChain, form, policy, path_length| {
+        own_proxy(above, KeyKind::P256, &ProxyKind { form, policy, path_length }, Life::of(now(), 900)).unwrap()
+    };
+    let full = |above: &OwnChain| proxy(above, Form::Rfc, Policy::InheritAll, None);
+    let limited = |above: &OwnChain| proxy(above, Form::Rfc, Policy::Limited, None);
+    let draft = |above: &OwnChain| proxy(above, Form::Draft, Policy::InheritAll, None);
+    let bent = |bend: fn(make::Draft) -> make::Draft| {
+        let draft = make::proxy_draft(alice, &ProxyKind::rfc(Policy::InheritAll), Life::of(now(), 900)).unwrap();
+        let key = make::key(KeyKind::P256).unwrap();
+        let certificate = bend(draft).sign(&key, &alice.key).unwrap();
+        OwnChain { certificate, key, chain: vec![alice.certificate.clone()] }
+    };
+    let ended = |draft: make::Draft| {
+        let at = |seconds| Timestamp::from_secs(now().secs + seconds);
+        make::Draft { life: Life { from: at(-900), until: at(-100) }, ..draft }
+    };
+    let renamed = |draft: make::Draft| make::Draft { subject: make::name("/O=Grid/CN=bob/CN=1").unwrap(), ..draft };
+    let critical = |draft: make::Draft| draft.with(whimbrel_proto::x509::oid::VOMS_TAGS, true, vec![5, 0]);
+    let mallory = OwnChain { key: make::key(KeyKind::P256).unwrap(), ..alice.clone() };
+    for (name, chain, good) in [
+        ("nobody's proxy", alice.clone(), true),
+        ("three proxies", full(&full(&full(alice))), true),
+        ("limited below full", limited(&full(alice)), true),
+        ("limited below limited", limited(&limited(alice)), true),
+        ("draft", draft(alice), true),
+        ("a bound that is kept", full(&proxy(alice, Form::Rfc, Policy::InheritAll, Some(1))), true),
+        ("full below limited", full(&limited(alice)), false),
+        ("draft below RFC", draft(&full(alice)), false),
+        ("a bound that is broken", full(&proxy(alice, Form::Rfc, Policy::InheritAll, Some(0))), false),
+        ("expired", bent(ended), false),
+        ("another's name", bent(renamed), false),
+        ("an unknown critical extension", bent(critical), false),
+        ("a stranger's authority", stranger, false),
+        ("a forged proxy", full(&mallory), false),
+    ] {
+        let mut control = Control::new(TcpStream::connect(("127.0.0.1", server.1)).unwrap());
+        let theirs = login(&grid, &mut control, &chain, Delegate::No, SslVersion::TLS1_3);
+        assert_eq!(theirs.is_ok(), good, "the real server on {name}: {:?}", theirs.err());
+        let others: Vec<_> = chain.chain.iter().map(AsRef::as_ref).collect();
+        let ours = grid.judge(Expected::Anybody).judge(&chain.certificate, &others);
+        assert_eq!(ours.is_ok(), good, "ours on {name}: {:?}", ours.err());
     }
 }
 

@@ -1,5 +1,7 @@
 //! Attributes of a virtual organization in a proxy that `voms-proxy-fake` made.
 
+#![allow(clippy::unwrap_used, reason = "a helper that fails ends its test")]
+
 use std::sync::Arc;
 
 use openssl::x509::{X509, X509Ref};

@@ -162,6 +162,23 @@ mod tests {
     }
 
     #[test]
+    fn slashes_in_values_are_found_however_they_are_written() {
+        // By OpenSSL before 3.0, by 3.0 in a grid-mapfile, and by 3.0 as a subject.
+        for line in
+            [&b"\"/O=Grid/CN=host/a.b\" h"[..], b"\"/O=Grid/CN=host\\\\/a.b\" h", b"\"/O=Grid/CN=host\\/a.b\" h"]
+        {
+            let map = GridMap::parse(line);
+            assert_eq!(map.accounts("/O=Grid/CN=host/a.b"), ["h"]);
+            assert_eq!(map.accounts(r"/O=Grid/CN=host\/a.b"), ["h"]);
+        }
+        let map = GridMap::parse(b"/CN=foo/O=bar two\n/CN=foo\\\\/O=bar one\n");
+        assert_eq!(
+            (map.accounts("/CN=foo/O=bar"), map.accounts(r"/CN=foo\/O=bar")),
+            (&["two".into()][..], &["one".into()][..])
+        );
+    }
+
+    #[test]
     fn a_star_is_a_star_and_the_first_line_counts() {
         let map = GridMap::parse(b"\"/O=Grid/*\" any\n\"/O=Grid/CN=x\" first\n\"/O=grid/CN=X\" second\n");
         assert!(map.accounts("/O=Grid/CN=y").is_empty());

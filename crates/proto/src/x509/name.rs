@@ -66,20 +66,24 @@ impl<'a> Name<'a> {
         self.attributes.is_empty()
     }
 
-    /// The name as OpenSSL's `X509_NAME_oneline` prints it: `/O=Grid/CN=alice`, bytes beyond printable ASCII as `\xHH`.
+    /// The name on one line, `/O=Grid/CN=alice`, as OpenSSL's `X509_NAME_oneline` has printed it for ever: bytes beyond printable
+    /// ASCII are `\xHH`, parts of one place have a `+` between them.
     ///
-    /// A `/` in a value is not escaped, so the text alone does not tell the parts of a name apart; grid-mapfiles and signing
-    /// policies are written in it nevertheless.
+    /// Unlike OpenSSL before 3.0, a `/` or `+` in a value that could be taken for the beginning of another part has a `\` before it;
+    /// unlike 3.0, others have none, so that `CN=host/name` reads as in all the files there are. A `\` is `\x5C`. Hence different
+    /// names print differently, and [`normal_form`] sees through all three ways.
     pub fn one_line(&self) -> String {
         let mut text = String::new();
+        let mut rdn = None;
         for attribute in &self.attributes {
-            text.push('/');
+            text.push(if rdn == Some(attribute.rdn) { '+' } else { '/' });
+            rdn = Some(attribute.rdn);
             match short_name(attribute.oid) {
                 Some(name) => text.push_str(name),
                 None => text.push_str(&attribute.oid.to_string()),
             }
             text.push('=');
-            print(attribute.value.value, &mut text);
+            print_value(&attribute.value, &mut text);
         }
         text
     }
@@ -179,7 +183,32 @@ fn folded(value: &Item<'_>) -> (Option<u8>, Vec<u8>) {
     (None, words.join(" ").into_bytes())
 }
 
-/// Appends bytes as a one-line name shows them.
+/// Appends the value of an attribute as a one-line name shows it.
+fn print_value(value: &Item<'_>, text: &mut String) {
+    // Of a BIT STRING OpenSSL shows the bits, not how many of them do not count.
+    let bytes = if value.tag == tag::BIT_STRING { value.value.get(1..).unwrap_or_default() } else { value.value };
+    for (at, &byte) in bytes.iter().enumerate() {
+        match byte {
+            b'\\' => text.push_str("\\x5C"),
+            b'/' | b'+' if begins_part(&bytes[at + 1..]) => {
+                text.push('\\');
+                text.push(char::from(byte));
+            }
+            _ => print(&[byte], text),
+        }
+    }
+}
+
+/// True if what follows a separator is the type of an attribute and `=`.
+fn begins_part(text: &[u8]) -> bool {
+    let kind = text.iter().take(LONGEST_TYPE).take_while(|byte| byte.is_ascii_alphanumeric() || **byte == b'.').count();
+    kind > 0 && text.get(kind) == Some(&b'=')
+}
+
+/// More letters than any type of an attribute has, identifiers included; keeps long values from being searched at each `/`.
+const LONGEST_TYPE: usize = 256;
+
+/// Appends bytes of a line: those beyond printable ASCII as `\xHH`.
 pub(super) fn print(bytes: &[u8], text: &mut String) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
@@ -193,26 +222,44 @@ pub(super) fn print(bytes: &[u8], text: &mut String) {
     }
 }
 
-/// A one-line name as grid-mapfiles and signing policies compare: `UID` is `USERID`, `E` and `Email` are `emailAddress`, and the
-/// case of letters does not matter.
+/// A one-line name as grid-mapfiles and signing policies compare: `UID` is `USERID`, `E` and `Email` are `emailAddress`, the case of
+/// letters does not matter, and neither does a `\` before a `/` or `+` that begins no part (OpenSSL 3.0 puts one before each).
 pub fn normal_form(one_line: &str) -> String {
-    let mut normal = String::with_capacity(one_line.len());
-    for (at, part) in one_line.split('/').enumerate() {
-        if at > 0 {
-            normal.push('/');
-        }
-        let part = part.to_ascii_lowercase();
-        // What stands before the first slash is no attribute.
-        let renamed = [("uid=", "userid="), ("email=", "emailaddress="), ("e=", "emailaddress=")];
-        match renamed.iter().find_map(|(old, new)| Some((new, part.strip_prefix(old)?))) {
-            Some((new, value)) if at > 0 => {
-                normal.push_str(new);
-                normal.push_str(value);
+    let mut normal = Vec::with_capacity(one_line.len());
+    let mut rest = one_line.as_bytes();
+    while let [first, behind @ ..] = rest {
+        rest = behind;
+        match (first, behind) {
+            (b'\\', [separator @ (b'/' | b'+'), after @ ..]) => {
+                if begins_part(after) {
+                    normal.push(b'\\');
+                }
+                normal.push(*separator);
+                rest = after;
             }
-            _ => normal.push_str(&part),
+            (b'\\', [b'x' | b'X', high, low, ..]) if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => {
+                normal.push(b'\\')
+            }
+            (b'\\', _) => normal.extend_from_slice(b"\\x5c"),
+            (b'/' | b'+', _) => {
+                normal.push(*first);
+                rest = renamed(behind, &mut normal);
+            }
+            _ => normal.push(first.to_ascii_lowercase()),
         }
     }
-    normal
+    String::from_utf8(normal).expect("only ASCII is inserted, and nothing between the bytes of a character")
+}
+
+/// Writes today's name of an attribute type that has an old one; what follows it.
+fn renamed<'a>(part: &'a [u8], normal: &mut Vec<u8>) -> &'a [u8] {
+    for (old, new) in [(&b"uid="[..], &b"userid="[..]), (b"email=", b"emailaddress="), (b"e=", b"emailaddress=")] {
+        if part.get(..old.len()).is_some_and(|start| start.eq_ignore_ascii_case(old)) {
+            normal.extend_from_slice(new);
+            return &part[old.len()..];
+        }
+    }
+    part
 }
 
 /// OpenSSL's short name of an attribute type that stands in names.
@@ -307,8 +354,7 @@ pub(super) mod tests {
             (oid::COMMON_NAME, tag::BMP_STRING, &[0x00, b'a']),
         ]);
         let name = parse(&der).unwrap();
-        let text =
-            r"/O=Grid/UID=a1/emailAddress=a@b/jurisdictionC=CH/1.2.3=\x00/2.5.4.127=x/CN=J\xC3\xBCrg / M/CN=\x00a";
+        let text = r"/O=Grid/UID=a1/emailAddress=a@b/jurisdictionC=CH/1.2.3=/2.5.4.127=x/CN=J\xC3\xBCrg / M/CN=\x00a";
         assert_eq!(name.one_line(), text);
         assert_eq!((name.attributes().len(), name.der(), name.is_empty()), (8, der.as_slice(), false));
         assert_eq!(name.common_names().count(), 2);
@@ -395,12 +441,42 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn different_names_print_differently() {
+        let line = |parts: &[(Oid<'_>, u8, &[u8])]| parse(&name(parts)).unwrap().one_line();
+        let common = |text: &'static [u8]| (oid::COMMON_NAME, tag::UTF8_STRING, text);
+        let organisation = |text: &'static [u8]| (oid(O), tag::UTF8_STRING, text);
+        for (parts, text) in [
+            (vec![common(b"foo"), organisation(b"bar")], r"/CN=foo/O=bar"),
+            (vec![common(b"foo/O=bar")], r"/CN=foo\/O=bar"),
+            (vec![common(b"foo\\"), organisation(b"bar")], r"/CN=foo\x5C/O=bar"),
+            (vec![common(b"foo\\/O=bar")], r"/CN=foo\x5C\/O=bar"),
+            (vec![common(b"host/a.b")], r"/CN=host/a.b"),
+            (vec![common(b"c++ 1+1=2")], r"/CN=c++ 1\+1=2"),
+            (vec![common(b"\\xC3")], r"/CN=\x5CxC3"),
+            (vec![common("\u{e9}".as_bytes())], r"/CN=\xC3\xA9"),
+        ] {
+            assert_eq!(line(&parts), text);
+        }
+        let pair = [attribute(common(b"a")), attribute(organisation(b"b"))];
+        let together = encode(tag::SEQUENCE, &[&encode(tag::SET, &[&pair[0], &pair[1]])]);
+        assert_eq!(parse(&together).unwrap().one_line(), "/CN=a+O=b");
+    }
+
+    #[test]
     fn old_names_of_attributes_are_todays() {
         for (text, normal) in [
             ("/O=Grid/UID=A1", "/o=grid/userid=a1"),
             ("/E=a@B/email=x/Email=y/emailAddress=z", "/emailaddress=a@b/emailaddress=x/emailaddress=y/emailaddress=z"),
             ("UID=x", "uid=x"),
             ("/CN=E=x", "/cn=e=x"),
+            ("/CN=a+UID=b", "/cn=a+userid=b"),
+            (r"/CN=host\/name", "/cn=host/name"),
+            ("/CN=HOST/name", "/cn=host/name"),
+            (r"/CN=foo\/O=bar", r"/cn=foo\/o=bar"),
+            (r"/CN=c\+\+", "/cn=c++"),
+            (r"/CN=J\xC3", r"/cn=j\xc3"),
+            (r"/CN=a\b\", r"/cn=a\x5cb\x5c"),
+            ("/CN=\u{c9}", "/cn=\u{c9}"),
             ("", ""),
         ] {
             assert_eq!(normal_form(text), normal);

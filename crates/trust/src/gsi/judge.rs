@@ -5,33 +5,27 @@
 //! proxies of a chain it verifies them, too, and both must agree.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use openssl::error::ErrorStack;
 use openssl::nid::Nid;
-use openssl::stack::Stack;
-use openssl::x509::store::X509StoreBuilder;
-use openssl::x509::verify::{X509VerifyFlags, X509VerifyParam};
-use openssl::x509::{X509, X509Ref, X509StoreContext, X509VerifyResult};
+use openssl::x509::{X509, X509Ref};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
-use whimbrel_proto::x509::name::normal_form;
 use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 
-use super::anchors::{AnchorStore, Anchors, Authority};
+use super::anchors::{Anchors, Authority};
 use super::crl::Standing;
-use super::host::{self, Names};
+use super::verify::{by_openssl, explained};
 use super::voms::Organizations;
 use crate::fault::TrustFault;
-use crate::peer::{Peer, PeerJudge};
+use crate::peer::Peer;
 
 /// Most certificates that a peer may send, and most bytes of them.
 const MOST_CERTIFICATES: usize = 20;
 const MOST_BYTES: usize = 256 << 10;
 
-/// Security in bits that keys and signatures must have (NIST SP 800-57: RSA with 2048 bits, SHA-224), and OpenSSL's level of it.
+/// Security in bits that keys of proxies must have (NIST SP 800-57: RSA with 2048 bits).
 const LEAST_BITS: u32 = 112;
-const LEVEL: i32 = 2;
 
 /// Which proxies are accepted beside those of RFC 3820.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -187,7 +181,7 @@ impl Judge {
         let untrusted: Vec<&X509Ref> = path[from..].iter().map(|link| link.x509).chain(authorities).collect();
         let partial = self.anchors.brought().is_some();
         let verified = by_openssl(path[from].x509, &untrusted, &anchors, partial, now).map_err(internal)?;
-        let mut chain = verified.map_err(|refusal| self.explained(&refusal, path[end]))?;
+        let mut chain = verified.map_err(|refusal| explained(&refusal, &path[end].read, &self.anchors.place()))?;
         let chain = chain.split_off((end - from).min(chain.len()));
         // Both ways to the end entity must be the same one.
         let same = chain.first().is_some_and(|first| first.to_der().is_ok_and(|der| der == path[end].read.der));
@@ -263,32 +257,6 @@ impl Judge {
         );
         Err(Refusal { fault: fault(&detail), outdated })
     }
-
-    /// What OpenSSL's refusal means.
-    fn explained(&self, refusal: &(X509VerifyResult, Option<X509>), end: &Link<'_>) -> TrustFault {
-        let (result, certificate) = refusal;
-        let der = certificate.as_ref().and_then(|certificate| certificate.to_der().ok());
-        let read = der.as_deref().and_then(|der| Certificate::parse(der).ok());
-        let read = read.as_ref().unwrap_or(&end.read);
-        let subject = read.subject.one_line();
-        let rejected = |detail: String| TrustFault::new(FaultCode::CredentialRejected, detail).about(&subject);
-        match result.as_raw() {
-            openssl_codes::EXPIRED => expired(read),
-            openssl_codes::NOT_YET_VALID => not_yet(read),
-            openssl_codes::NO_ISSUER | openssl_codes::NO_ISSUER_LOCALLY | openssl_codes::UNVERIFIABLE_LEAF => {
-                let issuer = read.issuer.one_line();
-                rejected(format!(
-                    "its issuer {issuer} is not trusted: no certificate of it is in {}",
-                    self.anchors.place()
-                ))
-            }
-            openssl_codes::SELF_SIGNED | openssl_codes::SELF_SIGNED_IN_CHAIN => {
-                rejected(format!("it is not trusted: it is not in {}", self.anchors.place()))
-            }
-            openssl_codes::BAD_SIGNATURE => rejected("its signature is not that of its issuer".to_owned()),
-            _ => rejected(result.error_string().to_owned()),
-        }
-    }
 }
 
 fn add_new(found: &mut Vec<Arc<Authority>>, authorities: &[Arc<Authority>]) {
@@ -297,18 +265,6 @@ fn add_new(found: &mut Vec<Arc<Authority>>, authorities: &[Arc<Authority>]) {
             found.push(authority.clone());
         }
     }
-}
-
-/// `X509_V_ERR_*` of x509_vfy.h.
-mod openssl_codes {
-    pub const NO_ISSUER: i32 = 2;
-    pub const BAD_SIGNATURE: i32 = 7;
-    pub const NOT_YET_VALID: i32 = 9;
-    pub const EXPIRED: i32 = 10;
-    pub const SELF_SIGNED: i32 = 18;
-    pub const SELF_SIGNED_IN_CHAIN: i32 = 19;
-    pub const NO_ISSUER_LOCALLY: i32 = 20;
-    pub const UNVERIFIABLE_LEAF: i32 = 21;
 }
 
 /// What was sent, each certificate once, the leaf first.
@@ -438,152 +394,31 @@ fn concluded(path: &[&Link<'_>], authorities: &[X509]) -> Result<Judged, Refusal
     Ok(Judged { peer, end_entity: end.x509.to_owned(), independent: independent.is_some() })
 }
 
-type Verified = Result<Vec<X509>, (X509VerifyResult, Option<X509>)>;
-
-/// OpenSSL's verdict: the chain from `leaf` to an anchor, or its error and the certificate that it is about.
-///
-/// `partial`: anchors need not have signed themselves.
-fn by_openssl(
-    leaf: &X509Ref,
-    untrusted: &[&X509Ref],
-    anchors: &[Arc<Authority>],
-    partial: bool,
-    now: Timestamp,
-) -> Result<Verified, ErrorStack> {
-    let mut store = X509StoreBuilder::new()?;
-    for anchor in anchors {
-        store.add_cert(anchor.certificate.clone())?;
-    }
-    let mut param = X509VerifyParam::new()?;
-    param.set_flags(X509VerifyFlags::ALLOW_PROXY_CERTS)?;
-    if partial {
-        param.set_flags(X509VerifyFlags::PARTIAL_CHAIN)?;
-    }
-    param.set_time(now.secs);
-    param.set_auth_level(LEVEL);
-    store.set_param(&param)?;
-    let store = store.build();
-    let mut others = Stack::new()?;
-    for x509 in untrusted {
-        others.push((*x509).to_owned())?;
-    }
-    X509StoreContext::new()?.init(&store, leaf, &others, |context| {
-        Ok(if context.verify_cert()? {
-            Ok(context.chain().map(|chain| chain.iter().map(X509Ref::to_owned).collect()).unwrap_or_default())
-        } else {
-            Err((context.error(), context.current_cert().map(X509Ref::to_owned)))
-        })
-    })
-}
-
 fn refused(link: &Link<'_>, detail: impl Into<String>) -> TrustFault {
     TrustFault::new(FaultCode::CredentialRejected, detail).about(link.read.subject.one_line())
 }
 
-fn expired(read: &Certificate<'_>) -> TrustFault {
+pub(super) fn expired(read: &Certificate<'_>) -> TrustFault {
     TrustFault::new(FaultCode::CredentialExpired, "its life is over")
         .about(read.subject.one_line())
         .until(read.not_after)
 }
 
-fn not_yet(read: &Certificate<'_>) -> TrustFault {
+pub(super) fn not_yet(read: &Certificate<'_>) -> TrustFault {
     let detail = format!("it is not good before {} UTC; is the clock right?", read.not_before);
     TrustFault::new(FaultCode::CredentialRejected, detail).about(read.subject.one_line())
 }
 
-fn to_der(x509: &X509Ref) -> Result<Vec<u8>, TrustFault> {
+pub(super) fn to_der(x509: &X509Ref) -> Result<Vec<u8>, TrustFault> {
     x509.to_der().map_err(internal)
 }
 
-fn parsed(der: &[u8]) -> Result<Certificate<'_>, TrustFault> {
+pub(super) fn parsed(der: &[u8]) -> Result<Certificate<'_>, TrustFault> {
     let unreadable =
         |error| TrustFault::new(FaultCode::CredentialRejected, format!("a certificate cannot be read: {error}"));
     Certificate::parse(der).map_err(unreadable)
 }
 
-fn internal(error: ErrorStack) -> TrustFault {
+pub(super) fn internal(error: ErrorStack) -> TrustFault {
     TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
-}
-
-/// Whom the other side must prove to be.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Expected {
-    /// Anybody whose chain is good: what he may do is decided later.
-    Anybody,
-    /// The host of this name or address.
-    Host(String, Names),
-    /// Whoever has this subject, in one-line form.
-    Subject(String),
-}
-
-/// Where a judge's anchors come from.
-#[derive(Clone)]
-pub enum Trusted {
-    /// A directory, read again when it changes.
-    Directory(Arc<AnchorStore>),
-    /// Always the same ones.
-    Fixed(Arc<Anchors>),
-}
-
-/// A judge for connections: reads the clock, and the directory of authorities when it has changed.
-#[derive(Clone)]
-pub struct GsiJudge {
-    /// Who is trusted.
-    pub trusted: Trusted,
-    /// Which proxies are accepted.
-    pub kinds: Kinds,
-    /// Whom the other side must prove to be.
-    pub expected: Expected,
-    /// Whose word counts about members of virtual organizations.
-    pub organizations: Option<Arc<Organizations>>,
-}
-
-impl GsiJudge {
-    /// A judge of `expected` with the usual kinds of proxies.
-    pub fn new(trusted: Trusted, expected: Expected) -> Self {
-        Self { trusted, kinds: Kinds::default(), expected, organizations: None }
-    }
-
-    fn verdict(&self, leaf: &X509Ref, others: &[&X509Ref], now: Timestamp) -> Result<Judged, TrustFault> {
-        let judge = |anchors| {
-            let organizations = self.organizations.clone();
-            Judge { kinds: self.kinds, organizations, ..Judge::new(anchors) }.judge(leaf, others, now)
-        };
-        let anchors = match &self.trusted {
-            Trusted::Directory(store) => store.current(Instant::now()),
-            Trusted::Fixed(anchors) => anchors.clone(),
-        };
-        match (judge(anchors), &self.trusted) {
-            (Err(Refusal { outdated: true, .. }), Trusted::Directory(store)) => judge(store.refresh()),
-            (verdict, _) => verdict,
-        }
-        .map_err(|refusal| refusal.fault)
-    }
-}
-
-impl PeerJudge for GsiJudge {
-    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let judged = self.verdict(leaf, others, Timestamp::from_secs(now))?;
-        self.expected.check(&judged)?;
-        Ok(judged.peer)
-    }
-}
-
-impl Expected {
-    /// Says whether the other side is another than the expected one.
-    pub fn check(&self, judged: &Judged) -> Result<(), TrustFault> {
-        let subject = &judged.peer.subject;
-        let wrong = |detail: String| Err(TrustFault::new(FaultCode::PeerIdentity, detail).about(subject));
-        match self {
-            Self::Anybody => Ok(()),
-            Self::Host(..) if judged.independent => wrong("an independent proxy is no host".to_owned()),
-            Self::Host(host, names) => {
-                let der = to_der(&judged.end_entity)?;
-                host::check(&parsed(&der)?, host, *names).or_else(wrong)
-            }
-            Self::Subject(expected) if normal_form(expected) == normal_form(subject) => Ok(()),
-            Self::Subject(expected) => wrong(format!("it should have been {expected}")),
-        }
-    }
 }

@@ -8,8 +8,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 use tempfile::TempDir;
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::OwnChain;
-use whimbrel_trust::gsi::AnchorStore;
-use whimbrel_trust::gsi::judge::{Expected, GsiJudge, Trusted};
+use whimbrel_trust::gsi::{AnchorStore, Expected, GsiJudge, Trusted};
 use whimbrel_trust::make::{self, HostName, KeyKind, Life, Purpose};
 
 /// The real time, by which connections judge.
