@@ -3,6 +3,7 @@
 //! Nothing here opens a socket. Bytes of the wire are arguments and results; only the loaders of credentials and trust anchors
 //! read files.
 
+pub mod bearer;
 pub mod credential;
 pub mod fault;
 pub mod gsi;
