@@ -1,9 +1,10 @@
-//! Takes out, one at a time, each sync, each check and each step of an order that keeps copies right, and requires that
-//! the cheapest suite meant to notice does: a test that cannot fail proves nothing.
+//! Takes out, one at a time, each sync, each check and each step of an order that keeps copies right, and the checks of who
+//! may do what, and requires that the cheapest suite meant to notice does: a test that cannot fail proves nothing.
 //!
 //! All of it happens in a worktree of its own with a target folder of its own; the checkout is not touched.
 
 mod mutations;
+mod security;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use crate::command::{Result, cargo, output, program, root, run};
 use mutations::{MUTATIONS, Mutation, Suite};
+use security::SECURITY;
 
 /// Longest time of a suite, its build included; the first build takes all dependencies.
 const LIMIT: Duration = Duration::from_secs(1800);
@@ -35,6 +37,7 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
     let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != "--keep").collect();
     let chosen: Vec<&Mutation> = MUTATIONS
         .iter()
+        .chain(SECURITY)
         .filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name)))
         .collect();
     if chosen.is_empty() {
@@ -67,7 +70,8 @@ const HEAD: &str = "# Sabotage\n\n\
     Written by `cargo xtask sabotage`: in a worktree of its own it takes out, one at a time, each sync, each check and each\n\
     step of an order that keeps copies right, and runs the cheapest suite that is meant to notice. A suite counts only if it\n\
     passes without the change and the change compiles. `cargo xtask sabotage NAME...` tries those whose names begin so.\n\n\
-    Why each is there: [write sessions](../design/write-sessions.md), [chunks](../design/chunks.md).\n\n";
+    Why each is there: [write sessions](../design/write-sessions.md), [chunks](../design/chunks.md),\n\
+    [who may do what](../design/authorization.md).\n\n";
 
 fn table(results: &[(&Mutation, bool)]) -> String {
     let mut text = "| taken out | guards against | suite | noticed |\n| --- | --- | --- | --- |\n".to_owned();

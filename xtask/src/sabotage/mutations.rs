@@ -39,8 +39,19 @@ impl Mutation {
     }
 }
 
-const fn suite(target: &'static [&'static str], filter: &'static [&'static str]) -> Suite {
+pub(super) const fn suite(target: &'static [&'static str], filter: &'static [&'static str]) -> Suite {
     Suite { target, filter }
+}
+
+pub(super) const fn mutation(
+    name: &'static str,
+    guards: &'static str,
+    file: &'static str,
+    find: &'static str,
+    replace: &'static str,
+    suite: Suite,
+) -> Mutation {
+    Mutation { name, guards, file, find, replace, suite }
 }
 
 /// The order of steps in a POSIX file system, as the library notes it.
@@ -600,10 +611,11 @@ pub const MUTATIONS: &[Mutation] = &[
 mod tests {
     use super::*;
     use crate::command::root;
+    use crate::sabotage::security::SECURITY;
 
     #[test]
     fn every_mutation_changes_one_place_of_the_present_source() {
-        for mutation in MUTATIONS {
+        for mutation in MUTATIONS.iter().chain(SECURITY) {
             let file = root().join(mutation.file);
             let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
             let changed = mutation.applied(&text).unwrap_or_else(|error| panic!("{error}"));
