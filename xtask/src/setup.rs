@@ -5,6 +5,8 @@ use crate::command::{Result, exists, output, program, run};
 /// A program that tests or benchmarks call, and the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
     ("cc", "build-essential"),
+    ("pkg-config", "pkg-config"),
+    ("openssl", "openssl"),
     ("globus-gridftp-server", "globus-gridftp-server-progs"),
     ("globus-url-copy", "globus-gass-copy-progs"),
     ("lftp", "lftp"),
@@ -14,6 +16,12 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("iperf3", "iperf3"),
     ("strace", "strace"),
 ];
+
+/// The first programs are needed to build.
+const FOR_BUILDING: usize = 2;
+
+/// Libraries that are linked.
+const LINKED: &[(&str, &str)] = &[("libssl-dev", "/usr/include/openssl/ssl.h")];
 
 /// Packages without a program of their own, and a file that shows they are there.
 const LIBRARIES: &[(&str, &str)] = &[
@@ -46,8 +54,7 @@ pub fn run_all() -> Result {
 
 /// What only building and the demo need.
 pub fn run_for_building() -> Result {
-    let missing: Vec<_> = PROGRAMS[..1].iter().filter(|(name, _)| !exists(name)).map(|(_, package)| *package).collect();
-    run_for(&missing)
+    run_for(&missing_from(&PROGRAMS[..FOR_BUILDING], LINKED))
 }
 
 /// `cargo xtask setup`.
@@ -58,13 +65,18 @@ pub fn run_command() -> Result {
 }
 
 fn missing() -> Vec<&'static str> {
-    let programs = PROGRAMS.iter().filter(|(name, _)| !exists(name)).map(|(_, package)| *package);
+    missing_from(PROGRAMS, &[LINKED, LIBRARIES].concat())
+}
+
+/// The packages of programs and files that are not here.
+fn missing_from(programs: &[(&str, &'static str)], files: &[(&'static str, &str)]) -> Vec<&'static str> {
+    let programs = programs.iter().filter(|(name, _)| !exists(name)).map(|(_, package)| *package);
     let installed = |package: &str, file: &str| {
         // The module's file name carries the interpreter's version: ask the packager when it differs.
         std::path::Path::new(file).exists()
             || output(&mut program("dpkg-query", &["-W", "-f", "${db:Status-Abbrev}", package]))
                 .is_ok_and(|status| status.starts_with("ii"))
     };
-    let libraries = LIBRARIES.iter().filter(|(package, file)| !installed(package, file)).map(|(package, _)| *package);
+    let libraries = files.iter().filter(|(package, file)| !installed(package, file)).map(|(package, _)| *package);
     programs.chain(libraries).collect()
 }
