@@ -1,33 +1,23 @@
 //! TLS machines against each other: handshakes, refusals, agreed keys, resumption, ends.
 
-use std::sync::Arc;
+#![allow(clippy::unwrap_used, reason = "a test that fails ends there")]
 
-use openssl::asn1::Asn1Time;
-use openssl::ec::{EcGroup, EcKey};
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
-use openssl::x509::{X509Builder, X509NameBuilder, X509Ref};
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use openssl::x509::X509Ref;
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_trust::make::{self, KeyKind, Life, Purpose};
 use whimbrel_trust::tls::{ClientTls, Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
 use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault, psk};
 
 fn own(name: &str) -> OwnChain {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
-    let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
-    let mut subject = X509NameBuilder::new().unwrap();
-    subject.append_entry_by_text("CN", name).unwrap();
-    let subject = subject.build();
-    let mut builder = X509Builder::new().unwrap();
-    builder.set_version(2).unwrap();
-    builder.set_subject_name(&subject).unwrap();
-    builder.set_issuer_name(&subject).unwrap();
-    builder.set_pubkey(&key).unwrap();
-    builder.set_not_before(&Asn1Time::days_from_now(0).unwrap()).unwrap();
-    builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
-    builder.sign(&key, MessageDigest::sha256()).unwrap();
-    OwnChain { certificate: builder.build(), key, chain: Vec::new() }
+    let key = make::key(KeyKind::P256).unwrap();
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs();
+    let life = Life::of(Timestamp { secs: now as i64, nanos: 0 }, 3600);
+    let certificate = make::self_signed(&format!("/CN={name}"), &key, &Purpose::Person, life).unwrap();
+    OwnChain { certificate, key, chain: Vec::new() }
 }
 
 /// Believes certificates with one name.

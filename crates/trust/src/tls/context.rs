@@ -4,24 +4,21 @@ use std::fmt;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use openssl::asn1::Asn1Time;
-use openssl::ec::{EcGroup, EcKey};
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
-use openssl::hash::MessageDigest;
-use openssl::nid::Nid;
-use openssl::pkey::PKey;
 use openssl::rand::rand_bytes;
 use openssl::ssl::{
     AlpnError, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef, SslSessionCacheMode,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::{X509, X509VerifyResult};
+use openssl::x509::X509VerifyResult;
+use whimbrel_proto::timeval::Timestamp;
 use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, set_chain_judge, set_ticket_keys};
 use zeroize::Zeroizing;
 
 use super::machine::internal;
 use crate::fault::TrustFault;
+use crate::make::{self, KeyKind, Life, Purpose};
 use crate::peer::{OwnChain, Peer, PeerJudge};
 use crate::psk::AGREED_KEY;
 
@@ -113,7 +110,7 @@ impl ServerTls {
         let own = match NOBODY.get() {
             Some(own) => own,
             None => {
-                let own = nobody().map_err(|error| internal(&error))?;
+                let own = nobody()?;
                 NOBODY.get_or_init(|| own)
             }
         };
@@ -291,16 +288,12 @@ fn agreed_client(key: &[u8; AGREED_KEY]) -> Result<SslContext, ErrorStack> {
 }
 
 /// A certificate that vouches for nothing.
-fn nobody() -> Result<OwnChain, ErrorStack> {
-    let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1)?;
-    let key = PKey::from_ec_key(EcKey::generate(&group)?)?;
-    let mut builder = X509::builder()?;
-    builder.set_version(2)?;
-    builder.set_pubkey(&key)?;
-    builder.set_not_before(Asn1Time::days_from_now(0)?.as_ref())?;
-    builder.set_not_after(Asn1Time::days_from_now(1)?.as_ref())?;
-    builder.sign(&key, MessageDigest::sha256())?;
-    Ok(OwnChain { certificate: builder.build(), key, chain: Vec::new() })
+fn nobody() -> Result<OwnChain, TrustFault> {
+    let key = make::key(KeyKind::P256)?;
+    // Its dates count for nothing, either.
+    let life = Life::of(Timestamp { secs: 0, nanos: 0 }, 0);
+    let certificate = make::self_signed("/CN=nobody", &key, &Purpose::Person, life)?;
+    Ok(OwnChain { certificate, key, chain: Vec::new() })
 }
 
 /// Bytes copied: all or none.
