@@ -26,6 +26,11 @@ struct Site {
 impl Site {
     /// A server with a certificate of its own making and the user `anna`; `None` where `openssl` is missing.
     fn start() -> Option<Self> {
+        Self::with("")
+    }
+
+    /// The same with further settings.
+    fn with(settings: &str) -> Option<Self> {
         let openssl = require("openssl")?;
         let (directory, secrets) = (public_dir().expect("a directory"), public_dir().expect("a directory"));
         let (certificate, key) = (secrets.path().join("host.pem"), secrets.path().join("host.key"));
@@ -39,7 +44,8 @@ impl Site {
         let users = secrets.path().join("users");
         fs::write(&users, format!("anna:{hash}")).expect("written");
         let config = secrets.path().join("dtn.toml");
-        let tls = format!("[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nlisten = [\"127.0.0.1:0\"]\n");
+        let tls =
+            format!("{settings}\n[tls]\ncertificate = {certificate:?}\nkey = {key:?}\nlisten = [\"127.0.0.1:0\"]\n");
         fs::write(&config, tls).expect("written");
         fs::write(directory.path().join("here"), payload()).expect("written");
         let server =
@@ -190,4 +196,29 @@ fn a_password_is_not_told_to_a_server_without_tls_and_guests_are_warned() {
     let guest = site.client(&["ls", &format!("whimbrel://{address}/")]).run_ok();
     assert!(guest.stdout_text().contains("here"));
     assert!(guest.stderr_text().contains("offers no TLS"), "{}", guest.stderr_text());
+}
+
+#[test]
+fn encrypted_copies_work_every_way_and_a_server_may_take_no_others() {
+    let Some(site) = Site::with("encrypt_data = true") else { return };
+    let address = site.server.addr().to_string();
+    let (here, there) = (site.place("whimbrel", &address, "here"), site.place("whimbrel", &address, "there"));
+    let clear = site.client(&["cp", &here, &there]).run_failing();
+    assert!(clear.stderr_text().contains("521"), "{}", clear.stderr_text());
+    site.client(&["cp", "--encrypt", &here, &there]).run_ok();
+    assert!(site.stored("there") == Some(payload()), "between servers");
+    site.client(&["cp", "--encrypt", &here]).arg(site.copy()).run_ok();
+    assert!(fs::read(site.copy()).expect("copied") == payload(), "to this host");
+    site.client(&["cp", "--encrypt"]).arg(site.copy()).arg(site.place("whimbrel", &address, "back")).run_ok();
+    assert!(site.stored("back") == Some(payload()), "from this host");
+}
+
+#[test]
+fn what_cannot_be_encrypted_is_not_copied() {
+    let Some(site) = Site::start() else { return };
+    let plain = Dtn::builder().anonymous().root(site.directory.path()).start();
+    let from = format!("ftp://{}/here", plain.addr());
+    let run = site.client(&["cp", "--encrypt", &from]).arg(site.copy()).run_failing();
+    assert!(run.stderr_text().contains("cannot encrypt data connections"), "{}", run.stderr_text());
+    assert!(!site.copy().exists());
 }

@@ -87,6 +87,9 @@ pub struct CpArgs {
     /// What this task is called, for the servers' logs and for their administrators' rules
     #[arg(long, value_name = "TEXT", value_parser = parse_label)]
     label: Option<String>,
+    /// Encrypt the data, too (logins by whimbrel:// and ftps:// always are); needs Whimbrel servers at both ends
+    #[arg(long)]
+    encrypt: bool,
     /// Use all data nodes of striped servers for each file
     #[arg(long)]
     stripe: bool,
@@ -275,6 +278,7 @@ impl CpArgs {
             explain: self.explain,
             chunks: self.chunk,
             stripe: self.stripe,
+            encrypt: self.encrypt,
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
             session: SessionOptions { label: self.label.clone(), ..global.session() },

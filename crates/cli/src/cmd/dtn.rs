@@ -100,6 +100,9 @@ pub struct DtnArgs {
     /// The program that spreads large new files on Lustre; empty: never [default: /usr/bin/lfs where it is]
     #[arg(long, value_name = "PROGRAM")]
     lfs: Option<PathBuf>,
+    /// Refuse data connections in clear
+    #[arg(long)]
+    encrypt_data: bool,
     /// Confine the processes that serve: auto (as far as the kernel can), require (or do not start), off [default: auto]
     #[arg(long, value_name = "WORD")]
     sandbox: Option<Sandbox>,
@@ -200,6 +203,7 @@ impl DtnArgs {
             congestion: self.congestion.or(file.congestion),
             lfs: self.lfs.or(file.lfs),
             sandbox: self.sandbox.unwrap_or(file.sandbox),
+            encrypt_data: self.encrypt_data || file.encrypt_data,
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),
             ..file

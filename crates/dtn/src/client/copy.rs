@@ -63,7 +63,12 @@ async fn run(
     let tuning = &plan.tuning;
     let parallelism = u16::try_from(tuning.parallelism.value).unwrap_or(u16::MAX);
     let dry_run = options.dry_run;
-    let wish = DataWish { parallelism, stripe: options.stripe, congestion: options.congestion.clone() };
+    let wish = DataWish {
+        parallelism,
+        stripe: options.stripe,
+        congestion: options.congestion.clone(),
+        encrypt: options.encrypt,
+    };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
     let other_kind = preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"));
     let listed = preparation.listed.take();

@@ -117,6 +117,12 @@ impl End {
         self.remote().is_none_or(|remote| remote.features.has(feature))
     }
 
+    /// Whether it can encrypt data connections with a key from their nonce.
+    pub fn encrypts_data(&self) -> bool {
+        let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");
+        self.remote().is_none_or(|remote| remote.features.params("DCNONCE").is_some_and(offers))
+    }
+
     /// Whether MODE E may be used.
     pub fn extended_mode(&self) -> bool {
         self.remote().is_none_or(|remote| !remote.lacks("PARALLEL"))

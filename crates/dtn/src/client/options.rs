@@ -129,6 +129,8 @@ pub struct CopyOptions {
     pub chunks: Chunks,
     /// Use every data node of striped servers (SPAS, SPOR).
     pub stripe: bool,
+    /// Encrypt data connections; a pair that cannot is a fault. Default: no.
+    pub encrypt: bool,
     /// Repetition of failed attempts.
     pub retry: RetryPolicy,
     /// Interval of progress events.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome};
+use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome, Shield};
 use whimbrel_transport::digest::Algorithm;
 
 use super::checksum::{SharedChecksum, common_checksum};
@@ -38,6 +38,8 @@ pub struct DataWish {
     pub stripe: bool,
     /// Congestion control at ends that let clients choose; `None`: as the hosts have it.
     pub congestion: Option<String>,
+    /// Encrypt what they carry, or make none.
+    pub encrypt: bool,
 }
 
 impl DataWish {
@@ -129,6 +131,7 @@ impl Pair {
         self.check_congestion(wish).map_err(|fault| (Role::Source, fault))?;
         self.congestion.clone_from(&wish.congestion);
         let mode = self.mode();
+        self.check_protection(wish, mode)?;
         let listener = self.listener(mode);
         let (addresses, nonce) = self.listen(listener, mode, wish).await.map_err(|fault| (listener, fault))?;
         let connector = if listener == Role::Source { Role::Destination } else { Role::Source };
@@ -148,6 +151,21 @@ impl Pair {
             End::Remote(remote) => remote.congestions(),
             End::Local(_) => crate::congestion::allowed(),
         }
+    }
+
+    /// Data are encrypted with a key that both ends get over their protected control connections, or not at all.
+    fn check_protection(&self, wish: &DataWish, mode: Mode) -> Result<(), (Role, Fault)> {
+        if !wish.encrypt {
+            return Ok(());
+        }
+        for (role, end) in [(Role::Source, &self.source), (Role::Destination, &self.destination)] {
+            if mode != Mode::Extended || !end.encrypts_data() {
+                let fault = Fault::new(FaultCode::PeerIncompatible, "encrypt data").side(role.side());
+                let why = "it cannot encrypt data connections with us; use whimbrel:// or ftps:// and Whimbrel servers at both ends";
+                return Err((role, fault.detail(why)));
+            }
+        }
+        Ok(())
     }
 
     /// Only the sender's matters; the other end gets it if it knows it.
@@ -217,6 +235,7 @@ pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>) -> DataParam
         parallelism,
         nonce: nonce.filter(|_| mode == Mode::Extended),
         congestion: wish.congestion.clone(),
+        shield: if wish.encrypt { Shield::Nonce } else { Shield::None },
         ..DataParams::default()
     }
 }

@@ -231,6 +231,7 @@ impl Prober<'_> {
             parallelism: self.options.parallelism,
             stripe: false,
             congestion: self.options.congestion.clone(),
+            encrypt: false,
         };
         self.pair.connect(&wish).await.map_err(|(role, fault)| fault.side_if_unknown(role.side()))
     }

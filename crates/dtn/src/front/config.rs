@@ -31,6 +31,8 @@ pub struct DtnConfig {
     pub tls: Option<TlsConfig>,
     /// Take passwords over connections in clear. Default: only where there is no TLS.
     pub clear_text_passwords: Option<bool>,
+    /// Refuse data connections in clear. Default: no.
+    pub encrypt_data: bool,
     /// Refuse every change. Default: no.
     pub read_only: bool,
     /// Data listeners' ports, `MIN-MAX`. Default: any; GLOBUS_TCP_PORT_RANGE is honoured.

@@ -94,7 +94,8 @@ impl Server {
 
     fn mechanisms(&self) -> Mechanisms {
         let clear_text_passwords = self.settings.clear_text_passwords;
-        Mechanisms { tls: self.certificate.is_some(), clear_text_passwords, ..Mechanisms::default() }
+        let private_data = self.settings.encrypt_data;
+        Mechanisms { tls: self.certificate.is_some(), clear_text_passwords, private_data, ..Mechanisms::default() }
     }
 
     /// Settings of a new connection's control machine.

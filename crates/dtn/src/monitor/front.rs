@@ -66,6 +66,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         anonymous: config.anonymous,
         passwords: config.users.is_some(),
         certificate: config.tls.as_ref().map(CertificateFiles::read).transpose()?,
+        encrypt_data: config.encrypt_data,
         clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
         read_only: config.read_only,
         probe: !config.no_probe,

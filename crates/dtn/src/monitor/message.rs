@@ -113,6 +113,8 @@ pub struct FrontSettings {
     pub certificate: Option<CertificateFiles>,
     /// Passwords are taken over connections in clear.
     pub clear_text_passwords: bool,
+    /// Data connections in clear are refused.
+    pub encrypt_data: bool,
     /// Every change is refused.
     pub read_only: bool,
     /// Clients may have storage and network measured.

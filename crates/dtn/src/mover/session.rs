@@ -155,6 +155,7 @@ impl Session {
         if handle.direction.is_some_and(|before| before != way) {
             return Err(Problem::NoDataHandle("data connections serve one direction: send PASV or PORT again"));
         }
+        handle.guard.heads(way);
         Ok(handle)
     }
 

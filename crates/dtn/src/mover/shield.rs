@@ -1,6 +1,7 @@
 //! What the data connections of a handle must prove, and whether they are encrypted.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use openssl::ssl::SslRef;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -12,6 +13,7 @@ use whimbrel_trust::tls::{ClientTls, ServerTls, TicketKeys};
 use whimbrel_trust::{TrustFault, psk};
 
 use super::message::Secrets;
+use super::stats::Way;
 
 const OP: &str = "protect data channel";
 
@@ -27,7 +29,12 @@ pub enum Guard {
         client: ClientTls,
     },
     /// TLS that continues the control connection's session; this side is the server whoever calls (RFC 4217 §7).
-    Session(ServerTls),
+    Session {
+        /// For all connections.
+        server: ServerTls,
+        /// Whether the peer reads, and so takes a ticket for its next connection.
+        tickets: AtomicBool,
+    },
 }
 
 impl Guard {
@@ -52,9 +59,19 @@ impl Guard {
                 if let Some(session) = &secrets.session {
                     server.know(&session.0).map_err(ours)?;
                 }
-                Ok(Self::Session(server))
+                Ok(Self::Session { server, tickets: AtomicBool::new(false) })
             }
             Shield::Gsi { .. } => Err(refused(FaultCode::NotSupported, "no credential for data connections")),
+        }
+    }
+
+    /// Which way the next transfer goes.
+    ///
+    /// A peer that only sends reads no tickets, and a close with bytes unread takes back what it has sent but is still on its way
+    /// (RFC 1122 §4.2.2.13): it must not get any.
+    pub fn heads(&self, way: Way) {
+        if let Self::Session { tickets, .. } = self {
+            tickets.store(way == Way::Out, Ordering::Relaxed);
         }
     }
 
@@ -63,7 +80,11 @@ impl Guard {
         match self {
             Self::Plain => Ok(Box::new(channel)),
             Self::Nonce { server, .. } => tls(channel, server.connection(), Role::Server, None),
-            Self::Session(server) => tls(channel, server.connection(), Role::Server, Some(Arc::new(continues_session))),
+            Self::Session { server, tickets } => {
+                let count = usize::from(tickets.load(Ordering::Relaxed));
+                let connection = server.connection_with(count);
+                tls(channel, connection, Role::Server, Some(Arc::new(continues_session)))
+            }
         }
     }
 

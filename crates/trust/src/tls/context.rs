@@ -34,8 +34,9 @@ const AGREED: &[u8] = b"whimbrel\0";
 /// Sessions of one context only are resumed by a context with the same name.
 const SESSION_CONTEXT: &[u8] = b"whimbrel";
 
-/// Tickets a server gives in each TLS 1.3 handshake; clients use one for each connection.
-const TICKETS: usize = 2;
+/// Tickets a server gives on a control connection in TLS 1.3: some clients use each for one data connection only, and uploads give none
+/// back.
+const TICKETS: usize = 8;
 
 /// Whether a server asks its clients for a certificate.
 #[derive(Clone)]
@@ -126,6 +127,13 @@ impl ServerTls {
     /// The TLS object of a new connection.
     pub fn connection(&self) -> Result<Ssl, TrustFault> {
         with_slot(&self.0).map_err(|error| internal(&error))
+    }
+
+    /// As [`Self::connection`], with so many tickets after a TLS 1.3 handshake instead of the usual number.
+    pub fn connection_with(&self, tickets: usize) -> Result<Ssl, TrustFault> {
+        let mut ssl = self.connection()?;
+        ssl.set_num_tickets(tickets).map_err(|error| internal(&error))?;
+        Ok(ssl)
     }
 }
 

@@ -72,7 +72,12 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
     // A listener asked for now saves a round trip; in dry runs none is needed.
     let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
     let dtns = Rc::<Dtns>::default();
-    let wish = DataWish { parallelism: 1, stripe: options.stripe, congestion: options.congestion.clone() };
+    let wish = DataWish {
+        parallelism: 1,
+        stripe: options.stripe,
+        congestion: options.congestion.clone(),
+        encrypt: options.encrypt,
+    };
     let shared = Shared::new(options.clone(), wish, dtns.clone());
     let follow_links = options.plan.links == Links::Follow;
     // What is asked about one source alone would be lost among several.

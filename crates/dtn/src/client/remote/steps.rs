@@ -6,12 +6,13 @@ use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode, auto};
 use whimbrel_proto::client::Order;
+use whimbrel_proto::client::secure::DataProtection;
 use whimbrel_proto::command::{
-    Chunk, Command, Epsv, Eret, Esto, ListArgs, Opts, Parallelism, Restart, RetrOptions, Secret, Site, SiteProbe,
-    TransferMode, TrevEvent, WirePath,
+    Chunk, Command, Epsv, Eret, Esto, ListArgs, Opts, Parallelism, Protection, Restart, RetrOptions, Secret, Site,
+    SiteProbe, TransferMode, TrevEvent, WirePath,
 };
 use whimbrel_proto::op::{DataParams, Family, LeafSpec, ListForm, ListSpec, PackSpec};
-use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, Shield, WriteKind};
 use whimbrel_proto::timeval::Timestamp;
 
 use super::{Answer, Remote, Step};
@@ -109,11 +110,22 @@ impl Remote {
         let congestion = Command::Site(Site::Congestion(wanted));
         let congestion = self.machine.session().needs(&congestion).then_some(congestion);
         self.nonce_accepted = false;
+        let session = self.machine.session();
+        let is_private = !session.needs(&Command::Prot(Protection::Private));
+        let level = match (params.shield == Shield::Nonce, is_private) {
+            (true, _) => Some(Protection::Private),
+            (false, true) => Some(Protection::Clear),
+            // Many servers have never heard of it.
+            (false, false) => None,
+        };
+        let orders = |level| DataProtection { credential: None, peer: None, level }.orders(session);
+        let protection = level.map(orders).unwrap_or_default();
         let nonce = params.nonce.map(|nonce| Command::Site(Site::DcNonce(Secret(nonce.to_vec()))));
         self.change_mode(params.mode)
             .into_iter()
             .chain(buffer.and_then(|size| self.wish(Command::Sbuf(size.into()))))
             .chain(congestion.map(|command| Ask::new(command, Step::Need, "set congestion control", b"")))
+            .chain(protection.into_iter().map(|order| Ask::new(order.command, Step::Need, "protect data", b"")))
             .chain(nonce.map(|command| Ask::new(command, Step::Nonce, "set nonce", b"")))
             .collect()
     }
