@@ -356,12 +356,15 @@ mod tests {
         assert!(home.person(&|_| None).unwrap_err().detail.starts_with("others may change it (mode 0666)"));
         home.put(".globus/usercert.pem", &user.certificate.to_pem().unwrap(), 0o644);
         assert!(home.person(&|_| None).is_ok());
-        let stranger = Places::new(&|_| None, home.1.wrapping_add(1)).uid();
-        if home.1 != 0 {
-            let place = crate::places::Place { path: home.put("other", b"", 0o600), variable: None };
-            let fault = read(&Source::Proxy(place), stranger, &|_| None).unwrap_err();
-            assert_eq!(fault.detail, "it belongs to somebody else");
+        let place = crate::places::Place { path: home.put("other", &proxy(&user, 100), 0o600), variable: None };
+        let mut uid = home.1.wrapping_add(1);
+        if home.1 == 0 {
+            // Files of root are everybody's to use: another's is needed.
+            std::os::unix::fs::chown(&place.path, Some(12345), None).unwrap();
+            uid = 0;
         }
+        let fault = read(&Source::Proxy(place), uid, &|_| None).unwrap_err();
+        assert_eq!(fault.detail, "it belongs to somebody else");
         fs::remove_file(home.0.path().join(".globus/userkey.pem")).unwrap();
         let fault = home.person(&|_| None).unwrap_err();
         assert!(fault.code == FaultCode::CredentialMissing && fault.detail.ends_with("is there, but its key is not"));

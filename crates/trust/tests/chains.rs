@@ -170,6 +170,10 @@ fn hosts_and_rsa_keys_are_as_good() {
 fn signatures_must_be_genuine() {
     let mut proxy_forged = depth(1);
     proxy_forged.certificate = forged(&proxy_forged.certificate);
+    // OpenSSL sees no proxies but those of RFC 3820.
+    let (mut draft_forged, mut legacy_forged) = (draft(&ALICE, Policy::InheritAll), legacy(&ALICE, Policy::Limited));
+    draft_forged.certificate = forged(&draft_forged.certificate);
+    legacy_forged.certificate = forged(&legacy_forged.certificate);
     let mut middle_forged = depth(2);
     middle_forged.chain[0] = forged(&middle_forged.chain[0]);
     let mut user_forged = ALICE.clone();
@@ -185,6 +189,8 @@ fn signatures_must_be_genuine() {
     gap.chain.remove(0);
     check(vec![
         row("a forged proxy", proxy_forged, Bad("its signature is not that of its issuer"), false),
+        row("a forged draft proxy", draft_forged, Bad("its signature is not that of its issuer"), false),
+        row("a forged legacy proxy", legacy_forged, Bad("its signature is not that of its issuer"), false),
         row("a forged proxy in the middle", middle_forged, Bad("its signature is not that of its issuer"), false),
         row("a forged user", user_forged, Bad("signature"), false),
         row(
@@ -241,6 +247,9 @@ fn nobody_signs_for_others() {
 fn every_life_counts() {
     let user = |life: Life| bent_person(&CA, |draft| make::Draft { life, ..draft });
     let proxy = |signer: &OwnChain, life: Life| bent(signer, |draft| make::Draft { life, ..draft });
+    let kind = ProxyKind { form: Form::Draft, policy: Policy::InheritAll, path_length: None };
+    let old_draft = make::Draft { life: between(-900, -1), ..make::proxy_draft(&ALICE, &kind, life(900)).unwrap() };
+    let old_draft = sign(old_draft, &ALICE, KeyKind::P256);
     let ended = authority("/O=Grid/CN=Ended", None, between(-900, -10), None);
     let coming = authority("/O=Grid/CN=Coming", None, between(100, 900), None);
     let by = |signer: &OwnChain| {
@@ -254,6 +263,7 @@ fn every_life_counts() {
     check(vec![
         row("a user who has expired", user(between(-900, -1)), Expired, false),
         row("a proxy that has expired", proxy(&ALICE, between(-900, -1)), Expired, false),
+        row("a draft proxy that has expired", old_draft, Expired, false),
         row("a proxy of a user who has expired", proxy(&user(between(-900, -1)), between(-900, 900)), Expired, false),
         row(
             "a good proxy below one that has expired",

@@ -18,7 +18,7 @@ use whimbrel_trust::gsi::initiator::Initiated;
 use whimbrel_trust::gsi::{Delegate, GsiAcceptor, GsiInitiator, KeyPool};
 use whimbrel_trust::make::{KeyKind, Life, ProxyKind, own_proxy};
 use whimbrel_trust::tls::{ClientTls, Plain, ServerTls, TlsMachine};
-use whimbrel_trust::{OwnChain, Peer, TrustFault};
+use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault};
 
 struct Login {
     peer: Peer,
@@ -154,6 +154,18 @@ fn servers_of_other_names_are_refused() {
 }
 
 #[test]
+fn an_independent_proxy_of_a_host_is_no_host() {
+    let grid = Grid::new(KeyKind::P256);
+    for (policy, good) in [(Policy::InheritAll, true), (Policy::Limited, true), (Policy::Independent, false)] {
+        let proxy = own_proxy(&grid.host, KeyKind::P256, &ProxyKind::rfc(policy), Life::of(now(), 900)).unwrap();
+        let others: Vec<_> = proxy.chain.iter().map(AsRef::as_ref).collect();
+        let judge = grid.judge(Expected::Host("localhost".into(), Names::Alternative));
+        let verdict = judge.judge(&proxy.certificate, &others).map(|peer| peer.subject);
+        assert_eq!(verdict.is_ok(), good, "{verdict:?}");
+    }
+}
+
+#[test]
 fn tokens_come_in_turn_and_whole() {
     let grid = Grid::new(KeyKind::P256);
     let (server, client) = machines(&grid, &grid.alice, SslVersion::TLS1_3);
@@ -164,7 +176,7 @@ fn tokens_come_in_turn_and_whole() {
     assert!(acceptor.step(&hello[20..], now()).is_err(), "and there is no second try");
     assert!(initiator.step(b"", now(), 9).is_err());
 
-    for flag in [&b"X"[..], b"", b"00", b"D0"] {
+    for flag in [&["X"][..], &[""], &["00"], &["D0"], &["0", "0"], &["0", "PWD"]] {
         let (server, mut client) = machines(&grid, &grid.alice, SslVersion::TLS1_3);
         let mut acceptor = GsiAcceptor::over(server, Arc::new(KeyPool::default()));
         client.drive().unwrap();
@@ -174,7 +186,7 @@ fn tokens_come_in_turn_and_whole() {
         client.feed(&answer);
         client.drive().unwrap();
         acceptor.step(&client.transmit().unwrap(), now()).unwrap();
-        client.write(flag).unwrap();
+        flag.iter().for_each(|record| client.write(record.as_bytes()).unwrap());
         let fault = acceptor.step(&client.transmit().unwrap_or_default(), now()).map(|_| ()).unwrap_err();
         assert_eq!(fault.code, FaultCode::EncryptionFailed, "{flag:?}");
     }

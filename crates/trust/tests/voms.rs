@@ -61,6 +61,30 @@ fn nobody_elses_word_does() {
 }
 
 #[test]
+fn words_about_others_do_not() {
+    let sent = X509::stack_from_pem(include_bytes!("testdata/voms-proxy.pem")).unwrap();
+    let (leaf, end) = (sent[0].to_der().unwrap(), sent[1].to_der().unwrap());
+    let ca = X509::stack_from_pem(include_bytes!("testdata/voms-ca.pem")).unwrap();
+    let authority = ca[0].to_der().unwrap();
+    let read = |der| whimbrel_proto::x509::Certificate::parse(der).unwrap();
+    let extension = read(&leaf).extensions.voms.unwrap();
+    let mut organizations = Organizations::default();
+    organizations.add("atlas", SERVER);
+    let judge = Judge::new(Arc::new(Anchors::default().and(ca.clone()).unwrap()));
+    let now = Timestamp::parse(NOW).unwrap();
+    let count =
+        |end: &whimbrel_proto::x509::Certificate<'_>| organizations.attributes(extension, end, &judge, now).len();
+    let (own, authority) = (read(&end), read(&authority));
+    assert_eq!(count(&own), 1);
+    let mut renewed = own.clone();
+    renewed.serial = &[7];
+    assert_eq!(count(&renewed), 0, "another certificate of the same person");
+    let mut other = own.clone();
+    (other.subject, other.issuer) = (read(&leaf).subject, read(&leaf).subject);
+    assert_eq!((count(&other), count(&authority)), (0, 0), "somebody else");
+}
+
+#[test]
 fn changed_and_expired_words_do_not() {
     let none: [&str; 0] = [];
     let known = [("atlas", SERVER)];
