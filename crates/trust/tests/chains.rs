@@ -445,6 +445,9 @@ fn what_was_revoked_is_refused() {
         listed("a list out of date", Bad("out of date"), outdated.clone()),
         listed("a list to come", Bad("not good yet"), list(&CA, &[], between(60, 900))),
         listed("a forged list", Bad("not signed by the authority"), list(&twin, &[], life(900))),
+        listed("a list that is nonsense", Bad("cannot be told"), b"nonsense".to_vec()),
+        listed("nonsense beside a good list", Good(ALICE_NAME), b"nonsense".to_vec())
+            .file(file_of(&CA, "r1"), current.clone()),
         listed("an old list beside a new one", Good(ALICE_NAME), outdated).file(file_of(&CA, "r1"), current),
     ]);
 }

@@ -43,6 +43,8 @@ pub struct Anchors {
     lists: HashMap<Vec<u8>, Vec<Arc<RevocationList>>>,
     /// By OpenSSL's hash of the authority's name.
     by_hash: HashMap<u32, Result<Arc<SigningPolicy>, String>>,
+    /// Revocation lists that cannot be read, by the same hash.
+    broken_lists: HashMap<u32, String>,
     files: BTreeMap<String, Known>,
     faults: Vec<String>,
 }
@@ -154,8 +156,10 @@ impl Anchors {
             Content::Policy(policy) => drop(self.by_hash.insert(hash, Ok(policy.clone()))),
             Content::Faulty(reason) => {
                 self.faults.push(format!("{name}: {reason}"));
-                if role == Role::Policy {
-                    self.by_hash.insert(hash, Err(reason.clone()));
+                match role {
+                    Role::Policy => drop(self.by_hash.insert(hash, Err(reason.clone()))),
+                    Role::List => drop(self.broken_lists.insert(hash, format!("{name}: {reason}"))),
+                    Role::Certificate => {}
                 }
             }
         }
@@ -196,6 +200,11 @@ impl Anchors {
     /// The revocation lists of the authority with this name.
     pub fn lists_of(&self, authority: &Name<'_>) -> &[Arc<RevocationList>] {
         self.lists.get(&authority.canonical()).map_or(&[], Vec::as_slice)
+    }
+
+    /// Why a revocation list of the authority with this hash cannot be read, if there is such a list.
+    pub fn broken_list(&self, hash: u32) -> Option<&str> {
+        self.broken_lists.get(&hash).map(String::as_str)
     }
 
     /// How many certificates are trusted.

@@ -232,7 +232,9 @@ impl Judge {
         now: Timestamp,
     ) -> Result<(), Refusal> {
         let lists = self.anchors.lists_of(&authority.subject);
-        if lists.is_empty() {
+        // One that is there and cannot be read may be the one with this certificate in it.
+        let broken = self.anchors.broken_list(signer.subject_name_hash());
+        if lists.is_empty() && broken.is_none() {
             return Ok(());
         }
         let key = signer.public_key().map_err(internal)?;
@@ -250,12 +252,9 @@ impl Judge {
             Standing::Unusable { reason, .. } => Some(reason.as_str()),
             _ => None,
         });
-        let detail = format!(
-            "whether {} has revoked it cannot be told: {}",
-            authority.subject.one_line(),
-            reason.unwrap_or("?")
-        );
-        Err(Refusal { fault: fault(&detail), outdated })
+        let reason = reason.or(broken).unwrap_or("its revocation list is of no use");
+        let detail = format!("whether {} has revoked it cannot be told: {reason}", authority.subject.one_line());
+        Err(Refusal { fault: fault(&detail), outdated: outdated || broken.is_some() })
     }
 }
 
