@@ -4,6 +4,7 @@
 //! | --- | --- |
 //! | [`lab`] | hosts in network namespaces, joined by links with delay, rate, queue, loss and jitter |
 //! | [`peers`] | the real programs of the field as opponents, started, awaited and stopped |
+//! | [`pki`] | certificates for hosts and people, in files as grid programs read them |
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
@@ -33,6 +34,7 @@ pub mod measure;
 pub mod osts;
 pub mod pace;
 pub mod peers;
+pub mod pki;
 pub mod plot;
 pub mod relay;
 pub mod rng;
