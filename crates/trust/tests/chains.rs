@@ -16,7 +16,6 @@ use whimbrel_proto::x509::der::{encode, encode_count, tag};
 use whimbrel_proto::x509::oid::{self, Oid};
 use whimbrel_proto::x509::{Form, Policy};
 use whimbrel_trust::OwnChain;
-use whimbrel_trust::gsi::anchors::Policies;
 use whimbrel_trust::gsi::judge::Kinds;
 use whimbrel_trust::gsi::{Anchors, Judge};
 use whimbrel_trust::make::{self, HostName, KeyKind, Life, ProxyKind, Purpose};
@@ -469,11 +468,11 @@ fn what_a_user_brings_is_its_own_anchor() {
         (
             &proxy,
             vec![own.certificate.clone()],
-            Err("its issuer /O=Grid/CN=CA is not trusted: no certificate of it is in what came"),
+            Err("its issuer /O=Grid/CN=CA is not trusted: no certificate of it is in what the user brought"),
         ),
     ];
     for (chain, anchors, expected) in cases {
-        let judge = Judge::new(Arc::new(Anchors::of(anchors, Policies::Waived).unwrap()));
+        let judge = Judge::new(Arc::new(Anchors::default().and(anchors).unwrap()));
         let others: Vec<&X509Ref> = chain.chain.iter().map(AsRef::as_ref).collect();
         match (judge.judge(&chain.certificate, &others, Timestamp::from_secs(NOW)), expected) {
             (Ok(judged), Ok(subject)) => assert_eq!(judged.peer.subject, subject),

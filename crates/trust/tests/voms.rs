@@ -6,7 +6,6 @@ use std::sync::Arc;
 
 use openssl::x509::{X509, X509Ref};
 use whimbrel_proto::timeval::Timestamp;
-use whimbrel_trust::gsi::anchors::Policies;
 use whimbrel_trust::gsi::{Anchors, Judge, Organizations};
 
 /// When the proxy is good: it was made at 00:26.
@@ -20,7 +19,7 @@ fn believed(lists: &[(&str, &str)], now: &[u8], bend: impl FnOnce(&mut Vec<u8>))
     let ca = X509::stack_from_pem(include_bytes!("testdata/voms-ca.pem")).unwrap();
     let mut organizations = Organizations::default();
     lists.iter().for_each(|(organization, list)| organizations.add(organization, list));
-    let anchors = Arc::new(Anchors::of(ca, Policies::Waived).unwrap());
+    let anchors = Arc::new(Anchors::default().and(ca).unwrap());
     let judge = Judge { organizations: Some(Arc::new(organizations)), ..Judge::new(anchors) };
     let now = Timestamp::parse(now).unwrap();
 

@@ -17,6 +17,7 @@ use whimbrel_proto::x509::{Certificate, Name};
 
 use super::crl::RevocationList;
 use crate::fault::TrustFault;
+use crate::places::Place;
 
 /// Largest certificate or policy, and largest revocation list, that is read, bytes.
 const MOST_BYTES: u64 = 1 << 20;
@@ -25,19 +26,12 @@ const MOST_LIST_BYTES: u64 = 64 << 20;
 /// How long the directory is believed to be as it was.
 const FRESH: Duration = Duration::from_secs(60);
 
-/// Whether authorities need a signing policy.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Policies {
-    /// As everywhere in grids: without its file an authority signs nothing.
-    Demanded,
-    /// For anchors that a user brought himself (DCSC): what they sign is his affair.
-    Waived,
-}
-
 /// The authorities that are trusted, at one time.
+#[derive(Clone, Default)]
 pub struct Anchors {
     directory: Option<PathBuf>,
-    policies: Policies,
+    /// Certificates of a user's own.
+    brought: Vec<Arc<Authority>>,
     /// By the canonical form of their names.
     certificates: HashMap<Vec<u8>, Vec<Arc<Authority>>>,
     lists: HashMap<Vec<u8>, Vec<Arc<RevocationList>>>,
@@ -107,27 +101,18 @@ impl Anchors {
         Self::reload(directory, &BTreeMap::new())
     }
 
-    /// Certificates that are trusted without a directory.
-    pub fn of(certificates: Vec<X509>, policies: Policies) -> Result<Self, TrustFault> {
-        let mut anchors = Self::empty(None, policies);
+    /// These, and certificates that a user brought for his own data connections (DCSC).
+    ///
+    /// Each of them ends a chain, be it an authority's or not; authorities without a signing policy sign anything, for what they
+    /// sign is the user's affair. [`Self::default`] is nobody.
+    pub fn and(&self, certificates: Vec<X509>) -> Result<Self, TrustFault> {
+        let mut anchors = self.clone();
         for certificate in certificates {
             let authority = Authority::new(certificate);
             let authority = authority.map_err(|reason| TrustFault::new(FaultCode::CredentialRejected, reason))?;
-            anchors.add(Arc::new(authority));
+            anchors.brought.push(Arc::new(authority));
         }
         Ok(anchors)
-    }
-
-    fn empty(directory: Option<PathBuf>, policies: Policies) -> Self {
-        Self {
-            directory,
-            policies,
-            certificates: HashMap::new(),
-            lists: HashMap::new(),
-            by_hash: HashMap::new(),
-            files: BTreeMap::new(),
-            faults: Vec::new(),
-        }
     }
 
     fn reload(directory: &Path, before: &BTreeMap<String, Known>) -> Result<Self, TrustFault> {
@@ -135,7 +120,7 @@ impl Anchors {
             let detail = format!("the directory of trusted authorities cannot be read: {error}");
             TrustFault::new(FaultCode::CredentialMissing, detail).about(directory.display().to_string())
         };
-        let mut anchors = Self::empty(Some(directory.to_owned()), Policies::Demanded);
+        let mut anchors = Self { directory: Some(directory.to_owned()), ..Self::default() };
         for entry in fs::read_dir(directory).map_err(unreadable)? {
             let name = entry.map_err(unreadable)?.file_name();
             let Some((name, hash, role)) = name.to_str().and_then(|name| Some((name, hash_of(name)?, role_of(name)?)))
@@ -178,18 +163,16 @@ impl Anchors {
         self.certificates.get(&name.canonical()).map_or(&[], Vec::as_slice)
     }
 
-    /// All certificates, where a user brought them: each of them ends a chain, be it an authority's or not.
-    pub fn brought(&self) -> Option<Vec<Arc<Authority>>> {
-        (self.policies == Policies::Waived).then(|| self.certificates.values().flatten().cloned().collect())
+    /// What a user brought.
+    pub fn brought(&self) -> &[Arc<Authority>] {
+        &self.brought
     }
 
     /// Says why the authority may not sign for a subject; `hash` is OpenSSL's of the authority's name.
     pub fn may_sign(&self, hash: u32, authority: &str, subject: &str) -> Result<(), String> {
-        if self.policies == Policies::Waived {
-            return Ok(());
-        }
         let file = || format!("{hash:08x}.signing_policy");
         match self.by_hash.get(&hash) {
+            None if !self.brought.is_empty() => Ok(()),
             None => Err(format!("there is no {} in {}", file(), self.place())),
             Some(Err(reason)) => Err(format!("{} cannot be used: {reason}", file())),
             Some(Ok(policy)) if policy.allows(authority, subject) => Ok(()),
@@ -209,7 +192,7 @@ impl Anchors {
 
     /// How many certificates are trusted.
     pub fn len(&self) -> usize {
-        self.certificates.values().map(Vec::len).sum()
+        self.certificates.values().map(Vec::len).sum::<usize>() + self.brought.len()
     }
 
     /// True if nobody is trusted.
@@ -222,11 +205,12 @@ impl Anchors {
         &self.faults
     }
 
-    /// The directory, for people.
+    /// Where they are from, for people.
     pub fn place(&self) -> String {
-        match &self.directory {
-            Some(directory) => directory.display().to_string(),
-            None => "what came with the request".to_owned(),
+        match (&self.directory, self.brought.is_empty()) {
+            (Some(directory), true) => directory.display().to_string(),
+            (Some(directory), false) => format!("{} or among what the user brought", directory.display()),
+            (None, _) => "what the user brought".to_owned(),
         }
     }
 }
@@ -309,6 +293,18 @@ impl AnchorStore {
     pub fn open(directory: &Path, now: Instant) -> Result<Self, TrustFault> {
         let anchors = Arc::new(Anchors::load(directory)?);
         Ok(Self { directory: directory.to_owned(), current: RwLock::new(anchors), checked: Mutex::new(now) })
+    }
+
+    /// Reads the first of these directories that is there.
+    pub fn open_first(places: &[Place], now: Instant) -> Result<Self, TrustFault> {
+        match places.iter().find(|place| place.path.is_dir()) {
+            Some(place) => Self::open(&place.path, now),
+            None => {
+                let looked: Vec<String> = places.iter().map(ToString::to_string).collect();
+                let detail = format!("there is no directory of trusted authorities; looked for {}", looked.join(", "));
+                Err(TrustFault::new(FaultCode::CredentialMissing, detail))
+            }
+        }
     }
 
     /// The authorities as they were at most a minute ago.
@@ -413,11 +409,30 @@ mod tests {
     }
 
     #[test]
-    fn what_a_user_brings_needs_no_policy() {
-        let ca = ca("/O=Own/CN=CA");
-        let anchors = Anchors::of(vec![ca.certificate.clone()], Policies::Waived).unwrap();
-        assert_eq!(anchors.may_sign(1, "/x", "/y"), Ok(()));
-        assert_eq!((named(&anchors, &ca), anchors.place().as_str()), (1, "what came with the request"));
+    fn what_a_user_brings_is_beside_the_others_and_needs_no_policy() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("00000005.signing_policy"), POLICY).unwrap();
+        let (known, own) = (ca("/O=Grid/CN=CA"), ca("/O=Own/CN=CA"));
+        fs::write(directory.path().join("00000005.0"), known.certificate.to_pem().unwrap()).unwrap();
+        let base = Anchors::load(directory.path()).unwrap();
+        let both = base.and(vec![own.certificate.clone()]).unwrap();
+        assert_eq!((base.len(), both.len(), both.brought().len(), named(&both, &known)), (1, 2, 1, 1));
+        assert_eq!(both.may_sign(1, "/O=Own/CN=CA", "/y"), Ok(()));
+        assert!(base.may_sign(1, "/O=Own/CN=CA", "/y").is_err());
+        assert!(both.may_sign(5, "/O=Grid/CN=CA", "/O=Other/CN=y").is_err(), "a policy that is there holds");
+        assert!(both.place().ends_with(" or among what the user brought"));
+        assert_eq!(Anchors::default().place(), "what the user brought");
+    }
+
+    #[test]
+    fn the_first_directory_that_is_there_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = |path: &Path| Place { path: path.to_owned(), variable: Some("X509_CERT_DIR") };
+        let (none, there) = (place(Path::new("/nowhere/at/all")), place(directory.path()));
+        let store = AnchorStore::open_first(&[none.clone(), there], Instant::now()).unwrap();
+        assert_eq!(store.refresh().place(), directory.path().display().to_string());
+        let fault = AnchorStore::open_first(&[none], Instant::now()).map(|_| ()).unwrap_err();
+        assert!(fault.detail.ends_with("looked for /nowhere/at/all (X509_CERT_DIR)"), "{fault}");
     }
 
     #[test]

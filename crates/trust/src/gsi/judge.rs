@@ -179,7 +179,7 @@ impl Judge {
         // Of certificates with one name OpenSSL takes the first: it sees those that the walk has chosen, and authorities.
         let authorities = links.iter().filter(|link| link.kind == Kind::Ca).map(|link| link.x509);
         let untrusted: Vec<&X509Ref> = path[from..].iter().map(|link| link.x509).chain(authorities).collect();
-        let partial = self.anchors.brought().is_some();
+        let partial = !self.anchors.brought().is_empty();
         let verified = by_openssl(path[from].x509, &untrusted, &anchors, partial, now).map_err(internal)?;
         let mut chain = verified.map_err(|refusal| explained(&refusal, &path[end].read, &self.anchors.place()))?;
         let chain = chain.split_off((end - from).min(chain.len()));
@@ -190,10 +190,7 @@ impl Judge {
 
     /// The trusted certificates that may be above those that were sent.
     fn anchors_of(&self, links: &[Link<'_>]) -> Vec<Arc<Authority>> {
-        if let Some(brought) = self.anchors.brought() {
-            return brought;
-        }
-        let mut found: Vec<Arc<Authority>> = Vec::new();
+        let mut found: Vec<Arc<Authority>> = self.anchors.brought().to_vec();
         links.iter().for_each(|link| add_new(&mut found, self.anchors.named(&link.read.issuer)));
         // Trusted authorities below other trusted ones.
         let mut at = 0;

@@ -81,7 +81,7 @@ pub(super) fn explained(refusal: &(X509VerifyResult, Option<X509>), end: &Certif
         codes::NOT_YET_VALID => not_yet(read),
         codes::NO_ISSUER | codes::NO_ISSUER_LOCALLY | codes::UNVERIFIABLE_LEAF => {
             let issuer = read.issuer.one_line();
-            rejected(format!("its issuer {issuer} is not trusted: no certificate of it is in {}", place))
+            rejected(format!("its issuer {issuer} is not trusted: no certificate of it is in {place}"))
         }
         codes::SELF_SIGNED | codes::SELF_SIGNED_IN_CHAIN => {
             rejected(format!("it is not trusted: it is not in {place}"))
