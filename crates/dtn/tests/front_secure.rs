@@ -168,7 +168,7 @@ impl Client {
     }
 
     /// The server lets go of the connection by itself.
-    async fn is_served_to_its_end(self) {
+    async fn ends(self) {
         let Self { stream, served, .. } = self;
         timeout(PATIENCE, served).await.expect("the connection ends").unwrap();
         drop(stream);
@@ -195,7 +195,7 @@ fn a_login_goes_on_inside_tls() {
             client.expect(start).await;
         }
         assert_eq!(client.line().await, "", "the end is told (close_notify)");
-        client.is_served_to_its_end().await;
+        client.ends().await;
     });
 }
 
@@ -222,7 +222,7 @@ fn bytes_in_clear_behind_auth_tls_end_the_connection_unread() {
             client.say(&format!("AUTH TLS\r\n{behind}")).await;
             client.expect("234 ").await;
             assert_eq!(client.line().await, "", "{behind:?}");
-            client.is_served_to_its_end().await;
+            client.ends().await;
         }
         let mut client = front.connect(Beginning::Clear);
         client.expect("220 ").await;
@@ -241,7 +241,7 @@ fn what_is_no_tls_ends_the_connection() {
             let answer = client.wire().await;
             assert_eq!(answer.first().is_some_and(|&kind| kind == 21), alert, "{answer:?}");
             assert!(alert || answer.is_empty(), "no word in clear: {answer:?}");
-            client.is_served_to_its_end().await;
+            client.ends().await;
         }
     });
 }
@@ -257,7 +257,7 @@ fn a_client_that_leaves_anywhere_in_the_handshake_leaves_nothing_behind() {
             let mut client = front.about_to_begin().await;
             client.stream.write_all(&hello[..cut]).await.unwrap();
             client.stream.shutdown().await.unwrap();
-            client.is_served_to_its_end().await;
+            client.ends().await;
         }
     });
 }
@@ -271,13 +271,13 @@ fn tls_may_come_before_the_greeting() {
         client.expect("220 ").await;
         client.ask("AUTH TLS", "503 ").await;
         client.ask("QUIT", "221 ").await;
-        client.is_served_to_its_end().await;
+        client.ends().await;
         let mut early = front.connect(Beginning::Tls);
         early.stream.shutdown().await.unwrap();
-        early.is_served_to_its_end().await;
+        early.ends().await;
         let silent = front.connect(Beginning::Tls);
         front.drain.send(true).unwrap();
-        silent.is_served_to_its_end().await;
+        silent.ends().await;
     });
 }
 

@@ -29,9 +29,7 @@ impl CommandOpener {
         plain: &mut Vec<u8>,
     ) -> Result<(), ProtectError<S::Fault>> {
         while !wire.is_empty() {
-            let (line, rest) = self.lines.feed(wire)?;
-            wire = rest;
-            if let Some(line) = line {
+            if let Some(line) = self.lines.feed(&mut wire)? {
                 let token = base64::decode(token_of(&line).ok_or(ProtectError::ClearLine)?, line.len())?;
                 open_line(seal, &token, plain)?;
             }

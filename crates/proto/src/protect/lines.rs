@@ -80,10 +80,10 @@ impl WireLines {
         Self { line: Vec::new(), limit, late_lf: false }
     }
 
-    /// Takes bytes up to and including the next line end; the line, if it is complete, and what is left.
-    pub(super) fn feed<'a, F>(&mut self, mut wire: &'a [u8]) -> Result<(Option<Vec<u8>>, &'a [u8]), ProtectError<F>> {
+    /// Takes bytes up to and including the next line end out of `wire`; the line, if it is complete.
+    pub(super) fn feed<F>(&mut self, wire: &mut &[u8]) -> Result<Option<Vec<u8>>, ProtectError<F>> {
         if std::mem::take(&mut self.late_lf) && wire.first() == Some(&b'\n') {
-            wire = &wire[1..];
+            *wire = &wire[1..];
         }
         let end = wire.iter().position(|b| matches!(b, b'\r' | b'\n'));
         let text = &wire[..end.unwrap_or(wire.len())];
@@ -91,9 +91,13 @@ impl WireLines {
             return Err(ProtectError::TooLong { limit: self.limit });
         }
         self.line.extend_from_slice(text);
-        let Some(end) = end else { return Ok((None, b"")) };
+        let Some(end) = end else {
+            *wire = b"";
+            return Ok(None);
+        };
         self.late_lf = wire[end] == b'\r';
-        Ok((Some(std::mem::take(&mut self.line)), &wire[end + 1..]))
+        *wire = &wire[end + 1..];
+        Ok(Some(std::mem::take(&mut self.line)))
     }
 }
 

@@ -70,9 +70,7 @@ impl ReplyOpener {
         plain: &mut Vec<u8>,
     ) -> Result<(), ProtectError<S::Fault>> {
         while !wire.is_empty() {
-            let (line, rest) = self.lines.feed(wire)?;
-            wire = rest;
-            if let Some(line) = line {
+            if let Some(line) = self.lines.feed(&mut wire)? {
                 let [b'6', b'3', b'1'..=b'3', b' ' | b'-', text @ ..] = line.as_slice() else {
                     return Err(ProtectError::ClearLine);
                 };
