@@ -169,6 +169,8 @@ fn our_client_logs_in_over_tls_and_knows_the_host_again() {
         }
         fs::remove_file(site.copy()).expect("copied");
     }
+    let checked = site.client(&["check", &site.place("whimbrel", &control, "")]).run_ok().stdout_text();
+    assert!(checked.contains("TLSv1.3") && checked.contains("known by its key sha256:"), "{checked}");
     let known = fs::read_to_string(site.known_hosts()).expect("written");
     assert_eq!(known.lines().filter(|line| line.contains("sha256:")).count(), 2, "{known}");
 }

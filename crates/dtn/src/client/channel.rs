@@ -35,8 +35,8 @@ enum Wire {
     Clear,
     /// TLS that does not stand yet.
     Handshake(Box<Handshake>),
-    /// TLS.
-    Tls(Box<TlsMachine>),
+    /// TLS, and why its other end is believed.
+    Tls(Box<TlsMachine>, String),
 }
 
 /// One control connection.
@@ -87,6 +87,13 @@ impl Channel {
                 .trace
                 .then(|| Trace { name: target.to_string(), lines: LineSplitter::new(MAX_REPLY_LINE).without_telnet() }),
         })
+    }
+
+    /// How lines are protected, and why the server is believed; `None` in clear.
+    pub fn protection(&self) -> Option<String> {
+        let Wire::Tls(tls, why) = &self.wire else { return None };
+        let cipher = tls.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
+        Some(format!("{} with {cipher}; the host is {why}", tls.ssl().version_str()))
     }
 
     /// The shortest round trip that the kernel has seen, the handshake's included; `None` where it does not say.
@@ -145,12 +152,13 @@ impl Channel {
             // The last message of the handshake goes first.
             let mut handshake = handshake;
             self.output = handshake.transmit().unwrap_or_default().into();
-            self.wire = Wire::Tls(Box::new(handshake.finish()?));
+            let (tls, why) = handshake.finish()?;
+            self.wire = Wire::Tls(Box::new(tls), why);
             machine.secured(Instant::now());
         }
         let before = self.lines.len();
         match &mut self.wire {
-            Wire::Tls(tls) => {
+            Wire::Tls(tls, _) => {
                 tls.feed(&self.input);
                 while let Plain::Bytes(_) =
                     tls.read(&mut self.lines).map_err(|fault| told(fault, &self.peer.to_string()))?
@@ -203,7 +211,7 @@ impl Channel {
 
     /// Ends the connection and waits, not longer than `limit`, until the server has ended it, too.
     pub async fn leave(&mut self, limit: Duration) {
-        if let Wire::Tls(tls) = &mut self.wire {
+        if let Wire::Tls(tls, _) = &mut self.wire {
             tls.close();
             self.output = tls.transmit().unwrap_or_default().into();
         }
@@ -233,14 +241,14 @@ impl Channel {
         };
         self.trace_output(&lines);
         self.output = match &mut self.wire {
-            Wire::Tls(tls) if !lines.is_empty() => match tls.write(&lines) {
+            Wire::Tls(tls, _) if !lines.is_empty() => match tls.write(&lines) {
                 Ok(()) => tls.transmit().unwrap_or_default().into(),
                 Err(fault) => {
                     tracing::debug!(%fault, "lines cannot be protected");
                     Bytes::new()
                 }
             },
-            Wire::Tls(tls) => tls.transmit().unwrap_or_default().into(),
+            Wire::Tls(tls, _) => tls.transmit().unwrap_or_default().into(),
             _ => lines,
         };
     }

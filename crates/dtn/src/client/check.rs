@@ -63,6 +63,11 @@ pub async fn check(
         format!("{target} is {server}, reached from {here}; connected and logged in within {took:.0} ms"),
     ));
     report(&Step::ok("greeting", remote.greeting.clone()));
+    let protection = remote.protection();
+    report(&Step::ok(
+        "protection",
+        protection.unwrap_or_else(|| "none: the dialogue is in clear; whimbrel:// asks for TLS".to_owned()),
+    ));
     report(&features(&remote));
     let results = [passive(&mut remote, path).await, active(&mut remote, path, local).await];
     results.iter().flatten().for_each(&mut report);

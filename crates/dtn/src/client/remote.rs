@@ -367,6 +367,11 @@ impl Remote {
         self.channel.round_trip()
     }
 
+    /// How the control connection is protected, and why the server is believed; `None` in clear.
+    pub fn protection(&self) -> Option<String> {
+        self.channel.protection()
+    }
+
     /// Whether commands are sent ahead of replies.
     pub fn is_pipelined(&self) -> bool {
         self.options.pipelined

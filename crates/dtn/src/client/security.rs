@@ -100,8 +100,12 @@ impl Handshake {
         self.tls.transmit()
     }
 
-    /// TLS as it stands; a new host's key is remembered, and said.
-    pub(super) fn finish(self) -> Result<TlsMachine, Fault> {
+    /// TLS as it stands, and why the host is believed; a new host's key is remembered, and said.
+    pub(super) fn finish(self) -> Result<(TlsMachine, String), Fault> {
+        let why = match self.judge.pins.found() {
+            Some((key, _)) => format!("known by its key {key}"),
+            None => "vouched for by an authority that this system trusts".to_owned(),
+        };
         if let Some((key, PinVerdict::First)) = self.judge.pins.found() {
             let verdict = self.pins.remember(&self.name, &key).map_err(|fault| told(fault, &self.host))?;
             if let PinVerdict::Changed { .. } = verdict {
@@ -112,7 +116,7 @@ impl Handshake {
             let path = self.pins.path().display();
             tracing::warn!("first visit to {}: its key is {key}, remembered in {path}", self.name);
         }
-        Ok(self.tls)
+        Ok((self.tls, why))
     }
 }
 
