@@ -1,6 +1,8 @@
 //! Control connections over TLS: the front on one end of a pipe, a TLS client on the other.
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -41,6 +43,7 @@ fn certificate(directory: &Path) -> TlsConfig {
         TlsConfig { certificate: directory.join("host.pem"), key: directory.join("host.key"), listen: Vec::new() };
     std::fs::write(&config.certificate, builder.build().to_pem().unwrap()).unwrap();
     std::fs::write(&config.key, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
+    std::fs::set_permissions(&config.key, Permissions::from_mode(0o640)).unwrap();
     config
 }
 
@@ -293,12 +296,17 @@ fn files_that_are_no_certificate_are_named_at_the_start() {
     std::fs::create_dir(&other).unwrap();
     let other = certificate(&other);
     let mixed = TlsConfig { key: other.key.clone(), ..tls.clone() };
-    let swapped = TlsConfig { certificate: tls.key.clone(), key: tls.certificate.clone(), ..tls.clone() };
+    let text = TlsConfig { certificate: directory.path().join("text"), ..tls.clone() };
     let missing = TlsConfig { key: directory.path().join("none"), ..tls.clone() };
+    let open = TlsConfig { key: directory.path().join("open"), ..tls.clone() };
+    std::fs::write(&text.certificate, "what is this?").unwrap();
+    std::fs::copy(&tls.key, &open.key).unwrap();
+    std::fs::set_permissions(&open.key, Permissions::from_mode(0o644)).unwrap();
     for (config, code, path) in [
-        (&mixed, FaultCode::CredentialRejected, &mixed.key),
-        (&swapped, FaultCode::CredentialRejected, &tls.certificate),
+        (&mixed, FaultCode::CredentialRejected, &mixed.certificate),
+        (&text, FaultCode::CredentialRejected, &text.certificate),
         (&missing, FaultCode::NotFound, &missing.key),
+        (&open, FaultCode::CredentialRejected, &open.key),
     ] {
         let fault = started(config);
         assert_eq!((fault.code, fault.subject), (code, path.display().to_string()));

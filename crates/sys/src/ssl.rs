@@ -24,6 +24,7 @@ unsafe extern "C" {
         callback: Option<unsafe extern "C" fn(*mut ffi::X509_STORE_CTX, *mut c_void) -> c_int>,
         argument: *mut c_void,
     );
+    fn SSL_has_pending(ssl: *const ffi::SSL) -> c_int;
     fn X509_STORE_CTX_get0_cert(store: *mut ffi::X509_STORE_CTX) -> *mut ffi::X509;
     fn X509_STORE_CTX_get0_untrusted(store: *mut ffi::X509_STORE_CTX) -> *mut ffi::stack_st_X509;
 }
@@ -65,6 +66,12 @@ pub fn know_session(context: &SslContext, der: &[u8]) -> Result<(), ErrorStack> 
     // SAFETY: the session was made of bytes just now, so no other context has ever used it.
     let _known_already = !unsafe { context.add_session(&session) };
     Ok(())
+}
+
+/// Whether the connection holds bytes of the wire that were not given out, be it as part of an unfinished record.
+pub fn holds_bytes(ssl: &SslRef) -> bool {
+    // SAFETY: the call only looks at the live connection.
+    unsafe { SSL_has_pending(ssl.as_ptr()) == 1 }
 }
 
 fn judge_index() -> Index<SslContext, Arc<ChainJudge>> {

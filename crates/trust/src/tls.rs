@@ -4,6 +4,7 @@ mod context;
 mod failure;
 mod machine;
 mod pipe;
+mod seal;
 
 pub use context::{ClientTls, Clients, ServerTls, TicketKeys, verdict};
 pub use failure::{handshake_failed, stream_failed};

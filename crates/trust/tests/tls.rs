@@ -7,6 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use openssl::x509::X509Ref;
 use whimbrel_engine::fault::FaultCode;
+use whimbrel_proto::protect::{CommandOpener, CommandSealer, ProtectError, ReplyOpener, ReplySealer, base64};
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::make::{self, KeyKind, Life, Purpose};
 use whimbrel_trust::tls::{ClientTls, Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
@@ -212,6 +213,73 @@ fn a_changed_byte_ends_the_connection() {
     let mut plain = Vec::new();
     assert!(server.read(&mut plain).is_err());
     assert!(plain.is_empty());
+}
+
+/// Both ends of a GSI server's connection: TLS stands, and every line is a token from now on.
+fn wrapped() -> (TlsMachine, TlsMachine) {
+    let server = ServerTls::gsi(&own("host"), named("alice")).unwrap();
+    established(&server, &ClientTls::new(named("host"), Some(&own("alice"))).unwrap())
+}
+
+#[test]
+fn wrapped_lines_go_both_ways_and_one_longer_than_a_record_is_one_token() {
+    let (mut server, mut client) = wrapped();
+    let (mut commands, mut opener) = (CommandSealer::default(), CommandOpener::new(64 << 10));
+    let long = format!("STOR /{}\r\n", "x".repeat(40_000));
+    let (mut wire, mut plain) = (Vec::new(), Vec::new());
+    commands.feed(&mut client, format!("PWD\r\n{long}").as_bytes(), &mut wire).unwrap();
+    assert_eq!(wire.iter().filter(|&&b| b == b'\n').count(), 2);
+    for piece in wire.chunks(1000) {
+        opener.feed(&mut server, piece, &mut plain).unwrap();
+    }
+    assert!(plain == format!("PWD\r\n{long}").into_bytes());
+
+    let (mut replies, mut opener) = (ReplySealer::default(), ReplyOpener::new(1000));
+    let (mut wire, mut plain) = (Vec::new(), Vec::new());
+    replies.feed(&mut server, b"211-Extensions\r\n SIZE\r\n211 End\r\n", &mut wire).unwrap();
+    assert!(wire.starts_with(b"632-") && wire.windows(5).any(|text| text == b"\n632 "));
+    opener.feed(&mut client, &wire, &mut plain).unwrap();
+    assert_eq!(plain, b"211-Extensions\r\n SIZE\r\n211 End\r\n");
+}
+
+#[test]
+fn wrapped_lines_that_are_repeated_changed_or_cut_are_refused() {
+    let line = |client: &mut TlsMachine| {
+        let mut wire = Vec::new();
+        CommandSealer::default().feed(client, b"DELE /a\r\n", &mut wire).unwrap();
+        wire
+    };
+    let open = |server: &mut TlsMachine, wire: &[u8]| {
+        let mut plain = Vec::new();
+        CommandOpener::new(1000).feed(server, wire, &mut plain).map(|()| plain)
+    };
+    let token = |line: &[u8]| base64::decode(line[4..].trim_ascii_end(), 1000).unwrap();
+    let enc = |token: &[u8]| format!("ENC {}\r\n", base64::encode(token)).into_bytes();
+    type Spoil = fn(Vec<u8>) -> Vec<u8>;
+    let spoils: [(&str, Spoil); 4] = [
+        ("changed", |mut token| {
+            token[10] ^= 1;
+            token
+        }),
+        ("cut", |mut token| {
+            token.truncate(token.len() - 1);
+            token
+        }),
+        ("empty", |_| Vec::new()),
+        ("followed by half a record", |token| [token, vec![23, 3, 3, 0, 30, 1]].concat()),
+    ];
+    for (what, spoil) in spoils {
+        let (mut server, mut client) = wrapped();
+        let wire = enc(&spoil(token(&line(&mut client))));
+        assert!(matches!(open(&mut server, &wire), Err(ProtectError::Fault(_))), "{what}");
+    }
+    let (mut server, mut client) = wrapped();
+    let wire = line(&mut client);
+    assert_eq!(open(&mut server, &wire).unwrap(), b"DELE /a\r\n");
+    assert!(open(&mut server, &wire).is_err(), "repeated");
+    let (mut server, mut client) = wrapped();
+    let first = line(&mut client);
+    assert!(open(&mut server, &line(&mut client)).is_err(), "{} bytes left out", first.len());
 }
 
 #[test]

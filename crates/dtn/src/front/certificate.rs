@@ -1,36 +1,39 @@
 //! The certificate that the front shows.
 
+use std::fs::File;
+use std::io::Read as _;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use openssl::error::ErrorStack;
-use openssl::pkey::PKey;
-use openssl::x509::X509;
 use serde::{Deserialize, Serialize};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
-use whimbrel_trust::OwnChain;
+use whimbrel_trust::{OwnChain, credential};
 
 use super::config::TlsConfig;
 
 const OP: &str = "read certificate";
 
 /// Largest file that can be one, bytes: the front is told of them in one message.
-const LARGEST: usize = 32 << 10;
+const LARGEST: u64 = 32 << 10;
 
-/// The files of a certificate as they are: whoever may read them does not look into them.
+/// The files of a certificate as they are: the process that may read them does not look into them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct CertificateFiles {
-    certificate: (String, Secret),
-    key: (String, Secret),
+    /// Where the certificate is, for people.
+    place: String,
+    certificate: Secret,
+    key: Secret,
 }
 
 impl CertificateFiles {
     /// Reads both.
     ///
     /// # Errors
-    /// Faults of the files; `CredentialRejected` for more than 32 KiB.
+    /// Faults of the files; `CredentialRejected` for more than 32 KiB, and for a key that everybody may use.
     pub fn read(config: &TlsConfig) -> Result<Self, Fault> {
-        Ok(Self { certificate: text(&config.certificate)?, key: text(&config.key)? })
+        let place = config.certificate.display().to_string();
+        Ok(Self { place, certificate: text(&config.certificate, 0)?, key: text(&config.key, 0o007)? })
     }
 
     /// What they hold.
@@ -38,34 +41,25 @@ impl CertificateFiles {
     /// # Errors
     /// `CredentialRejected` for files that are not PEM, or a key that does not belong to the certificate.
     pub fn chain(&self) -> Result<OwnChain, Fault> {
-        let Self { certificate: (path, certificates), key: (key_path, key) } = self;
-        let mut certificates = X509::stack_from_pem(&certificates.0).map_err(|error| unusable(path, &error))?;
-        let key = PKey::private_key_from_pem(&key.0).map_err(|error| unusable(key_path, &error))?;
-        if certificates.is_empty() {
-            return Err(rejected(path, "there is no certificate in it"));
-        }
-        let certificate = certificates.remove(0);
-        let public = certificate.public_key().map_err(|error| unusable(path, &error))?;
-        if !public.public_eq(&key) {
-            return Err(rejected(key_path, "the key is not that of the first certificate"));
-        }
-        Ok(OwnChain { certificate, key, chain: certificates })
+        let both = [&self.certificate.0, b"\n".as_slice(), &self.key.0].concat();
+        let chain = credential::from_pem(&both).map_err(|fault| fault.about(&self.place));
+        chain.map_err(|fault| fault.into_fault(OP, Side::Us))
     }
 }
 
-fn text(path: &Path) -> Result<(String, Secret), Fault> {
+/// A file none of whose mode bits is forbidden.
+fn text(path: &Path, forbidden: u32) -> Result<Secret, Fault> {
     let name = path.display().to_string();
-    let bytes = std::fs::read(path).map_err(|error| Fault::from_io(error, OP).subject(&name))?;
-    if bytes.len() > LARGEST {
-        return Err(rejected(&name, "it is longer than 32 KiB"));
+    let failed = |error| Fault::from_io(error, OP).subject(&name);
+    let rejected = |why| Err(Fault::new(FaultCode::CredentialRejected, OP).subject(&name).detail(why));
+    let file = File::open(path).map_err(failed)?;
+    if file.metadata().map_err(failed)?.mode() & forbidden != 0 {
+        return rejected("everybody on this host may use it: chmod 600");
     }
-    Ok((name, Secret(bytes)))
-}
-
-fn unusable(path: &str, error: &ErrorStack) -> Fault {
-    rejected(path, &format!("it is not PEM: {error}"))
-}
-
-fn rejected(path: &str, why: &str) -> Fault {
-    Fault::new(FaultCode::CredentialRejected, OP).subject(path).detail(why)
+    let mut bytes = Vec::new();
+    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
+    if bytes.len() as u64 > LARGEST {
+        return rejected("it is longer than 32 KiB");
+    }
+    Ok(Secret(bytes))
 }
