@@ -41,6 +41,16 @@ enum Phase {
     Closed,
 }
 
+/// What a command begins.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    Nothing,
+    /// AUTH: with a 234, TLS.
+    Tls,
+    /// ADAT: with a 335 the next token's turn, with a 235 wrapped lines.
+    Exchange,
+}
+
 /// A command without its final reply.
 #[derive(Debug)]
 struct Pending {
@@ -49,8 +59,8 @@ struct Pending {
     group: Token,
     gate: bool,
     stream: bool,
-    /// AUTH or ADAT: with its reply the connection may change into another one.
-    begins: bool,
+    /// With its reply the connection may change into another one.
+    begins: Begins,
     /// What it leaves in force.
     sets: Settings,
 }
@@ -146,11 +156,11 @@ impl ClientControl {
     fn pending(&mut self, order: &Order, group: Token) -> Pending {
         let token = Token(self.next_token);
         self.next_token += 1;
-        let begins = matches!(order.command, Command::Auth(_) | Command::Adat(_));
         // Nothing may follow these before it is known over what; a first token may follow AUTH GSSAPI.
-        let alone = match &order.command {
-            Command::Auth(mechanism) => !mechanism.eq_ignore_ascii_case(b"GSSAPI"),
-            _ => begins,
+        let (begins, alone) = match &order.command {
+            Command::Auth(mechanism) => (Begins::Tls, !mechanism.eq_ignore_ascii_case(b"GSSAPI")),
+            Command::Adat(_) => (Begins::Exchange, true),
+            _ => (Begins::Nothing, false),
         };
         let sets = settings(&order.command);
         Pending { token, group, gate: order.gate || alone, stream: order.stream, begins, sets }
@@ -176,7 +186,7 @@ impl ClientControl {
 
     /// One line where the reply to it may be the last one of this kind, else all.
     fn readable(&self, bytes: &[u8]) -> usize {
-        let last = self.in_flight.iter().any(|pending| pending.begins);
+        let last = self.in_flight.iter().any(|pending| pending.begins != Begins::Nothing);
         let end = bytes.iter().position(|&b| b == b'\n').filter(|_| last);
         end.map_or(bytes.len(), |end| end + 1)
     }
@@ -329,9 +339,9 @@ impl ClientControl {
             self.events.push_back(ClientEvent::Lines { token, lines });
         }
         let refused = !reply.is_positive();
-        self.changing = front.begins && matches!(reply.code, 234 | 235);
+        self.changing = matches!((front.begins, reply.code), (Begins::Tls, 234) | (Begins::Exchange, 235));
         // The exchange goes on: the gate stays shut.
-        let goes_on = front.begins && reply.code == 335;
+        let goes_on = (front.begins, reply.code) == (Begins::Exchange, 335);
         self.exchange = goes_on.then_some(front.group);
         self.events.push_back(ClientEvent::Completed { token, reply });
         if front.gate && !goes_on {

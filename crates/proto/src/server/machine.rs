@@ -116,7 +116,9 @@ impl ServerControl {
     /// TLS stands: the end of what [`ServerEvent::StartTls`] began, or, before anything was said, of the handshake of a port that is TLS from the
     /// start. `peer`: whose certificate was judged. Ignored when neither is so.
     pub fn secured(&mut self, _now: Instant, peer: Option<PeerView>) {
-        let begun = matches!(&self.running, Some(Running { wait: Wait::Tls, .. }));
+        // Not before the driver was asked.
+        let asked = !self.events.contains(&ServerEvent::StartTls);
+        let begun = asked && matches!(&self.running, Some(Running { wait: Wait::Tls, .. }));
         let fresh = self.running.is_none() && !self.session.security.is_protected() && self.session.is_untouched();
         if self.closing.is_some() || !(begun || (fresh && self.config.mechanisms.tls)) {
             return;

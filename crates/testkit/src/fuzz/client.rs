@@ -203,7 +203,7 @@ impl Run {
                 let front = self.outstanding.pop_front().expect("there is an oldest");
                 assert!(!(order.stream && reply.is_success()) || reply.middle_lines().is_empty(), "lines come once");
                 self.completed += 1;
-                let token = matches!(order.command, Command::Auth(_) | Command::Adat(_));
+                let token = matches!(order.command, Command::Adat(_));
                 self.exchange = (token && reply.code == 335).then_some(front.group);
                 self.refused = (order.gate && !reply.is_positive()).then_some(front.group);
                 self.is_known(&order.command, reply.is_success());

@@ -174,8 +174,14 @@ impl Run {
     /// What is not taken waits for its time, as with a driver.
     fn feed(&mut self, bytes: &[u8]) {
         self.untaken.extend_from_slice(bytes);
-        let used = self.machine.handle_bytes(self.now, &self.untaken);
-        assert!(used <= self.untaken.len());
+        self.pass_on();
+    }
+
+    /// One line at a time, so that what it leads to is seen before the next one.
+    fn pass_on(&mut self) {
+        let end = self.untaken.iter().position(|&b| b == b'\n').map_or(self.untaken.len(), |end| end + 1);
+        let used = self.machine.handle_bytes(self.now, &self.untaken[..end]);
+        assert!(used <= end);
         let goes_on = self.machine.poll_timeout().is_some();
         assert!(used == 0 || !(goes_on && (self.tls || self.token)), "nothing is taken in the middle of a handshake");
         self.untaken.drain(..used);
@@ -276,7 +282,7 @@ impl Run {
         loop {
             let left = self.untaken.len();
             self.drain();
-            self.feed(&[]);
+            self.pass_on();
             if self.untaken.len() == left {
                 break self.drain();
             }

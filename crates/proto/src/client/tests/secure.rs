@@ -114,6 +114,18 @@ fn a_refused_exchange_withholds_the_login() {
 }
 
 #[test]
+fn only_replies_to_adat_ask_for_a_token() {
+    let mut client = Client::open();
+    client.give(&auth_gssapi(b"hello"));
+    client.hear("335 ADAT=\r\n");
+    assert_eq!(client.machine.adat(client.now, b"x"), Err(TokenError::OutOfTurn), "that answered AUTH");
+    assert_eq!(client.left("235 in\r\n220 x\r\n"), "220 x\r\n");
+    let mut client = Client::open();
+    client.give(&auth_gssapi(b"hello"));
+    assert_eq!(client.left("235 in\r\n503 no\r\n"), "", "nor does a 235 to AUTH mean anything");
+}
+
+#[test]
 fn a_handshake_has_the_time_of_a_reply() {
     let mut client = Client::open();
     client.give(&[auth_tls()]);

@@ -131,6 +131,8 @@ fn the_driver_hears_of_tls_when_the_234_is_on_its_way() {
     peer.machine.handle_bytes(peer.now, b"AUTH TLS\r\n");
     assert!(matches!(peer.machine.poll_event(), Some(ServerEvent::Answered { code: 234, .. })));
     assert_eq!(peer.machine.poll_event(), None, "the 234 is not taken yet");
+    peer.machine.secured(peer.now, None);
+    assert_eq!(peer.machine.handle_bytes(peer.now, b"NOOP\r\n"), 0, "TLS cannot stand before it was asked for");
     assert!(peer.machine.poll_transmit().is_some());
     assert_eq!(peer.machine.poll_event(), Some(ServerEvent::StartTls));
 }
