@@ -2,6 +2,8 @@
 
 #![allow(missing_docs, clippy::unwrap_used)]
 
+mod mover_support;
+
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
@@ -17,23 +19,7 @@ use whimbrel_dtn::mover::message::DataSettings;
 const GROUND: &str = "WHIMBREL_ATTACK_GROUND";
 
 fn settings(root: &Path, read_only: bool) -> DataSettings {
-    DataSettings {
-        root: root.as_os_str().as_encoded_bytes().to_vec(),
-        read_only,
-        data_ports: None,
-        data_interface: None,
-        data_address: None,
-        pool_bytes: 1 << 20,
-        sync_writes: false,
-        direct_io: false,
-        stall_timeout: std::time::Duration::from_secs(9),
-        connect_timeout: std::time::Duration::from_secs(9),
-        congestion: None,
-        lfs: None,
-        sandbox: Sandbox::Require,
-        transfer_log: None,
-        transfer_log_json: None,
-    }
+    DataSettings { read_only, sandbox: Sandbox::Require, ..mover_support::settings(root) }
 }
 
 /// What each attempt came to: `ok`, or the name of the error.

@@ -107,7 +107,7 @@ impl Channel {
     /// # Errors
     /// The connection broke; its orderly end is the machine's to judge.
     pub async fn exchange(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
-        self.take(machine);
+        self.take(machine)?;
         let Self { stream, input, output, .. } = self;
         let (mut reader, mut writer) = stream.split();
         let count = if output.is_empty() {
@@ -201,7 +201,7 @@ impl Channel {
     /// Writes everything the machine has to send, reading nothing.
     pub async fn flush(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
         loop {
-            self.take(machine);
+            self.take(machine)?;
             if self.output.is_empty() {
                 return Ok(());
             }
@@ -228,29 +228,26 @@ impl Channel {
     }
 
     /// Takes what the machine has to send, once all before it is written.
-    fn take(&mut self, machine: &mut ClientControl) {
+    fn take(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
         if !self.output.is_empty() {
-            return;
+            return Ok(());
         }
         let lines = match &mut self.wire {
             Wire::Handshake(handshake) => {
                 self.output = handshake.transmit().unwrap_or_default().into();
-                return;
+                return Ok(());
             }
             _ => machine.poll_transmit().unwrap_or_default(),
         };
         self.trace_output(&lines);
         self.output = match &mut self.wire {
-            Wire::Tls(tls, _) if !lines.is_empty() => match tls.write(&lines) {
-                Ok(()) => tls.transmit().unwrap_or_default().into(),
-                Err(fault) => {
-                    tracing::debug!(%fault, "lines cannot be protected");
-                    Bytes::new()
-                }
-            },
-            Wire::Tls(tls, _) => tls.transmit().unwrap_or_default().into(),
+            Wire::Tls(tls, _) => {
+                tls.write(&lines).map_err(|fault| told(fault, &self.peer.to_string()))?;
+                tls.transmit().unwrap_or_default().into()
+            }
             _ => lines,
         };
+        Ok(())
     }
 
     fn trace_output(&self, output: &[u8]) {

@@ -1,6 +1,6 @@
 //! Listening sockets, bound before anything else runs: ports below 1024 need root.
 
-use std::net::{SocketAddr, TcpListener};
+use std::net::TcpListener;
 use std::os::fd::{AsFd, BorrowedFd};
 
 use whimbrel_engine::Fault;
@@ -53,11 +53,6 @@ impl Bound {
             lines += &format!("metrics at http://{address}/metrics\n");
         }
         lines
-    }
-
-    /// Control addresses as bound.
-    pub fn control_addresses(&self) -> Vec<SocketAddr> {
-        self.control.iter().filter_map(|listener| listener.local_addr().ok()).collect()
     }
 }
 

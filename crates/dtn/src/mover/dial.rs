@@ -46,7 +46,7 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
             return Ok(());
         }
         for (lane, dialling) in group {
-            let mut connection = Connection::new(handle.guard.called(dialling.finish(task.cancel)?)?);
+            let mut connection = Connection::new(handle.guard.shield(dialling.finish(task.cancel)?)?);
             if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
                 connection.greet(nonce, options.timeout, task.cancel)?;
             }
@@ -150,7 +150,7 @@ pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<Box<dyn DataChannel>, 
         Rendezvous::Connect => {
             let target = handle.lanes.first().and_then(|lane| lane.target);
             let target = target.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, "connect data channel"))?;
-            handle.guard.called(tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)?)
+            handle.guard.shield(tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)?)
         }
     }
 }

@@ -102,7 +102,7 @@ impl Session {
     /// PASV, EPSV, SPAS: listens.
     pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
-        let guard = Arc::new(Guard::new(params, &self.secrets)?);
+        let guard = Arc::new(Guard::new(params, &self.secrets, true)?);
         let ip = self.listen_ip(family)?;
         let ports = self.node.settings.data_ports;
         let range = ports.map(|(min, max)| PortRange::new(min, max)).transpose()?;
@@ -116,7 +116,7 @@ impl Session {
             }));
         }
         let door = guard.clone();
-        listener.set_shielding(Arc::new(move |channel| door.accepted(channel)));
+        listener.set_shielding(Arc::new(move |channel| door.shield(channel)));
         let told = self.told_address(ip, listener.local_addr().port());
         self.open(params, guard, Rendezvous::Listen(listener), vec![Lane::default()]);
         Ok(Outcome::Listening(vec![told]))
@@ -125,7 +125,7 @@ impl Session {
     /// PORT, EPRT, SPOR: remembers where to connect, and calls our own peers at once.
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
-        let guard = Arc::new(Guard::new(params, &self.secrets)?);
+        let guard = Arc::new(Guard::new(params, &self.secrets, false)?);
         for &target in targets {
             self.check_target(target, params)?;
         }

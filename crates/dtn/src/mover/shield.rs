@@ -21,13 +21,10 @@ const OP: &str = "protect data channel";
 pub enum Guard {
     /// Plain TCP.
     Plain,
-    /// TLS with a key that both ends have from the handle's nonce; whoever calls begins.
-    Nonce {
-        /// For connections that come.
-        server: ServerTls,
-        /// For connections that are made.
-        client: ClientTls,
-    },
+    /// TLS with a key that both ends have from the handle's nonce, for connections that come: whoever calls begins.
+    Coming(ServerTls),
+    /// The same for connections that are made.
+    Made(ClientTls),
     /// TLS that continues the control connection's session; this side is the server whoever calls (RFC 4217 §7).
     Session {
         /// For all connections.
@@ -38,8 +35,10 @@ pub enum Guard {
 }
 
 impl Guard {
+    /// `comes`: connections are waited for, not made.
+    ///
     /// Fails with `InvalidArgument` where the parameters lack what they ask for, `NotSupported` where this login does.
-    pub fn new(params: &DataParams, secrets: &Secrets) -> Result<Self, Fault> {
+    pub fn new(params: &DataParams, secrets: &Secrets, comes: bool) -> Result<Self, Fault> {
         match &params.shield {
             Shield::None => Ok(Self::Plain),
             Shield::Nonce => {
@@ -47,8 +46,11 @@ impl Guard {
                     return Err(refused(FaultCode::InvalidArgument, "no nonce was agreed for this data handle"));
                 };
                 let key = psk::from_nonce(nonce);
-                let server = ServerTls::agreed(&key).map_err(ours)?;
-                Ok(Self::Nonce { server, client: ClientTls::agreed(&key).map_err(ours)? })
+                match comes {
+                    true => ServerTls::agreed(&key).map(Self::Coming),
+                    false => ClientTls::agreed(&key).map(Self::Made),
+                }
+                .map_err(ours)
             }
             Shield::Session => {
                 let keys = secrets.tickets.as_ref().and_then(|keys| TicketKeys::from_bytes(&keys.0));
@@ -75,24 +77,17 @@ impl Guard {
         }
     }
 
-    /// A connection that came.
-    pub fn accepted(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
+    /// Puts a connection inside what its handle asks for.
+    pub fn shield(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
         match self {
             Self::Plain => Ok(Box::new(channel)),
-            Self::Nonce { server, .. } => tls(channel, server.connection(), Role::Server, None),
+            Self::Coming(server) => tls(channel, server.connection(), Role::Server, None),
+            Self::Made(client) => tls(channel, client.connection(""), Role::Client, None),
             Self::Session { server, tickets } => {
                 let count = usize::from(tickets.load(Ordering::Relaxed));
                 let connection = server.connection_with(count);
                 tls(channel, connection, Role::Server, Some(Arc::new(continues_session)))
             }
-        }
-    }
-
-    /// A connection that was made.
-    pub fn called(&self, channel: TcpChannel) -> Result<Box<dyn DataChannel>, Fault> {
-        match self {
-            Self::Nonce { client, .. } => tls(channel, client.connection(""), Role::Client, None),
-            _ => self.accepted(channel),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Commands: `ENC token` (RFC 2228 §3).
 
 use super::base64;
-use super::lines::{PlainLines, ProtectError, Seal, WireLines, open_line, sealed_len};
+use super::lines::{PlainLines, ProtectError, Seal, WireLines, sealed_len};
 use crate::line::strip_telnet;
 
 /// The server's side: protected lines to the command lines inside them.
@@ -25,16 +25,10 @@ impl CommandOpener {
     pub fn feed<S: Seal>(
         &mut self,
         seal: &mut S,
-        mut wire: &[u8],
+        wire: &[u8],
         plain: &mut Vec<u8>,
     ) -> Result<(), ProtectError<S::Fault>> {
-        while !wire.is_empty() {
-            if let Some(line) = self.lines.feed(&mut wire)? {
-                let token = base64::decode(token_of(&line).ok_or(ProtectError::ClearLine)?, line.len())?;
-                open_line(seal, &token, plain)?;
-            }
-        }
-        Ok(())
+        self.lines.open(seal, wire, token_of, plain)
     }
 }
 

@@ -81,7 +81,7 @@ impl WireLines {
     }
 
     /// Takes bytes up to and including the next line end out of `wire`; the line, if it is complete.
-    pub(super) fn feed<F>(&mut self, wire: &mut &[u8]) -> Result<Option<Vec<u8>>, ProtectError<F>> {
+    fn feed<F>(&mut self, wire: &mut &[u8]) -> Result<Option<Vec<u8>>, ProtectError<F>> {
         if std::mem::take(&mut self.late_lf) && wire.first() == Some(&b'\n') {
             *wire = &wire[1..];
         }
@@ -98,6 +98,23 @@ impl WireLines {
         self.late_lf = wire[end] == b'\r';
         *wire = &wire[end + 1..];
         Ok(Some(std::mem::take(&mut self.line)))
+    }
+
+    /// Opens the lines that these bytes complete; `token_of` finds the token of a line, or says that it is in clear.
+    pub(super) fn open<S: Seal>(
+        &mut self,
+        seal: &mut S,
+        mut wire: &[u8],
+        token_of: fn(&[u8]) -> Option<&[u8]>,
+        plain: &mut Vec<u8>,
+    ) -> Result<(), ProtectError<S::Fault>> {
+        while !wire.is_empty() {
+            if let Some(line) = self.feed(&mut wire)? {
+                let token = base64::decode(token_of(&line).ok_or(ProtectError::ClearLine)?, line.len())?;
+                open_line(seal, &token, plain)?;
+            }
+        }
+        Ok(())
     }
 }
 
@@ -126,11 +143,7 @@ impl PlainLines {
 }
 
 /// Appends the message of a token as one line: one NUL at its end is dropped, a missing line end is added (GCT practice).
-pub(super) fn open_line<S: Seal>(
-    seal: &mut S,
-    token: &[u8],
-    plain: &mut Vec<u8>,
-) -> Result<(), ProtectError<S::Fault>> {
+fn open_line<S: Seal>(seal: &mut S, token: &[u8], plain: &mut Vec<u8>) -> Result<(), ProtectError<S::Fault>> {
     let start = plain.len();
     seal.open(token, plain).map_err(ProtectError::Fault)?;
     if plain.len() > start && plain.last() == Some(&0) {

@@ -4,7 +4,7 @@
 //! opens every line: so one group of protected lines is exactly one reply, and no group mixes protected lines and clear ones.
 
 use super::base64;
-use super::lines::{PlainLines, ProtectError, Seal, WireLines, open_line, sealed_len};
+use super::lines::{PlainLines, ProtectError, Seal, WireLines, sealed_len};
 
 /// The server's side: replies to protected lines.
 ///
@@ -66,18 +66,17 @@ impl ReplyOpener {
     pub fn feed<S: Seal>(
         &mut self,
         seal: &mut S,
-        mut wire: &[u8],
+        wire: &[u8],
         plain: &mut Vec<u8>,
     ) -> Result<(), ProtectError<S::Fault>> {
-        while !wire.is_empty() {
-            if let Some(line) = self.lines.feed(&mut wire)? {
-                let [b'6', b'3', b'1'..=b'3', b' ' | b'-', text @ ..] = line.as_slice() else {
-                    return Err(ProtectError::ClearLine);
-                };
-                let token = base64::decode(text.trim_ascii(), text.len())?;
-                open_line(seal, &token, plain)?;
-            }
-        }
-        Ok(())
+        self.lines.open(seal, wire, token_of, plain)
+    }
+}
+
+/// The text behind the code of a protected reply line.
+fn token_of(line: &[u8]) -> Option<&[u8]> {
+    match line {
+        [b'6', b'3', b'1'..=b'3', b' ' | b'-', text @ ..] => Some(text.trim_ascii()),
+        _ => None,
     }
 }

@@ -48,11 +48,7 @@ pub struct AttributeCertificate<'a> {
 
 /// Reads the value of a proxy's VOMS extension: `SEQUENCE { SEQUENCE OF AttributeCertificate }`.
 pub fn parse(extension: &[u8]) -> Result<Vec<AttributeCertificate<'_>>, DerError> {
-    let mut reader = Reader::new(extension);
-    let mut outer = reader.sequence()?;
-    reader.end()?;
-    let mut list = outer.sequence()?;
-    outer.end()?;
+    let mut list = listed(extension)?;
     let mut found = Vec::new();
     while !list.is_empty() {
         if found.len() == MOST_CERTIFICATES {
@@ -231,13 +227,19 @@ impl<'a> Extensions<'a> {
     }
 }
 
-/// `SEQUENCE { SEQUENCE OF Certificate }`.
-fn certificates(value: &[u8]) -> Result<Vec<&[u8]>, DerError> {
+/// What is in the inner one of `SEQUENCE { SEQUENCE OF .. }`, and nothing beside either.
+fn listed(value: &[u8]) -> Result<Reader<'_>, DerError> {
     let mut reader = Reader::new(value);
     let mut outer = reader.sequence()?;
     reader.end()?;
-    let mut list = outer.sequence()?;
+    let list = outer.sequence()?;
     outer.end()?;
+    Ok(list)
+}
+
+/// `SEQUENCE { SEQUENCE OF Certificate }`.
+fn certificates(value: &[u8]) -> Result<Vec<&[u8]>, DerError> {
+    let mut list = listed(value)?;
     let mut found = Vec::new();
     while !list.is_empty() {
         if found.len() == MOST_CERTIFICATES {
