@@ -83,6 +83,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
         congestion: None,
         lfs: None,
         sandbox: Sandbox::Off,
+        authorities: None,
         transfer_log: None,
         transfer_log_json: None,
     }

@@ -1,5 +1,6 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
+mod gsi;
 mod parse;
 mod rules;
 
@@ -11,6 +12,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
+pub use gsi::GsiConfig;
 pub use rules::ChunkingRule;
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
@@ -29,6 +31,8 @@ pub struct DtnConfig {
     pub users: Option<PathBuf>,
     /// TLS of control connections. Default: none.
     pub tls: Option<TlsConfig>,
+    /// Logins with grid certificates. Default: none.
+    pub gsi: Option<GsiConfig>,
     /// Take passwords over connections in clear. Default: only where there is no TLS.
     pub clear_text_passwords: Option<bool>,
     /// Refuse data connections in clear. Default: no.

@@ -10,12 +10,13 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
-use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent};
+use whimbrel_proto::server::{Label, LoginOutcome, Proof, ServerControl, ServerEvent};
 use whimbrel_trust::TrustFault;
 
 use super::plane::{Plane, PlaneEvent};
-use super::server::Server;
+use super::server::{Server, Shown};
 use super::wire::Wire;
+use crate::monitor::message::Claim;
 
 /// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
 const MAX_UNSENT: usize = 64 << 10;
@@ -138,6 +139,8 @@ struct Connection {
     input: BytesMut,
     /// Bytes for the wire.
     output: BytesMut,
+    /// Who the client proved to be in a handshake.
+    claim: Option<Claim>,
     login: Option<Login>,
     plane: Option<Plane>,
     eof: bool,
@@ -148,8 +151,8 @@ impl Connection {
     fn new(ends: Ends, server: Arc<Server>) -> Self {
         let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
         let (input, output) = (BytesMut::new(), BytesMut::new());
-        let (login, plane, eof, over) = (None, None, false, false);
-        Self { ends, server, control, wire: Wire::Clear, input, output, login, plane, eof, over }
+        let (claim, login, plane, eof, over) = (None, None, None, false, false);
+        Self { ends, server, control, wire: Wire::Clear, input, output, claim, login, plane, eof, over }
     }
 
     /// Nothing is read while what has come is not yet wanted, so that it cannot grow.
@@ -258,10 +261,16 @@ impl Connection {
 
     async fn handle(&mut self, event: ServerEvent) {
         match event {
-            ServerEvent::Login { user, proof: Proof::Password(password) } => {
-                self.login = Some(Box::pin(self.check_login(user, password)));
+            ServerEvent::Login { user, proof } => {
+                let shown = match proof {
+                    Proof::Password(password) => Some(Shown::Password(password)),
+                    Proof::Peer => self.claim.clone().map(Shown::Claim),
+                };
+                match shown {
+                    Some(shown) => self.login = Some(Box::pin(self.check_login(user, shown))),
+                    None => self.control.login(Instant::now(), LoginOutcome::Denied),
+                }
             }
-            ServerEvent::Login { proof: Proof::Peer, .. } => self.control.login(Instant::now(), LoginOutcome::Denied),
             ServerEvent::StartTls => self.start_tls(),
             ServerEvent::Token(_) => {
                 tracing::error!("the control machine asks about a token of a mechanism that was not offered");
@@ -289,16 +298,12 @@ impl Connection {
         }
     }
 
-    fn check_login(
-        &self,
-        user: Vec<u8>,
-        password: Secret,
-    ) -> impl Future<Output = (LoginOutcome, Option<Plane>)> + use<> {
+    fn check_login(&self, user: Vec<u8>, shown: Shown) -> impl Future<Output = (LoginOutcome, Option<Plane>)> + use<> {
         let server = self.server.clone();
         let (ends, secrets) = (self.ends, self.wire.secrets());
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
-            let result = server.log_in(&name, password, ends, secrets).await;
+            let result = server.log_in(&name, shown, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
             match result {
                 Ok(Some((user, plane))) => {

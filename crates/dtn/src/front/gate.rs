@@ -13,7 +13,7 @@ use tokio::sync::{oneshot, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::monitor::keeper::Keeper;
-use crate::monitor::message::{AccountId, FromMonitor, MappedAccount, PasswordEntry, Ticket, ToMonitor};
+use crate::monitor::message::{AccountId, Claim, FromMonitor, MappedAccount, PasswordEntry, Ticket, ToMonitor};
 use crate::packets::Channel;
 
 /// Who answers for accounts.
@@ -46,6 +46,20 @@ impl Gate {
                 let user = name.to_owned();
                 match link.ask(|ticket| ToMonitor::Password { ticket, user }).await? {
                     Answer::Entry(entry) => entry,
+                    _ => Err(unexpected()),
+                }
+            }
+        }
+    }
+
+    /// The account for somebody who proved to be this, the usual one where none is wanted; `None`: not let in.
+    pub async fn claim(&self, claim: Claim, wanted: Option<String>) -> Result<Option<MappedAccount>, Fault> {
+        match self {
+            Self::Here(keeper) => lock(keeper).claim(&claim, wanted.as_deref()),
+            Self::Monitor(link) => {
+                let claim = Box::new(claim);
+                match link.ask(|ticket| ToMonitor::Claim { ticket, claim, wanted }).await? {
+                    Answer::Account(account) => account,
                     _ => Err(unexpected()),
                 }
             }

@@ -16,7 +16,7 @@ use super::metrics::Metrics;
 use super::plane::Plane;
 use super::users::verify_password;
 use super::wire::Wire;
-use crate::monitor::message::{FrontSettings, MappedAccount};
+use crate::monitor::message::{Claim, FrontSettings, MappedAccount};
 use crate::mover::message::{DataPeers, Identity, Secrets};
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
@@ -39,6 +39,17 @@ const VERIFIED_AT_ONCE: usize = 2;
 
 /// Logins that may wait for that.
 const MOST_WAITING: usize = 64;
+
+/// The user name with which grid clients ask for the usual account of their certificate (GCT practice).
+const USUAL_ACCOUNT: &str = ":globus-mapping:";
+
+/// What somebody shows at login.
+pub enum Shown {
+    /// A password or a token in its place.
+    Password(Secret),
+    /// What a handshake has proven.
+    Claim(Claim),
+}
 
 /// A DTN's settings, logins and data side.
 pub struct Server {
@@ -122,11 +133,11 @@ impl Server {
     pub async fn log_in(
         self: &Arc<Self>,
         name: &str,
-        password: Secret,
+        shown: Shown,
         ends: Ends,
         secrets: Secrets,
     ) -> Result<Option<(String, Plane)>, Fault> {
-        let Some((user, account)) = self.identify(name, password).await? else {
+        let Some((user, account)) = self.identify(name, shown).await? else {
             return Ok(None);
         };
         let identity = Identity {
@@ -142,7 +153,18 @@ impl Server {
         Ok(Some((user, plane)))
     }
 
-    async fn identify(&self, name: &str, password: Secret) -> Result<Option<(String, MappedAccount)>, Fault> {
+    async fn identify(&self, name: &str, shown: Shown) -> Result<Option<(String, MappedAccount)>, Fault> {
+        match shown {
+            Shown::Password(password) => self.by_password(name, password).await,
+            Shown::Claim(claim) => {
+                let wanted = (name != USUAL_ACCOUNT).then(|| name.to_owned());
+                let account = self.gate.claim(claim, wanted).await?;
+                Ok(account.map(|account| (account.name.clone(), account)))
+            }
+        }
+    }
+
+    async fn by_password(&self, name: &str, password: Secret) -> Result<Option<(String, MappedAccount)>, Fault> {
         if self.settings.anonymous && matches!(name, "anonymous" | "ftp") {
             return Ok(self.gate.anonymous().await?.map(|account| ("anonymous".to_owned(), account)));
         }

@@ -57,6 +57,7 @@ impl Wire {
             Self::Tls(tls) => Secrets {
                 tickets: Some(Secret(tls.tickets.as_bytes().to_vec())),
                 session: tls.machine.session().map(Secret),
+                credential: None,
             },
             Self::Clear | Self::Ended => Secrets::default(),
         }

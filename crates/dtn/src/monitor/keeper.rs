@@ -8,7 +8,9 @@ use std::process::{Child, Command, Stdio};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::message::{AccountId, MappedAccount, PasswordEntry};
+use whimbrel_proto::x509::gridmap::GridMap;
+
+use super::message::{AccountId, Claim, MappedAccount, PasswordEntry};
 use crate::front::config::DtnConfig;
 use crate::front::users::UsersFile;
 
@@ -30,6 +32,8 @@ pub struct Keeper {
     /// This program, started again for data processes.
     program: PathBuf,
     users: Option<UsersFile>,
+    /// The grid-mapfile, read at each login.
+    gridmap: Option<PathBuf>,
     anonymous: bool,
     /// What handles data of users without an account of their own; `None`: the account that runs this.
     common: Option<Account>,
@@ -40,9 +44,10 @@ pub struct Keeper {
 impl Keeper {
     /// Checks users and accounts of the configuration.
     pub fn new(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
-        if !config.anonymous && config.users.is_none() {
+        let gridmap = config.gsi.as_ref().map(|gsi| gsi.gridmap.clone());
+        if !config.anonymous && config.users.is_none() && gridmap.is_none() {
             let nobody = Fault::new(FaultCode::InvalidArgument, "configure");
-            return Err(nobody.detail("nobody could log in: give --anonymous or --users FILE"));
+            return Err(nobody.detail("nobody could log in: give --anonymous, --users FILE or --gsi"));
         }
         let root = is_root();
         let common = match &config.anonymous_user {
@@ -51,7 +56,7 @@ impl Keeper {
             _ => None,
         };
         let users = config.users.as_deref().map(UsersFile::open).transpose()?;
-        Ok(Self { program, users, anonymous: config.anonymous, common, given: Vec::new() })
+        Ok(Self { program, users, gridmap, anonymous: config.anonymous, common, given: Vec::new() })
     }
 
     /// The account of anonymous users; `None`: there are none.
@@ -70,6 +75,43 @@ impl Keeper {
             _ => self.common.clone(),
         };
         Ok(Some(PasswordEntry { hash: entry.hash, account: self.give(account) }))
+    }
+
+    /// The account of somebody who proved to be this; `None`: nobody here, or not that account.
+    pub fn claim(&mut self, claim: &Claim, wanted: Option<&str>) -> Result<Option<MappedAccount>, Fault> {
+        let accounts = match claim {
+            Claim::Certificate { subject, .. } => self.mapped(subject)?,
+            Claim::Token { .. } | Claim::Principal(_) => Vec::new(),
+        };
+        let chosen = match wanted {
+            Some(name) => accounts.iter().find(|account| *account == name),
+            None => accounts.first(),
+        };
+        let Some(name) = chosen else { return Ok(None) };
+        let account = account(name)?;
+        match is_root() {
+            true => Ok(Some(self.give(Some(account)))),
+            // Without rights there is one account only: this process' own.
+            false if account.uid == rustix::process::geteuid().as_raw() => {
+                Ok(Some(MappedAccount { name: name.clone(), ..self.give(None) }))
+            }
+            false => Err(Fault::new(FaultCode::NotAuthorized, "look up account")
+                .subject(name)
+                .side(Side::Us)
+                .detail("only root can serve other accounts")),
+        }
+    }
+
+    /// The accounts that the grid-mapfile has for a subject.
+    fn mapped(&self, subject: &str) -> Result<Vec<String>, Fault> {
+        let Some(path) = &self.gridmap else { return Ok(Vec::new()) };
+        let name = path.display().to_string();
+        let file = std::fs::read(path).map_err(|error| Fault::from_io(error, "read grid-mapfile").subject(&name))?;
+        let map = GridMap::parse(&file);
+        for (line, fault) in map.faults() {
+            tracing::warn!(file = name, line, %fault, "a line of the grid-mapfile maps nobody");
+        }
+        Ok(map.accounts(subject).to_vec())
     }
 
     fn give(&mut self, account: Option<Account>) -> MappedAccount {

@@ -35,6 +35,15 @@ pub enum ToMonitor {
         /// Name as given at login.
         user: String,
     },
+    /// Which account may somebody use who proved to be this?
+    Claim {
+        /// Echoed in [`FromMonitor::Mapped`].
+        ticket: Ticket,
+        /// What was proven.
+        claim: Box<Claim>,
+        /// The account asked for; `None`: the usual one.
+        wanted: Option<String>,
+    },
     /// Start a data process for an account that was given out before.
     Open {
         /// Echoed in [`FromMonitor::Opened`].
@@ -49,7 +58,7 @@ pub enum ToMonitor {
 pub enum FromMonitor {
     /// First message. Beside it: the listening sockets for control connections, for those inside TLS, for data nodes and metrics, in this order.
     Hello(Box<FrontSettings>),
-    /// Answer to [`ToMonitor::Anonymous`]: `None` if nobody may log in without a password.
+    /// Answer to [`ToMonitor::Anonymous`] and [`ToMonitor::Claim`]: `None` if nobody is let in for that.
     Mapped {
         /// Of the question.
         ticket: Ticket,
@@ -72,6 +81,38 @@ pub enum FromMonitor {
     },
     /// Take nothing new, finish what runs, and end.
     Drain,
+}
+
+/// Who somebody proved to be, other than by a password.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Claim {
+    /// By a certificate.
+    Certificate {
+        /// Its subject in one-line form, `/O=Grid/CN=alice`.
+        subject: String,
+        /// Attributes of virtual organizations, such as `/atlas/Role=production`.
+        vo: Vec<String>,
+    },
+    /// By a token.
+    Token {
+        /// Who issued it.
+        issuer: String,
+        /// Whom it speaks of.
+        subject: String,
+        /// Its other claims that are text.
+        claims: Vec<(String, String)>,
+    },
+    /// By Kerberos: `name@REALM`.
+    Principal(String),
+}
+
+impl Claim {
+    /// The name for logs and replies.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Certificate { subject, .. } | Self::Token { subject, .. } | Self::Principal(subject) => subject,
+        }
+    }
 }
 
 /// An account that a login may use.

@@ -107,6 +107,10 @@ impl Monitor {
                 let entry = if user.len() > MOST_NAME { Ok(None) } else { self.keeper.password_user(&user) };
                 channel.send(&FromMonitor::Entry { ticket, entry }, &[])
             }
+            ToMonitor::Claim { ticket, claim, wanted } => {
+                let account = self.keeper.claim(&claim, wanted.as_deref());
+                channel.send(&FromMonitor::Mapped { ticket, account }, &[])
+            }
             ToMonitor::Open { ticket, account } => match self.keeper.open(account) {
                 Ok((stream, child)) => {
                     self.children.add(child);

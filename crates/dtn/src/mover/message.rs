@@ -25,7 +25,7 @@ use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -217,6 +217,8 @@ pub struct DataSettings {
     pub lfs: Option<Vec<u8>>,
     /// How far the data process is confined.
     pub sandbox: Sandbox,
+    /// Directory of the authorities that certificates of data connections are judged by, raw bytes; `None`: there is no GSI.
+    pub authorities: Option<Vec<u8>>,
     /// File for transfer log lines in the classic form, raw bytes; `None`: none.
     pub transfer_log: Option<Vec<u8>>,
     /// File for transfer log lines as JSON, raw bytes; `None`: none.
@@ -270,6 +272,9 @@ pub struct Secrets {
     pub tickets: Option<Secret>,
     /// The session itself, for clients that name it and have no ticket (TLS 1.2).
     pub session: Option<Secret>,
+    /// What the client handed on at login (GSI): PEM, a certificate, its key and those above it. Data connections show it, and
+    /// expect its identity at their other end (DCAU A).
+    pub credential: Option<Secret>,
 }
 
 /// Who may be the other end of a data connection.

@@ -358,6 +358,7 @@ mod tests {
             congestion: None,
             lfs: None,
             sandbox: Sandbox::Off,
+            authorities: None,
             transfer_log: None,
             transfer_log_json: None,
         };

@@ -42,6 +42,7 @@ pub fn settings(root: &std::path::Path) -> DataSettings {
         congestion: None,
         lfs: None,
         sandbox: Sandbox::Off,
+        authorities: None,
         transfer_log: None,
         transfer_log_json: None,
     }
