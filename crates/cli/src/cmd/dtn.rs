@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use tokio::sync::watch;
 use whimbrel_dtn::confine::Sandbox;
+use whimbrel_dtn::front::config::GsiConfig;
 use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
 use whimbrel_dtn::monitor::{self, keeper::Keeper};
@@ -52,6 +53,13 @@ pub struct DtnArgs {
     /// Read a password from standard input, print its hash for the users file, and exit
     #[arg(long)]
     hash_password: bool,
+    /// Let in holders of grid certificates; what that needs lies where grid programs have it (X509_USER_CERT, X509_CERT_DIR,
+    /// GRIDMAP, /etc/grid-security), or where the configuration file says
+    #[arg(long)]
+    gsi: bool,
+    /// File of certificate subjects and the accounts they may use; means --gsi
+    #[arg(long, value_name = "FILE")]
+    gridmap: Option<PathBuf>,
     /// Refuse everything that changes files
     #[arg(long)]
     read_only: bool,
@@ -186,6 +194,7 @@ impl DtnArgs {
             anonymous: self.anonymous || file.anonymous,
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
+            gsi: gsi(self.gsi, self.gridmap, file.gsi),
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -209,6 +218,12 @@ impl DtnArgs {
             ..file
         })
     }
+}
+
+fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {
+    let wanted = wanted || gridmap.is_some() || file.is_some();
+    let file = file.unwrap_or_default();
+    wanted.then(|| GsiConfig { gridmap: gridmap.or(file.gridmap.clone()), ..file })
 }
 
 /// The hidden `data-process` command: serves movers on the socket that is its standard input.

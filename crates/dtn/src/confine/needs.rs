@@ -5,6 +5,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use super::{Calls, Needs};
+use crate::monitor::message::FrontSettings;
 use crate::mover::message::DataSettings;
 
 /// Names of accounts and groups, from files and from services; what the C library loads for that.
@@ -46,10 +47,17 @@ const HOST: &[&str] = &[
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"];
 
 impl Needs {
-    /// Of the front: settings of the kernel's network, and of the crypto library. It changes nothing.
-    pub fn front() -> Self {
+    /// Of the front: settings of the kernel's network, and of the crypto library; trusted authorities, which are public and change.
+    /// It changes nothing.
+    pub fn front(settings: &FrontSettings) -> Self {
         let read = ["/proc/sys/net", "/proc/self", "/etc/ssl", "/usr/lib/ssl", "/etc/localtime", "/dev/urandom"];
-        Self { read: read.map(PathBuf::from).to_vec(), write: Vec::new(), calls: Calls::Front }
+        let trusted = settings.gsi.iter().flat_map(|gsi| [&gsi.authorities, &gsi.vomsdir]);
+        let trusted = trusted.map(|path| Path::new(OsStr::from_bytes(path)).to_owned());
+        Self {
+            read: read.map(PathBuf::from).into_iter().chain(trusted).collect(),
+            write: Vec::new(),
+            calls: Calls::Front,
+        }
     }
 
     /// Of a data process: the tree that it serves.

@@ -27,13 +27,21 @@ pub struct CertificateFiles {
 }
 
 impl CertificateFiles {
+    /// Reads those that TLS shows.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn of_tls(config: &TlsConfig) -> Result<Self, Fault> {
+        Self::read(&config.certificate, &config.key)
+    }
+
     /// Reads both.
     ///
     /// # Errors
     /// Faults of the files; `CredentialRejected` for more than 32 KiB, and for a key that everybody may use.
-    pub fn read(config: &TlsConfig) -> Result<Self, Fault> {
-        let place = config.certificate.display().to_string();
-        Ok(Self { place, certificate: text(&config.certificate, 0)?, key: text(&config.key, 0o007)? })
+    pub fn read(certificate: &Path, key: &Path) -> Result<Self, Fault> {
+        let place = certificate.display().to_string();
+        Ok(Self { place, certificate: text(certificate, 0)?, key: text(key, 0o007)? })
     }
 
     /// What they hold.

@@ -12,7 +12,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
-pub use gsi::GsiConfig;
+pub use gsi::{GsiConfig, GsiPlaces};
 pub use rules::ChunkingRule;
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
@@ -118,7 +118,19 @@ impl DtnConfig {
         let root = root
             .canonicalize()
             .map_err(|error| Fault::from_io(error, "open root").subject(root.display().to_string()))?;
-        self.settings_below(&root, environment_ports().as_deref())
+        let settings = self.settings_below(&root, environment_ports().as_deref())?;
+        let authorities = self.gsi_places()?.map(|places| places.authorities.into_os_string().into_encoded_bytes());
+        Ok(DataSettings { authorities, ..settings })
+    }
+
+    /// Where what logins with certificates need lies on this host; `None`: there are no such logins.
+    ///
+    /// # Errors
+    /// `CredentialMissing` for what is nowhere.
+    pub fn gsi_places(&self) -> Result<Option<GsiPlaces>, Fault> {
+        let environment = |name: &str| std::env::var_os(name);
+        let uid = rustix::process::geteuid().as_raw();
+        self.gsi.as_ref().map(|gsi| gsi.places(&environment, uid)).transpose()
     }
 
     /// What a data node decides for itself, whatever its front says. Data ports as in [`Self::data_settings`].

@@ -10,12 +10,13 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
-use whimbrel_proto::server::{Label, LoginOutcome, Proof, ServerControl, ServerEvent};
+use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
 use whimbrel_trust::TrustFault;
 
+use super::grid::{self, Established, Exchange, Stepped};
 use super::plane::{Plane, PlaneEvent};
 use super::server::{Server, Shown};
-use super::wire::Wire;
+use super::wire::{Lines, Wire};
 use crate::monitor::message::Claim;
 
 /// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
@@ -42,7 +43,14 @@ pub enum Beginning {
     Tls,
 }
 
-type Login = Pin<Box<dyn Future<Output = (LoginOutcome, Option<Plane>)> + Send>>;
+/// What the control machine waits for, one at a time.
+type Work = Pin<Box<dyn Future<Output = Worked> + Send>>;
+
+/// What came of it.
+enum Worked {
+    Login(LoginOutcome, Option<Plane>),
+    Token(Stepped),
+}
 
 /// Serves a control connection over any byte stream until it ends.
 pub async fn serve<S>(
@@ -81,10 +89,9 @@ pub async fn serve<S>(
                 }
                 _ => break, // the client is gone; what runs for it is aborted by dropping its mover
             },
-            (outcome, plane) = async { connection.login.as_mut().expect("guarded").await }, if connection.login.is_some() => {
-                connection.login = None;
-                connection.plane = plane;
-                connection.control.login(Instant::now(), outcome);
+            worked = async { connection.work.as_mut().expect("guarded").await }, if connection.work.is_some() => {
+                connection.work = None;
+                connection.worked(worked);
             }
             event = async { connection.plane.as_mut().expect("guarded").next().await }, if connection.plane.is_some() && room => {
                 connection.absorb(event);
@@ -141,7 +148,9 @@ struct Connection {
     output: BytesMut,
     /// Who the client proved to be in a handshake.
     claim: Option<Claim>,
-    login: Option<Login>,
+    /// An exchange of tokens between two of them.
+    exchange: Option<Exchange>,
+    work: Option<Work>,
     plane: Option<Plane>,
     eof: bool,
     over: bool,
@@ -151,8 +160,8 @@ impl Connection {
     fn new(ends: Ends, server: Arc<Server>) -> Self {
         let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
         let (input, output) = (BytesMut::new(), BytesMut::new());
-        let (claim, login, plane, eof, over) = (None, None, None, false, false);
-        Self { ends, server, control, wire: Wire::Clear, input, output, claim, login, plane, eof, over }
+        let (claim, exchange, work, plane, eof, over) = (None, None, None, None, false, false);
+        Self { ends, server, control, wire: Wire::Clear, input, output, claim, exchange, work, plane, eof, over }
     }
 
     /// Nothing is read while what has come is not yet wanted, so that it cannot grow.
@@ -214,8 +223,51 @@ impl Connection {
         }
     }
 
+    fn worked(&mut self, worked: Worked) {
+        match worked {
+            Worked::Login(outcome, plane) => {
+                self.plane = plane;
+                self.control.login(Instant::now(), outcome);
+            }
+            Worked::Token(Stepped::Continue(token, exchange)) => {
+                self.exchange = Some(exchange);
+                self.control.token(Instant::now(), TokenOutcome::Continue(token));
+            }
+            Worked::Token(Stepped::Established(who)) => self.wrap(*who),
+            Worked::Token(Stepped::Refused(fault)) => {
+                tracing::warn!(peer = ?self.ends.peer, %fault, "a certificate is refused");
+                self.server.metrics.count_login(false);
+                self.control.token(Instant::now(), TokenOutcome::Refused { lines: grid::reasons(&fault) });
+            }
+        }
+    }
+
+    /// The reply to the last token goes in clear; everything behind it is wrapped, and so is what has come meanwhile.
+    fn wrap(&mut self, who: Established) {
+        tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until = %who.until, "certificate accepted");
+        self.claim = Some(who.claim);
+        self.control.token(Instant::now(), TokenOutcome::Established { token: None, peer: who.view });
+        while let Some(bytes) = self.control.poll_transmit() {
+            self.output.extend_from_slice(&bytes);
+        }
+        self.wire = Wire::Lines(Box::new(Lines::new(who.machine, who.delegated)));
+        let ahead = self.input.split();
+        self.take_in(&ahead);
+    }
+
+    /// Gives a token to the exchange that it belongs to, or that it begins.
+    fn take_token(&mut self, token: Secret) {
+        let Some(grid) = self.server.grid().cloned() else {
+            tracing::error!("the control machine asks about a token of a mechanism that was not offered");
+            self.over = true;
+            return;
+        };
+        let exchange = self.exchange.take();
+        self.work = Some(Box::pin(async move { Worked::Token(grid.step(exchange, token).await) }));
+    }
+
     fn give_up(&mut self, fault: &TrustFault) {
-        tracing::warn!(peer = ?self.ends.peer, %fault, "TLS of a control connection failed");
+        tracing::warn!(peer = ?self.ends.peer, %fault, "the protection of a control connection failed");
         self.over = true;
     }
 
@@ -267,15 +319,12 @@ impl Connection {
                     Proof::Peer => self.claim.clone().map(Shown::Claim),
                 };
                 match shown {
-                    Some(shown) => self.login = Some(Box::pin(self.check_login(user, shown))),
+                    Some(shown) => self.work = Some(Box::pin(self.check_login(user, shown))),
                     None => self.control.login(Instant::now(), LoginOutcome::Denied),
                 }
             }
             ServerEvent::StartTls => self.start_tls(),
-            ServerEvent::Token(_) => {
-                tracing::error!("the control machine asks about a token of a mechanism that was not offered");
-                self.over = true;
-            }
+            ServerEvent::Token(token) => self.take_token(token),
             ServerEvent::Run { id, op } => match &mut self.plane {
                 Some(plane) => plane.run(id, op).await,
                 None => tracing::error!("the control machine ran an operation before login"),
@@ -298,7 +347,7 @@ impl Connection {
         }
     }
 
-    fn check_login(&self, user: Vec<u8>, shown: Shown) -> impl Future<Output = (LoginOutcome, Option<Plane>)> + use<> {
+    fn check_login(&self, user: Vec<u8>, shown: Shown) -> impl Future<Output = Worked> + use<> {
         let server = self.server.clone();
         let (ends, secrets) = (self.ends, self.wire.secrets());
         async move {
@@ -308,13 +357,13 @@ impl Connection {
             match result {
                 Ok(Some((user, plane))) => {
                     tracing::info!(peer = ?ends.peer, user, "logged in");
-                    (LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(plane))
+                    Worked::Login(LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(plane))
                 }
                 Ok(None) => {
                     tracing::warn!(peer = ?ends.peer, user = name, "login refused");
-                    (LoginOutcome::Denied, None)
+                    Worked::Login(LoginOutcome::Denied, None)
                 }
-                Err(fault) => (unavailable(&fault), None),
+                Err(fault) => Worked::Login(unavailable(&fault), None),
             }
         }
     }

@@ -10,6 +10,7 @@ pub mod connection;
 pub mod dataside;
 pub mod dial;
 pub mod gate;
+mod grid;
 pub mod link;
 pub mod listener;
 pub mod metrics;

@@ -29,7 +29,7 @@ pub fn serve_standard_input() -> Result<(), Fault> {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
-    confine::enter(&Needs::front(), settings.sandbox)?;
+    confine::enter(&Needs::front(&settings), settings.sandbox)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let result = runtime.block_on(serve(channel, settings, descriptors));
     runtime.shutdown_background();

@@ -12,6 +12,7 @@ use super::certificate::CertificateFiles;
 use super::connection::Ends;
 use super::dataside::DataSide;
 use super::gate::Gate;
+use super::grid::Grid;
 use super::metrics::Metrics;
 use super::plane::Plane;
 use super::users::verify_password;
@@ -57,6 +58,8 @@ pub struct Server {
     gate: Arc<Gate>,
     /// What TLS shows, if there is TLS.
     certificate: Option<OwnChain>,
+    /// Logins with certificates, if there are any.
+    grid: Option<Arc<Grid>>,
     verifying: Semaphore,
     waiting: Semaphore,
     /// Data processes and nodes.
@@ -74,6 +77,7 @@ impl Server {
         let gate = Arc::new(gate);
         Ok(Self {
             certificate: settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?,
+            grid: settings.gsi.as_ref().map(Grid::new).transpose()?.map(Arc::new),
             data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
             gate,
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
@@ -103,10 +107,21 @@ impl Server {
         self.certificate.as_ref().map(Wire::tls)
     }
 
+    /// Logins with certificates; `None` where the administrator set none up.
+    pub(super) fn grid(&self) -> Option<&Arc<Grid>> {
+        self.grid.as_ref()
+    }
+
     fn mechanisms(&self) -> Mechanisms {
         let clear_text_passwords = self.settings.clear_text_passwords;
         let private_data = self.settings.encrypt_data;
-        Mechanisms { tls: self.certificate.is_some(), clear_text_passwords, private_data, ..Mechanisms::default() }
+        Mechanisms {
+            tls: self.certificate.is_some(),
+            gssapi: self.grid.is_some(),
+            clear_text_passwords,
+            private_data,
+            ..Mechanisms::default()
+        }
     }
 
     /// Settings of a new connection's control machine.

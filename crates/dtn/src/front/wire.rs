@@ -1,4 +1,6 @@
-//! What a control connection runs over: plain bytes, or TLS.
+//! What a control connection runs over: plain bytes, TLS, or wrapped lines.
+
+mod lines;
 
 use bytes::BytesMut;
 use whimbrel_proto::server::Secret;
@@ -6,6 +8,7 @@ use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TicketKeys, TlsMa
 use whimbrel_trust::{OwnChain, TrustFault};
 
 use crate::mover::message::Secrets;
+pub(super) use lines::Lines;
 
 /// Between the socket and the control machine.
 pub(super) enum Wire {
@@ -13,6 +16,8 @@ pub(super) enum Wire {
     Clear,
     /// TLS, from its first byte on.
     Tls(Box<Tls>),
+    /// Lines that are wrapped one by one.
+    Lines(Box<Lines>),
     /// TLS that failed or was ended: nothing goes through any more.
     Ended,
 }
@@ -45,7 +50,7 @@ impl Wire {
     /// True if plain bytes can be sent.
     pub(super) fn is_open(&self) -> bool {
         match self {
-            Self::Clear => true,
+            Self::Clear | Self::Lines(_) => true,
             Self::Tls(tls) => tls.established,
             Self::Ended => false,
         }
@@ -59,6 +64,7 @@ impl Wire {
                 session: tls.machine.session().map(Secret),
                 credential: None,
             },
+            Self::Lines(lines) => Secrets { credential: lines.delegated.clone(), ..Secrets::default() },
             Self::Clear | Self::Ended => Secrets::default(),
         }
     }
@@ -73,16 +79,19 @@ impl Wire {
         plain: &mut BytesMut,
         out: &mut BytesMut,
     ) -> Result<News, TrustFault> {
-        let tls = match self {
+        let result = match self {
             Self::Clear => {
                 plain.extend_from_slice(wire);
-                return Ok(News::default());
+                Ok(News::default())
             }
-            Self::Ended => return Ok(News { closed: true, ..News::default() }),
-            Self::Tls(tls) => tls,
+            Self::Lines(lines) => lines.open(wire, plain).map(|()| News::default()),
+            Self::Ended => Ok(News { closed: true, ..News::default() }),
+            Self::Tls(tls) => {
+                let result = tls.receive(wire, plain);
+                tls.transmit(out);
+                result
+            }
         };
-        let result = tls.receive(wire, plain);
-        tls.transmit(out);
         if result.is_err() {
             *self = Self::Ended;
         }
@@ -104,6 +113,7 @@ impl Wire {
                 tls.transmit(out);
                 result
             }
+            Self::Lines(lines) => lines.seal(plain, out),
             Self::Ended => Ok(()),
         };
         if result.is_err() {
@@ -114,13 +124,17 @@ impl Wire {
 
     /// Says that nothing more will come.
     pub(super) fn end(&mut self, out: &mut BytesMut) {
-        if let Self::Tls(tls) = self {
-            if tls.established {
-                tls.machine.close();
+        match self {
+            Self::Clear => return,
+            Self::Lines(_) | Self::Ended => {}
+            Self::Tls(tls) => {
+                if tls.established {
+                    tls.machine.close();
+                }
+                tls.transmit(out);
             }
-            tls.transmit(out);
-            *self = Self::Ended;
         }
+        *self = Self::Ended;
     }
 }
 

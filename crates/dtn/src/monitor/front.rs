@@ -9,9 +9,9 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::keeper::{account, is_root};
 use super::listeners::Bound;
-use super::message::{FromMonitor, FrontSettings};
+use super::message::{FromMonitor, FrontSettings, GsiSettings};
 use crate::front::certificate::CertificateFiles;
-use crate::front::config::{ChunkingRule, DtnConfig};
+use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces};
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
 
@@ -58,6 +58,15 @@ fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
     })
 }
 
+fn gsi_settings(places: &GsiPlaces) -> Result<GsiSettings, Fault> {
+    let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_vec();
+    Ok(GsiSettings {
+        certificate: CertificateFiles::read(&places.certificate, &places.key)?,
+        authorities: bytes(&places.authorities),
+        vomsdir: bytes(&places.vomsdir),
+    })
+}
+
 /// What a front without listening sockets needs of the configuration.
 pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
     Ok(FrontSettings {
@@ -65,7 +74,8 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         banner: config.banner.clone(),
         anonymous: config.anonymous,
         passwords: config.users.is_some(),
-        certificate: config.tls.as_ref().map(CertificateFiles::read).transpose()?,
+        certificate: config.tls.as_ref().map(CertificateFiles::of_tls).transpose()?,
+        gsi: config.gsi_places()?.as_ref().map(gsi_settings).transpose()?,
         encrypt_data: config.encrypt_data,
         clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
         read_only: config.read_only,

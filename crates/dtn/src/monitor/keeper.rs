@@ -44,7 +44,7 @@ pub struct Keeper {
 impl Keeper {
     /// Checks users and accounts of the configuration.
     pub fn new(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
-        let gridmap = config.gsi.as_ref().map(|gsi| gsi.gridmap.clone());
+        let gridmap = config.gsi_places()?.map(|places| places.gridmap);
         if !config.anonymous && config.users.is_none() && gridmap.is_none() {
             let nobody = Fault::new(FaultCode::InvalidArgument, "configure");
             return Err(nobody.detail("nobody could log in: give --anonymous, --users FILE or --gsi"));

@@ -139,6 +139,17 @@ impl std::fmt::Debug for PasswordEntry {
     }
 }
 
+/// What the front needs for logins with grid certificates.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct GsiSettings {
+    /// What it shows.
+    pub certificate: CertificateFiles,
+    /// Directory of trusted authorities, raw bytes; the one thing that a front reads by itself, again when it changes.
+    pub authorities: Vec<u8>,
+    /// Directory of virtual organizations whose attributes count, raw bytes.
+    pub vomsdir: Vec<u8>,
+}
+
 /// What the front needs to know of the administrator's configuration: no files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrontSettings {
@@ -152,6 +163,8 @@ pub struct FrontSettings {
     pub passwords: bool,
     /// What TLS shows; `None`: there is no TLS.
     pub certificate: Option<CertificateFiles>,
+    /// What logins with grid certificates need; `None`: there are none.
+    pub gsi: Option<GsiSettings>,
     /// Passwords are taken over connections in clear.
     pub clear_text_passwords: bool,
     /// Data connections in clear are refused.

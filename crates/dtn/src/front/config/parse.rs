@@ -48,7 +48,7 @@ impl DtnConfig {
             congestion: self.congestion.clone(),
             lfs: self.lfs.as_deref().map(path_bytes),
             sandbox: self.sandbox,
-            authorities: self.gsi.as_ref().map(|gsi| path_bytes(&gsi.authorities)),
+            authorities: None,
             transfer_log: self.transfer_log.as_deref().map(path_bytes),
             transfer_log_json: self.transfer_log_json.as_deref().map(path_bytes),
         })
