@@ -15,7 +15,7 @@ use whimbrel_trust::TrustFault;
 
 use super::grid::{self, Established, Exchange, Stepped};
 use super::plane::{Plane, PlaneEvent};
-use super::server::{Server, Shown};
+use super::server::{Server, Shown, USUAL_ACCOUNT};
 use super::wire::{Lines, Wire};
 use crate::monitor::message::Claim;
 
@@ -48,7 +48,7 @@ type Work = Pin<Box<dyn Future<Output = Worked> + Send>>;
 
 /// What came of it.
 enum Worked {
-    Login(LoginOutcome, Option<Plane>),
+    Login(LoginOutcome, Option<Box<Plane>>),
     Token(Stepped),
 }
 
@@ -151,7 +151,7 @@ struct Connection {
     /// An exchange of tokens between two of them.
     exchange: Option<Exchange>,
     work: Option<Work>,
-    plane: Option<Plane>,
+    plane: Option<Box<Plane>>,
     eof: bool,
     over: bool,
 }
@@ -352,16 +352,21 @@ impl Connection {
         let (ends, secrets) = (self.ends, self.wire.secrets());
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
+            let claimed = match &shown {
+                Shown::Claim(claim) => Some(claim.name().to_owned()),
+                Shown::Password(_) => None,
+            };
             let result = server.log_in(&name, shown, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
             match result {
                 Ok(Some((user, plane))) => {
                     tracing::info!(peer = ?ends.peer, user, "logged in");
-                    Worked::Login(LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(plane))
+                    Worked::Login(LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(Box::new(plane)))
                 }
                 Ok(None) => {
-                    tracing::warn!(peer = ?ends.peer, user = name, "login refused");
-                    Worked::Login(LoginOutcome::Denied, None)
+                    tracing::warn!(peer = ?ends.peer, user = name, claimed, "login refused");
+                    let outcome = claimed.map_or(LoginOutcome::Denied, |who| unmapped(&who, &name));
+                    Worked::Login(outcome, None)
                 }
                 Err(fault) => Worked::Login(unavailable(&fault), None),
             }
@@ -376,6 +381,15 @@ impl Connection {
             Label::ClientInfo(info) => plane.label(None, text(info)),
         }
     }
+}
+
+/// What somebody is told who is known and has no account here, or not the one asked for.
+fn unmapped(who: &str, wanted: &str) -> LoginOutcome {
+    let account = match wanted {
+        USUAL_ACCOUNT => "any account here".to_owned(),
+        name => format!("the account {name} here"),
+    };
+    LoginOutcome::Refused(vec![format!("{who} is not mapped to {account}.")])
 }
 
 fn unavailable(fault: &Fault) -> LoginOutcome {

@@ -42,7 +42,7 @@ const VERIFIED_AT_ONCE: usize = 2;
 const MOST_WAITING: usize = 64;
 
 /// The user name with which grid clients ask for the usual account of their certificate (GCT practice).
-const USUAL_ACCOUNT: &str = ":globus-mapping:";
+pub(super) const USUAL_ACCOUNT: &str = ":globus-mapping:";
 
 /// What somebody shows at login.
 pub enum Shown {
