@@ -102,7 +102,7 @@ impl Client {
     async fn expect(&mut self, beginning: &str) -> String {
         loop {
             let line = self.line().await;
-            if !line.get(3..4).is_some_and(|mark| mark == "-") {
+            if line.get(3..4) != Some("-") {
                 assert!(line.starts_with(beginning), "{line} is not {beginning}");
                 return line;
             }
