@@ -5,6 +5,7 @@
 
 mod case;
 mod checksums;
+mod encrypted;
 mod local;
 mod machine;
 mod neighbour;
@@ -48,6 +49,7 @@ fn compare(options: &Options) -> Outcome<bool> {
             Measured { section: *section, skip: options.skip.clone(), cases: Vec::new(), failures: Vec::new() };
         let outcome = match section {
             Section::Wan => wan::measure(options, &programs, &mut done),
+            Section::Encrypted => encrypted::measure(options, &programs, &mut done),
             Section::Path => path::measure(options, &programs, &mut done),
             Section::Neighbour => neighbour::measure(options, &programs, &mut done),
             _ => local::measure(options, &programs, &mut done),

@@ -8,7 +8,7 @@ use crate::Outcome;
 pub const HELP: &str = "\
 usage: bench [--quick] [--only SECTIONS] [--skip TEXT] [--rounds N] [--json FILE] [--write]
   --quick          small sizes and 2 rounds: shows that everything can be measured, proves no claim
-  --only SECTIONS  some of mem,file,small,wan,path,neighbour [default: all]
+  --only SECTIONS  some of mem,file,small,encrypted,wan,path,neighbour [default: all]
   --skip TEXT      leave out the contenders whose name contains it; may be given several times
   --rounds N       measured rounds of each case, after one to warm up [default: 5]
   --json FILE      also write every sample as JSON
@@ -26,6 +26,8 @@ pub enum Section {
     File,
     /// Lots of small files.
     Small,
+    /// Loopback, protected.
+    Encrypted,
     /// The emulated wide area, memory to memory, and its round trips.
     Wan,
     /// The emulated wide area, proven files.
@@ -36,8 +38,15 @@ pub enum Section {
 
 impl Section {
     /// All of them, in the order of the page.
-    pub const ALL: [Section; 6] =
-        [Section::Mem, Section::File, Section::Small, Section::Wan, Section::Path, Section::Neighbour];
+    pub const ALL: [Section; 7] = [
+        Section::Mem,
+        Section::File,
+        Section::Small,
+        Section::Encrypted,
+        Section::Wan,
+        Section::Path,
+        Section::Neighbour,
+    ];
 
     /// Its name on the command line and in JSON.
     pub fn name(self) -> &'static str {
@@ -45,6 +54,7 @@ impl Section {
             Section::Mem => "mem",
             Section::File => "file",
             Section::Small => "small",
+            Section::Encrypted => "encrypted",
             Section::Wan => "wan",
             Section::Path => "path",
             Section::Neighbour => "neighbour",

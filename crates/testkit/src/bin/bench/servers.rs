@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use whimbrel_testkit::cpu::Meter;
 use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::measure::Copies;
-use whimbrel_testkit::peers::{self, Daemon, GridftpServer, Tool, url_path};
+use whimbrel_testkit::peers::{self, Daemon, GridftpServer, GridftpServerBuilder, Tool, url_path};
 
 use crate::Outcome;
 use crate::case::Sample;
@@ -74,6 +74,16 @@ impl Server {
         if let Some(host) = host {
             host.adopt(&mut command);
         }
+        Self::running(command)
+    }
+
+    /// One of ours with a configuration file, at a free port of this address.
+    pub fn start_own(mut command: Command, config: &Path, address: &str) -> Outcome<Server> {
+        command.arg("dtn").arg("--config").arg(config).args(["--listen", &format!("{address}:0")]);
+        Self::running(command)
+    }
+
+    fn running(command: Command) -> Outcome<Server> {
         let ready = |line: &str| line.strip_prefix("listening on ftp://")?.trim_end_matches('/').parse().ok();
         let (daemon, address) = Daemon::start(command, START_LIMIT, ready)?;
         Ok(Server { address, ids: vec![daemon.id()], _running: Running::Own(daemon) })
@@ -81,7 +91,12 @@ impl Server {
 
     fn real(host: Option<&Host>) -> Outcome<Server> {
         let builder = GridftpServer::builder().ok_or("globus-gridftp-server is not installed")?;
-        let server = host.map_or(builder.clone(), |host| builder.on(host).address(host.addr())).start()?;
+        Self::start_real(host.map_or(builder.clone(), |host| builder.on(host).address(host.addr())))
+    }
+
+    /// A real one as described.
+    pub fn start_real(builder: GridftpServerBuilder) -> Outcome<Server> {
+        let server = builder.start()?;
         Ok(Server { address: server.addr(), ids: server.ids(), _running: Running::Real(server) })
     }
 

@@ -1,0 +1,127 @@
+//! Loopback with logins and data protected: ours over TLS, the peers over GSI.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use tempfile::TempDir;
+use whimbrel_testkit::peers::{GridftpServer, Tool};
+use whimbrel_testkit::pki::{Member, Pki};
+use whimbrel_trust::make::ProxyKind;
+
+use crate::case::{Case, Contender};
+use crate::options::Options;
+use crate::servers::{Pair, Programs, Server};
+use crate::{Measured, Outcome};
+
+const GIB: u64 = 1 << 30;
+
+/// Certificates, servers that show them, and whoever uses them.
+struct Grid<'a> {
+    programs: &'a Programs,
+    pki: Pki,
+    proxy: Member,
+    own: Pair,
+    real: Pair,
+    /// Our servers without TLS, for what a protected login costs.
+    open: Pair,
+    /// Settings of our client.
+    settings: TempDir,
+}
+
+/// Measures the section.
+pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
+    let grid = Grid::start(programs)?;
+    done.add(grid.encrypted(options.size(4 * GIB, GIB)), options.rounds);
+    done.add(grid.login(options.size(8 * GIB, GIB)), options.rounds);
+    Ok(())
+}
+
+impl<'a> Grid<'a> {
+    fn start(programs: &'a Programs) -> Outcome<Self> {
+        let pki = Pki::new()?;
+        let host = pki.host(&["localhost", "127.0.0.1"])?;
+        let person = pki.person("alice")?;
+        let proxy = pki.proxy(&person, &ProxyKind::rfc(whimbrel_proto::x509::Policy::InheritAll), "proxy")?;
+        let gridmap = pki.gridmap(&[("alice", "nobody")])?;
+        let settings = tempfile::tempdir()?;
+        let config = config(settings.path(), &host)?;
+        let own = || Server::start_own(Command::new(&programs.whimbrel), &config, "127.0.0.1");
+        let real = || -> Outcome<Server> {
+            let builder = GridftpServer::builder().ok_or("globus-gridftp-server is not installed")?;
+            Server::start_real(builder.gsi(&pki, &host, &gridmap))
+        };
+        let own = Pair { source: own()?, destination: own()? };
+        let real = Pair { source: real()?, destination: real()? };
+        let open = Pair::own(programs, None)?;
+        Ok(Self { programs, own, real, open, settings, proxy, pki })
+    }
+
+    /// Data encrypted.
+    fn encrypted(&self, bytes: u64) -> Case<'_> {
+        let contenders = vec![
+            self.cp("whimbrel --encrypt", &["--encrypt"], "whimbrel", &self.own, bytes),
+            self.guc("guc -dcpriv", &["-dcpriv"], bytes),
+            self.guc("guc -dcpriv -p 4", &["-dcpriv", "-p", "4"], bytes),
+        ];
+        let comparisons = vec![("whimbrel --encrypt", "guc -dcpriv"), ("whimbrel --encrypt", "guc -dcpriv -p 4")];
+        Case { name: "data encrypted".into(), bytes, files: 1, contenders, comparisons }
+    }
+
+    /// Data in clear behind a protected login, against no protection at all.
+    fn login(&self, bytes: u64) -> Case<'_> {
+        let contenders = vec![
+            self.cp("login over TLS", &[], "whimbrel", &self.own, bytes),
+            self.cp("login in clear", &[], "ftp", &self.open, bytes),
+        ];
+        let comparisons = vec![("login over TLS", "login in clear")];
+        Case { name: "data in clear, login protected or not".into(), bytes, files: 1, contenders, comparisons }
+    }
+
+    fn cp<'b>(
+        &'b self,
+        name: &'static str,
+        flags: &'static [&'static str],
+        scheme: &'static str,
+        pair: &'b Pair,
+        bytes: u64,
+    ) -> Contender<'b> {
+        let client = move || {
+            let cp = self.programs.cp().env("XDG_CONFIG_HOME", self.settings.path());
+            cp.args(flags).args(["--no-verify".to_owned(), format!("--length={bytes}")])
+        };
+        let command = format!("whimbrel cp --no-verify {}", flags.join(" "));
+        contender(name, command, scheme, pair, client)
+    }
+
+    fn guc<'b>(&'b self, name: &'static str, flags: &'static [&'static str], bytes: u64) -> Contender<'b> {
+        let client = move || {
+            let guc = self.programs.guc().as_member(&self.pki, &self.proxy).arg("-fast").args(flags);
+            guc.args(["-len".to_owned(), bytes.to_string()])
+        };
+        contender(name, format!("globus-url-copy -fast {}", flags.join(" ")), "gsiftp", &self.real, client)
+    }
+}
+
+fn contender<'a>(
+    name: &'static str,
+    command: String,
+    scheme: &'static str,
+    pair: &'a Pair,
+    client: impl Fn() -> Tool + 'a,
+) -> Contender<'a> {
+    // The real programs ask the name service for the name of an address, and compare it with the certificate.
+    let host = if scheme == "gsiftp" { "localhost" } else { "127.0.0.1" };
+    let urls = move || {
+        let url = |server: &Server, path| format!("{scheme}://{host}:{}{path}", server.address.port());
+        [url(&pair.source, "/dev/zero"), url(&pair.destination, "/dev/null")]
+    };
+    Contender { name, command, servers: pair.ids(), run: Box::new(move || pair.time(client().args(urls()))) }
+}
+
+/// Our server's configuration: anybody, over TLS.
+fn config(directory: &Path, host: &Member) -> Outcome<PathBuf> {
+    let path = directory.join("dtn.toml");
+    let text = format!("anonymous = true\nroot = \"/\"\n[tls]\ncertificate = {0:?}\nkey = {0:?}\n", host.file);
+    std::fs::write(&path, text)?;
+    Ok(path)
+}
