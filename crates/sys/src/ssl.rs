@@ -7,7 +7,7 @@ use std::sync::{Arc, OnceLock};
 use foreign_types::ForeignTypeRef;
 use openssl::error::ErrorStack;
 use openssl::ex_data::Index;
-use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslRef, SslSession};
+use openssl::ssl::{Ssl, SslContext, SslContextBuilder, SslRef, SslSession, SslStream};
 use openssl::stack::StackRef;
 use openssl::x509::{X509, X509Ref, X509VerifyResult};
 use openssl_sys as ffi;
@@ -25,6 +25,7 @@ unsafe extern "C" {
         argument: *mut c_void,
     );
     fn SSL_has_pending(ssl: *const ffi::SSL) -> c_int;
+    fn SSL_new_session_ticket(ssl: *mut ffi::SSL) -> c_int;
     fn X509_STORE_CTX_get0_cert(store: *mut ffi::X509_STORE_CTX) -> *mut ffi::X509;
     fn X509_STORE_CTX_get0_untrusted(store: *mut ffi::X509_STORE_CTX) -> *mut ffi::stack_st_X509;
 }
@@ -72,6 +73,18 @@ pub fn know_session(context: &SslContext, der: &[u8]) -> Result<(), ErrorStack> 
 pub fn holds_bytes(ssl: &SslRef) -> bool {
     // SAFETY: the call only looks at the live connection.
     unsafe { SSL_has_pending(ssl.as_ptr()) == 1 }
+}
+
+/// Has a server give its client one more ticket, along with what it writes next; `false` where that cannot be: a client, TLS 1.2, or a
+/// handshake that is not over.
+pub fn give_ticket<S>(stream: &mut SslStream<S>) -> bool {
+    // SAFETY: the call changes nothing but the live connection, which nobody else uses: its stream is borrowed exclusively.
+    let given = unsafe { SSL_new_session_ticket(stream.ssl().as_ptr()) == 1 };
+    if !given {
+        // A refusal leaves its reason behind, which would be taken for that of a later call.
+        let _reason = ErrorStack::get();
+    }
+    given
 }
 
 fn judge_index() -> Index<SslContext, Arc<ChainJudge>> {

@@ -283,6 +283,24 @@ fn wrapped_lines_that_are_repeated_changed_or_cut_are_refused() {
 }
 
 #[test]
+fn a_server_gives_further_tickets_with_what_it_says_next() {
+    let keys = TicketKeys::new().unwrap();
+    let server = ServerTls::new(&own("host"), &Clients::Unasked, Some(&keys)).unwrap();
+    let (mut server, mut client) = established(&server, &ClientTls::new(named("host"), None).unwrap());
+    assert_eq!(read_all(&mut client), b"");
+    let session = |client: &TlsMachine| client.ssl().session().unwrap().to_der().unwrap();
+    let before = session(&client);
+    assert!(server.give_ticket());
+    server.write(b"226 \r\n").unwrap();
+    client.feed(&server.transmit().unwrap());
+    assert_eq!(read_all(&mut client), b"226 \r\n");
+    assert!(session(&client) != before);
+    assert!(!client.give_ticket(), "clients have none to give");
+    let untold = ServerTls::new(&own("host"), &Clients::Unasked, None).unwrap();
+    assert!(!TlsMachine::server(&untold).unwrap().give_ticket(), "nobody is there yet");
+}
+
+#[test]
 fn ticket_keys_cross_process_borders_whole_or_not_at_all() {
     let keys = TicketKeys::new().unwrap();
     assert_eq!(TicketKeys::from_bytes(keys.as_bytes()).unwrap().as_bytes(), keys.as_bytes());

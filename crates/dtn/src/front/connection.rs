@@ -10,6 +10,7 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
+use whimbrel_proto::op::Outcome;
 use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
 use whimbrel_trust::TrustFault;
 
@@ -307,7 +308,12 @@ impl Connection {
     fn absorb(&mut self, event: PlaneEvent) {
         match event {
             PlaneEvent::Notice(id, notice) => self.control.notice(Instant::now(), id, notice),
-            PlaneEvent::Outcome(id, outcome) => self.control.outcome(Instant::now(), id, outcome),
+            PlaneEvent::Outcome(id, outcome) => {
+                if matches!(outcome, Outcome::Transferred { .. }) {
+                    self.wire.renew_ticket();
+                }
+                self.control.outcome(Instant::now(), id, outcome);
+            }
         }
     }
 

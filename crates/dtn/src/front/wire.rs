@@ -69,6 +69,14 @@ impl Wire {
         }
     }
 
+    /// A data connection that a client sent on has used up a ticket, where tickets are used once, and could not be given another: a
+    /// sender reads none (see `mover::shield`).
+    pub(super) fn renew_ticket(&mut self) {
+        if let Self::Tls(tls) = self {
+            let _where_there_are_tickets = tls.machine.give_ticket();
+        }
+    }
+
     /// Takes bytes of the wire and appends the plain ones in them; `out` gets what TLS itself has to say.
     ///
     /// # Errors

@@ -2,6 +2,7 @@
 
 use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream, SslVersion};
 use whimbrel_engine::fault::FaultCode;
+use whimbrel_sys::ssl::give_ticket;
 
 use super::context::{ClientTls, ServerTls, verdict};
 use super::failure::{handshake_failed, stream_failed};
@@ -148,6 +149,13 @@ impl TlsMachine {
     pub fn session(&self) -> Option<Vec<u8>> {
         let named = self.established && self.ssl().version2() == Some(SslVersion::TLS1_2);
         self.ssl().session().filter(|_| named).and_then(|session| session.to_der().ok())
+    }
+
+    /// Gives the client one more ticket along with what is written next; `false` where TLS has no such thing (a client, TLS 1.2).
+    ///
+    /// New clients use a ticket of TLS 1.3 once (RFC 8446 appendix C.4): whoever expects more connections renews it.
+    pub fn give_ticket(&mut self) -> bool {
+        self.established && give_ticket(&mut self.stream)
     }
 
     /// The connection continues an earlier one's session.
