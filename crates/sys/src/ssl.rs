@@ -33,6 +33,10 @@ unsafe extern "C" {
 /// `X509_V_ERR_APPLICATION_VERIFICATION`: what a judge that panicked answers.
 const APPLICATION_VERIFICATION: c_int = 50;
 
+/// `X509_V_ERR_CERT_HAS_EXPIRED` and `X509_V_ERR_CERT_REJECTED` of x509_vfy.h.
+const EXPIRED: c_int = 10;
+const REJECTED: c_int = 28;
+
 /// `SSL_CTRL_SET_TLSEXT_TICKET_KEYS` of ssl.h.
 const SET_TICKET_KEYS: c_int = 59;
 
@@ -47,6 +51,13 @@ pub fn set_chain_judge(context: &mut SslContextBuilder, judge: Arc<ChainJudge>) 
     // SAFETY: `as_ptr` is the live context under construction. `judge_chain` looks its judge up in the context of the
     // connection, so no argument is passed whose life would have to be kept.
     unsafe { SSL_CTX_set_cert_verify_callback(context.as_ptr(), Some(judge_chain), std::ptr::null_mut()) }
+}
+
+/// The word of a judge that refuses a certificate; it decides which alert tells the other side (RFC 8446 §6.2:
+/// `certificate_expired` or `bad_certificate`).
+pub fn refusal(expired: bool) -> X509VerifyResult {
+    // SAFETY: both numbers are OpenSSL's own, so that all methods of the result are as safe as with those it makes.
+    unsafe { X509VerifyResult::from_raw(if expired { EXPIRED } else { REJECTED }) }
 }
 
 /// Sets the keys under which a server encrypts its session tickets: whoever has them can resume the sessions.
@@ -258,6 +269,15 @@ mod tests {
         let (near, far) = meet(&server, &refusing, None).unwrap_err();
         assert!(near.contains("certificate verify failed"), "{near}");
         assert!(far.contains("alert"), "{far}");
+    }
+
+    #[test]
+    fn the_other_side_is_told_whether_its_certificate_has_expired() {
+        for (expired, alert) in [(true, "certificate expired"), (false, "bad certificate")] {
+            let refusing = judging(Arc::new(move |_, _, _| Err(refusal(expired))));
+            let (_, far) = meet(&server("first", SslVersion::TLS1_3, None), &refusing, None).unwrap_err();
+            assert!(far.contains(alert), "{far}");
+        }
     }
 
     #[test]

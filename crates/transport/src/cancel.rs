@@ -71,6 +71,17 @@ impl Cancel {
         self.wait(&mut extra, timeout, op)
     }
 
+    /// As [`Cancel::wait_for`] for any of several descriptors.
+    pub fn wait_for_any(
+        &self,
+        fds: &[(BorrowedFd<'_>, PollFlags)],
+        timeout: Option<Duration>,
+        op: &str,
+    ) -> Result<bool, Fault> {
+        let mut all: Vec<_> = fds.iter().map(|&(fd, flags)| PollFd::from_borrowed_fd(fd, flags)).collect();
+        self.wait(&mut all, timeout, op)
+    }
+
     fn wait(&self, fds: &mut [PollFd<'_>], timeout: Option<Duration>, op: &str) -> Result<bool, Fault> {
         let mut all = vec![PollFd::new(&self.inner.wake, PollFlags::IN)];
         all.extend(fds.iter().cloned());
@@ -83,6 +94,17 @@ impl Cancel {
 impl AsFd for Cancel {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.inner.wake.as_fd()
+    }
+}
+
+/// As `fault`, a wait in vain that names the last one who came and was turned away.
+pub fn after_refusal(fault: Fault, refusal: Option<&str>) -> Fault {
+    match refusal {
+        Some(refusal) if fault.code == FaultCode::TimedOut => {
+            let detail = format!("{}; the last that came was turned away: {refusal}", fault.detail);
+            fault.detail(detail)
+        }
+        _ => fault,
     }
 }
 

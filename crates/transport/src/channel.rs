@@ -7,6 +7,7 @@ use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
 
 use crate::watch::{ChannelWatch, Watched};
@@ -99,6 +100,28 @@ pub trait DataChannel: Send {
         let stats = self.stats();
         stats.bytes_sent + stats.bytes_received
     }
+}
+
+/// The fault of a send or receive that `error` ended: what the other end said last, where it said something.
+pub(crate) fn failed(channel: &mut dyn DataChannel, error: io::Error, op: &str) -> Fault {
+    let peer = channel.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+    let fault = match is_explained(&error) {
+        true => Fault::from_io(error, op),
+        false => last_words(channel, op).unwrap_or_else(|| Fault::from_io(error, op)),
+    };
+    let fault = fault.side_if_unknown(Side::Network);
+    if fault.subject.is_empty() { fault.subject(peer) } else { fault }
+}
+
+/// Why the other end wants no more, if it says so.
+///
+/// A TLS 1.3 server that refuses a client's certificate says it only after the client has begun to send.
+pub(crate) fn last_words(channel: &mut dyn DataChannel, op: &str) -> Option<Fault> {
+    channel.recv(&mut [0; 1]).err().filter(is_explained).map(|error| Fault::from_io(error, op))
+}
+
+fn is_explained(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(|inner| inner.is::<Fault>())
 }
 
 impl fmt::Debug for dyn DataChannel {

@@ -13,7 +13,7 @@ use whimbrel_sys::poll::{self, PollFd, PollFlags};
 
 use self::ascii::{FromWire, ToWire};
 use crate::block::{BlockSink, BlockSource};
-use crate::channel::DataChannel;
+use crate::channel::{DataChannel, failed};
 use crate::flow::{Flow, StallWatch};
 use crate::leaves::{Digests, InOrder};
 use crate::pool::Class;
@@ -273,10 +273,7 @@ impl<'a, 'c> Line<'a, 'c> {
         }
     }
 
-    fn network(&self, error: std::io::Error) -> Fault {
-        let peer = self.channel.peer_addr();
-        Fault::from_io(error, self.op)
-            .side(Side::Network)
-            .subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
+    fn network(&mut self, error: std::io::Error) -> Fault {
+        failed(self.channel, error, self.op)
     }
 }

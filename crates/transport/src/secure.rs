@@ -11,10 +11,10 @@ mod tests;
 use std::io::ErrorKind;
 use std::time::{Duration, Instant};
 
-use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
 
-use crate::cancel::Cancel;
+use crate::cancel::{Cancel, timed_out};
 use crate::channel::DataChannel;
 
 pub use clear::ClearChannel;
@@ -25,19 +25,29 @@ pub use tls::TlsChannel;
 ///
 /// Fails with what the handshake says, `TimedOut` or `Cancelled`; the connection is to be dropped then.
 pub fn prove(channel: &mut dyn DataChannel, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
+    prove_all(&mut [channel], timeout, cancel)
+}
+
+/// As [`prove`], for several connections at the same time; the first that fails ends the wait.
+pub fn prove_all(channels: &mut [&mut dyn DataChannel], timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
     const OP: &str = "protect data channel";
     let deadline = Instant::now() + timeout;
     loop {
-        match channel.prove() {
-            Ok(()) => return Ok(()),
-            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-            Err(error) => return Err(Fault::from_io(error, OP).side_if_unknown(Side::Peer)),
+        let mut waiting = Vec::new();
+        for channel in channels.iter_mut() {
+            match channel.prove() {
+                Ok(()) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => waiting.push(&**channel),
+                Err(error) => return Err(Fault::from_io(error, OP).side_if_unknown(Side::Peer)),
+            }
         }
+        let Some(first) = waiting.first() else { return Ok(()) };
+        let fds: Vec<_> =
+            waiting.iter().map(|channel| (channel.as_fd(), channel.poll_flags(PollFlags::IN))).collect();
         let left = deadline.saturating_duration_since(Instant::now());
-        let flags = channel.poll_flags(PollFlags::IN);
-        if left.is_zero() || !cancel.wait_for(channel.as_fd(), flags, Some(left), OP)? {
-            let peer = channel.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
-            return Err(Fault::new(FaultCode::TimedOut, OP).side(Side::Peer).subject(peer));
+        if left.is_zero() || !cancel.wait_for_any(&fds, Some(left), OP)? {
+            let peer = first.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();
+            return Err(timed_out(OP, timeout).side(Side::Peer).subject(peer));
         }
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use tokio::sync::mpsc;
 use whimbrel_engine::Fault;
+use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
 use self::striped::{Progress, Running};
@@ -33,6 +34,8 @@ pub struct Plane {
     account: MappedAccount,
     identity: Identity,
     labels: (Option<String>, Option<String>),
+    /// The credential that the client brought for its data connections, and the operation that did (DCSC).
+    brought: Option<(OpId, Secret)>,
     nodes: HashMap<usize, MoverHandle>,
     /// Of these, those that finish what runs and then leave.
     leaving: BTreeSet<usize>,
@@ -57,6 +60,7 @@ impl Plane {
             account,
             identity,
             labels: (None, None),
+            brought: None,
             nodes: HashMap::new(),
             leaving: BTreeSet::new(),
             next_tag: 0,
@@ -83,6 +87,10 @@ impl Plane {
             let handle = link.attach(self.identity.clone(), tag, self.sender.clone())?;
             self.send_labels(&handle);
             self.nodes.insert(tag, handle);
+            if let Some((id, credential)) = self.brought.clone() {
+                // Should it refuse what others took, the data handle that is made next tells why.
+                self.send_op(tag, id, Op::DataCredential(Some(credential)), Stripe::WHOLE, None);
+            }
         }
         Ok(())
     }
@@ -136,6 +144,9 @@ impl Plane {
         if nodes.is_empty() {
             let text = "No data node holds this data connection any more; set it up again.";
             return self.fail(id, FailureKind::NoDataHandle, text);
+        }
+        if let Op::DataCredential(credential) = &op {
+            self.brought = credential.clone().map(|credential| (id, credential));
         }
         let running = Running::new(id, &op, &nodes);
         for tag in running.first_nodes() {
@@ -201,6 +212,11 @@ impl Plane {
             Op::Active { targets, .. } if targets.len() == 1 => self.engaged = self.least_loaded(all),
             // More nodes than addresses share them when they send.
             Op::Active { .. } => self.engaged = all,
+            // Whichever of them has a data handle next; those of before are closed.
+            Op::DataCredential(_) => {
+                self.engaged.clear();
+                return all;
+            }
             _ if uses_handle(op) => {
                 self.engaged.retain(|tag| self.nodes.contains_key(tag));
             }
@@ -293,6 +309,12 @@ impl Plane {
             Progress::Notice(notice) => self.ready.push_back(PlaneEvent::Notice(id, notice)),
             Progress::Outcome(outcome) => {
                 self.running.retain(|running| running.id != id);
+                if matches!(outcome, Outcome::Failed(_)) && self.brought.take_if(|(by, _)| *by == id).is_some() {
+                    // Nodes that took it must not use what the client was told to be refused.
+                    self.nodes.keys().copied().collect::<Vec<_>>().into_iter().for_each(|tag| {
+                        self.send_op(tag, id, Op::DataCredential(None), Stripe::WHOLE, None);
+                    });
+                }
                 self.ready.push_back(PlaneEvent::Outcome(id, outcome));
             }
             Progress::Join { nodes, op, session } => {

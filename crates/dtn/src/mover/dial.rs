@@ -10,6 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
 use whimbrel_transport::mode_e::{self, Connection};
 use whimbrel_transport::tcp::{self, ConnectOptions, Dialling};
+use whimbrel_transport::cancel::after_refusal;
 use whimbrel_transport::{DataChannel, secure};
 
 use super::node::Node;
@@ -45,8 +46,15 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
         if group.is_empty() {
             return Ok(());
         }
-        for (lane, dialling) in group {
-            let mut connection = Connection::new(handle.guard.shield(dialling.finish(task.cancel)?)?);
+        let (group, dialled): (Vec<usize>, Vec<Dialling>) = group.into_iter().unzip();
+        let shielded = |dialling: Dialling| handle.guard.shield(dialling.finish(task.cancel)?);
+        let mut channels = dialled.into_iter().map(shielded).collect::<Result<Vec<_>, Fault>>()?;
+        if handle.guard.proves_first() {
+            let mut all: Vec<_> = channels.iter_mut().map(|channel| channel.as_mut() as &mut dyn DataChannel).collect();
+            secure::prove_all(&mut all, options.timeout, task.cancel)?;
+        }
+        for (lane, channel) in group.into_iter().zip(channels) {
+            let mut connection = Connection::new(channel);
             if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
                 connection.greet(nonce, options.timeout, task.cancel)?;
             }
@@ -135,22 +143,32 @@ pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<Box<dyn DataChannel>, 
     match &handle.rendezvous {
         Rendezvous::Listen(listener) => {
             let deadline = Instant::now() + task.node.settings.connect_timeout;
+            let mut refusal: Option<String> = None;
             loop {
                 let left = deadline.saturating_duration_since(Instant::now());
-                let mut channel = listener.accept(left, task.cancel)?;
+                let accepted = listener.accept(left, task.cancel);
+                let mut channel = accepted.map_err(|fault| after_refusal(fault, refusal.as_deref()))?;
                 match secure::prove(channel.as_mut(), left.min(mode_e::GREETING_TIME), task.cancel) {
                     Ok(()) => return Ok(channel),
                     Err(fault) if fault.code == FaultCode::Cancelled || Instant::now() >= deadline => {
                         return Err(fault);
                     }
-                    Err(fault) => tracing::warn!("data connection turned away: {fault}"),
+                    Err(fault) => {
+                        tracing::warn!("data connection turned away: {fault}");
+                        refusal = Some(fault.to_string());
+                    }
                 }
             }
         }
         Rendezvous::Connect => {
             let target = handle.lanes.first().and_then(|lane| lane.target);
             let target = target.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, "connect data channel"))?;
-            handle.guard.shield(tcp::connect(target, &connect_options(task.node, &handle.params), task.cancel)?)
+            let options = connect_options(task.node, &handle.params);
+            let mut channel = handle.guard.shield(tcp::connect(target, &options, task.cancel)?)?;
+            if handle.guard.proves_first() {
+                secure::prove(channel.as_mut(), options.timeout, task.cancel)?;
+            }
+            Ok(channel)
         }
     }
 }

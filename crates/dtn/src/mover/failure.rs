@@ -58,8 +58,9 @@ pub fn kind(code: FaultCode) -> FailureKind {
     match code {
         FaultCode::NotFound => K::NotFound,
         FaultCode::PermissionDenied | FaultCode::ReadOnly => K::PermissionDenied,
-        FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn => K::PermissionDenied,
-        FaultCode::CredentialMissing | FaultCode::CredentialRejected | FaultCode::NotAuthorized => K::PermissionDenied,
+        FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => K::PermissionDenied,
+        // The data side sees no credentials but those of data connections.
+        FaultCode::CredentialMissing | FaultCode::CredentialRejected | FaultCode::CredentialExpired => K::NotProtected,
         FaultCode::PeerIdentity | FaultCode::EncryptionFailed => K::NotProtected,
         FaultCode::AlreadyExists => K::Exists,
         FaultCode::NotADirectory => K::NotADirectory,

@@ -13,6 +13,7 @@ mod checksum;
 mod chunk;
 mod command;
 mod context;
+mod credential;
 mod dial;
 mod facts;
 mod failure;

@@ -12,6 +12,7 @@ use whimbrel_transport::{Pool, PoolLimits, Progress};
 
 use super::chunk;
 use super::codec::{self, FrameWriter};
+use super::credential::Authorities;
 use super::log::TransferLog;
 use super::message::{DataSettings, FromMover, Load, Transfers};
 use super::running::{self, Meter, Running};
@@ -48,6 +49,8 @@ pub struct Node {
     pub link_ip: Option<IpAddr>,
     /// Processors; asked once, because the answer takes a dozen system calls.
     pub processors: usize,
+    /// Whom certificates of data connections must come from.
+    pub authorities: Authorities,
     /// Files being written in chunks.
     pub chunked: chunk::Files,
     /// Transfers under way.
@@ -80,6 +83,7 @@ impl Node {
             flusher: start("flusher")?,
             load: Arc::new(LoadReport::default()),
             stats: Stats::default(),
+            authorities: Authorities::new(&settings),
             settings,
             connector,
             pool,

@@ -7,11 +7,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Shield, Spent};
 use whimbrel_transport::mode_e::Connection;
 use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Dialling, Listener, PortRange};
+use whimbrel_trust::TrustFault;
 
+use super::credential::DataCredential;
 use super::dial;
 use super::failure::Problem;
 use super::message::{DataPeers, Identity, Secrets, Stripe};
@@ -32,6 +35,8 @@ pub struct Session {
     control_local: Option<IpAddr>,
     anyone: bool,
     secrets: Secrets,
+    /// What certificates prove, judged when it was first needed: what the client handed on, or brought since.
+    credential: Option<Arc<DataCredential>>,
     handle: Option<Handle>,
     /// Connections of the handle as last counted in the process's statistics.
     counted: usize,
@@ -83,6 +88,7 @@ impl Session {
             control_local: ip(identity.control_local),
             anyone: identity.data_peers == DataPeers::Anyone,
             secrets: identity.secrets.clone(),
+            credential: None,
             handle: None,
             counted: 0,
             passed: false,
@@ -99,10 +105,50 @@ impl Session {
         self.count_channels();
     }
 
+    /// DCSC: data connections show this from now on, or again what was handed on at login.
+    ///
+    /// Fails with `CredentialRejected` or `CredentialExpired`; then it is what was handed on.
+    pub fn bring_credential(&mut self, given: Option<&Secret>) -> Result<Outcome, Fault> {
+        self.close();
+        self.credential = None;
+        if let Some(pem) = given {
+            let judged = DataCredential::brought(&pem.0, &self.node.authorities);
+            let judged = judged.map_err(|fault| fault.into_fault("take data credential", Side::Peer))?;
+            self.credential = Some(Arc::new(judged));
+        }
+        Ok(Outcome::Done)
+    }
+
+    /// What connections of a handle with these parameters must prove.
+    fn guard(&mut self, params: &DataParams, comes: bool) -> Result<Guard, Fault> {
+        let Shield::Gsi { peer, level } = &params.shield else {
+            return Guard::new(params, &self.secrets, comes);
+        };
+        let credential = self.credential()?;
+        Guard::gsi(credential, (peer, *level), &self.node.authorities, comes)
+    }
+
+    /// What data connections show.
+    fn credential(&mut self) -> Result<Arc<DataCredential>, Fault> {
+        const OP: &str = "protect data channel";
+        let refused = |fault: TrustFault| fault.into_fault(OP, Side::Peer);
+        if let Some(credential) = &self.credential {
+            credential.alive().map_err(refused)?;
+            return Ok(credential.clone());
+        }
+        let Some(pem) = &self.secrets.credential else {
+            let why = "there is no credential to show: log in with delegation, or send DCSC or DCAU N";
+            return Err(Fault::new(FaultCode::CredentialMissing, OP).side(Side::Peer).detail(why));
+        };
+        let credential = DataCredential::handed_on(&pem.0, &self.node.authorities);
+        let credential = Arc::new(credential.map_err(refused)?);
+        Ok(self.credential.insert(credential).clone())
+    }
+
     /// PASV, EPSV, SPAS: listens.
     pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
-        let guard = Arc::new(Guard::new(params, &self.secrets, true)?);
+        let guard = Arc::new(self.guard(params, true)?);
         let ip = self.listen_ip(family)?;
         let ports = self.node.settings.data_ports;
         let range = ports.map(|(min, max)| PortRange::new(min, max)).transpose()?;
@@ -125,7 +171,7 @@ impl Session {
     /// PORT, EPRT, SPOR: remembers where to connect, and calls our own peers at once.
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
-        let guard = Arc::new(Guard::new(params, &self.secrets, false)?);
+        let guard = Arc::new(self.guard(params, false)?);
         for &target in targets {
             self.check_target(target, params)?;
         }
@@ -154,6 +200,9 @@ impl Session {
             .ok_or(Problem::NoDataHandle("no data connection was prepared: send PASV or PORT first"))?;
         if handle.direction.is_some_and(|before| before != way) {
             return Err(Problem::NoDataHandle("data connections serve one direction: send PASV or PORT again"));
+        }
+        if !handle.reused() {
+            handle.guard.check()?;
         }
         handle.guard.heads(way);
         Ok(handle)

@@ -3,15 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use openssl::ssl::SslRef;
+use openssl::ssl::{Ssl, SslRef};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{DataParams, Shield};
+use whimbrel_proto::op::{DataParams, GsiPeer, Level, Shield};
 use whimbrel_transport::DataChannel;
-use whimbrel_transport::secure::{Check, Role, TlsChannel};
+use whimbrel_transport::secure::{Check, ClearChannel, Role, TlsChannel};
 use whimbrel_transport::tcp::TcpChannel;
 use whimbrel_trust::tls::{ClientTls, ServerTls, TicketKeys};
 use whimbrel_trust::{TrustFault, psk};
 
+use super::credential::{Authorities, DataCredential};
 use super::message::Secrets;
 use super::stats::Way;
 
@@ -32,10 +33,44 @@ pub enum Guard {
         /// Whether the peer reads, and so takes a ticket for its next connection.
         tickets: AtomicBool,
     },
+    /// A GSI handshake: both ends show certificates, and whoever calls begins.
+    Gsi {
+        /// Our end.
+        end: End,
+        /// What follows the handshake.
+        level: Level,
+        /// What our end shows.
+        credential: Arc<DataCredential>,
+    },
+}
+
+/// One end of TLS for all connections of a handle.
+pub enum End {
+    /// Connections come.
+    Server(ServerTls),
+    /// Connections are made.
+    Client(ClientTls),
+}
+
+impl End {
+    fn of(credential: &DataCredential, peer: &GsiPeer, authorities: &Authorities, comes: bool) -> Result<Self, TrustFault> {
+        let judge = Arc::new(credential.judge(peer, authorities)?);
+        match comes {
+            true => ServerTls::gsi(credential.own(), judge).map(Self::Server),
+            false => ClientTls::new(judge, Some(credential.own())).map(Self::Client),
+        }
+    }
+
+    fn connection(&self) -> (Result<Ssl, TrustFault>, Role) {
+        match self {
+            Self::Server(server) => (server.connection(), Role::Server),
+            Self::Client(client) => (client.connection(""), Role::Client),
+        }
+    }
 }
 
 impl Guard {
-    /// `comes`: connections are waited for, not made.
+    /// What a handle asks for that needs no certificate; `comes`: connections are waited for, not made.
     ///
     /// Fails with `InvalidArgument` where the parameters lack what they ask for, `NotSupported` where this login does.
     pub fn new(params: &DataParams, secrets: &Secrets, comes: bool) -> Result<Self, Fault> {
@@ -67,6 +102,31 @@ impl Guard {
         }
     }
 
+    /// Proofs by certificates, of whom `peer` says, followed by what `level` says.
+    pub fn gsi(
+        credential: Arc<DataCredential>,
+        (peer, level): (&GsiPeer, Level),
+        authorities: &Authorities,
+        comes: bool,
+    ) -> Result<Self, Fault> {
+        let end = End::of(&credential, peer, authorities, comes).map_err(ours)?;
+        Ok(Self::Gsi { end, level, credential })
+    }
+
+    /// Says when no further connection can be made: what ours would show has expired.
+    pub fn check(&self) -> Result<(), Fault> {
+        match self {
+            Self::Gsi { credential, .. } => credential.alive().map_err(ours),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether connections that are made wait for the proof of their other end before anything is sent: peers that never
+    /// answer are found out after the time that a connection may take, not when the transfer has stalled.
+    pub fn proves_first(&self) -> bool {
+        matches!(self, Self::Gsi { .. })
+    }
+
     /// Which way the next transfer goes.
     ///
     /// A peer that only sends reads no tickets, and a close with bytes unread takes back what it has sent but is still on its way
@@ -88,13 +148,22 @@ impl Guard {
                 let connection = server.connection_with(count);
                 tls(channel, connection, Role::Server, Some(Arc::new(continues_session)))
             }
+            Self::Gsi { end, level, .. } => {
+                let (ssl, role) = end.connection();
+                let (channel, ssl) = (Box::new(channel), ssl.map_err(ours)?);
+                Ok(match level {
+                    Level::Clear => Box::new(ClearChannel::new(channel, ssl, role, None)?),
+                    // Globus' programs just close: where the mode does not tell the end, bytes may be missing unnoticed.
+                    Level::Private => Box::new(TlsChannel::new(channel, ssl, role, None, true)?),
+                })
+            }
         }
     }
 }
 
 fn tls(
     channel: TcpChannel,
-    connection: Result<openssl::ssl::Ssl, TrustFault>,
+    connection: Result<Ssl, TrustFault>,
     role: Role,
     check: Option<Arc<Check>>,
 ) -> Result<Box<dyn DataChannel>, Fault> {
@@ -111,8 +180,10 @@ fn continues_session(ssl: &SslRef) -> Result<(), TrustFault> {
     Err(TrustFault::new(FaultCode::PeerIdentity, why))
 }
 
+/// Of what we show ourselves; with a credential it is the client who has to act.
 fn ours(fault: TrustFault) -> Fault {
-    fault.into_fault(OP, Side::Us)
+    let side = if fault.code == FaultCode::Internal { Side::Us } else { Side::Peer };
+    fault.into_fault(OP, side)
 }
 
 fn refused(code: FaultCode, why: &str) -> Fault {

@@ -341,16 +341,7 @@ impl Worker {
                 task.session.close();
                 Ok(Some(Outcome::Done))
             }
-            Op::DataCredential(given) => {
-                task.session.close();
-                match given {
-                    None => Ok(Some(Outcome::Done)),
-                    Some(_) => {
-                        let fault = Fault::new(FaultCode::NotSupported, "take data credential");
-                        Err(fault.detail("Data connections cannot use a credential here.").into())
-                    }
-                }
-            }
+            Op::DataCredential(given) => Ok(Some(task.session.bring_credential(given.as_ref())?)),
             Op::Send(spec) => send::file(&mut task, spec).map(Some),
             Op::SendPack(spec) => pack::send(&mut task, spec).map(Some),
             Op::ReceivePack(spec) => pack::receive(&mut task, spec).map(Some),

@@ -8,7 +8,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::eblock::{self, HEADER_LEN};
 use whimbrel_sys::poll::PollFlags;
 
-use crate::cancel::{Cancel, timed_out};
+use crate::cancel::{Cancel, after_refusal, timed_out};
 use crate::channel::DataChannel;
 use crate::secure;
 use crate::tcp::Listener;
@@ -131,9 +131,11 @@ pub fn accept(
     cancel: &Cancel,
 ) -> Result<Connection, Fault> {
     let deadline = Instant::now() + timeout;
+    let mut refusal: Option<String> = None;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
-        let mut connection = Connection::new(listener.accept(left, cancel)?);
+        let channel = listener.accept(left, cancel).map_err(|fault| after_refusal(fault, refusal.as_deref()))?;
+        let mut connection = Connection::new(channel);
         let patience = left.min(GREETING_TIME);
         let proven = secure::prove(connection.channel.as_mut(), patience, cancel);
         let admitted = proven.and_then(|()| match nonce {
@@ -143,10 +145,13 @@ pub fn accept(
         match admitted {
             Ok(()) => return Ok(connection),
             Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
-            Err(fault) => tracing::warn!("data connection turned away: {fault}"),
+            Err(fault) => {
+                tracing::warn!("data connection turned away: {fault}");
+                refusal = Some(fault.to_string());
+            }
         }
         if Instant::now() >= deadline {
-            return Err(timed_out(ADMIT, timeout));
+            return Err(after_refusal(timed_out(ADMIT, timeout), refusal.as_deref()));
         }
     }
 }

@@ -86,6 +86,7 @@ pub fn receive(job: &ReceiveJob<'_>, connections: &mut Vec<Connection>) -> Resul
         ledger: Mutex::new(Ledger::new(job)),
         blocks: AtomicU64::new(0),
         rejected: AtomicU64::new(0),
+        refusal: Mutex::default(),
         idle: Mutex::default(),
     };
     let threads = shared.run(std::mem::take(connections));
@@ -112,6 +113,8 @@ struct Shared<'a> {
     ledger: Mutex<Ledger>,
     blocks: AtomicU64,
     rejected: AtomicU64,
+    /// Why the last one was turned away that did not show who it is.
+    refusal: Mutex<Option<String>>,
     /// Connections that have carried their EOD and wait for the next transfer.
     idle: Mutex<Vec<Connection>>,
 }

@@ -11,9 +11,9 @@ use openssl::ssl::{
     AlpnError, Ssl, SslContext, SslContextBuilder, SslMethod, SslMode, SslOptions, SslRef, SslSessionCacheMode,
     SslVerifyMode, SslVersion,
 };
-use openssl::x509::X509VerifyResult;
+use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
-use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, set_chain_judge, set_ticket_keys};
+use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, refusal, set_chain_judge, set_ticket_keys};
 use zeroize::Zeroizing;
 
 use super::machine::internal;
@@ -208,7 +208,7 @@ fn believe(context: &mut SslContextBuilder, judge: Arc<dyn PeerJudge>) {
             let verdict = judge.judge(leaf, others);
             let answer = match &verdict {
                 Ok(_) => Ok(()),
-                Err(_) => Err(X509VerifyResult::APPLICATION_VERIFICATION),
+                Err(fault) => Err(refusal(fault.code == FaultCode::CredentialExpired)),
             };
             if let Some(slot) = slot_index().ok().and_then(|index| ssl.ex_data(index))
                 && let Ok(mut slot) = slot.lock()

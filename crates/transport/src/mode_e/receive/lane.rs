@@ -3,6 +3,7 @@
 use std::io::{self, ErrorKind, IoSliceMut};
 use std::mem;
 use std::os::fd::BorrowedFd;
+use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
@@ -48,10 +49,14 @@ pub(super) struct Lane {
     is_last: bool,
     offset: Option<u64>,
     left: u64,
+    /// When its handshake must be over.
+    prove_until: Option<Instant>,
 }
 
 impl Lane {
-    pub(super) fn new(connection: Connection, id: ChannelId) -> Self {
+    /// `patience`: how long its handshake may take.
+    pub(super) fn new(connection: Connection, id: ChannelId, patience: Duration) -> Self {
+        let prove_until = (!connection.channel.is_proven()).then(|| Instant::now() + patience);
         let has_bytes = !connection.unread.is_empty() || connection.channel.has_buffered();
         Self {
             connection,
@@ -63,7 +68,14 @@ impl Lane {
             is_last: false,
             offset: None,
             left: 0,
+            prove_until,
         }
+    }
+
+    /// When it is to be turned away, if it has not shown by then who it is.
+    pub(super) fn prove_until(&mut self) -> Option<Instant> {
+        self.prove_until = self.prove_until.filter(|_| !self.connection.channel.is_proven());
+        self.prove_until
     }
 
     pub(super) fn id(&self) -> ChannelId {
@@ -94,7 +106,7 @@ impl Lane {
                 return Ok(0);
             }
             Err(error) if !self.connection.channel.is_proven() => {
-                self.refuse(&error);
+                self.refuse(shared, &error.to_string());
                 return Ok(0);
             }
             Err(error) => {
@@ -207,8 +219,9 @@ impl Lane {
     }
 
     /// Whoever it was did not show who it is.
-    fn refuse(&mut self, why: &io::Error) {
-        tracing::warn!("data connection turned away: {why}");
+    pub(super) fn refuse(&mut self, shared: &Shared<'_>, why: &str) {
+        tracing::warn!(peer = ?self.connection.channel.peer_addr(), "data connection turned away: {why}");
+        shared.refused(why);
         self.fate = Fate::Rejected;
     }
 

@@ -13,7 +13,7 @@ use super::super::crew::start;
 use super::super::{Connection, INLINE_LIMIT};
 use super::Shared;
 use super::lane::{Fate, Lane};
-use crate::cancel::timed_out;
+use crate::cancel::{after_refusal, timed_out};
 use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
 use crate::progress::Batch;
@@ -88,7 +88,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     fn admit(&mut self, connection: Connection) -> Result<(), Fault> {
         let id = self.shared.lock().join(!connection.greeted)?;
         self.shared.crew.flow.progress.uses(connection.channel());
-        self.lanes.push(Lane::new(connection, id));
+        self.lanes.push(Lane::new(connection, id, self.shared.job.admission.timeout));
         Ok(())
     }
 
@@ -132,7 +132,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     fn serve(&mut self, batch: &mut Batch<'_>) -> Result<(), Fault> {
         let shared = self.shared;
         let flow = &shared.crew.flow;
-        for lane in self.lanes.iter_mut().filter(|lane| lane.ready) {
+        for lane in self.lanes.iter_mut().filter(|lane| lane.ready && lane.fate == Fate::Open) {
             let mut buffer = match self.buffer.take() {
                 Some(buffer) => buffer,
                 None => flow.pool.acquire(Class::Receive, flow.cancel)?,
@@ -197,6 +197,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             self.buffer = None;
             self.patience()?
         };
+        let timeout = self.expire(timeout);
         let listener = self.listener.filter(|_| self.shared.has_room());
         let waiting = |lane: &&Lane| !lane.ready;
         let lanes = self.lanes.iter().filter(waiting).map(Lane::poll_entry);
@@ -211,6 +212,21 @@ impl<'s, 'a> Worker<'s, 'a> {
             Some(listener) if arrived => self.accept(listener),
             _ => Ok(()),
         }
+    }
+
+    /// Turns away who takes too long to show who it is; how long to wait at most, for the next one of them.
+    fn expire(&mut self, timeout: Option<Duration>) -> Option<Duration> {
+        let shared = self.shared;
+        let mut next: Option<Instant> = None;
+        for lane in self.lanes.iter_mut().filter(|lane| lane.fate == Fate::Open) {
+            let Some(until) = lane.prove_until() else { continue };
+            if until <= Instant::now() {
+                lane.refuse(shared, "its handshake takes too long");
+            }
+            next = Some(next.map_or(until, |next| next.min(until)));
+        }
+        let left = next.map(|next| next.saturating_duration_since(Instant::now()));
+        timeout.into_iter().chain(left).min()
     }
 
     fn accept(&mut self, listener: &Listener) -> Result<(), Fault> {
@@ -232,7 +248,7 @@ impl<'s, 'a> Worker<'s, 'a> {
             let since = *self.deserted_since.get_or_insert(now);
             let left = timeout.saturating_sub(now - since);
             if left.is_zero() {
-                return Err(timed_out("wait for data channel", timeout));
+                return Err(self.shared.in_vain(timed_out("wait for data channel", timeout)));
             }
             self.stall = crew.stall_watch();
             return Ok(Some(left));
@@ -257,6 +273,17 @@ impl Shared<'_> {
         connection.greeted = true;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         idle.push(connection);
+    }
+
+    /// Remembers why somebody was turned away: if nobody else comes it is what was wrong.
+    pub(super) fn refused(&self, why: &str) {
+        let mut refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        *refusal = Some(why.to_owned());
+    }
+
+    fn in_vain(&self, fault: Fault) -> Fault {
+        let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
+        after_refusal(fault, refusal.as_deref())
     }
 
     fn reject(&self, lane: &Lane) -> Result<(), Fault> {

@@ -10,7 +10,7 @@ use whimbrel_sys::poll::PollFlags;
 use super::super::{Connection, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
 use super::walk::{Taken, Walk};
 use super::{Amount, Shared};
-use crate::channel::DataChannel;
+use crate::channel::{DataChannel, failed, last_words};
 use crate::flow::StallWatch;
 use crate::pool::{Buffer, Class};
 use crate::times::{Activity, Stopwatch};
@@ -82,7 +82,8 @@ impl<'c> Lane<'c> {
         let proven = self.connection.channel.is_proven();
         if proven && ready.contains(PollFlags::RDHUP) && !ready.contains(PollFlags::ERR) {
             let fault = Fault::new(FaultCode::ConnectionLost, op).side(Side::Peer).subject(self.peer());
-            return Err(fault.detail("the receiver closed its side in the middle"));
+            let fault = fault.detail("the receiver closed its side in the middle");
+            return Err(last_words(self.connection.channel.as_mut(), op).unwrap_or(fault));
         }
         self.state = State::Ready;
         self.congested = false;
@@ -138,8 +139,8 @@ impl<'c> Lane<'c> {
         Ok(())
     }
 
-    fn network_fault(&self, error: io::Error, op: &str) -> Fault {
-        Fault::from_io(error, op).side(Side::Network).subject(self.peer())
+    fn network_fault(&mut self, error: io::Error, op: &str) -> Fault {
+        failed(self.connection.channel.as_mut(), error, op)
     }
 
     fn peer(&self) -> String {
