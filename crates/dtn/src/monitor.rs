@@ -6,6 +6,7 @@
 
 pub mod children;
 mod front;
+pub mod jobs;
 pub mod keeper;
 pub mod listeners;
 pub mod message;

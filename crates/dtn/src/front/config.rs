@@ -1,6 +1,7 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
 mod gsi;
+mod mapping;
 mod parse;
 mod rules;
 
@@ -13,6 +14,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
 pub use gsi::{GsiConfig, GsiPlaces};
+pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
@@ -33,6 +35,10 @@ pub struct DtnConfig {
     pub tls: Option<TlsConfig>,
     /// Logins with grid certificates. Default: none.
     pub gsi: Option<GsiConfig>,
+    /// Files of rules from identities to accounts, asked in this order after the grid-mapfile. Default: none.
+    pub mapping: Vec<MappingConfig>,
+    /// Which accounts such logins may lead to.
+    pub accounts: AccountsConfig,
     /// Take passwords over connections in clear. Default: only where there is no TLS.
     pub clear_text_passwords: Option<bool>,
     /// Refuse data connections in clear. Default: no.

@@ -367,7 +367,8 @@ impl Connection {
             match result {
                 Ok(Some((user, plane))) => {
                     tracing::info!(peer = ?ends.peer, user, "logged in");
-                    Worked::Login(LoginOutcome::Accepted { user, home: b"/".to_vec() }, Some(Box::new(plane)))
+                    let home = plane.home().to_vec();
+                    Worked::Login(LoginOutcome::Accepted { user, home }, Some(Box::new(plane)))
                 }
                 Ok(None) => {
                     tracing::warn!(peer = ?ends.peer, user = name, claimed, "login refused");

@@ -49,7 +49,11 @@ pub struct Plane {
     /// Operations whose turn comes when nothing runs.
     waiting: VecDeque<(OpId, Op)>,
     ready: VecDeque<PlaneEvent>,
+    home: Vec<u8>,
 }
+
+/// The one operation that no control machine has asked for: they count from 1.
+const ENTER_HOME: OpId = OpId(0);
 
 impl Plane {
     /// Attaches a login to the data side.
@@ -70,9 +74,32 @@ impl Plane {
             running: VecDeque::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
+            home: b"/".to_vec(),
         };
         plane.refresh().await?;
+        plane.enter_home().await;
         Ok(plane)
+    }
+
+    /// Where the login begins: the account's home directory, or `/` where that cannot be entered.
+    pub fn home(&self) -> &[u8] {
+        &self.home
+    }
+
+    /// Only the account itself can tell whether its home directory is there.
+    async fn enter_home(&mut self) {
+        let home = self.account.home.clone();
+        if home == b"/" {
+            return;
+        }
+        self.run(ENTER_HOME, Op::EnterDirectory(home.clone())).await;
+        loop {
+            match self.next().await {
+                PlaneEvent::Outcome(ENTER_HOME, Outcome::Failed(_)) => return,
+                PlaneEvent::Outcome(ENTER_HOME, _) => return self.home = home,
+                _ => {}
+            }
+        }
     }
 
     /// Attaches to nodes that joined since, and to a fresh data process if the last one died.

@@ -1,29 +1,29 @@
 //! Who may use which account, and the data processes of those accounts.
 
+mod accounts;
+mod claims;
+mod sources;
+mod watched;
+
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::mapping::command::MAX_OUTPUT;
 
-use whimbrel_proto::x509::gridmap::GridMap;
-
+use self::claims::Progress;
+use self::sources::Sources;
+use super::jobs::{self, Answer, Order};
 use super::message::{AccountId, Claim, MappedAccount, PasswordEntry};
-use crate::front::config::DtnConfig;
+use crate::front::config::{AccountsConfig, DtnConfig, ProofKind};
 use crate::front::users::UsersFile;
 
-/// A local account that handles data.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct Account {
-    /// Login name.
-    pub name: String,
-    /// User number.
-    pub uid: u32,
-    /// Primary group.
-    pub gid: u32,
-}
+pub use self::accounts::{Account, account, is_root};
+pub use self::claims::Search;
 
 /// Answers for the accounts of this host.
 ///
@@ -31,9 +31,13 @@ pub struct Account {
 pub struct Keeper {
     /// This program, started again for data processes.
     program: PathBuf,
+    /// The directory served as `/`.
+    root: PathBuf,
     users: Option<UsersFile>,
-    /// The grid-mapfile, read at each login.
-    gridmap: Option<PathBuf>,
+    sources: Sources,
+    accounts: AccountsConfig,
+    /// Whose rights mapping programs have; `None`: those of this process.
+    programs: Option<Account>,
     anonymous: bool,
     /// What handles data of users without an account of their own; `None`: the account that runs this.
     common: Option<Account>,
@@ -41,22 +45,38 @@ pub struct Keeper {
     given: Vec<Option<Account>>,
 }
 
+/// How far a question about a claim is.
+pub enum Step {
+    /// Answered; `None`: nobody here, or not that account.
+    Done(Result<Option<MappedAccount>, Fault>),
+    /// A program has to be asked; its answer goes to [`Keeper::answered`].
+    Ask(Order),
+}
+
 impl Keeper {
-    /// Checks users and accounts of the configuration.
+    /// Checks users, mappings and accounts of the configuration.
     pub fn new(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
         let gridmap = config.gsi_places()?.map(|places| places.gridmap);
-        if !config.anonymous && config.users.is_none() && gridmap.is_none() {
+        let sources = Sources::open(gridmap, &config.mapping)?;
+        if !config.anonymous && config.users.is_none() && sources.is_empty() {
             let nobody = Fault::new(FaultCode::InvalidArgument, "configure");
             return Err(nobody.detail("nobody could log in: give --anonymous, --users FILE or --gsi"));
         }
-        let root = is_root();
-        let common = match &config.anonymous_user {
-            Some(name) if root => Some(account(name)?),
-            None if root => Some(account("nobody")?),
-            _ => None,
+        let root_only = |name: &Option<String>| match is_root() {
+            true => account(name.as_deref().unwrap_or("nobody")).map(Some),
+            false => Ok(None),
         };
-        let users = config.users.as_deref().map(UsersFile::open).transpose()?;
-        Ok(Self { program, users, gridmap, anonymous: config.anonymous, common, given: Vec::new() })
+        Ok(Self {
+            program,
+            root: config.root.clone().unwrap_or_else(|| "/".into()),
+            users: config.users.as_deref().map(UsersFile::open).transpose()?,
+            programs: root_only(&config.accounts.program_account)?,
+            common: root_only(&config.anonymous_user)?,
+            sources,
+            accounts: config.accounts.clone(),
+            anonymous: config.anonymous,
+            given: Vec::new(),
+        })
     }
 
     /// The account of anonymous users; `None`: there are none.
@@ -70,48 +90,88 @@ impl Keeper {
             return Ok(None);
         };
         let account = match &entry.user.account {
-            Some(account_name) if is_root() => Some(account(account_name)?),
-            // Data of a user without an account of their own: never root's.
-            _ => self.common.clone(),
-        };
-        Ok(Some(PasswordEntry { hash: entry.hash, account: self.give(account) }))
-    }
-
-    /// The account of somebody who proved to be this; `None`: nobody here, or not that account.
-    pub fn claim(&mut self, claim: &Claim, wanted: Option<&str>) -> Result<Option<MappedAccount>, Fault> {
-        let accounts = match claim {
-            Claim::Certificate { subject, .. } => self.mapped(subject)?,
-            Claim::Token { .. } | Claim::Principal(_) => Vec::new(),
-        };
-        let chosen = match wanted {
-            Some(name) => accounts.iter().find(|account| *account == name),
-            None => accounts.first(),
-        };
-        let Some(name) = chosen else { return Ok(None) };
-        let account = account(name)?;
-        match is_root() {
-            true => Ok(Some(self.give(Some(account)))),
-            // Without rights there is one account only: this process' own.
-            false if account.uid == rustix::process::geteuid().as_raw() => {
-                Ok(Some(MappedAccount { name: name.clone(), ..self.give(None) }))
+            Some(name) if is_root() => {
+                let home = account(name)?;
+                MappedAccount { home: self.home_of(&home), ..self.give(Some(home)) }
             }
-            false => Err(Fault::new(FaultCode::NotAuthorized, "look up account")
-                .subject(name)
-                .side(Side::Us)
-                .detail("only root can serve other accounts")),
+            // Data of a user without an account of their own: never root's.
+            _ => self.give(self.common.clone()),
+        };
+        Ok(Some(PasswordEntry { hash: entry.hash, account }))
+    }
+
+    /// Begins to look for the account of somebody who proved to be this: the wanted one, or the usual one.
+    pub fn search(&mut self, claim: &Claim, wanted: Option<&str>) -> (Search, Step) {
+        let places = self.sources.lookups(Some(ProofKind::of(claim)));
+        let mut search = Search::new(claim, wanted.map(str::to_owned), places);
+        let progress = search.advance();
+        (search, self.step(progress))
+    }
+
+    /// Goes on with what a program has said.
+    pub fn answered(&mut self, search: &mut Search, answer: Answer) -> Step {
+        let progress = answer.and_then(|answer| search.answered(&answer));
+        self.step(progress)
+    }
+
+    /// The account of somebody who proved to be this, however long that takes; `None`: nobody here, or not that account.
+    pub fn claim(&mut self, claim: &Claim, wanted: Option<&str>) -> Result<Option<MappedAccount>, Fault> {
+        let (mut search, mut step) = self.search(claim, wanted);
+        loop {
+            step = match step {
+                Step::Done(answer) => return answer,
+                Step::Ask(order) => self.answered(&mut search, jobs::run(order)),
+            }
         }
     }
 
-    /// The accounts that the grid-mapfile has for a subject.
-    fn mapped(&self, subject: &str) -> Result<Vec<String>, Fault> {
-        let Some(path) = &self.gridmap else { return Ok(Vec::new()) };
-        let name = path.display().to_string();
-        let file = std::fs::read(path).map_err(|error| Fault::from_io(error, "read grid-mapfile").subject(&name))?;
-        let map = GridMap::parse(&file);
-        for (line, fault) in map.faults() {
-            tracing::warn!(file = name, line, %fault, "a line of the grid-mapfile maps nobody");
+    fn step(&mut self, progress: Result<Progress, Fault>) -> Step {
+        match progress {
+            Ok(Progress::Ask { words, question }) => Step::Ask(Order {
+                op: "ask the mapping program",
+                words,
+                question,
+                account: self.programs.clone(),
+                most: MAX_OUTPUT,
+                limit: self.accounts.program_timeout(),
+            }),
+            Ok(Progress::Nobody) => Step::Done(Ok(None)),
+            Ok(Progress::Found(name, origin)) => {
+                let account = accounts::mapped(&name, origin, &self.accounts).and_then(|found| self.usable(found));
+                Step::Done(match account {
+                    Ok(account) => Ok(Some(account)),
+                    Err(fault) if fault.code == FaultCode::NotAuthorized => {
+                        tracing::warn!(account = name, %fault, "somebody is mapped to an account that may not be used");
+                        Ok(None)
+                    }
+                    Err(fault) => Err(fault),
+                })
+            }
+            Err(fault) => Step::Done(Err(fault)),
         }
-        Ok(map.accounts(subject).to_vec())
+    }
+
+    /// Gives out an account if this process can become it.
+    fn usable(&mut self, account: Account) -> Result<MappedAccount, Fault> {
+        let home = self.home_of(&account);
+        if is_root() {
+            return Ok(MappedAccount { home, ..self.give(Some(account)) });
+        }
+        // Without rights there is one account only: this process' own.
+        if account.uid == rustix::process::geteuid().as_raw() {
+            return Ok(MappedAccount { name: account.name, home, ..self.give(None) });
+        }
+        let fault = Fault::new(FaultCode::NotAuthorized, "look up account").subject(account.name).side(Side::Us);
+        Err(fault.detail("only a server that root has started can serve other accounts"))
+    }
+
+    /// Where an account's home directory is for clients; `/` if it is not below the root.
+    fn home_of(&self, account: &Account) -> Vec<u8> {
+        let home = Path::new(std::ffi::OsStr::from_bytes(&account.home));
+        match home.strip_prefix(&self.root) {
+            Ok(below) if home.is_absolute() => Path::new("/").join(below).into_os_string().as_bytes().to_vec(),
+            _ => b"/".to_vec(),
+        }
     }
 
     fn give(&mut self, account: Option<Account>) -> MappedAccount {
@@ -121,7 +181,8 @@ impl Keeper {
             self.given.push(account);
             self.given.len() - 1
         });
-        MappedAccount { id: AccountId(u32::try_from(number).expect("a host has fewer accounts")), name }
+        let id = AccountId(u32::try_from(number).expect("a host has fewer accounts"));
+        MappedAccount { id, name, home: b"/".to_vec() }
     }
 
     /// Starts a data process for an account that was given out; `NotAuthorized` for another.
@@ -136,35 +197,15 @@ impl Keeper {
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
         command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
-        if let Some(account) = account {
-            // As root this also drops the supplementary groups.
-            command.uid(account.uid).gid(account.gid);
+        if let Some(Account { name, uid, gid, .. }) = account {
+            let groups = whimbrel_sys::accounts::groups_of(name, *gid).map_err(failed)?;
+            whimbrel_sys::accounts::become_account(&mut command, *uid, *gid, groups);
         }
         let child = command.spawn().map_err(failed)?;
         let name = account.as_ref().map_or("own", |account| &account.name);
         tracing::info!(pid = child.id(), account = name, "data process started");
         Ok((ours.into(), child))
     }
-}
-
-/// Whether this process may become other accounts.
-pub fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
-/// Looks an account up by name.
-pub fn account(name: &str) -> Result<Account, Fault> {
-    let (uid, gid) = whimbrel_sys::accounts::user_ids(name)
-        .map_err(|error| Fault::from_io(error, "look up account").subject(name))?
-        .ok_or_else(|| {
-            Fault::new(FaultCode::InvalidArgument, "look up account").subject(name).detail("no such account")
-        })?;
-    if uid == 0 {
-        return Err(Fault::new(FaultCode::InvalidArgument, "look up account")
-            .subject(name)
-            .detail("data is never handled as root"));
-    }
-    Ok(Account { name: name.to_owned(), uid, gid })
 }
 
 #[cfg(test)]
@@ -196,10 +237,5 @@ mod tests {
         assert!(keeper.anonymous().is_none());
         assert!(keeper.password_user("ada").unwrap().is_none());
         assert!(Keeper::new(&DtnConfig::default(), "/bin/true".into()).is_err(), "nobody could log in");
-    }
-
-    #[test]
-    fn data_is_never_handled_as_root() {
-        assert_eq!(account("root").unwrap_err().code, FaultCode::InvalidArgument);
     }
 }

@@ -99,6 +99,8 @@ pub enum Claim {
         issuer: String,
         /// Whom it speaks of.
         subject: String,
+        /// Groups of the subject, where they count.
+        groups: Vec<String>,
         /// Its other claims that are text.
         claims: Vec<(String, String)>,
     },
@@ -122,6 +124,8 @@ pub struct MappedAccount {
     pub id: AccountId,
     /// For logs.
     pub name: String,
+    /// Home directory as clients see it; it need not be there. `/` where the account has none below the root.
+    pub home: Vec<u8>,
 }
 
 /// A password user.

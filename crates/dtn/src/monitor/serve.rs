@@ -4,6 +4,7 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
+use std::time::Instant;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::{self, PollFd, PollFlags};
@@ -11,9 +12,10 @@ use whimbrel_sys::signals::{Signal, SignalQueue};
 
 use super::children::Children;
 use super::front;
-use super::keeper::Keeper;
+use super::jobs::Jobs;
+use super::keeper::{Keeper, Search, Step};
 use super::listeners::Bound;
-use super::message::{FromMonitor, ToMonitor};
+use super::message::{FromMonitor, Ticket, ToMonitor};
 use crate::front::config::DtnConfig;
 use crate::packets::Channel;
 
@@ -30,7 +32,8 @@ pub fn run(config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
     let (front, channel) = front::start(config, &program, &bound)?;
     let announcement = bound.announcement();
     drop(bound); // the front has its own descriptors: what it closes is closed
-    Monitor { signals, keeper, front, channel: Some(channel), children: Children::default(), announcement }.serve()
+    let (channel, children, programs) = (Some(channel), Children::default(), Jobs::default());
+    Monitor { signals, keeper, front, channel, children, programs, announcement }.serve()
 }
 
 struct Monitor {
@@ -40,6 +43,8 @@ struct Monitor {
     /// `None` once the front has closed it or broken its rules.
     channel: Option<Channel>,
     children: Children,
+    /// Mapping programs, with the questions of the front that wait for them.
+    programs: Jobs<(Ticket, Search)>,
     announcement: String,
 }
 
@@ -49,7 +54,9 @@ impl Monitor {
         loop {
             let mut fds = vec![PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN)];
             fds.extend(self.channel.as_ref().map(|channel| PollFd::from_borrowed_fd(channel.as_fd(), PollFlags::IN)));
-            poll::wait(&mut fds, None).map_err(failed)?;
+            fds.extend(self.programs.descriptors().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+            let limit = self.programs.deadline().map(|at| at.saturating_duration_since(Instant::now()));
+            poll::wait(&mut fds, limit).map_err(failed)?;
             drop(fds);
             while let Some(signal) = self.signals.next().map_err(failed)? {
                 match signal {
@@ -65,7 +72,37 @@ impl Monitor {
                 }
             }
             self.answer_all();
+            self.hear_programs();
         }
+    }
+
+    /// Takes in what mapping programs have answered; the next of a question may have to be started.
+    fn hear_programs(&mut self) {
+        loop {
+            let answers = self.programs.advance(Instant::now());
+            if answers.is_empty() {
+                return;
+            }
+            for (answer, (ticket, mut search)) in answers {
+                let step = self.keeper.answered(&mut search, answer);
+                if let Err(error) = self.go_on(ticket, search, step) {
+                    self.give_up(&error);
+                }
+            }
+        }
+    }
+
+    /// Answers a question about a claim, or has a program asked.
+    fn go_on(&mut self, ticket: Ticket, search: Search, step: Step) -> io::Result<()> {
+        let account = match step {
+            Step::Done(account) => account,
+            Step::Ask(order) => match self.programs.add(order, (ticket, search)) {
+                Ok(()) => return Ok(()),
+                Err((fault, _)) => Err(fault),
+            },
+        };
+        let Some(channel) = &self.channel else { return Ok(()) };
+        channel.send(&FromMonitor::Mapped { ticket, account }, &[])
     }
 
     fn drain(&mut self) {
@@ -108,8 +145,8 @@ impl Monitor {
                 channel.send(&FromMonitor::Entry { ticket, entry }, &[])
             }
             ToMonitor::Claim { ticket, claim, wanted } => {
-                let account = self.keeper.claim(&claim, wanted.as_deref());
-                channel.send(&FromMonitor::Mapped { ticket, account }, &[])
+                let (search, step) = self.keeper.search(&claim, wanted.as_deref());
+                self.go_on(ticket, search, step)
             }
             ToMonitor::Open { ticket, account } => match self.keeper.open(account) {
                 Ok((stream, child)) => {
