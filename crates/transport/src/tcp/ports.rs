@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::str::FromStr;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 
@@ -12,9 +11,6 @@ pub struct PortRange {
     min: u16,
     max: u16,
 }
-
-/// Spreads the first attempts of one process over the range.
-static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 impl PortRange {
     /// `min..=max`; fails with `InvalidArgument` when empty or starting at 0.
@@ -58,17 +54,30 @@ impl PortRange {
         self.max
     }
 
-    /// Every port once, starting anywhere, so that processes sharing a range rarely collide.
+    /// Every port once, in an order that nobody can foresee: a stranger would be there before the right peer (RFC 6056 §3.3.1).
     pub(super) fn shuffled(self) -> impl Iterator<Item = u16> {
-        let len = usize::from(self.max - self.min) + 1;
-        let own = (std::process::id() as usize).wrapping_mul(7919);
-        let start = own.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed)) % len;
-        (0..len).map(move |i| self.min + ((start + i) % len) as u16)
+        let mut ports: Vec<u16> = (self.min..=self.max).collect();
+        // Drawn one by one (Fisher and Yates): the first is nearly always free.
+        (0..ports.len()).map(move |drawn| {
+            let left = ports.len() - drawn;
+            ports.swap(drawn, drawn + dice() as usize % left);
+            ports[drawn]
+        })
     }
 
     pub(super) fn exhausted(self, op: &str) -> Fault {
         Fault::new(FaultCode::PortRangeExhausted, op).side(Side::Us).subject(self.to_string())
     }
+}
+
+/// A number that nobody can foresee.
+fn dice() -> u32 {
+    let mut bytes = [0; 4];
+    // Without a source of chance there are no keys either; the system's choice among the hash keys of this process is left.
+    if openssl::rand::rand_bytes(&mut bytes).is_err() {
+        return std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), ()) as u32;
+    }
+    u32::from_ne_bytes(bytes)
 }
 
 impl FromStr for PortRange {
@@ -121,5 +130,16 @@ mod tests {
         let mut ports: Vec<u16> = range.shuffled().collect();
         ports.sort_unstable();
         assert_eq!(ports, (100..=109).collect::<Vec<_>>());
+    }
+    #[test]
+    fn nobody_can_foresee_the_next_port() {
+        let range = PortRange::new(20_000, 29_999).expect("range");
+        let firsts: Vec<u16> = (0..64).map(|_| range.shuffled().next().expect("a port")).collect();
+        let steps: std::collections::BTreeSet<i32> =
+            firsts.windows(2).map(|pair| i32::from(pair[1]) - i32::from(pair[0])).collect();
+        // Of 63 steps between ports by chance some may be equal, but by no means many.
+        assert!(steps.len() > 50, "{firsts:?}");
+        let low = firsts.iter().filter(|port| **port < 25_000).count();
+        assert!((8..=56).contains(&low), "{low} of 64 in the lower half");
     }
 }
