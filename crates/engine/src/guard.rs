@@ -3,6 +3,7 @@
 //! Pure machines; times and dice are arguments. All memory is bounded: what strangers make it remember pushes out the oldest of
 //! what strangers made it remember, never what a known user did.
 
+mod budget;
 mod doors;
 mod slow;
 #[cfg(test)]
@@ -11,6 +12,7 @@ mod throttle;
 
 use std::net::{IpAddr, Ipv6Addr};
 
+pub use self::budget::{LineBudget, LineBudgetLimits};
 pub use self::doors::{DoorLimits, Doors, Refusal, Visitor};
 pub use self::slow::{LineLimits, SlowLine};
 pub use self::throttle::{Throttle, ThrottleLimits};

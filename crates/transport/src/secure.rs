@@ -42,8 +42,7 @@ pub fn prove_all(channels: &mut [&mut dyn DataChannel], timeout: Duration, cance
             }
         }
         let Some(first) = waiting.first() else { return Ok(()) };
-        let fds: Vec<_> =
-            waiting.iter().map(|channel| (channel.as_fd(), channel.poll_flags(PollFlags::IN))).collect();
+        let fds: Vec<_> = waiting.iter().map(|channel| (channel.as_fd(), channel.poll_flags(PollFlags::IN))).collect();
         let left = deadline.saturating_duration_since(Instant::now());
         if left.is_zero() || !cancel.wait_for_any(&fds, Some(left), OP)? {
             let peer = first.peer_addr().map(|peer| peer.to_string()).unwrap_or_default();

@@ -1,6 +1,7 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
 mod gsi;
+mod limits;
 mod mapping;
 mod parse;
 mod rules;
@@ -14,6 +15,7 @@ use whimbrel_engine::{Fault, FaultCode};
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
 pub use gsi::{GsiConfig, GsiPlaces};
+pub use limits::{Amounts, Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
 
@@ -90,6 +92,8 @@ pub struct DtnConfig {
     /// How clients are to move large files, the first rule that fits counts; at most 1024. Default: as they see fit.
     #[serde(deserialize_with = "rules::bounded")]
     pub chunking: Vec<ChunkingRule>,
+    /// How many connections and how much traffic, of whom. Default: no more than `max_connections` in all.
+    pub limits: Limits,
     /// Seconds that a drain waits for running transfers. Default: no limit.
     pub drain_timeout: Option<u64>,
     /// Whether front and data processes are confined: `auto` as far as the kernel can, `require` or do not start, `off`.

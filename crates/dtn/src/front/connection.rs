@@ -9,12 +9,15 @@ use std::time::{Duration, Instant};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
-use whimbrel_engine::Fault;
+use whimbrel_engine::guard::Visitor;
+use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::Outcome;
 use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
 use whimbrel_trust::TrustFault;
 
 use super::grid::{self, Established, Exchange, Stepped};
+use super::guard::Refused;
+use super::patience::{Patience, TooMuch};
 use super::plane::{Plane, PlaneEvent};
 use super::server::{Server, Shown, USUAL_ACCOUNT};
 use super::wire::{Lines, Wire};
@@ -33,6 +36,8 @@ pub struct Ends {
     pub peer: Option<SocketAddr>,
     /// This side.
     pub local: Option<SocketAddr>,
+    /// Its place among all connections; `None` on standard input.
+    pub visitor: Option<Visitor>,
 }
 
 /// What comes before the greeting.
@@ -79,8 +84,11 @@ pub async fn serve<S>(
         let give_up = reading.give_up_at(&connection, Instant::now());
         let deadline = connection.control.poll_timeout();
         let room = connection.output.len() < MAX_UNSENT;
+        let listens = connection.is_listening() && room;
+        connection.patience.reads(listens, Instant::now());
+        let overdue = connection.patience.deadline().filter(|_| !connection.over);
         tokio::select! {
-            read = reader.read_buf(&mut input), if connection.is_listening() && room => {
+            read = reader.read_buf(&mut input), if listens => {
                 connection.received(read, &mut input);
             }
             written = writer.write(&connection.output), if !connection.output.is_empty() => match written {
@@ -103,6 +111,9 @@ pub async fn serve<S>(
             () = async { tokio::time::sleep_until(give_up.expect("guarded").into()).await }, if give_up.is_some() => {
                 tracing::warn!(peer = ?ends.peer, "the client does not read its replies");
                 break; // what runs for it is aborted by dropping its mover
+            }
+            () = async { tokio::time::sleep_until(overdue.expect("guarded").into()).await }, if overdue.is_some() => {
+                connection.is_too_much(connection.patience.overdue());
             }
             _ = drain.changed(), if !drained => {
                 drained = true;
@@ -147,6 +158,7 @@ struct Connection {
     input: BytesMut,
     /// Bytes for the wire.
     output: BytesMut,
+    patience: Patience,
     /// Who the client proved to be in a handshake.
     claim: Option<Claim>,
     /// An exchange of tokens between two of them.
@@ -161,8 +173,9 @@ impl Connection {
     fn new(ends: Ends, server: Arc<Server>) -> Self {
         let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
         let (input, output) = (BytesMut::new(), BytesMut::new());
+        let (patience, wire) = (Patience::default(), Wire::Clear);
         let (claim, exchange, work, plane, eof, over) = (None, None, None, None, false, false);
-        Self { ends, server, control, wire: Wire::Clear, input, output, claim, exchange, work, plane, eof, over }
+        Self { ends, server, control, wire, input, output, patience, claim, exchange, work, plane, eof, over }
     }
 
     /// Nothing is read while what has come is not yet wanted, so that it cannot grow.
@@ -185,11 +198,17 @@ impl Connection {
     }
 
     fn take_in(&mut self, wire: &[u8]) {
+        let before = self.input.len();
         match self.wire.receive(wire, &mut self.input, &mut self.output) {
             Ok(news) => {
                 if news.established {
                     tracing::debug!(peer = ?self.ends.peer, "the control connection is inside TLS");
+                    self.patience.handshake_over();
                     self.control.secured(Instant::now(), None);
+                }
+                let text = if self.wire.is_tls() { self.input.get(before..).unwrap_or_default() } else { wire };
+                if let Err(too_much) = self.patience.fed(wire.len(), text, Instant::now()) {
+                    return self.is_too_much(too_much);
                 }
                 self.feed();
                 if news.closed {
@@ -215,7 +234,10 @@ impl Connection {
             return;
         }
         match self.server.tls() {
-            Some(Ok(wire)) => self.wire = wire,
+            Some(Ok(wire)) => {
+                self.wire = wire;
+                self.patience.handshake_begins(Instant::now());
+            }
             Some(Err(fault)) => self.give_up(&fault),
             None => {
                 tracing::error!("TLS was to begin and there is no certificate");
@@ -236,16 +258,25 @@ impl Connection {
             }
             Worked::Token(Stepped::Established(who)) => self.wrap(*who),
             Worked::Token(Stepped::Refused(fault)) => {
-                tracing::warn!(peer = ?self.ends.peer, %fault, "a certificate is refused");
-                self.server.metrics.count_login(false);
+                self.certificate_refused(&fault);
                 self.control.token(Instant::now(), TokenOutcome::Refused { lines: grid::reasons(&fault) });
             }
+        }
+    }
+
+    fn certificate_refused(&mut self, fault: &TrustFault) {
+        self.patience.handshake_over();
+        self.server.remember_refused(self.ends);
+        self.server.metrics.count_login(false);
+        if let Some(left_out) = self.server.guard.refused(Refused::Handshake) {
+            tracing::warn!(peer = ?self.ends.peer, %fault, left_out, "a certificate is refused");
         }
     }
 
     /// The reply to the last token goes in clear; everything behind it is wrapped, and so is what has come meanwhile.
     fn wrap(&mut self, who: Established) {
         tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until = %who.until, "certificate accepted");
+        self.patience.handshake_over();
         self.claim = Some(who.claim);
         self.control.token(Instant::now(), TokenOutcome::Established { token: None, peer: who.view });
         while let Some(bytes) = self.control.poll_transmit() {
@@ -264,11 +295,30 @@ impl Connection {
             return;
         };
         let exchange = self.exchange.take();
+        if exchange.is_none() {
+            self.patience.handshake_begins(Instant::now());
+        }
         self.work = Some(Box::pin(async move { Worked::Token(grid.step(exchange, token).await) }));
     }
 
     fn give_up(&mut self, fault: &TrustFault) {
-        tracing::warn!(peer = ?self.ends.peer, %fault, "the protection of a control connection failed");
+        if let Some(left_out) = self.server.guard.refused(Refused::Handshake) {
+            tracing::warn!(peer = ?self.ends.peer, %fault, left_out, "the protection of a control connection failed");
+        }
+        self.over = true;
+    }
+
+    /// Ends a connection that wears this side out.
+    fn is_too_much(&mut self, what: TooMuch) {
+        let kind = if what == TooMuch::SlowLine { Refused::SlowLine } else { Refused::Handshake };
+        if let Some(left_out) = self.server.guard.refused(kind) {
+            tracing::warn!(peer = ?self.ends.peer, reason = what.reason(), left_out, "control connection closed");
+        }
+        let farewell = format!("421 Closing control connection: {}.\r\n", what.reason());
+        // Where TLS does not stand there is nobody who could be told.
+        if self.wire.is_open() && self.wire.send(farewell.as_bytes(), &mut self.output).is_ok() {
+            self.wire.end(&mut self.output);
+        }
         self.over = true;
     }
 
@@ -358,12 +408,17 @@ impl Connection {
         let (ends, secrets) = (self.ends, self.wire.secrets());
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
+            let guess = matches!(shown, Shown::Password(_)).then_some(name.as_str());
+            if let Some(unheard) = server.throttled(ends, guess) {
+                return Worked::Login(unheard, None);
+            }
             let claimed = match &shown {
                 Shown::Claim(claim) => Some(claim.name().to_owned()),
                 Shown::Password(_) => None,
             };
             let result = server.log_in(&name, shown, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
+            server.remember(ends, guess, &result);
             match result {
                 Ok(Some((user, plane))) => {
                     tracing::info!(peer = ?ends.peer, user, "logged in");
@@ -401,5 +456,10 @@ fn unmapped(who: &str, wanted: &str) -> LoginOutcome {
 
 fn unavailable(fault: &Fault) -> LoginOutcome {
     tracing::error!(%fault, "login cannot be served");
-    LoginOutcome::Unavailable("Service not available, try again later.".to_owned())
+    // What somebody can do about it is told, what is wrong here is not.
+    let told = match fault.code {
+        FaultCode::TooManyAttempts => fault.detail.clone(),
+        _ => "service not available".to_owned(),
+    };
+    LoginOutcome::Unavailable(format!("Try again later: {told}."))
 }

@@ -8,9 +8,11 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 use whimbrel_engine::Fault;
+use whimbrel_engine::guard::Refusal;
 
 use super::accept::pause_after_error;
 use super::connection::{Beginning, Ends, serve};
+use super::guard::Refused;
 use super::nodes::NodeSecret;
 use super::server::Server;
 use super::urgent::UrgentStream;
@@ -106,26 +108,40 @@ fn admit(
     slots: &Arc<Semaphore>,
     drain: &watch::Receiver<bool>,
 ) {
-    let Ok(slot) = slots.clone().try_acquire_owned() else {
-        tracing::warn!(%peer, "too many control connections");
-        // One try: a client that cannot take a short line at once learns from the closed connection.
-        if beginning == Beginning::Clear {
-            let _ = stream.try_write(b"421 Too many connections, try again later.\r\n");
-        }
-        return;
+    let entered = server.guard.enter(peer.ip()).and_then(|pass| {
+        let slot = slots.clone().try_acquire_owned().map_err(|_| Refusal::Full)?;
+        Ok((pass, slot))
+    });
+    let (pass, slot) = match entered {
+        Ok(place) => place,
+        Err(refusal) => return refuse(&stream, peer, beginning, server, refusal),
     };
     if let Err(error) = keepalive::set(&stream, keepalive::CONTROL) {
         tracing::debug!(%peer, %error, "no keepalive");
     }
-    let ends = Ends { peer: Some(canonical(peer)), local: stream.local_addr().ok().map(canonical) };
+    let ends = Ends {
+        peer: Some(canonical(peer)),
+        local: stream.local_addr().ok().map(canonical),
+        visitor: Some(pass.visitor()),
+    };
     tracing::info!(%peer, "control connection");
     let (server, drain) = (server.clone(), drain.clone());
     tokio::spawn(async move {
         server.metrics.connection_opened();
         serve(UrgentStream::new(stream), ends, beginning, server.clone(), drain).await;
         server.metrics.connection_closed();
-        drop(slot);
+        drop((pass, slot));
     });
+}
+
+fn refuse(stream: &TcpStream, peer: SocketAddr, beginning: Beginning, server: &Server, refusal: Refusal) {
+    if let Some(left_out) = server.guard.refused(Refused::Connection) {
+        tracing::warn!(%peer, reason = %refusal, left_out, "control connection refused");
+    }
+    // One try: a client that cannot take a short line at once learns from the closed connection.
+    if beginning == Beginning::Clear {
+        let _ = stream.try_write(format!("421 Try again later: {refusal}.\r\n").as_bytes());
+    }
 }
 
 /// An IPv4 peer of a dual-stack listener as the IPv4 address it is.

@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
+use super::guard::Guard;
 use super::server::Server;
 use crate::mover::message::Load;
 
@@ -53,7 +54,7 @@ impl Metrics {
     }
 
     /// The text exposition format, from these counters and the summed load of all data processes.
-    fn render(&self, load: &Load, data_processes: usize) -> String {
+    fn render(&self, guard: &Guard, load: &Load, data_processes: usize) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let rows: [(&str, &str, &str, u64); 16] = [
             ("control_connections_total", "counter", "Control connections accepted.", read(&self.connections_total)),
@@ -73,8 +74,10 @@ impl Metrics {
             ("data_channels", "gauge", "Data channels open.", u64::from(load.channels_open)),
             ("data_processes", "gauge", "Data processes and nodes attached.", data_processes as u64),
         ];
+        let refused = guard.counts().map(|(name, help, count)| (name, "counter", help, count));
+        let waiting = ("control_connections_waiting", "gauge", "Control connections not logged in.", guard.waiting());
         let mut text = String::new();
-        for (name, kind, help, value) in rows {
+        for (name, kind, help, value) in rows.into_iter().chain(refused).chain([waiting]) {
             // Writing to a String cannot fail.
             let _ =
                 write!(text, "# HELP whimbrel_{name} {help}\n# TYPE whimbrel_{name} {kind}\nwhimbrel_{name} {value}\n");
@@ -132,7 +135,7 @@ async fn page(server: &Server) -> String {
     let retired = server.data_side.retired().clone();
     let load = total_load(links.iter().map(|link| link.load()).chain([retired]));
     let alive = links.iter().filter(|link| link.is_alive());
-    let mut text = server.metrics.render(&load, alive.clone().count());
+    let mut text = server.metrics.render(&server.guard, &load, alive.clone().count());
     let transfers: Vec<_> = alive.map(|link| (link.number, link.transfers())).collect();
     running::render(&transfers, &mut text);
     text
@@ -164,7 +167,10 @@ mod tests {
         metrics.connection_opened();
         metrics.count_reply(226);
         metrics.count_reply(550);
-        let text = metrics.render(&Load { bytes_sent: 7, ..Load::default() }, 1);
+        let guard = Guard::new(Default::default());
+        guard.refused(super::super::guard::Refused::SlowLine);
+        let text = metrics.render(&guard, &Load { bytes_sent: 7, ..Load::default() }, 1);
+        assert!(text.contains("\nwhimbrel_slow_lines_total 1\n"));
         assert!(text.contains("\nwhimbrel_sent_bytes_total 7\n"));
         assert!(text.contains("\nwhimbrel_commands_failed_total 1\n"));
         assert_eq!(text.matches("# HELP").count(), text.matches("# TYPE").count());

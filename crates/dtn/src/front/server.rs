@@ -1,11 +1,11 @@
 //! What all control connections of a DTN share.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 use whimbrel_engine::{Fault, FaultCode};
-use whimbrel_proto::server::{ChecksumAlgorithm, Mechanisms, Secret, ServerConfig};
+use whimbrel_proto::server::{ChecksumAlgorithm, LoginOutcome, Mechanisms, Secret, ServerConfig};
 use whimbrel_trust::{OwnChain, TrustFault};
 
 use super::certificate::CertificateFiles;
@@ -13,6 +13,7 @@ use super::connection::Ends;
 use super::dataside::DataSide;
 use super::gate::Gate;
 use super::grid::Grid;
+use super::guard::{Guard, Refused};
 use super::metrics::Metrics;
 use super::plane::Plane;
 use super::users::verify_password;
@@ -52,6 +53,10 @@ pub enum Shown {
     Claim(Claim),
 }
 
+fn address(ends: Ends) -> Option<IpAddr> {
+    ends.peer.map(|peer| peer.ip())
+}
+
 /// A DTN's settings, logins and data side.
 pub struct Server {
     settings: FrontSettings,
@@ -66,6 +71,8 @@ pub struct Server {
     pub data_side: Arc<DataSide>,
     /// Counters.
     pub metrics: Metrics,
+    /// Who may come in.
+    pub guard: Arc<Guard>,
 }
 
 impl Server {
@@ -83,6 +90,7 @@ impl Server {
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
             waiting: Semaphore::new(MOST_WAITING),
             metrics: Metrics::default(),
+            guard: Arc::new(Guard::new(settings.doors.clone())),
             settings,
         })
     }
@@ -152,9 +160,12 @@ impl Server {
         ends: Ends,
         secrets: Secrets,
     ) -> Result<Option<(String, Plane)>, Fault> {
-        let Some((user, account)) = self.identify(name, shown).await? else {
+        let Some((user, account)) = self.identify(name, shown, ends).await? else {
             return Ok(None);
         };
+        self.guard.log_in(ends.visitor, &user, None).map_err(|refusal| {
+            Fault::new(FaultCode::TooManyAttempts, "log in").subject(&user).detail(refusal.to_string())
+        })?;
         let identity = Identity {
             user: user.clone(),
             control_peer: ends.peer,
@@ -168,9 +179,38 @@ impl Server {
         Ok(Some((user, plane)))
     }
 
-    async fn identify(&self, name: &str, shown: Shown) -> Result<Option<(String, MappedAccount)>, Fault> {
+    /// The verdict on a login that is not heard because of the bad ones before it; `guess`: the user whose password may be one.
+    pub(super) fn throttled(&self, ends: Ends, guess: Option<&str>) -> Option<LoginOutcome> {
+        let wait = self.guard.wait(address(ends), guess);
+        if wait.is_zero() {
+            return None;
+        }
+        let seconds = wait.as_secs() + 1;
+        if let Some(left_out) = self.guard.refused(Refused::Login) {
+            tracing::warn!(peer = ?ends.peer, user = guess, seconds, left_out, "login refused unheard");
+        }
+        Some(LoginOutcome::Unavailable(format!("Too many failed logins: try again in {seconds} seconds.")))
+    }
+
+    /// Remembers how a login went.
+    pub(super) fn remember<T>(&self, ends: Ends, guess: Option<&str>, result: &Result<Option<(String, T)>, Fault>) {
+        match result {
+            Ok(Some((user, _))) => self.guard.succeeded(address(ends), user),
+            // Who shows a certificate that nobody here knows may have a password for this server.
+            Ok(None) if guess.is_none() && self.settings.passwords => {}
+            Ok(None) => self.guard.failed(address(ends), guess),
+            Err(_) => {}
+        }
+    }
+
+    /// Remembers that somebody showed what is not believed.
+    pub(super) fn remember_refused(&self, ends: Ends) {
+        self.guard.failed(address(ends), None);
+    }
+
+    async fn identify(&self, name: &str, shown: Shown, ends: Ends) -> Result<Option<(String, MappedAccount)>, Fault> {
         match shown {
-            Shown::Password(password) => self.by_password(name, password).await,
+            Shown::Password(password) => self.by_password(name, password, ends).await,
             Shown::Claim(claim) => {
                 let wanted = (name != USUAL_ACCOUNT).then(|| name.to_owned());
                 let account = self.gate.claim(claim, wanted).await?;
@@ -179,7 +219,12 @@ impl Server {
         }
     }
 
-    async fn by_password(&self, name: &str, password: Secret) -> Result<Option<(String, MappedAccount)>, Fault> {
+    async fn by_password(
+        &self,
+        name: &str,
+        password: Secret,
+        ends: Ends,
+    ) -> Result<Option<(String, MappedAccount)>, Fault> {
         if self.settings.anonymous && matches!(name, "anonymous" | "ftp") {
             return Ok(self.gate.anonymous().await?.map(|account| ("anonymous".to_owned(), account)));
         }
@@ -189,6 +234,10 @@ impl Server {
         let too_many = || Fault::new(FaultCode::TooManyAttempts, "verify password").detail("too many logins at once");
         let _place = self.waiting.try_acquire().map_err(|_| too_many())?;
         let _turn = self.verifying.acquire().await.map_err(|_| too_many())?;
+        // Others may have failed since this one came: many guesses at once are no way around.
+        if !self.guard.wait(address(ends), Some(name)).is_zero() {
+            return Err(too_many());
+        }
         let entry = self.gate.password_user(name).await?;
         let hash = entry.as_ref().map(|entry| entry.hash.clone());
         let matches = tokio::task::spawn_blocking(move || verify_password(hash.as_deref(), &password.0))

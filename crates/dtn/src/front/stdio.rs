@@ -27,7 +27,7 @@ fn ends_of_remote_shell() -> Ends {
 fn parse_ends(text: &str) -> Option<Ends> {
     let mut fields = text.split(' ');
     let mut address = || Some(SocketAddr::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?));
-    Some(Ends { peer: address(), local: address() })
+    Some(Ends { peer: address(), local: address(), visitor: None })
 }
 
 struct Stdio {

@@ -56,6 +56,11 @@ impl Wire {
         }
     }
 
+    /// True if what comes is inside TLS.
+    pub(super) fn is_tls(&self) -> bool {
+        matches!(self, Self::Tls(_))
+    }
+
     /// What proves that a data connection belongs to this control connection.
     pub(super) fn secrets(&self) -> Secrets {
         match self {

@@ -85,6 +85,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         login_timeout: config.login_timeout(),
         drain_timeout: config.drain_timeout.map(std::time::Duration::from_secs),
         max_connections: config.max_connections(),
+        doors: config.limits.doors(config.max_connections()),
         rules: config.chunking.iter().map(ChunkingRule::policy).collect(),
         sandbox: config.sandbox,
         data: config.data_settings()?,

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_engine::Fault;
+use whimbrel_engine::guard::DoorLimits;
 use whimbrel_proto::server::PolicyRule;
 
 use crate::confine::Sandbox;
@@ -187,6 +188,8 @@ pub struct FrontSettings {
     pub drain_timeout: Option<Duration>,
     /// Control connections at once.
     pub max_connections: usize,
+    /// Of these, how many of whom.
+    pub doors: DoorLimits,
     /// How clients are to move large files.
     pub rules: Vec<PolicyRule>,
     /// How far the front is confined.

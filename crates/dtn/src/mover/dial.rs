@@ -8,9 +8,9 @@ use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
+use whimbrel_transport::cancel::after_refusal;
 use whimbrel_transport::mode_e::{self, Connection};
 use whimbrel_transport::tcp::{self, ConnectOptions, Dialling};
-use whimbrel_transport::cancel::after_refusal;
 use whimbrel_transport::{DataChannel, secure};
 
 use super::node::Node;

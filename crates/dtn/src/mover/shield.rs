@@ -53,7 +53,12 @@ pub enum End {
 }
 
 impl End {
-    fn of(credential: &DataCredential, peer: &GsiPeer, authorities: &Authorities, comes: bool) -> Result<Self, TrustFault> {
+    fn of(
+        credential: &DataCredential,
+        peer: &GsiPeer,
+        authorities: &Authorities,
+        comes: bool,
+    ) -> Result<Self, TrustFault> {
         let judge = Arc::new(credential.judge(peer, authorities)?);
         match comes {
             true => ServerTls::gsi(credential.own(), judge).map(Self::Server),

@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
+use serde::{Deserialize, Serialize};
+
 use super::Network;
 
 /// Limits of connections; each default leaves room for a site behind one address.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DoorLimits {
     /// All connections at once; default 1000.
     pub all: usize,
     /// Those of one network at once; default: as `all`.
     pub per_network: usize,
-    /// Those of one network before login; default 32.
+    /// Those of one network before login; default 128: a service that moves files for many logs in often.
     pub waiting_per_network: usize,
     /// From so many before login on, new ones are refused by dice, the more of them the nearer `waiting_full` is; default 200.
     pub waiting_start: usize,
@@ -22,7 +24,7 @@ pub struct DoorLimits {
 
 impl Default for DoorLimits {
     fn default() -> Self {
-        Self { all: 1000, per_network: 1000, waiting_per_network: 32, waiting_start: 200, waiting_full: 400 }
+        Self { all: 1000, per_network: 1000, waiting_per_network: 128, waiting_start: 200, waiting_full: 400 }
     }
 }
 

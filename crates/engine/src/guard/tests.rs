@@ -22,6 +22,17 @@ fn an_ipv6_host_is_its_64_and_a_mapped_address_is_ipv4() {
     assert_ne!(network("192.0.2.1"), network("192.0.2.2"));
 }
 
+#[test]
+fn lines_about_strangers_are_few_and_tell_of_the_others() {
+    let mut budget = LineBudget::new(LineBudgetLimits { most: 2, interval: seconds(10) });
+    let start = Instant::now();
+    let asked: Vec<_> = (0..5).map(|at| budget.ask(start + seconds(at))).collect();
+    assert_eq!(asked, [Some(0), Some(0), None, None, None]);
+    assert_eq!(budget.ask(start + seconds(10)), Some(3));
+    assert_eq!(budget.ask(start + seconds(11)), Some(0));
+    assert_eq!(budget.ask(start + seconds(11)), None);
+}
+
 mod throttle {
     use super::*;
 
