@@ -269,7 +269,7 @@ async fn nobody_becomes_root() {
     wrapped.say("USER :globus-mapping:").await;
     wrapped.reply().await;
     wrapped.say("PASS dummy").await;
-    assert!(wrapped.reply().await.starts_with("421 "));
+    assert!(wrapped.reply().await.starts_with("530"));
 }
 
 #[tokio::test]
