@@ -76,7 +76,12 @@ impl Pki {
 
     /// A proxy of somebody, good for an hour, in a file of this name.
     pub fn proxy(&self, of: &Member, kind: &ProxyKind, file: &str) -> Result<Member> {
-        let own = made(make::own_proxy(&of.own, KeyKind::Rsa(2048), kind, life(3600)))?;
+        self.proxy_for(of, kind, 3600, file)
+    }
+
+    /// As [`Pki::proxy`], good for so many seconds; one that has expired for a negative number.
+    pub fn proxy_for(&self, of: &Member, kind: &ProxyKind, seconds: i64, file: &str) -> Result<Member> {
+        let own = made(make::own_proxy(&of.own, KeyKind::Rsa(2048), kind, life(seconds)))?;
         self.keep(own, file)
     }
 

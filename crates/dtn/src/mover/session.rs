@@ -112,8 +112,11 @@ impl Session {
         self.close();
         self.credential = None;
         if let Some(pem) = given {
-            let judged = DataCredential::brought(&pem.0, &self.node.authorities);
-            let judged = judged.map_err(|fault| fault.into_fault("take data credential", Side::Peer))?;
+            let refused = |fault: TrustFault| {
+                let fault = fault.into_fault("take data credential", Side::Peer);
+                if fault.subject.is_empty() { fault.subject("of DCSC P") } else { fault }
+            };
+            let judged = DataCredential::brought(&pem.0, &self.node.authorities).map_err(refused)?;
             self.credential = Some(Arc::new(judged));
         }
         Ok(Outcome::Done)

@@ -2,11 +2,15 @@ use std::io::{ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
-use openssl::ssl::SslRef;
+use openssl::ssl::{Ssl, SslRef, SslVersion};
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::timeval::Timestamp;
+use whimbrel_proto::x509::Policy;
 use whimbrel_sys::poll::{self, PollFd, PollFlags};
+use whimbrel_trust::gsi::{Anchors, Expected, GsiJudge, Trusted};
+use whimbrel_trust::make::{self, KeyKind, Life, ProxyKind, Purpose};
 use whimbrel_trust::tls::{ClientTls, ServerTls};
-use whimbrel_trust::{TrustFault, psk};
+use whimbrel_trust::{OwnChain, TrustFault, psk};
 
 use super::*;
 use crate::channel::DataChannel;
@@ -79,6 +83,78 @@ fn clear_pair() -> (ClearChannel, ClearChannel) {
 #[test]
 fn channels_that_turn_clear_keep_the_contract_of_all_channels() {
     contract::run(&mut || met(clear_pair()));
+}
+
+/// Both ends of GSI's data connections: one user's certificate at each.
+fn gsi_ends() -> (ClientTls, ServerTls) {
+    let life = Life::of(Timestamp::from_secs(now()), 3600);
+    let key = make::key(KeyKind::P256).expect("key");
+    let certificate = make::authority("/O=Grid/CN=CA", &key, None, life, None).expect("authority");
+    let ca = OwnChain { certificate, key, chain: Vec::new() };
+    let alice = make::issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, life, &ca).expect("person");
+    let proxy = make::own_proxy(&alice, KeyKind::P256, &ProxyKind::rfc(Policy::Limited), life).expect("proxy");
+    let anchors = Anchors::default().and(vec![ca.certificate]).expect("anchors");
+    let expected = Expected::Subject("/O=Grid/CN=alice".to_owned());
+    let judge = Arc::new(GsiJudge::new(Trusted::Fixed(Arc::new(anchors)), expected));
+    (ClientTls::new(judge.clone(), Some(&proxy)).expect("client"), ServerTls::gsi(&alice, judge).expect("server"))
+}
+
+fn now() -> i64 {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs() as i64)
+}
+
+fn modern(mut ssl: Ssl, version: SslVersion) -> Ssl {
+    ssl.set_max_proto_version(Some(version)).expect("version");
+    ssl
+}
+
+#[test]
+fn both_kinds_of_gsi_channels_keep_the_contract_of_all_channels() {
+    let (client, server) = gsi_ends();
+    for version in [SslVersion::TLS1_2, SslVersion::TLS1_3] {
+        let ends = || {
+            let (one, other) = local::pair().expect("pair");
+            let near = modern(client.connection("").expect("connection"), version);
+            ((one, near), (other, server.connection().expect("connection")))
+        };
+        contract::run(&mut || {
+            let ((one, near), (other, far)) = ends();
+            let one = ClearChannel::new(Box::new(one), near, Role::Client, None).expect("channel");
+            met((one, ClearChannel::new(Box::new(other), far, Role::Server, None).expect("channel")))
+        });
+        contract::run(&mut || {
+            let ((one, near), (other, far)) = ends();
+            let one = TlsChannel::new(Box::new(one), near, Role::Client, None, true).expect("channel");
+            met((one, TlsChannel::new(Box::new(other), far, Role::Server, None, true).expect("channel")))
+        });
+    }
+}
+
+#[test]
+fn many_handshakes_run_at_the_same_time_and_the_deaf_one_is_named() {
+    let (listener, end) = (listener(), End::new(1, 1));
+    let at = listener.local_addr();
+    let dialled = |_| {
+        let channel = connect(at, &ConnectOptions::default(), &end.cancel).expect("connect");
+        client(Box::new(channel), &NONCE)
+    };
+    let mut ours: Vec<TlsChannel> = (0..5).map(dialled).collect();
+    let mut all: Vec<&mut dyn DataChannel> = ours.iter_mut().map(|channel| channel as &mut dyn DataChannel).collect();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let accepted = |_| server(listener.accept(LONG, &end.cancel).expect("accept"), false);
+            let mut theirs: Vec<TlsChannel> = (0..5).map(accepted).collect();
+            // Nobody is served before all have called.
+            for channel in &mut theirs {
+                prove(channel, LONG, &end.cancel).expect("proven");
+            }
+        });
+        prove_all(&mut all, LONG, &end.cancel).expect("all are proven");
+    });
+    let mut deaf = dialled(0);
+    let fault = prove(&mut deaf, Duration::from_millis(20), &end.cancel).expect_err("nobody answers");
+    assert_eq!((fault.code, fault.subject), (FaultCode::TimedOut, at.to_string()));
 }
 
 #[test]

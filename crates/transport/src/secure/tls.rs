@@ -180,7 +180,8 @@ impl DataChannel for TlsChannel {
             return Err(error);
         }
         self.ready()?;
-        self.answer()?;
+        // Where nothing goes out any more, what has come in may say why.
+        let sending = self.answer();
         let mut received = 0;
         let mut end = Ok(true);
         for piece in pieces {
@@ -193,9 +194,10 @@ impl DataChannel for TlsChannel {
         }
         self.received += received as u64;
         self.more_inside = matches!(end, Ok(true)) && self.may_hold_more();
-        self.answer()?;
+        let sending = sending.and(self.answer());
         match end {
             Ok(_) => Ok(received),
+            Err(error) if received == 0 && error.kind() == ErrorKind::WouldBlock => sending.and(Err(error)),
             Err(error) if received == 0 => Err(error),
             Err(error) => {
                 self.later = Some(error).filter(|error| error.kind() != ErrorKind::WouldBlock);
