@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::process::Command;
@@ -19,7 +20,8 @@ use whimbrel_dtn::mover::message::DataSettings;
 const GROUND: &str = "WHIMBREL_ATTACK_GROUND";
 
 fn settings(root: &Path, read_only: bool) -> DataSettings {
-    DataSettings { read_only, sandbox: Sandbox::Require, ..mover_support::settings(root) }
+    let authorities = root.parent().map(|ground| ground.join("certificates").as_os_str().as_bytes().to_vec());
+    DataSettings { read_only, authorities, sandbox: Sandbox::Require, ..mover_support::settings(root) }
 }
 
 /// What each attempt came to: `ok`, or the name of the error.
@@ -58,8 +60,15 @@ fn attempts(ground: &Path) -> Findings {
     );
     note("listen", word(listener));
     note("accounts by name", word(whimbrel_sys::names::user_name(1)));
+    let certificates = ground.join("certificates");
+    note("list authorities", word(fs::read_dir(&certificates)));
+    note("read an authority", word(fs::read(certificates.join("00000000.0"))));
+    note("read an authority by a link", word(fs::read(certificates.join("00000001.0"))));
     note("what the host is like", word(fs::read_to_string("/proc/sys/net/ipv4/tcp_rmem")));
     // What it was taken over for.
+    note("add an authority", word(fs::write(certificates.join("00000002.0"), "x")));
+    note("change an authority", word(fs::OpenOptions::new().append(true).open(certificates.join("00000001.0"))));
+    note("read what is beside a linked authority", word(fs::read(ground.join("elsewhere/private"))));
     note("read another file", word(fs::read(ground.join("secret"))));
     note("read another file by a link", word(fs::read(own.join("way-out"))));
     note("write another file", word(fs::OpenOptions::new().append(true).open(ground.join("secret"))));
@@ -110,6 +119,11 @@ fn ground() -> tempfile::TempDir {
     fs::create_dir(&own).unwrap();
     fs::write(ground.path().join("secret"), "another user's").unwrap();
     symlink("../secret", own.join("way-out")).unwrap();
+    let (certificates, elsewhere) = (ground.path().join("certificates"), ground.path().join("elsewhere"));
+    [&certificates, &elsewhere].map(|directory| fs::create_dir(directory).unwrap());
+    [certificates.join("00000000.0"), elsewhere.join("ca.pem"), elsewhere.join("private")]
+        .map(|file| fs::write(file, "PEM").unwrap());
+    symlink("../elsewhere/ca.pem", certificates.join("00000001.0")).unwrap();
     fs::write(own.join("program"), "#!/bin/sh\n").unwrap();
     fs::set_permissions(own.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
     ground
@@ -130,8 +144,11 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     let expected_work = [
         "accounts by name",
         "connect",
+        "list authorities",
         "listen",
         "make directory",
+        "read an authority",
+        "read an authority by a link",
         "read own file",
         "remove",
         "rename across directories",
@@ -142,7 +159,7 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected_work), "{findings:#?}");
     // EPERM of seccomp or EACCES of Landlock: refused, not failed by chance.
     assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
-    assert_eq!(harm.len(), 14);
+    assert_eq!(harm.len(), 17);
     assert_eq!(fs::read_to_string(ground.path().join("secret")).unwrap(), "another user's");
     assert!(!ground.path().join("planted").exists());
 }

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::ffi::OsStr;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -23,6 +24,7 @@ use crate::mover::posix_options;
 #[derive(Clone)]
 pub struct LocalData {
     link: Arc<MoverLink>,
+    secrets: Secrets,
 }
 
 /// What local data handling obeys.
@@ -32,6 +34,11 @@ pub struct LocalOptions {
     pub data_ports: Option<(u16, u16)>,
     /// Address told to servers instead of the bound one (`GLOBUS_FTP_CLIENT_DATA_IP`).
     pub data_address: Option<IpAddr>,
+    /// What data connections of this end are proven with.
+    pub secrets: Secrets,
+    /// Directory of the authorities that servers' certificates on data connections are judged by (`X509_CERT_DIR`); `None`:
+    /// there is no GSI.
+    pub authorities: Option<PathBuf>,
 }
 
 impl LocalData {
@@ -43,7 +50,7 @@ impl LocalData {
         ours.set_nonblocking(true).map_err(failed)?;
         let stream = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
         let link = MoverLink::open(stream, settings(options)).await?;
-        Ok(Self { link })
+        Ok(Self { link, secrets: options.secrets.clone() })
     }
 
     /// A mover for data connections with the server whose control connection has these addresses.
@@ -55,7 +62,7 @@ impl LocalData {
             control_peer: Some(peer),
             control_local: Some(local),
             data_peers: DataPeers::Anyone,
-            secrets: Secrets::default(),
+            secrets: self.secrets.clone(),
         };
         let (sender, events) = mpsc::unbounded_channel();
         let mover = self.link.attach(identity, 0, sender)?;
@@ -83,7 +90,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
         congestion: None,
         lfs: None,
         sandbox: Sandbox::Off,
-        authorities: None,
+        authorities: options.authorities.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
         transfer_log: None,
         transfer_log_json: None,
     }

@@ -65,6 +65,9 @@ impl Needs {
         let root = Path::new(OsStr::from_bytes(&settings.root)).to_owned();
         let mut read: Vec<PathBuf> = NAMES.iter().chain(HOST).map(PathBuf::from).collect();
         read.extend(["/etc/ssl", "/usr/lib/ssl"].map(PathBuf::from));
+        if let Some(directory) = settings.authorities.as_deref() {
+            read.extend(authorities(Path::new(OsStr::from_bytes(directory))));
+        }
         let mut write: Vec<PathBuf> = DEVICES.iter().map(PathBuf::from).collect();
         if settings.read_only {
             read.push(root)
@@ -73,4 +76,15 @@ impl Needs {
         }
         Self { read, write, calls: Calls::Data }
     }
+}
+
+/// A directory of trusted authorities, and the files outside of it that links in it lead to: as they are now, because a later
+/// link may lead anywhere.
+fn authorities(directory: &Path) -> Vec<PathBuf> {
+    let inside = directory.canonicalize().unwrap_or_else(|_| directory.to_owned());
+    let linked = std::fs::read_dir(directory).into_iter().flatten().flatten().filter_map(|entry| {
+        let target = entry.file_type().ok()?.is_symlink().then(|| entry.path().canonicalize().ok())??;
+        (target.is_file() && !target.starts_with(&inside)).then_some(target)
+    });
+    std::iter::once(directory.to_owned()).chain(linked).collect()
 }
