@@ -1,11 +1,15 @@
 //! The command line: one definition for parsing, help, completions and manual pages.
 
+use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
+use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, SessionOptions};
 
 use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
+use crate::login;
 
 /// Text about places and exit codes below the help of every command.
 pub const HELP_END: &str = "\
@@ -14,6 +18,7 @@ PLACES
     dtn.example.org:/data/run7          a GridFTP server on port 2811
     anna@dtn.example.org:run7           with a login; relative to the login's home
     ftp://dtn.example.org:2811/data     a URL; %20 stands for a space
+    gsiftp://dtn.example.org/data       the same with your certificate or proxy
   Without a name the login is anonymous. Passwords come from ~/.netrc or are asked for.
 
 EXIT CODES
@@ -67,6 +72,27 @@ pub struct Global {
     /// Wait for each reply before the next command, for servers that cannot take commands ahead
     #[arg(long, global = true)]
     pub lockstep: bool,
+    /// How logins prove who one is.
+    #[command(flatten)]
+    pub login: LoginArgs,
+}
+
+/// How logins prove who one is, and who the host has to be.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Logins")]
+pub struct LoginArgs {
+    /// Subject that the certificates of gsiftp:// hosts must have, where they do not name the host
+    #[arg(long, global = true, value_name = "SUBJECT", value_parser = parse_subject)]
+    pub subject: Option<String>,
+    /// Certificate or proxy, with its key in the same file, for gsiftp:// [default: X509_USER_PROXY and the usual places]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub credential: Option<PathBuf>,
+}
+
+/// A certificate's subject as people and programs write it.
+pub fn parse_subject(text: &str) -> Result<String, String> {
+    let fits = text.starts_with('/') && text.contains('=') && !text.chars().any(char::is_control);
+    fits.then(|| text.to_owned()).ok_or_else(|| "a subject looks like /O=Grid/CN=host.example.org".to_owned())
 }
 
 impl Global {
@@ -81,9 +107,16 @@ impl Global {
             },
             pipelined: !self.lockstep,
             trace: self.verbose >= 3,
+            trust: trust(),
             ..SessionOptions::default()
         }
     }
+}
+
+/// The same for all sessions of a run, so that nobody is asked twice for a pass phrase.
+fn trust() -> Trust {
+    static TRUST: OnceLock<Trust> = OnceLock::new();
+    TRUST.get_or_init(|| Trust::default().asking(login::pass_phrase)).clone()
 }
 
 /// The commands.

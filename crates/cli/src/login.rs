@@ -1,28 +1,32 @@
-//! Passwords: from the netrc file, or asked for on the terminal.
+//! Passwords and pass phrases: from the netrc file, or asked for on the terminal; what else a login takes from the command line.
 
 use std::collections::HashMap;
 use std::io::{BufRead as _, BufReader, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{Password, Target};
 use whimbrel_engine::{Fault, FaultCode};
+
+use crate::args::LoginArgs;
 
 /// Completes logins, asking once for each.
 #[derive(Default)]
 pub struct Logins {
+    options: LoginArgs,
     netrc: Option<String>,
     asked: HashMap<(String, String), Password>,
 }
 
 impl Logins {
     /// Reads `NETRC` or `~/.netrc` if there is one.
-    pub fn new() -> Self {
+    pub fn new(options: &LoginArgs) -> Self {
         let path = std::env::var_os("NETRC").map(PathBuf::from);
         let home = || std::env::var_os("HOME").map(|home| PathBuf::from(home).join(".netrc"));
         let netrc = path.or_else(home).and_then(|path| std::fs::read_to_string(path).ok());
-        Self { netrc, asked: HashMap::new() }
+        Self { options: options.clone(), netrc, asked: HashMap::new() }
     }
 
     /// Adds what is missing to the login of a place.
@@ -31,7 +35,10 @@ impl Logins {
     /// A password is needed and there is no terminal to ask on.
     pub fn complete(&mut self, place: &mut Place) -> Result<(), Fault> {
         let Some(target) = &mut place.target else { return Ok(()) };
-        if target.password.is_some() {
+        target.subject = target.subject.take().or_else(|| self.options.subject.clone());
+        target.credential = target.credential.take().or_else(|| self.options.credential.clone());
+        // Certificates need no password.
+        if target.password.is_some() || target.security == Security::Gsi {
             return Ok(());
         }
         if let Some((user, password)) =
@@ -78,22 +85,31 @@ fn netrc_entry(text: &str, host: &str, user: Option<&str>) -> Option<(String, Pa
 
 fn ask(target: &Target) -> Result<Password, Fault> {
     let user = target.user.as_deref().unwrap_or_default();
-    let failed = |error| {
+    ask_hidden(&format!("Password of {user} at {target}: ")).map(Password).map_err(|error| {
         let mut fault = Fault::new(FaultCode::LoginFailed, "ask for a password").subject(format!("{user} at {target}"));
         fault.detail = "there is no terminal; put the password into ~/.netrc".to_owned();
         fault.source = Some(Box::new(error));
         fault
-    };
-    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty").map_err(failed)?;
-    write!(terminal, "Password of {user} at {target}: ").map_err(failed)?;
+    })
+}
+
+/// The pass phrase of a private key's file; `None` without a terminal.
+pub fn pass_phrase(file: &Path) -> Option<String> {
+    ask_hidden(&format!("Pass phrase of {}: ", file.display())).ok()
+}
+
+/// A line typed on the terminal, unseen.
+fn ask_hidden(question: &str) -> std::io::Result<String> {
+    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty")?;
+    write!(terminal, "{question}")?;
     let hidden = Echo::off();
     let mut line = String::new();
     let read = BufReader::new(&terminal).read_line(&mut line);
     drop(hidden);
     // The end of the line was not echoed either.
     let _ = writeln!(terminal);
-    read.map_err(failed)?;
-    Ok(Password(line.trim_end_matches(['\r', '\n']).to_owned()))
+    read?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
 }
 
 /// The terminal shows what is typed again when this goes.

@@ -39,7 +39,7 @@ pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
         Err(error) => Err(PlaceError(match error {
             UrlError::Empty => "a place is a path, HOST:PATH or a URL; this is empty".to_owned(),
             UrlError::Scheme(scheme) => {
-                format!("{scheme}:// is no scheme known here; ftp://, ftps://, whimbrel:// and file:/// are")
+                format!("{scheme}:// is no scheme known here; ftp://, ftps://, gsiftp://, whimbrel:// and file:/// are")
             }
             other => other.to_string(),
         })),
@@ -49,11 +49,11 @@ pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
 fn server(remote: Remote) -> Result<Place, PlaceError> {
     let default_port = match remote.scheme {
         None => GRIDFTP_PORT,
-        Some(scheme @ (Scheme::Ftp | Scheme::Ftps | Scheme::Whimbrel)) => scheme.default_port(),
+        Some(scheme @ (Scheme::Ftp | Scheme::Ftps | Scheme::GsiFtp | Scheme::Whimbrel)) => scheme.default_port(),
         Some(scheme) => {
             let word = scheme.word();
             return Err(PlaceError(format!(
-                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps:// and whimbrel:// work"
+                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps://, gsiftp:// and whimbrel:// work"
             )));
         }
     };
@@ -68,8 +68,11 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
         security: match remote.scheme {
             Some(Scheme::Whimbrel) => Security::Tls,
             Some(Scheme::Ftps) => Security::ImplicitTls,
+            Some(Scheme::GsiFtp) => Security::Gsi,
             _ => Security::Clear,
         },
+        subject: None,
+        credential: None,
     };
     // An empty path is the directory a login starts in.
     let path = if remote.path.is_empty() { b".".to_vec() } else { remote.path };
@@ -117,6 +120,7 @@ mod tests {
         assert_eq!(remote("FTP://u%40x:p@[::1]:99/~/c"), pair("u@x@[::1]:99", "c"));
         assert_eq!(remote("ftp://h/~"), pair("h:21", "."));
         assert_eq!(remote("ftp://h:2811"), pair("h:2811", "/"));
+        assert_eq!(remote("gsiftp://h/~/c"), pair("h:2811", "c"));
     }
 
     #[test]
@@ -137,7 +141,7 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         for bad in
-            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "gsiftp://h/x", "ftp://[::1/x", "ftp://a,/x"]
+            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "sshftp://h/x", "ftp://[::1/x", "ftp://a,/x"]
         {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }

@@ -213,7 +213,11 @@ pub mod exit {
 pub fn exit_code_for(fault: &Fault) -> u8 {
     match fault.code {
         FaultCode::Cancelled => return exit::CANCELLED,
-        FaultCode::LoginFailed | FaultCode::CredentialExpired | FaultCode::NotLoggedIn => {
+        FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => return exit::CREDENTIALS,
+        // Those of the other side are not for the user to renew.
+        FaultCode::CredentialExpired | FaultCode::CredentialMissing | FaultCode::CredentialRejected
+            if fault.side != Some(Side::Peer) =>
+        {
             return exit::CREDENTIALS;
         }
         FaultCode::TooManyAttempts => return exit::LIMIT,

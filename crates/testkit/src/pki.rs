@@ -9,6 +9,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use tempfile::TempDir;
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_proto::x509::Policy;
 use whimbrel_trust::make::{self, HostName, KeyKind, Life, ProxyKind, Purpose};
 use whimbrel_trust::{OwnChain, TrustFault};
 
@@ -85,6 +86,25 @@ impl Pki {
         self.keep(own, file)
     }
 
+    /// A proxy of somebody with all rights, good for so many seconds; below zero it is past.
+    pub fn full_proxy(&self, of: &Member, seconds: i64, file: &str) -> Result<Member> {
+        let kind = ProxyKind::rfc(Policy::InheritAll);
+        let own = made(make::own_proxy(&of.own, KeyKind::Rsa(2048), &kind, life(seconds)))?;
+        self.keep(own, file)
+    }
+
+    /// Has the authority revoke the certificates of these people and hosts.
+    pub fn revoke(&self, members: &[&Member]) -> Result<()> {
+        let serial = |member: &&Member| member.own.certificate.serial_number().to_bn().map(|number| number.to_vec());
+        let serials: Vec<_> =
+            members.iter().map(serial).collect::<std::result::Result<_, _>>().map_err(|e| failed(&e))?;
+        let serials: Vec<&[u8]> = serials.iter().map(Vec::as_slice).collect();
+        let list = made(make::revocations(&self.authority, &serials, life(LIFE)))?;
+        let pem = list.to_pem().map_err(|error| failed(&error))?;
+        let hash = self.authority.certificate.subject_name_hash();
+        put(&self.certificates().join(format!("{hash:08x}.r0")), &pem, 0o644)
+    }
+
     /// A grid-mapfile in which each of these people has this account.
     pub fn gridmap(&self, accounts: &[(&str, &str)]) -> Result<PathBuf> {
         let lines = accounts.iter().map(|(person, account)| format!("\"/O=Grid/CN={person}\" {account}\n"));
@@ -143,8 +163,6 @@ fn failed(reason: &dyn std::fmt::Display) -> Error {
 
 #[cfg(test)]
 mod tests {
-    use whimbrel_proto::x509::Policy;
-
     use super::*;
     use crate::peers::{self, GridftpServer};
 

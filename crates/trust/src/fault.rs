@@ -46,17 +46,16 @@ impl TrustFault {
     /// The reason with the end of the credential's life.
     fn reason(&self) -> String {
         match self.until {
-            Some(end) => {
-                let at = end.to_civil();
-                let (date, time) = ((at.year, at.month, at.day), (at.hour, at.minute));
-                format!(
-                    "{} (good until {:04}-{:02}-{:02} {:02}:{:02} UTC)",
-                    self.detail, date.0, date.1, date.2, time.0, time.1
-                )
-            }
+            Some(end) => format!("{} (good until {})", self.detail, to_the_minute(end)),
             None => self.detail.clone(),
         }
     }
+}
+
+/// A time for people: `2026-11-22 08:00 UTC`.
+pub fn to_the_minute(time: Timestamp) -> String {
+    let at = time.to_civil();
+    format!("{:04}-{:02}-{:02} {:02}:{:02} UTC", at.year, at.month, at.day, at.hour, at.minute)
 }
 
 impl fmt::Display for TrustFault {

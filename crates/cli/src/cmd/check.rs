@@ -25,7 +25,7 @@ pub struct CheckArgs {
 
 /// Runs the command.
 pub fn run(mut args: CheckArgs, global: &Global) -> ExitCode {
-    let result = log_in([&mut args.place]);
+    let result = log_in([&mut args.place], global);
     let Some(target) = args.place.target.clone() else {
         return usage("check needs a server, as in dtn.example.org: or ftp://dtn.example.org:2811/");
     };

@@ -38,7 +38,7 @@ pub struct CksumArgs {
 
 /// Runs the command.
 pub fn run(mut args: CksumArgs, global: &Global) -> ExitCode {
-    let result = log_in(&mut args.places).and_then(|()| block_on(sum_all(args, global)));
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(sum_all(args, global)));
     finish(global, result)
 }
 

@@ -24,6 +24,7 @@ use crate::login::Logins;
 use crate::output::Output;
 use crate::place;
 
+mod ends;
 mod follow;
 mod list;
 mod sums;
@@ -103,6 +104,8 @@ pub struct CpArgs {
     #[arg(long, value_name = "N", default_value_t = 5, value_parser = clap::value_parser!(u32).range(1..=1000))]
     attempts: u32,
     // Groups come last: their headings hold for all that follows.
+    #[command(flatten)]
+    ends: ends::EndArgs,
     #[command(flatten)]
     sums: sums::SumArgs,
     #[command(flatten)]
@@ -201,11 +204,14 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
     let mut output = Output::new(global);
     output.print_sums(args.sums.prints());
     let options = CopyOptions { sums, ..args.options(global, &output) };
-    let result = log_in(&mut args.places).and_then(|()| block_on(run_copy(args, options, &mut output)));
+    if let Some((destination, sources)) = args.places.split_last_mut() {
+        args.ends.name(sources, destination);
+    }
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(run_copy(args, global, options, &mut output)));
     finish(global, result)
 }
 
-async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Result<u8, Fault> {
+async fn run_copy(args: CpArgs, global: &Global, options: CopyOptions, output: &mut Output) -> Result<u8, Fault> {
     let (cancel, cancelled) = watch::channel(false);
     let report = if args.follow.follow {
         let (stop, stopped) = watch::channel(false);
@@ -214,7 +220,7 @@ async fn run_copy(args: CpArgs, options: CopyOptions, output: &mut Output) -> Re
         follow(args.follow.options(args.places), options, ends, |event| output.event(&event)).await?
     } else {
         tokio::spawn(heed_signals(vec![cancel]));
-        copy(args.jobs()?, options, cancelled, |event| output.event(&event)).await?
+        copy(args.jobs(global)?, options, cancelled, |event| output.event(&event)).await?
     };
     Ok(match report {
         Report::Done(summary) => summary.exit_code,
@@ -244,11 +250,15 @@ async fn heed_signals(flags: Vec<watch::Sender<bool>>) {
 }
 
 impl CpArgs {
-    fn jobs(mut self) -> Result<Jobs, Fault> {
+    fn jobs(mut self, global: &Global) -> Result<Jobs, Fault> {
         if let Some(file) = self.list {
             let (sender, pairs) = mpsc::channel(256);
-            let mut logins = Logins::new();
-            list::read_in_background(file, sender, move |place| logins.complete(place))?;
+            let (mut logins, ends) = (Logins::new(&global.login), self.ends);
+            let log_in = move |source: &mut Place, destination: &mut Place| {
+                ends.name(std::slice::from_mut(source), destination);
+                logins.complete(source).and_then(|()| logins.complete(destination))
+            };
+            list::read_in_background(file, sender, log_in)?;
             return Ok(Jobs::Pairs(pairs));
         }
         let destination = self.places.pop().expect("the number of places was checked");

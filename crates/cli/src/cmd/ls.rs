@@ -37,7 +37,7 @@ pub struct LsArgs {
 
 /// Runs the command.
 pub fn run(mut args: LsArgs, global: &Global) -> ExitCode {
-    let result = log_in(&mut args.places).and_then(|()| block_on(list_all(args, global)));
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(list_all(args, global)));
     finish(global, result)
 }
 

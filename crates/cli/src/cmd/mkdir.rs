@@ -30,7 +30,7 @@ pub struct MkdirArgs {
 
 /// Runs the command.
 pub fn run(mut args: MkdirArgs, global: &Global) -> ExitCode {
-    let result = log_in(&mut args.places).and_then(|()| block_on(make_all(args, global)));
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(make_all(args, global)));
     finish(global, result)
 }
 

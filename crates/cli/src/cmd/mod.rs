@@ -15,6 +15,7 @@ pub mod stat;
 
 use std::process::ExitCode;
 
+use whimbrel_dtn::client::authorities_directory;
 use whimbrel_dtn::client::end::End;
 use whimbrel_dtn::client::local::LocalOptions;
 use whimbrel_dtn::client::options::Place;
@@ -78,8 +79,8 @@ async fn open(place: &Place, global: &Global) -> Result<End, Fault> {
 }
 
 /// Completes the login of every place.
-fn log_in<'a>(places: impl IntoIterator<Item = &'a mut Place>) -> Result<(), Fault> {
-    let mut logins = Logins::new();
+fn log_in<'a>(places: impl IntoIterator<Item = &'a mut Place>, global: &Global) -> Result<(), Fault> {
+    let mut logins = Logins::new(&global.login);
     places.into_iter().try_for_each(|place| logins.complete(place))
 }
 
@@ -89,6 +90,7 @@ fn local_options() -> LocalOptions {
     LocalOptions {
         data_ports: range.as_deref().and_then(port_range),
         data_address: std::env::var("GLOBUS_FTP_CLIENT_DATA_IP").ok().and_then(|text| text.trim().parse().ok()),
+        authorities: authorities_directory(),
     }
 }
 

@@ -31,7 +31,7 @@ pub struct MvArgs {
 
 /// Runs the command.
 pub fn run(mut args: MvArgs, global: &Global) -> ExitCode {
-    let result = log_in([&mut args.from, &mut args.to]);
+    let result = log_in([&mut args.from, &mut args.to], global);
     if args.from.target != args.to.target {
         return usage("mv renames on one host; copy with cp, then remove with rm");
     }

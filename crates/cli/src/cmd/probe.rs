@@ -86,7 +86,7 @@ pub fn run(mut args: ProbeArgs, global: &Global) -> ExitCode {
         return usage("probe needs a server at one end at least, as in dtn.example.org:/data");
     }
     let mut output = Output::new(global);
-    let result = log_in([&mut args.source, &mut args.destination])
+    let result = log_in([&mut args.source, &mut args.destination], global)
         .and_then(|()| block_on(measure(&args, global, &mut output)))
         .map(|report| show(&mut output, &report));
     finish(global, result)

@@ -34,7 +34,7 @@ pub struct RmArgs {
 
 /// Runs the command.
 pub fn run(mut args: RmArgs, global: &Global) -> ExitCode {
-    let result = log_in(&mut args.places).and_then(|()| block_on(remove_all(args, global)));
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(remove_all(args, global)));
     finish(global, result)
 }
 

@@ -29,7 +29,7 @@ pub struct StatArgs {
 
 /// Runs the command.
 pub fn run(mut args: StatArgs, global: &Global) -> ExitCode {
-    let result = log_in(&mut args.places).and_then(|()| block_on(describe_all(args, global)));
+    let result = log_in(&mut args.places, global).and_then(|()| block_on(describe_all(args, global)));
     finish(global, result)
 }
 

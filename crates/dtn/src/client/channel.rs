@@ -15,6 +15,7 @@ use whimbrel_proto::reply::MAX_REPLY_LINE;
 use whimbrel_sys::tcp_info::tcp_info;
 use whimbrel_trust::tls::{Plain, TlsMachine};
 
+use super::gsi::Wrapped;
 use super::security::{Handshake, told};
 use super::target::{AddressFamily, SessionOptions, Target};
 
@@ -37,6 +38,8 @@ enum Wire {
     Handshake(Box<Handshake>),
     /// TLS, and why its other end is believed.
     Tls(Box<TlsMachine>, String),
+    /// Each line is a token of GSI.
+    Wrapped(Box<Wrapped>),
 }
 
 /// One control connection.
@@ -91,9 +94,22 @@ impl Channel {
 
     /// How lines are protected, and why the server is believed; `None` in clear.
     pub fn protection(&self) -> Option<String> {
-        let Wire::Tls(tls, why) = &self.wire else { return None };
-        let cipher = tls.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
-        Some(format!("{} with {cipher}; the host is {why}", tls.ssl().version_str()))
+        match &self.wire {
+            Wire::Clear | Wire::Handshake(_) => None,
+            Wire::Wrapped(wrapped) => Some(wrapped.protection()),
+            Wire::Tls(tls, why) => {
+                let cipher = tls.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
+                Some(format!("{} with {cipher}; the host is {why}", tls.ssl().version_str()))
+            }
+        }
+    }
+
+    /// The login with certificates that wraps the lines, if one does.
+    pub(super) fn gsi(&self) -> Option<&Wrapped> {
+        match &self.wire {
+            Wire::Wrapped(wrapped) => Some(wrapped),
+            _ => None,
+        }
     }
 
     /// The shortest round trip that the kernel has seen, the handshake's included; `None` where it does not say.
@@ -132,13 +148,28 @@ impl Channel {
     /// # Errors
     /// `PeerMisbehaved` if bytes in clear stand behind the server's consent: whoever put them there is not the server.
     pub(super) fn start_tls(&mut self, mut handshake: Handshake) -> Result<(), Fault> {
-        if !self.lines.is_empty() {
-            let fault = Fault::new(FaultCode::PeerMisbehaved, "protect the control connection").side(Side::Peer);
-            return Err(fault.detail("bytes in clear came behind the server's consent to TLS"));
-        }
+        self.nothing_behind()?;
         handshake.advance(b"")?;
         self.wire = Wire::Handshake(Box::new(handshake));
         Ok(())
+    }
+
+    /// Wraps all lines from now on.
+    ///
+    /// # Errors
+    /// As [`Self::start_tls`].
+    pub(super) fn start_wrapping(&mut self, wrapped: Wrapped) -> Result<(), Fault> {
+        self.nothing_behind()?;
+        self.wire = Wire::Wrapped(Box::new(wrapped));
+        Ok(())
+    }
+
+    fn nothing_behind(&self) -> Result<(), Fault> {
+        if self.lines.is_empty() {
+            return Ok(());
+        }
+        let fault = Fault::new(FaultCode::PeerMisbehaved, "protect the control connection").side(Side::Peer);
+        Err(fault.detail("bytes in clear came behind the server's consent to protection"))
     }
 
     fn received(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
@@ -164,6 +195,7 @@ impl Channel {
                     tls.read(&mut self.lines).map_err(|fault| told(fault, &self.peer.to_string()))?
                 {}
             }
+            Wire::Wrapped(wrapped) => wrapped.open(&self.input, &mut self.lines)?,
             _ => self.lines.extend_from_slice(&self.input),
         }
         self.input.clear();
@@ -245,6 +277,7 @@ impl Channel {
                 tls.write(&lines).map_err(|fault| told(fault, &self.peer.to_string()))?;
                 tls.transmit().unwrap_or_default().into()
             }
+            Wire::Wrapped(wrapped) => wrapped.seal(&lines)?.into(),
             _ => lines,
         };
         Ok(())

@@ -6,9 +6,10 @@ use std::time::{Duration, Instant};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use whimbrel_engine::summary::{exit, exit_code_for};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, ListForm, ListSpec, Op, Outcome};
 
+use super::data::{Certified, DataStream};
 use super::end::reachable;
 use super::local::LocalOptions;
 use super::remote::Remote;
@@ -68,6 +69,10 @@ pub async fn check(
         "protection",
         protection.unwrap_or_else(|| "none: the dialogue is in clear; whimbrel:// asks for TLS".to_owned()),
     ));
+    if let Some(credential) = remote.credential() {
+        report(&Step::ok("credential", format!("{credential}; a limited proxy of it was handed on")));
+        report(&Step::ok("mapping", mapping(&remote)));
+    }
     report(&features(&remote));
     let results = [passive(&mut remote, path).await, active(&mut remote, path, local).await];
     results.iter().flatten().for_each(&mut report);
@@ -92,6 +97,15 @@ fn control_fault(target: &Target, fault: &Fault) -> Step {
         code => code.explain().cure.to_owned(),
     };
     Step::bad("connect", fault.to_string(), cure)
+}
+
+/// Which account a certificate has led to.
+fn mapping(remote: &Remote) -> String {
+    let asked = match &remote.target.user {
+        Some(user) => format!("asked for {user}"),
+        None => "asked for the account of this certificate".to_owned(),
+    };
+    format!("{asked}; the server says: {}", remote.welcome)
 }
 
 fn features(remote: &Remote) -> Step {
@@ -126,7 +140,11 @@ fn listing(path: &[u8], remote: &Remote) -> Op {
 /// From here to the server: downloads in stream mode, and every upload.
 async fn passive(remote: &mut Remote, path: &[u8]) -> Vec<Step> {
     let name = "data connection to the server";
-    let op = Op::Passive { striped: false, family: None, params: DataParams::default() };
+    let certified = match remote.certified() {
+        Ok(certified) => certified,
+        Err(fault) => return vec![Step::bad(name, fault.to_string(), fault.code.explain().cure)],
+    };
+    let op = Op::Passive { striped: false, family: None, params: params(certified.as_ref()) };
     let announced = match remote.run(op).await {
         Ok(Outcome::Listening(addresses)) if !addresses.is_empty() => addresses[0],
         Ok(_) => return vec![Step::bad(name, "the server names no address", "report it to the site")],
@@ -139,7 +157,10 @@ async fn passive(remote: &mut Remote, path: &[u8]) -> Vec<Step> {
     let address = reachable(announced, server.ip());
     match timeout(PATIENCE, TcpStream::connect(address)).await {
         Ok(Ok(stream)) => {
-            let result = fetch(remote, path, stream).await;
+            let result = match DataStream::new(stream, certified.as_ref(), false) {
+                Ok(stream) => fetch(remote, path, stream).await,
+                Err(fault) => Err(fault),
+            };
             steps.push(match result {
                 Ok(bytes) => Step::ok(name, format!("a listing of {bytes} bytes came through {address}")),
                 Err(fault) => Step::bad(name, format!("{address} took the connection, but: {fault}"), fault.code.explain().cure),
@@ -159,19 +180,29 @@ async fn passive(remote: &mut Remote, path: &[u8]) -> Vec<Step> {
     steps
 }
 
-async fn fetch(remote: &mut Remote, path: &[u8], mut stream: TcpStream) -> Result<usize, Fault> {
-    use tokio::io::AsyncReadExt as _;
+/// Proven and encrypted where the login was with certificates.
+fn params(certified: Option<&Certified>) -> DataParams {
+    DataParams { shield: Certified::shield(certified), ..DataParams::default() }
+}
+
+async fn fetch(remote: &mut Remote, path: &[u8], mut stream: DataStream) -> Result<usize, Fault> {
     let id = remote.submit(listing(path, remote))?;
     remote.flush().await?;
-    let mut text = Vec::new();
-    let read = timeout(PATIENCE, stream.read_to_end(&mut text));
+    let read = timeout(PATIENCE, read_all(&mut stream));
     let (read, done) = tokio::join!(read, remote.finish(id));
-    done?;
-    match read {
-        Ok(Ok(count)) => Ok(count),
-        Ok(Err(error)) => Err(Fault::from_io(error, "read listing")),
-        Err(_) => Err(Fault::new(FaultCode::TimedOut, "read listing")),
+    let count = read.unwrap_or_else(|_| Err(Fault::new(FaultCode::TimedOut, "read listing")));
+    // The server's word about a connection is often only that it broke.
+    match (done, count) {
+        (Err(_), Err(fault)) if fault.side == Some(Side::Peer) => Err(fault),
+        (Err(fault), _) => Err(fault),
+        (Ok(_), count) => count,
     }
+}
+
+async fn read_all(stream: &mut DataStream) -> Result<usize, Fault> {
+    let mut text = Vec::new();
+    while stream.read(&mut text).await? {}
+    Ok(text.len())
 }
 
 fn announced_address(announced: SocketAddr, server: IpAddr) -> Option<Step> {
@@ -215,7 +246,11 @@ async fn active(remote: &mut Remote, path: &[u8], local: &LocalOptions) -> Vec<S
     };
     let Ok(bound) = listener.local_addr() else { return Vec::new() };
     let told = SocketAddr::new(local.data_address.unwrap_or(bound.ip()), bound.port());
-    let op = Op::Active { targets: vec![told], params: DataParams::default() };
+    let certified = match remote.certified() {
+        Ok(certified) => certified,
+        Err(fault) => return vec![Step::bad(name, fault.to_string(), fault.code.explain().cure)],
+    };
+    let op = Op::Active { targets: vec![told], params: params(certified.as_ref()) };
     if let Err(fault) = remote.run(op).await {
         return vec![Step::bad(
             name,
@@ -228,10 +263,9 @@ async fn active(remote: &mut Remote, path: &[u8], local: &LocalOptions) -> Vec<S
         Err(fault) => return vec![Step::bad(name, fault.to_string(), "name a path without line breaks")],
     };
     let receive = async {
-        use tokio::io::AsyncReadExt as _;
-        let (mut stream, _) = listener.accept().await?;
-        let mut text = Vec::new();
-        stream.read_to_end(&mut text).await
+        let accepted = listener.accept().await;
+        let (stream, _) = accepted.map_err(|error| Fault::from_io(error, "accept a data connection"))?;
+        read_all(&mut DataStream::new(stream, certified.as_ref(), true)?).await
     };
     let (received, done) = tokio::join!(timeout(PATIENCE, receive), timeout(PATIENCE, remote.finish(started)));
     let why = match done {
@@ -240,6 +274,9 @@ async fn active(remote: &mut Remote, path: &[u8], local: &LocalOptions) -> Vec<S
     };
     vec![match received {
         Ok(Ok(bytes)) if why.is_empty() => Step::ok(name, format!("a listing of {bytes} bytes came to {told}")),
+        Ok(Err(fault)) if fault.side == Some(Side::Peer) => {
+            Step::bad(name, format!("the server reaches {told}, but: {fault}{why}"), fault.code.explain().cure)
+        }
         _ => Step::bad(
             name,
             format!("the server does not reach {told}{why}"),

@@ -1,9 +1,10 @@
 //! Small data connections of the client itself: listings of servers that cannot send them on the
 //! control connection, and small files.
 
+mod stream;
+
 use std::time::Duration;
 
-use tokio::io::{AsyncReadExt, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -12,11 +13,13 @@ use whimbrel_proto::op::{DataParams, ListSpec, Op, OpId, Outcome, ReceiveSpec, S
 use super::end::reachable;
 use super::remote::Remote;
 
+pub use self::stream::{Certified, DataStream};
+
 /// Longest wait for a data connection, and longest silence on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Longest listing taken this way, bytes.
-const MAX_LISTING: u64 = 1 << 30;
+const MAX_LISTING: usize = 1 << 30;
 
 /// Fetches a listing in stream mode over a passive data connection (MLSD, LIST).
 pub async fn fetch_listing(remote: &mut Remote, spec: ListSpec) -> Result<Vec<u8>, Fault> {
@@ -35,14 +38,9 @@ pub async fn store(remote: &mut Remote, path: &[u8], offset: u64, bytes: &[u8]) 
     let write = if offset == 0 { WriteKind::Replace } else { WriteKind::Adjusted { offset } };
     let spec = ReceiveSpec { write, ..ReceiveSpec::of(path) };
     let (mut stream, storing) = open(remote, Op::Receive(spec)).await?;
-    let lost = |error| Fault::from_io(error, "store").side(Side::Network);
-    let send = async {
-        stream.write_all(bytes).await?;
-        stream.shutdown().await
-    };
     tokio::select! {
-        sent = timeout(PATIENCE, send) => {
-            sent.map_err(|_| Fault::new(FaultCode::TimedOut, "store").side(Side::Network))?.map_err(lost)?;
+        sent = timeout(PATIENCE, stream.send(bytes)) => {
+            sent.map_err(|_| Fault::new(FaultCode::TimedOut, "store").side(Side::Network))??;
             drop(stream);
             remote.finish(storing).await.map(drop)
         }
@@ -70,8 +68,10 @@ async fn fetch(remote: &mut Remote, op: Op, path: &[u8]) -> Result<Vec<u8>, Faul
 }
 
 /// Submits an operation that moves data, and connects to where the server listens for it.
-async fn open(remote: &mut Remote, op: Op) -> Result<(TcpStream, OpId), Fault> {
-    let passive = Op::Passive { striped: false, family: None, params: DataParams::default() };
+async fn open(remote: &mut Remote, op: Op) -> Result<(DataStream, OpId), Fault> {
+    let certified = remote.certified()?;
+    let params = DataParams { shield: Certified::shield(certified.as_ref()), ..DataParams::default() };
+    let passive = Op::Passive { striped: false, family: None, params };
     let Outcome::Listening(addresses) = remote.run(passive).await? else {
         return Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer));
     };
@@ -86,18 +86,15 @@ async fn open(remote: &mut Remote, op: Op) -> Result<(TcpStream, OpId), Fault> {
     let stream = stream.await.map_err(|_| silent())?.map_err(|error| {
         Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
     })?;
-    Ok((stream, id))
+    Ok((DataStream::new(stream, certified.as_ref(), false)?, id))
 }
 
-async fn read_all(stream: &mut TcpStream, text: &mut Vec<u8>) -> Result<(), Fault> {
-    let mut limited = stream.take(MAX_LISTING);
-    loop {
-        let count = timeout(PATIENCE, limited.read_buf(text))
-            .await
-            .map_err(|_| Fault::new(FaultCode::TimedOut, "read listing").side(Side::Network))?
-            .map_err(|error| Fault::from_io(error, "read listing").side(Side::Network))?;
-        if count == 0 {
+async fn read_all(stream: &mut DataStream, text: &mut Vec<u8>) -> Result<(), Fault> {
+    while text.len() < MAX_LISTING {
+        let more = timeout(PATIENCE, stream.read(text)).await;
+        if !more.map_err(|_| Fault::new(FaultCode::TimedOut, "read listing").side(Side::Network))?? {
             return Ok(());
         }
     }
+    Ok(())
 }

@@ -1,6 +1,7 @@
 //! One end of a transfer: a server, or this host.
 
 use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
 
 use whimbrel_engine::listing::{Object, Timestamp};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -10,6 +11,7 @@ use whimbrel_transport::digest::Algorithm;
 use super::data;
 use super::dtns::Dtns;
 use super::facts::{self, Owner};
+use super::grid::Credential;
 use super::local::{Local, LocalData, LocalOptions};
 use super::remote::{EndEvent, Remote};
 use super::target::{SessionOptions, Target};
@@ -36,7 +38,7 @@ impl End {
     pub async fn open(target: Option<&Target>, session: &SessionOptions, local: &LocalOptions) -> Result<Self, Fault> {
         match target {
             Some(target) => Ok(Self::Remote(Box::new(Dtns::default().dial(target, session, &[]).await?.0))),
-            None => Ok(Self::Local(LocalData::start(local).await?.attach(None)?)),
+            None => Ok(Self::Local(LocalData::start(local).await?.attach(None, None)?)),
         }
     }
 
@@ -85,6 +87,14 @@ impl End {
         match self {
             Self::Remote(remote) => Some(remote),
             Self::Local(_) => None,
+        }
+    }
+
+    /// What it shows on data connections that prove who they are.
+    pub fn credential(&self) -> Option<&Arc<Credential>> {
+        match self {
+            Self::Remote(remote) => remote.credential(),
+            Self::Local(local) => local.credential(),
         }
     }
 

@@ -14,6 +14,7 @@ use whimbrel_connector::posix::Posix;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
+use super::grid::Credential;
 use super::remote::EndEvent;
 use crate::confine::Sandbox;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
@@ -24,7 +25,6 @@ use crate::mover::posix_options;
 #[derive(Clone)]
 pub struct LocalData {
     link: Arc<MoverLink>,
-    secrets: Secrets,
 }
 
 /// What local data handling obeys.
@@ -34,10 +34,7 @@ pub struct LocalOptions {
     pub data_ports: Option<(u16, u16)>,
     /// Address told to servers instead of the bound one (`GLOBUS_FTP_CLIENT_DATA_IP`).
     pub data_address: Option<IpAddr>,
-    /// What data connections of this end are proven with.
-    pub secrets: Secrets,
-    /// Directory of the authorities that servers' certificates on data connections are judged by (`X509_CERT_DIR`); `None`:
-    /// there is no GSI.
+    /// Directory of the authorities that certificates on data connections are judged by; `None`: there are none.
     pub authorities: Option<PathBuf>,
 }
 
@@ -50,11 +47,16 @@ impl LocalData {
         ours.set_nonblocking(true).map_err(failed)?;
         let stream = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
         let link = MoverLink::open(stream, settings(options)).await?;
-        Ok(Self { link, secrets: options.secrets.clone() })
+        Ok(Self { link })
     }
 
-    /// A mover for data connections with the server whose control connection has these addresses.
-    pub fn attach(&self, addresses: Option<(SocketAddr, SocketAddr)>) -> Result<Local, Fault> {
+    /// A mover for data connections with the server whose control connection has these addresses; they prove who they are
+    /// with the credential of the login there.
+    pub fn attach(
+        &self,
+        addresses: Option<(SocketAddr, SocketAddr)>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Local, Fault> {
         let loopback = SocketAddr::new(Ipv4Addr::LOCALHOST.into(), 0);
         let (peer, local) = addresses.unwrap_or((loopback, loopback));
         let identity = Identity {
@@ -62,11 +64,14 @@ impl LocalData {
             control_peer: Some(peer),
             control_local: Some(local),
             data_peers: DataPeers::Anyone,
-            secrets: self.secrets.clone(),
+            secrets: Secrets {
+                credential: credential.as_deref().map(Credential::pem).transpose()?,
+                ..Secrets::default()
+            },
         };
         let (sender, events) = mpsc::unbounded_channel();
         let mover = self.link.attach(identity, 0, sender)?;
-        Ok(Local { mover, events, queued: VecDeque::new(), last_op: 0, pending: 0 })
+        Ok(Local { mover, events, credential, queued: VecDeque::new(), last_op: 0, pending: 0 })
     }
 }
 
@@ -100,6 +105,7 @@ fn settings(options: &LocalOptions) -> DataSettings {
 pub struct Local {
     mover: MoverHandle,
     events: mpsc::UnboundedReceiver<(usize, MoverEvent)>,
+    credential: Option<Arc<Credential>>,
     queued: VecDeque<(OpId, EndEvent)>,
     last_op: u64,
     pending: usize,
@@ -119,6 +125,11 @@ impl Local {
         })?;
         self.pending += 1;
         Ok(id)
+    }
+
+    /// What it shows on data connections.
+    pub fn credential(&self) -> Option<&Arc<Credential>> {
+        self.credential.as_ref()
     }
 
     /// Ends a running operation early; its end is still reported.

@@ -5,12 +5,15 @@
 //! files between two ends in any combination. [`copy::copy`] drives the engine's planner and transfer
 //! machine with as many pairs as are wanted.
 
+mod accord;
 mod channel;
 mod chunk;
 mod data;
 mod dtns;
 mod facts;
 mod flight;
+mod grid;
+mod gsi;
 mod pair;
 mod plan;
 mod planning;
@@ -38,3 +41,4 @@ pub mod temporary;
 pub mod wildcard;
 
 pub use facts::Owner;
+pub use grid::{Credential, authorities_directory};

@@ -6,6 +6,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome, Shield};
 use whimbrel_transport::digest::Algorithm;
 
+use super::accord::Accord;
 use super::checksum::{SharedChecksum, common_checksum};
 use super::end::{End, reachable};
 use super::remote::EndEvent;
@@ -44,8 +45,11 @@ pub struct DataWish {
 
 impl DataWish {
     /// The listener for these connections, to be asked for before the session is known.
+    ///
+    /// Protected as between ends that know nonces; what a grid server of another kind needs is put in its place when it is known.
     pub fn listener(&self, nonce: [u8; 16]) -> Op {
-        let params = params(Mode::Extended, self, Some(nonce));
+        let shield = if self.encrypt { Shield::Nonce } else { Shield::None };
+        let params = params(Mode::Extended, self, Some(nonce), shield);
         Op::Passive { striped: self.stripe, family: None, params }
     }
 }
@@ -57,6 +61,8 @@ pub struct Early {
     pub addresses: Vec<SocketAddr>,
     /// The nonce it demands, if it took one.
     pub nonce: Option<[u8; 16]>,
+    /// How its connections are protected.
+    pub shield: Shield,
 }
 
 /// Data connections that stand or will be made by the next transfer.
@@ -82,12 +88,14 @@ pub struct Pair {
     pub stream_only: bool,
     /// Congestion control that the data connections were made with, where one was asked for.
     pub congestion: Option<String>,
+    /// Both servers were given a credential for their data connections.
+    pub(super) given: bool,
 }
 
 impl Pair {
     /// Two ends without data connections.
     pub fn new(source: End, destination: End) -> Self {
-        Self { source, destination, wire: None, early: None, stream_only: false, congestion: None }
+        Self { source, destination, wire: None, early: None, stream_only: false, congestion: None, given: false }
     }
 
     /// The end in a role.
@@ -112,7 +120,7 @@ impl Pair {
     }
 
     /// Whether both ends prove their data connections to each other.
-    fn own_pair(&self) -> bool {
+    pub(super) fn own_pair(&self) -> bool {
         self.source.has("DCNONCE") && self.destination.has("DCNONCE")
     }
 
@@ -131,15 +139,15 @@ impl Pair {
         self.check_congestion(wish).map_err(|fault| (Role::Source, fault))?;
         self.congestion.clone_from(&wish.congestion);
         let mode = self.mode();
-        self.check_protection(wish, mode)?;
+        let accord = self.accord(mode, wish.encrypt)?;
         let listener = self.listener(mode);
-        let (addresses, nonce) = self.listen(listener, mode, wish).await.map_err(|fault| (listener, fault))?;
+        let (addresses, nonce) = self.listen(listener, mode, wish, &accord).await.map_err(|fault| (listener, fault))?;
         let connector = if listener == Role::Source { Role::Destination } else { Role::Source };
         let server = self.end(listener).addresses().map(|(server, _)| server.ip());
         let fixed = |address: SocketAddr| server.map_or(address, |server| reachable(address, server));
         let is_local = matches!(self.end(connector), End::Local(_));
         let targets = if is_local { addresses.into_iter().map(fixed).collect() } else { addresses };
-        let op = Op::Active { targets, params: params(mode, wish, nonce) };
+        let op = Op::Active { targets, params: params(mode, wish, nonce, accord.shield(connector)) };
         let id = self.end(connector).submit(op).map_err(|fault| (connector, fault))?;
         self.wire = Some(Wire { mode, reusable: mode == Mode::Extended });
         Ok((connector, id))
@@ -151,21 +159,6 @@ impl Pair {
             End::Remote(remote) => remote.congestions(),
             End::Local(_) => crate::congestion::allowed(),
         }
-    }
-
-    /// Data are encrypted with a key that both ends get over their protected control connections, or not at all.
-    fn check_protection(&self, wish: &DataWish, mode: Mode) -> Result<(), (Role, Fault)> {
-        if !wish.encrypt {
-            return Ok(());
-        }
-        for (role, end) in [(Role::Source, &self.source), (Role::Destination, &self.destination)] {
-            if mode != Mode::Extended || !end.encrypts_data() {
-                let fault = Fault::new(FaultCode::PeerIncompatible, "encrypt data").side(role.side());
-                let why = "it cannot encrypt data connections with us; use whimbrel:// or ftps:// and Whimbrel servers at both ends";
-                return Err((role, fault.detail(why)));
-            }
-        }
-        Ok(())
     }
 
     /// Only the sender's matters; the other end gets it if it knows it.
@@ -194,16 +187,20 @@ impl Pair {
         role: Role,
         mode: Mode,
         wish: &DataWish,
+        accord: &Accord,
     ) -> Result<(Vec<SocketAddr>, Option<[u8; 16]>), Fault> {
-        let own = self.own_pair();
+        let (own, shield) = (accord.nonce, accord.shield(role));
         // A listener that was asked for along with the login has the host's congestion control: no matter, it receives.
-        let fits = |early: &Early| role == Role::Destination && mode == Mode::Extended && early.nonce.is_some() == own;
+        let fits = |early: &Early| {
+            let alike = (early.nonce.is_some(), &early.shield) == (own, &shield);
+            role == Role::Destination && mode == Mode::Extended && !self.given && alike
+        };
         if let Some(early) = self.early.take().filter(fits) {
             return Ok((early.addresses, early.nonce));
         }
         let nonce = own.then(fresh_nonce).transpose()?;
         let striped = wish.stripe && self.end(role).remote().is_some() && mode == Mode::Extended;
-        let passive = Op::Passive { striped, family: None, params: params(mode, wish, nonce) };
+        let passive = Op::Passive { striped, family: None, params: params(mode, wish, nonce, shield) };
         let addresses = listening(self.end(role).run(passive).await?)?;
         Ok((addresses, nonce))
     }
@@ -228,14 +225,14 @@ pub fn listening(outcome: Outcome) -> Result<Vec<SocketAddr>, Fault> {
 }
 
 /// The parameters frozen in a data handle.
-pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>) -> DataParams {
+pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>, shield: Shield) -> DataParams {
     let parallelism = if mode == Mode::Extended { wish.parallelism.max(1) } else { 1 };
     DataParams {
         mode,
         parallelism,
         nonce: nonce.filter(|_| mode == Mode::Extended),
         congestion: wish.congestion.clone(),
-        shield: if wish.encrypt { Shield::Nonce } else { Shield::None },
+        shield,
         ..DataParams::default()
     }
 }

@@ -104,7 +104,7 @@ async fn open_pair(source: &Place, destination: &Place, options: &ProbeOptions) 
     };
     let here = |peer: Option<&Remote>| -> Result<End, Fault> {
         let local = local.as_ref().expect("started when an end is here");
-        Ok(End::Local(local.attach(peer.map(Remote::addresses))?))
+        Ok(End::Local(local.attach(peer.map(Remote::addresses), peer.and_then(Remote::credential).cloned())?))
     };
     let (source_local, destination_local) = (
         one.is_none().then(|| here(other.as_ref())).transpose()?,

@@ -6,24 +6,28 @@
 //! Which commands are in flight, withheld or late is known to `proto`'s client machine, which this drives.
 
 mod answer;
+mod login;
 mod replies;
 mod steps;
 
 use std::collections::VecDeque;
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::time::timeout_at;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::client::{ClientConfig, ClientControl, Order, SendError};
-use whimbrel_proto::command::{Command, Secret, Site, TransferType};
+use whimbrel_proto::command::{Command, Secret, Site};
 use whimbrel_proto::feat::Features;
-use whimbrel_proto::op::{Notice, Op, OpId, Outcome};
+use whimbrel_proto::op::{Notice, Op, OpId, Outcome, Shield};
 use whimbrel_proto::policy::Rule;
 
 use super::channel::Channel;
+use super::data::Certified;
 use super::dtns::Seat;
-use super::security::Security;
+use super::grid::Credential;
+use super::gsi::GsiLogin;
 use super::target::{SessionOptions, Target};
 use steps::Ask;
 
@@ -61,6 +65,10 @@ enum Answer {
 enum Step {
     /// AUTH TLS: the handshake follows, and everything else after that.
     Secure,
+    /// AUTH GSSAPI: its first token has been sent along.
+    Mechanism,
+    /// ADAT: another token follows, or everything else.
+    Token,
     User,
     Pass,
     Features,
@@ -90,6 +98,9 @@ struct Pending {
 /// The login's operation.
 const LOGIN: OpId = OpId(0);
 
+/// That of the exchange of tokens before it.
+const EXCHANGE: OpId = OpId(u64::MAX);
+
 /// Longest silence of a server that may have dropped what was sent ahead of its replies.
 const AHEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -105,6 +116,12 @@ pub struct Remote {
     last_op: u64,
     nonce_accepted: bool,
     logged_in: bool,
+    /// A login with certificates that is under way.
+    gsi: Option<Box<GsiLogin>>,
+    /// What the last data handle was to be protected with.
+    shield: Shield,
+    /// Credential for data connections in place of the one handed on, PEM.
+    data_credential: Option<Secret>,
     /// What the last SITE POLICY told.
     rules: Vec<Rule>,
     options: SessionOptions,
@@ -114,65 +131,13 @@ pub struct Remote {
     pub features: Features,
     /// Its greeting, for people.
     pub greeting: String,
+    /// What it said when it let us in, for people.
+    pub welcome: String,
     /// Counts as a session of its DTN while it lives.
     pub seat: Option<Seat>,
 }
 
 impl Remote {
-    /// Connects, logs in and submits `first`, all without waiting for replies in between; returns when
-    /// the login is confirmed. Answers to `first` come as events.
-    ///
-    /// A server that does not take commands ahead of its replies is talked to in lock-step.
-    pub async fn dial(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), Fault> {
-        match Self::attempt(target, options, first).await {
-            // Who has no password has nothing to lose; others are told that the server offers no TLS.
-            Err((fault, _))
-                if fault.code == FaultCode::PeerIncompatible
-                    && target.security == Security::Tls
-                    && target.user.is_none() =>
-            {
-                tracing::warn!(%target, "the server offers no TLS: what is said to it can be read on the way");
-                let clear = Target { security: Security::Clear, ..target.clone() };
-                let (remote, ops) = Box::pin(Self::dial(&clear, options, first)).await?;
-                Ok((Self { target: target.clone(), ..remote }, ops))
-            }
-            Err((fault, true)) if options.pipelined => {
-                tracing::info!(%target, %fault, "talking to the server in lock-step");
-                let patient = SessionOptions { pipelined: false, ..options.clone() };
-                Self::attempt(target, &patient, first).await.map_err(|(fault, _)| fault)
-            }
-            result => result.map_err(|(fault, _)| fault),
-        }
-    }
-
-    /// One attempt; the flag says that the connection stood and the dialogue broke.
-    async fn attempt(
-        target: &Target,
-        options: &SessionOptions,
-        first: &[Op],
-    ) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
-        let mut channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
-        if target.security == Security::ImplicitTls {
-            let handshake = options.trust.towards(&target.host, target.port);
-            handshake.and_then(|handshake| channel.start_tls(handshake)).map_err(|fault| (fault, false))?;
-        }
-        let mut remote = Self::new(channel, target, options);
-        remote.prelude().map_err(|fault| (fault, false))?;
-        let ops = first
-            .iter()
-            .map(|op| remote.submit(op.clone()))
-            .collect::<Result<Vec<_>, _>>()
-            .map_err(|fault| (fault, false))?;
-        match remote.finish(LOGIN).await {
-            Ok(_) => Ok((remote, ops)),
-            Err(fault) => {
-                let broke =
-                    matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
-                Err((fault.subject(target.to_string()), broke))
-            }
-        }
-    }
-
     fn new(channel: Channel, target: &Target, options: &SessionOptions) -> Self {
         let reply_timeout = options.reply_timeout;
         let patience = if options.pipelined { reply_timeout.min(AHEAD_TIMEOUT) } else { reply_timeout };
@@ -191,35 +156,17 @@ impl Remote {
             last_op: LOGIN.0,
             nonce_accepted: false,
             logged_in: false,
+            gsi: None,
+            shield: Shield::None,
+            data_credential: None,
             rules: Vec::new(),
             options: options.clone(),
             target: target.clone(),
             features: Features::default(),
             greeting: String::new(),
+            welcome: String::new(),
             seat: None,
         }
-    }
-
-    fn prelude(&mut self) -> Result<(), Fault> {
-        if self.target.security == Security::Tls {
-            let auth = Command::Auth(b"TLS".to_vec());
-            self.send(LOGIN, vec![Ask::new(auth, Step::Secure, "ask for TLS", b"")])?;
-        }
-        let user = self.target.user.clone().unwrap_or_else(|| "anonymous".to_owned()).into_bytes();
-        let password = self.target.password.as_ref().map_or("whimbrel@", |password| password.0.as_str());
-        let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
-        let info = [("scheme", "ftp"), ("appname", "whimbrel"), ("appver", &self.options.version)]
-            .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
-        let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
-        let label = label.map(|label| Ask::new(Command::Site(label), Step::Quiet, "name the task", b""));
-        let asks = [
-            Ask::new(Command::User(user.clone()), Step::User, "log in", &user),
-            Ask::new(pass, Step::Pass, "log in", &user),
-            Ask::new(Command::Feat, Step::Features, "ask for features", b""),
-            Ask::new(Command::Site(Site::ClientInfo(info.to_vec())), Step::Quiet, "introduce", b""),
-        ];
-        let last = Ask::plain(Command::Type(TransferType::Image), "set binary type", b"");
-        self.send(LOGIN, asks.into_iter().chain(label).chain([last]).collect())
     }
 
     /// Sends an operation; its events carry the returned number.
@@ -370,6 +317,27 @@ impl Remote {
     /// How the control connection is protected, and why the server is believed; `None` in clear.
     pub fn protection(&self) -> Option<String> {
         self.channel.protection()
+    }
+
+    /// What we showed in a login with certificates.
+    pub fn credential(&self) -> Option<&Arc<Credential>> {
+        self.channel.gsi().map(|gsi| &gsi.credential)
+    }
+
+    /// What data connections with this host prove themselves with, after a login with certificates.
+    pub(super) fn certified(&self) -> Result<Option<Certified>, Fault> {
+        let Some(credential) = self.credential().cloned() else { return Ok(None) };
+        Ok(Some(Certified { credential, authorities: self.options.trust.grid.authorities()? }))
+    }
+
+    /// What the last data handle was to be protected with.
+    pub fn shield(&self) -> &Shield {
+        &self.shield
+    }
+
+    /// Has data connections that prove who they are use this credential (PEM) from the next data handle on.
+    pub fn show_on_data(&mut self, credential: Secret) {
+        self.data_credential = Some(credential);
     }
 
     /// Whether commands are sent ahead of replies.

@@ -1,6 +1,6 @@
 //! How control connections are protected, and whom a client believes.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -8,6 +8,8 @@ use whimbrel_trust::TrustFault;
 use whimbrel_trust::pins::{HostName, PinJudge, PinVerdict, Pins};
 use whimbrel_trust::roots::{HostJudge, SystemRoots};
 use whimbrel_trust::tls::{ClientTls, Progress, TlsMachine};
+
+use super::grid::Grid;
 
 /// How a control connection begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -19,6 +21,8 @@ pub enum Security {
     Tls,
     /// With TLS before the greeting.
     ImplicitTls,
+    /// In clear, then AUTH GSSAPI with certificates; all lines are wrapped then.
+    Gsi,
 }
 
 const OP: &str = "protect the control connection";
@@ -28,6 +32,8 @@ const OP: &str = "protect the control connection";
 pub struct Trust {
     pins: Option<Pins>,
     roots: Arc<OnceLock<Option<SystemRoots>>>,
+    /// What is shown to grid servers, and whom they are believed by.
+    pub(super) grid: Grid,
 }
 
 impl std::fmt::Debug for Trust {
@@ -39,7 +45,7 @@ impl std::fmt::Debug for Trust {
 impl Default for Trust {
     /// The system's authorities, and the known hosts of this account.
     fn default() -> Self {
-        Self { pins: known_hosts().map(Pins::new), roots: Arc::default() }
+        Self { pins: known_hosts().map(Pins::new), roots: Arc::default(), grid: Grid::default() }
     }
 }
 
@@ -54,7 +60,12 @@ fn known_hosts() -> Option<PathBuf> {
 impl Trust {
     /// With known hosts in another file.
     pub fn with_known_hosts(path: PathBuf) -> Self {
-        Self { pins: Some(Pins::new(path)), roots: Arc::default() }
+        Self { pins: Some(Pins::new(path)), ..Self::default() }
+    }
+
+    /// Asks for the pass phrase of a private key's file in this way; `None`: nobody can be asked.
+    pub fn asking(self, ask: impl Fn(&Path) -> Option<String> + Send + Sync + 'static) -> Self {
+        Self { grid: Grid::asking(Arc::new(ask)), ..self }
     }
 
     /// TLS towards one server.

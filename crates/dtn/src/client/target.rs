@@ -1,6 +1,7 @@
 //! Which server, as whom.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use super::security::{Security, Trust};
@@ -36,12 +37,25 @@ pub struct Target {
     pub password: Option<Password>,
     /// How the control connection is protected.
     pub security: Security,
+    /// Subject that a grid server's certificate must have, in one-line form; `None`: it must name the host.
+    pub subject: Option<String>,
+    /// File with the credential that a grid server is shown; `None`: the usual one.
+    pub credential: Option<PathBuf>,
 }
 
 impl Target {
     /// An anonymous login.
     pub fn anonymous(host: impl Into<String>, port: u16) -> Self {
-        Self { host: host.into(), port, others: Vec::new(), user: None, password: None, security: Security::Clear }
+        Self {
+            host: host.into(),
+            port,
+            others: Vec::new(),
+            user: None,
+            password: None,
+            security: Security::Clear,
+            subject: None,
+            credential: None,
+        }
     }
 
     /// The first DTN.

@@ -14,7 +14,7 @@ use crate::place;
 pub fn read_in_background(
     file: OsString,
     pairs: Sender<Result<(Place, Place), Fault>>,
-    mut log_in: impl FnMut(&mut Place) -> Result<(), Fault> + Send + 'static,
+    mut log_in: impl FnMut(&mut Place, &mut Place) -> Result<(), Fault> + Send + 'static,
 ) -> Result<(), Fault> {
     let name = file.to_string_lossy().into_owned();
     let input: Box<dyn BufRead + Send> = if file == "-" {
@@ -35,7 +35,7 @@ pub fn read_in_background(
                 })
             });
             if let Ok(Some((source, destination))) = &mut pair
-                && let Err(fault) = log_in(source).and_then(|()| log_in(destination))
+                && let Err(fault) = log_in(source, destination)
             {
                 pair = Err(fault);
             }

@@ -83,6 +83,8 @@ impl Remote {
                 let fault = Fault::new(FaultCode::PeerIncompatible, front.name).subject(self.target.to_string());
                 return Err(fault.side(Side::Peer).detail(format!("{} {}", reply.code, reply::text(reply))));
             }
+            Step::Mechanism => return self.mechanism_reply(reply),
+            Step::Token => return self.token_reply(reply),
             Step::User | Step::Pass => return self.login_reply(front, reply),
             Step::Features => self.features = Features::parse(reply),
             Step::Quiet => {}
@@ -109,13 +111,16 @@ impl Remote {
             (_, code) => code / 100 != 2,
         };
         if refused {
-            let fault = Fault::new(FaultCode::LoginFailed, front.name)
+            // Whoever has shown a certificate is known; what is missing is an account.
+            let code = if self.channel.gsi().is_some() { FaultCode::NotAuthorized } else { FaultCode::LoginFailed };
+            let fault = Fault::new(code, front.name)
                 .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
                 .detail(format!("{} {}", reply.code, reply::text(reply)));
             return Err(fault);
         }
         self.logged_in |= front.step == Step::Pass;
         if self.logged_in {
+            self.welcome = reply::text(reply);
             self.machine.set_stall_timeout(self.options.reply_timeout);
         }
         Ok(())
@@ -147,7 +152,7 @@ impl Remote {
     }
 
     /// Ends an operation, with its first failure if it has one.
-    fn done(&mut self, op: OpId, own: Result<Outcome, Fault>) {
+    pub(super) fn done(&mut self, op: OpId, own: Result<Outcome, Fault>) {
         let result = self.failure.take().map_or(own, Err);
         self.events.push_back((op, EndEvent::Done(result)));
     }

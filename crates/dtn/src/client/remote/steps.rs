@@ -8,11 +8,12 @@ use whimbrel_engine::{Fault, FaultCode, auto};
 use whimbrel_proto::client::Order;
 use whimbrel_proto::client::secure::DataProtection;
 use whimbrel_proto::command::{
-    Chunk, Command, Epsv, Eret, Esto, ListArgs, Opts, Parallelism, Protection, Restart, RetrOptions, Secret, Site,
-    SiteProbe, TransferMode, TrevEvent, WirePath,
+    Chunk, Command, Dcau, Dcsc, Epsv, Eret, Esto, ListArgs, Opts, Parallelism, Protection, Restart, RetrOptions,
+    Secret, Site, SiteProbe, TransferMode, TrevEvent, WirePath,
 };
-use whimbrel_proto::op::{DataParams, Family, LeafSpec, ListForm, ListSpec, PackSpec};
+use whimbrel_proto::op::{DataParams, Family, GsiPeer, LeafSpec, Level, ListForm, ListSpec, PackSpec};
 use whimbrel_proto::op::{Mode, Op, Probe, ProbeKind, ReceiveSpec, SendSpec, Shield, WriteKind};
+use whimbrel_proto::protect::base64;
 use whimbrel_proto::timeval::Timestamp;
 
 use super::{Answer, Remote, Step};
@@ -110,16 +111,8 @@ impl Remote {
         let congestion = Command::Site(Site::Congestion(wanted));
         let congestion = self.machine.session().needs(&congestion).then_some(congestion);
         self.nonce_accepted = false;
-        let session = self.machine.session();
-        let is_private = !session.needs(&Command::Prot(Protection::Private));
-        let level = match (params.shield == Shield::Nonce, is_private) {
-            (true, _) => Some(Protection::Private),
-            (false, true) => Some(Protection::Clear),
-            // Many servers have never heard of it.
-            (false, false) => None,
-        };
-        let orders = |level| DataProtection { credential: None, peer: None, level }.orders(session);
-        let protection = level.map(orders).unwrap_or_default();
+        self.shield = params.shield.clone();
+        let protection = self.shielding(&params.shield);
         let nonce = params.nonce.map(|nonce| Command::Site(Site::DcNonce(Secret(nonce.to_vec()))));
         self.change_mode(params.mode)
             .into_iter()
@@ -128,6 +121,28 @@ impl Remote {
             .chain(protection.into_iter().map(|order| Ask::new(order.command, Step::Need, "protect data", b"")))
             .chain(nonce.map(|command| Ask::new(command, Step::Nonce, "set nonce", b"")))
             .collect()
+    }
+
+    /// What is missing so that the next data handle is protected in this way.
+    fn shielding(&self, shield: &Shield) -> Vec<Order> {
+        let session = self.machine.session();
+        let (peer, level) = match shield {
+            Shield::None => (Dcau::None, Protection::Clear),
+            Shield::Nonce | Shield::Session => (Dcau::None, Protection::Private),
+            Shield::Gsi { peer, level } => {
+                let peer = match peer {
+                    GsiPeer::Own => Dcau::Myself,
+                    GsiPeer::Subject(subject) => Dcau::Subject(subject.clone().into_bytes()),
+                };
+                (peer, if *level == Level::Private { Protection::Private } else { Protection::Clear })
+            }
+        };
+        let proves = peer != Dcau::None;
+        // After any other login it is off (GFD.20 §3.1), and many servers have never heard of it.
+        let peer = Some(peer).filter(|_| proves || self.channel.gsi().is_some());
+        let credential = self.data_credential.as_ref().filter(|_| proves);
+        let credential = credential.map(|pem| Dcsc::Pem(Secret(base64::encode(&pem.0).into_bytes())));
+        DataProtection { credential, peer, level }.orders(session)
     }
 
     fn passive(&mut self, striped: bool, family: Option<Family>, params: &DataParams) -> Vec<Ask> {

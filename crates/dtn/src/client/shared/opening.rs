@@ -90,15 +90,17 @@ impl Shared {
 
     /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
     pub async fn complete(&self, source: Option<Remote>, destination: Option<Remote>) -> Result<Pair, Fault> {
-        let source_addresses = source.as_ref().map(Remote::addresses);
-        let destination_addresses = destination.as_ref().map(Remote::addresses);
+        let known = |end: &Option<Remote>| {
+            (end.as_ref().map(Remote::addresses), end.as_ref().and_then(Remote::credential).cloned())
+        };
+        let (by_source, by_destination) = (known(&source), known(&destination));
         let source = match source {
             Some(remote) => End::Remote(Box::new(remote)),
-            None => End::Local(self.local().await?.attach(destination_addresses)?),
+            None => End::Local(self.local().await?.attach(by_destination.0, by_destination.1)?),
         };
         let destination = match destination {
             Some(remote) => End::Remote(Box::new(remote)),
-            None => End::Local(self.local().await?.attach(source_addresses)?),
+            None => End::Local(self.local().await?.attach(by_source.0, by_source.1)?),
         };
         Ok(Pair::new(source, destination))
     }
@@ -106,7 +108,7 @@ impl Shared {
     /// One end for listings and questions. A server is asked `first` along with the login; the number of operations that
     /// were asked comes, too.
     pub async fn open_lister(&self, target: Option<&Target>, role: Role, first: &[Op]) -> Result<(End, usize), Fault> {
-        let Some(target) = target else { return Ok((End::Local(self.local().await?.attach(None)?), 0)) };
+        let Some(target) = target else { return Ok((End::Local(self.local().await?.attach(None, None)?), 0)) };
         let (remote, asked) = match first.iter().any(|op| matches!(op, Op::Listing(_))) {
             // A listing is read as it is used, because it may be longer than memory: nothing may be asked behind it here.
             true => {
@@ -128,7 +130,7 @@ pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16])
     match remote.finish(passive).await {
         Ok(outcome) => {
             let nonce = remote.nonce_accepted().then_some(nonce);
-            Ok(Some(Early { addresses: listening(outcome)?, nonce }))
+            Ok(Some(Early { addresses: listening(outcome)?, nonce, shield: remote.shield().clone() }))
         }
         Err(fault) if matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut) => {
             Err(fault.side_if_unknown(Side::Destination))

@@ -1,0 +1,40 @@
+//! What `whimbrel cp` is told of one end only.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use whimbrel_dtn::client::options::Place;
+
+use crate::args::parse_subject;
+
+/// Logins that differ between the ends.
+#[derive(Debug, Clone, Default, Args)]
+#[command(next_help_heading = "Logins that differ between source and destination")]
+pub struct EndArgs {
+    /// Subject of the source's host certificate, as --subject
+    #[arg(long, value_name = "SUBJECT", value_parser = parse_subject)]
+    source_subject: Option<String>,
+    /// Subject of the destination's host certificate, as --subject
+    #[arg(long, visible_alias = "dest-subject", value_name = "SUBJECT", value_parser = parse_subject)]
+    destination_subject: Option<String>,
+    /// Certificate or proxy for the source, as --credential
+    #[arg(long, value_name = "FILE")]
+    source_credential: Option<PathBuf>,
+    /// Certificate or proxy for the destination, as --credential
+    #[arg(long, visible_alias = "dest-credential", value_name = "FILE")]
+    destination_credential: Option<PathBuf>,
+}
+
+impl EndArgs {
+    /// Names what each end has of its own.
+    pub fn name(&self, sources: &mut [Place], destination: &mut Place) {
+        for target in sources.iter_mut().filter_map(|place| place.target.as_mut()) {
+            target.subject.clone_from(&self.source_subject);
+            target.credential.clone_from(&self.source_credential);
+        }
+        if let Some(target) = &mut destination.target {
+            target.subject.clone_from(&self.destination_subject);
+            target.credential.clone_from(&self.destination_credential);
+        }
+    }
+}

@@ -1,0 +1,284 @@
+//! Our client with certificates at the real server: logins, what is refused and why, copies from server to server.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use support::WHIMBREL;
+use tempfile::TempDir;
+use whimbrel_testkit::peers::{GridftpServer, Run, Tool, public_dir, url_path};
+use whimbrel_testkit::pki::{Member, Pki};
+
+/// A grid with one real server, the person alice and her proxy.
+struct Site {
+    pki: Pki,
+    alice: Member,
+    proxy: Member,
+    gridmap: PathBuf,
+    server: GridftpServer,
+    files: TempDir,
+}
+
+/// The account that the real server may become.
+fn account() -> String {
+    match rustix::process::geteuid().is_root() {
+        true => "nobody".to_owned(),
+        false => Tool::new("id").arg("-un").run_ok().stdout_text().trim().to_owned(),
+    }
+}
+
+impl Site {
+    /// `None` where the real server is missing.
+    #[track_caller]
+    fn start() -> Option<Self> {
+        let builder = GridftpServer::builder()?;
+        let pki = Pki::new().unwrap();
+        let host = pki.host(&["localhost", "127.0.0.1"]).unwrap();
+        let alice = pki.person("alice").unwrap();
+        let proxy = pki.full_proxy(&alice, 3600, "proxy").unwrap();
+        let gridmap = pki.gridmap(&[("alice", &account())]).unwrap();
+        let server = builder.gsi(&pki, &host, &gridmap).start().unwrap();
+        let files = public_dir().unwrap();
+        fs::write(files.path().join("here"), payload()).unwrap();
+        Some(Self { pki, alice, proxy, gridmap, server, files })
+    }
+
+    /// A URL of a path below the directory of files.
+    fn url(&self, name: &str) -> String {
+        url_at(&self.server, &self.path(name))
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.files.path().join(name)
+    }
+
+    /// Our program with alice's proxy and nobody else's files.
+    fn client(&self, arguments: &[&str]) -> Tool {
+        self.client_as(&self.proxy, arguments)
+    }
+
+    fn client_as(&self, who: &Member, arguments: &[&str]) -> Tool {
+        Tool::new(WHIMBREL).args(arguments).as_member(&self.pki, who).env("HOME", self.files.path())
+    }
+
+    /// Runs it, expects this exit code, and gives what it said.
+    #[track_caller]
+    fn refused(&self, tool: Tool, code: i32) -> String {
+        let run = tool.run().unwrap();
+        assert_eq!(run.code(), Some(code), "{run}");
+        run.stderr_text()
+    }
+}
+
+fn url_at(server: &GridftpServer, path: &Path) -> String {
+    format!("gsiftp://localhost:{}{}", server.addr().port(), url_path(path))
+}
+
+fn payload() -> Vec<u8> {
+    support::pattern(3_000_001)
+}
+
+fn said(run: &Run) -> String {
+    format!("{}{}", run.stdout_text(), run.stderr_text())
+}
+
+#[test]
+fn a_proxy_lists_describes_and_makes_directories_at_the_real_server() {
+    let Some(site) = Site::start() else { return };
+    let list = site.client(&["ls", &site.url("")]).run_ok();
+    assert_eq!(list.stdout_text().trim_end(), "here", "{list}");
+    let stat = site.client(&["stat", "--json", &site.url("here")]).run_ok().stdout_text();
+    assert!(stat.contains("\"size\":3000001"), "{stat}");
+    site.client(&["mkdir", &site.url("new")]).run_ok();
+    assert!(site.path("new").is_dir());
+    // A certificate with its key does as well, and nothing of the dialogue shows a secret.
+    let traced = said(&site.client_as(&site.alice, &["-vvv", "ls", &site.url("")]).run_ok());
+    assert!(traced.contains("ADAT ***") && traced.contains("USER :globus-mapping:"), "{traced}");
+    assert!(!traced.contains("ENC ") && traced.contains("PASS ***"), "{traced}");
+}
+
+/// Lines of our side of the dialogue with a server that begin so.
+fn commands(trace: &str, command: &str) -> usize {
+    trace.lines().filter(|line| line.split_once(" > ").is_some_and(|(_, said)| said.starts_with(command))).count()
+}
+
+#[test]
+fn data_go_from_one_real_server_to_another_proven_or_encrypted() {
+    let Some(site) = Site::start() else { return };
+    let host = site.pki.host(&["localhost"]).unwrap();
+    let other = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
+    for (options, protected) in [(&[][..], 0), (&["--encrypt"], 2)] {
+        let to = url_at(&other, &site.path("there"));
+        let copied = said(&site.client(&["-vvv", "cp", &site.url("here"), &to]).args(options).run_ok());
+        assert!(copied.contains("1 verified"), "{copied}");
+        assert!(fs::read(site.path("there")).unwrap() == payload());
+        assert!(commands(&copied, "DCAU A") >= 2 && commands(&copied, "DCAU N") == 0, "{copied}");
+        assert_eq!(commands(&copied, "PROT P"), protected, "{copied}");
+        fs::remove_file(site.path("there")).unwrap();
+    }
+}
+
+#[test]
+fn one_login_serves_all_items() {
+    let Some(site) = Site::start() else { return };
+    fs::create_dir(site.path("many")).unwrap();
+    for number in 0..20 {
+        fs::write(site.path(&format!("many/{number}")), format!("{number}")).unwrap();
+    }
+    let options = ["-vvv", "cp", "-r", "--concurrency", "1"];
+    let run = site.client(&options).arg(site.url("many")).arg(site.url("copies")).run_ok();
+    let copied = said(&run);
+    assert!(copied.contains("20 verified"), "{copied}");
+    let logins = commands(&copied, "AUTH GSSAPI");
+    assert_eq!(logins, commands(&copied, "USER "), "{copied}");
+    // One for each end, those that list, and those that look for what others left behind.
+    assert!(logins <= 6, "{logins} logins: {copied}");
+}
+
+/// The authorities of two grids, for those who know both.
+fn authorities(grids: [&Pki; 2]) -> TempDir {
+    let both = public_dir().unwrap();
+    for (number, pki) in grids.into_iter().enumerate() {
+        for name in support::names(&pki.certificates()) {
+            // Both have the same name, and so the same hash.
+            let to = name.to_str().unwrap().replace(".0", &format!(".{number}"));
+            fs::copy(pki.certificates().join(&name), both.path().join(to)).unwrap();
+        }
+    }
+    both
+}
+
+#[test]
+fn servers_that_know_nothing_of_each_other_get_a_credential_for_the_session() {
+    let Some(site) = Site::start() else { return };
+    let theirs = Pki::new().unwrap();
+    let (host, bob) = (theirs.host(&["localhost"]).unwrap(), theirs.person("bob").unwrap());
+    let gridmap = theirs.gridmap(&[("bob", &account())]).unwrap();
+    let other = GridftpServer::builder().unwrap().gsi(&theirs, &host, &gridmap).start().unwrap();
+    let both = authorities([&site.pki, &theirs]);
+    for options in [&[][..], &["--encrypt"]] {
+        let copy = site.client(&["-vvv", "cp", "--destination-credential"]).arg(&bob.file).args(options);
+        let copy = copy.arg(site.url("here")).arg(url_at(&other, &site.path("there")));
+        let copied = said(&copy.env("X509_CERT_DIR", both.path()).run_ok());
+        assert!(copied.contains("1 verified"), "{copied}");
+        assert!(fs::read(site.path("there")).unwrap() == payload());
+        assert!(commands(&copied, "DCSC ***") >= 2, "{copied}");
+        assert!(!copied.contains("PRIVATE KEY"), "{copied}");
+        fs::remove_file(site.path("there")).unwrap();
+    }
+}
+
+#[test]
+fn a_host_that_is_another_is_refused_unless_its_subject_was_named() {
+    let Some(site) = Site::start() else { return };
+    let host = site.pki.host(&["data.example.org"]).unwrap();
+    let server = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
+    let url = url_at(&server, site.files.path());
+    let said = site.refused(site.client(&["ls", &url]), 5);
+    assert!(said.contains("its certificate is for data.example.org, not for localhost"), "{said}");
+    assert!(said.contains("--subject '/O=Grid/CN=data.example.org'"), "{said}");
+    let listed = site.client(&["ls", "--subject", "/O=Grid/CN=data.example.org", &url]).run_ok();
+    assert_eq!(listed.stdout_text().trim_end(), "here");
+    let said = site.refused(site.client(&["ls", "--subject", "/O=Grid/CN=else", &site.url("")]), 5);
+    assert!(said.contains("/O=Grid/CN=localhost") && said.contains("it should have been /O=Grid/CN=else"), "{said}");
+    // Each end has its own.
+    let copy = ["cp", "--source-subject", "/O=Grid/CN=data.example.org", "--dest-subject", "/O=Grid/CN=localhost"];
+    let from = url_at(&server, &site.path("here"));
+    site.client(&copy).arg(from).arg(site.url("there")).run_ok();
+    assert!(fs::read(site.path("there")).unwrap() == payload());
+}
+
+#[test]
+fn a_credential_that_is_missing_or_has_ended_is_told_before_anybody_is_called() {
+    let Some(site) = Site::start() else { return };
+    let expired = site.pki.full_proxy(&site.alice, -60, "expired").unwrap();
+    let said = site.refused(site.client_as(&expired, &["ls", &site.url("")]), 6);
+    assert!(said.contains("its life is over") && said.contains("(good until 20"), "{said}");
+    assert!(said.contains("/O=Grid/CN=alice") && said.contains("expired.pem (X509_USER_PROXY)"), "{said}");
+    let nowhere = site.client(&["ls", &site.url("")]).env("X509_USER_PROXY", "/nowhere/at/all");
+    let said = site.refused(nowhere, 6);
+    for place in ["/nowhere/at/all (X509_USER_PROXY)", ".globus/usercert.pem and ", ".globus/usercred.p12"] {
+        assert!(said.contains(place), "{said}");
+    }
+    let readable = site.path("readable.pem");
+    fs::copy(&site.proxy.file, &readable).unwrap();
+    fs::set_permissions(&readable, std::os::unix::fs::PermissionsExt::from_mode(0o644)).unwrap();
+    let said = site.refused(site.client(&["ls", &site.url(""), "--credential"]).arg(&readable), 6);
+    assert!(said.contains("chmod 600"), "{said}");
+    let none = site.client(&["--json", "ls", &site.url("")]).env("X509_USER_PROXY", "/nowhere").run_failing();
+    let line: serde_json::Value = serde_json::from_str(none.stdout_text().lines().last().unwrap()).unwrap();
+    assert_eq!(line["fault"]["code"], "CredentialMissing", "{none}");
+    assert_eq!(none.code(), Some(6));
+}
+
+#[test]
+fn unknown_authorities_and_revoked_certificates_are_refused_by_name_on_either_side() {
+    let Some(site) = Site::start() else { return };
+    let theirs = Pki::new().unwrap();
+    // We do not know who vouches for the host.
+    let said = site.refused(site.client(&["ls", &site.url("")]).env("X509_CERT_DIR", theirs.certificates()), 5);
+    assert!(said.contains("/O=Grid/CN=Test CA") || said.contains("/O=Grid/CN=localhost"), "{said}");
+    assert!(said.contains(&theirs.certificates().display().to_string()), "{said}");
+    // The host does not know who vouches for us.
+    let bob = theirs.person("bob").unwrap();
+    let said =
+        site.refused(site.client_as(&bob, &["ls", &site.url("")]).env("X509_CERT_DIR", site.pki.certificates()), 6);
+    assert!(said.contains("/O=Grid/CN=bob") && said.contains("refused"), "{said}");
+    // It knows us, and has no account for us.
+    let carol = site.pki.person("carol").unwrap();
+    let said = site.refused(site.client_as(&carol, &["ls", &site.url("")]), 6);
+    assert!(said.contains("/O=Grid/CN=carol") && said.contains("530"), "{said}");
+    // Named accounts have to be in the map.
+    let root = site.url("").replace("gsiftp://", "gsiftp://root@");
+    let said = site.refused(site.client(&["ls", &root]), 6);
+    assert!(said.contains("root"), "{said}");
+    let named = site.url("").replace("gsiftp://", &format!("gsiftp://{}@", account()));
+    site.client(&["ls", &named]).run_ok();
+    // From now on alice's certificate is void.
+    site.pki.revoke(&[&site.alice]).unwrap();
+    let said = site.refused(site.client(&["ls", &site.url("")]), 6);
+    assert!(said.contains("/O=Grid/CN=alice") && said.contains("revoked"), "{said}");
+}
+
+#[test]
+fn a_revoked_host_is_refused() {
+    let Some(site) = Site::start() else { return };
+    let (host, bob) = (site.pki.host(&["localhost"]).unwrap(), &site.proxy);
+    let server = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
+    let url = url_at(&server, site.files.path());
+    site.client_as(bob, &["ls", &url]).run_ok();
+    site.pki.revoke(&[&host]).unwrap();
+    let said = site.refused(site.client_as(bob, &["ls", &url]), 5);
+    assert!(said.contains("/O=Grid/CN=localhost") && said.contains("revoked"), "{said}");
+}
+
+#[test]
+fn check_tells_what_was_shown_and_believed_and_which_account_came_of_it() {
+    let Some(site) = Site::start() else { return };
+    let run = site.client(&["check", &site.url("")]).run_ok();
+    let said = run.stdout_text();
+    for part in [
+        "GSI, TLSv1.3",
+        "the host is /O=Grid/CN=localhost, good until 20",
+        "credential: /O=Grid/CN=alice, proxy in ",
+        "proxy.pem (X509_USER_PROXY), good until 20",
+        &format!("User {} logged in", account()),
+        "data connection to the server: a listing of",
+        "data connection from the server: a listing of",
+    ] {
+        assert!(said.contains(part), "{part:?} in:\n{said}");
+    }
+}
+
+#[test]
+fn a_server_without_certificates_is_named() {
+    let Some(server) = GridftpServer::builder() else { return };
+    let Some(site) = Site::start() else { return };
+    let clear = support::Server::own();
+    let url = clear.url(site.path("here")).replace("ftp://", "gsiftp://");
+    let said = site.refused(site.client(&["ls", &url]), 5);
+    assert!(said.contains("lets nobody in with certificates"), "{said}");
+    drop(server);
+}

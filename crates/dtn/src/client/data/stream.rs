@@ -1,0 +1,139 @@
+//! One data connection of the client itself: in clear, or at a grid server inside GSI, encrypted.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+use whimbrel_engine::{Fault, Side};
+use whimbrel_proto::op::{GsiPeer, Level, Shield};
+use whimbrel_trust::TrustFault;
+use whimbrel_trust::gsi::{AnchorStore, Expected, GsiJudge, Trusted};
+use whimbrel_trust::tls::{ClientTls, Plain, Progress, ServerTls, TlsMachine};
+
+use crate::client::grid::Credential;
+
+const OP: &str = "protect data connection";
+
+/// Bytes read at once.
+const PIECE: usize = 16 << 10;
+
+/// What data connections with a grid server prove themselves with; both ends speak for the same person (DCAU A).
+#[derive(Clone)]
+pub struct Certified {
+    pub(in crate::client) credential: Arc<Credential>,
+    pub(in crate::client) authorities: Arc<AnchorStore>,
+}
+
+impl Certified {
+    /// How a data handle for such a connection is protected.
+    pub fn shield(certified: Option<&Self>) -> Shield {
+        certified.map_or(Shield::None, |_| Shield::Gsi { peer: GsiPeer::Own, level: Level::Private })
+    }
+
+    fn judge(&self) -> Arc<GsiJudge> {
+        let expected = Expected::Subject(self.credential.identity.clone());
+        Arc::new(GsiJudge::new(Trusted::Directory(self.authorities.clone()), expected))
+    }
+
+    /// Whoever made the TCP connection is the TLS client.
+    fn machine(&self, comes: bool) -> Result<TlsMachine, TrustFault> {
+        let own = &self.credential.own;
+        match comes {
+            true => TlsMachine::server(&ServerTls::gsi(own, self.judge())?),
+            false => TlsMachine::client(&ClientTls::new(self.judge(), Some(own))?, ""),
+        }
+    }
+}
+
+/// A data connection.
+pub struct DataStream {
+    stream: TcpStream,
+    tls: Option<Box<TlsMachine>>,
+    peer: Option<SocketAddr>,
+}
+
+impl DataStream {
+    /// Over a connection that came, or was made; TLS begins when it is first used, for the server waits with it for its command.
+    pub fn new(stream: TcpStream, certified: Option<&Certified>, comes: bool) -> Result<Self, Fault> {
+        let peer = stream.peer_addr().ok();
+        let tls = certified.map(|certified| certified.machine(comes).map(Box::new)).transpose();
+        Ok(Self { stream, tls: tls.map_err(|fault| fault.into_fault(OP, Side::Us))?, peer })
+    }
+
+    /// Appends what comes next; false at the end.
+    pub async fn read(&mut self, into: &mut Vec<u8>) -> Result<bool, Fault> {
+        self.shake().await?;
+        loop {
+            if let Some(tls) = &mut self.tls {
+                match tls.read(into) {
+                    Ok(Plain::Bytes(_)) => return Ok(true),
+                    Ok(Plain::Closed) => return Ok(false),
+                    Ok(Plain::Nothing) => {}
+                    Err(fault) => return Err(self.failed(fault)),
+                }
+            }
+            let mut piece = [0; PIECE];
+            let count = self.stream.read(&mut piece).await.map_err(lost)?;
+            match &mut self.tls {
+                // Globus' programs just close: the control connection says whether that was all.
+                _ if count == 0 => return Ok(false),
+                Some(tls) => tls.feed(&piece[..count]),
+                None => {
+                    into.extend_from_slice(&piece[..count]);
+                    return Ok(true);
+                }
+            }
+        }
+    }
+
+    /// Sends all there is to send, and its end.
+    pub async fn send(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.shake().await?;
+        match &mut self.tls {
+            Some(tls) => {
+                let written = tls.write(bytes);
+                tls.close();
+                let wire = tls.transmit().unwrap_or_default();
+                written.map_err(|fault| self.failed(fault))?;
+                self.stream.write_all(&wire).await.map_err(lost)?;
+            }
+            None => self.stream.write_all(bytes).await.map_err(lost)?,
+        }
+        self.stream.shutdown().await.map_err(lost)
+    }
+
+    /// The handshake, if it is not through yet.
+    async fn shake(&mut self) -> Result<(), Fault> {
+        let Some(tls) = &mut self.tls else { return Ok(()) };
+        loop {
+            let progress = tls.drive();
+            // The last flight, or the alert that tells why there is none.
+            if let Some(flight) = tls.transmit() {
+                self.stream.write_all(&flight).await.map_err(lost)?;
+            }
+            match progress {
+                Ok(Progress::Established) => return Ok(()),
+                Ok(Progress::Handshaking) => {}
+                Err(fault) => return Err(self.failed(fault)),
+            }
+            let mut piece = [0; PIECE];
+            let count = self.stream.read(&mut piece).await.map_err(lost)?;
+            if count == 0 {
+                let ended = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
+                return Err(Fault::from_io(ended, OP).side(Side::Peer).detail("closed during the handshake"));
+            }
+            tls.feed(&piece[..count]);
+        }
+    }
+
+    fn failed(&self, fault: TrustFault) -> Fault {
+        let fault = fault.into_fault(OP, Side::Peer);
+        let peer = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        if fault.subject.is_empty() { fault.subject(peer) } else { fault }
+    }
+}
+
+fn lost(error: std::io::Error) -> Fault {
+    Fault::from_io(error, "use the data connection").side(Side::Network)
+}

@@ -1,0 +1,275 @@
+//! What a user shows at grid servers, and whose certificates count there.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use openssl::x509::X509;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::command::Secret;
+use whimbrel_proto::timeval::Timestamp;
+use whimbrel_proto::x509::name::normal_form;
+use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
+use whimbrel_trust::credential::{self, Found};
+use whimbrel_trust::fault::to_the_minute;
+use whimbrel_trust::gsi::{AnchorStore, delegate};
+use whimbrel_trust::make::{self, KeyKind, Life, ProxyKind};
+use whimbrel_trust::places::{Place, Places, Source};
+use whimbrel_trust::{OwnChain, TrustFault};
+
+const OP: &str = "use a certificate";
+
+/// Life of a proxy that is made for one run only, seconds.
+const RUN: i64 = 7 * 24 * 3600;
+
+/// Asks for the pass phrase of a file; `None`: nobody can be asked.
+pub(super) type Ask = dyn Fn(&Path) -> Option<String> + Send + Sync;
+
+/// A user's credentials and the authorities, each read when it is first needed.
+#[derive(Clone, Default)]
+pub(super) struct Grid {
+    ask: Option<Arc<Ask>>,
+    read: Arc<Mutex<Read>>,
+}
+
+#[derive(Default)]
+struct Read {
+    credentials: HashMap<Option<PathBuf>, Result<Arc<Credential>, TrustFault>>,
+    authorities: Option<Arc<AnchorStore>>,
+}
+
+/// A credential that can be used.
+pub struct Credential {
+    /// What is shown.
+    pub own: OwnChain,
+    /// Subject of the person whom it speaks for.
+    pub identity: String,
+    /// What it is, for people: `proxy`, `limited proxy`, `certificate`.
+    pub kind: &'static str,
+    /// Its files.
+    pub place: String,
+    /// Earliest end of life in the chain.
+    pub until: Timestamp,
+}
+
+impl fmt::Debug for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credential({self})")
+    }
+}
+
+/// Whose, what, where, until when.
+impl fmt::Display for Credential {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { identity, kind, place, until, .. } = self;
+        write!(f, "{identity}, {kind} in {place}, good until {}", to_the_minute(*until))
+    }
+}
+
+impl Grid {
+    /// Asks for pass phrases in this way.
+    pub(super) fn asking(ask: Arc<Ask>) -> Self {
+        Self { ask: Some(ask), ..Self::default() }
+    }
+
+    /// The credential in a file, or the usual one.
+    pub(super) fn credential(&self, file: Option<&Path>) -> Result<Arc<Credential>, Fault> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = read.credentials.entry(file.map(Path::to_owned));
+        // A pass phrase that was wrong, or was not given, is not asked for at every server anew.
+        let found = known.or_insert_with(|| self.load(file).map(Arc::new));
+        found.clone().map_err(|fault| fault.into_fault(OP, Side::Us))
+    }
+
+    /// The authorities that are trusted.
+    pub(super) fn authorities(&self) -> Result<Arc<AnchorStore>, Fault> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(store) = &read.authorities {
+            return Ok(store.clone());
+        }
+        let opened = with_places(|places| AnchorStore::open_first(&places.anchors(), Instant::now()));
+        let store = Arc::new(opened.map_err(|fault| fault.into_fault(OP, Side::Us))?);
+        read.authorities = Some(store.clone());
+        Ok(store)
+    }
+
+    fn load(&self, file: Option<&Path>) -> Result<Credential, TrustFault> {
+        let unlock = |path: &Path| self.ask.as_ref().and_then(|ask| ask(path)).map(Into::into);
+        let found = with_places(|places| match file {
+            None => credential::person(places, now(), &unlock),
+            Some(path) => {
+                let place = Place { path: path.to_owned(), variable: None };
+                // A file of its own may hold a locked key, which proxies never have.
+                let source = Source::Pair(place.clone(), place);
+                let own = credential::read(&source, places.uid(), &unlock)?;
+                credential::alive(&own, now()).map_err(|fault| fault.in_place(path))?;
+                Ok(Found { own, source })
+            }
+        })?;
+        Credential::of(found)
+    }
+}
+
+/// A fault with the file it came from.
+trait InPlace {
+    fn in_place(self, path: &Path) -> Self;
+}
+
+impl InPlace for TrustFault {
+    fn in_place(self, path: &Path) -> Self {
+        Self { detail: format!("{} ({})", self.detail, path.display()), ..self }
+    }
+}
+
+impl Credential {
+    fn of(found: Found) -> Result<Self, TrustFault> {
+        let Found { own, source } = found;
+        let place = match &source {
+            Source::Pair(certificate, key) if certificate == key => certificate.to_string(),
+            source => source.to_string(),
+        };
+        let (identity, kind, until) = told(&own)?;
+        let own = signing_for_globus(own)?;
+        Ok(Self { own, identity, kind, place, until })
+    }
+
+    /// True if both speak for the same person.
+    pub fn is_same_person(&self, other: &Self) -> bool {
+        normal_form(&self.identity) == normal_form(&other.identity)
+    }
+
+    /// Certificate, key and the certificates above, as data connections need them.
+    pub(super) fn pem(&self) -> Result<Secret, Fault> {
+        let pem = make::to_pem(&self.own).map_err(|fault| fault.into_fault(OP, Side::Us))?;
+        Ok(Secret(pem.to_vec()))
+    }
+
+    /// Adds to a refusal by a server whose and what it was, and until when it is good.
+    pub(super) fn refused(&self, code: FaultCode, detail: String) -> TrustFault {
+        TrustFault::new(code, format!("{detail}; it was shown: {self}")).about(&self.identity)
+    }
+}
+
+/// Whom a chain speaks for, what it is, and until when it is good.
+fn told(own: &OwnChain) -> Result<(String, &'static str, Timestamp), TrustFault> {
+    let mut kind = None;
+    let mut until = None;
+    for certificate in std::iter::once(&own.certificate).chain(&own.chain) {
+        let der = certificate.to_der().map_err(|error| rejected(&error))?;
+        let read = Certificate::parse(&der).map_err(|error| rejected(&error))?;
+        until = Some(until.map_or(read.not_after, |end: Timestamp| end.min(read.not_after)));
+        let subject = || read.subject.one_line();
+        match read.kind().map_err(|error| rejected(&error).about(subject()))? {
+            Kind::Proxy { policy: Policy::Independent, .. } => {
+                return Ok((subject(), "independent proxy", until.unwrap_or(read.not_after)));
+            }
+            Kind::Proxy { policy, .. } => {
+                let word = if policy == Policy::Limited { "limited proxy" } else { "proxy" };
+                kind.get_or_insert(word);
+            }
+            Kind::EndEntity => {
+                return Ok((subject(), kind.unwrap_or("certificate"), until.unwrap_or(read.not_after)));
+            }
+            Kind::Ca => return Err(rejected(&"the certificate of an authority is nobody's").about(subject())),
+        }
+    }
+    Err(rejected(&"the proxy is there, but not the certificate of the person it was made for"))
+}
+
+/// Globus' servers take no rights from other keys than RSA: with such a key a proxy with one is made for this run.
+fn signing_for_globus(own: OwnChain) -> Result<OwnChain, TrustFault> {
+    if delegate::globus_takes(&own) {
+        return Ok(own);
+    }
+    let (form, policy) = kind_of(&own.certificate)?;
+    let kind = ProxyKind { form, policy, path_length: None };
+    make::own_proxy(&own, KeyKind::Rsa(2048), &kind, Life::of(now(), RUN)).map_err(|fault| {
+        let detail = "its key is not RSA, Globus' servers take nothing else, and no proxy can be made of it";
+        TrustFault { detail: format!("{detail}: {}", fault.detail), ..fault }
+    })
+}
+
+/// Of which kind proxies below this certificate have to be.
+fn kind_of(certificate: &X509) -> Result<(Form, Policy), TrustFault> {
+    let der = certificate.to_der().map_err(|error| rejected(&error))?;
+    let read = Certificate::parse(&der).map_err(|error| rejected(&error))?;
+    Ok(match read.kind() {
+        Ok(Kind::Proxy { form, policy: Policy::Limited }) => (form, Policy::Limited),
+        Ok(Kind::Proxy { form, .. }) => (form, Policy::InheritAll),
+        _ => (Form::Rfc, Policy::InheritAll),
+    })
+}
+
+fn rejected(reason: &dyn fmt::Display) -> TrustFault {
+    TrustFault::new(FaultCode::CredentialRejected, reason.to_string())
+}
+
+fn with_places<R>(see: impl FnOnce(&Places<'_>) -> R) -> R {
+    let environment = |name: &str| std::env::var_os(name);
+    see(&Places::new(&environment, rustix::process::geteuid().as_raw()))
+}
+
+/// The first directory of trusted authorities that is there.
+pub fn authorities_directory() -> Option<PathBuf> {
+    with_places(|places| places.anchors().into_iter().map(|place| place.path).find(|path| path.is_dir()))
+}
+
+/// The time by the clock of this host.
+pub(super) fn now() -> Timestamp {
+    Timestamp::from_secs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64))
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_trust::make::Purpose;
+
+    use super::*;
+
+    fn person(kind: KeyKind) -> OwnChain {
+        let key = make::key(KeyKind::P256).unwrap();
+        let certificate = make::authority("/O=Grid/CN=CA", &key, None, Life::of(now(), 9000), None).unwrap();
+        let ca = OwnChain { certificate, key, chain: Vec::new() };
+        make::issue("/O=Grid/CN=alice", kind, &Purpose::Person, Life::of(now(), 5000), &ca).unwrap()
+    }
+
+    fn read(own: OwnChain) -> Result<Credential, TrustFault> {
+        let source = Source::Proxy(Place { path: "/p".into(), variable: Some("X509_USER_PROXY") });
+        Credential::of(Found { own, source })
+    }
+
+    #[test]
+    fn a_proxy_speaks_for_its_person_until_the_first_end_in_its_chain() {
+        let alice = person(KeyKind::P256);
+        let proxy =
+            |policy| make::own_proxy(&alice, KeyKind::P256, &ProxyKind::rfc(policy), Life::of(now(), 600)).unwrap();
+        for (own, kind) in [
+            (alice.clone(), "certificate"),
+            (proxy(Policy::InheritAll), "proxy"),
+            (proxy(Policy::Limited), "limited proxy"),
+        ] {
+            let read = read(own).unwrap();
+            assert_eq!((read.identity.as_str(), read.kind), ("/O=Grid/CN=alice", kind));
+            assert!(read.to_string().starts_with(&format!("/O=Grid/CN=alice, {kind} in /p (X509_USER_PROXY), good")));
+            let least = if kind == "certificate" { 4000 } else { 0 };
+            assert!((least..5001).contains(&(read.until.secs - now().secs)));
+        }
+        let independent = read(proxy(Policy::Independent)).unwrap();
+        assert!(independent.identity.starts_with("/O=Grid/CN=alice/CN="), "{independent}");
+        let alone = OwnChain { chain: Vec::new(), ..proxy(Policy::InheritAll) };
+        assert!(read(alone).unwrap_err().detail.contains("not the certificate of the person"));
+    }
+
+    #[test]
+    fn other_keys_than_rsa_get_a_proxy_with_one_that_is_no_wider() {
+        let alice = person(KeyKind::P256);
+        let limited = make::own_proxy(&alice, KeyKind::P256, &ProxyKind::rfc(Policy::Limited), Life::of(now(), 600));
+        for (own, policy) in [(alice, Policy::InheritAll), (limited.unwrap(), Policy::Limited)] {
+            let made = read(own.clone()).unwrap().own;
+            assert!(delegate::globus_takes(&made));
+            assert_eq!(kind_of(&made.certificate).unwrap(), (Form::Rfc, policy));
+            assert_eq!(made.chain[0].to_der().unwrap(), own.certificate.to_der().unwrap());
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! How a session begins: protection, login, first questions.
+
+use std::time::{Duration, Instant};
+
+use tokio::time::timeout;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::client::secure::auth_gssapi;
+use whimbrel_proto::command::{Command, Secret, Site, TransferType};
+use whimbrel_proto::op::{GsiPeer, Level, Op, OpId, Outcome, Shield};
+use whimbrel_proto::reply::Reply;
+
+use super::steps::Ask;
+use super::{EXCHANGE, LOGIN, Pending, Remote, Step};
+use crate::client::channel::Channel;
+use crate::client::gsi::GsiLogin;
+use crate::client::reply;
+use crate::client::security::Security;
+use crate::client::target::{SessionOptions, Target};
+
+/// Longest wait until a server has been told why it is not believed.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// The account that belongs to the certificate (GCT practice).
+const MAPPED: &str = ":globus-mapping:";
+
+impl Remote {
+    /// Connects, logs in and submits `first`, all without waiting for replies in between; returns when
+    /// the login is confirmed. Answers to `first` come as events.
+    ///
+    /// A server that does not take commands ahead of its replies is talked to in lock-step. A login with certificates waits for
+    /// each of its tokens, and for nothing else.
+    pub async fn dial(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), Fault> {
+        match Self::attempt(target, options, first).await {
+            // Who has no password has nothing to lose; others are told that the server offers no TLS.
+            Err((fault, _))
+                if fault.code == FaultCode::PeerIncompatible
+                    && target.security == Security::Tls
+                    && target.user.is_none() =>
+            {
+                tracing::warn!(%target, "the server offers no TLS: what is said to it can be read on the way");
+                let clear = Target { security: Security::Clear, ..target.clone() };
+                let (remote, ops) = Box::pin(Self::dial(&clear, options, first)).await?;
+                Ok((Self { target: target.clone(), ..remote }, ops))
+            }
+            Err((fault, true)) if options.pipelined => {
+                tracing::info!(%target, %fault, "talking to the server in lock-step");
+                let patient = SessionOptions { pipelined: false, ..options.clone() };
+                Self::attempt(target, &patient, first).await.map_err(|(fault, _)| fault)
+            }
+            result => result.map_err(|(fault, _)| fault),
+        }
+    }
+
+    /// One attempt; the flag says that the connection stood and the dialogue broke.
+    async fn attempt(
+        target: &Target,
+        options: &SessionOptions,
+        first: &[Op],
+    ) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
+        // Before the server waits: a person may have to be asked for a pass phrase.
+        let gsi = (target.security == Security::Gsi).then(|| GsiLogin::begin(&options.trust.grid, target));
+        let gsi = gsi.transpose().map_err(|fault| (fault, false))?;
+        let mut channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
+        if target.security == Security::ImplicitTls {
+            let handshake = options.trust.towards(&target.host, target.port);
+            handshake.and_then(|handshake| channel.start_tls(handshake)).map_err(|fault| (fault, false))?;
+        }
+        let mut remote = Self::new(channel, target, options);
+        let begun = remote.begin(gsi, first).await;
+        match begun {
+            Ok(ops) => Ok((remote, ops)),
+            Err(fault) => {
+                // It learns from the closed connection otherwise.
+                let _told = timeout(FAREWELL, remote.flush()).await;
+                let broke =
+                    matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
+                let fault = if fault.subject.is_empty() || broke { fault.subject(target.to_string()) } else { fault };
+                Err((fault, broke))
+            }
+        }
+    }
+
+    async fn begin(&mut self, gsi: Option<(GsiLogin, Vec<u8>)>, first: &[Op]) -> Result<Vec<OpId>, Fault> {
+        if let Some((login, token)) = gsi {
+            self.gsi = Some(Box::new(login));
+            let [auth, adat] = auth_gssapi(&token).map(|order| order.command);
+            let asks = vec![
+                Ask::new(auth, Step::Mechanism, "ask for GSI", b""),
+                Ask::new(adat, Step::Token, "log in with a certificate", b""),
+            ];
+            self.send(EXCHANGE, asks)?;
+            self.finish(EXCHANGE).await?;
+        }
+        self.prelude()?;
+        let first = first.iter().map(|op| self.submit(self.suited(op))).collect::<Result<_, _>>()?;
+        self.finish(LOGIN).await?;
+        Ok(first)
+    }
+
+    fn prelude(&mut self) -> Result<(), Fault> {
+        if self.target.security == Security::Tls {
+            let auth = Command::Auth(b"TLS".to_vec());
+            self.send(LOGIN, vec![Ask::new(auth, Step::Secure, "ask for TLS", b"")])?;
+        }
+        let gsi = self.channel.gsi().is_some();
+        let nobody = if gsi { MAPPED } else { "anonymous" };
+        let user = self.target.user.as_deref().unwrap_or(nobody).as_bytes().to_vec();
+        let password = match &self.target.password {
+            // What counts is the certificate, and a stray password is none of the server's business.
+            _ if gsi => "dummy",
+            Some(password) => password.0.as_str(),
+            None => "whimbrel@",
+        };
+        let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
+        let scheme = if gsi { "gsiftp" } else { "ftp" };
+        let info = [("scheme", scheme), ("appname", "whimbrel"), ("appver", &self.options.version)]
+            .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
+        let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
+        let label = label.map(|label| Ask::new(Command::Site(label), Step::Quiet, "name the task", b""));
+        let who = self.credential().filter(|_| self.target.user.is_none()).map(|own| own.identity.clone().into_bytes());
+        let who = who.unwrap_or_else(|| user.clone());
+        let asks = [
+            Ask::new(Command::User(user), Step::User, "log in", &who),
+            Ask::new(pass, Step::Pass, "log in", &who),
+            Ask::new(Command::Feat, Step::Features, "ask for features", b""),
+            Ask::new(Command::Site(Site::ClientInfo(info.to_vec())), Step::Quiet, "introduce", b""),
+        ];
+        let last = Ask::plain(Command::Type(TransferType::Image), "set binary type", b"");
+        self.send(LOGIN, asks.into_iter().chain(label).chain([last]).collect())
+    }
+
+    /// The server is ours, as far as its greeting tells; what it can do is known from FEAT only.
+    fn may_be_ours(&self) -> bool {
+        self.greeting.contains("Whimbrel")
+    }
+
+    /// An operation that is sent before it is known what the server can do: at a grid server of another kind a data handle
+    /// is protected by what was handed on.
+    fn suited(&self, op: &Op) -> Op {
+        match op {
+            Op::Passive { striped, family, params } if self.channel.gsi().is_some() && !self.may_be_ours() => {
+                let level = if params.shield == Shield::Nonce { Level::Private } else { Level::Clear };
+                let shield = Shield::Gsi { peer: GsiPeer::Own, level };
+                let mut params = params.clone();
+                (params.nonce, params.shield) = (None, shield);
+                Op::Passive { striped: *striped, family: *family, params }
+            }
+            other => other.clone(),
+        }
+    }
+
+    /// The reply to AUTH GSSAPI.
+    pub(super) fn mechanism_reply(&self, reply: &Reply) -> Result<(), Fault> {
+        if reply.code == 334 {
+            return Ok(());
+        }
+        let fault = Fault::new(FaultCode::PeerIncompatible, "ask for GSI").subject(self.target.to_string());
+        let said = format!("{} {}", reply.code, reply::text(reply));
+        Err(fault.side(Side::Peer).detail(format!("the server lets nobody in with certificates: {said}")))
+    }
+
+    /// A reply to ADAT.
+    pub(super) fn token_reply(&mut self, reply: &Reply) -> Result<(), Fault> {
+        let Some(login) = &mut self.gsi else { return Err(unasked()) };
+        match login.step(reply) {
+            Ok(Some(token)) => self.send_token(&token),
+            Ok(None) => {
+                let wrapped = self.gsi.take().ok_or_else(unasked)?.finish()?;
+                self.channel.start_wrapping(wrapped)?;
+                self.machine.secured(Instant::now());
+                self.done(EXCHANGE, Ok(Outcome::Done));
+                Ok(())
+            }
+            Err(fault) => {
+                if let Some(alert) = login.alert() {
+                    // It is the last thing that is said; where no token is due, the closed connection has to do.
+                    let _told = self.send_token(&alert);
+                }
+                Err(fault)
+            }
+        }
+    }
+
+    fn send_token(&mut self, token: &[u8]) -> Result<(), Fault> {
+        self.machine.adat(Instant::now(), token).map_err(|error| {
+            Fault::new(FaultCode::PeerMisbehaved, "log in with a certificate")
+                .side(Side::Peer)
+                .detail(error.to_string())
+        })?;
+        let (name, subject) = ("log in with a certificate", Vec::new());
+        // It overtakes all that waits, and nothing else is in flight.
+        self.pending.push_front(Pending { op: EXCHANGE, step: Step::Token, name, subject });
+        Ok(())
+    }
+}
+
+fn unasked() -> Fault {
+    Fault::new(FaultCode::PeerMisbehaved, "log in with a certificate").side(Side::Peer).detail("no token was asked for")
+}
