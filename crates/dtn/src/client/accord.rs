@@ -7,7 +7,7 @@
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{GsiPeer, Level, Mode, Shield};
-use whimbrel_trust::make::{self, KeyKind, Life, Purpose};
+use whimbrel_trust::make::{self, Draft, KeyKind, Life};
 use whimbrel_trust::{OwnChain, TrustFault};
 
 use super::end::End;
@@ -123,17 +123,20 @@ fn common(source: &Credential, destination: &Credential, given: bool) -> Common 
 }
 
 /// A credential that vouches for itself: certificate, key, and the certificate again as its own authority (GCT practice).
+///
+/// Without extensions: OpenSSL would not find it to be its own issuer if it said what its key is for, and Globus' programs take no authority's.
 fn for_one_session() -> Result<Secret, TrustFault> {
     let key = make::key(KeyKind::Rsa(2048))?;
-    let life = Life::of(now(), SESSION);
-    let certificate =
-        make::self_signed("/O=Whimbrel/CN=data connections of one session", &key, &Purpose::Person, life)?;
+    let name = make::name("/O=Whimbrel/CN=data connections of one session")?;
+    let certificate = Draft::new(name.clone(), name, Life::of(now(), SESSION))?.sign(&key, &key)?;
     let own = OwnChain { chain: vec![certificate.clone()], certificate, key };
     Ok(Secret(make::to_pem(&own)?.to_vec()))
 }
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_trust::make::Purpose;
+
     use super::*;
 
     fn credential(identity: &str) -> Credential {

@@ -301,6 +301,8 @@ impl Channel {
                 let shown = line
                     .as_ref()
                     .map_or_else(|error| error.to_string(), |line| String::from_utf8_lossy(line).into_owned());
+                // Nobody reads tokens.
+                let shown = if shown.starts_with("335 ADAT=") { "335 ADAT=***" } else { &shown };
                 eprintln!("{name} < {shown}");
             }
         }

@@ -13,6 +13,8 @@ const TEXTS: &[(&str, FaultCode)] = &[
     ("operation not permitted", FaultCode::PermissionDenied),
     ("read-only file system", FaultCode::ReadOnly),
     ("read only", FaultCode::ReadOnly),
+    // The stock server, when the other end of a data connection does not prove what it must.
+    ("authentication operation failed", FaultCode::CredentialRejected),
     ("directory not empty", FaultCode::DirectoryNotEmpty),
     ("already exists", FaultCode::AlreadyExists),
     ("file too large", FaultCode::FileTooLarge),
