@@ -14,6 +14,7 @@ use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
 use whimbrel_dtn::monitor::{self, keeper::Keeper};
 use whimbrel_engine::Fault;
+use whimbrel_proto::rules::Networks;
 
 /// Serve files of this host to GridFTP and FTP programs (a data transfer node)
 ///
@@ -41,7 +42,7 @@ pub struct DtnArgs {
     /// Directory that clients see as / [default: /]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
-    /// Let anybody in without a password, and accept data connections from any address
+    /// Let anybody in without a password, and accept data connections from any address (but see --allow-third-party)
     #[arg(long)]
     anonymous: bool,
     /// Account that handles anonymous data when started by root [default: nobody]
@@ -111,6 +112,10 @@ pub struct DtnArgs {
     /// Refuse data connections in clear
     #[arg(long)]
     encrypt_data: bool,
+    /// Networks that data connections may lead to and come from besides the client's own address, for third-party copies of
+    /// programs without a proof of their own [default: all with --anonymous, else none]
+    #[arg(long, value_name = "CIDR,...")]
+    allow_third_party: Option<Networks>,
     /// Confine the processes that serve: auto (as far as the kernel can), require (or do not start), off [default: auto]
     #[arg(long, value_name = "WORD")]
     sandbox: Option<Sandbox>,
@@ -213,6 +218,7 @@ impl DtnArgs {
             lfs: self.lfs.or(file.lfs),
             sandbox: self.sandbox.unwrap_or(file.sandbox),
             encrypt_data: self.encrypt_data || file.encrypt_data,
+            allow_third_party: self.allow_third_party.or(file.allow_third_party),
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),
             ..file

@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_proto::rules::Networks;
 
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
@@ -45,6 +46,9 @@ pub struct DtnConfig {
     pub clear_text_passwords: Option<bool>,
     /// Refuse data connections in clear. Default: no.
     pub encrypt_data: bool,
+    /// Networks that data connections may lead to and come from besides the client's own address, where they prove nothing
+    /// themselves. Default: all with `anonymous`, else none.
+    pub allow_third_party: Option<Networks>,
     /// Refuse every change. Default: no.
     pub read_only: bool,
     /// Data listeners' ports, `MIN-MAX`. Default: any; GLOBUS_TCP_PORT_RANGE is honoured.

@@ -19,7 +19,7 @@ use super::plane::Plane;
 use super::users::verify_password;
 use super::wire::Wire;
 use crate::monitor::message::{Claim, FrontSettings, MappedAccount};
-use crate::mover::message::{DataPeers, Identity, Secrets};
+use crate::mover::message::{Identity, Secrets};
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
 const CHECKSUMS: &[(&str, u16)] = &[
@@ -170,9 +170,7 @@ impl Server {
             user: user.clone(),
             control_peer: ends.peer,
             control_local: ends.local,
-            // Opening the server to everybody is the administrator's choice and, as with the
-            // reference server, admits third-party copies between stock programs.
-            data_peers: if self.settings.anonymous { DataPeers::Anyone } else { DataPeers::ControlPeer },
+            data_peers: self.settings.data_peers.clone(),
             secrets,
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;

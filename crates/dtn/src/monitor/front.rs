@@ -81,6 +81,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         read_only: config.read_only,
         probe: !config.no_probe,
         data_address: config.data_address,
+        data_peers: config.data_peers(),
         idle_timeout: config.idle_timeout(),
         login_timeout: config.login_timeout(),
         drain_timeout: config.drain_timeout.map(std::time::Duration::from_secs),

@@ -10,7 +10,7 @@ use whimbrel_proto::server::PolicyRule;
 
 use crate::confine::Sandbox;
 use crate::front::certificate::CertificateFiles;
-use crate::mover::message::DataSettings;
+use crate::mover::message::{DataPeers, DataSettings};
 
 /// Names a question; chosen by the front.
 pub type Ticket = u32;
@@ -180,6 +180,8 @@ pub struct FrontSettings {
     pub probe: bool,
     /// Address told to peers for data connections.
     pub data_address: Option<IpAddr>,
+    /// Who may be the other end of data connections that prove nothing.
+    pub data_peers: DataPeers,
     /// Longest idle time of a control connection.
     pub idle_timeout: Duration,
     /// Longest time of a login.

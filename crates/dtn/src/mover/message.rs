@@ -21,6 +21,7 @@ use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
+use whimbrel_proto::rules::Networks;
 
 use crate::confine::Sandbox;
 
@@ -282,8 +283,24 @@ pub struct Secrets {
 pub enum DataPeers {
     /// The control client's own address only.
     ControlPeer,
+    /// The control client's own address, and those in these networks.
+    ControlPeerAnd(Networks),
     /// Any address: third-party copies without a nonce work, and so do bounce and port theft.
     Anyone,
+}
+
+impl DataPeers {
+    /// Whether a data connection may lead to this address or come from it; a control connection without an address (standard
+    /// input) is this host's.
+    pub fn admits(&self, address: IpAddr, control_peer: Option<IpAddr>) -> bool {
+        let address = address.to_canonical();
+        let own = control_peer.map_or(address.is_loopback(), |peer| peer == address);
+        own || match self {
+            Self::ControlPeer => false,
+            Self::ControlPeerAnd(networks) => networks.contains(address),
+            Self::Anyone => true,
+        }
+    }
 }
 
 /// What a data process did since its last report.

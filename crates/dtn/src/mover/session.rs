@@ -33,7 +33,7 @@ pub struct Session {
     node: Arc<Node>,
     control_peer: Option<IpAddr>,
     control_local: Option<IpAddr>,
-    anyone: bool,
+    peers: DataPeers,
     secrets: Secrets,
     /// What certificates prove, judged when it was first needed: what the client handed on, or brought since.
     credential: Option<Arc<DataCredential>>,
@@ -86,7 +86,7 @@ impl Session {
             node,
             control_peer: ip(identity.control_peer),
             control_local: ip(identity.control_local),
-            anyone: identity.data_peers == DataPeers::Anyone,
+            peers: identity.data_peers.clone(),
             secrets: identity.secrets.clone(),
             credential: None,
             handle: None,
@@ -158,11 +158,8 @@ impl Session {
         let options = channel_options(&self.node, params);
         let mut listener = tcp::listen(SocketAddr::new(ip, 0), range, &options)?;
         if !self.admits_all(params) {
-            let (peer, loopback_only) = (self.control_peer, self.control_peer.is_none());
-            listener.set_filter(Arc::new(move |from: SocketAddr| {
-                let from = from.ip().to_canonical();
-                Some(from) == peer || (loopback_only && from.is_loopback())
-            }));
+            let (peers, control_peer) = (self.peers.clone(), self.control_peer);
+            listener.set_filter(Arc::new(move |from: SocketAddr| peers.admits(from.ip(), control_peer)));
         }
         let door = guard.clone();
         listener.set_shielding(Arc::new(move |channel| door.shield(channel)));
@@ -263,15 +260,11 @@ impl Session {
 
     fn admits_all(&self, params: &DataParams) -> bool {
         let nonce = params.mode == Mode::Extended && params.nonce.is_some();
-        self.anyone || nonce || params.shield != Shield::None
+        self.peers == DataPeers::Anyone || nonce || params.shield != Shield::None
     }
 
     fn check_target(&self, target: SocketAddr, params: &DataParams) -> Result<(), Fault> {
-        let ip = target.ip().to_canonical();
-        let known = match self.control_peer {
-            Some(peer) => peer == ip,
-            None => ip.is_loopback(),
-        };
+        let known = self.peers.admits(target.ip(), self.control_peer);
         let refused = |why: &str| {
             Err(Fault::new(FaultCode::DataPeerRejected, "connect data channel").subject(target.to_string()).detail(why))
         };
@@ -279,7 +272,9 @@ impl Session {
             return refused("ports below 1024 are never connected to");
         }
         if !known && !self.admits_all(params) {
-            return refused("the address is not that of the control connection");
+            return refused(
+                "the address is neither that of the control connection nor one that third parties may have",
+            );
         }
         Ok(())
     }

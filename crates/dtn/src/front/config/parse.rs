@@ -7,7 +7,7 @@ use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::DtnConfig;
-use crate::mover::message::{DataSettings, NodeOverrides};
+use crate::mover::message::{DataPeers, DataSettings, NodeOverrides};
 
 /// Longest time that is told from "for ever", seconds: a century, which can be added to every clock.
 const LONGEST: u64 = 100 * 365 * 24 * 3600;
@@ -65,6 +65,18 @@ impl DtnConfig {
             data_interface: self.data_interface,
             data_address: self.data_address,
         })
+    }
+
+    /// Who may be the other end of a data connection that proves nothing.
+    ///
+    /// Opening the server to everybody is the administrator's choice and, as with the reference server, admits third-party copies
+    /// between stock programs, unless networks are named.
+    pub fn data_peers(&self) -> DataPeers {
+        match (&self.allow_third_party, self.anonymous) {
+            (Some(networks), _) => DataPeers::ControlPeerAnd(networks.clone()),
+            (None, true) => DataPeers::Anyone,
+            (None, false) => DataPeers::ControlPeer,
+        }
     }
 
     /// How long a control connection may be idle; a century at most.
@@ -135,6 +147,27 @@ mod tests {
         assert_eq!(ports("", Some("1,2")).unwrap().data_ports, Some((1, 2)));
         assert_eq!(ports("", None).unwrap().data_ports, None);
         assert!(ports("", Some("2-1")).is_err());
+    }
+
+    #[test]
+    fn third_parties_are_those_who_are_named_and_everybody_only_where_nobody_is() {
+        let peers = |text: &str| DtnConfig::parse(text).unwrap().data_peers();
+        assert_eq!(peers(""), DataPeers::ControlPeer);
+        assert_eq!(peers("anonymous = true"), DataPeers::Anyone);
+        let named = peers("anonymous = true\nallow_third_party = [\"192.0.2.0/24\", \"2001:db8::/32\"]");
+        let address = |text: &str| text.parse::<std::net::IpAddr>().unwrap();
+        for (from, admitted) in [
+            ("192.0.2.9", true),
+            ("::ffff:192.0.2.9", true),
+            ("2001:db8::1", true),
+            ("198.51.100.1", true),
+            ("198.51.100.2", false),
+        ] {
+            assert_eq!(named.admits(address(from), Some(address("198.51.100.1"))), admitted, "{from}");
+        }
+        assert!(!peers("anonymous = true\nallow_third_party = []").admits(address("192.0.2.9"), None));
+        let fault = DtnConfig::parse("allow_third_party = [\"192.0.2.9/24\"]").unwrap_err().to_string();
+        assert!(fault.contains("192.0.2.0/24"), "{fault}");
     }
 
     #[test]
