@@ -120,9 +120,12 @@ fn ground() -> tempfile::TempDir {
     fs::write(ground.path().join("secret"), "another user's").unwrap();
     symlink("../secret", own.join("way-out")).unwrap();
     let (certificates, elsewhere) = (ground.path().join("certificates"), ground.path().join("elsewhere"));
-    [&certificates, &elsewhere].map(|directory| fs::create_dir(directory).unwrap());
-    [certificates.join("00000000.0"), elsewhere.join("ca.pem"), elsewhere.join("private")]
-        .map(|file| fs::write(file, "PEM").unwrap());
+    for directory in [&certificates, &elsewhere] {
+        fs::create_dir(directory).unwrap();
+    }
+    for file in [certificates.join("00000000.0"), elsewhere.join("ca.pem"), elsewhere.join("private")] {
+        fs::write(file, "PEM").unwrap();
+    }
     symlink("../elsewhere/ca.pem", certificates.join("00000001.0")).unwrap();
     fs::write(own.join("program"), "#!/bin/sh\n").unwrap();
     fs::set_permissions(own.join("program"), fs::Permissions::from_mode(0o755)).unwrap();
