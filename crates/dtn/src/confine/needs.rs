@@ -52,7 +52,7 @@ impl Needs {
     pub fn front(settings: &FrontSettings) -> Self {
         let read = ["/proc/sys/net", "/proc/self", "/etc/ssl", "/usr/lib/ssl", "/etc/localtime", "/dev/urandom"];
         let trusted = settings.gsi.iter().flat_map(|gsi| [&gsi.authorities, &gsi.vomsdir]);
-        let trusted = trusted.map(|path| Path::new(OsStr::from_bytes(path)).to_owned());
+        let trusted = trusted.flat_map(|path| authorities(Path::new(OsStr::from_bytes(path))));
         Self {
             read: read.map(PathBuf::from).into_iter().chain(trusted).collect(),
             write: Vec::new(),
