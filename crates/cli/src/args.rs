@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
 use whimbrel_dtn::client::security::Trust;
-use whimbrel_dtn::client::target::{AddressFamily, SessionOptions};
+use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
 
 use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
 use crate::login;
@@ -84,9 +84,24 @@ pub struct LoginArgs {
     /// Subject that the certificates of gsiftp:// hosts must have, where they do not name the host
     #[arg(long, global = true, value_name = "SUBJECT", value_parser = parse_subject)]
     pub subject: Option<String>,
-    /// Certificate or proxy, with its key in the same file, for gsiftp:// [default: X509_USER_PROXY and the usual places]
+    /// Certificate or proxy to log in with, for gsiftp://, and for whimbrel:// and ftps:// servers that ask for one
+    /// [default: X509_USER_PROXY and the usual places]
+    #[arg(long, global = true, visible_alias = "credential", value_name = "FILE")]
+    pub certificate: Option<PathBuf>,
+    /// Its private key [default: in the same file]
+    #[arg(long, global = true, value_name = "FILE", requires = "certificate")]
+    pub key: Option<PathBuf>,
+    /// File with an access token, shown in place of a password over whimbrel:// and ftps:// [default: BEARER_TOKEN and the usual places]
     #[arg(long, global = true, value_name = "FILE")]
-    pub credential: Option<PathBuf>,
+    pub token_file: Option<PathBuf>,
+}
+
+impl LoginArgs {
+    /// The credential that was named.
+    pub fn credential(&self) -> Option<CredentialFiles> {
+        let certificate = self.certificate.clone()?;
+        Some(CredentialFiles { key: self.key.clone().unwrap_or_else(|| certificate.clone()), certificate })
+    }
 }
 
 /// A certificate's subject as people and programs write it.
@@ -107,16 +122,18 @@ impl Global {
             },
             pipelined: !self.lockstep,
             trace: self.verbose >= 3,
-            trust: trust(),
+            trust: trust(self.login.token_file.as_ref()),
             ..SessionOptions::default()
         }
     }
 }
 
 /// The same for all sessions of a run, so that nobody is asked twice for a pass phrase.
-fn trust() -> Trust {
+fn trust(token_file: Option<&PathBuf>) -> Trust {
     static TRUST: OnceLock<Trust> = OnceLock::new();
-    TRUST.get_or_init(|| Trust::default().asking(login::pass_phrase)).clone()
+    let asking = || Trust::default().asking(login::pass_phrase);
+    let made = || token_file.map_or_else(asking, |file| asking().with_token_file(file.clone()));
+    TRUST.get_or_init(made).clone()
 }
 
 /// The commands.

@@ -36,9 +36,13 @@ impl Logins {
     pub fn complete(&mut self, place: &mut Place) -> Result<(), Fault> {
         let Some(target) = &mut place.target else { return Ok(()) };
         target.subject = target.subject.take().or_else(|| self.options.subject.clone());
-        target.credential = target.credential.take().or_else(|| self.options.credential.clone());
-        // Certificates need no password.
-        if target.password.is_some() || target.security == Security::Gsi {
+        target.credential = target.credential.take().or_else(|| self.options.credential());
+        let in_its_place = match target.security {
+            Security::Gsi => true,
+            Security::Tls | Security::ImplicitTls => target.credential.is_some() || self.options.token_file.is_some(),
+            Security::Clear => false,
+        };
+        if target.password.is_some() || in_its_place {
             return Ok(());
         }
         if let Some((user, password)) =

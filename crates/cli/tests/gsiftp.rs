@@ -7,6 +7,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use support::WHIMBREL;
+use support::dtn::Dtn;
 use tempfile::TempDir;
 use whimbrel_testkit::peers::{GridftpServer, Run, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::{Member, Pki};
@@ -281,4 +282,60 @@ fn a_server_without_certificates_is_named() {
     let said = site.refused(site.client(&["ls", &url]), 5);
     assert!(said.contains("lets nobody in with certificates"), "{said}");
     drop(server);
+}
+
+/// Our server for the same people, with the same files.
+fn own(site: &Site) -> Dtn {
+    let host = site.pki.host(&["localhost", "127.0.0.1"]).unwrap();
+    Dtn::builder().root(Path::new("/")).gsi(&site.pki, &host, &site.gridmap).start()
+}
+
+fn own_url(server: &Dtn, path: &Path) -> String {
+    format!("gsiftp://localhost:{}{}", server.addr().port(), url_path(path))
+}
+
+#[test]
+fn our_own_servers_move_data_by_nonces_as_in_clear() {
+    let Some(site) = Site::start() else { return };
+    let (one, other) = (own(&site), own(&site));
+    let (here, there) = (own_url(&one, &site.path("here")), own_url(&other, &site.path("there")));
+    let copy = public_dir().unwrap();
+    for (options, protected) in [(&[][..], 0), (&["--encrypt"], 1)] {
+        for (from, to) in [
+            (here.clone(), there.clone()),
+            (here.clone(), copy.path().join("here").display().to_string()),
+            (copy.path().join("here").display().to_string(), there.clone()),
+        ] {
+            let copied = said(&site.client(&["-vvv", "cp", &from, &to]).args(options).run_ok());
+            assert!(copied.contains("1 verified"), "{copied}");
+            assert!(commands(&copied, "SITE DCNONCE") >= 1 && commands(&copied, "DCAU A") == 0, "{copied}");
+            assert!(commands(&copied, "PROT P") >= protected, "{copied}");
+            assert!(copied.contains("SITE LEAVES") || copied.contains("SITE CHUNK"), "{copied}");
+        }
+        assert!(fs::read(site.path("there")).unwrap() == payload());
+        assert!(fs::read(copy.path().join("here")).unwrap() == payload());
+        fs::remove_file(site.path("there")).unwrap();
+        fs::remove_file(copy.path().join("here")).unwrap();
+    }
+}
+
+#[test]
+fn our_server_is_checked_and_refuses_by_name() {
+    let Some(site) = Site::start() else { return };
+    let server = own(&site);
+    let url = own_url(&server, site.files.path());
+    assert_eq!(site.client(&["ls", &url]).run_ok().stdout_text().trim_end(), "here");
+    let carol = site.pki.person("carol").unwrap();
+    let said = site.refused(site.client_as(&carol, &["ls", &url]), 6);
+    assert!(said.contains("/O=Grid/CN=carol"), "{said}");
+    let theirs = Pki::new().unwrap();
+    let bob = theirs.person("bob").unwrap();
+    let said = site.refused(site.client_as(&bob, &["ls", &url]).env("X509_CERT_DIR", site.pki.certificates()), 6);
+    assert!(said.contains("/O=Grid/CN=bob") && said.contains("refused"), "{said}");
+    // A server looks at its lists once a minute; this one has not yet.
+    site.pki.revoke(&[&site.alice]).unwrap();
+    let later = own(&site);
+    let url = own_url(&later, site.files.path());
+    let said = site.refused(site.client(&["ls", &url]), 6);
+    assert!(said.contains("/O=Grid/CN=alice") && said.contains("revoked"), "{said}");
 }

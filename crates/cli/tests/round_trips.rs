@@ -4,13 +4,14 @@
 
 mod support;
 
-use std::path::Path;
+use std::any::Any;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use support::dtn::Dtn;
 use support::{Field, Server};
 use whimbrel_testkit::lab::{Host, Lab, Link};
-use whimbrel_testkit::peers::{Tool, public_dir};
+use whimbrel_testkit::peers::{GridftpServer, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::Pki;
 use whimbrel_testkit::require_root;
 
@@ -18,14 +19,17 @@ const RTT: Duration = Duration::from_millis(200);
 
 /// Round trips of a verified copy of one byte between two servers, seen from `client`.
 fn round_trips(client: &Host, source: &Server, destination: &Server) -> f64 {
-    let url = |server: &Server, path: &Path| server.url(path);
-    trips_of(client, |from, to| support::whimbrel(["cp", &url(source, from), &url(destination, to)]))
+    trips_of(|tool| tool.on(client), |path| source.url(path), |path| destination.url(path))
 }
 
-/// Round trips of this copy of one byte.
-fn trips_of(client: &Host, copy: impl Fn(&Path, &Path) -> Tool) -> f64 {
+fn trips_of(
+    client: impl Fn(Tool) -> Tool,
+    source: impl Fn(PathBuf) -> String,
+    destination: impl Fn(PathBuf) -> String,
+) -> f64 {
     let field = Field::new();
-    let run = copy(&field.path("from/one"), &field.path("to/")).on(client).run_ok();
+    let (from, to) = (source(field.path("from/one")), destination(field.path("to/")));
+    let run = client(support::whimbrel(["cp", &from, &to])).run_ok();
     assert!(run.stderr_text().contains("1 verified"), "{}", run.stderr_text());
     assert_eq!(std::fs::read(field.path("to/one")).unwrap(), b"1");
     run.wall.as_secs_f64() / RTT.as_secs_f64()
@@ -52,9 +56,49 @@ fn a_tiny_copy_between_servers_takes_at_most_seven_round_trips() {
     }
 }
 
-/// RFC 4217: AUTH and the handshake of TLS 1.3. Nothing of what a login is protected with may cost more.
+/// A grid server on a host of the laboratory, of either kind, and the beginning of its URLs.
+fn grid_server(pki: &Pki, gridmap: &Path, host: &Host, own: bool) -> Option<(Box<dyn Any>, String)> {
+    let address = host.addr();
+    let member = pki.host(&[&address.to_string()]).unwrap();
+    let (server, port): (Box<dyn Any>, u16) = if own {
+        let server = Dtn::on(host).root(Path::new("/")).gsi(pki, &member, gridmap).start();
+        let port = server.addr().port();
+        (Box::new(server), port)
+    } else {
+        let builder = GridftpServer::builder()?.on(host).address(address);
+        let server = builder.gsi(pki, &member, gridmap).start().unwrap();
+        let port = server.addr().port();
+        (Box::new(server), port)
+    };
+    Some((server, format!("gsiftp://{address}:{port}")))
+}
+
 #[test]
-fn a_login_over_tls_costs_at_most_two_round_trips() {
+fn certificates_and_delegation_cost_at_most_six_round_trips_more() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(RTT)).expect("laboratory");
+    let pki = Pki::new().unwrap();
+    let alice = pki.full_proxy(&pki.person("alice").unwrap(), 3600, "proxy").unwrap();
+    let gridmap = pki.gridmap(&[("alice", "nobody")]).unwrap();
+    for own in [false, true] {
+        let servers = ["src", "dst"].map(|host| grid_server(&pki, &gridmap, lab.host(host), own));
+        let [Some((_source, from)), Some((_destination, to))] = &servers else { continue };
+        let url = |base: &String, path: PathBuf| format!("{base}{}", url_path(path));
+        let copies = (0..3).map(|_| {
+            let client = |tool: Tool| tool.as_member(&pki, &alice).on(lab.host("client"));
+            trips_of(client, |path| url(from, path), |path| url(to, path))
+        });
+        let trips = copies.fold(f64::INFINITY, f64::min);
+        println!("own {own}: {trips:.1} round trips");
+        assert!(trips <= 13.0, "{trips:.1} round trips, own: {own}");
+    }
+}
+
+/// RFC 4217: AUTH and the handshake of TLS 1.3.
+#[test]
+fn a_login_over_tls_costs_at_most_two_round_trips_more() {
     if !require_root() {
         return;
     }
@@ -65,13 +109,13 @@ fn a_login_over_tls_costs_at_most_two_round_trips() {
     std::fs::write(&config, format!("[tls]\ncertificate = {host:?}\nkey = {host:?}\n")).unwrap();
     let server = |name| Dtn::on(lab.host(name)).anonymous().arg("--config").arg(&config).start();
     let (source, destination) = (server("src"), server("dst"));
-    let copy = |from: &Path, to: &Path, scheme: &str, options: &[&str]| {
-        let url = |server: &Dtn, path| server.url(path).replacen("ftp", scheme, 1);
-        let urls = [url(&source, from), url(&destination, to)];
-        support::whimbrel(["cp"]).args(options).args(urls).env("XDG_CONFIG_HOME", settings.path())
-    };
     let fastest = |scheme: &str, options: &[&str]| {
-        let copies = (0..3).map(|_| trips_of(lab.host("client"), |from, to| copy(from, to, scheme, options)));
+        let url = |server: &Dtn, path: PathBuf| server.url(path).replacen("ftp", scheme, 1);
+        let copies = (0..3).map(|_| {
+            let known_hosts = settings.path();
+            let client = |tool: Tool| tool.args(options).env("XDG_CONFIG_HOME", known_hosts).on(lab.host("client"));
+            trips_of(client, |path| url(&source, path), |path| url(&destination, path))
+        });
         copies.fold(f64::INFINITY, f64::min)
     };
     let clear = fastest("ftp", &[]);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::peers::{Daemon, url_path};
+use whimbrel_testkit::pki::{Member, Pki};
 
 use super::WHIMBREL;
 
@@ -18,6 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 /// The description of a server.
 pub struct DtnBuilder {
     arguments: Vec<OsString>,
+    environment: Vec<(String, OsString)>,
     host: Option<Host>,
     address: IpAddr,
 }
@@ -35,12 +37,12 @@ pub struct Dtn {
 impl Dtn {
     /// A server on 127.0.0.1; nobody may log in before [`DtnBuilder::anonymous`].
     pub fn builder() -> DtnBuilder {
-        DtnBuilder { arguments: Vec::new(), host: None, address: [127, 0, 0, 1].into() }
+        DtnBuilder { arguments: Vec::new(), environment: Vec::new(), host: None, address: [127, 0, 0, 1].into() }
     }
 
     /// A server on a host of a laboratory.
     pub fn on(host: &Host) -> DtnBuilder {
-        DtnBuilder { arguments: Vec::new(), host: Some(host.clone()), address: host.addr() }
+        DtnBuilder { host: Some(host.clone()), address: host.addr(), ..Dtn::builder() }
     }
 
     /// Where it listens for control connections.
@@ -108,6 +110,18 @@ impl DtnBuilder {
         self
     }
 
+    /// Lets in whom the grid-mapfile names, as a host of a grid.
+    pub fn gsi(mut self, pki: &Pki, host: &Member, gridmap: &Path) -> Self {
+        let places = [
+            ("X509_CERT_DIR", pki.certificates()),
+            ("X509_USER_CERT", host.file.clone()),
+            ("X509_USER_KEY", host.file.clone()),
+            ("GRIDMAP", gridmap.to_owned()),
+        ];
+        self.environment.extend(places.map(|(name, path)| (name.to_owned(), path.into_os_string())));
+        self.arg("--gsi")
+    }
+
     /// Serves this directory as `/`.
     pub fn root(self, directory: &Path) -> Self {
         self.arg("--root").arg(directory)
@@ -123,7 +137,7 @@ impl DtnBuilder {
     pub fn start(self) -> Dtn {
         let any = format!("{}:0", self.address);
         let mut command = Command::new(WHIMBREL);
-        command.args(["dtn", "--listen", &any, "--metrics", &any]).args(self.arguments);
+        command.args(["dtn", "--listen", &any, "--metrics", &any]).args(self.arguments).envs(self.environment);
         if let Some(host) = &self.host {
             host.adopt(&mut command);
         }

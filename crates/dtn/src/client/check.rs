@@ -73,6 +73,9 @@ pub async fn check(
         report(&Step::ok("credential", format!("{credential}; a limited proxy of it was handed on")));
         report(&Step::ok("mapping", mapping(&remote)));
     }
+    if let Some(token) = remote.token() {
+        report(&Step::ok("token", format!("{token}; the server says: {}", remote.welcome)));
+    }
     report(&features(&remote));
     let results = [passive(&mut remote, path).await, active(&mut remote, path, local).await];
     results.iter().flatten().for_each(&mut report);

@@ -19,6 +19,8 @@ use whimbrel_trust::make::{self, KeyKind, Life, ProxyKind};
 use whimbrel_trust::places::{Place, Places, Source};
 use whimbrel_trust::{OwnChain, TrustFault};
 
+use super::target::CredentialFiles;
+
 const OP: &str = "use a certificate";
 
 /// Life of a proxy that is made for one run only, seconds.
@@ -36,7 +38,9 @@ pub(super) struct Grid {
 
 #[derive(Default)]
 struct Read {
-    credentials: HashMap<Option<PathBuf>, Result<Arc<Credential>, TrustFault>>,
+    credentials: HashMap<Option<CredentialFiles>, Result<Arc<Credential>, TrustFault>>,
+    /// What can be shown without asking anybody for a pass phrase.
+    unasked: Option<Option<Arc<Credential>>>,
     authorities: Option<Arc<AnchorStore>>,
 }
 
@@ -74,13 +78,23 @@ impl Grid {
         Self { ask: Some(ask), ..Self::default() }
     }
 
-    /// The credential in a file, or the usual one.
-    pub(super) fn credential(&self, file: Option<&Path>) -> Result<Arc<Credential>, Fault> {
+    /// The credential in these files, or the usual one.
+    pub(super) fn credential(&self, files: Option<&CredentialFiles>) -> Result<Arc<Credential>, Fault> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
-        let known = read.credentials.entry(file.map(Path::to_owned));
+        let known = read.credentials.entry(files.cloned());
         // A pass phrase that was wrong, or was not given, is not asked for at every server anew.
-        let found = known.or_insert_with(|| self.load(file).map(Arc::new));
+        let found = known.or_insert_with(|| self.load(files).map(Arc::new));
         found.clone().map_err(|fault| fault.into_fault(OP, Side::Us))
+    }
+
+    /// The usual credential, if there is one that can be used as it is.
+    pub(super) fn unasked(&self) -> Option<Arc<Credential>> {
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        let load = || {
+            let found = with_places(|places| credential::person(places, now(), &|_| None));
+            found.and_then(Credential::of).inspect_err(|fault| tracing::debug!(%fault, "no certificate is shown")).ok()
+        };
+        read.unasked.get_or_insert_with(|| load().map(Arc::new)).clone()
     }
 
     /// The authorities that are trusted.
@@ -95,31 +109,20 @@ impl Grid {
         Ok(store)
     }
 
-    fn load(&self, file: Option<&Path>) -> Result<Credential, TrustFault> {
+    fn load(&self, files: Option<&CredentialFiles>) -> Result<Credential, TrustFault> {
         let unlock = |path: &Path| self.ask.as_ref().and_then(|ask| ask(path)).map(Into::into);
-        let found = with_places(|places| match file {
+        let found = with_places(|places| match files {
             None => credential::person(places, now(), &unlock),
-            Some(path) => {
-                let place = Place { path: path.to_owned(), variable: None };
-                // A file of its own may hold a locked key, which proxies never have.
-                let source = Source::Pair(place.clone(), place);
+            Some(CredentialFiles { certificate, key }) => {
+                let place = |path: &PathBuf| Place { path: path.clone(), variable: None };
+                let source = Source::Pair(place(certificate), place(key));
                 let own = credential::read(&source, places.uid(), &unlock)?;
-                credential::alive(&own, now()).map_err(|fault| fault.in_place(path))?;
+                let ended = |fault: TrustFault| TrustFault { detail: format!("{} ({source})", fault.detail), ..fault };
+                credential::alive(&own, now()).map_err(ended)?;
                 Ok(Found { own, source })
             }
         })?;
         Credential::of(found)
-    }
-}
-
-/// A fault with the file it came from.
-trait InPlace {
-    fn in_place(self, path: &Path) -> Self;
-}
-
-impl InPlace for TrustFault {
-    fn in_place(self, path: &Path) -> Self {
-        Self { detail: format!("{} ({})", self.detail, path.display()), ..self }
     }
 }
 

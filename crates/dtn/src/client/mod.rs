@@ -18,6 +18,7 @@ mod pair;
 mod plan;
 mod planning;
 mod shared;
+mod shown;
 mod sidecar;
 mod whole;
 mod worker;

@@ -22,12 +22,14 @@ use whimbrel_proto::command::{Command, Secret, Site};
 use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, Shield};
 use whimbrel_proto::policy::Rule;
+use whimbrel_trust::bearer::Bearer;
 
 use super::channel::Channel;
 use super::data::Certified;
 use super::dtns::Seat;
 use super::grid::Credential;
 use super::gsi::GsiLogin;
+use super::shown;
 use super::target::{SessionOptions, Target};
 use steps::Ask;
 
@@ -118,6 +120,8 @@ pub struct Remote {
     logged_in: bool,
     /// A login with certificates that is under way.
     gsi: Option<Box<GsiLogin>>,
+    /// An access token for the login.
+    token: Option<Arc<Bearer>>,
     /// What the last data handle was to be protected with.
     shield: Shield,
     /// Credential for data connections in place of the one handed on, PEM.
@@ -157,6 +161,7 @@ impl Remote {
             nonce_accepted: false,
             logged_in: false,
             gsi: None,
+            token: None,
             shield: Shield::None,
             data_credential: None,
             rules: Vec::new(),
@@ -322,6 +327,11 @@ impl Remote {
     /// What we showed in a login with certificates.
     pub fn credential(&self) -> Option<&Arc<Credential>> {
         self.channel.gsi().map(|gsi| &gsi.credential)
+    }
+
+    /// The access token that was shown, for people; never the token itself.
+    pub fn token(&self) -> Option<String> {
+        self.token.as_deref().map(shown::describe)
     }
 
     /// What data connections with this host prove themselves with, after a login with certificates.

@@ -10,6 +10,8 @@ use whimbrel_trust::roots::{HostJudge, SystemRoots};
 use whimbrel_trust::tls::{ClientTls, Progress, TlsMachine};
 
 use super::grid::Grid;
+use super::shown::Shown;
+use super::target::Target;
 
 /// How a control connection begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -34,6 +36,8 @@ pub struct Trust {
     roots: Arc<OnceLock<Option<SystemRoots>>>,
     /// What is shown to grid servers, and whom they are believed by.
     pub(super) grid: Grid,
+    /// What logins over TLS show.
+    pub(super) shown: Shown,
 }
 
 impl std::fmt::Debug for Trust {
@@ -45,7 +49,12 @@ impl std::fmt::Debug for Trust {
 impl Default for Trust {
     /// The system's authorities, and the known hosts of this account.
     fn default() -> Self {
-        Self { pins: known_hosts().map(Pins::new), roots: Arc::default(), grid: Grid::default() }
+        Self {
+            pins: known_hosts().map(Pins::new),
+            roots: Arc::default(),
+            grid: Grid::default(),
+            shown: Shown::default(),
+        }
     }
 }
 
@@ -68,8 +77,21 @@ impl Trust {
         Self { grid: Grid::asking(Arc::new(ask)), ..self }
     }
 
-    /// TLS towards one server.
-    pub(super) fn towards(&self, host: &str, port: u16) -> Result<Handshake, Fault> {
+    /// Shows the access token in this file wherever a login is inside TLS and has no password.
+    pub fn with_token_file(self, file: PathBuf) -> Self {
+        Self { shown: Shown::token_file(file), ..self }
+    }
+
+    /// Shows what the user named, and nothing that merely lies here.
+    pub(super) fn named_only(&self) -> Self {
+        Self { shown: self.shown.named_only(), ..self.clone() }
+    }
+
+    /// TLS towards one server, which gets our certificate if it asks for one.
+    pub(super) fn towards(&self, target: &Target) -> Result<Handshake, Fault> {
+        let (host, port) = (target.host.as_str(), target.port);
+        let own = self.shown.certificate(&self.grid, target)?;
+        let own = own.as_deref().map(|own| &own.own);
         let name = HostName::new(host, port);
         let (Some(name), Some(pins)) = (name, self.pins.clone()) else {
             let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(host);
@@ -77,7 +99,7 @@ impl Trust {
         };
         let roots = self.roots.get_or_init(|| SystemRoots::load().ok()).clone();
         let judge = Arc::new(HostJudge::new(roots, host, PinJudge::new(pins.clone(), name.clone(), true)));
-        let tls = ClientTls::new(judge.clone(), None).and_then(|config| TlsMachine::client(&config, host));
+        let tls = ClientTls::new(judge.clone(), own).and_then(|config| TlsMachine::client(&config, host));
         let tls = tls.map_err(|fault| told(fault, host))?;
         Ok(Handshake { tls, judge, pins, name, host: host.to_owned() })
     }

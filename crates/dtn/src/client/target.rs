@@ -39,8 +39,17 @@ pub struct Target {
     pub security: Security,
     /// Subject that a grid server's certificate must have, in one-line form; `None`: it must name the host.
     pub subject: Option<String>,
-    /// File with the credential that a grid server is shown; `None`: the usual one.
-    pub credential: Option<PathBuf>,
+    /// The credential that is shown; `None`: the usual one, where one is needed or asked for.
+    pub credential: Option<CredentialFiles>,
+}
+
+/// A certificate, perhaps with those above it, and its private key; both may be in one file, as of a proxy.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct CredentialFiles {
+    /// The file of the certificate.
+    pub certificate: PathBuf,
+    /// The file of its key.
+    pub key: PathBuf,
 }
 
 impl Target {

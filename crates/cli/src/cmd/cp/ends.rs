@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Args;
 use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::target::CredentialFiles;
 
 use crate::args::parse_subject;
 
@@ -17,10 +18,10 @@ pub struct EndArgs {
     /// Subject of the destination's host certificate, as --subject
     #[arg(long, visible_alias = "dest-subject", value_name = "SUBJECT", value_parser = parse_subject)]
     destination_subject: Option<String>,
-    /// Certificate or proxy for the source, as --credential
+    /// Certificate or proxy for the source, with its key, as --certificate
     #[arg(long, value_name = "FILE")]
     source_credential: Option<PathBuf>,
-    /// Certificate or proxy for the destination, as --credential
+    /// Certificate or proxy for the destination, with its key, as --certificate
     #[arg(long, visible_alias = "dest-credential", value_name = "FILE")]
     destination_credential: Option<PathBuf>,
 }
@@ -30,11 +31,16 @@ impl EndArgs {
     pub fn name(&self, sources: &mut [Place], destination: &mut Place) {
         for target in sources.iter_mut().filter_map(|place| place.target.as_mut()) {
             target.subject.clone_from(&self.source_subject);
-            target.credential.clone_from(&self.source_credential);
+            target.credential = self.source_credential.as_ref().map(both);
         }
         if let Some(target) = &mut destination.target {
             target.subject.clone_from(&self.destination_subject);
-            target.credential.clone_from(&self.destination_credential);
+            target.credential = self.destination_credential.as_ref().map(both);
         }
     }
+}
+
+/// One file holds both.
+fn both(file: &PathBuf) -> CredentialFiles {
+    CredentialFiles { certificate: file.clone(), key: file.clone() }
 }

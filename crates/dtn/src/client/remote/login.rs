@@ -35,12 +35,18 @@ impl Remote {
             Err((fault, _))
                 if fault.code == FaultCode::PeerIncompatible
                     && target.security == Security::Tls
-                    && target.user.is_none() =>
+                    && target.user.is_none()
+                    && !options.trust.shown.insists(target) =>
             {
                 tracing::warn!(%target, "the server offers no TLS: what is said to it can be read on the way");
                 let clear = Target { security: Security::Clear, ..target.clone() };
                 let (remote, ops) = Box::pin(Self::dial(&clear, options, first)).await?;
                 Ok((Self { target: target.clone(), ..remote }, ops))
+            }
+            Err((fault, _)) if options.trust.shown.went_too_far(&options.trust.grid, target, &fault) => {
+                tracing::warn!(%target, %fault, "what lies here to log in with is not taken there: going on without it");
+                let plain = SessionOptions { trust: options.trust.named_only(), ..options.clone() };
+                Box::pin(Self::dial(target, &plain, first)).await
             }
             Err((fault, true)) if options.pipelined => {
                 tracing::info!(%target, %fault, "talking to the server in lock-step");
@@ -60,12 +66,14 @@ impl Remote {
         // Before the server waits: a person may have to be asked for a pass phrase.
         let gsi = (target.security == Security::Gsi).then(|| GsiLogin::begin(&options.trust.grid, target));
         let gsi = gsi.transpose().map_err(|fault| (fault, false))?;
+        let token = options.trust.shown.token(target).map_err(|fault| (fault, false))?;
         let mut channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
         if target.security == Security::ImplicitTls {
-            let handshake = options.trust.towards(&target.host, target.port);
+            let handshake = options.trust.towards(target);
             handshake.and_then(|handshake| channel.start_tls(handshake)).map_err(|fault| (fault, false))?;
         }
         let mut remote = Self::new(channel, target, options);
+        remote.token = token;
         let begun = remote.begin(gsi, first).await;
         match begun {
             Ok(ops) => Ok((remote, ops)),
@@ -103,13 +111,15 @@ impl Remote {
             self.send(LOGIN, vec![Ask::new(auth, Step::Secure, "ask for TLS", b"")])?;
         }
         let gsi = self.channel.gsi().is_some();
-        let nobody = if gsi { MAPPED } else { "anonymous" };
+        let known = gsi || self.token.is_some() || self.options.trust.shown.insists(&self.target);
+        let nobody = if known { MAPPED } else { "anonymous" };
         let user = self.target.user.as_deref().unwrap_or(nobody).as_bytes().to_vec();
-        let password = match &self.target.password {
+        let password = match (&self.target.password, &self.token) {
             // What counts is the certificate, and a stray password is none of the server's business.
             _ if gsi => "dummy",
-            Some(password) => password.0.as_str(),
-            None => "whimbrel@",
+            (Some(password), _) => password.0.as_str(),
+            (None, Some(token)) => token.secret(),
+            (None, None) => "whimbrel@",
         };
         let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
         let scheme = if gsi { "gsiftp" } else { "ftp" };
@@ -117,8 +127,12 @@ impl Remote {
             .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
         let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
         let label = label.map(|label| Ask::new(Command::Site(label), Step::Quiet, "name the task", b""));
-        let who = self.credential().filter(|_| self.target.user.is_none()).map(|own| own.identity.clone().into_bytes());
-        let who = who.unwrap_or_else(|| user.clone());
+        let who = self.credential().map(|own| own.identity.clone()).or_else(|| self.token());
+        let who = match (who, &self.target.user) {
+            (Some(who), None) => who.into_bytes(),
+            (Some(who), Some(user)) => format!("{who} as {user}").into_bytes(),
+            (None, _) => user.clone(),
+        };
         let asks = [
             Ask::new(Command::User(user), Step::User, "log in", &who),
             Ask::new(pass, Step::Pass, "log in", &who),

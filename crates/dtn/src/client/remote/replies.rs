@@ -76,7 +76,7 @@ impl Remote {
         let refusal = || reply::fault(reply, front.name, &front.subject);
         match front.step {
             Step::Secure if reply.code == 234 => {
-                let handshake = self.options.trust.towards(&self.target.host, self.target.port)?;
+                let handshake = self.options.trust.towards(&self.target)?;
                 self.channel.start_tls(handshake)?;
             }
             Step::Secure => {
