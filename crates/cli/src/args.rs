@@ -163,6 +163,9 @@ pub enum Command {
     /// Serve control connections for `dtn`, which starts it; not for people
     #[command(hide = true)]
     DtnFront,
+    /// Fetch the keys of an issuer of tokens for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    FetchKeys,
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ pub mod client;
 pub mod confine;
 pub mod congestion;
 pub mod front;
+pub mod keys;
 pub mod monitor;
 pub mod mover;
 

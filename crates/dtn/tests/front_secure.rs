@@ -40,7 +40,7 @@ fn certificate(directory: &Path) -> TlsConfig {
     builder.set_not_after(&Asn1Time::days_from_now(1).unwrap()).unwrap();
     builder.sign(&key, MessageDigest::sha256()).unwrap();
     let config =
-        TlsConfig { certificate: directory.join("host.pem"), key: directory.join("host.key"), listen: Vec::new() };
+        TlsConfig { certificate: directory.join("host.pem"), key: directory.join("host.key"), ..TlsConfig::default() };
     std::fs::write(&config.certificate, builder.build().to_pem().unwrap()).unwrap();
     std::fs::write(&config.key, key.private_key_to_pem_pkcs8().unwrap()).unwrap();
     std::fs::set_permissions(&config.key, Permissions::from_mode(0o640)).unwrap();

@@ -17,6 +17,7 @@
 //! | [`slow_disk`] | a file system that reads and writes no faster than it was told to |
 //! | [`starved`] | processes that get only a part of a processor |
 //! | [`cpu`] | processor time and memory of a process tree |
+//! | [`issuer`] | an issuer of access tokens, with HTTPS and keys of its own |
 //! | [`osts`] | a model of the storage servers of Lustre: stripes, locks, movers |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
 //!
@@ -28,6 +29,7 @@ pub mod dataset;
 mod error;
 pub mod faults;
 pub mod fuzz;
+pub mod issuer;
 pub mod lab;
 pub mod leftovers;
 pub mod measure;

@@ -22,12 +22,16 @@ pub struct SystemRoots(Arc<X509Store>);
 impl SystemRoots {
     /// Reads them.
     pub fn load() -> Result<Self, TrustFault> {
-        built(|store| store.set_default_paths())
+        built(X509PurposeId::SSL_SERVER, |store| store.set_default_paths())
     }
 
     /// Exactly these authorities.
     pub fn of(authorities: Vec<X509>) -> Result<Self, TrustFault> {
-        built(|store| authorities.into_iter().try_for_each(|authority| store.add_cert(authority)))
+        Self::for_purpose(X509PurposeId::SSL_SERVER, authorities)
+    }
+
+    fn for_purpose(purpose: X509PurposeId, authorities: Vec<X509>) -> Result<Self, TrustFault> {
+        built(purpose, |store| authorities.into_iter().try_for_each(|authority| store.add_cert(authority)))
     }
 
     /// Whether one of them vouches for a server's chain, its names aside; the reason otherwise.
@@ -42,11 +46,14 @@ impl SystemRoots {
     }
 }
 
-fn built(fill: impl FnOnce(&mut X509StoreBuilder) -> Result<(), ErrorStack>) -> Result<SystemRoots, TrustFault> {
+fn built(
+    purpose: X509PurposeId,
+    fill: impl FnOnce(&mut X509StoreBuilder) -> Result<(), ErrorStack>,
+) -> Result<SystemRoots, TrustFault> {
     let build = || {
         let mut store = X509StoreBuilder::new()?;
         fill(&mut store)?;
-        store.set_purpose(X509PurposeId::SSL_SERVER)?;
+        store.set_purpose(purpose)?;
         Ok(SystemRoots(Arc::new(store.build())))
     };
     build().map_err(|error: ErrorStack| internal(&error))
@@ -67,18 +74,11 @@ impl HostJudge {
     }
 }
 
-impl HostJudge {
-    fn is_named(&self, leaf: &X509Ref) -> Result<bool, TrustFault> {
-        let der = leaf.to_der().map_err(|error| internal(&error))?;
-        Ok(Certificate::parse(&der).is_ok_and(|parsed| host::check(&parsed, &self.host, Names::Alternative).is_ok()))
-    }
-}
-
 impl PeerJudge for HostJudge {
     fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
         if let Some(roots) = &self.roots
             && roots.vouch(leaf, others).map_err(|error| internal(&error))?.is_ok()
-            && self.is_named(leaf)?
+            && is_named(leaf, &self.host)?
         {
             return Ok(Peer {
                 subject: format!("host {}", self.host),
@@ -91,6 +91,72 @@ impl PeerJudge for HostJudge {
         }
         self.pins.judge(leaf, others)
     }
+}
+
+/// Believes a host that certain authorities vouch for, and nobody else.
+pub struct HostOfAuthorities {
+    roots: SystemRoots,
+    host: String,
+}
+
+impl HostOfAuthorities {
+    /// A judge of one host, a name or an address.
+    pub fn new(roots: SystemRoots, host: &str) -> Self {
+        Self { roots, host: host.to_owned() }
+    }
+}
+
+impl PeerJudge for HostOfAuthorities {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        let peer = vouched(&self.roots, leaf, others)?;
+        if !is_named(leaf, &self.host)? {
+            let detail = format!("it is no certificate of {}", self.host);
+            return Err(TrustFault::new(FaultCode::PeerIdentity, detail).about(peer.subject));
+        }
+        Ok(peer)
+    }
+}
+
+/// Believes clients that certain authorities vouch for: people, by the subjects of their certificates.
+///
+/// Revocation lists are not looked at: what is taken back has to be taken out of the mapping.
+pub struct ClientsOfAuthorities(SystemRoots);
+
+impl ClientsOfAuthorities {
+    /// A judge of certificates that these authorities, and those below them, have signed.
+    pub fn new(authorities: Vec<X509>) -> Result<Self, TrustFault> {
+        SystemRoots::for_purpose(X509PurposeId::SSL_CLIENT, authorities).map(Self)
+    }
+}
+
+impl PeerJudge for ClientsOfAuthorities {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        vouched(&self.0, leaf, others)
+    }
+}
+
+/// The peer of a chain that the authorities vouch for, whatever it is called.
+fn vouched(roots: &SystemRoots, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+    let der = leaf.to_der().map_err(|error| internal(&error))?;
+    let refused = |detail: String| TrustFault::new(FaultCode::CredentialRejected, detail);
+    let parsed = Certificate::parse(&der).map_err(|error| refused(format!("it cannot be read: {error}")))?;
+    let (subject, until) = (parsed.subject.one_line(), parsed.not_after);
+    match roots.vouch(leaf, others).map_err(|error| internal(&error))? {
+        Ok(()) => Ok(Peer {
+            subject,
+            leaf: leaf.to_owned(),
+            chain: others.iter().map(|&other| other.to_owned()).collect(),
+            limited: false,
+            until,
+            vo: Vec::new(),
+        }),
+        Err(reason) => Err(refused(reason).about(subject).until(until)),
+    }
+}
+
+fn is_named(leaf: &X509Ref, host: &str) -> Result<bool, TrustFault> {
+    let der = leaf.to_der().map_err(|error| internal(&error))?;
+    Ok(Certificate::parse(&der).is_ok_and(|parsed| host::check(&parsed, host, Names::Alternative).is_ok()))
 }
 
 fn internal(error: &ErrorStack) -> TrustFault {

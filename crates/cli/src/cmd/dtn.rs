@@ -190,6 +190,11 @@ pub fn run_front() -> ExitCode {
     told(process::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
+/// Runs `fetch-keys`.
+pub fn run_fetch_keys() -> ExitCode {
+    told(whimbrel_dtn::keys::serve_standard_input().map(|()| ExitCode::SUCCESS))
+}
+
 impl DtnArgs {
     fn into_config(self) -> Result<DtnConfig, Fault> {
         let file = self.config.as_deref().map(DtnConfig::read).transpose()?.unwrap_or_default();

@@ -44,6 +44,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Man(args) => man::run(&args),
         Command::DataProcess(args) => dtn::run_data_process(args),
         Command::DtnFront => dtn::run_front(),
+        Command::FetchKeys => dtn::run_fetch_keys(),
         Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }

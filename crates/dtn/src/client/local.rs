@@ -13,6 +13,7 @@ use whimbrel_connector::Connector;
 use whimbrel_connector::posix::Posix;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
+use whimbrel_proto::rules::LoginRules;
 
 use super::grid::Credential;
 use super::remote::EndEvent;
@@ -68,6 +69,7 @@ impl LocalData {
                 credential: credential.as_deref().map(Credential::pem).transpose()?,
                 ..Secrets::default()
             },
+            rules: LoginRules::unlimited(),
         };
         let (sender, events) = mpsc::unbounded_channel();
         let mover = self.link.attach(identity, 0, sender)?;

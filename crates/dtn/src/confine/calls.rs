@@ -17,6 +17,8 @@ pub enum Calls {
     Front,
     /// Of a data process: files and TCP.
     Data,
+    /// Of the process that fetches keys: TCP connections that it makes, and names of hosts. No change of any file.
+    Fetch,
 }
 
 /// Memory, threads, clocks, signals to itself, polling, bytes over what is open: what any program with a runtime does.
@@ -185,6 +187,9 @@ const DATA: &[c_long] = &[
     libc::SYS_vmsplice,
 ];
 
+/// What only the process that fetches keys does: connections, and questions about names.
+const FETCH: &[c_long] = &[libc::SYS_bind, libc::SYS_connect, libc::SYS_sendmmsg, libc::SYS_recvmmsg];
+
 /// Older names of the same.
 #[cfg(target_arch = "x86_64")]
 const OLDER_DATA: &[c_long] = &[
@@ -242,6 +247,7 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     let (own, older) = match calls {
         Calls::Front => (&[][..], &[][..]),
         Calls::Data => (DATA, OLDER_DATA),
+        Calls::Fetch => (FETCH, &[][..]),
     };
     let plain = COMMON.iter().chain(OLDER).chain(own).chain(older).map(|call| (*call, Vec::new()));
     let mut rules: BTreeMap<c_long, Vec<SeccompRule>> = plain.collect();
@@ -250,6 +256,17 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     let sockets = match calls {
         Calls::Front => vec![local],
         Calls::Data => vec![local, socket(libc::AF_INET, stream)?, socket(libc::AF_INET6, stream)?],
+        Calls::Fetch => {
+            let question = libc::SOCK_DGRAM;
+            let kinds = [
+                (libc::AF_INET, stream),
+                (libc::AF_INET6, stream),
+                (libc::AF_INET, question),
+                (libc::AF_INET6, question),
+            ];
+            let others = kinds.into_iter().map(|(family, kind)| socket(family, kind)).collect::<Result<Vec<_>, _>>()?;
+            std::iter::once(local).chain(others).collect()
+        }
     };
     rules.insert(libc::SYS_socket, sockets);
     rules.insert(libc::SYS_socketpair, vec![socket(libc::AF_UNIX, stream)?]);
@@ -312,7 +329,7 @@ mod tests {
             libc::SYS_pivot_root,
             libc::SYS_kill,
         ];
-        for call in COMMON.iter().chain(OLDER).chain(DATA).chain(OLDER_DATA) {
+        for call in COMMON.iter().chain(OLDER).chain(DATA).chain(OLDER_DATA).chain(FETCH) {
             assert!(!out.contains(call), "system call {call}");
         }
     }
@@ -320,7 +337,7 @@ mod tests {
     #[test]
     fn filters_fit_into_the_kernel() {
         let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-        for calls in [Calls::Front, Calls::Data] {
+        for calls in [Calls::Front, Calls::Data, Calls::Fetch] {
             let length = allowed(calls, arch).unwrap().len();
             assert!(length < 4096, "BPF_MAXINSNS, {calls:?}: {length}");
         }

@@ -46,6 +46,17 @@ const HOST: &[&str] = &[
 /// Devices that hold nothing.
 const DEVICES: &[&str] = &["/dev/null", "/dev/zero", "/dev/full", "/dev/urandom", "/dev/random"];
 
+/// Where systems have the authorities of the web, and the files that their links lead to.
+const AUTHORITIES: &[&str] = &[
+    "/etc/ssl",
+    "/usr/lib/ssl",
+    "/etc/pki",
+    "/etc/ca-certificates",
+    "/usr/share/ca-certificates",
+    "/usr/local/share/ca-certificates",
+    "/usr/share/pki",
+];
+
 impl Needs {
     /// Of the front: settings of the kernel's network, and of the crypto library; trusted authorities, which are public and change.
     /// It changes nothing.
@@ -58,6 +69,12 @@ impl Needs {
             write: Vec::new(),
             calls: Calls::Front,
         }
+    }
+
+    /// Of the process that fetches keys: names of hosts, and the authorities of the system.
+    pub fn fetch() -> Self {
+        let read = NAMES.iter().chain(AUTHORITIES).chain(&["/proc/self", "/dev/urandom"]);
+        Self { read: read.map(PathBuf::from).collect(), write: Vec::new(), calls: Calls::Fetch }
     }
 
     /// Of a data process: the tree that it serves.

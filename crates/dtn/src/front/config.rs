@@ -5,6 +5,7 @@ mod limits;
 mod mapping;
 mod parse;
 mod rules;
+mod tokens;
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -19,6 +20,7 @@ pub use gsi::{GsiConfig, GsiPlaces};
 pub use limits::{Amounts, Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
+pub use tokens::{IssuerConfig, TokenIssuer, TokensConfig};
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -38,6 +40,8 @@ pub struct DtnConfig {
     pub tls: Option<TlsConfig>,
     /// Logins with grid certificates. Default: none.
     pub gsi: Option<GsiConfig>,
+    /// Logins with bearer tokens. Default: none.
+    pub tokens: Option<TokensConfig>,
     /// Files of rules from identities to accounts, asked in this order after the grid-mapfile. Default: none.
     pub mapping: Vec<MappingConfig>,
     /// Which accounts such logins may lead to.
@@ -116,6 +120,10 @@ pub struct TlsConfig {
     /// Addresses where TLS comes before the greeting, `HOST:PORT`; 990 is the usual port. Default: none.
     #[serde(default)]
     pub listen: Vec<String>,
+    /// Who vouches for clients that show a certificate: a PEM file, a directory of such files, or `gsi` for those of grid certificates.
+    /// Default: clients are not asked for one.
+    #[serde(default)]
+    pub clients: Option<PathBuf>,
 }
 
 impl DtnConfig {

@@ -10,10 +10,10 @@ use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::guard::Visitor;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::Outcome;
-use whimbrel_proto::server::{Label, LoginOutcome, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
-use whimbrel_trust::TrustFault;
+use whimbrel_proto::server::{Label, LoginOutcome, PeerView, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
+use whimbrel_trust::{Peer, TrustFault};
 
 use super::grid::{self, Established, Exchange, Stepped};
 use super::guard::Refused;
@@ -204,7 +204,8 @@ impl Connection {
                 if news.established {
                     tracing::debug!(peer = ?self.ends.peer, "the control connection is inside TLS");
                     self.patience.handshake_over();
-                    self.control.secured(Instant::now(), None);
+                    let view = self.shown_certificate();
+                    self.control.secured(Instant::now(), view);
                 }
                 let text = if self.wire.is_tls() { self.input.get(before..).unwrap_or_default() } else { wire };
                 if let Err(too_much) = self.patience.fed(wire.len(), text, Instant::now()) {
@@ -217,6 +218,14 @@ impl Connection {
             }
             Err(fault) => self.give_up(&fault),
         }
+    }
+
+    /// Who showed a certificate in the TLS handshake: it is asked about at USER (RFC 4217 §6).
+    fn shown_certificate(&mut self) -> Option<PeerView> {
+        let Peer { subject, vo, until, .. } = self.wire.peer()?;
+        tracing::info!(peer = ?self.ends.peer, subject, %until, "certificate accepted");
+        self.claim = Some(Claim::Certificate { subject: subject.clone(), vo });
+        Some(PeerView { subject, suffices: true, gsi: false })
     }
 
     /// Gives the control machine what it has not taken; true if it took any.
@@ -371,7 +380,7 @@ impl Connection {
         match event {
             ServerEvent::Login { user, proof } => {
                 let shown = match proof {
-                    Proof::Password(password) => Some(Shown::Password(password)),
+                    Proof::Password(password) => Some(self.server.shown(password)),
                     Proof::Peer => self.claim.clone().map(Shown::Claim),
                 };
                 match shown {
@@ -405,7 +414,7 @@ impl Connection {
 
     fn check_login(&self, user: Vec<u8>, shown: Shown) -> impl Future<Output = Worked> + use<> {
         let server = self.server.clone();
-        let (ends, secrets) = (self.ends, self.wire.secrets());
+        let (ends, secrets, tls) = (self.ends, self.wire.secrets(), self.wire.is_tls());
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
             let guess = matches!(shown, Shown::Password(_)).then_some(name.as_str());
@@ -414,7 +423,8 @@ impl Connection {
             }
             let claimed = match &shown {
                 Shown::Claim(claim) => Some(claim.name().to_owned()),
-                Shown::Password(_) => None,
+                Shown::Token(_) if !tls => return Worked::Login(token_in_clear(), None),
+                Shown::Token(_) | Shown::Password(_) => None,
             };
             let result = server.log_in(&name, shown, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
@@ -425,10 +435,19 @@ impl Connection {
                     let home = plane.home().to_vec();
                     Worked::Login(LoginOutcome::Accepted { user, home }, Some(Box::new(plane)))
                 }
+                // 331: a password or a token may follow.
+                Ok(None) if claimed.is_some() && tls && server.takes_passwords() => {
+                    Worked::Login(LoginOutcome::Denied, None)
+                }
                 Ok(None) => {
                     tracing::warn!(peer = ?ends.peer, user = name, claimed, "login refused");
                     let outcome = claimed.map_or(LoginOutcome::Denied, |who| unmapped(&who, &name));
                     Worked::Login(outcome, None)
+                }
+                Err(fault) if is_refusal(&fault) => {
+                    tracing::warn!(peer = ?ends.peer, user = name, %fault, "login refused");
+                    let lines = fault.to_string().lines().map(str::to_owned).collect();
+                    Worked::Login(LoginOutcome::Refused(lines), None)
                 }
                 Err(fault) => Worked::Login(unavailable(&fault), None),
             }
@@ -452,6 +471,18 @@ fn unmapped(who: &str, wanted: &str) -> LoginOutcome {
         name => format!("the account {name} here"),
     };
     LoginOutcome::Refused(vec![format!("{who} is not mapped to {account}.")])
+}
+
+/// Whether somebody is told why: it is about what they showed, which they know.
+fn is_refusal(fault: &Fault) -> bool {
+    fault.side == Some(Side::Peer)
+        && matches!(fault.code, FaultCode::CredentialRejected | FaultCode::CredentialExpired | FaultCode::NotAuthorized)
+}
+
+/// Whoever listened has the token now.
+fn token_in_clear() -> LoginOutcome {
+    let lines = ["Tokens are not taken over a connection in clear: send AUTH TLS first.", "Have this one withdrawn."];
+    LoginOutcome::Refused(lines.map(str::to_owned).to_vec())
 }
 
 fn unavailable(fault: &Fault) -> LoginOutcome {

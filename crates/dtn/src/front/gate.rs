@@ -12,6 +12,8 @@ use tokio::net::UnixDatagram;
 use tokio::sync::{oneshot, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use crate::keys;
+use crate::monitor::jobs;
 use crate::monitor::keeper::Keeper;
 use crate::monitor::message::{AccountId, Claim, FromMonitor, MappedAccount, PasswordEntry, Ticket, ToMonitor};
 use crate::packets::Channel;
@@ -66,6 +68,22 @@ impl Gate {
         }
     }
 
+    /// The keys of an issuer of tokens, counted from 0, as it shows them now.
+    pub async fn keys(&self, issuer: usize) -> Result<Vec<u8>, Fault> {
+        let answer = match self {
+            Self::Here(keeper) => {
+                let order = lock(keeper).fetch_keys(issuer)?;
+                let ran = tokio::task::spawn_blocking(move || jobs::run(order)).await;
+                ran.map_err(|error| Fault::new(FaultCode::Internal, OP).detail(error.to_string()))?
+            }
+            Self::Monitor(link) => match link.ask(|ticket| ToMonitor::Keys { ticket, issuer }).await? {
+                Answer::Keys(answer) => answer,
+                _ => return Err(unexpected()),
+            },
+        };
+        keys::read(&answer?)
+    }
+
     /// The stream to a new data process of an account.
     pub async fn open(&self, account: AccountId) -> Result<UnixStream, Fault> {
         match self {
@@ -102,6 +120,7 @@ fn lost() -> Fault {
 enum Answer {
     Account(Result<Option<MappedAccount>, Fault>),
     Entry(Result<Option<PasswordEntry>, Fault>),
+    Keys(Result<Vec<u8>, Fault>),
     Opened(Result<OwnedFd, Fault>),
 }
 
@@ -182,6 +201,7 @@ fn deliver(message: FromMonitor, mut descriptors: Vec<OwnedFd>, waiting: &Waitin
     let (ticket, answer) = match message {
         FromMonitor::Mapped { ticket, account } => (ticket, Answer::Account(account)),
         FromMonitor::Entry { ticket, entry } => (ticket, Answer::Entry(entry)),
+        FromMonitor::Keys { ticket, answer } => (ticket, Answer::Keys(answer)),
         FromMonitor::Opened { ticket, result } => {
             let stream = result.and_then(|()| descriptors.pop().ok_or_else(unexpected));
             (ticket, Answer::Opened(stream))

@@ -26,6 +26,7 @@ const AT_ONCE: usize = 2;
 
 /// What all logins with certificates share.
 pub struct Grid {
+    judge: Arc<GsiJudge>,
     tls: ServerTls,
     keys: Arc<KeyPool>,
     turns: Semaphore,
@@ -70,8 +71,14 @@ impl Grid {
         let store = Arc::new(AnchorStore::open(authorities, Instant::now())?);
         let organizations = Some(Arc::new(Organizations::load(vomsdir)?));
         let judge = GsiJudge { organizations, ..GsiJudge::new(Trusted::Directory(store), Expected::Anybody) };
-        let tls = ServerTls::gsi(own, Arc::new(judge))?;
-        Ok(Self { tls, keys: Arc::default(), turns: Semaphore::new(AT_ONCE) })
+        let judge = Arc::new(judge);
+        let tls = ServerTls::gsi(own, judge.clone())?;
+        Ok(Self { judge, tls, keys: Arc::default(), turns: Semaphore::new(AT_ONCE) })
+    }
+
+    /// Who judges the certificates of clients.
+    pub(super) fn judge(&self) -> Arc<GsiJudge> {
+        self.judge.clone()
     }
 
     /// Makes keys for delegations to come, in the background.

@@ -21,6 +21,7 @@ pub mod plane;
 pub mod process;
 pub mod server;
 pub mod stdio;
+pub mod tokens;
 mod urgent;
 pub mod users;
 mod wire;

@@ -3,10 +3,14 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
+use openssl::x509::X509;
 use tokio::sync::Semaphore;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::rules::LoginRules;
 use whimbrel_proto::server::{ChecksumAlgorithm, LoginOutcome, Mechanisms, Secret, ServerConfig};
-use whimbrel_trust::{OwnChain, TrustFault};
+use whimbrel_trust::roots::ClientsOfAuthorities;
+use whimbrel_trust::tls::Clients;
+use whimbrel_trust::{OwnChain, PeerJudge, TrustFault};
 
 use super::certificate::CertificateFiles;
 use super::connection::Ends;
@@ -16,9 +20,10 @@ use super::grid::Grid;
 use super::guard::{Guard, Refused};
 use super::metrics::Metrics;
 use super::plane::Plane;
+use super::tokens::Tokens;
 use super::users::verify_password;
 use super::wire::Wire;
-use crate::monitor::message::{Claim, FrontSettings, MappedAccount};
+use crate::monitor::message::{Claim, ClientAuthorities, FrontSettings, MappedAccount};
 use crate::mover::message::{Identity, Secrets};
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
@@ -47,8 +52,10 @@ pub(super) const USUAL_ACCOUNT: &str = ":globus-mapping:";
 
 /// What somebody shows at login.
 pub enum Shown {
-    /// A password or a token in its place.
+    /// A password.
     Password(Secret),
+    /// The token of an accepted issuer, in the place of a password.
+    Token(Secret),
     /// What a handshake has proven.
     Claim(Claim),
 }
@@ -65,6 +72,10 @@ pub struct Server {
     certificate: Option<OwnChain>,
     /// Logins with certificates, if there are any.
     grid: Option<Arc<Grid>>,
+    /// Whether clients are asked for a certificate in TLS.
+    clients: Clients,
+    /// Logins with tokens, if there are any.
+    tokens: Option<Arc<Tokens>>,
     verifying: Semaphore,
     waiting: Semaphore,
     /// Data processes and nodes.
@@ -82,9 +93,13 @@ impl Server {
     /// `CredentialRejected` if its certificate cannot be used.
     pub fn new(settings: FrontSettings, gate: Gate) -> Result<Self, Fault> {
         let gate = Arc::new(gate);
+        let grid = settings.gsi.as_ref().map(Grid::new).transpose()?.map(Arc::new);
+        let tokens = (!settings.tokens.is_empty()).then(|| Arc::new(Tokens::new(&settings.tokens, gate.clone())));
         Ok(Self {
+            clients: clients(settings.clients.as_ref(), grid.as_deref())?,
+            tokens,
+            grid,
             certificate: settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?,
-            grid: settings.gsi.as_ref().map(Grid::new).transpose()?.map(Arc::new),
             data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
             gate,
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
@@ -112,7 +127,7 @@ impl Server {
 
     /// TLS for one connection; `None` where the administrator gave no certificate.
     pub(super) fn tls(&self) -> Option<Result<Wire, TrustFault>> {
-        self.certificate.as_ref().map(Wire::tls)
+        self.certificate.as_ref().map(|own| Wire::tls(own, &self.clients))
     }
 
     /// Logins with certificates; `None` where the administrator set none up.
@@ -160,7 +175,7 @@ impl Server {
         ends: Ends,
         secrets: Secrets,
     ) -> Result<Option<(String, Plane)>, Fault> {
-        let Some((user, account)) = self.identify(name, shown, ends).await? else {
+        let Some((user, account, rules)) = self.identify(name, shown, ends).await? else {
             return Ok(None);
         };
         self.guard.log_in(ends.visitor, &user, None).map_err(|refusal| {
@@ -172,6 +187,7 @@ impl Server {
             control_local: ends.local,
             data_peers: self.settings.data_peers.clone(),
             secrets,
+            rules,
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;
         Ok(Some((user, plane)))
@@ -195,8 +211,9 @@ impl Server {
         match result {
             Ok(Some((user, _))) => self.guard.succeeded(address(ends), user),
             // Who shows a certificate that nobody here knows may have a password for this server.
-            Ok(None) if guess.is_none() && self.settings.passwords => {}
+            Ok(None) if guess.is_none() && self.takes_passwords() => {}
             Ok(None) => self.guard.failed(address(ends), guess),
+            Err(fault) if fault.code == FaultCode::CredentialRejected => self.guard.failed(address(ends), None),
             Err(_) => {}
         }
     }
@@ -206,15 +223,54 @@ impl Server {
         self.guard.failed(address(ends), None);
     }
 
-    async fn identify(&self, name: &str, shown: Shown, ends: Ends) -> Result<Option<(String, MappedAccount)>, Fault> {
+    /// True if somebody whose certificate leads to no account may show something else.
+    pub(super) fn takes_passwords(&self) -> bool {
+        self.settings.passwords || self.settings.anonymous || self.tokens.is_some()
+    }
+
+    async fn identify(
+        &self,
+        name: &str,
+        shown: Shown,
+        ends: Ends,
+    ) -> Result<Option<(String, MappedAccount, LoginRules)>, Fault> {
         match shown {
-            Shown::Password(password) => self.by_password(name, password, ends).await,
+            Shown::Token(token) => self.by_token(name, &token).await,
+            Shown::Password(password) => {
+                let found = self.by_password(name, password, ends).await?;
+                Ok(found.map(|(user, account)| (user, account, LoginRules::unlimited())))
+            }
             Shown::Claim(claim) => {
-                let wanted = (name != USUAL_ACCOUNT).then(|| name.to_owned());
-                let account = self.gate.claim(claim, wanted).await?;
-                Ok(account.map(|account| (account.name.clone(), account)))
+                let account = self.gate.claim(claim, self.wanted(name)).await?;
+                Ok(account.map(|account| (account.name.clone(), account, LoginRules::unlimited())))
             }
         }
+    }
+
+    /// The account that a name asks for; where nobody is anonymous, clients say so that have no name to give.
+    fn wanted(&self, name: &str) -> Option<String> {
+        let usual = name == USUAL_ACCOUNT || (!self.settings.anonymous && matches!(name, "anonymous" | "ftp"));
+        (!usual).then(|| name.to_owned())
+    }
+
+    /// What came as a password, which may be a token.
+    pub(super) fn shown(&self, password: Secret) -> Shown {
+        match self.tokens.as_ref().is_some_and(|tokens| tokens.is_token(&password)) {
+            true => Shown::Token(password),
+            false => Shown::Password(password),
+        }
+    }
+
+    async fn by_token(&self, name: &str, token: &Secret) -> Result<Option<(String, MappedAccount, LoginRules)>, Fault> {
+        let Some(tokens) = &self.tokens else { return Ok(None) };
+        let accepted = tokens.judge(token).await?;
+        let who = accepted.claim.name().to_owned();
+        let account = self.gate.claim(accepted.claim, self.wanted(name)).await?;
+        let account = account.ok_or_else(|| {
+            let fault = Fault::new(FaultCode::NotAuthorized, "log in with a token").side(Side::Peer).subject(who);
+            fault.detail("the token is good, but not mapped to an account here, or not to the one asked for")
+        })?;
+        Ok(Some((account.name.clone(), account, accepted.rules)))
     }
 
     async fn by_password(
@@ -243,4 +299,28 @@ impl Server {
             .map_err(|error| Fault::new(FaultCode::Internal, "verify password").detail(error.to_string()))?;
         Ok(entry.filter(|_| matches).map(|entry| (name.to_owned(), entry.account)))
     }
+}
+
+/// Whether clients are asked for certificates in TLS, and who judges them.
+fn clients(authorities: Option<&ClientAuthorities>, grid: Option<&Grid>) -> Result<Clients, Fault> {
+    const OP: &str = "read tls.clients";
+    let judge: Arc<dyn PeerJudge> = match (authorities, grid) {
+        (None, _) => return Ok(Clients::Unasked),
+        (Some(ClientAuthorities::Grid), Some(grid)) => grid.judge(),
+        (Some(ClientAuthorities::Grid), None) => {
+            let fault = Fault::new(FaultCode::InvalidArgument, OP).subject("gsi");
+            return Err(fault.detail("there are no grid certificates here: --gsi, or clients = \"FILE\""));
+        }
+        (Some(ClientAuthorities::Pem(pem)), _) => {
+            let found = X509::stack_from_pem(pem).map_err(|error| {
+                Fault::new(FaultCode::CredentialRejected, OP).side(Side::Us).detail(error.to_string())
+            })?;
+            if found.is_empty() {
+                let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us);
+                return Err(fault.detail("there is no certificate in it"));
+            }
+            Arc::new(ClientsOfAuthorities::new(found).map_err(|fault| fault.into_fault(OP, Side::Us))?)
+        }
+    };
+    Ok(Clients::Welcome(judge))
 }

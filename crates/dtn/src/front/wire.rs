@@ -5,7 +5,7 @@ mod lines;
 use bytes::BytesMut;
 use whimbrel_proto::server::Secret;
 use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
-use whimbrel_trust::{OwnChain, TrustFault};
+use whimbrel_trust::{OwnChain, Peer, TrustFault};
 
 use crate::mover::message::Secrets;
 pub(super) use lines::Lines;
@@ -40,10 +40,10 @@ pub(super) struct News {
 }
 
 impl Wire {
-    /// TLS that begins with the next byte; shows this certificate and asks for none.
-    pub(super) fn tls(own: &OwnChain) -> Result<Self, TrustFault> {
+    /// TLS that begins with the next byte; shows this certificate, and asks for one or not.
+    pub(super) fn tls(own: &OwnChain, clients: &Clients) -> Result<Self, TrustFault> {
         let tickets = TicketKeys::new()?;
-        let machine = TlsMachine::server(&ServerTls::new(own, &Clients::Unasked, Some(&tickets))?)?;
+        let machine = TlsMachine::server(&ServerTls::new(own, clients, Some(&tickets))?)?;
         Ok(Self::Tls(Box::new(Tls { machine, established: false, tickets })))
     }
 
@@ -59,6 +59,14 @@ impl Wire {
     /// True if what comes is inside TLS.
     pub(super) fn is_tls(&self) -> bool {
         matches!(self, Self::Tls(_))
+    }
+
+    /// Who showed a certificate in a TLS handshake.
+    pub(super) fn peer(&self) -> Option<Peer> {
+        match self {
+            Self::Tls(tls) => tls.machine.peer(),
+            Self::Clear | Self::Lines(_) | Self::Ended => None,
+        }
     }
 
     /// What proves that a data connection belongs to this control connection.

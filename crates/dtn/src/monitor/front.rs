@@ -9,9 +9,9 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::keeper::{account, is_root};
 use super::listeners::Bound;
-use super::message::{FromMonitor, FrontSettings, GsiSettings};
+use super::message::{ClientAuthorities, FromMonitor, FrontSettings, GsiSettings};
 use crate::front::certificate::CertificateFiles;
-use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces};
+use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces, TokensConfig};
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
 
@@ -67,6 +67,40 @@ fn gsi_settings(places: &GsiPlaces) -> Result<GsiSettings, Fault> {
     })
 }
 
+/// Longest text of all authorities of clients, bytes: the front is told of them in one message.
+const MOST_AUTHORITIES: usize = 48 << 10;
+
+/// The authorities in a file, or in the files of a directory.
+fn client_authorities(path: &Path) -> Result<ClientAuthorities, Fault> {
+    if path == Path::new("gsi") {
+        return Ok(ClientAuthorities::Grid);
+    }
+    let (op, name) = ("read tls.clients", path.display().to_string());
+    let failed = |error| Fault::from_io(error, op).subject(&name);
+    let mut files = vec![path.to_owned()];
+    if path.is_dir() {
+        files = std::fs::read_dir(path)
+            .map_err(failed)?
+            .map(|entry| entry.map(|entry| entry.path()))
+            .collect::<Result<_, _>>()
+            .map_err(failed)?;
+        files.retain(|file| file.is_file());
+        files.sort();
+    }
+    let mut pem = Vec::new();
+    for file in files {
+        let text =
+            std::fs::read(&file).map_err(|error| Fault::from_io(error, op).subject(file.display().to_string()))?;
+        pem.extend_from_slice(&text);
+        pem.push(b'\n');
+    }
+    if pem.len() > MOST_AUTHORITIES {
+        let fault = Fault::new(FaultCode::InvalidArgument, op).subject(name);
+        return Err(fault.detail("more than 48 KiB of authorities: name the few that vouch for your users"));
+    }
+    Ok(ClientAuthorities::Pem(pem))
+}
+
 /// What a front without listening sockets needs of the configuration.
 pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
     Ok(FrontSettings {
@@ -76,6 +110,8 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         passwords: config.users.is_some(),
         certificate: config.tls.as_ref().map(CertificateFiles::of_tls).transpose()?,
         gsi: config.gsi_places()?.as_ref().map(gsi_settings).transpose()?,
+        clients: config.tls.as_ref().and_then(|tls| tls.clients.as_deref()).map(client_authorities).transpose()?,
+        tokens: config.tokens.as_ref().map(TokensConfig::issuers).transpose()?.unwrap_or_default(),
         encrypt_data: config.encrypt_data,
         clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
         read_only: config.read_only,

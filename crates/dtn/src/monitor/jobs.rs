@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use std::io::{ErrorKind, Read, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Child, ChildStdout, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
@@ -27,8 +28,10 @@ const MOST_WAITING: usize = 256;
 pub struct Order {
     /// What it does, for faults.
     pub op: &'static str,
-    /// The program and its arguments.
-    pub words: Vec<String>,
+    /// The program.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub arguments: Vec<String>,
     /// Its standard input.
     pub question: Vec<u8>,
     /// Whose rights it has; `None`: those of this process.
@@ -133,15 +136,15 @@ struct Running {
 
 impl Running {
     fn start(order: Order, now: Instant) -> Result<Self, Fault> {
-        let program = order.words.first().cloned().unwrap_or_default();
+        let program = order.program.display().to_string();
         let failed = |error| Fault::from_io(error, order.op).subject(&program).side(Side::Us);
         // A file in memory needs nobody who writes while the program reads.
         let question =
             rustix::fs::memfd_create("question", MemfdFlags::CLOEXEC).map_err(|error| failed(error.into()))?;
         let mut question = std::fs::File::from(question);
         question.write_all(&order.question).and_then(|()| question.rewind()).map_err(failed)?;
-        let mut command = Command::new(&program);
-        command.args(order.words.get(1..).unwrap_or_default()).stdin(question).stdout(Stdio::piped());
+        let mut command = Command::new(&order.program);
+        command.args(&order.arguments).stdin(question).stdout(Stdio::piped());
         command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
         if let Some(account) = order.account.as_ref().filter(|_| super::keeper::is_root()) {
             // This also drops the supplementary groups.
@@ -222,9 +225,9 @@ mod tests {
     use super::*;
 
     fn shell(script: &str) -> Order {
-        let words = ["/bin/sh", "-c", script].map(str::to_owned).to_vec();
+        let (program, arguments) = ("/bin/sh".into(), vec!["-c".to_owned(), script.to_owned()]);
         let limit = Duration::from_secs(20);
-        Order { op: "map identity", words, question: b"who?\n".to_vec(), account: None, most: 1000, limit }
+        Order { op: "map identity", program, arguments, question: b"who?\n".to_vec(), account: None, most: 1000, limit }
     }
 
     #[test]
@@ -240,7 +243,7 @@ mod tests {
         assert_eq!(code(shell("echo alice; exit 3")), FaultCode::ServerBusy);
         assert_eq!(code(shell("yes")), FaultCode::ServerBusy, "it says too much");
         assert_eq!(code(Order { limit: Duration::from_millis(50), ..shell("exec sleep 60") }), FaultCode::TimedOut);
-        assert_eq!(code(Order { words: vec!["/no/such/program".into()], ..shell("") }), FaultCode::NotFound);
+        assert_eq!(code(Order { program: "/no/such/program".into(), ..shell("") }), FaultCode::NotFound);
     }
 
     #[test]

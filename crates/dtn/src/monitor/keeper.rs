@@ -11,19 +11,24 @@ use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::mapping::command::MAX_OUTPUT;
 
 use self::claims::Progress;
-use self::sources::Sources;
+use self::sources::{Lookup, Sources};
 use super::jobs::{self, Answer, Order};
 use super::message::{AccountId, Claim, MappedAccount, PasswordEntry};
-use crate::front::config::{AccountsConfig, DtnConfig, ProofKind};
+use crate::confine::Sandbox;
+use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind};
 use crate::front::users::UsersFile;
+use crate::keys;
 
 pub use self::accounts::{Account, account, is_root};
 pub use self::claims::Search;
+
+const FETCH: &str = "fetch keys";
 
 /// Answers for the accounts of this host.
 ///
@@ -36,6 +41,11 @@ pub struct Keeper {
     users: Option<UsersFile>,
     sources: Sources,
     accounts: AccountsConfig,
+    /// Issuers of tokens, in the order of the configuration.
+    issuers: Vec<IssuerConfig>,
+    /// PEM file of those who vouch for the hosts of issuers; `None`: those of the system.
+    authorities: Option<PathBuf>,
+    sandbox: Sandbox,
     /// Whose rights mapping programs have; `None`: those of this process.
     programs: Option<Account>,
     anonymous: bool,
@@ -58,10 +68,8 @@ impl Keeper {
     pub fn new(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
         let gridmap = config.gsi_places()?.map(|places| places.gridmap);
         let sources = Sources::open(gridmap, &config.mapping)?;
-        if !config.anonymous && config.users.is_none() && sources.is_empty() {
-            let nobody = Fault::new(FaultCode::InvalidArgument, "configure");
-            return Err(nobody.detail("nobody could log in: give --anonymous, --users FILE or --gsi"));
-        }
+        let tokens = config.tokens.clone().unwrap_or_default();
+        reachable(config, &sources)?;
         let root_only = |name: &Option<String>| match is_root() {
             true => account(name.as_deref().unwrap_or("nobody")).map(Some),
             false => Ok(None),
@@ -74,6 +82,9 @@ impl Keeper {
             common: root_only(&config.anonymous_user)?,
             sources,
             accounts: config.accounts.clone(),
+            issuers: tokens.issuer,
+            authorities: tokens.authorities,
+            sandbox: config.sandbox,
             anonymous: config.anonymous,
             given: Vec::new(),
         })
@@ -102,7 +113,14 @@ impl Keeper {
 
     /// Begins to look for the account of somebody who proved to be this: the wanted one, or the usual one.
     pub fn search(&mut self, claim: &Claim, wanted: Option<&str>) -> (Search, Step) {
-        let places = self.sources.lookups(Some(ProofKind::of(claim)));
+        let mut places = self.sources.lookups(Some(ProofKind::of(claim)));
+        let mut wanted = wanted;
+        if let Claim::Token { issuer, .. } = claim {
+            let known = self.issuers.iter().find(|known| known.url == *issuer);
+            places.splice(0..0, known.map(|known| Ok(Lookup::Accounts(known.accounts.clone()))));
+            // Clients have to send some name with a token: one that is no account asks for none.
+            wanted = wanted.filter(|name| accounts::is_there(name));
+        }
         let mut search = Search::new(claim, wanted.map(str::to_owned), places);
         let progress = search.advance();
         (search, self.step(progress))
@@ -125,11 +143,31 @@ impl Keeper {
         }
     }
 
+    /// What fetches the keys of an issuer, counted from 0.
+    ///
+    /// # Errors
+    /// `NotAuthorized` for an issuer that is not configured; those of the file of authorities.
+    pub fn fetch_keys(&self, issuer: usize) -> Result<Order, Fault> {
+        let stranger = || Fault::new(FaultCode::NotAuthorized, FETCH).side(Side::Us).detail("no such issuer");
+        let issuer = self.issuers.get(issuer).ok_or_else(stranger)?.url.clone();
+        let authorities = self.authorities.as_deref().map(authorities).transpose()?;
+        Ok(Order {
+            op: FETCH,
+            program: self.program.clone(),
+            arguments: vec!["fetch-keys".to_owned()],
+            question: keys::Question { issuer, authorities, sandbox: self.sandbox }.to_bytes(),
+            account: self.programs.clone(),
+            most: keys::MOST_ANSWER,
+            limit: keys::LIMIT + Duration::from_secs(5),
+        })
+    }
+
     fn step(&mut self, progress: Result<Progress, Fault>) -> Step {
         match progress {
-            Ok(Progress::Ask { words, question }) => Step::Ask(Order {
+            Ok(Progress::Ask { mut words, question }) => Step::Ask(Order {
                 op: "ask the mapping program",
-                words,
+                program: words.remove(0).into(),
+                arguments: words,
                 question,
                 account: self.programs.clone(),
                 most: MAX_OUTPUT,
@@ -206,6 +244,40 @@ impl Keeper {
         tracing::info!(pid = child.id(), account = name, "data process started");
         Ok((ours.into(), child))
     }
+}
+
+/// The file of authorities that vouch for issuers' hosts.
+fn authorities(path: &Path) -> Result<Vec<u8>, Fault> {
+    std::fs::read(path).map_err(|error| Fault::from_io(error, FETCH).subject(path.display().to_string()))
+}
+
+/// Whether anybody can log in at all, and whoever proves something can be mapped.
+fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
+    let bad = |detail: &str| Err(Fault::new(FaultCode::InvalidArgument, "configure").detail(detail));
+    let clients = config.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
+    if !config.anonymous && config.users.is_none() && config.gsi.is_none() && config.tokens.is_none() && !clients {
+        return bad(
+            "nobody could log in: give --anonymous, --users FILE, --gsi, or in the configuration file [tokens] or [tls] clients",
+        );
+    }
+    if let Some(tokens) = &config.tokens {
+        tokens.issuers()?;
+        tokens.authorities.as_deref().map(authorities).transpose()?;
+        if config.tls.is_none() {
+            return bad("tokens are taken over TLS only: [tls] certificate and key");
+        }
+        let unmapped = tokens.issuer.iter().find(|issuer| issuer.accounts.is_empty());
+        if let Some(issuer) = unmapped.filter(|_| !config.mapping.iter().any(|one| one.is_for(ProofKind::Token))) {
+            let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject(&issuer.url);
+            return Err(
+                fault.detail("nobody with its tokens has an account: accounts = [\"NAME\"], or mapping = [\"FILE\"]")
+            );
+        }
+    }
+    if clients && sources.is_empty() {
+        return bad("nobody with a certificate has an account: mapping = [\"FILE\"], or [gsi] with a grid-mapfile");
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ use whimbrel_proto::server::PolicyRule;
 
 use crate::confine::Sandbox;
 use crate::front::certificate::CertificateFiles;
+use crate::front::config::TokenIssuer;
 use crate::mover::message::{DataPeers, DataSettings};
 
 /// Names a question; chosen by the front.
@@ -45,6 +46,13 @@ pub enum ToMonitor {
         /// The account asked for; `None`: the usual one.
         wanted: Option<String>,
     },
+    /// Fetch the keys of an issuer of tokens.
+    Keys {
+        /// Echoed in [`FromMonitor::Keys`].
+        ticket: Ticket,
+        /// Its place in [`FrontSettings::tokens`].
+        issuer: usize,
+    },
     /// Start a data process for an account that was given out before.
     Open {
         /// Echoed in [`FromMonitor::Opened`].
@@ -72,6 +80,13 @@ pub enum FromMonitor {
         ticket: Ticket,
         /// The user, whose password the front verifies.
         entry: Result<Option<PasswordEntry>, Fault>,
+    },
+    /// Answer to [`ToMonitor::Keys`].
+    Keys {
+        /// Of the question.
+        ticket: Ticket,
+        /// What the process that fetched them said, for [`crate::keys::read`].
+        answer: Result<Vec<u8>, Fault>,
     },
     /// Answer to [`ToMonitor::Open`]. Beside it, unless it failed: the stream to the new data process.
     Opened {
@@ -155,6 +170,15 @@ pub struct GsiSettings {
     pub vomsdir: Vec<u8>,
 }
 
+/// Who vouches for clients that show a certificate over TLS.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub enum ClientAuthorities {
+    /// Those of [`GsiSettings`]: proxies are accepted, and attributes of virtual organizations count.
+    Grid,
+    /// These, PEM text.
+    Pem(Vec<u8>),
+}
+
 /// What the front needs to know of the administrator's configuration: no files.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct FrontSettings {
@@ -170,6 +194,10 @@ pub struct FrontSettings {
     pub certificate: Option<CertificateFiles>,
     /// What logins with grid certificates need; `None`: there are none.
     pub gsi: Option<GsiSettings>,
+    /// Authorities of clients that show a certificate over TLS; `None`: they are not asked for one.
+    pub clients: Option<ClientAuthorities>,
+    /// Issuers whose tokens log in over TLS.
+    pub tokens: Vec<TokenIssuer>,
     /// Passwords are taken over connections in clear.
     pub clear_text_passwords: bool,
     /// Data connections in clear are refused.

@@ -36,6 +36,14 @@ pub fn run(config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
     Monitor { signals, keeper, front, channel, children, programs, announcement }.serve()
 }
 
+/// What a program's answer is for.
+enum Purpose {
+    /// The question about a claim.
+    Mapping(Ticket, Search),
+    /// The question about an issuer's keys.
+    Keys(Ticket),
+}
+
 struct Monitor {
     signals: SignalQueue,
     keeper: Keeper,
@@ -43,8 +51,8 @@ struct Monitor {
     /// `None` once the front has closed it or broken its rules.
     channel: Option<Channel>,
     children: Children,
-    /// Mapping programs, with the questions of the front that wait for them.
-    programs: Jobs<(Ticket, Search)>,
+    /// Programs, with the questions of the front that wait for them.
+    programs: Jobs<Purpose>,
     announcement: String,
 }
 
@@ -76,16 +84,22 @@ impl Monitor {
         }
     }
 
-    /// Takes in what mapping programs have answered; the next of a question may have to be started.
+    /// Takes in what programs have answered; for the same question another may have to be asked.
     fn hear_programs(&mut self) {
         loop {
             let answers = self.programs.advance(Instant::now());
             if answers.is_empty() {
                 return;
             }
-            for (answer, (ticket, mut search)) in answers {
-                let step = self.keeper.answered(&mut search, answer);
-                if let Err(error) = self.go_on(ticket, search, step) {
+            for (answer, purpose) in answers {
+                let told = match purpose {
+                    Purpose::Keys(ticket) => self.tell(&FromMonitor::Keys { ticket, answer }),
+                    Purpose::Mapping(ticket, mut search) => {
+                        let step = self.keeper.answered(&mut search, answer);
+                        self.go_on(ticket, search, step)
+                    }
+                };
+                if let Err(error) = told {
                     self.give_up(&error);
                 }
             }
@@ -96,13 +110,29 @@ impl Monitor {
     fn go_on(&mut self, ticket: Ticket, search: Search, step: Step) -> io::Result<()> {
         let account = match step {
             Step::Done(account) => account,
-            Step::Ask(order) => match self.programs.add(order, (ticket, search)) {
+            Step::Ask(order) => match self.programs.add(order, Purpose::Mapping(ticket, search)) {
                 Ok(()) => return Ok(()),
                 Err((fault, _)) => Err(fault),
             },
         };
-        let Some(channel) = &self.channel else { return Ok(()) };
-        channel.send(&FromMonitor::Mapped { ticket, account }, &[])
+        self.tell(&FromMonitor::Mapped { ticket, account })
+    }
+
+    /// Has an issuer's keys fetched. To ask for another issuer's is to break the rules.
+    fn fetch(&mut self, ticket: Ticket, issuer: usize) -> io::Result<()> {
+        let added = match self.keeper.fetch_keys(issuer) {
+            Ok(order) => self.programs.add(order, Purpose::Keys(ticket)).map_err(|(fault, _)| fault),
+            Err(fault) if fault.code == FaultCode::NotAuthorized => return Err(io::Error::other(fault)),
+            Err(fault) => Err(fault),
+        };
+        match added {
+            Ok(()) => Ok(()),
+            Err(fault) => self.tell(&FromMonitor::Keys { ticket, answer: Err(fault) }),
+        }
+    }
+
+    fn tell(&self, message: &FromMonitor) -> io::Result<()> {
+        self.channel.as_ref().map_or(Ok(()), |channel| channel.send(message, &[]))
     }
 
     fn drain(&mut self) {
@@ -148,6 +178,7 @@ impl Monitor {
                 let (search, step) = self.keeper.search(&claim, wanted.as_deref());
                 self.go_on(ticket, search, step)
             }
+            ToMonitor::Keys { ticket, issuer } => self.fetch(ticket, issuer),
             ToMonitor::Open { ticket, account } => match self.keeper.open(account) {
                 Ok((stream, child)) => {
                     self.children.add(child);

@@ -21,12 +21,12 @@ use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
-use whimbrel_proto::rules::Networks;
+use whimbrel_proto::rules::{LoginRules, Networks};
 
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 5;
+pub const VERSION: u32 = 6;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -263,6 +263,8 @@ pub struct Identity {
     pub data_peers: DataPeers,
     /// What data connections are proven with; secrets of one login.
     pub secrets: Secrets,
+    /// What the login may do, how much of it, and until when.
+    pub rules: LoginRules,
 }
 
 /// What one login's data connections are proven with.

@@ -376,6 +376,7 @@ mod tests {
             control_local,
             data_peers: DataPeers::ControlPeer,
             secrets: Secrets::default(),
+            rules: whimbrel_proto::rules::LoginRules::unlimited(),
         };
         ToMover::Attach { mover: MoverId(mover), identity: Box::new(identity) }
     }

@@ -14,6 +14,9 @@ const OP: &str = "look up account";
 /// Least user number of an account that a rule computes: people's accounts are numbered from here on.
 const PEOPLE: u32 = 1000;
 
+/// Longest name of an account, bytes (utmp(5) is shorter; directories of people may have longer ones).
+const MOST_NAME: usize = 256;
+
 /// A local account that handles data.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Account {
@@ -66,6 +69,12 @@ pub fn mapped(name: &str, origin: Origin, config: &AccountsConfig) -> Result<Acc
         }
     }
     Ok(Account { name: name.to_owned(), uid: record.uid, gid: record.gid, home: record.home })
+}
+
+/// Whether a name is that of an account of this host.
+pub fn is_there(name: &str) -> bool {
+    // Longer ones are no names of accounts; where the system cannot tell, the account that was asked for is meant.
+    name.len() <= MOST_NAME && accounts::record(name).map_or_else(|_| !name.contains('\0'), |found| found.is_some())
 }
 
 fn record(name: &str) -> Result<Record, Fault> {

@@ -1,0 +1,318 @@
+//! Logins over TLS with tokens and with certificates, and the accounts that they lead to.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+use support::WHIMBREL;
+use support::dtn::Dtn;
+use tempfile::TempDir;
+use whimbrel_testkit::issuer::{Issuer, SigningKey};
+use whimbrel_testkit::peers::{Run, Tool, curl, lftp, public_dir};
+use whimbrel_testkit::pki::Pki;
+use whimbrel_testkit::require_root;
+
+const AUDIENCE: &str = "https://dtn.example.org";
+
+/// An account that is not root's and may handle data here.
+fn account() -> String {
+    let name = Tool::new("id").arg("-un").run_ok().stdout_text().trim().to_owned();
+    if name == "root" { "nobody".to_owned() } else { name }
+}
+
+struct Site {
+    server: Dtn,
+    directory: TempDir,
+    _secrets: TempDir,
+    authority: PathBuf,
+}
+
+impl Site {
+    /// A server with a certificate of the grid and these further settings; `[tls]` comes last, so that they may begin with lines for it.
+    fn start(pki: &Pki, tls: &str, settings: &str) -> Self {
+        let (directory, secrets) = (public_dir().expect("a directory"), public_dir().expect("a directory"));
+        let host = pki.host(&["127.0.0.1"]).expect("a certificate");
+        let authority = secrets.path().join("authority.pem");
+        fs::write(&authority, pki.authority().certificate.to_pem().expect("PEM")).expect("written");
+        let config = secrets.path().join("dtn.toml");
+        let files = format!("certificate = {0:?}\nkey = {0:?}\n", host.file);
+        fs::write(&config, format!("{settings}\n[tls]\n{files}{tls}\n")).expect("written");
+        fs::create_dir(directory.path().join("data")).expect("made");
+        fs::write(directory.path().join("data/here"), "bytes").expect("written");
+        let server = Dtn::builder().root(directory.path()).arg("--config").arg(&config).start();
+        Self { server, directory, _secrets: secrets, authority }
+    }
+
+    fn curl(&self, options: &[&str]) -> Option<Tool> {
+        Some(curl()?.args(["--ssl-reqd", "--cacert"]).arg(&self.authority).args(options))
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("ftp://{}/{path}", self.server.addr())
+    }
+
+    /// `curl` lists the directory `data`.
+    fn list(&self, options: &[&str]) -> Option<Tool> {
+        Some(self.curl(options)?.args(["--verbose", "--list-only", &self.url("data/")]))
+    }
+}
+
+fn lists(tool: Option<Tool>) -> Option<Run> {
+    let run = tool?.run_ok();
+    assert_eq!(run.stdout_text().trim_end(), "here", "{run}");
+    Some(run)
+}
+
+/// `curl` was not let in, and was told all of this.
+fn is_denied(tool: Option<Tool>, parts: &[&str]) -> Option<()> {
+    let run = tool?.run_failing();
+    assert_eq!(run.code(), Some(67), "login denied: {run}");
+    for part in parts {
+        assert!(run.stderr_text().contains(part), "{part}: {run}");
+    }
+    Some(())
+}
+
+struct Tokens {
+    pki: Pki,
+    issuer: Issuer,
+    keys: [SigningKey; 2],
+}
+
+impl Tokens {
+    fn new() -> Self {
+        let pki = Pki::new().expect("a grid");
+        let keys = [SigningKey::rs256("rsa").expect("a key"), SigningKey::es256("ec").expect("a key")];
+        let issuer = Issuer::start(&pki, &[&keys[0], &keys[1]]).expect("an issuer");
+        Self { pki, issuer, keys }
+    }
+
+    /// A server that takes its tokens for one account.
+    fn site(&self) -> Site {
+        let (authority, url, account) = (self.issuer.authority(), self.issuer.url(), account());
+        let tokens = format!("[tokens]\naudience = [{AUDIENCE:?}]\nauthorities = {authority:?}\n");
+        let issuer = format!("[[tokens.issuer]]\nurl = {url:?}\nwithout_scopes = true\naccounts = [{account:?}]\n");
+        Site::start(&self.pki, "", &(tokens + &issuer))
+    }
+
+    fn token(&self, key: usize, change: &[(&str, Value)]) -> String {
+        let mut claims = self.issuer.claims(AUDIENCE, "openid");
+        for (name, value) in change {
+            claims[*name] = value.clone();
+        }
+        self.keys[key].sign(&claims)
+    }
+}
+
+fn user(name: &str, token: &str) -> String {
+    format!("{name}:{token}")
+}
+
+#[test]
+fn tokens_of_both_algorithms_log_in_whatever_the_name_and_keys_are_fetched_once() {
+    let tokens = Tokens::new();
+    let site = tokens.site();
+    for key in [0, 1] {
+        let token = tokens.token(key, &[]);
+        let Some(run) = lists(site.list(&["--user", &user("bearer", &token)])) else { return };
+        assert!(run.stderr_text().contains(&format!("User {} logged in", account())), "{run}");
+        assert!(
+            !site.server.log().contains(&token) && !site.server.log().contains(&token[..40]),
+            "no token in the log"
+        );
+    }
+    assert_eq!(tokens.issuer.answers(), 2, "the description and the keys");
+    site.server.wait_for_log(&["token accepted", "alice", &tokens.issuer.url()]);
+    lists(site.list(&["--user", &user(&account(), &tokens.token(0, &[]))]));
+    is_denied(site.list(&["--user", &user("root", &tokens.token(0, &[]))]), &["not mapped to an account"]);
+    // What is cached serves without it.
+    tokens.issuer.fall_silent();
+    lists(site.list(&["--user", &user("bearer", &tokens.token(1, &[]))]));
+}
+
+#[test]
+fn a_token_for_another_audience_or_time_is_refused_with_the_reason() {
+    let tokens = Tokens::new();
+    let site = tokens.site();
+    let denied = |change: (&str, Value), parts: &[&str]| {
+        is_denied(site.list(&["--user", &user("x", &tokens.token(0, &[change]))]), parts)
+    };
+    let about = format!("alice of {}", tokens.issuer.url());
+    if denied(("aud", json!(["https://other.example.org"])), &[&about, "https://other.example.org", AUDIENCE]).is_none()
+    {
+        return;
+    }
+    denied(("exp", json!(1_700_000_000)), &[&about, "has expired", "2023-11-14 22:13 UTC"]);
+    denied(("nbf", json!(4_000_000_000_u32)), &[&about, "not good yet"]);
+    site.server.wait_for_log(&["login refused", "not good yet"]);
+}
+
+#[test]
+fn a_forged_token_and_one_of_a_stranger_are_refused() {
+    let tokens = Tokens::new();
+    let site = tokens.site();
+    let forger = SigningKey::rs256("rsa").expect("a key");
+    let forged = forger.sign(&tokens.issuer.claims(AUDIENCE, "openid"));
+    if is_denied(site.list(&["--user", &user("x", &forged)]), &["its signature is wrong"]).is_none() {
+        return;
+    }
+    let newer = SigningKey::es256("new").expect("a key").sign(&tokens.issuer.claims(AUDIENCE, "openid"));
+    is_denied(site.list(&["--user", &user("x", &newer)]), &["none of its issuer's keys has signed it"]);
+    let stranger = tokens.token(0, &[("iss", json!("https://stranger.example.org/"))]);
+    is_denied(site.list(&["--user", &user("x", &stranger)]), &["530 Login incorrect"]);
+}
+
+/// A file of rules that give an account to somebody's certificate.
+fn rules(directory: &Path, subject: &str, account: &str) -> PathBuf {
+    let file = directory.join("mapping.toml");
+    let rule = format!("{{source = \"{{subject}}\", match = {subject:?}, output = {account:?}}}");
+    let text = format!("DATA_TYPE = \"expression_identity_mapping#1.0.0\"\nmappings = [{rule}]\n");
+    fs::write(&file, text).expect("written");
+    file
+}
+
+#[test]
+fn certificates_log_in_over_tls_without_a_password() {
+    let pki = Pki::new().expect("a grid");
+    let (alice, bob) = (pki.person("alice").expect("a certificate"), pki.person("bob").expect("a certificate"));
+    let files = public_dir().expect("a directory");
+    let mapping = rules(files.path(), "/O=Grid/CN=alice", &account());
+    let users = files.path().join("users");
+    let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("pass word").run_ok().stdout_text();
+    fs::write(&users, format!("anna:{hash}")).expect("written");
+    let least = "[accounts]\nleast_uid = 1";
+    let clients = format!("clients = {:?}", files.path().join("authority.pem"));
+    fs::write(files.path().join("authority.pem"), pki.authority().certificate.to_pem().expect("PEM")).expect("written");
+    let site = Site::start(&pki, &clients, &format!("mapping = [{mapping:?}]\nusers = {users:?}\n{least}"));
+    let (alice, bob) = (alice.file.display().to_string(), bob.file.display().to_string());
+    for version in [&["--tlsv1.2", "--tls-max", "1.2"][..], &["--tlsv1.3"]] {
+        // Without a name, and with that of the account.
+        let certificate = [version, &["--cert", &alice]].concat();
+        let Some(run) = lists(site.list(&certificate)) else { return };
+        assert!(run.stderr_text().contains("232 User"), "{run}");
+        lists(site.list(&[&certificate[..], &["--user", &user(&account(), "")]].concat()));
+    }
+    site.server.wait_for_log(&["certificate accepted", "/O=Grid/CN=alice"]);
+    lists(site.list(&["--cert", &bob, "--user", "anna:pass word"]));
+    is_denied(site.list(&["--cert", &bob, "--user", &user(&account(), "guess")]), &["331 Password required"]);
+    let stranger = Pki::new().expect("a grid").person("alice").expect("a certificate").file.display().to_string();
+    if let Some(tool) = site.list(&["--cert", &stranger]) {
+        tool.run_failing();
+    }
+    let settings = format!(
+        "set ssl:ca-file {:?}; set ftp:ssl-force yes; set ftp:ssl-protect-data yes; set net:max-retries 1; \
+         set ssl:cert-file {alice:?}; set ssl:key-file {alice:?}",
+        site.authority
+    );
+    let script = format!("{settings}; open -u {},x ftp://{}; cls -1 data; exit", account(), site.server.addr());
+    let Some(lftp) = lftp(&script) else { return };
+    assert_eq!(lftp.run_ok().stdout_text().trim_end(), "data/here");
+}
+
+#[test]
+fn the_one_thread_of_the_monitor_does_not_wait_for_a_mapping_program() {
+    let pki = Pki::new().expect("a grid");
+    let files = public_dir().expect("a directory");
+    let alice = pki.person("alice").expect("a certificate").file.display().to_string();
+    // It says nothing before a second login has been served.
+    let go = files.path().join("go");
+    let program = files.path().join("map");
+    let script = format!(
+        "#!/bin/sh\nuntil [ -e {go:?} ]; do sleep 0.02; done\nexec sed 's/.*\"id\":\"\\([^\"]*\\)\".*/{{\"result\":[{{\"id\":\"\\1\",\"output\":\"{}\"}}]}}/'\n",
+        account()
+    );
+    fs::write(&program, script).expect("written");
+    Tool::new("chmod").arg("755").arg(&program).run_ok();
+    let mapping = files.path().join("mapping.json");
+    let text = json!({"DATA_TYPE": "external_identity_mapping#1.0.0", "command": [program]}).to_string();
+    fs::write(&mapping, text).expect("written");
+    let authority = files.path().join("authority.pem");
+    fs::write(&authority, pki.authority().certificate.to_pem().expect("PEM")).expect("written");
+    let settings = format!("anonymous = true\nmapping = [{mapping:?}]\n[accounts]\nleast_uid = 1");
+    let site = Site::start(&pki, &format!("clients = {authority:?}"), &settings);
+    let Some(slow) = site.list(&["--cert", &alice, "--user", &user(&account(), "")]) else { return };
+    let waiting = std::thread::spawn(move || lists(Some(slow)));
+    site.server.wait_for_log(&["certificate accepted", "/O=Grid/CN=alice"]);
+    lists(site.list(&["--user", "anonymous:me"]));
+    assert!(!waiting.is_finished());
+    fs::write(&go, "").expect("written");
+    waiting.join().expect("it is let in");
+}
+
+#[test]
+fn a_data_process_has_the_groups_of_its_account_and_a_login_begins_at_its_home() {
+    if !require_root() {
+        return;
+    }
+    let Some((name, groups)) = member_of_groups() else {
+        return println!("skipped: no account here is in a second group");
+    };
+    let files = public_dir().expect("a directory");
+    let users = files.path().join("users");
+    let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("secret").run_ok().stdout_text();
+    fs::write(&users, format!("anna:{}:{name}\n", hash.trim_end())).expect("written");
+    let server = Dtn::builder().arg("--users").arg(&users).start();
+    let Some(tool) = curl() else { return };
+    let run = tool.args(["--verbose", "--user", "anna:secret", &format!("ftp://{}/", server.addr())]).run_ok();
+    let home = home_of(&name);
+    let there = Tool::new("test").args(["-d", &home]).run().is_ok_and(|run| run.success());
+    let begins = if there { home.as_str() } else { "/" };
+    assert!(run.stderr_text().contains(&format!("257 \"{begins}\"")), "{run}");
+    let children = format!("/proc/{0}/task/{0}/children", server.daemon.id());
+    let children = fs::read_to_string(children).expect("it lives");
+    let statuses = children.split_whitespace().filter_map(|id| {
+        let line = fs::read_to_string(format!("/proc/{id}/cmdline")).ok()?;
+        line.contains("data-process").then(|| fs::read_to_string(format!("/proc/{id}/status")).expect("it lives"))
+    });
+    let found: Vec<Vec<u32>> = statuses.map(|status| numbers(&status)).collect();
+    assert_eq!(found, [groups], "the groups of {name}");
+}
+
+fn numbers(status: &str) -> Vec<u32> {
+    let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).expect("the kernel tells them");
+    let mut groups: Vec<u32> = line.split_whitespace().map(|id| id.parse().expect("a number")).collect();
+    groups.sort_unstable();
+    groups
+}
+
+/// An account other than root that is in a group besides its own, with the numbers of all its groups.
+fn member_of_groups() -> Option<(String, Vec<u32>)> {
+    let text = fs::read_to_string("/etc/group").ok()?;
+    let names = text.lines().filter_map(|line| line.rsplit(':').next()).flat_map(|members| members.split(','));
+    let mut names = names.filter(|name| !name.is_empty() && *name != "root");
+    names.find_map(|name| {
+        let told = Tool::new("id").args(["-G", name]).run().ok()?;
+        let mut groups: Vec<u32> = told.stdout_text().split_whitespace().filter_map(|id| id.parse().ok()).collect();
+        groups.sort_unstable();
+        (groups.len() > 1).then(|| (name.to_owned(), groups))
+    })
+}
+
+fn home_of(name: &str) -> String {
+    let entry = Tool::new("getent").args(["passwd", name]).run_ok().stdout_text();
+    entry.split(':').nth(5).expect("a home").to_owned()
+}
+
+#[test]
+fn a_server_that_could_map_nobody_does_not_start_and_says_why() {
+    let files = public_dir().expect("a directory");
+    let config = files.path().join("dtn.toml");
+    let broken = files.path().join("rules.json");
+    fs::write(&broken, "{\"DATA_TYPE\": \"expression_identity_mapping#1.0.0\",\n\"mappings\": [}").expect("written");
+    let issuer = "[tokens]\naudience = [\"x\"]\n[[tokens.issuer]]\nurl = \"https://i/\"\naccounts = [\"nobody\"]\n";
+    for (text, parts) in [
+        (format!("anonymous = true\nmapping = [{broken:?}]"), ["rules.json", "line 2"]),
+        ("anonymous = true\nmapping = [\"/no/such/file\"]".to_owned(), ["/no/such/file", "cure"]),
+        (issuer.to_owned(), ["[tls] certificate and key", "cure"]),
+        (issuer.replace("accounts", "#"), ["[tls] certificate and key", "cure"]),
+        (issuer.replace("https", "http"), ["http://i/", "https URL"]),
+        (String::new(), ["nobody could log in", "[tokens]"]),
+    ] {
+        fs::write(&config, &text).expect("written");
+        let run = Tool::new(WHIMBREL).args(["dtn", "--listen", "127.0.0.1:0", "--config"]).arg(&config).run_failing();
+        assert_eq!(run.code(), Some(2), "{run}");
+        assert!(parts.iter().all(|part| run.stderr_text().contains(part)), "{parts:?}: {run}");
+    }
+}
