@@ -38,7 +38,8 @@ impl Logins {
         target.subject = target.subject.take().or_else(|| self.options.subject.clone());
         target.credential = target.credential.take().or_else(|| self.options.credential());
         let in_its_place = match target.security {
-            Security::Gsi => true,
+            // ssh asks by itself.
+            Security::Gsi | Security::Ssh => true,
             Security::Tls | Security::ImplicitTls => target.credential.is_some() || self.options.token_file.is_some(),
             Security::Clear => false,
         };

@@ -22,7 +22,11 @@ fn main() -> ExitCode {
 
 /// Diagnostics go to standard error; `WHIMBREL_LOG` overrides `-v` with a filter of its own.
 fn start_log(cli: &Cli) {
-    let serves = matches!(cli.command, Command::Dtn(_) | Command::DtnFront | Command::DataProcess(_));
+    let serves = match &cli.command {
+        Command::Dtn(args) => !args.serves_one(),
+        Command::DtnFront | Command::DataProcess(_) => true,
+        _ => false,
+    };
     let level = match (cli.global.verbose, serves) {
         (0, false) => "warn",
         (0, true) | (1, false) => "info",

@@ -39,7 +39,9 @@ pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
         Err(error) => Err(PlaceError(match error {
             UrlError::Empty => "a place is a path, HOST:PATH or a URL; this is empty".to_owned(),
             UrlError::Scheme(scheme) => {
-                format!("{scheme}:// is no scheme known here; ftp://, ftps://, gsiftp://, whimbrel:// and file:/// are")
+                format!(
+                    "{scheme}:// is no scheme known here; ftp://, ftps://, gsiftp://, sshftp://, whimbrel:// and file:/// are"
+                )
             }
             other => other.to_string(),
         })),
@@ -50,13 +52,18 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
     let default_port = match remote.scheme {
         None => GRIDFTP_PORT,
         Some(scheme @ (Scheme::Ftp | Scheme::Ftps | Scheme::GsiFtp | Scheme::Whimbrel)) => scheme.default_port(),
+        // As ssh's own configuration says.
+        Some(Scheme::SshFtp) => 0,
         Some(scheme) => {
             let word = scheme.word();
             return Err(PlaceError(format!(
-                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps://, gsiftp:// and whimbrel:// work"
+                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps://, gsiftp://, sshftp:// and whimbrel:// work"
             )));
         }
     };
+    if remote.scheme == Some(Scheme::SshFtp) && remote.password.is_some() {
+        return Err(PlaceError("ssh takes no password from a URL: use a key, an agent, or let it ask".to_owned()));
+    }
     let mut addresses = remote.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port)));
     let (host, port) = addresses.next().ok_or_else(|| PlaceError(UrlError::NoHost.to_string()))?;
     let target = Target {
@@ -69,6 +76,7 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
             Some(Scheme::Whimbrel) => Security::Tls,
             Some(Scheme::Ftps) => Security::ImplicitTls,
             Some(Scheme::GsiFtp) => Security::Gsi,
+            Some(Scheme::SshFtp) => Security::Ssh,
             _ => Security::Clear,
         },
         subject: None,
@@ -126,6 +134,13 @@ mod tests {
     #[test]
     fn an_endpoint_may_be_many_servers() {
         assert_eq!(remote("ftp://a:1,b,[::1]:3/x"), pair("a:1,b:21,[::1]:3", "/x"));
+    }
+
+    #[test]
+    fn over_ssh_the_port_is_what_the_url_or_the_configuration_of_ssh_says() {
+        assert_eq!(remote("sshftp://ada@h/~/run"), pair("ada@h", "run"));
+        assert_eq!(remote("sshftp://h:2222/a"), pair("h:2222", "/a"));
+        assert!(parse(b"sshftp://ada:secret@h/a").is_err(), "a password");
     }
 
     #[test]

@@ -17,3 +17,4 @@ mod journaled;
 mod keepalive;
 mod packets;
 mod parent;
+mod ssh;

@@ -49,6 +49,29 @@ pub fn record(name: &str) -> io::Result<Option<Record>> {
     }
 }
 
+/// Name and home directory of the account with this number; `None` when there is no such account.
+pub fn name_and_home(uid: u32) -> io::Result<Option<(String, Vec<u8>)>> {
+    let mut text = vec![0 as libc::c_char; TEXT];
+    let mut record = MaybeUninit::<libc::passwd>::uninit();
+    let mut found: *mut libc::passwd = ptr::null_mut();
+    // SAFETY: every pointer is to a live object of this frame and `text` has the length given; the
+    // function keeps none of them.
+    let status = unsafe { libc::getpwuid_r(uid, record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found) };
+    match status {
+        0 if found.is_null() => Ok(None),
+        0 => {
+            // SAFETY: a zero status and a non-null `found` mean that `record` was filled in; its strings end with NUL
+            // and live in `text`.
+            let (name, home) = unsafe {
+                let record = record.assume_init_ref();
+                (CStr::from_ptr(record.pw_name), CStr::from_ptr(record.pw_dir))
+            };
+            Ok(Some((name.to_string_lossy().into_owned(), home.to_bytes().to_vec())))
+        }
+        errno => Err(io::Error::from_raw_os_error(errno)),
+    }
+}
+
 /// The day, counted from 1970, on which an account ends or has ended (`usermod --expiredate`); `None` for an account without such a day, or
 /// without an entry among the shadow passwords. Needs root.
 pub fn end(name: &str) -> io::Result<Option<i64>> {
@@ -131,6 +154,13 @@ unsafe fn bytes(text: *const libc::c_char) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_account_is_found_by_its_number() {
+        let (name, home) = name_and_home(0).unwrap().expect("every system has it");
+        assert_eq!((name.as_str(), home.starts_with(b"/")), ("root", true));
+        assert_eq!(name_and_home(u32::MAX - 7).unwrap(), None);
+    }
 
     #[test]
     fn root_is_known_and_a_made_up_name_is_not() {

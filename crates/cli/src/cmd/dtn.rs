@@ -1,5 +1,7 @@
 //! `whimbrel dtn`: serve data from this host.
 
+mod sshftp;
+
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -11,6 +13,7 @@ use tokio::sync::watch;
 use whimbrel_dtn::confine::Sandbox;
 use whimbrel_dtn::front::config::GsiConfig;
 use whimbrel_dtn::front::gate::Gate;
+use whimbrel_dtn::front::stdio::{self, Caller};
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
 use whimbrel_dtn::monitor::{self, keeper::Keeper};
 use whimbrel_engine::Fault;
@@ -26,6 +29,8 @@ use whimbrel_proto::rules::Networks;
     whimbrel dtn --root /data --anonymous --read-only\n\n  \
     Serve with passwords, data connections on ports 50000 to 51000:\n    \
     whimbrel dtn --root /data --users /etc/whimbrel/users --data-ports 50000-51000\n\n  \
+    Let everybody with an ssh login here use sshftp:// (as root; in one's own account without being root):\n    \
+    whimbrel dtn --install-sshftp --data-ports 50000-51000\n\n  \
     A front end and one of its data nodes:\n    \
     whimbrel dtn --root /data --anonymous --node-listen 10.0.0.1:2812 --node-secret secret\n    \
     whimbrel dtn --data-node-of 10.0.0.1:2812 --node-secret secret")]
@@ -36,9 +41,13 @@ pub struct DtnArgs {
     /// Address for control connections, may be repeated; port 0 takes a free port [default: [::]:2811]
     #[arg(long, value_name = "ADDR:PORT")]
     listen: Vec<String>,
-    /// Serve one control connection on standard input and output instead of listening
+    /// Serve one control connection on standard input and output instead of listening; over ssh whoever has logged in is let in
     #[arg(long)]
     stdio: bool,
+    /// Make what sshftp:// clients start over ssh, with the other options given here, and exit: ~/.globus/sshftp, or as root
+    /// /etc/grid-security/sshftp for all users
+    #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
+    install_sshftp: Option<Option<PathBuf>>,
     /// Directory that clients see as / [default: /]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -129,7 +138,11 @@ pub struct DtnArgs {
 
 /// Runs the command.
 pub fn run(args: DtnArgs) -> ExitCode {
-    told(if args.hash_password { hash_password().map(|()| ExitCode::SUCCESS) } else { serve(args) })
+    told(match (args.hash_password, args.install_sshftp.clone()) {
+        (true, _) => hash_password().map(|()| ExitCode::SUCCESS),
+        (false, Some(file)) => sshftp::install(args, file).map(|()| ExitCode::SUCCESS),
+        (false, None) => serve(args),
+    })
 }
 
 fn told(result: Result<ExitCode, Fault>) -> ExitCode {
@@ -170,14 +183,27 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
         if config.data_node_of.is_some() {
             return dial::serve_front(&config, &program, draining).await;
         }
-        let keeper = Keeper::new(&config, program)?;
-        let server = Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)))?;
+        let caller = Caller::of_this_process();
+        let server = if caller.is_ssh() && !config.names_logins() {
+            over_ssh(&config, program)?
+        } else {
+            let keeper = Keeper::new(&config, program)?;
+            Server::new(monitor::front_settings(&config)?, Gate::Here(Mutex::new(keeper)))?
+        };
         server.warn_about_openness();
-        whimbrel_dtn::front::stdio::serve(Arc::new(server), draining).await;
+        stdio::serve(Arc::new(server), caller, draining).await;
         Ok(())
     });
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// A server for somebody whom ssh has let in as this account.
+fn over_ssh(config: &DtnConfig, program: PathBuf) -> Result<Server, Fault> {
+    let keeper = Keeper::of_own_account(config, program)?;
+    // ssh protects the connection; the key of TLS is not this account's to read.
+    let settings = monitor::front_settings(&DtnConfig { tls: None, ..config.clone() })?;
+    Ok(Server::new(settings, Gate::Here(Mutex::new(keeper)))?.over_ssh())
 }
 
 /// Runs `lfs-helper`.
@@ -196,6 +222,11 @@ pub fn run_fetch_keys() -> ExitCode {
 }
 
 impl DtnArgs {
+    /// True if what it logs goes to a user's terminal, by way of ssh.
+    pub fn serves_one(&self) -> bool {
+        self.stdio
+    }
+
     fn into_config(self) -> Result<DtnConfig, Fault> {
         let file = self.config.as_deref().map(DtnConfig::read).transpose()?.unwrap_or_default();
         Ok(DtnConfig {

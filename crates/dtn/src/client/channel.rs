@@ -1,4 +1,4 @@
-//! The TCP side of a control connection: moves the bytes of its machine, nothing of their meaning.
+//! The wire side of a control connection: moves the bytes of its machine, nothing of their meaning.
 
 use std::io;
 use std::net::SocketAddr;
@@ -12,11 +12,12 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::client::ClientControl;
 use whimbrel_proto::line::LineSplitter;
 use whimbrel_proto::reply::MAX_REPLY_LINE;
-use whimbrel_sys::tcp_info::tcp_info;
 use whimbrel_trust::tls::{Plain, TlsMachine};
 
 use super::gsi::Wrapped;
-use super::security::{Handshake, told};
+use super::security::{Handshake, Security, told};
+use super::ssh;
+use super::stream::Stream;
 use super::target::{AddressFamily, SessionOptions, Target};
 
 /// Verbs whose arguments nobody may see.
@@ -45,7 +46,7 @@ enum Wire {
 /// One control connection.
 #[derive(Debug)]
 pub struct Channel {
-    stream: TcpStream,
+    stream: Stream,
     wire: Wire,
     /// From the socket.
     input: BytesMut,
@@ -63,24 +64,30 @@ pub struct Channel {
 impl Channel {
     /// Resolves and connects, trying every address in turn.
     pub async fn connect(target: &Target, options: &SessionOptions) -> Result<Self, Fault> {
+        if target.security == Security::Ssh {
+            let started = ssh::start(target, options).await?;
+            let stream = Stream::Ssh(started.stream, Box::new(started.ssh));
+            return Ok(Self {
+                input: started.input,
+                ..Self::new((stream, started.ends.0, started.ends.1), target, options)
+            });
+        }
         let addresses = resolve(target, options.family).await?;
+        let lost = |error| Fault::from_io(error, "connect").subject(target.to_string()).side(Side::Network);
         let mut last = None;
         for address in addresses {
             match connect_one(address, options).await {
-                Ok(stream) => return Self::new(stream, target, options),
+                Ok(stream) => return Ok(Self::new(Stream::tcp(stream).map_err(lost)?, target, options)),
                 Err(fault) => last = Some(fault.subject(target.to_string())),
             }
         }
         Err(last.unwrap_or_else(|| no_address(target, options.family)))
     }
 
-    fn new(stream: TcpStream, target: &Target, options: &SessionOptions) -> Result<Self, Fault> {
-        let lost = |error| Fault::from_io(error, "connect").subject(target.to_string()).side(Side::Network);
-        // Flights of commands are complete when they are written; waiting to fill a segment costs a round trip.
-        stream.set_nodelay(true).map_err(lost)?;
-        Ok(Self {
-            peer: stream.peer_addr().map_err(lost)?,
-            local: stream.local_addr().map_err(lost)?,
+    fn new((stream, peer, local): (Stream, SocketAddr, SocketAddr), target: &Target, options: &SessionOptions) -> Self {
+        Self {
+            peer,
+            local,
             stream,
             wire: Wire::Clear,
             input: BytesMut::with_capacity(8 * 1024),
@@ -89,13 +96,13 @@ impl Channel {
             trace: options
                 .trace
                 .then(|| Trace { name: target.to_string(), lines: LineSplitter::new(MAX_REPLY_LINE).without_telnet() }),
-        })
+        }
     }
 
     /// How lines are protected, and why the server is believed; `None` in clear.
     pub fn protection(&self) -> Option<String> {
         match &self.wire {
-            Wire::Clear | Wire::Handshake(_) => None,
+            Wire::Clear | Wire::Handshake(_) => self.stream.protection(),
             Wire::Wrapped(wrapped) => Some(wrapped.protection()),
             Wire::Tls(tls, why) => {
                 let cipher = tls.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
@@ -114,8 +121,15 @@ impl Channel {
 
     /// The shortest round trip that the kernel has seen, the handshake's included; `None` where it does not say.
     pub fn round_trip(&self) -> Option<Duration> {
-        let info = tcp_info(&self.stream).ok()?;
-        [info.min_rtt, info.rtt].into_iter().find(|rtt| !rtt.is_zero())
+        self.stream.round_trip()
+    }
+
+    /// A login that failed, with what the program below says about it.
+    pub(super) async fn explain(&mut self, fault: Fault) -> Fault {
+        match self.stream.ssh() {
+            Some(ssh) => ssh.explain(fault).await,
+            None => fault,
+        }
     }
 
     /// Moves bytes between machine and server once, in whichever direction it goes first. Cancel safe.
@@ -123,23 +137,31 @@ impl Channel {
     /// # Errors
     /// The connection broke; its orderly end is the machine's to judge.
     pub async fn exchange(&mut self, machine: &mut ClientControl) -> Result<(), Fault> {
+        if !self.input.is_empty() {
+            // Came with the start of the server.
+            return self.received(machine);
+        }
         self.take(machine)?;
+        match self.move_bytes().await? {
+            Some(0) => self.ended(machine),
+            Some(_) => self.received(machine),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes that came in; `None`: some went out.
+    async fn move_bytes(&mut self) -> Result<Option<usize>, Fault> {
         let Self { stream, input, output, .. } = self;
         let (mut reader, mut writer) = stream.split();
-        let count = if output.is_empty() {
-            reader.read_buf(input).await.map_err(lost)?
-        } else {
-            tokio::select! {
-                count = reader.read_buf(input) => count.map_err(lost)?,
-                count = writer.write(output) => {
-                    output.advance(count.map_err(lost)?);
-                    return Ok(());
-                }
+        if output.is_empty() {
+            return reader.read_buf(input).await.map(Some).map_err(lost);
+        }
+        tokio::select! {
+            count = reader.read_buf(input) => count.map(Some).map_err(lost),
+            count = writer.write(output) => {
+                output.advance(count.map_err(lost)?);
+                Ok(None)
             }
-        };
-        match count {
-            0 => self.ended(machine),
-            _ => self.received(machine),
         }
     }
 
@@ -313,7 +335,7 @@ fn lost(error: io::Error) -> Fault {
     Fault::from_io(error, "use the control connection").side(Side::Network)
 }
 
-async fn resolve(target: &Target, family: AddressFamily) -> Result<Vec<SocketAddr>, Fault> {
+pub(super) async fn resolve(target: &Target, family: AddressFamily) -> Result<Vec<SocketAddr>, Fault> {
     let found = tokio::net::lookup_host((target.host.as_str(), target.port)).await.map_err(|error| {
         let mut fault = Fault::new(FaultCode::HostNotFound, "resolve").subject(&target.host).detail(error.to_string());
         fault.source = Some(Box::new(error));

@@ -20,6 +20,8 @@ mod planning;
 mod shared;
 mod shown;
 mod sidecar;
+mod ssh;
+mod stream;
 mod whole;
 mod worker;
 

@@ -25,6 +25,8 @@ pub enum Security {
     ImplicitTls,
     /// In clear, then AUTH GSSAPI with certificates; all lines are wrapped then.
     Gsi,
+    /// Inside ssh, which starts the server.
+    Ssh,
 }
 
 const OP: &str = "protect the control connection";

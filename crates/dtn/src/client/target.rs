@@ -27,7 +27,7 @@ pub type Address = (String, u16);
 pub struct Target {
     /// Name or address, without brackets.
     pub host: String,
-    /// TCP port of the control connection.
+    /// TCP port of the control connection; 0 over ssh: as its configuration says.
     pub port: u16,
     /// Further DTNs of the same endpoint: the same storage, the same logins.
     pub others: Vec<Address>,
@@ -83,13 +83,16 @@ impl Target {
     }
 }
 
-/// `host:port`, with brackets around an IPv6 address, for each DTN; never the password.
+/// `host:port`, or `host` where ssh knows the port, with brackets around an IPv6 address, for each DTN; never the password.
 impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (i, (host, port)) in self.addresses().enumerate() {
             let comma = if i > 0 { "," } else { "" };
             let (open, close) = if host.contains(':') { ("[", "]") } else { ("", "") };
-            write!(f, "{comma}{open}{host}{close}:{port}")?;
+            write!(f, "{comma}{open}{host}{close}")?;
+            if port != 0 {
+                write!(f, ":{port}")?;
+            }
         }
         Ok(())
     }

@@ -134,6 +134,11 @@ impl DtnConfig {
         Self::parse(&text).map_err(|fault| fault.subject(path.display().to_string()))
     }
 
+    /// True if it says how anybody may log in.
+    pub fn names_logins(&self) -> bool {
+        self.anonymous || self.users.is_some() || self.gsi.is_some() || !self.mapping.is_empty()
+    }
+
     /// What data processes obey. Data ports not set here come from GLOBUS_TCP_PORT_RANGE.
     pub fn data_settings(&self) -> Result<DataSettings, Fault> {
         let root = self.root.as_deref().unwrap_or(Path::new("/"));

@@ -381,6 +381,7 @@ impl Connection {
             ServerEvent::Login { user, proof } => {
                 let shown = match proof {
                     Proof::Password(password) => Some(self.server.shown(password)),
+                    Proof::Peer if self.server.is_over_ssh() => Some(Shown::Process),
                     Proof::Peer => self.claim.clone().map(Shown::Claim),
                 };
                 match shown {
@@ -424,7 +425,7 @@ impl Connection {
             let claimed = match &shown {
                 Shown::Claim(claim) => Some(claim.name().to_owned()),
                 Shown::Token(_) if !tls => return Worked::Login(token_in_clear(), None),
-                Shown::Token(_) | Shown::Password(_) => None,
+                Shown::Token(_) | Shown::Password(_) | Shown::Process => None,
             };
             let result = server.log_in(&name, shown, ends, secrets).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));

@@ -84,6 +84,14 @@ impl Gate {
         keys::read(&answer?)
     }
 
+    /// The account that runs this process; `None` where another process decides about accounts.
+    pub fn own(&self) -> Result<Option<MappedAccount>, Fault> {
+        match self {
+            Self::Here(keeper) => lock(keeper).own().map(Some),
+            Self::Monitor(_) => Ok(None),
+        }
+    }
+
     /// The stream to a new data process of an account.
     pub async fn open(&self, account: AccountId) -> Result<UnixStream, Fault> {
         match self {

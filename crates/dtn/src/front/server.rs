@@ -58,6 +58,8 @@ pub enum Shown {
     Token(Secret),
     /// What a handshake has proven.
     Claim(Claim),
+    /// A login as the account that runs this process, which ssh has made.
+    Process,
 }
 
 fn address(ends: Ends) -> Option<IpAddr> {
@@ -76,6 +78,8 @@ pub struct Server {
     clients: Clients,
     /// Logins with tokens, if there are any.
     tokens: Option<Arc<Tokens>>,
+    /// The one connection comes over ssh, which has made the login.
+    ssh: bool,
     verifying: Semaphore,
     waiting: Semaphore,
     /// Data processes and nodes.
@@ -104,10 +108,21 @@ impl Server {
             gate,
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
             waiting: Semaphore::new(MOST_WAITING),
+            ssh: false,
             metrics: Metrics::default(),
             guard: Arc::new(Guard::new(settings.doors.clone())),
             settings,
         })
+    }
+
+    /// The same for one connection that comes over ssh: whoever is there may act as the account that runs this process.
+    pub fn over_ssh(self) -> Self {
+        Self { ssh: true, ..self }
+    }
+
+    /// True where ssh has made the login.
+    pub(super) fn is_over_ssh(&self) -> bool {
+        self.ssh
     }
 
     /// What the administrator decided.
@@ -137,13 +152,12 @@ impl Server {
 
     fn mechanisms(&self) -> Mechanisms {
         let clear_text_passwords = self.settings.clear_text_passwords;
-        let private_data = self.settings.encrypt_data;
         Mechanisms {
             tls: self.certificate.is_some(),
             gssapi: self.grid.is_some(),
+            ssh: self.is_over_ssh(),
             clear_text_passwords,
-            private_data,
-            ..Mechanisms::default()
+            private_data: self.settings.encrypt_data,
         }
     }
 
@@ -239,6 +253,10 @@ impl Server {
             Shown::Password(password) => {
                 let found = self.by_password(name, password, ends).await?;
                 Ok(found.map(|(user, account)| (user, account, LoginRules::unlimited())))
+            }
+            // Whatever name comes with USER: clients send one of their own making (GCT practice).
+            Shown::Process => {
+                Ok(self.gate.own()?.map(|account| (account.name.clone(), account, LoginRules::unlimited())))
             }
             Shown::Claim(claim) => {
                 let account = self.gate.claim(claim, self.wanted(name)).await?;

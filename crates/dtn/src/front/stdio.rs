@@ -1,33 +1,83 @@
-//! One control connection on standard input and output, as a remote shell starts it.
+//! One control connection on standard input and output, as sshd or inetd starts it.
 
+use std::ffi::OsStr;
 use std::io;
-use std::net::SocketAddr;
+use std::os::unix::ffi::OsStrExt as _;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use socket2::SockRef;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout};
 use tokio::sync::watch;
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::connection::{self, Beginning, Ends};
 use super::server::Server;
+use crate::ssh;
+
+/// Who is at the other end of standard input.
+#[derive(Debug)]
+pub enum Caller {
+    /// Somebody who has logged in over ssh, as the account that runs this process.
+    Ssh(Ends),
+    /// Anybody: a socket as inetd hands it over, or something without addresses.
+    Unknown(Ends),
+}
+
+impl Caller {
+    /// Looks at this process.
+    ///
+    /// `SSH_CONNECTION` alone proves nothing: a daemon that was started from somebody's ssh session has it, too. But what
+    /// daemons hand over is the connection itself, while sshd gives pipes.
+    pub fn of_this_process() -> Self {
+        let input = io::stdin();
+        let socket = SockRef::from(&input);
+        if let Some(local) = socket.local_addr().ok().and_then(|address| address.as_socket()) {
+            let peer = socket.peer_addr().ok().and_then(|address| address.as_socket());
+            return Self::Unknown(Ends { peer, local: Some(local), visitor: None });
+        }
+        let session = std::env::var("SSH_CONNECTION").ok().and_then(|text| ssh::connection(&text));
+        match session {
+            Some((client, server)) => Self::Ssh(Ends { peer: Some(client), local: Some(server), visitor: None }),
+            None => Self::Unknown(Ends::default()),
+        }
+    }
+
+    /// True for a login that ssh has made.
+    pub fn is_ssh(&self) -> bool {
+        matches!(self, Self::Ssh(_))
+    }
+
+    fn ends(self) -> Ends {
+        match self {
+            Self::Ssh(ends) | Self::Unknown(ends) => ends,
+        }
+    }
+}
+
+/// Where every `sshftp://` client looks for what it starts: in the home directory of this account, for root where it is for all accounts.
+///
+/// # Errors
+/// `NotFound` for an account without a home.
+pub fn script_of_sshftp() -> Result<PathBuf, Fault> {
+    const OP: &str = "find the home directory";
+    let uid = rustix::process::geteuid();
+    if uid.is_root() {
+        return Ok("/etc/grid-security/sshftp".into());
+    }
+    match whimbrel_sys::accounts::name_and_home(uid.as_raw()) {
+        Ok(Some((_, home))) => Ok(Path::new(OsStr::from_bytes(&home)).join(".globus/sshftp")),
+        Ok(None) => Err(Fault::new(FaultCode::NotFound, OP).detail("this account has none: name a file")),
+        Err(error) => Err(Fault::from_io(error, OP).side(Side::Us)),
+    }
+}
 
 /// Serves the one connection until it ends.
-pub async fn serve(server: Arc<Server>, drain: watch::Receiver<bool>) {
+pub async fn serve(server: Arc<Server>, caller: Caller, drain: watch::Receiver<bool>) {
     let stream = Stdio { input: tokio::io::stdin(), output: tokio::io::stdout() };
-    connection::serve(stream, ends_of_remote_shell(), Beginning::Clear, server, drain).await;
-}
-
-/// `SSH_CONNECTION` is "client-address client-port server-address server-port"; the server address is
-/// where data connections can reach this host.
-fn ends_of_remote_shell() -> Ends {
-    std::env::var("SSH_CONNECTION").ok().and_then(|text| parse_ends(&text)).unwrap_or_default()
-}
-
-fn parse_ends(text: &str) -> Option<Ends> {
-    let mut fields = text.split(' ');
-    let mut address = || Some(SocketAddr::new(fields.next()?.parse().ok()?, fields.next()?.parse().ok()?));
-    Some(Ends { peer: address(), local: address(), visitor: None })
+    connection::serve(stream, caller.ends(), Beginning::Clear, server, drain).await;
 }
 
 struct Stdio {
@@ -52,17 +102,5 @@ impl AsyncWrite for Stdio {
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         Pin::new(&mut self.output).poll_shutdown(cx)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_remote_shell_tells_both_addresses() {
-        let ends = parse_ends("2001:db8::1 5000 192.0.2.7 22").unwrap();
-        assert_eq!(ends.peer, Some("[2001:db8::1]:5000".parse().unwrap()));
-        assert_eq!(ends.local, Some("192.0.2.7:22".parse().unwrap()));
     }
 }

@@ -53,6 +53,8 @@ pub struct Keeper {
     common: Option<Account>,
     /// Accounts given out, by their number.
     given: Vec<Option<Account>>,
+    /// Data processes log warnings only: what they say goes to a user's terminal.
+    quiet: bool,
 }
 
 /// How far a question about a claim is.
@@ -87,6 +89,48 @@ impl Keeper {
             sandbox: config.sandbox,
             anonymous: config.anonymous,
             given: Vec::new(),
+            quiet: false,
+        })
+    }
+
+    /// For the account that runs this process alone, to which ssh has let somebody in.
+    ///
+    /// # Errors
+    /// `NotAuthorized` for root: data is never handled as root.
+    pub fn of_own_account(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
+        if is_root() {
+            let fault = Fault::new(FaultCode::NotAuthorized, "serve over ssh").subject("root").side(Side::Us);
+            return Err(fault.detail("data is never handled as root: log in as another user"));
+        }
+        Ok(Self {
+            program,
+            root: config.root.clone().unwrap_or_else(|| "/".into()),
+            users: None,
+            sources: Sources::open(None, &[])?,
+            accounts: config.accounts.clone(),
+            issuers: Vec::new(),
+            authorities: None,
+            sandbox: config.sandbox,
+            programs: None,
+            anonymous: false,
+            common: None,
+            given: Vec::new(),
+            quiet: true,
+        })
+    }
+
+    /// The account that runs this process.
+    pub fn own(&mut self) -> Result<MappedAccount, Fault> {
+        let uid = rustix::process::geteuid().as_raw();
+        let record = whimbrel_sys::accounts::name_and_home(uid);
+        let record = record.map_err(|error| Fault::from_io(error, "look up account").side(Side::Us))?;
+        let given = self.give(None);
+        Ok(match record {
+            Some((name, home)) => {
+                let home = self.below_root(&home);
+                MappedAccount { name, home, ..given }
+            }
+            None => given,
         })
     }
 
@@ -205,7 +249,11 @@ impl Keeper {
 
     /// Where an account's home directory is for clients; `/` if it is not below the root.
     fn home_of(&self, account: &Account) -> Vec<u8> {
-        let home = Path::new(std::ffi::OsStr::from_bytes(&account.home));
+        self.below_root(&account.home)
+    }
+
+    fn below_root(&self, home: &[u8]) -> Vec<u8> {
+        let home = Path::new(std::ffi::OsStr::from_bytes(home));
         match home.strip_prefix(&self.root) {
             Ok(below) if home.is_absolute() => Path::new("/").join(below).into_os_string().as_bytes().to_vec(),
             _ => b"/".to_vec(),
@@ -238,6 +286,9 @@ impl Keeper {
         if let Some(Account { name, uid, gid, .. }) = account {
             let groups = whimbrel_sys::accounts::groups_of(name, *gid).map_err(failed)?;
             whimbrel_sys::accounts::become_account(&mut command, *uid, *gid, groups);
+        }
+        if self.quiet && std::env::var_os("WHIMBREL_LOG").is_none() {
+            command.env("WHIMBREL_LOG", "warn");
         }
         let child = command.spawn().map_err(failed)?;
         let name = account.as_ref().map_or("own", |account| &account.name);
@@ -283,6 +334,15 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn over_ssh_there_is_one_account_and_it_is_never_root() {
+        let keeper = Keeper::of_own_account(&DtnConfig::default(), "/bin/true".into());
+        match is_root() {
+            true => assert_eq!(keeper.err().map(|fault| fault.code), Some(FaultCode::NotAuthorized)),
+            false => assert_ne!(keeper.unwrap().own().unwrap().name, "root"),
+        }
+    }
 
     fn keeper(config: DtnConfig) -> Keeper {
         Keeper::new(&config, "/bin/true".into()).unwrap()

@@ -14,6 +14,7 @@
 
 mod daemon;
 mod gridftp;
+mod sshd;
 mod tool;
 
 use std::env;
@@ -27,6 +28,7 @@ use tempfile::TempDir;
 
 pub use daemon::Daemon;
 pub use gridftp::{GridftpServer, GridftpServerBuilder};
+pub use sshd::Sshd;
 pub use tool::{Run, Tool};
 
 use crate::error::{Attempt, Result};

@@ -82,6 +82,7 @@ impl Remote {
                 let _told = timeout(FAREWELL, remote.flush()).await;
                 let broke =
                     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
+                let fault = remote.channel.explain(fault).await;
                 let fault = if fault.subject.is_empty() || broke { fault.subject(target.to_string()) } else { fault };
                 Err((fault, broke))
             }
@@ -122,7 +123,11 @@ impl Remote {
             (None, None) => "whimbrel@",
         };
         let pass = Command::Pass(Secret(password.as_bytes().to_vec()));
-        let scheme = if gsi { "gsiftp" } else { "ftp" };
+        let scheme = match self.target.security {
+            Security::Gsi => "gsiftp",
+            Security::Ssh => "sshftp",
+            _ => "ftp",
+        };
         let info = [("scheme", scheme), ("appname", "whimbrel"), ("appver", &self.options.version)]
             .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
         let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
