@@ -208,7 +208,13 @@ impl Ssh {
         let said = self.said.text();
         let Some(code) = cause(status.and_then(|status| status.code()), &said) else { return fault };
         let said = if said.is_empty() { "ssh ended without a word".to_owned() } else { said };
-        Fault { side: fault.side, ..Fault::new(code, fault.op) }.subject(self.host.clone()).detail(said)
+        let side = match code {
+            FaultCode::HostNotFound | FaultCode::ConnectionLost | FaultCode::HostUnreachable => Side::Network,
+            FaultCode::ConnectionRefused | FaultCode::TimedOut => Side::Network,
+            FaultCode::InvalidArgument => Side::Us,
+            _ => Side::Peer,
+        };
+        Fault::new(code, fault.op).side(side).subject(self.host.clone()).detail(said)
     }
 
     /// Waits for its end, but not for ever.
@@ -267,8 +273,10 @@ impl Said {
     fn text(&self) -> String {
         let kept = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let text = String::from_utf8_lossy(&kept);
-        let lines = text.lines().map(|line| line.replace(char::is_control, "")).map(|line| line.trim().to_owned());
-        // The frame that ssh draws around its warnings.
+        let lines = text
+            .lines()
+            .map(|line| line.replace(char::is_control, ""))
+            .map(|line| line.trim_matches([' ', '@']).to_owned());
         let lines: Vec<String> = lines.filter(|line| line.contains(char::is_alphanumeric)).collect();
         lines.join("; ")
     }
