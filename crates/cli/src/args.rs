@@ -8,7 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
 
-use crate::cmd::{check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
+use crate::cmd::{cert, check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
 use crate::login;
 
 /// Text about places and exit codes below the help of every command.
@@ -149,6 +149,7 @@ pub enum Command {
     Check(check::CheckArgs),
     Probe(probe::ProbeArgs),
     Dtn(Box<dtn::DtnArgs>),
+    Cert(Box<cert::CertArgs>),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),
     /// Serve movers on standard input; started by `dtn`, not by people

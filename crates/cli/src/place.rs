@@ -54,12 +54,6 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
         Some(scheme @ (Scheme::Ftp | Scheme::Ftps | Scheme::GsiFtp | Scheme::Whimbrel)) => scheme.default_port(),
         // As ssh's own configuration says.
         Some(Scheme::SshFtp) => 0,
-        Some(scheme) => {
-            let word = scheme.word();
-            return Err(PlaceError(format!(
-                "{word}:// needs credentials that this version cannot use yet; ftp://, ftps://, gsiftp://, sshftp:// and whimbrel:// work"
-            )));
-        }
     };
     if remote.scheme == Some(Scheme::SshFtp) && remote.password.is_some() {
         return Err(PlaceError("ssh takes no password from a URL: use a key, an agent, or let it ask".to_owned()));

@@ -1,10 +1,11 @@
 //! Who is who: TLS over any stream, certificates and proxies, delegation, tokens, pinned keys.
 //!
 //! Nothing here opens a socket. Bytes of the wire are arguments and results; only the loaders of credentials and trust anchors
-//! read files.
+//! read files, and only [`site`] writes certificates.
 
 pub mod bearer;
 pub mod credential;
+pub mod explain;
 pub mod fault;
 pub mod gsi;
 pub mod make;
@@ -15,6 +16,7 @@ pub mod places;
 pub mod psk;
 pub mod roots;
 pub mod signature;
+pub mod site;
 pub mod tls;
 pub mod token;
 

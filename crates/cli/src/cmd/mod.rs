@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod cert;
 pub mod check;
 pub mod cksum;
 pub mod completions;
@@ -40,6 +41,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::run(args, global),
         Command::Probe(args) => probe::run(args, global),
         Command::Dtn(args) => dtn::run(*args),
+        Command::Cert(args) => cert::run(*args, global),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
         Command::DataProcess(args) => dtn::run_data_process(args),
