@@ -12,6 +12,7 @@ pub mod dial;
 pub mod gate;
 mod grid;
 pub mod guard;
+pub mod import;
 pub mod link;
 pub mod listener;
 pub mod metrics;

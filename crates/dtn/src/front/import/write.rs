@@ -1,0 +1,332 @@
+//! From their settings to our TOML.
+
+use std::net::IpAddr;
+
+use toml::Value;
+
+use super::options::{Fate, Special, find};
+use super::{Imported, Remark, Setting, Weight};
+
+/// Where their servers listen unless told otherwise.
+const PORT: u64 = 2811;
+
+/// What is gathered before it can be written.
+#[derive(Debug, Default)]
+struct Found {
+    /// Keys in the order of their text; a later value replaces an earlier one.
+    keys: Vec<(&'static str, Value)>,
+    /// Of `[gsi]`.
+    gsi: Vec<(&'static str, Value)>,
+    port: Option<u64>,
+    interface: Option<String>,
+    remarks: Vec<Remark>,
+}
+
+/// Takes over the settings of several files, each with its name; the later file wins, as with the real server.
+///
+/// # Errors
+/// None: what cannot be taken over is a remark.
+pub fn take_over(files: &[(String, Vec<Setting>)]) -> Imported {
+    let mut found = Found::default();
+    for (file, settings) in files {
+        for setting in settings {
+            found.take(setting, &format!("{file}:{}", setting.line));
+        }
+    }
+    found.finish()
+}
+
+impl Found {
+    fn take(&mut self, setting: &Setting, place: &str) {
+        // Only the last word about an option counts.
+        let option = if setting.variable { format!("${}", setting.name) } else { setting.name.clone() };
+        self.remarks.retain(|remark| remark.option != option);
+        let mut told = Remark { weight: Weight::Note, place: place.to_owned(), option, text: String::new() };
+        let verdict = if setting.variable { self.variable(setting) } else { self.option(setting) };
+        if let Some((weight, text)) = verdict {
+            (told.weight, told.text) = (weight, text);
+            self.remarks.push(told);
+        }
+    }
+
+    fn option(&mut self, Setting { name, value, .. }: &Setting) -> Option<(Weight, String)> {
+        let Some(row) = find(name) else {
+            return Some((Weight::Missing, "the real server has no such option either".to_owned()));
+        };
+        match row.fate {
+            Fate::Flag(key) => match value.as_str() {
+                "0" | "1" => self.set(key, Value::Boolean(value == "1")),
+                _ => wrong("0 or 1", value),
+            },
+            Fate::Number(key) => match number(value) {
+                Some(number) => self.set(key, Value::Integer(number)),
+                None => wrong("a number", value),
+            },
+            Fate::Text(key) => self.set(key, Value::String(value.clone())),
+            Fate::Special(special) => self.special(special, value),
+            Fate::Needless(_) => None,
+            Fate::Unless(usual, ..) if value == usual => None,
+            Fate::Gone(weight, text) | Fate::Unless(_, weight, text) => Some((weight, text.to_owned())),
+        }
+    }
+
+    fn special(&mut self, special: Special, value: &str) -> Option<(Weight, String)> {
+        match special {
+            Special::Port => match number(value).and_then(|port| u16::try_from(port).ok()) {
+                Some(port) => {
+                    self.port = Some(port.into());
+                    None
+                }
+                None => wrong("a port", value),
+            },
+            Special::ControlInterface => {
+                self.interface = Some(value.to_owned());
+                None
+            }
+            Special::DataInterface => self.address("data_interface", value),
+            Special::Hostname => {
+                self.interface = Some(value.to_owned());
+                self.address("data_interface", value)
+            }
+            Special::PortRange => self.ports(value),
+            Special::Anonymous => match value {
+                "0" | "1" => self.set("anonymous", Value::Boolean(value == "1")),
+                _ => wrong("0 or 1", value),
+            },
+        }
+    }
+
+    fn variable(&mut self, Setting { name, value, .. }: &Setting) -> Option<(Weight, String)> {
+        let path = Value::String(value.clone());
+        match name.as_str() {
+            "GLOBUS_TCP_PORT_RANGE" => self.ports(value),
+            "GLOBUS_HOSTNAME" => self.address("data_address", value),
+            "X509_USER_CERT" => self.set_gsi("certificate", path),
+            "X509_USER_KEY" => self.set_gsi("key", path),
+            "X509_CERT_DIR" => self.set_gsi("authorities", path),
+            "GRIDMAP" => self.set_gsi("gridmap", path),
+            "X509_VOMS_DIR" => self.set_gsi("vomsdir", path),
+            "GLOBUS_UDP_PORT_RANGE" | "GLOBUS_ERROR_VERBOSE" | "GLOBUS_ERROR_OUTPUT" | "GLOBUS_THREAD_MODEL" => None,
+            "GSI_AUTHZ_CONF"
+            | "GLOBUS_GSI_AUTHZ_DATA_FILE"
+            | "LLGT_LOG_IDENT"
+            | "LCMAPS_DB_FILE"
+            | "LCMAPS_POLICY_NAME" => Some((
+                Weight::Missing,
+                "no library decides about logins: the grid-mapfile does, and mapping documents or programs can"
+                    .to_owned(),
+            )),
+            "GRIDMAPDIR" => {
+                Some((Weight::Missing, "there are no pool accounts: name an account for each identity".to_owned()))
+            }
+            _ => Some((Weight::Note, "a variable that nothing here reads".to_owned())),
+        }
+    }
+
+    fn address(&mut self, key: &'static str, value: &str) -> Option<(Weight, String)> {
+        match value.parse::<IpAddr>() {
+            Ok(address) => self.set(key, Value::String(address.to_string())),
+            Err(_) => {
+                Some((Weight::Missing, format!("{key} is an address, not a name: look `{value}` up and put it in")))
+            }
+        }
+    }
+
+    fn ports(&mut self, value: &str) -> Option<(Weight, String)> {
+        let ports: Vec<u16> = value.split([',', ' ', '-']).filter_map(|port| port.trim().parse().ok()).collect();
+        match ports[..] {
+            [low, high] if 0 < low && low <= high => self.set("data_ports", Value::String(format!("{low}-{high}"))),
+            _ => wrong("two ports", value),
+        }
+    }
+
+    fn set(&mut self, key: &'static str, value: Value) -> Option<(Weight, String)> {
+        self.keys.retain(|(known, _)| *known != key);
+        self.keys.push((key, value));
+        None
+    }
+
+    fn set_gsi(&mut self, key: &'static str, value: Value) -> Option<(Weight, String)> {
+        self.gsi.retain(|(known, _)| *known != key);
+        self.gsi.push((key, value));
+        None
+    }
+
+    fn is_on(&self, flag: &str) -> bool {
+        self.keys.iter().any(|(key, value)| *key == flag && *value == Value::Boolean(true))
+    }
+
+    fn finish(mut self) -> Imported {
+        let port = self.port.unwrap_or(PORT);
+        let listen = match &self.interface {
+            Some(interface) if interface.contains(':') => format!("[{interface}]:{port}"),
+            Some(interface) => format!("{interface}:{port}"),
+            None => format!("[::]:{port}"),
+        };
+        let mut toml = String::from("# Taken over from globus-gridftp-server by `whimbrel dtn --import`.\n");
+        toml += &line("listen", &Value::Array(vec![Value::String(listen)]));
+        for (key, value) in &self.keys {
+            // Off is what they are without a word.
+            if *value != Value::Boolean(false) {
+                toml += &line(key, value);
+            }
+        }
+        let anonymous = self.is_on("anonymous");
+        if !anonymous || !self.gsi.is_empty() {
+            // Both lie in one file where no other is named.
+            if let Some((_, certificate)) = self.gsi.iter().find(|(key, _)| *key == "certificate").cloned()
+                && !self.gsi.iter().any(|(key, _)| *key == "key")
+            {
+                self.gsi.push(("key", certificate));
+            }
+            toml += "\n# Logins with grid certificates; what is not named lies below /etc/grid-security.\n[gsi]\n";
+            toml.extend(self.gsi.iter().map(|(key, value)| line(key, value)));
+        }
+        self.unwritten(anonymous);
+        self.remarks.sort_by_key(|remark| std::cmp::Reverse(remark.weight));
+        Imported { toml, remarks: self.remarks }
+    }
+
+    /// What holds at the real server without being written.
+    fn unwritten(&mut self, anonymous: bool) {
+        let mut say = |weight, option: &str, text: &str| {
+            self.remarks.push(Remark {
+                weight,
+                place: String::new(),
+                option: option.to_owned(),
+                text: text.to_owned(),
+            });
+        };
+        match anonymous {
+            true if self.gsi.is_empty() => say(
+                Weight::Note,
+                "logins with certificates",
+                "add [gsi] if this host has a certificate: the real server takes them besides anonymous ones",
+            ),
+            true => {}
+            false => say(
+                Weight::Differs,
+                "data connections",
+                "the real server connects to any address and takes connections from any; here those without proof come from and \
+                 go to the client's own address only",
+            ),
+        }
+    }
+}
+
+fn line(key: &str, value: &Value) -> String {
+    format!("{key} = {value}\n")
+}
+
+fn wrong(wanted: &str, value: &str) -> Option<(Weight, String)> {
+    Some((Weight::Missing, format!("`{value}` is not {wanted}")))
+}
+
+/// Digits, then perhaps `K`, `M`, `G` or `T`.
+fn number(text: &str) -> Option<i64> {
+    let (digits, unit) = match text.char_indices().last()? {
+        (at, 'k' | 'K') => (&text[..at], 1 << 10),
+        (at, 'm' | 'M') => (&text[..at], 1 << 20),
+        (at, 'g' | 'G') => (&text[..at], 1 << 30),
+        (at, 't' | 'T') => (&text[..at], 1 << 40),
+        _ => (text, 1),
+    };
+    let number: i64 = digits.parse().ok().filter(|number| *number >= 0)?;
+    number.checked_mul(unit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{OPTIONS, parse};
+    use super::*;
+    use crate::front::config::DtnConfig;
+
+    /// `/etc/gridftp.conf` of Debian's globus-gridftp-server-progs 13.24.
+    const DEBIAN: &str = "# globus-gridftp-server configuration file\n\n# this is a comment\n\n\
+        # option names beginning with '$' will be set as environment variables, e.g.\n# $GLOBUS_ERROR_VERBOSE 1\n\
+        # $GLOBUS_TCP_PORT_RANGE 50000,51000\n\n# port\nport 2811\n";
+
+    fn taken(text: &str) -> (Imported, DtnConfig) {
+        let imported = take_over(&[("f".to_owned(), parse(text).unwrap())]);
+        let config = DtnConfig::parse(&imported.toml).unwrap_or_else(|fault| panic!("{fault}\n{}", imported.toml));
+        (imported, config)
+    }
+
+    #[test]
+    fn the_file_that_debian_ships_is_taken_over_whole() {
+        let (imported, config) = taken(DEBIAN);
+        assert!(imported.is_complete(), "{:?}", imported.remarks);
+        assert_eq!(config.listen, ["[::]:2811"]);
+        let gsi = config.gsi.expect("certificates are how one logs in there");
+        assert_eq!(gsi.certificate.to_str(), Some("/etc/grid-security/hostcert.pem"));
+    }
+
+    #[test]
+    fn a_site_with_many_settings_keeps_what_there_is_a_word_for() {
+        let (imported, config) = taken(
+            "$GLOBUS_TCP_PORT_RANGE 50000,51000\n$X509_USER_CERT /grid/host.pem\n$X509_CERT_DIR /grid/certificates\n$GRIDMAP /grid/map\n\
+             port 2812\ncontrol_interface 192.0.2.1\ndata_interface 192.0.2.2\nsync_writes 1\nencrypt_data 0\n\
+             connections_max 2K\ncontrol_idle_timeout 300\nlog_transfer /var/log/transfer.log\nbanner \"Welcome to \"\nthreads 2\n",
+        );
+        assert!(imported.is_complete(), "{:?}", imported.remarks);
+        assert_eq!(
+            (config.data_ports.as_deref(), config.listen),
+            (Some("50000-51000"), vec!["192.0.2.1:2812".to_owned()])
+        );
+        assert_eq!((config.sync_writes, config.encrypt_data, config.max_connections), (true, false, Some(2048)));
+        assert_eq!((config.idle_timeout, config.banner.as_deref()), (Some(300), Some("Welcome to ")));
+        assert_eq!(config.data_interface, Some("192.0.2.2".parse().unwrap()));
+        let gsi = config.gsi.unwrap();
+        assert_eq!((gsi.key.to_str(), gsi.gridmap.to_str()), (Some("/grid/host.pem"), Some("/grid/map")));
+        assert_eq!(gsi.vomsdir.to_str(), Some("/etc/grid-security/vomsdir"));
+    }
+
+    #[test]
+    fn what_would_open_the_server_is_told_first() {
+        let (imported, _) =
+            taken("perms 0600\nrestrict_paths R/data\nallow_from 192.168.\nlog_level ALL\nnonsense 1\n");
+        assert!(!imported.is_complete());
+        let told: Vec<_> =
+            imported.remarks.iter().map(|told| (told.weight, told.option.as_str(), told.place.as_str())).collect();
+        assert_eq!(
+            told[..4],
+            [
+                (Weight::Open, "restrict_paths", "f:2"),
+                (Weight::Open, "allow_from", "f:3"),
+                (Weight::Missing, "perms", "f:1"),
+                (Weight::Missing, "nonsense", "f:5"),
+            ]
+        );
+    }
+
+    #[test]
+    fn the_last_word_about_an_option_counts() {
+        let first = ("a".to_owned(), parse("port 1\ndata_interface host.example.org\nallow_anonymous 1").unwrap());
+        let last = ("b".to_owned(), parse("port 2\ndata_interface 192.0.2.1\n").unwrap());
+        let imported = take_over(&[first, last]);
+        let config = DtnConfig::parse(&imported.toml).unwrap();
+        assert_eq!((&config.listen[0][..], config.anonymous, config.gsi), ("[::]:2", true, None));
+        assert!(imported.is_complete(), "{:?}", imported.remarks);
+    }
+
+    #[test]
+    fn every_option_leads_to_a_configuration_that_can_be_read() {
+        for row in OPTIONS {
+            for value in [
+                "1",
+                "0",
+                "text",
+                "\"two words\"",
+                "/a/path",
+                "192.0.2.1",
+                "2001:db8::1",
+                "50000,51000",
+                "-7",
+                "9999999T",
+            ] {
+                let (imported, _) = taken(&format!("{} {value}\n", row.names[0]));
+                assert!(imported.remarks.iter().all(|told| !told.text.is_empty()), "{row:?}");
+            }
+        }
+    }
+}
