@@ -339,3 +339,51 @@ fn our_server_is_checked_and_refuses_by_name() {
     let said = site.refused(site.client(&["ls", &url]), 6);
     assert!(said.contains("/O=Grid/CN=alice") && said.contains("revoked"), "{said}");
 }
+
+#[test]
+fn data_go_between_this_host_and_the_real_server_proven_or_encrypted() {
+    let Some(site) = Site::start() else { return };
+    let copy = public_dir().unwrap();
+    let local = copy.path().join("copy");
+    for (options, protected) in [(&[][..], 0), (&["--encrypt"], 1), (&["--encrypt", "--parallelism", "4"], 1)] {
+        for (from, to) in
+            [(site.url("here"), local.display().to_string()), (local.display().to_string(), site.url("there"))]
+        {
+            let copied = said(&site.client(&["-vvv", "cp", &from, &to]).args(options).run_ok());
+            assert!(copied.contains("1 verified"), "{copied}");
+            assert!(commands(&copied, "DCAU A") >= 1 && commands(&copied, "DCAU N") == 0, "{copied}");
+            assert!(commands(&copied, "PROT P") >= protected, "{copied}");
+        }
+        assert!(fs::read(&local).unwrap() == payload() && fs::read(site.path("there")).unwrap() == payload());
+        fs::remove_file(site.path("there")).unwrap();
+        fs::remove_file(&local).unwrap();
+    }
+}
+
+#[test]
+fn data_go_between_our_server_and_the_real_one_proven_or_encrypted() {
+    let Some(site) = Site::start() else { return };
+    let ours = own(&site);
+    for options in [&[][..], &["--encrypt"]] {
+        for (from, to) in [
+            (site.url("here"), own_url(&ours, &site.path("there"))),
+            (own_url(&ours, &site.path("here")), site.url("there")),
+        ] {
+            let copied = said(&site.client(&["-vvv", "cp", &from, &to]).args(options).run_ok());
+            assert!(copied.contains("1 verified") && commands(&copied, "DCAU A") >= 2, "{copied}");
+            assert!(fs::read(site.path("there")).unwrap() == payload());
+            fs::remove_file(site.path("there")).unwrap();
+        }
+    }
+}
+
+#[test]
+fn an_end_without_certificates_is_met_in_clear_or_not_at_all() {
+    let Some(site) = Site::start() else { return };
+    let clear = GridftpServer::builder().unwrap().start().unwrap();
+    let to = clear.url(site.path("there"));
+    let copied = said(&site.client(&["-vvv", "cp", &site.url("here"), &to]).run_ok());
+    assert!(copied.contains("1 verified") && commands(&copied, "DCAU N") >= 1, "{copied}");
+    let said = site.client(&["cp", "--encrypt", &site.url("here"), &to]).run_failing().stderr_text();
+    assert!(said.contains("cannot encrypt data connections"), "{said}");
+}

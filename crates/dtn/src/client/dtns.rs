@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::time::Instant;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId};
 
 use super::remote::Remote;
@@ -71,7 +71,7 @@ impl Dtns {
                     return Ok((remote, ids));
                 }
                 // What one DTN says of a login, the others would say, too.
-                Err(fault) if fault.code == FaultCode::LoginFailed => return Err(fault),
+                Err(fault) if is_about_login(&fault) => return Err(fault),
                 Err(fault) => {
                     self.failed(&dtn, Instant::now());
                     tracing::warn!(%dtn, %fault, "a server cannot be used");
@@ -95,6 +95,16 @@ impl Dtns {
     /// A session could not be opened.
     fn failed(&self, target: &Target, now: Instant) {
         self.known.borrow_mut().entry(target.address()).or_default().failed = Some(now);
+    }
+}
+
+/// Whether it is about what we show, not about who was shown it.
+fn is_about_login(fault: &Fault) -> bool {
+    use FaultCode as F;
+    match fault.code {
+        F::LoginFailed | F::NotAuthorized => true,
+        F::CredentialMissing | F::CredentialExpired | F::CredentialRejected => fault.side == Some(Side::Us),
+        _ => false,
     }
 }
 

@@ -78,8 +78,11 @@ impl Remote {
         match begun {
             Ok(ops) => Ok((remote, ops)),
             Err(fault) => {
-                // It learns from the closed connection otherwise.
-                let _told = timeout(FAREWELL, remote.flush()).await;
+                // Nothing but the exchange of tokens has been given to the machine then: what waits behind a refused AUTH
+                // must never go out. A server that cannot be told learns from the closed connection.
+                if remote.gsi.is_some() {
+                    let _told = timeout(FAREWELL, remote.flush()).await;
+                }
                 let broke =
                     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
                 let fault = remote.channel.explain(fault).await;
