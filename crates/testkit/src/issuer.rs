@@ -117,7 +117,7 @@ impl Issuer {
     /// Starts one whose host the authority of `pki` vouches for; it shows these keys.
     pub fn start(pki: &Pki, keys: &[&SigningKey]) -> Result<Issuer> {
         let what = || "starting an issuer of tokens".to_owned();
-        let host = pki.host(&["127.0.0.1"])?;
+        let host = pki.host(&["localhost", "127.0.0.1"])?;
         let tls = ServerTls::new(&host.own, &Clients::Unasked, None)
             .map_err(|fault| Error::new(what(), fault.to_string()))?;
         let listener = TcpListener::bind("127.0.0.1:0").attempt(what)?;
@@ -193,7 +193,8 @@ impl Drop for Issuer {
 }
 
 fn url(address: SocketAddr) -> String {
-    format!("https://{address}/")
+    // A name, so that who fetches keys has to look one up.
+    format!("https://localhost:{}/", address.port())
 }
 
 /// Serves one request.

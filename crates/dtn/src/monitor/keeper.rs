@@ -16,6 +16,7 @@ use std::time::Duration;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::mapping::command::MAX_OUTPUT;
 
+use self::accounts::Origin;
 use self::claims::Progress;
 use self::sources::{Lookup, Sources};
 use super::jobs::{self, Answer, Order};
@@ -72,6 +73,12 @@ impl Keeper {
         let sources = Sources::open(gridmap, &config.mapping)?;
         let tokens = config.tokens.clone().unwrap_or_default();
         reachable(config, &sources)?;
+        for name in tokens.issuer.iter().flat_map(|issuer| &issuer.accounts) {
+            // It may be known later, or be one that this process does not serve: a login by it will be refused.
+            if let Err(fault) = accounts::mapped(name, Origin::Written, &config.accounts) {
+                tracing::warn!(account = name, %fault, "an account of an issuer of tokens cannot be used now");
+            }
+        }
         let root_only = |name: &Option<String>| match is_root() {
             true => account(name.as_deref().unwrap_or("nobody")).map(Some),
             false => Ok(None),

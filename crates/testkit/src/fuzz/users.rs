@@ -39,6 +39,12 @@ fn check_users(text: &str) {
 fn check_config(config: &DtnConfig) {
     assert!(!config.listen_addresses().is_empty() && config.max_connections() > 0);
     assert!(config.chunking.iter().all(|rule| rule.policy().rule.is_valid()), "clients can be told every rule");
+    assert!(config.accounts.program_timeout() <= Duration::from_secs(60));
+    for issuer in config.tokens.iter().filter_map(|tokens| tokens.issuers().ok()).flatten() {
+        assert!(issuer.any_audience || !issuer.audiences.is_empty(), "some token is good");
+        let base = issuer.base;
+        assert!(base.is_empty() || (base.starts_with(b"/") && !base.ends_with(b"/")), "{base:?}");
+    }
     check_time(config.idle_timeout());
     check_time(config.login_timeout());
     let read = (config.settings_below(Path::new("/"), Some(PORTS)), config.overrides(Some(PORTS)));
