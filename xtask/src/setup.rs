@@ -9,6 +9,7 @@ const PROGRAMS: &[(&str, &str)] = &[
     ("openssl", "openssl"),
     ("globus-gridftp-server", "globus-gridftp-server-progs"),
     ("globus-url-copy", "globus-gass-copy-progs"),
+    ("grid-proxy-init", "globus-proxy-utils"),
     ("lftp", "lftp"),
     ("curl", "curl"),
     ("python3", "python3"),

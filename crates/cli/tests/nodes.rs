@@ -190,7 +190,7 @@ fn strangers_do_not_become_nodes_nor_keep_nodes_out() {
     let wrong = secret(&field.path(""), "wrong", "another secret of length");
     let server = Dtn::builder().anonymous().front(&right).start();
     let mut mute = TcpStream::connect(server.node_addr()).expect("it listens");
-    mute.write_all(b"WHBNODE1").expect("taken");
+    mute.write_all(&[0x16, 3, 1]).expect("taken");
     let mut noisy = TcpStream::connect(server.node_addr()).expect("it listens");
     noisy.write_all(&[0xff; 4096]).expect("taken");
     let refused = data_node_command(None, [127, 0, 0, 2].into(), server.node_addr(), &wrong).output().expect("runs");

@@ -38,7 +38,7 @@ pub struct Member {
 impl Pki {
     /// A new authority, `/O=Grid/CN=Test CA`, which may sign everything below `/O=Grid`.
     pub fn new() -> Result<Pki> {
-        let key = made(make::key(KeyKind::P256))?;
+        let key = made(make::key(KeyKind::Rsa(2048)))?;
         let certificate = made(make::authority("/O=Grid/CN=Test CA", &key, None, life(LIFE), None))?;
         let hash = certificate.subject_name_hash();
         let authority = OwnChain { certificate, key, chain: Vec::new() };
@@ -73,6 +73,11 @@ impl Pki {
     /// A person, `/O=Grid/CN=NAME`.
     pub fn person(&self, name: &str) -> Result<Member> {
         self.issue(&format!("/O=Grid/CN={name}"), &Purpose::Person, name)
+    }
+
+    /// A proxy as people make them: of RFC 3820, with all rights.
+    pub fn usual_proxy(&self, of: &Member, file: &str) -> Result<Member> {
+        self.proxy(of, &ProxyKind::rfc(Policy::InheritAll), file)
     }
 
     /// A proxy of somebody, good for an hour, in a file of this name.
@@ -172,7 +177,7 @@ mod tests {
         let pki = Pki::new().unwrap();
         let host = pki.host(&["localhost", "127.0.0.1"]).unwrap();
         let alice = pki.person("alice").unwrap();
-        let proxy = pki.proxy(&alice, &ProxyKind::rfc(Policy::InheritAll), "proxy").unwrap();
+        let proxy = pki.usual_proxy(&alice, "proxy").unwrap();
         let account = if rustix::process::geteuid().is_root() { "nobody".to_owned() } else { whoami() };
         let gridmap = pki.gridmap(&[("alice", &account)]).unwrap();
         let server = server.gsi(&pki, &host, &gridmap).start().unwrap();

@@ -1,4 +1,4 @@
-//! A data node: dials its front, proves itself, and hands the stream to a data process.
+//! A data node: dials its front, proves itself, and hands what is inside of the stream to a data process.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
@@ -6,26 +6,32 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, UnixStream};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::watch;
 use tokio::time::Instant;
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_trust::tls::TlsMachine;
 
 use super::config::DtnConfig;
-use super::nodes::{NodeSecret, prove_to_front};
+use super::nodes::NodeSecret;
+use super::sealed;
 use crate::keepalive;
 use crate::monitor::keeper::{account, is_root};
+use crate::mover::message::NodeOverrides;
 
 const FIRST_PAUSE: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// How long a front may take to hear what an ended data process has said.
+const LAST_WORDS: Duration = Duration::from_secs(5);
 
 /// Serves a front for as long as `drain` is false, joining again whenever the stream is lost.
 pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::Receiver<bool>) -> Result<(), Fault> {
     let front = config.data_node_of.clone().unwrap_or_default();
     let missing = || Fault::new(FaultCode::InvalidArgument, "configure").detail("a data node needs --node-secret FILE");
     let secret = NodeSecret::from_file(config.node_secret.as_deref().ok_or_else(missing)?)?;
-    let overrides = serde_json::to_string(&config.node_overrides()?).expect("plain values serialise");
+    let overrides = config.node_overrides()?;
     let mut pause = FIRST_PAUSE;
     loop {
         let joined = tokio::select! {
@@ -33,11 +39,16 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
             _ = drain.wait_for(|drain| *drain) => return Ok(()),
         };
         match joined {
-            Ok(stream) => {
+            Ok((stream, tls)) => {
                 pause = FIRST_PAUSE;
                 println!("joined {front}");
-                let child = start(config, program, &overrides, stream)?;
-                if wait(child, &mut drain, config.drain_timeout.map(Duration::from_secs)).await? {
+                let link_ip = stream.local_addr().ok().map(|address| address.ip().to_canonical());
+                let (child, clear) = start(config, program, &NodeOverrides { link_ip, ..overrides.clone() })?;
+                let carried = tokio::spawn(sealed::carry(stream, clear, tls));
+                let drained = wait(child, &mut drain, config.drain_timeout.map(Duration::from_secs)).await;
+                // What it said last is still on its way.
+                let _carried = tokio::time::timeout(LAST_WORDS, carried).await;
+                if drained? {
                     return Ok(());
                 }
                 tracing::warn!(front, "the front is gone; joining again");
@@ -52,26 +63,29 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
     }
 }
 
-async fn join(front: &str, secret: &NodeSecret) -> Result<TcpStream, Fault> {
+async fn join(front: &str, secret: &NodeSecret) -> Result<(TcpStream, TlsMachine), Fault> {
     let failed = |error| Fault::from_io(error, "connect to front").side(Side::Network);
     let mut stream = TcpStream::connect(front).await.map_err(failed)?;
     keepalive::set(&stream, keepalive::NODE).map_err(failed)?;
-    prove_to_front(&mut stream, secret).await?;
-    Ok(stream)
+    let tls = sealed::join_front(&mut stream, secret).await?;
+    Ok((stream, tls))
 }
 
-fn start(config: &DtnConfig, program: &Path, overrides: &str, stream: TcpStream) -> Result<Child, Fault> {
+/// A data process, which never sees the secret, and our end of its stream.
+fn start(config: &DtnConfig, program: &Path, overrides: &NodeOverrides) -> Result<(Child, UnixStream), Fault> {
     let failed = |error| Fault::from_io(error, "start data process").side(Side::Us);
-    let stream = stream.into_std().map_err(failed)?;
-    stream.set_nonblocking(false).map_err(failed)?;
+    let overrides = serde_json::to_string(overrides).expect("plain values serialise");
+    let (ours, theirs) = std::os::unix::net::UnixStream::pair().map_err(failed)?;
+    ours.set_nonblocking(true).map_err(failed)?;
+    let ours = UnixStream::from_std(ours).map_err(failed)?;
     let mut command = Command::new(program);
-    command.args(["data-process", "--overrides", overrides]);
-    command.stdin(Stdio::from(OwnedFd::from(stream))).stdout(Stdio::null()).process_group(0);
+    command.args(["data-process", "--overrides", &overrides]);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
     if is_root() {
         let account = account(config.anonymous_user.as_deref().unwrap_or("nobody"))?;
         command.uid(account.uid).gid(account.gid);
     }
-    command.spawn().map_err(failed)
+    Ok((command.spawn().map_err(failed)?, ours))
 }
 
 /// Waits for the data process; true when it ended because of a drain.

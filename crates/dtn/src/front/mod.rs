@@ -20,6 +20,7 @@ pub mod nodes;
 mod patience;
 pub mod plane;
 pub mod process;
+pub mod sealed;
 pub mod server;
 pub mod stdio;
 pub mod tokens;

@@ -237,6 +237,8 @@ pub struct NodeOverrides {
     pub data_interface: Option<IpAddr>,
     /// As in [`DataSettings`].
     pub data_address: Option<IpAddr>,
+    /// This host's address on the way to the front, where data listeners are by default.
+    pub link_ip: Option<IpAddr>,
 }
 
 impl DataSettings {

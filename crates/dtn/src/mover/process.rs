@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::io::{self, Read, Write};
-use std::net::{IpAddr, Shutdown, TcpStream};
+use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
@@ -17,7 +17,6 @@ use super::message::{DataSettings, FromMover, Identity, MoverId, NodeOverrides, 
 use super::node::Node;
 pub use super::stdio::serve_standard_input;
 use super::worker::{Job, Worker};
-use crate::keepalive;
 
 /// Stack of a mover's thread; buffers live on the heap.
 pub(crate) const STACK: usize = 256 << 10;
@@ -51,9 +50,6 @@ impl ServeError {
 
 /// A stream that can be read by one thread while others write.
 pub trait Link: Send + 'static {
-    /// This host's address on the way to the front, when the front is on another host.
-    fn local_ip(&self) -> Option<IpAddr>;
-
     /// Ends the stream for whoever waits in it.
     fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>>;
 
@@ -62,10 +58,6 @@ pub trait Link: Send + 'static {
 }
 
 impl Link for UnixStream {
-    fn local_ip(&self) -> Option<IpAddr> {
-        None
-    }
-
     fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>> {
         let stream = self.try_clone()?;
         Ok(Box::new(move || {
@@ -75,27 +67,6 @@ impl Link for UnixStream {
     }
 
     fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
-        let writer = self.try_clone()?;
-        Ok((Box::new(self), Box::new(writer)))
-    }
-}
-
-impl Link for TcpStream {
-    fn local_ip(&self) -> Option<IpAddr> {
-        self.local_addr().ok().map(|addr| addr.ip().to_canonical())
-    }
-
-    fn closer(&self) -> io::Result<Box<dyn FnOnce() + Send>> {
-        let stream = self.try_clone()?;
-        Ok(Box::new(move || {
-            // Fails only when the stream is gone already, which is what was wanted.
-            let _ = stream.shutdown(Shutdown::Both);
-        }))
-    }
-
-    fn halves(self) -> io::Result<(Box<dyn Read + Send>, Box<dyn Write + Send>)> {
-        // A front whose host died says nothing: the kernel must find out.
-        keepalive::set(&self, keepalive::NODE)?;
         let writer = self.try_clone()?;
         Ok((Box::new(self), Box::new(writer)))
     }
@@ -136,7 +107,7 @@ pub fn serve_overridden<C>(
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    let (link_ip, close) = (link.local_ip(), link.closer().map_err(CodecError::Io)?);
+    let (link_ip, close) = (own.link_ip, link.closer().map_err(CodecError::Io)?);
     let (source, sink) = link.halves().map_err(CodecError::Io)?;
     let mut reader = FrameReader::new(source);
     let writer = FrameWriter::new(sink);

@@ -2,7 +2,6 @@
 
 use std::ffi::OsStr;
 use std::io;
-use std::net::TcpStream;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -21,8 +20,8 @@ use super::process::{Departure, STACK, ServeError, serve_overridden};
 use crate::confine::helper::Helper;
 use crate::confine::{self, Needs, Sandbox};
 
-/// Serves the front at the other end of standard input, a local or a TCP socket, from the
-/// directory tree its settings name.
+/// Serves the front at the other end of standard input, a local socket, from the directory tree its
+/// settings name.
 ///
 /// `overrides` are this host's own settings as JSON ([`NodeOverrides`]). Only one call in a process.
 pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
@@ -46,8 +45,7 @@ pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
     };
     let served = match local {
         Domain::UNIX => serve_overridden(UnixStream::from(socket), own, posix, confine, leave),
-        Domain::IPV4 | Domain::IPV6 => serve_overridden(TcpStream::from(socket), own, posix, confine, leave),
-        _ => return Err(unusable("open stream to front", "standard input is no local or TCP socket")),
+        _ => return Err(unusable("open stream to front", "standard input is no local socket")),
     };
     served.map_err(ServeError::into_fault)
 }

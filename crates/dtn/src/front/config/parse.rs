@@ -64,6 +64,7 @@ impl DtnConfig {
             data_ports: self.port_range(ports)?,
             data_interface: self.data_interface,
             data_address: self.data_address,
+            link_ip: None,
         })
     }
 
