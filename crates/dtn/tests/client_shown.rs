@@ -153,7 +153,7 @@ fn a_certificate_is_shown_to_a_server_that_asks() {
     let folder = tempfile::tempdir().unwrap();
     let file = folder.path().join("alice.pem");
     std::fs::write(&file, make::to_pem(&self_signed("/O=Grid/CN=alice", &Purpose::Person)).unwrap()).unwrap();
-    std::fs::set_permissions(&file, PermissionsExt::from_mode(0o600)).unwrap();
+    std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
     let credential = Some(CredentialFiles { certificate: file.clone(), key: file });
     for (clients, shown) in [(Clients::Welcome(Arc::new(Anybody)), true), (Clients::Unasked, false)] {
         let (port, server) = serve(Some(clients));
