@@ -1,5 +1,6 @@
 //! `whimbrel dtn`: serve data from this host.
 
+mod import;
 mod sshftp;
 
 use std::io::{Read as _, Write as _};
@@ -29,6 +30,8 @@ use whimbrel_proto::rules::Networks;
     whimbrel dtn --root /data --anonymous --read-only\n\n  \
     Serve with passwords, data connections on ports 50000 to 51000:\n    \
     whimbrel dtn --root /data --users /etc/whimbrel/users --data-ports 50000-51000\n\n  \
+    Take over the settings of a globus-gridftp-server:\n    \
+    whimbrel dtn --import /etc/gridftp.d /etc/gridftp.conf > dtn.toml\n\n  \
     Let everybody with an ssh login here use sshftp:// (as root; in one's own account without being root):\n    \
     whimbrel dtn --install-sshftp --data-ports 50000-51000\n\n  \
     A front end and one of its data nodes:\n    \
@@ -48,6 +51,10 @@ pub struct DtnArgs {
     /// /etc/grid-security/sshftp for all users
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true)]
     install_sshftp: Option<Option<PathBuf>>,
+    /// Print the settings for a server that replaces globus-gridftp-server, from its files (gridftp.conf) and directories
+    /// (gridftp.d), the later winning; says what cannot be taken over, and exits with 1 if that matters
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    import: Vec<PathBuf>,
     /// Directory that clients see as / [default: /]
     #[arg(long, value_name = "DIR")]
     root: Option<PathBuf>,
@@ -140,6 +147,7 @@ pub struct DtnArgs {
 pub fn run(args: DtnArgs) -> ExitCode {
     told(match (args.hash_password, args.install_sshftp.clone()) {
         (true, _) => hash_password().map(|()| ExitCode::SUCCESS),
+        (false, None) if !args.import.is_empty() => import::run(&args.import),
         (false, Some(file)) => sshftp::install(args, file).map(|()| ExitCode::SUCCESS),
         (false, None) => serve(args),
     })

@@ -173,12 +173,6 @@ impl Found {
         }
         let anonymous = self.is_on("anonymous");
         if !anonymous || !self.gsi.is_empty() {
-            // Both lie in one file where no other is named.
-            if let Some((_, certificate)) = self.gsi.iter().find(|(key, _)| *key == "certificate").cloned()
-                && !self.gsi.iter().any(|(key, _)| *key == "key")
-            {
-                self.gsi.push(("key", certificate));
-            }
             toml += "\n# Logins with grid certificates; what is not named lies below /etc/grid-security.\n[gsi]\n";
             toml.extend(self.gsi.iter().map(|(key, value)| line(key, value)));
         }
@@ -257,8 +251,7 @@ mod tests {
         let (imported, config) = taken(DEBIAN);
         assert!(imported.is_complete(), "{:?}", imported.remarks);
         assert_eq!(config.listen, ["[::]:2811"]);
-        let gsi = config.gsi.expect("certificates are how one logs in there");
-        assert_eq!(gsi.certificate.to_str(), Some("/etc/grid-security/hostcert.pem"));
+        assert!(config.gsi.is_some(), "certificates are how one logs in there");
     }
 
     #[test]
@@ -277,8 +270,9 @@ mod tests {
         assert_eq!((config.idle_timeout, config.banner.as_deref()), (Some(300), Some("Welcome to ")));
         assert_eq!(config.data_interface, Some("192.0.2.2".parse().unwrap()));
         let gsi = config.gsi.unwrap();
-        assert_eq!((gsi.key.to_str(), gsi.gridmap.to_str()), (Some("/grid/host.pem"), Some("/grid/map")));
-        assert_eq!(gsi.vomsdir.to_str(), Some("/etc/grid-security/vomsdir"));
+        let path = |text: &str| Some(std::path::PathBuf::from(text));
+        assert_eq!((gsi.certificate, gsi.gridmap), (path("/grid/host.pem"), path("/grid/map")));
+        assert_eq!((gsi.authorities, gsi.vomsdir), (path("/grid/certificates"), None));
     }
 
     #[test]
