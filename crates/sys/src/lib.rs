@@ -1,6 +1,7 @@
 //! The only unsafe code: system calls that the safe libraries lack, memory pages, and vector instructions.
 
 pub mod accounts;
+pub mod gssapi;
 pub mod lifetime;
 pub mod md5lanes;
 pub mod names;

@@ -8,6 +8,7 @@ pub mod credential;
 pub mod explain;
 pub mod fault;
 pub mod gsi;
+pub mod krb5;
 pub mod make;
 pub mod mapping;
 pub mod peer;

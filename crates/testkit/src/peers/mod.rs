@@ -14,6 +14,7 @@
 
 mod daemon;
 mod gridftp;
+mod kdc;
 mod sshd;
 mod tool;
 
@@ -28,6 +29,7 @@ use tempfile::TempDir;
 
 pub use daemon::Daemon;
 pub use gridftp::{GridftpServer, GridftpServerBuilder};
+pub use kdc::{Kdc, REALM};
 pub use sshd::Sshd;
 pub use tool::{Run, Tool};
 
