@@ -178,7 +178,8 @@ mod tests {
         let mut told: Vec<u32> =
             String::from_utf8(told.stdout).unwrap().split_whitespace().map(|id| id.parse().unwrap()).collect();
         let mut found = groups_of("root", 0).unwrap();
-        (told.sort_unstable(), found.sort_unstable());
+        told.sort_unstable();
+        found.sort_unstable();
         assert_eq!(found, told);
     }
 

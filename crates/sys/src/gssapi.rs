@@ -257,7 +257,8 @@ impl Gssapi {
     fn service(self, service: &str) -> Result<Name, GssError> {
         let (mut minor, mut handle) = (0, ptr::null_mut());
         // SAFETY: the name is only read, and all pointers are to live objects of this frame or constants.
-        let major = unsafe { (self.0.import_name)(&mut minor, &mut borrowed(service.as_bytes()), &SERVICE, &mut handle) };
+        let major =
+            unsafe { (self.0.import_name)(&mut minor, &mut borrowed(service.as_bytes()), &SERVICE, &mut handle) };
         self.check(major, minor)?;
         Ok(Name { api: self, handle })
     }

@@ -73,9 +73,9 @@ impl ServerKeys {
     /// `NotSupported` without the library, `CredentialMissing` without usable keys.
     pub fn read(keytab: &str) -> Result<Self, TrustFault> {
         let api = library()?;
-        let credential = api.acceptor(keytab).map_err(|error| {
-            TrustFault::new(FaultCode::CredentialMissing, error.text).about(keytab.to_owned())
-        })?;
+        let credential = api
+            .acceptor(keytab)
+            .map_err(|error| TrustFault::new(FaultCode::CredentialMissing, error.text).about(keytab.to_owned()))?;
         Ok(Self { api, credential: Arc::new(credential) })
     }
 }

@@ -57,6 +57,13 @@ const AUTHORITIES: &[&str] = &[
     "/usr/share/pki",
 ];
 
+/// What the library of Kerberos reads at each login: the realms, which are no secret.
+fn kerberos() -> Vec<PathBuf> {
+    let named = std::env::var_os("KRB5_CONFIG").unwrap_or_default();
+    let named = std::env::split_paths(&named).filter(|path| path.is_absolute());
+    named.chain(["/etc/krb5.conf", "/etc/krb5.conf.d"].map(PathBuf::from)).collect()
+}
+
 impl Needs {
     /// Of the front: settings of the kernel's network, and of the crypto library; trusted authorities, which are public and change.
     /// It changes nothing.
@@ -64,8 +71,9 @@ impl Needs {
         let read = ["/proc/sys/net", "/proc/self", "/etc/ssl", "/usr/lib/ssl", "/etc/localtime", "/dev/urandom"];
         let trusted = settings.gsi.iter().flat_map(|gsi| [&gsi.authorities, &gsi.vomsdir]);
         let trusted = trusted.flat_map(|path| authorities(Path::new(OsStr::from_bytes(path))));
+        let realms = settings.kerberos.iter().flat_map(|_| kerberos());
         Self {
-            read: read.map(PathBuf::from).into_iter().chain(trusted).collect(),
+            read: read.map(PathBuf::from).into_iter().chain(trusted).chain(realms).collect(),
             write: Vec::new(),
             calls: Calls::Front,
         }

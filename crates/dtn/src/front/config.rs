@@ -1,6 +1,7 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
 mod gsi;
+mod kerberos;
 mod limits;
 mod mapping;
 mod parse;
@@ -17,6 +18,7 @@ use whimbrel_proto::rules::Networks;
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
 pub use gsi::{GsiConfig, GsiPlaces};
+pub use kerberos::KerberosConfig;
 pub use limits::{Amounts, Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
@@ -42,6 +44,8 @@ pub struct DtnConfig {
     pub gsi: Option<GsiConfig>,
     /// Logins with bearer tokens. Default: none.
     pub tokens: Option<TokensConfig>,
+    /// Logins with Kerberos. Default: none.
+    pub kerberos: Option<KerberosConfig>,
     /// Files of rules from identities to accounts, asked in this order after the grid-mapfile. Default: none.
     pub mapping: Vec<MappingConfig>,
     /// Which accounts such logins may lead to.
@@ -136,7 +140,12 @@ impl DtnConfig {
 
     /// True if it says how anybody may log in.
     pub fn names_logins(&self) -> bool {
-        self.anonymous || self.users.is_some() || self.gsi.is_some() || !self.mapping.is_empty()
+        self.anonymous
+            || self.users.is_some()
+            || self.gsi.is_some()
+            || self.kerberos.is_some()
+            || self.tokens.is_some()
+            || !self.mapping.is_empty()
     }
 
     /// What data processes obey. Data ports not set here come from GLOBUS_TCP_PORT_RANGE.
@@ -158,6 +167,15 @@ impl DtnConfig {
         let environment = |name: &str| std::env::var_os(name);
         let uid = rustix::process::geteuid().as_raw();
         self.gsi.as_ref().map(|gsi| gsi.places(&environment, uid)).transpose()
+    }
+
+    /// The file that maps subjects and principals to accounts, if there is one.
+    ///
+    /// # Errors
+    /// As [`Self::gsi_places`].
+    pub fn account_file(&self) -> Result<Option<PathBuf>, Fault> {
+        let gridmap = self.gsi_places()?.map(|places| places.gridmap);
+        Ok(gridmap.or_else(|| self.kerberos.as_ref().and_then(|kerberos| kerberos.accounts.clone())))
     }
 
     /// What a data node decides for itself, whatever its front says. Data ports as in [`Self::data_settings`].

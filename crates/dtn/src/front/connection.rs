@@ -278,16 +278,17 @@ impl Connection {
         self.server.remember_refused(self.ends);
         self.server.metrics.count_login(false);
         if let Some(left_out) = self.server.guard.refused(Refused::Handshake) {
-            tracing::warn!(peer = ?self.ends.peer, %fault, left_out, "a certificate is refused");
+            tracing::warn!(peer = ?self.ends.peer, %fault, left_out, "an identity is refused");
         }
     }
 
     /// The reply to the last token goes in clear; everything behind it is wrapped, and so is what has come meanwhile.
     fn wrap(&mut self, who: Established) {
-        tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until = %who.until, "certificate accepted");
+        let until = who.until.map(|until| until.to_string());
+        tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until, "identity accepted");
         self.patience.handshake_over();
         self.claim = Some(who.claim);
-        self.control.token(Instant::now(), TokenOutcome::Established { token: None, peer: who.view });
+        self.control.token(Instant::now(), TokenOutcome::Established { token: who.token, peer: who.view });
         while let Some(bytes) = self.control.poll_transmit() {
             self.output.extend_from_slice(&bytes);
         }
@@ -298,16 +299,17 @@ impl Connection {
 
     /// Gives a token to the exchange that it belongs to, or that it begins.
     fn take_token(&mut self, token: Secret) {
-        let Some(grid) = self.server.grid().cloned() else {
+        if !self.server.gssapi().are_there() {
             tracing::error!("the control machine asks about a token of a mechanism that was not offered");
             self.over = true;
             return;
-        };
+        }
         let exchange = self.exchange.take();
         if exchange.is_none() {
             self.patience.handshake_begins(Instant::now());
         }
-        self.work = Some(Box::pin(async move { Worked::Token(grid.step(exchange, token).await) }));
+        let server = self.server.clone();
+        self.work = Some(Box::pin(async move { Worked::Token(server.gssapi().step(exchange, token).await) }));
     }
 
     fn give_up(&mut self, fault: &TrustFault) {

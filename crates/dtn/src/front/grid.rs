@@ -1,4 +1,4 @@
-//! AUTH GSSAPI with grid certificates: tokens of a login in, tokens and in the end an identity out.
+//! AUTH GSSAPI with grid certificates or Kerberos: tokens of a login in, tokens and in the end an identity out.
 //!
 //! Chains are judged and keys for delegation made on threads of their own, few at a time: the front's runtime has one thread.
 
@@ -14,9 +14,12 @@ use whimbrel_proto::server::{PeerView, Secret};
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::gsi::acceptor::Accepted;
 use whimbrel_trust::gsi::{AnchorStore, Expected, GsiAcceptor, GsiJudge, KeyPool, Organizations, Trusted};
+use whimbrel_trust::krb5::{self, KerberosAcceptor};
 use whimbrel_trust::tls::{ServerTls, TlsMachine};
 use whimbrel_trust::{OwnChain, Peer, TrustFault, make};
 
+use super::kerberos::Keys;
+use super::wire::Protection;
 use crate::monitor::message::{Claim, GsiSettings};
 
 const OP: &str = "log in with a certificate";
@@ -29,11 +32,15 @@ pub struct Grid {
     judge: Arc<GsiJudge>,
     tls: ServerTls,
     keys: Arc<KeyPool>,
-    turns: Semaphore,
 }
 
 /// A login that is under way.
-pub(super) struct Exchange(GsiAcceptor);
+pub(super) enum Exchange {
+    /// With certificates.
+    Gsi(Box<GsiAcceptor>),
+    /// With Kerberos.
+    Kerberos(Box<KerberosAcceptor>),
+}
 
 /// What a token led to.
 pub(super) enum Stepped {
@@ -47,13 +54,15 @@ pub(super) enum Stepped {
 
 /// Who logged in.
 pub(super) struct Established {
-    pub(super) machine: TlsMachine,
+    pub(super) machine: Protection,
+    /// The last token, for the client.
+    pub(super) token: Option<Vec<u8>>,
     pub(super) claim: Claim,
     pub(super) view: PeerView,
     /// What it handed on, PEM.
     pub(super) delegated: Option<Secret>,
-    /// Earliest end of life in its chain.
-    pub(super) until: Timestamp,
+    /// Earliest end of life in its chain, if it showed one.
+    pub(super) until: Option<Timestamp>,
 }
 
 impl Grid {
@@ -73,7 +82,7 @@ impl Grid {
         let judge = GsiJudge { organizations, ..GsiJudge::new(Trusted::Directory(store), Expected::Anybody) };
         let judge = Arc::new(judge);
         let tls = ServerTls::gsi(own, judge.clone())?;
-        Ok(Self { judge, tls, keys: Arc::default(), turns: Semaphore::new(AT_ONCE) })
+        Ok(Self { judge, tls, keys: Arc::default() })
     }
 
     /// Who judges the certificates of clients.
@@ -95,45 +104,91 @@ impl Grid {
         });
     }
 
+    fn begin(&self) -> Result<Exchange, TrustFault> {
+        // So that there is one when the client hands on rights, two round trips later.
+        self.make_ready();
+        Ok(Exchange::Gsi(Box::new(GsiAcceptor::new(&self.tls, self.keys.clone())?)))
+    }
+}
+
+/// Mechanisms of AUTH GSSAPI; a client tells which one it means by its first token.
+pub(super) struct Mechanisms {
+    /// Certificates.
+    pub(super) grid: Option<Grid>,
+    /// Kerberos.
+    pub(super) kerberos: Option<Keys>,
+    turns: Semaphore,
+}
+
+impl Mechanisms {
+    pub(super) fn new(grid: Option<Grid>) -> Self {
+        Self { grid, kerberos: None, turns: Semaphore::new(AT_ONCE) }
+    }
+
+    /// True if there is one at all.
+    pub(super) fn are_there(&self) -> bool {
+        self.grid.is_some() || self.kerberos.is_some()
+    }
+
     /// Takes a token, the first of an exchange where there is none yet.
     pub(super) async fn step(&self, exchange: Option<Exchange>, token: Secret) -> Stepped {
         self.try_step(exchange, token).await.unwrap_or_else(Stepped::Refused)
     }
 
     async fn try_step(&self, exchange: Option<Exchange>, token: Secret) -> Result<Stepped, TrustFault> {
-        let exchange = match exchange {
-            Some(exchange) => exchange,
-            None => {
-                // So that there is one when the client hands on rights, two round trips later.
-                self.make_ready();
-                Exchange(GsiAcceptor::new(&self.tls, self.keys.clone())?)
-            }
-        };
+        let exchange = exchange.map_or_else(|| self.begin(&token), Ok)?;
         let internal = |why: String| TrustFault::new(FaultCode::Internal, why);
         let _turn = self.turns.acquire().await.map_err(|error| internal(error.to_string()))?;
         let stepped = tokio::task::spawn_blocking(move || exchange.step(&token));
         stepped.await.map_err(|error| internal(error.to_string()))?
     }
-}
 
-impl Exchange {
-    fn step(mut self, token: &Secret) -> Result<Stepped, TrustFault> {
-        match self.0.step(&token.0, now())? {
-            Accepted::Continue(token) => Ok(Stepped::Continue(token, self)),
-            Accepted::Established { peer, delegated } => {
-                let machine = self.0.into_tls();
-                established(machine, &peer, delegated.as_deref()).map(|who| Stepped::Established(Box::new(who)))
+    fn begin(&self, first: &Secret) -> Result<Exchange, TrustFault> {
+        let none =
+            |what: &str| TrustFault::new(FaultCode::NotSupported, format!("this server knows no logins with {what}"));
+        match krb5::is_first_token(&first.0) {
+            true => {
+                let keys = self.kerberos.as_ref().ok_or_else(|| none("Kerberos"))?;
+                Ok(Exchange::Kerberos(Box::new(KerberosAcceptor::new(keys.server()))))
             }
+            false => self.grid.as_ref().ok_or_else(|| none("certificates"))?.begin(),
         }
     }
 }
 
-fn established(machine: TlsMachine, peer: &Peer, delegated: Option<&OwnChain>) -> Result<Established, TrustFault> {
+impl Exchange {
+    fn step(self, token: &Secret) -> Result<Stepped, TrustFault> {
+        match self {
+            Self::Gsi(mut gsi) => match gsi.step(&token.0, now())? {
+                Accepted::Continue(token) => Ok(Stepped::Continue(token, Self::Gsi(gsi))),
+                Accepted::Established { peer, delegated } => {
+                    let machine = gsi.into_tls();
+                    by_certificate(machine, &peer, delegated.as_deref()).map(|who| Stepped::Established(Box::new(who)))
+                }
+            },
+            Self::Kerberos(mut kerberos) => match kerberos.step(&token.0)? {
+                krb5::Accepted::Continue(token) => Ok(Stepped::Continue(token, Self::Kerberos(kerberos))),
+                krb5::Accepted::Established { principal, token } => {
+                    let machine = Protection::Kerberos(kerberos.into_seal());
+                    Ok(Stepped::Established(Box::new(by_principal(machine, principal, token))))
+                }
+            },
+        }
+    }
+}
+
+fn by_certificate(machine: TlsMachine, peer: &Peer, delegated: Option<&OwnChain>) -> Result<Established, TrustFault> {
     let delegated = delegated.map(make::to_pem).transpose()?.map(|pem| Secret(pem.to_vec()));
     // Without rights of the client no data connection can prove to be its own.
     let view = PeerView { subject: peer.subject.clone(), suffices: true, gsi: delegated.is_some() };
     let claim = Claim::Certificate { subject: peer.subject.clone(), vo: peer.vo.clone() };
-    Ok(Established { machine, claim, view, delegated, until: peer.until })
+    let machine = Protection::Tls(Box::new(machine));
+    Ok(Established { machine, token: None, claim, view, delegated, until: Some(peer.until) })
+}
+
+fn by_principal(machine: Protection, principal: String, token: Option<Vec<u8>>) -> Established {
+    let view = PeerView { subject: principal.clone(), suffices: true, gsi: false };
+    Established { machine, token, claim: Claim::Principal(principal), view, delegated: None, until: None }
 }
 
 /// What a refused client is told: it is its own certificate.

@@ -13,6 +13,7 @@ pub mod gate;
 mod grid;
 pub mod guard;
 pub mod import;
+pub mod kerberos;
 pub mod link;
 pub mod listener;
 pub mod metrics;

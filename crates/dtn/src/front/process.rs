@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::gate::{Gate, MonitorLink};
+use super::kerberos::Keys;
 use super::{Listeners, Server};
 use crate::confine::{self, Needs};
 use crate::monitor::message::{FromMonitor, FrontSettings};
@@ -29,19 +30,26 @@ pub fn serve_standard_input() -> Result<(), Fault> {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
+    // Its library and keys are loaded while files can be opened.
+    let kerberos = settings.kerberos.as_ref().map(Keys::new).transpose()?;
     confine::enter(&Needs::front(&settings), settings.sandbox)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let result = runtime.block_on(serve(channel, settings, descriptors));
+    let result = runtime.block_on(serve(channel, settings, kerberos, descriptors));
     runtime.shutdown_background();
     result
 }
 
-async fn serve(channel: Channel, settings: FrontSettings, descriptors: Vec<OwnedFd>) -> Result<(), Fault> {
+async fn serve(
+    channel: Channel,
+    settings: FrontSettings,
+    kerberos: Option<Keys>,
+    descriptors: Vec<OwnedFd>,
+) -> Result<(), Fault> {
     let (drain, draining) = watch::channel(false);
     drain_on_signal(drain.clone())?;
     let link = Arc::new(MonitorLink::new(channel, drain)?);
     let listeners = listeners(&settings, descriptors)?;
-    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?);
+    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos));
     link.ready().await?;
     server.warn_about_openness();
     listeners.serve(server, draining).await

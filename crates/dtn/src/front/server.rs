@@ -16,8 +16,9 @@ use super::certificate::CertificateFiles;
 use super::connection::Ends;
 use super::dataside::DataSide;
 use super::gate::Gate;
-use super::grid::Grid;
+use super::grid::{self as gssapi, Grid};
 use super::guard::{Guard, Refused};
+use super::kerberos::Keys;
 use super::metrics::Metrics;
 use super::plane::Plane;
 use super::tokens::Tokens;
@@ -72,8 +73,8 @@ pub struct Server {
     gate: Arc<Gate>,
     /// What TLS shows, if there is TLS.
     certificate: Option<OwnChain>,
-    /// Logins with certificates, if there are any.
-    grid: Option<Arc<Grid>>,
+    /// Logins with certificates and Kerberos, if there are any.
+    gssapi: gssapi::Mechanisms,
     /// Whether clients are asked for a certificate in TLS.
     clients: Clients,
     /// Logins with tokens, if there are any.
@@ -97,12 +98,12 @@ impl Server {
     /// `CredentialRejected` if its certificate cannot be used.
     pub fn new(settings: FrontSettings, gate: Gate) -> Result<Self, Fault> {
         let gate = Arc::new(gate);
-        let grid = settings.gsi.as_ref().map(Grid::new).transpose()?.map(Arc::new);
+        let grid = settings.gsi.as_ref().map(Grid::new).transpose()?;
         let tokens = (!settings.tokens.is_empty()).then(|| Arc::new(Tokens::new(&settings.tokens, gate.clone())));
         Ok(Self {
-            clients: clients(settings.clients.as_ref(), grid.as_deref())?,
+            clients: clients(settings.clients.as_ref(), grid.as_ref())?,
             tokens,
-            grid,
+            gssapi: gssapi::Mechanisms::new(grid),
             certificate: settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?,
             data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
             gate,
@@ -145,16 +146,22 @@ impl Server {
         self.certificate.as_ref().map(|own| Wire::tls(own, &self.clients))
     }
 
-    /// Logins with certificates; `None` where the administrator set none up.
-    pub(super) fn grid(&self) -> Option<&Arc<Grid>> {
-        self.grid.as_ref()
+    /// The same with keys for logins with Kerberos, which have to be loaded before a process confines itself.
+    pub fn with_kerberos(mut self, keys: Option<Keys>) -> Self {
+        self.gssapi.kerberos = keys;
+        self
+    }
+
+    /// Logins with certificates and Kerberos.
+    pub(super) fn gssapi(&self) -> &gssapi::Mechanisms {
+        &self.gssapi
     }
 
     fn mechanisms(&self) -> Mechanisms {
         let clear_text_passwords = self.settings.clear_text_passwords;
         Mechanisms {
             tls: self.certificate.is_some(),
-            gssapi: self.grid.is_some(),
+            gssapi: self.gssapi.are_there(),
             ssh: self.is_over_ssh(),
             clear_text_passwords,
             private_data: self.settings.encrypt_data,

@@ -12,6 +12,7 @@ use super::listeners::Bound;
 use super::message::{ClientAuthorities, FromMonitor, FrontSettings, GsiSettings};
 use crate::front::certificate::CertificateFiles;
 use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces, TokensConfig};
+use crate::front::kerberos::KerberosSettings;
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
 
@@ -112,6 +113,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         gsi: config.gsi_places()?.as_ref().map(gsi_settings).transpose()?,
         clients: config.tls.as_ref().and_then(|tls| tls.clients.as_deref()).map(client_authorities).transpose()?,
         tokens: config.tokens.as_ref().map(TokensConfig::issuers).transpose()?.unwrap_or_default(),
+        kerberos: config.kerberos.as_ref().map(|kerberos| KerberosSettings::read(&kerberos.keytab)).transpose()?,
         encrypt_data: config.encrypt_data,
         clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
         read_only: config.read_only,

@@ -69,7 +69,7 @@ pub enum Step {
 impl Keeper {
     /// Checks users, mappings and accounts of the configuration.
     pub fn new(config: &DtnConfig, program: PathBuf) -> Result<Self, Fault> {
-        let gridmap = config.gsi_places()?.map(|places| places.gridmap);
+        let gridmap = config.account_file()?;
         let sources = Sources::open(gridmap, &config.mapping)?;
         let tokens = config.tokens.clone().unwrap_or_default();
         reachable(config, &sources)?;
@@ -109,21 +109,10 @@ impl Keeper {
             let fault = Fault::new(FaultCode::NotAuthorized, "serve over ssh").subject("root").side(Side::Us);
             return Err(fault.detail("data is never handled as root: log in as another user"));
         }
-        Ok(Self {
-            program,
-            root: config.root.clone().unwrap_or_else(|| "/".into()),
-            users: None,
-            sources: Sources::open(None, &[])?,
-            accounts: config.accounts.clone(),
-            issuers: Vec::new(),
-            authorities: None,
-            sandbox: config.sandbox,
-            programs: None,
-            anonymous: false,
-            common: None,
-            given: Vec::new(),
-            quiet: true,
-        })
+        // No other way in is left.
+        let (users, tls, gsi, kerberos, tokens, mapping) = (None, None, None, None, None, Vec::new());
+        let config = DtnConfig { anonymous: true, users, tls, gsi, kerberos, tokens, mapping, ..config.clone() };
+        Ok(Self { anonymous: false, quiet: true, ..Self::new(&config, program)? })
     }
 
     /// The account that runs this process.

@@ -11,6 +11,7 @@ use whimbrel_proto::server::PolicyRule;
 use crate::confine::Sandbox;
 use crate::front::certificate::CertificateFiles;
 use crate::front::config::TokenIssuer;
+use crate::front::kerberos::KerberosSettings;
 use crate::mover::message::{DataPeers, DataSettings};
 
 /// Names a question; chosen by the front.
@@ -198,6 +199,8 @@ pub struct FrontSettings {
     pub clients: Option<ClientAuthorities>,
     /// Issuers whose tokens log in over TLS.
     pub tokens: Vec<TokenIssuer>,
+    /// What logins with Kerberos need; `None`: there are none.
+    pub kerberos: Option<KerberosSettings>,
     /// Passwords are taken over connections in clear.
     pub clear_text_passwords: bool,
     /// Data connections in clear are refused.

@@ -89,7 +89,8 @@ impl Kdc {
 
     /// Gives a program the realm's configuration and the tickets in a file of this name.
     pub fn with(&self, tool: Tool, tickets: &str) -> Tool {
-        tool.env("KRB5_CONFIG", self.path("krb5.conf")).env("KRB5CCNAME", format!("FILE:{}", self.path(tickets).display()))
+        tool.env("KRB5_CONFIG", self.path("krb5.conf"))
+            .env("KRB5CCNAME", format!("FILE:{}", self.path(tickets).display()))
     }
 
     /// Gets tickets of `ada` into a file.

@@ -1,0 +1,132 @@
+//! Kerberos logins with the tickets of a real KDC.
+//!
+//! The library reads its configuration from the environment, so each case is a process of its own: this program, started again.
+
+use std::path::PathBuf;
+
+use whimbrel_dtn::confine::{self, Needs, Sandbox};
+use whimbrel_dtn::front::DtnConfig;
+use whimbrel_dtn::front::config::KerberosConfig;
+use whimbrel_dtn::front::kerberos::Keys;
+use whimbrel_dtn::monitor;
+use whimbrel_engine::FaultCode;
+use whimbrel_proto::protect::Seal as _;
+use whimbrel_testkit::peers::{Kdc, Tool};
+use whimbrel_trust::krb5::{
+    Accepted, Initiated, KerberosAcceptor, KerberosInitiator, KerberosSeal, ServerKeys, is_first_token,
+};
+
+/// Where the realm's files are, in a case's process.
+const REALM: &str = "WHIMBREL_TEST_REALM";
+
+/// Runs one of the ignored tests below in the realm.
+#[track_caller]
+fn run_case(kdc: &Kdc, case: &str, tickets: &str) {
+    let tool =
+        Tool::new(std::env::current_exe().expect("this program")).args(["--exact", case, "--ignored", "--nocapture"]);
+    let run = kdc.with(tool, tickets).env(REALM, kdc.path("")).run_ok();
+    assert!(run.stdout_text().contains("1 passed"), "{run}");
+}
+
+fn realm(name: &str) -> PathBuf {
+    PathBuf::from(std::env::var_os(REALM).expect("started by a test")).join(name)
+}
+
+fn keys() -> ServerKeys {
+    ServerKeys::read(&format!("FILE:{}", realm("host.keytab").display())).expect("a keytab")
+}
+
+/// A login, given what the server makes of the first token.
+fn finish(
+    mut client: KerberosInitiator,
+    mut server: KerberosAcceptor,
+    first: &[u8],
+) -> (String, KerberosSeal, KerberosSeal) {
+    let mut accepted = server.step(first).expect("a token that the KDC made");
+    loop {
+        match accepted {
+            Accepted::Continue(token) => match client.step(&token).expect("a token of the server") {
+                Initiated::Continue(token) | Initiated::Last(Some(token)) => {
+                    accepted = server.step(&token).expect("a token of the client");
+                }
+                Initiated::Last(None) => panic!("the server waits"),
+            },
+            Accepted::Established { principal, token } => {
+                if let Some(token) = token {
+                    assert_eq!(client.step(&token), Ok(Initiated::Last(None)));
+                }
+                return (principal, client.into_seal(), server.into_seal());
+            }
+        }
+    }
+}
+
+#[test]
+fn a_person_with_a_ticket_is_let_in_and_lines_are_wrapped() {
+    let Some(kdc) = Kdc::start() else { return };
+    kdc.kinit("tickets");
+    run_case(&kdc, "case_login", "tickets");
+    run_case(&kdc, "case_confined_server", "tickets");
+    run_case(&kdc, "case_nobody", "no-tickets");
+}
+
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_login() {
+    let mut client = KerberosInitiator::new("localhost").expect("the library");
+    let first = client.start().expect("a ticket");
+    assert!(is_first_token(&first) && !is_first_token(&[0x16, 3, 1]));
+    let (principal, mut client, mut server) = finish(client, KerberosAcceptor::new(&keys()), &first);
+    assert_eq!(principal, "ada@GRID.TEST");
+    let (one, two) = (client.seal(b"USER ada\r\n").expect("sealed"), client.seal(b"PASV\r\n").expect("sealed"));
+    assert!(!one.windows(4).any(|part| part == b"USER"), "it is encrypted");
+    let mut plain = Vec::new();
+    server.open(&one, &mut plain).expect("genuine");
+    server.open(&two, &mut plain).expect("genuine");
+    assert_eq!(plain, b"USER ada\r\nPASV\r\n");
+    assert!(server.open(&one, &mut plain).is_err(), "repeated");
+    let mut changed = client.seal(b"QUIT\r\n").expect("sealed");
+    *changed.last_mut().expect("bytes") ^= 1;
+    assert!(server.open(&changed, &mut plain).is_err(), "changed");
+    assert_eq!(plain, b"USER ada\r\nPASV\r\n");
+    let back = server.seal(b"221 Goodbye.\r\n").expect("sealed");
+    let mut plain = Vec::new();
+    client.open(&back, &mut plain).expect("genuine");
+    assert_eq!(plain, b"221 Goodbye.\r\n");
+    // A stranger's rubbish, and the token of another login.
+    assert_eq!(KerberosAcceptor::new(&keys()).step(b"\x60\x03abc").unwrap_err().code, FaultCode::CredentialRejected);
+    let mut other = KerberosAcceptor::new(&keys());
+    other.step(&first).expect("what a replayed token gives: a context whose keys the replayer does not have");
+    assert!(other.into_seal().open(&two, &mut Vec::new()).is_err(), "lines of one login are none of another's");
+}
+
+/// As in the front: the keytab comes as a file without a name, and nothing can be opened any more.
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_confined_server() {
+    let mut client = KerberosInitiator::new("localhost").expect("the library");
+    let first = client.start().expect("a ticket");
+    let kerberos = KerberosConfig { keytab: realm("host.keytab"), ..KerberosConfig::default() };
+    let config = DtnConfig { kerberos: Some(kerberos), ..DtnConfig::default() };
+    let settings = monitor::front_settings(&config).expect("a keytab");
+    // Loads the library, and has it read its settings once.
+    let keys = Keys::new(settings.kerberos.as_ref().expect("told")).expect("keys");
+    let unconfined = std::fs::read(realm("host.keytab")).is_ok();
+    confine::enter(&Needs::front(&settings), Sandbox::Require).expect("a kernel that can");
+    assert!(unconfined && std::fs::read(realm("host.keytab")).is_err(), "confined");
+    let (principal, mut client, mut server) = finish(client, KerberosAcceptor::new(keys.server()), &first);
+    assert_eq!(principal, "ada@GRID.TEST");
+    let mut plain = Vec::new();
+    server.open(&client.seal(b"NOOP\r\n").expect("sealed"), &mut plain).expect("genuine");
+    assert_eq!(plain, b"NOOP\r\n");
+}
+
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_nobody() {
+    let mut client = KerberosInitiator::new("localhost").expect("the library");
+    let fault = client.start().unwrap_err();
+    assert!(fault.detail.starts_with("Kerberos: ") && fault.subject == "host@localhost", "{fault}");
+    let missing = ServerKeys::read("FILE:/no/such/keytab").unwrap_err();
+    assert_eq!(missing.code, FaultCode::CredentialMissing, "{missing}");
+}
