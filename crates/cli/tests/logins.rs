@@ -24,7 +24,7 @@ fn account() -> String {
 
 struct Site {
     server: Dtn,
-    directory: TempDir,
+    _directory: TempDir,
     _secrets: TempDir,
     authority: PathBuf,
 }
@@ -42,7 +42,7 @@ impl Site {
         fs::create_dir(directory.path().join("data")).expect("made");
         fs::write(directory.path().join("data/here"), "bytes").expect("written");
         let server = Dtn::builder().root(directory.path()).arg("--config").arg(&config).start();
-        Self { server, directory, _secrets: secrets, authority }
+        Self { server, _directory: directory, _secrets: secrets, authority }
     }
 
     fn curl(&self, options: &[&str]) -> Option<Tool> {
