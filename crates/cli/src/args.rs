@@ -98,9 +98,10 @@ pub struct LoginArgs {
 
 impl LoginArgs {
     /// The credential that was named.
-    pub fn credential(&self) -> Option<CredentialFiles> {
+    pub fn credential(&self) -> Option<Box<CredentialFiles>> {
         let certificate = self.certificate.clone()?;
-        Some(CredentialFiles { key: self.key.clone().unwrap_or_else(|| certificate.clone()), certificate })
+        let key = self.key.clone().unwrap_or_else(|| certificate.clone());
+        Some(Box::new(CredentialFiles { certificate, key }))
     }
 }
 

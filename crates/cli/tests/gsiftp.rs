@@ -110,13 +110,15 @@ fn data_go_from_one_real_server_to_another_proven_or_encrypted() {
     let Some(site) = Site::start() else { return };
     let host = site.pki.host(&["localhost"]).unwrap();
     let other = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
-    for (options, protected) in [(&[][..], 0), (&["--encrypt"], 2)] {
+    for (options, level, protected) in
+        [(&[][..], "PROT P", 0), (&["--encrypt"], "PROT P", 2), (&["--safe"], "PROT S", 2)]
+    {
         let to = url_at(&other, &site.path("there"));
         let copied = said(&site.client(&["-vvv", "cp", &site.url("here"), &to]).args(options).run_ok());
         assert!(copied.contains("1 verified"), "{copied}");
         assert!(fs::read(site.path("there")).unwrap() == payload());
         assert!(commands(&copied, "DCAU A") >= 2 && commands(&copied, "DCAU N") == 0, "{copied}");
-        assert_eq!(commands(&copied, "PROT P"), protected, "{copied}");
+        assert_eq!(commands(&copied, level), protected, "{copied}");
         fs::remove_file(site.path("there")).unwrap();
     }
 }
@@ -375,6 +377,15 @@ fn data_go_between_our_server_and_the_real_one_proven_or_encrypted() {
             fs::remove_file(site.path("there")).unwrap();
         }
     }
+}
+
+#[test]
+fn a_file_in_chunks_goes_to_the_real_server_over_proven_connections_only() {
+    let Some(site) = Site::start() else { return };
+    let copied = said(&site.client(&["-vvv", "cp", "--chunk", "1M", &site.url("here"), &site.url("there")]).run_ok());
+    assert!(copied.contains("1 verified"), "{copied}");
+    assert!(fs::read(site.path("there")).unwrap() == payload());
+    assert!(commands(&copied, "ESTO A") >= 2 && commands(&copied, "DCAU N") == 0, "{copied}");
 }
 
 #[test]

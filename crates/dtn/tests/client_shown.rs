@@ -3,7 +3,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -154,7 +154,7 @@ fn a_certificate_is_shown_to_a_server_that_asks() {
     let file = folder.path().join("alice.pem");
     std::fs::write(&file, make::to_pem(&self_signed("/O=Grid/CN=alice", &Purpose::Person)).unwrap()).unwrap();
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o600)).unwrap();
-    let credential = Some(CredentialFiles { certificate: file.clone(), key: file });
+    let credential = Some(Box::new(CredentialFiles { certificate: file.clone(), key: file }));
     for (clients, shown) in [(Clients::Welcome(Arc::new(Anybody)), true), (Clients::Unasked, false)] {
         let (port, server) = serve(Some(clients));
         let target = Target { credential: credential.clone(), ..target(port) };

@@ -91,6 +91,9 @@ pub struct CpArgs {
     /// Encrypt the data, too (logins by whimbrel:// and ftps:// always are); needs Whimbrel servers at both ends
     #[arg(long)]
     encrypt: bool,
+    /// Have data guarded against change on the way (PROT S of gsiftp:// servers); with TLS 1.3 they are encrypted, too
+    #[arg(long, conflicts_with = "encrypt")]
+    safe: bool,
     /// Use all data nodes of striped servers for each file
     #[arg(long)]
     stripe: bool,
@@ -288,10 +291,10 @@ impl CpArgs {
             explain: self.explain,
             chunks: self.chunk,
             stripe: self.stripe,
-            encrypt: self.encrypt,
+            encrypt: self.encrypt || self.safe,
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
-            session: SessionOptions { label: self.label.clone(), ..global.session() },
+            session: SessionOptions { label: self.label.clone(), guarded: self.safe, ..global.session() },
             local: local_options(),
         }
     }

@@ -81,6 +81,8 @@ impl Grid {
     /// The credential in these files, or the usual one.
     pub(super) fn credential(&self, files: Option<&CredentialFiles>) -> Result<Arc<Credential>, Fault> {
         let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        // Whoever renews a proxy while a long copy runs need not start it anew.
+        read.credentials.retain(|_, known| !known.as_ref().is_ok_and(|known| known.until < now()));
         let known = read.credentials.entry(files.cloned());
         // A pass phrase that was wrong, or was not given, is not asked for at every server anew.
         let found = known.or_insert_with(|| self.load(files).map(Arc::new));

@@ -40,7 +40,7 @@ impl std::fmt::Debug for GsiLogin {
 impl GsiLogin {
     /// Reads what it takes and makes the first token.
     pub(super) fn begin(grid: &Grid, target: &Target) -> Result<(Self, Vec<u8>), Fault> {
-        let credential = grid.credential(target.credential.as_ref())?;
+        let credential = grid.credential(target.credential.as_deref())?;
         let store = grid.authorities()?;
         let expected = match &target.subject {
             Some(subject) => Expected::Subject(subject.clone()),

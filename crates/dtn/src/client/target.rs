@@ -40,7 +40,7 @@ pub struct Target {
     /// Subject that a grid server's certificate must have, in one-line form; `None`: it must name the host.
     pub subject: Option<String>,
     /// The credential that is shown; `None`: the usual one, where one is needed or asked for.
-    pub credential: Option<CredentialFiles>,
+    pub credential: Option<Box<CredentialFiles>>,
 }
 
 /// A certificate, perhaps with those above it, and its private key; both may be in one file, as of a proxy.
@@ -127,6 +127,8 @@ pub struct SessionOptions {
     pub version: String,
     /// Print each line of the dialogue to standard error, passwords hidden; default false.
     pub trace: bool,
+    /// Ask grid servers to guard data against change (PROT S) where data are to be encrypted (PROT P); default false.
+    pub guarded: bool,
     /// Whom to believe where connections are protected.
     pub trust: Trust,
 }
@@ -141,6 +143,7 @@ impl Default for SessionOptions {
             label: None,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             trace: false,
+            guarded: false,
             trust: Trust::default(),
         }
     }

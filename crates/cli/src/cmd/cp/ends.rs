@@ -1,6 +1,6 @@
 //! What `whimbrel cp` is told of one end only.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use whimbrel_dtn::client::options::Place;
@@ -31,16 +31,16 @@ impl EndArgs {
     pub fn name(&self, sources: &mut [Place], destination: &mut Place) {
         for target in sources.iter_mut().filter_map(|place| place.target.as_mut()) {
             target.subject.clone_from(&self.source_subject);
-            target.credential = self.source_credential.as_ref().map(both);
+            target.credential = self.source_credential.as_deref().map(both);
         }
         if let Some(target) = &mut destination.target {
             target.subject.clone_from(&self.destination_subject);
-            target.credential = self.destination_credential.as_ref().map(both);
+            target.credential = self.destination_credential.as_deref().map(both);
         }
     }
 }
 
 /// One file holds both.
-fn both(file: &PathBuf) -> CredentialFiles {
-    CredentialFiles { certificate: file.clone(), key: file.clone() }
+fn both(file: &Path) -> Box<CredentialFiles> {
+    Box::new(CredentialFiles { certificate: file.to_owned(), key: file.to_owned() })
 }

@@ -134,7 +134,12 @@ impl Remote {
                     GsiPeer::Own => Dcau::Myself,
                     GsiPeer::Subject(subject) => Dcau::Subject(subject.clone().into_bytes()),
                 };
-                (peer, if *level == Level::Private { Protection::Private } else { Protection::Clear })
+                let level = match (level, self.options.guarded) {
+                    (Level::Clear, _) => Protection::Clear,
+                    (Level::Private, true) => Protection::Safe,
+                    (Level::Private, false) => Protection::Private,
+                };
+                (peer, level)
             }
         };
         let proves = peer != Dcau::None;
