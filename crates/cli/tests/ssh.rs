@@ -210,7 +210,9 @@ fn nobody_gets_in_without_ssh_and_never_as_root() {
     let plain = whimbrel(["dtn", "--stdio"]).input(input).run_failing();
     assert!(plain.stderr_text().contains("nobody could log in"), "{plain}");
     let session = "127.0.0.1 1 127.0.0.1 22";
-    let root = whimbrel(["dtn", "--stdio"]).env("SSH_CONNECTION", session).input(input).run_failing();
+    // Where there may be a terminal, it is left behind.
+    let alone = || Tool::new("setsid").args(["--wait", WHIMBREL, "dtn", "--stdio"]);
+    let root = alone().env("SSH_CONNECTION", session).input(input).run_failing();
     assert!(root.stderr_text().contains("never handled as root"), "{root}");
 }
 

@@ -84,16 +84,16 @@ pub async fn check(
 }
 
 fn control_fault(target: &Target, fault: &Fault) -> Step {
+    // Unless its configuration says otherwise, which it has told.
+    let port = if target.port == 0 { 22 } else { target.port };
     let cure = match fault.code {
         FaultCode::HostNotFound => "check the spelling of the host name, and that name service works here".to_owned(),
         FaultCode::ConnectionRefused => format!(
-            "the host answers, but nothing listens on port {}: check the port and that the server runs (GridFTP servers use 2811, FTP servers 21)",
-            target.port
+            "the host answers, but nothing listens on port {port}: check the port and that the server runs (GridFTP servers use 2811, FTP servers 21, ssh 22)"
         ),
         FaultCode::TimedOut | FaultCode::HostUnreachable => {
             format!(
-                "a firewall drops packets to port {}, or the host is down: ask for TCP port {} to be opened",
-                target.port, target.port
+                "a firewall drops packets to port {port}, or the host is down: ask for TCP port {port} to be opened"
             )
         }
         FaultCode::LoginFailed => "use another login, as in user@host: or ask the site for access".to_owned(),

@@ -29,8 +29,8 @@ pub enum Caller {
 impl Caller {
     /// Looks at this process.
     ///
-    /// `SSH_CONNECTION` alone proves nothing: a daemon that was started from somebody's ssh session has it, too. But what
-    /// daemons hand over is the connection itself, while sshd gives pipes.
+    /// `SSH_CONNECTION` alone proves nothing: whatever was started from somebody's ssh session has it, too. But daemons hand over the
+    /// connection itself, while sshd gives pipes; and what somebody starts by hand has his terminal, which sshd's commands have not.
     pub fn of_this_process() -> Self {
         let input = io::stdin();
         let socket = SockRef::from(&input);
@@ -39,7 +39,8 @@ impl Caller {
             return Self::Unknown(Ends { peer, local: Some(local), visitor: None });
         }
         let session = std::env::var("SSH_CONNECTION").ok().and_then(|text| ssh::connection(&text));
-        match session {
+        let by_hand = std::fs::File::open("/dev/tty").is_ok();
+        match session.filter(|_| !by_hand) {
             Some((client, server)) => Self::Ssh(Ends { peer: Some(client), local: Some(server), visitor: None }),
             None => Self::Unknown(Ends::default()),
         }

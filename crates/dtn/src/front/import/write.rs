@@ -202,7 +202,7 @@ impl Found {
                 Weight::Differs,
                 "data connections",
                 "the real server connects to any address and takes connections from any; here those without proof come from and \
-                 go to the client's own address only",
+                 go to the client's own address only; `allow_third_party = [\"0.0.0.0/0\", \"::/0\"]` is as before",
             ),
         }
     }
