@@ -83,9 +83,10 @@ impl Remote {
                 if remote.gsi.is_some() {
                     let _told = timeout(FAREWELL, remote.flush()).await;
                 }
+                // Before it is judged: what ssh says is the end, and not asked for again.
+                let fault = remote.channel.explain(fault).await;
                 let broke =
                     matches!(fault.code, FaultCode::ConnectionLost | FaultCode::TimedOut | FaultCode::PeerMisbehaved);
-                let fault = remote.channel.explain(fault).await;
                 let fault = if fault.subject.is_empty() || broke { fault.subject(target.to_string()) } else { fault };
                 Err((fault, broke))
             }
