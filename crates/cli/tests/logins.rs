@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
 use support::WHIMBREL;
-use support::dtn::Dtn;
+use support::dtn::{Dtn, until};
 use tempfile::TempDir;
 use whimbrel_testkit::issuer::{Issuer, SigningKey};
 use whimbrel_testkit::peers::{Run, Tool, curl, lftp, public_dir};
@@ -217,10 +217,10 @@ fn the_one_thread_of_the_monitor_does_not_wait_for_a_mapping_program() {
     let files = public_dir().expect("a directory");
     let alice = pki.person("alice").expect("a certificate").file.display().to_string();
     // It says nothing before a second login has been served.
-    let go = files.path().join("go");
+    let (asked, go) = (files.path().join("asked"), files.path().join("go"));
     let program = files.path().join("map");
     let script = format!(
-        "#!/bin/sh\nuntil [ -e {go:?} ]; do sleep 0.02; done\nexec sed 's/.*\"id\":\"\\([^\"]*\\)\".*/{{\"result\":[{{\"id\":\"\\1\",\"output\":\"{}\"}}]}}/'\n",
+        "#!/bin/sh\n: > {asked:?}\nuntil [ -e {go:?} ]; do sleep 0.02; done\nexec sed 's/.*\"id\":\"\\([^\"]*\\)\".*/{{\"result\":[{{\"id\":\"\\1\",\"output\":\"{}\"}}]}}/'\n",
         account()
     );
     fs::write(&program, script).expect("written");
@@ -234,7 +234,7 @@ fn the_one_thread_of_the_monitor_does_not_wait_for_a_mapping_program() {
     let site = Site::start(&pki, &format!("clients = {authority:?}"), &settings);
     let Some(slow) = site.list(&["--cert", &alice, "--user", &user(&account(), "")]) else { return };
     let waiting = std::thread::spawn(move || lists(Some(slow)));
-    site.server.wait_for_log(&["certificate accepted", "/O=Grid/CN=alice"]);
+    until("the question", || asked.exists());
     lists(site.list(&["--user", "anonymous:me"]));
     assert!(!waiting.is_finished());
     fs::write(&go, "").expect("written");

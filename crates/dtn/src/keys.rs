@@ -145,19 +145,10 @@ impl Web {
                 tls.write(&place.request()).map_err(refused)?;
                 asked = true;
             }
-            let mut plain = Vec::new();
-            while asked {
-                match tls.read(&mut plain).map_err(refused)? {
-                    Plain::Nothing => break,
-                    Plain::Bytes(_) => {}
-                    // Only TLS can say that this is all there is.
-                    Plain::Closed => {
-                        reader.feed(&plain).map_err(|error| fault(&subject, error.to_string()))?;
-                        return reader.finish().map_err(|error| fault(&subject, error.to_string()));
-                    }
-                }
-            }
-            if reader.feed(&plain).map_err(|error| fault(&subject, error.to_string()))? {
+            let (plain, closed) = if asked { drained(&mut tls).map_err(refused)? } else { (Vec::new(), false) };
+            let complete = reader.feed(&plain).map_err(|error| fault(&subject, error.to_string()))?;
+            // Only TLS can say that this is all there is.
+            if complete || closed {
                 return reader.finish().map_err(|error| fault(&subject, error.to_string()));
             }
             self.exchange(&mut stream, &mut tls).map_err(failed)?;
@@ -195,6 +186,18 @@ impl Web {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         if left.is_zero() { Err(io::ErrorKind::TimedOut.into()) } else { Ok(left) }
+    }
+}
+
+/// All plain bytes that have come, and whether the other side will send no more.
+fn drained(tls: &mut TlsMachine) -> Result<(Vec<u8>, bool), TrustFault> {
+    let mut plain = Vec::new();
+    loop {
+        match tls.read(&mut plain)? {
+            Plain::Bytes(_) => {}
+            Plain::Nothing => return Ok((plain, false)),
+            Plain::Closed => return Ok((plain, true)),
+        }
     }
 }
 

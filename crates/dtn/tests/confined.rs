@@ -24,6 +24,9 @@ fn settings(root: &Path, read_only: bool) -> DataSettings {
     DataSettings { read_only, authorities, sandbox: Sandbox::Require, ..mover_support::settings(root) }
 }
 
+/// Where the fetcher's peer listens.
+const PEER: &str = "WHIMBREL_ATTACK_PEER";
+
 /// What each attempt came to: `ok`, or the name of the error.
 type Findings = BTreeMap<String, String>;
 
@@ -113,6 +116,62 @@ fn attacker() {
     io::stderr().write_all(format!("FINDINGS {findings}\n").as_bytes()).unwrap();
 }
 
+/// What the process that fetches keys may try: connections are its work, and nothing else.
+fn attempts_of_fetcher(ground: &Path, peer: &str) -> Findings {
+    let raw = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::from(3), Some(socket2::Protocol::ICMPV4));
+    let starter = rustix::process::getppid().unwrap();
+    [
+        ("connect", word(TcpStream::connect(peer))),
+        ("ask about a name", word(UdpSocket::bind("127.0.0.1:0"))),
+        ("read the addresses of hosts", word(fs::read("/etc/hosts"))),
+        ("listen", word(TcpListener::bind("127.0.0.1:0"))),
+        ("read a file", word(fs::read(ground.join("secret")))),
+        ("list a directory", word(fs::read_dir(ground))),
+        ("make a file", word(fs::write(ground.join("planted"), "x"))),
+        ("change names of hosts", word(fs::OpenOptions::new().append(true).open("/etc/hosts"))),
+        ("execute a shell", word(Command::new("/bin/sh").args(["-c", "true"]).status())),
+        ("open a raw socket", word(raw)),
+        ("signal its starter", word(rustix::process::test_kill_process(starter).map_err(Into::into))),
+        ("become root", word(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(Into::into))),
+    ]
+    .map(|(what, outcome)| (what.to_owned(), outcome))
+    .into()
+}
+
+#[test]
+#[ignore = "runs inside of another test"]
+fn fetcher() {
+    let (Some(ground), Ok(peer)) = (std::env::var_os(GROUND), std::env::var(PEER)) else { return };
+    confine::enter(&Needs::fetch(), Sandbox::Require).unwrap();
+    let findings = serde_json::to_string(&attempts_of_fetcher(Path::new(&ground), &peer)).unwrap();
+    io::stderr().write_all(format!("FINDINGS {findings}\n").as_bytes()).unwrap();
+}
+
+#[test]
+fn who_takes_the_fetcher_of_keys_over_finds_no_files_and_starts_nothing() {
+    let ground = ground();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let peer = listener.local_addr().unwrap().to_string();
+    let findings = findings_of("fetcher", ground.path(), &peer);
+    let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
+    let expected = ["ask about a name", "connect", "read the addresses of hosts"];
+    assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected), "{findings:#?}");
+    assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
+    assert_eq!((harm.len(), ground.path().join("planted").exists()), (9, false));
+}
+
+/// What one of the tests above found when it ran as a process of its own.
+fn findings_of(test: &str, ground: &Path, peer: &str) -> Findings {
+    let run = Command::new(std::env::current_exe().unwrap())
+        .args(["--exact", test, "--ignored", "--nocapture", "--test-threads", "1"])
+        .envs([(GROUND, ground.as_os_str()), (PEER, peer.as_ref())])
+        .output()
+        .unwrap();
+    let text = String::from_utf8_lossy(&run.stderr).into_owned();
+    let findings = text.lines().find_map(|line| line.strip_prefix("FINDINGS ")).unwrap_or_else(|| panic!("{text}"));
+    serde_json::from_str(findings).unwrap()
+}
+
 fn ground() -> tempfile::TempDir {
     let ground = tempfile::tempdir().unwrap();
     let own = ground.path().join("own");
@@ -135,14 +194,7 @@ fn ground() -> tempfile::TempDir {
 #[test]
 fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     let ground = ground();
-    let run = Command::new(std::env::current_exe().unwrap())
-        .args(["--exact", "attacker", "--ignored", "--nocapture", "--test-threads", "1"])
-        .env(GROUND, ground.path())
-        .output()
-        .unwrap();
-    let text = String::from_utf8_lossy(&run.stderr).into_owned();
-    let findings = text.lines().find_map(|line| line.strip_prefix("FINDINGS ")).unwrap_or_else(|| panic!("{text}"));
-    let findings: Findings = serde_json::from_str(findings).unwrap();
+    let findings = findings_of("attacker", ground.path(), "");
     let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
     let expected_work = [
         "accounts by name",

@@ -19,6 +19,7 @@ use crate::monitor::message::{AccountId, Claim, FromMonitor, MappedAccount, Pass
 use crate::packets::Channel;
 
 /// Who answers for accounts.
+#[allow(clippy::large_enum_variant, reason = "a process has one")]
 pub enum Gate {
     /// This process, which is its own monitor: a single connection on standard input.
     Here(Mutex<Keeper>),

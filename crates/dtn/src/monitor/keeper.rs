@@ -141,10 +141,10 @@ impl Keeper {
             return Ok(None);
         };
         let account = match &entry.user.account {
-            Some(name) if is_root() => {
-                let home = account(name)?;
-                MappedAccount { home: self.home_of(&home), ..self.give(Some(home)) }
-            }
+            Some(name) if is_root() => match self.allowed(name, Origin::Written)? {
+                Some(account) => MappedAccount { home: self.home_of(&account), ..self.give(Some(account)) },
+                None => return Ok(None),
+            },
             // Data of a user without an account of their own: never root's.
             _ => self.give(self.common.clone()),
         };
@@ -214,33 +214,39 @@ impl Keeper {
                 limit: self.accounts.program_timeout(),
             }),
             Ok(Progress::Nobody) => Step::Done(Ok(None)),
-            Ok(Progress::Found(name, origin)) => {
-                let account = accounts::mapped(&name, origin, &self.accounts).and_then(|found| self.usable(found));
-                Step::Done(match account {
-                    Ok(account) => Ok(Some(account)),
-                    Err(fault) if fault.code == FaultCode::NotAuthorized => {
-                        tracing::warn!(account = name, %fault, "somebody is mapped to an account that may not be used");
-                        Ok(None)
-                    }
-                    Err(fault) => Err(fault),
-                })
-            }
+            Ok(Progress::Found(name, origin)) => Step::Done(match self.allowed(&name, origin) {
+                Ok(Some(account)) => Ok(self.usable(account)),
+                Ok(None) => Ok(None),
+                Err(fault) => Err(fault),
+            }),
             Err(fault) => Step::Done(Err(fault)),
         }
     }
 
+    /// An account if logins may lead to it.
+    fn allowed(&self, name: &str, origin: Origin) -> Result<Option<Account>, Fault> {
+        match accounts::mapped(name, origin, &self.accounts) {
+            Ok(account) => Ok(Some(account)),
+            Err(fault) if fault.code == FaultCode::NotAuthorized => {
+                tracing::warn!(account = name, %fault, "somebody is mapped to an account that may not be used");
+                Ok(None)
+            }
+            Err(fault) => Err(fault),
+        }
+    }
+
     /// Gives out an account if this process can become it.
-    fn usable(&mut self, account: Account) -> Result<MappedAccount, Fault> {
+    fn usable(&mut self, account: Account) -> Option<MappedAccount> {
         let home = self.home_of(&account);
         if is_root() {
-            return Ok(MappedAccount { home, ..self.give(Some(account)) });
+            return Some(MappedAccount { home, ..self.give(Some(account)) });
         }
         // Without rights there is one account only: this process' own.
         if account.uid == rustix::process::geteuid().as_raw() {
-            return Ok(MappedAccount { name: account.name, home, ..self.give(None) });
+            return Some(MappedAccount { name: account.name, home, ..self.give(None) });
         }
-        let fault = Fault::new(FaultCode::NotAuthorized, "look up account").subject(account.name).side(Side::Us);
-        Err(fault.detail("only a server that root has started can serve other accounts"))
+        tracing::warn!(account = account.name, "only a server that root has started can serve other accounts");
+        None
     }
 
     /// Where an account's home directory is for clients; `/` if it is not below the root.
