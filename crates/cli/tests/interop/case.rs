@@ -49,6 +49,8 @@ pub struct Case {
     pub nightly: bool,
     /// Whether it moves so much that nothing else of its kind should run beside it.
     pub large: bool,
+    /// Whether it reads or changes what connections carry, and so tells nothing where they are protected.
+    pub clear: bool,
     /// Tries it, and panics when it does not work.
     pub run: Box<dyn Fn(&Context) + Send + Sync>,
 }
@@ -63,8 +65,8 @@ impl Case {
     ) -> Self {
         let run = Box::new(run);
         let option = option.into();
-        let (needs_server, nightly, large) = (direction.contains("theirs"), false, false);
-        Self { program, direction, option, proves: "same bytes", needs_server, nightly, large, run }
+        let (needs_server, nightly, large, clear) = (direction.contains("theirs"), false, false, false);
+        Self { program, direction, option, proves: "same bytes", needs_server, nightly, large, clear, run }
     }
 
     /// Names what it proves, where that is not only equal bytes.
@@ -83,6 +85,17 @@ impl Case {
     pub fn large(mut self, when: bool) -> Self {
         self.large = when;
         self
+    }
+
+    /// Leaves it out where connections are protected.
+    pub fn in_clear(mut self) -> Self {
+        self.clear = true;
+        self
+    }
+
+    /// Whether it can be tried with grid certificates.
+    pub fn fits_grids(&self) -> bool {
+        !self.clear && matches!(self.program, Program::UrlCopy | Program::Whimbrel | Program::Gfal2)
     }
 
     /// Its name for selection.

@@ -5,6 +5,7 @@ use std::time::Duration;
 use whimbrel_testkit::peers;
 
 use crate::case::{Case, Program};
+use crate::grid::known;
 use crate::support::{Context, Kind, Place, Server, Size, assert_same, file_url};
 
 const START: &str = "
@@ -145,5 +146,5 @@ fn file_copies(cases: &mut Vec<Case>, size: Size, streams: u32, checksum: &'stat
 
 fn run(script: &str, arguments: &[String]) {
     let tool = peers::gfal2(&format!("{START}{script}\n")).expect("its presence was checked");
-    tool.args(arguments).limit(Duration::from_secs(120)).run_ok();
+    known(tool).args(arguments).limit(Duration::from_secs(120)).run_ok();
 }

@@ -4,6 +4,8 @@
 //! functions, because a complete run also writes that table to `docs/reference/interop.md` (with
 //! `WHIMBREL_WRITE_DOCS=1`) or fails when that page lacks a case. Arguments are those of other test programs:
 //! words that select cases, `--ignored`, `--include-ignored`, `--exact`, `--skip`, `--list`, `--test-threads`.
+//!
+//! With `WHIMBREL_INTEROP_OVER=gsi` the cases of grid programs run again with certificates; see `grid`.
 #![allow(clippy::unwrap_used, reason = "a case that panics has failed, which is what is meant")]
 
 mod case;
@@ -11,6 +13,7 @@ mod cutter;
 mod everyday;
 mod ftplib;
 mod gfal2;
+mod grid;
 mod guc_client;
 mod guc_third_party;
 mod our_client;
@@ -28,5 +31,8 @@ fn main() -> ExitCode {
     everyday::cases(&mut cases);
     ftplib::cases(&mut cases);
     gfal2::cases(&mut cases);
-    runner::run(cases)
+    grid::prepare();
+    let result = runner::run(cases);
+    grid::clear_away();
+    result
 }

@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::case::Case;
+use crate::grid::grid;
 use crate::report;
 use crate::support::{Context, is_here, must_not_skip};
 
@@ -52,6 +53,9 @@ impl Arguments {
     }
 
     fn wants(&self, case: &Case) -> bool {
+        if grid().is_some() && !case.fits_grids() {
+            return false;
+        }
         let name = case.name();
         let fits = |word: &String| if self.exact { name == *word } else { name.contains(word.as_str()) };
         let named = self.words.is_empty() || self.words.iter().any(fits);
@@ -95,7 +99,7 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
     let passed = verdicts.len() - failed.len() - skipped;
     let ignored = cases.len() - selected.len();
     let mut good = failed.is_empty();
-    let complete = arguments.words.is_empty() && arguments.skip.is_empty() && !arguments.ignored;
+    let complete = arguments.words.is_empty() && arguments.skip.is_empty() && !arguments.ignored && grid().is_none();
     if good && complete && skipped == 0 {
         good = report::settle(&cases).map_err(|problem| println!("\n{problem}")).is_ok();
     }

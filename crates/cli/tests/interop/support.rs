@@ -17,6 +17,7 @@ pub use whimbrel_testkit::must_not_skip;
 pub use whimbrel_testkit::peers::file_url;
 
 use crate::case::{Case, Program};
+use crate::grid::{grid, known};
 
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
@@ -159,7 +160,12 @@ impl Server {
         match kind {
             Kind::Ours => Self::ours(&[]),
             Kind::Theirs => {
-                let server = GridftpServer::builder().expect("its presence was checked").start().expect("it starts");
+                let server = GridftpServer::builder().expect("its presence was checked");
+                let server = match grid() {
+                    Some(grid) => server.gsi(&grid.pki, &grid.host, &grid.gridmap),
+                    None => server,
+                };
+                let server = server.start().expect("it starts");
                 Self { address: server.addr(), process: Process::Theirs(server) }
             }
         }
@@ -173,7 +179,11 @@ impl Server {
     /// Starts ours on an address.
     pub fn ours_at(listen: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(WHIMBREL);
-        command.args(["dtn", "--listen", listen, "--root", "/", "--anonymous"]).args(arguments);
+        command.args(["dtn", "--listen", listen, "--root", "/"]).args(arguments);
+        match grid() {
+            Some(grid) => command.arg("--config").arg(&grid.config),
+            None => command.arg("--anonymous"),
+        };
         for name in ["GLOBUS_TCP_PORT_RANGE", "GLOBUS_TCP_SOURCE_RANGE", "GLOBUS_HOSTNAME"] {
             command.env_remove(name);
         }
@@ -211,7 +221,13 @@ impl Drop for Server {
 
 /// The URL of an absolute path on a server somewhere.
 pub fn url_at(address: SocketAddr, path: impl AsRef<OsStr>) -> String {
-    format!("ftp://{address}{}", url_path(path))
+    let path = url_path(path);
+    match grid() {
+        // Certificates are for names.
+        Some(_) if address.is_ipv4() => format!("gsiftp://localhost:{}{path}", address.port()),
+        Some(_) => format!("gsiftp://{address}{path}"),
+        None => format!("ftp://{address}{path}"),
+    }
 }
 
 /// A directory that everybody may write to.
@@ -287,12 +303,12 @@ fn set_time(file: &Path, time: SystemTime) {
 
 /// `globus-url-copy`.
 pub fn url_copy() -> Tool {
-    peers::url_copy().expect("its presence was checked").limit(Duration::from_secs(120))
+    known(peers::url_copy().expect("its presence was checked")).limit(Duration::from_secs(120))
 }
 
 /// `whimbrel` with arguments.
 pub fn whimbrel<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Tool {
-    Tool::new(WHIMBREL).args(arguments).limit(Duration::from_secs(120))
+    known(Tool::new(WHIMBREL)).args(arguments).limit(Duration::from_secs(120))
 }
 
 /// Panics unless both files, or trees, hold the same.
