@@ -316,3 +316,59 @@ fn a_server_that_could_map_nobody_does_not_start_and_says_why() {
         assert!(parts.iter().all(|part| run.stderr_text().contains(part)), "{parts:?}: {run}");
     }
 }
+
+impl Site {
+    /// Our client lists the directory `data`, with known hosts of its own.
+    fn our_list(&self, options: &[&str]) -> Tool {
+        let place = format!("whimbrel://{}/data/", self.server.addr());
+        Tool::new(WHIMBREL).args(["-vvv", "ls"]).args(options).arg(place).env("XDG_CONFIG_HOME", self._secrets.path())
+    }
+}
+
+#[test]
+fn our_client_shows_a_token_that_was_named_or_lies_here() {
+    let tokens = Tokens::new();
+    let site = tokens.site();
+    let (token, file) = (tokens.token(0, &[]), site._secrets.path().join("token"));
+    fs::write(&file, &token).expect("written");
+    let name = file.to_str().expect("text");
+    let found = site.our_list(&[]).env("BEARER_TOKEN_FILE", &file);
+    for run in [site.our_list(&["--token-file", name]).run_ok(), found.run_ok()] {
+        assert_eq!(run.stdout_text().trim_end(), "here", "{run}");
+        assert!(run.stderr_text().contains("USER :globus-mapping:"), "{run}");
+        assert!(!run.stderr_text().contains(&token[..40]), "{run}");
+    }
+    let elsewhere = tokens.token(0, &[("aud", json!(["https://other.example.org"]))]);
+    fs::write(&file, elsewhere).expect("written");
+    let run = site.our_list(&["--token-file", name]).run_failing();
+    assert_eq!(run.code(), Some(6), "{run}");
+    for part in ["token of alice by ", "https://other.example.org", name] {
+        assert!(run.stderr_text().contains(part), "{part}: {run}");
+    }
+    fs::write(&file, tokens.token(0, &[("exp", json!(1_700_000_000))])).expect("written");
+    let run = site.our_list(&["--token-file", name]).run_failing();
+    assert_eq!(run.code(), Some(6), "{run}");
+    assert!(run.stderr_text().contains("has expired (good until 2023-11-14 22:13 UTC)"), "{run}");
+    assert!(!run.stderr_text().contains("220 "), "nobody was called: {run}");
+}
+
+#[test]
+fn our_client_shows_its_certificate_where_it_is_asked_for() {
+    let pki = Pki::new().expect("a grid");
+    let (alice, bob) = (pki.person("alice").expect("a certificate"), pki.person("bob").expect("a certificate"));
+    let files = public_dir().expect("a directory");
+    let mapping = rules(files.path(), "/O=Grid/CN=alice", &account());
+    let authority = files.path().join("authority.pem");
+    fs::write(&authority, pki.authority().certificate.to_pem().expect("PEM")).expect("written");
+    let settings = format!("mapping = [{mapping:?}]\n[accounts]\nleast_uid = 1");
+    let site = Site::start(&pki, &format!("clients = {authority:?}"), &settings);
+    let named = site.our_list(&["--certificate", alice.file.to_str().expect("text")]);
+    // Without a word the usual one is shown.
+    let usual = site.our_list(&[]).as_member(&pki, &alice);
+    for run in [named.run_ok(), usual.run_ok()] {
+        assert_eq!(run.stdout_text().trim_end(), "here", "{run}");
+    }
+    site.server.wait_for_log(&["certificate accepted", "/O=Grid/CN=alice"]);
+    let run = site.our_list(&["--certificate", bob.file.to_str().expect("text")]).run_failing();
+    assert_eq!(run.code(), Some(6), "{run}");
+}
