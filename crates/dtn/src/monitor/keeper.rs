@@ -308,9 +308,10 @@ fn authorities(path: &Path) -> Result<Vec<u8>, Fault> {
 fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
     let bad = |detail: &str| Err(Fault::new(FaultCode::InvalidArgument, "configure").detail(detail));
     let clients = config.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
-    if !config.anonymous && config.users.is_none() && config.gsi.is_none() && config.tokens.is_none() && !clients {
+    let gssapi = config.gsi.is_some() || config.kerberos.is_some();
+    if !config.anonymous && config.users.is_none() && config.tokens.is_none() && !gssapi && !clients {
         return bad(
-            "nobody could log in: give --anonymous, --users FILE, --gsi, or in the configuration file [tokens] or [tls] clients",
+            "nobody could log in: give --anonymous, --users FILE, --gsi, or in the configuration file [tokens], [kerberos] or [tls] clients",
         );
     }
     if let Some(tokens) = &config.tokens {
