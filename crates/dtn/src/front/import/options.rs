@@ -64,7 +64,7 @@ const DRIVERS: &str = "there are no stacks of drivers: data connections are TCP 
 const LOGS: &str = "logs go to standard error, for a service manager to keep; WHIMBREL_LOG sets what is logged";
 const STRIPES: &str = "our clients and servers agree on stripes and block sizes by themselves";
 const MESSAGES: &str = "only the greeting has a text of its own: banner";
-const HOMES: &str = "logins start in / (over ssh in the home directory)";
+const HOMES: &str = "logins begin in the home directory of their account where that is below root, else in /";
 const MARKERS: &str = "markers are sent as clients ask for them";
 
 /// All of them, in the order of its help.
@@ -127,10 +127,7 @@ pub const OPTIONS: &[Row] = &[
     row(&["sharing_groups_allow"], Needless(SHARING)),
     row(&["sharing_groups_deny"], Needless(SHARING)),
     row(&["allow_root"], Unless("0", Missing, "data is never handled as root: map these identities to other accounts")),
-    row(
-        &["allow_disabled_login"],
-        Gone(Differs, "whom the grid-mapfile maps is let in; take disabled accounts out of it"),
-    ),
+    row(&["allow_disabled_login"], Flag("accounts.allow_disabled")),
     row(
         &["pw_file", "password_file"],
         Gone(
@@ -149,7 +146,7 @@ pub const OPTIONS: &[Row] = &[
         &["cas", "authz_callouts"],
         Gone(Differs, "no library decides about logins: the grid-mapfile does, and mapping documents or programs can"),
     ),
-    row(&["use_home_dirs"], Unless("0", Differs, HOMES)),
+    row(&["use_home_dirs"], Unless("1", Differs, HOMES)),
     row(&["home_dir"], Gone(Differs, HOMES)),
     row(&["restrict_paths"], Gone(Open, "name one directory by root, or keep others out by file permissions")),
     row(&["rp_follow_symlinks"], Needless("links lead to places below root only")),
