@@ -2,6 +2,7 @@
 
 mod args;
 mod cmd;
+mod log;
 mod login;
 mod output;
 mod place;
@@ -35,6 +36,6 @@ fn start_log(cli: &Cli) {
     };
     let filter = EnvFilter::try_from_env("WHIMBREL_LOG").unwrap_or_else(|_| EnvFilter::new(level));
     let colours = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(move || log::Plain { colours });
     log.with_ansi(colours).with_target(false).init();
 }
