@@ -97,6 +97,20 @@ pub trait Connector: Send + Sync {
     /// Equal to the `path` of every session begun for it.
     fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault>;
 
+    /// The name that `path` really means: links are followed, in the last place if `follow` says so, where nothing need be.
+    ///
+    /// What it means a moment later may be something else: act through [`Connector::without_links`].
+    fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
+        let _ = follow;
+        Ok(path.clone())
+    }
+
+    /// The same storage, where a link on the way to anything is a fault (`InvalidPath`) and never followed, so that a path is
+    /// the place it names; `None` where that holds anyway, or nobody can change links meanwhile.
+    fn without_links(&self) -> Option<Arc<dyn Connector>> {
+        None
+    }
+
     /// The journal of a session begun with [`Disposition::Continue`].
     ///
     /// It belongs to the very file of the session: another file under the same names has another

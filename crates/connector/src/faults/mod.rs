@@ -128,6 +128,10 @@ impl<C: Connector> Connector for Faulty<C> {
         self.script.run(Operation::Begin, || self.inner.begin(path, intent))
     }
 
+    fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
+        self.inner.resolve(path, follow)
+    }
+
     fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
         self.script.run(Operation::Target, || self.inner.target(path))
     }

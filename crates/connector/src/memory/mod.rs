@@ -255,6 +255,12 @@ impl Connector for Memory {
         self.begin_session(path, intent)
     }
 
+    fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
+        let _names = self.lock();
+        let spot = resolve(&self.root, path, follow == Follow::Yes).on("resolve", path)?;
+        Ok(spot.map_or_else(StoragePath::root, |spot| spot.path))
+    }
+
     fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
         let op = "open for writing";
         let _names = self.lock();

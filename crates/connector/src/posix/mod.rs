@@ -119,15 +119,15 @@ pub struct PosixOptions {
 pub struct Posix {
     root: Root,
     caller: Caller,
-    handles: Handles,
-    unnamed: Unnamed,
-    direct: Option<Direct>,
+    handles: Arc<Handles>,
+    unnamed: Arc<Unnamed>,
+    direct: Option<Arc<Direct>>,
     lustre: Option<Arc<Lustre>>,
     /// What new files do not give to others.
     mask: u32,
     read_only: bool,
-    users: Names,
-    groups: Names,
+    users: Arc<Names>,
+    groups: Arc<Names>,
 }
 
 impl Posix {
@@ -136,14 +136,14 @@ impl Posix {
         Ok(Self {
             root: Root::open(root, options.without_openat2)?,
             caller: Caller::current(options.read_only),
-            handles: Handles::default(),
-            unnamed: Unnamed::default(),
-            direct: options.direct.map(Direct::new),
+            handles: Arc::default(),
+            unnamed: Arc::default(),
+            direct: options.direct.map(|options| Arc::new(Direct::new(options))),
             lustre: options.lfs.map(|tool| Arc::new(Lustre::new(tool, options.lustre_everywhere))),
             mask: modes::mask(),
             read_only: options.read_only,
-            users: Names::default(),
-            groups: Names::default(),
+            users: Arc::default(),
+            groups: Arc::default(),
         })
     }
 
@@ -192,7 +192,7 @@ impl Connector for Posix {
 
     fn open_read(&self, path: &StoragePath, expect: Option<&Version>) -> Result<Arc<dyn ReadAt>, Fault> {
         let reader = read::open(&self.root, &self.caller, path, expect)?;
-        Ok(Arc::new(reader.past_cache(self.direct.as_ref())))
+        Ok(Arc::new(reader.past_cache(self.direct.as_deref())))
     }
 
     fn begin(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
@@ -202,6 +202,25 @@ impl Connector for Posix {
 
     fn target(&self, path: &StoragePath) -> Result<StoragePath, Fault> {
         Ok(self.root.place(path)?.path)
+    }
+
+    fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
+        self.root.resolve(path, follow == Follow::Yes).or_fault("resolve", path)
+    }
+
+    fn without_links(&self) -> Option<Arc<dyn Connector>> {
+        Some(Arc::new(Self {
+            root: self.root.without_links(),
+            caller: self.caller.clone(),
+            handles: self.handles.clone(),
+            unnamed: self.unnamed.clone(),
+            direct: self.direct.clone(),
+            lustre: self.lustre.clone(),
+            mask: self.mask,
+            read_only: self.read_only,
+            users: self.users.clone(),
+            groups: self.groups.clone(),
+        }))
     }
 
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {

@@ -10,7 +10,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use super::error::{OrFault, fault};
 use super::meta::{is_link, statx_at};
-use super::walk::{DIRECTORY, Walked, walk};
+use super::walk::{DIRECTORY, LINKS_MAX, Walked, walk};
 use crate::path::StoragePath;
 use crate::rules::root_stays;
 
@@ -21,6 +21,8 @@ const ATTEMPTS: usize = 64;
 pub(super) struct Root {
     fd: Arc<OwnedFd>,
     openat2: bool,
+    /// Whether links are followed.
+    links: bool,
 }
 
 /// An open directory.
@@ -55,14 +57,31 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())
             .map_err(|errno| Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy()))?;
-        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2 };
+        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2, links: true };
         // Old kernels answer ENOSYS, some containers' filters EPERM.
         root.openat2 &= root.open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok();
         Ok(root)
     }
 
+    /// The same, where links lead nowhere.
+    pub fn without_links(&self) -> Self {
+        Self { fd: self.fd.clone(), openat2: self.openat2, links: false }
+    }
+
+    /// The name that `path` means: the links on the way are followed, and one in the last place if `follow` says so.
+    pub fn resolve(&self, path: &StoragePath, follow: bool) -> Result<StoragePath, Errno> {
+        let walked = self.walk(path.as_bytes(), follow)?;
+        real_path(&walked, walked.leaf.as_deref()).ok_or(Errno::NAMETOOLONG)
+    }
+
+    fn walk(&self, path: &[u8], follow: bool) -> Result<Walked, Errno> {
+        let most_links = if self.links { LINKS_MAX } else { 0 };
+        walk(self.fd.as_fd(), path, follow, most_links)
+    }
+
     fn open_in_root(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
-        let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+        let links = if self.links { ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::NO_SYMLINKS };
+        let resolve = ResolveFlags::IN_ROOT | links;
         for _ in 0..ATTEMPTS {
             match openat2(&*self.fd, path, flags, mode, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
@@ -79,7 +98,7 @@ impl Root {
             return self.open_in_root(path.as_bytes(), flags, Mode::empty());
         }
         let follow = !flags.contains(OFlags::NOFOLLOW);
-        let walked = walk(self.fd.as_fd(), path.as_bytes(), follow)?;
+        let walked = self.walk(path.as_bytes(), follow)?;
         let leaf = walked.leaf.as_deref().unwrap_or(b".");
         let dir = self.dir_of(walked.dir);
         retry(|| openat(&dir, leaf, flags | OFlags::NOFOLLOW, Mode::empty()))
@@ -108,7 +127,7 @@ impl Root {
     }
 
     fn walk_to_dir(&self, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {
-        let walked = walk(self.fd.as_fd(), path, true)?;
+        let walked = self.walk(path, true)?;
         let Some(leaf) = &walked.leaf else {
             return Ok(walked.dir);
         };
@@ -130,11 +149,11 @@ impl Root {
         if !found.as_ref().is_some_and(is_link) {
             return Ok(Place { dir, path: path.clone(), found });
         }
-        let walked = walk(self.fd.as_fd(), path.as_bytes(), true).or_fault(op, path)?;
+        let walked = self.walk(path.as_bytes(), true).or_fault(op, path)?;
         let Some(leaf) = walked.leaf.clone() else {
             return Err(directory());
         };
-        let real = real_path(&walked, &leaf).ok_or_else(|| fault(Errno::NAMETOOLONG, op, path))?;
+        let real = real_path(&walked, Some(&leaf)).ok_or_else(|| fault(Errno::NAMETOOLONG, op, path))?;
         let dir = self.dir_of(walked.dir);
         let found = look(&dir, &leaf).or_fault(op, path)?;
         if found.as_ref().is_some_and(is_link) {
@@ -144,11 +163,14 @@ impl Root {
     }
 }
 
-fn real_path(walked: &Walked, leaf: &[u8]) -> Option<StoragePath> {
+fn real_path(walked: &Walked, leaf: Option<&[u8]>) -> Option<StoragePath> {
     let mut bytes = Vec::new();
-    for name in walked.parents.iter().map(Vec::as_slice).chain([leaf]) {
+    for name in walked.parents.iter().map(Vec::as_slice).chain(leaf) {
         bytes.push(b'/');
         bytes.extend_from_slice(name);
+    }
+    if bytes.is_empty() {
+        return Some(StoragePath::root());
     }
     StoragePath::try_from(bytes).ok()
 }

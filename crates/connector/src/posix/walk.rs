@@ -9,7 +9,7 @@ use rustix::fs::{Mode, OFlags, openat, readlinkat};
 use rustix::io::Errno;
 
 /// Most links expanded in one resolution (the kernel's `MAXSYMLINKS`).
-const LINKS_MAX: usize = 40;
+pub(super) const LINKS_MAX: usize = 40;
 /// Most components visited in one resolution; hostile links could ask for millions.
 const STEPS_MAX: usize = 20_000;
 
@@ -28,8 +28,10 @@ pub(super) struct Walked {
 }
 
 /// Resolves `path` beneath `root`; a link in the last place is followed when `follow` says so.
-pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], follow: bool) -> Result<Walked, Errno> {
-    let mut walker = Walker { root, dir: None, names: Vec::new(), pending: Vec::new(), links: 0 };
+///
+/// More than `most_links` on the way are a loop.
+pub(super) fn walk(root: BorrowedFd<'_>, path: &[u8], follow: bool, most_links: usize) -> Result<Walked, Errno> {
+    let mut walker = Walker { root, dir: None, names: Vec::new(), pending: Vec::new(), links_left: most_links };
     walker.push(path);
     for _ in 0..STEPS_MAX {
         let Some(name) = walker.pending.pop() else {
@@ -48,7 +50,7 @@ struct Walker<'root> {
     names: Vec<Vec<u8>>,
     /// What is still to be resolved, next one last.
     pending: Vec<Vec<u8>>,
-    links: usize,
+    links_left: usize,
 }
 
 impl Walker<'_> {
@@ -93,10 +95,7 @@ impl Walker<'_> {
     }
 
     fn expand(&mut self, text: &[u8]) -> Result<(), Errno> {
-        self.links += 1;
-        if self.links > LINKS_MAX {
-            return Err(Errno::LOOP);
-        }
+        self.links_left = self.links_left.checked_sub(1).ok_or(Errno::LOOP)?;
         if text.first() == Some(&b'/') {
             self.dir = None;
             self.names.clear();
@@ -132,7 +131,7 @@ mod tests {
     /// The names on the way and the last one, joined.
     fn walked(root: &Path, path: &str, follow: bool) -> Result<String, Errno> {
         let root = File::open(root).unwrap();
-        let walked = walk(root.as_fd(), path.as_bytes(), follow)?;
+        let walked = walk(root.as_fd(), path.as_bytes(), follow, LINKS_MAX)?;
         let names = walked.parents.into_iter().chain(walked.leaf);
         let names: Vec<_> = names.map(|n| String::from_utf8(n).unwrap()).collect();
         Ok(names.join("/"))
