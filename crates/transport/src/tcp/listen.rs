@@ -116,8 +116,11 @@ impl Listener {
                     }
                 }
                 Ok((_, peer)) => {
-                    self.rejected.fetch_add(1, Ordering::Relaxed);
-                    tracing::warn!(%peer, local = %self.local, "data connection refused by address");
+                    let count = self.rejected.fetch_add(1, Ordering::Relaxed) + 1;
+                    // A scan of ports must not fill the log.
+                    if count.is_power_of_two() {
+                        tracing::warn!(%peer, local = %self.local, count, "data connection refused by address");
+                    }
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(None),
