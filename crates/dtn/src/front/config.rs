@@ -1,5 +1,6 @@
 //! The administrator's configuration of a DTN: one TOML file, every key also a flag.
 
+mod access;
 mod gsi;
 mod kerberos;
 mod limits;
@@ -17,9 +18,10 @@ use whimbrel_proto::rules::Networks;
 
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
+pub use access::AccessRule;
 pub use gsi::{GsiConfig, GsiPlaces};
 pub use kerberos::KerberosConfig;
-pub use limits::{Amounts, Limits, LimitsOf};
+pub use limits::{Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
 pub use tokens::{IssuerConfig, TokenIssuer, TokensConfig};
@@ -104,6 +106,9 @@ pub struct DtnConfig {
     /// How clients are to move large files, the first rule that fits counts; at most 1024. Default: as they see fit.
     #[serde(deserialize_with = "rules::bounded")]
     pub chunking: Vec<ChunkingRule>,
+    /// What may be done where, and by whom; at most 256. Default: everything by everybody, as far as file permissions go.
+    #[serde(deserialize_with = "access::bounded")]
+    pub rules: Vec<AccessRule>,
     /// How many connections and how much traffic, of whom. Default: no more than `max_connections` in all.
     pub limits: Limits,
     /// Seconds that a drain waits for running transfers. Default: no limit.

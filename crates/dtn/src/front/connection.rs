@@ -4,7 +4,7 @@ use std::future::Future;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -86,6 +86,7 @@ pub async fn serve<S>(
         let room = connection.output.len() < MAX_UNSENT;
         let listens = connection.is_listening() && room;
         connection.patience.reads(listens, Instant::now());
+        let end = connection.login_ends;
         let overdue = connection.patience.deadline().filter(|_| !connection.over);
         tokio::select! {
             read = reader.read_buf(&mut input), if listens => {
@@ -114,6 +115,11 @@ pub async fn serve<S>(
             }
             () = async { tokio::time::sleep_until(overdue.expect("guarded").into()).await }, if overdue.is_some() => {
                 connection.is_too_much(connection.patience.overdue());
+            }
+            () = async { tokio::time::sleep_until(end.expect("guarded").into()).await }, if end.is_some() => {
+                tracing::info!(peer = ?ends.peer, "the credential of a login has expired");
+                connection.login_ends = None;
+                connection.control.expire(Instant::now());
             }
             _ = drain.changed(), if !drained => {
                 drained = true;
@@ -159,6 +165,10 @@ struct Connection {
     /// Bytes for the wire.
     output: BytesMut,
     patience: Patience,
+    /// When the login is over.
+    login_ends: Option<Instant>,
+    /// End of the credential that proved the claim, in seconds since 1970.
+    until: Option<i64>,
     /// Who the client proved to be in a handshake.
     claim: Option<Claim>,
     /// An exchange of tokens between two of them.
@@ -173,9 +183,25 @@ impl Connection {
     fn new(ends: Ends, server: Arc<Server>) -> Self {
         let control = ServerControl::new(Instant::now(), server.control_config(ends.local));
         let (input, output) = (BytesMut::new(), BytesMut::new());
-        let (patience, wire) = (Patience::default(), Wire::Clear);
+        let (patience, wire, login_ends, until) = (Patience::new(server.settings().lines), Wire::Clear, None, None);
         let (claim, exchange, work, plane, eof, over) = (None, None, None, None, false, false);
-        Self { ends, server, control, wire, input, output, patience, claim, exchange, work, plane, eof, over }
+        Self {
+            ends,
+            server,
+            control,
+            wire,
+            input,
+            output,
+            patience,
+            login_ends,
+            until,
+            claim,
+            exchange,
+            work,
+            plane,
+            eof,
+            over,
+        }
     }
 
     /// Nothing is read while what has come is not yet wanted, so that it cannot grow.
@@ -258,6 +284,7 @@ impl Connection {
     fn worked(&mut self, worked: Worked) {
         match worked {
             Worked::Login(outcome, plane) => {
+                self.login_ends = plane.as_ref().and_then(|plane| plane.until()).and_then(instant_of);
                 self.plane = plane;
                 self.control.login(Instant::now(), outcome);
             }
@@ -287,7 +314,7 @@ impl Connection {
         let until = who.until.map(|until| until.to_string());
         tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until, "identity accepted");
         self.patience.handshake_over();
-        self.claim = Some(who.claim);
+        (self.claim, self.until) = (Some(who.claim), who.until.map(|until| until.secs));
         self.control.token(Instant::now(), TokenOutcome::Established { token: who.token, peer: who.view });
         while let Some(bytes) = self.control.poll_transmit() {
             self.output.extend_from_slice(&bytes);
@@ -417,7 +444,7 @@ impl Connection {
 
     fn check_login(&self, user: Vec<u8>, shown: Shown) -> impl Future<Output = Worked> + use<> {
         let server = self.server.clone();
-        let (ends, secrets, tls) = (self.ends, self.wire.secrets(), self.wire.is_tls());
+        let (ends, secrets, tls, until) = (self.ends, self.wire.secrets(), self.wire.is_tls(), self.until);
         async move {
             let name = String::from_utf8_lossy(&user).into_owned();
             let guess = matches!(shown, Shown::Password(_)).then_some(name.as_str());
@@ -429,7 +456,8 @@ impl Connection {
                 Shown::Token(_) if !tls => return Worked::Login(token_in_clear(), None),
                 Shown::Token(_) | Shown::Password(_) | Shown::Process => None,
             };
-            let result = server.log_in(&name, shown, ends, secrets).await;
+            let until = until.filter(|_| claimed.is_some());
+            let result = server.log_in(&name, shown, ends, secrets, until).await;
             server.metrics.count_login(matches!(&result, Ok(Some(_))));
             server.remember(ends, guess, &result);
             match result {
@@ -465,6 +493,12 @@ impl Connection {
             Label::ClientInfo(info) => plane.label(None, text(info)),
         }
     }
+}
+
+/// When a time of the calendar is by this process' clock; `None` beyond its reach.
+fn instant_of(seconds: i64) -> Option<Instant> {
+    let end = UNIX_EPOCH.checked_add(Duration::from_secs(u64::try_from(seconds).unwrap_or(0)))?;
+    Instant::now().checked_add(end.duration_since(SystemTime::now()).unwrap_or_default())
 }
 
 /// What somebody is told who is known and has no account here, or not the one asked for.

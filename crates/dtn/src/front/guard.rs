@@ -59,7 +59,10 @@ impl Guard {
     /// # Errors
     /// [`Refusal`]: close it.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Pass, Refusal> {
-        let visitor = lock(&self.doors).enter(from, dice())?;
+        let known = lock(&self.throttle).knows(from, Instant::now());
+        let mut doors = lock(&self.doors);
+        let visitor = if known { doors.enter_known(from)? } else { doors.enter(from, dice())? };
+        drop(doors);
         Ok(Pass { guard: self.clone(), visitor })
     }
 

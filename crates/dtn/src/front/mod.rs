@@ -4,6 +4,7 @@
 //! protocol ([`link`]). Accounts and data processes have to be asked for ([`gate`]).
 
 mod accept;
+pub mod access;
 pub mod certificate;
 pub mod config;
 pub mod connection;

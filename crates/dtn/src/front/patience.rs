@@ -58,6 +58,11 @@ struct Handshake {
 }
 
 impl Patience {
+    /// Nothing has come yet.
+    pub(super) fn new(limits: LineLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+
     /// A handshake begins.
     pub(super) fn handshake_begins(&mut self, now: Instant) {
         self.handshake = Some(Handshake { until: now + HANDSHAKE_TIME, bytes: 0 });

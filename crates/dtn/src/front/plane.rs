@@ -122,6 +122,11 @@ impl Plane {
         Ok(())
     }
 
+    /// End of the login, in seconds since 1970; `None`: it has none.
+    pub fn until(&self) -> Option<i64> {
+        self.identity.rules.until
+    }
+
     /// Labels the movers' log lines.
     pub fn label(&mut self, task: Option<String>, client: Option<String>) {
         self.labels = (task.or(self.labels.0.take()), client.or(self.labels.1.take()));

@@ -12,6 +12,7 @@ use whimbrel_trust::roots::ClientsOfAuthorities;
 use whimbrel_trust::tls::Clients;
 use whimbrel_trust::{OwnChain, PeerJudge, TrustFault};
 
+use super::access::Guest;
 use super::certificate::CertificateFiles;
 use super::connection::Ends;
 use super::dataside::DataSide;
@@ -188,18 +189,23 @@ impl Server {
         }
     }
 
-    /// Checks a login and attaches its data side; `Ok(None)`: refused.
+    /// Checks a login and attaches its data side; `Ok(None)`: refused. `until`: end of what was shown, in seconds since 1970.
     pub async fn log_in(
         self: &Arc<Self>,
         name: &str,
         shown: Shown,
         ends: Ends,
         secrets: Secrets,
+        until: Option<i64>,
     ) -> Result<Option<(String, Plane)>, Fault> {
         let Some((user, account, rules)) = self.identify(name, shown, ends).await? else {
             return Ok(None);
         };
-        self.guard.log_in(ends.visitor, &user, None).map_err(|refusal| {
+        let unknown = || Fault::new(FaultCode::ServerBusy, "log in").subject(&user).detail("groups cannot be told");
+        let groups = account.groups.as_deref().ok_or_else(unknown)?;
+        let guest = Guest { user: &user, groups, address: address(ends) };
+        let rules = self.settings.access.of(guest).and(&rules).and(&LoginRules { until, ..LoginRules::unlimited() });
+        self.guard.log_in(ends.visitor, &user, rules.connections).map_err(|refusal| {
             Fault::new(FaultCode::TooManyAttempts, "log in").subject(&user).detail(refusal.to_string())
         })?;
         let identity = Identity {
@@ -234,7 +240,10 @@ impl Server {
             // Who shows a certificate that nobody here knows may have a password for this server.
             Ok(None) if guess.is_none() && self.takes_passwords() => {}
             Ok(None) => self.guard.failed(address(ends), guess),
-            Err(fault) if fault.code == FaultCode::CredentialRejected => self.guard.failed(address(ends), None),
+            // A token is no guess, but what is not believed has a price.
+            Err(Fault { code: FaultCode::CredentialRejected | FaultCode::CredentialExpired, .. }) => {
+                self.guard.failed(address(ends), None);
+            }
             Err(_) => {}
         }
     }

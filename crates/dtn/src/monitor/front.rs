@@ -119,6 +119,8 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         read_only: config.read_only,
         probe: !config.no_probe,
         data_address: config.data_address,
+        lines: config.limits.lines(),
+        access: config.access(),
         data_peers: config.data_peers(),
         idle_timeout: config.idle_timeout(),
         login_timeout: config.login_timeout(),

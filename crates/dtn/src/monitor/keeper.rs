@@ -50,6 +50,8 @@ pub struct Keeper {
     /// Whose rights mapping programs have; `None`: those of this process.
     programs: Option<Account>,
     anonymous: bool,
+    /// Whether rules or limits are for groups.
+    asks_for_groups: bool,
     /// What handles data of users without an account of their own; `None`: the account that runs this.
     common: Option<Account>,
     /// Accounts given out, by their number.
@@ -95,6 +97,7 @@ impl Keeper {
             authorities: tokens.authorities,
             sandbox: config.sandbox,
             anonymous: config.anonymous,
+            asks_for_groups: config.access().asks_for_groups(),
             given: Vec::new(),
             quiet: false,
         })
@@ -270,7 +273,18 @@ impl Keeper {
             self.given.len() - 1
         });
         let id = AccountId(u32::try_from(number).expect("a host has fewer accounts"));
-        MappedAccount { id, name, home: b"/".to_vec() }
+        let groups = self.groups_of(number);
+        MappedAccount { id, name, home: b"/".to_vec(), groups }
+    }
+
+    /// The groups of an account that was given out, by name, if anybody asks.
+    fn groups_of(&self, number: usize) -> Option<Vec<String>> {
+        if !self.asks_for_groups {
+            return Some(Vec::new());
+        }
+        group_names(self.given[number].as_ref())
+            .inspect_err(|error| tracing::error!(%error, "the groups of an account cannot be told"))
+            .ok()
     }
 
     /// Starts a data process for an account that was given out; `NotAuthorized` for another.
@@ -334,6 +348,23 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
     Ok(())
 }
 
+/// Names of the groups that a data process of this account has; `None`: of this process.
+fn group_names(account: Option<&Account>) -> std::io::Result<Vec<String>> {
+    let numbers = match account {
+        Some(account) => whimbrel_sys::accounts::groups_of(&account.name, account.gid)?,
+        None => {
+            let mut own: Vec<u32> = rustix::process::getgroups()?.into_iter().map(|group| group.as_raw()).collect();
+            own.push(rustix::process::getegid().as_raw());
+            own
+        }
+    };
+    let name = |number| {
+        let name = whimbrel_sys::names::group_name(number)?;
+        Ok(name.map_or_else(|| number.to_string(), |name| String::from_utf8_lossy(&name).into_owned()))
+    };
+    numbers.into_iter().map(name).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -372,5 +403,16 @@ mod tests {
         assert!(keeper.anonymous().is_none());
         assert!(keeper.password_user("ada").unwrap().is_none());
         assert!(Keeper::new(&DtnConfig::default(), "/bin/true".into()).is_err(), "nobody could log in");
+    }
+
+    #[test]
+    fn an_account_has_its_groups_where_rules_ask_for_them() {
+        let text = "anonymous = true\n[[rules]]\ndeny = [\"read\"]\ngroups = [\"x\"]";
+        let own = keeper(DtnConfig::parse(text).unwrap()).anonymous().unwrap().groups.unwrap();
+        assert!(!own.is_empty());
+        assert_eq!(keeper(DtnConfig::parse("anonymous = true").unwrap()).anonymous().unwrap().groups.unwrap(), [""; 0]);
+        if let Some(group) = group_names(Some(&account("nobody").unwrap())).unwrap().first() {
+            assert!(!group.is_empty());
+        }
     }
 }

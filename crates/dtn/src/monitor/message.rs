@@ -5,10 +5,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use whimbrel_engine::Fault;
-use whimbrel_engine::guard::DoorLimits;
+use whimbrel_engine::guard::{DoorLimits, LineLimits};
 use whimbrel_proto::server::PolicyRule;
 
 use crate::confine::Sandbox;
+use crate::front::access::Access;
 use crate::front::certificate::CertificateFiles;
 use crate::front::config::TokenIssuer;
 use crate::front::kerberos::KerberosSettings;
@@ -143,6 +144,8 @@ pub struct MappedAccount {
     pub name: String,
     /// Home directory as clients see it; it need not be there. `/` where the account has none below the root.
     pub home: Vec<u8>,
+    /// Names of its groups where rules or limits ask for them, else none; `None`: they cannot be told now.
+    pub groups: Option<Vec<String>>,
 }
 
 /// A password user.
@@ -211,6 +214,8 @@ pub struct FrontSettings {
     pub probe: bool,
     /// Address told to peers for data connections.
     pub data_address: Option<IpAddr>,
+    /// What logins may do.
+    pub access: Access,
     /// Who may be the other end of data connections that prove nothing.
     pub data_peers: DataPeers,
     /// Longest idle time of a control connection.
@@ -223,6 +228,8 @@ pub struct FrontSettings {
     pub max_connections: usize,
     /// Of these, how many of whom.
     pub doors: DoorLimits,
+    /// How fast command lines have to come.
+    pub lines: LineLimits,
     /// How clients are to move large files.
     pub rules: Vec<PolicyRule>,
     /// How far the front is confined.

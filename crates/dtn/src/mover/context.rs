@@ -1,5 +1,9 @@
 //! On whose behalf a mover works, for logs.
 
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use whimbrel_engine::{Fault, FaultCode};
+
 use super::message::Identity;
 
 /// Identity and labels of one mover.
@@ -20,6 +24,15 @@ impl Context {
     pub fn label(&mut self, task: Option<String>, client: Option<String>) {
         self.task = task.or(self.task.take());
         self.client = client.or(self.client.take());
+    }
+
+    /// Whether the login's credential is still good; `CredentialExpired` otherwise.
+    pub fn check_time(&self) -> Result<(), Fault> {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
+        match self.identity.rules.is_over(now) {
+            true => Err(Fault::new(FaultCode::CredentialExpired, "start operation").subject(&self.identity.user)),
+            false => Ok(()),
+        }
     }
 
     /// Name for logs.

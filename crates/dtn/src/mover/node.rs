@@ -1,20 +1,24 @@
 //! What all movers of a data process share.
 
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
+use whimbrel_proto::rules::PathRules;
 use whimbrel_transport::leaves::Permits;
-use whimbrel_transport::{Pool, PoolLimits, Progress};
+use whimbrel_transport::{Pool, PoolLimits, Progress, RateLimit};
 
 use super::chunk;
 use super::codec::{self, FrameWriter};
 use super::credential::Authorities;
+use super::ledger::{Ledger, Rates};
 use super::log::TransferLog;
-use super::message::{DataSettings, FromMover, Load, Transfers};
+use super::message::{DataSettings, FromMover, Identity, Load, Transfers};
+use super::ruled::Ruled;
 use super::running::{self, Meter, Running};
 use super::stats::{self, Stats, Way};
 use super::ticker::{Tick, Ticker};
@@ -25,12 +29,29 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(500);
 /// Buffers of the pool; bigger ones gain nothing measurable.
 const BUFFER_SIZE: usize = 256 << 10;
 
-/// One data process: settings, storage, buffers, counters, the way to the front.
+/// One data process as a login may use it.
 pub struct Node {
+    /// The storage, under the login's rules.
+    pub connector: Arc<dyn Connector>,
+    /// Files being written in chunks.
+    pub chunked: chunk::Files,
+    /// The speed limits of its user, if there are any.
+    rates: Option<Arc<Rates>>,
+    shared: Arc<Shared>,
+}
+
+impl Deref for Node {
+    type Target = Arc<Shared>;
+
+    fn deref(&self) -> &Arc<Shared> {
+        &self.shared
+    }
+}
+
+/// What all logins of one data process share: settings, buffers, counters, the way to the front.
+pub struct Shared {
     /// The administrator's configuration.
     pub settings: DataSettings,
-    /// The one storage.
-    pub connector: Arc<dyn Connector>,
     /// Payload buffers.
     pub pool: Pool,
     /// For reading back and hashing: as many at once as there are processors.
@@ -51,8 +72,8 @@ pub struct Node {
     pub processors: usize,
     /// Whom certificates of data connections must come from.
     pub authorities: Authorities,
-    /// Files being written in chunks.
-    pub chunked: chunk::Files,
+    /// What users have used of what they may.
+    ledger: Ledger,
     /// Transfers under way.
     running: Mutex<Vec<Running>>,
     next_transfer: AtomicU64,
@@ -77,7 +98,7 @@ impl Node {
         })?;
         let start = |name| Ticker::start(name).map_err(|error| Fault::from_io(error, "start ticker"));
         let processors = std::thread::available_parallelism().map_or(1, |n| n.get());
-        Ok(Self {
+        let shared = Shared {
             log,
             ticker: start("ticker")?,
             flusher: start("flusher")?,
@@ -85,18 +106,41 @@ impl Node {
             stats: Stats::default(),
             authorities: Authorities::new(&settings),
             settings,
-            connector,
             pool,
             writer,
             link_ip,
             hashing: Permits::new(processors),
             processors,
-            chunked: chunk::Files::default(),
+            ledger: Ledger::default(),
             running: Mutex::default(),
             next_transfer: AtomicU64::new(1),
-        })
+        };
+        Ok(Self { connector, chunked: chunk::Files::default(), rates: None, shared: Arc::new(shared) })
     }
 
+    /// The same as one login may use it; itself where nothing is forbidden or limited.
+    pub fn of_login(self: &Arc<Self>, identity: &Identity) -> Arc<Self> {
+        let Identity { user, rules, .. } = identity;
+        let quota = rules.quota.map(|limit| self.ledger.quota(user, limit));
+        let rates = rules.bandwidth.map(|limit| self.ledger.rates(user, limit));
+        let free = quota.is_none() && rules.paths == PathRules::everything();
+        if free && rates.is_none() {
+            return self.clone();
+        }
+        let connector = match free {
+            true => self.connector.clone(),
+            false => Arc::new(Ruled::new(self.connector.clone(), rules.paths.clone(), quota)),
+        };
+        Arc::new(Self { connector, chunked: chunk::Files::default(), rates, shared: self.shared.clone() })
+    }
+
+    /// The speed limit of one direction; `None`: there is none.
+    pub fn rate(&self, way: Way) -> Option<&RateLimit> {
+        self.rates.as_ref().map(|rates| rates.of(way))
+    }
+}
+
+impl Shared {
     /// Makes sure that a load report will follow; to be called after counters changed.
     pub fn load_changed(self: &Arc<Self>) {
         if self.load.scheduled.swap(true, Ordering::AcqRel) {
@@ -195,7 +239,7 @@ impl LastReport {
 }
 
 /// Reports as long as something changes, then leaves the process asleep.
-struct LoadTick(std::sync::Weak<Node>);
+struct LoadTick(std::sync::Weak<Shared>);
 
 impl Tick for LoadTick {
     fn tick(&self) -> bool {

@@ -346,6 +346,7 @@ mod tests {
             control_peer,
             control_local,
             data_peers: DataPeers::ControlPeer,
+            rules: whimbrel_proto::rules::LoginRules::unlimited(),
             secrets: Secrets::default(),
             rules: whimbrel_proto::rules::LoginRules::unlimited(),
         };

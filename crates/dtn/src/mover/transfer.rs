@@ -43,7 +43,7 @@ impl Transfer {
     /// The surroundings of this transfer's loops.
     pub fn flow<'a>(&'a self, task: &'a Task<'_>) -> Flow<'a> {
         Flow {
-            rate: None,
+            rate: task.node.rate(self.way),
             stall: Some(StallPolicy::silent_for(task.node.settings.stall_timeout)),
             threads: task.node.processors,
             ..Flow::new(&task.node.pool, &self.progress, task.cancel)

@@ -199,6 +199,7 @@ impl Worker {
     /// A mover without a data handle.
     pub fn new(node: Arc<Node>, mover: MoverId, identity: Identity) -> Self {
         let control = Arc::<Control>::default();
+        let node = node.of_login(&identity);
         Self {
             finisher: Finisher::new(control.clone()),
             later: None,
@@ -313,6 +314,7 @@ impl Worker {
         if self.node.settings.read_only && command::changes(op) {
             return Err(Fault::new(FaultCode::ReadOnly, "change storage").into());
         }
+        self.context.check_time()?;
         let node = self.node.clone();
         if let Some(result) = command::run(node.connector.as_ref(), op, node.settings.sync_writes) {
             return Ok(Some(result?));

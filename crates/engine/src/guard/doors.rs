@@ -92,6 +92,18 @@ impl Doors {
     /// # Errors
     /// [`Refusal`]: close it, and keep nothing of it.
     pub fn enter(&mut self, from: IpAddr, dice: u32) -> Result<Visitor, Refusal> {
+        self.admit(from, Some(dice))
+    }
+
+    /// A connection arrives from where somebody has logged in before: those who flood the door do not keep it out.
+    ///
+    /// # Errors
+    /// [`Refusal`], but never of dice.
+    pub fn enter_known(&mut self, from: IpAddr) -> Result<Visitor, Refusal> {
+        self.admit(from, None)
+    }
+
+    fn admit(&mut self, from: IpAddr, dice: Option<u32>) -> Result<Visitor, Refusal> {
         let limits = &self.limits;
         let from = Network::from(from);
         let (all, waiting) = self.networks.get(&from).map_or((0, 0), |count| (count.all, count.waiting));
@@ -104,7 +116,7 @@ impl Doors {
         if waiting >= limits.waiting_per_network {
             return Err(Refusal::Waiting);
         }
-        if self.drops(dice) {
+        if dice.is_some_and(|dice| self.drops(dice)) {
             return Err(Refusal::Dice);
         }
         let count = self.networks.entry(from).or_default();

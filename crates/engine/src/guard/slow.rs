@@ -2,8 +2,10 @@
 
 use std::time::{Duration, Instant};
 
+use serde::{Deserialize, Serialize};
+
 /// How fast a line has to come.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineLimits {
     /// From its first byte to its end; default 20 s.
     pub grace: Duration,

@@ -33,6 +33,24 @@ fn lines_about_strangers_are_few_and_tell_of_the_others() {
     assert_eq!(budget.ask(start + seconds(11)), None);
 }
 
+#[test]
+fn who_is_known_comes_in_past_those_who_flood_the_door() {
+    let limits =
+        DoorLimits { all: 9, waiting_per_network: 3, waiting_start: 2, waiting_full: 4, ..DoorLimits::default() };
+    let (mut doors, mut throttle, now) = (Doors::new(limits), Throttle::new(ThrottleLimits::default()), Instant::now());
+    throttle.succeeded(address("198.51.100.7"), "alice", now);
+    assert!(throttle.knows(address("198.51.100.7"), now) && !throttle.knows(address("192.0.2.1"), now));
+    assert!(!throttle.knows(address("198.51.100.7"), now + seconds(31 * 3600)), "nobody is known for ever");
+    for host in 0..4_u8 {
+        doors.enter(IpAddr::from([192, 0, 2, host]), 999).unwrap();
+    }
+    assert_eq!(doors.enter(address("198.51.100.7"), 999), Err(Refusal::Dice));
+    for _ in 0..3 {
+        doors.enter_known(address("198.51.100.7")).unwrap();
+    }
+    assert_eq!(doors.enter_known(address("198.51.100.7")), Err(Refusal::Waiting), "but not without end");
+}
+
 mod throttle {
     use super::*;
 

@@ -50,6 +50,8 @@ pub struct Throttle {
     users: Records<String>,
     /// Where users are known; the number is that of good logins.
     known: Records<(String, Network)>,
+    /// Where anybody is known.
+    homes: Records<Network>,
     /// Bad logins where the user is known.
     slips: Records<(String, Network)>,
 }
@@ -59,7 +61,14 @@ impl Throttle {
     pub fn new(limits: ThrottleLimits) -> Self {
         let most = limits.most;
         let (networks, users) = (Records::new(most), Records::new(most));
-        Self { limits, networks, users, known: Records::new(most), slips: Records::new(most) }
+        Self {
+            limits,
+            networks,
+            users,
+            known: Records::new(most),
+            homes: Records::new(most),
+            slips: Records::new(most),
+        }
     }
 
     /// How long this network has to wait before its next attempt, as this user if one is named already; zero if not at all.
@@ -104,7 +113,15 @@ impl Throttle {
             self.users.remove(&place.0);
         }
         self.slips.remove(&place);
-        self.known.count(place, now, now + self.limits.memory * 30);
+        let until = now + self.limits.memory * 30;
+        self.homes.count(place.1, now, until);
+        self.known.count(place, now, until);
+    }
+
+    /// Whether anybody has logged in well from there.
+    pub fn knows(&mut self, from: IpAddr, now: Instant) -> bool {
+        self.forget(now);
+        self.homes.get(&Network::from(from)).is_some()
     }
 
     /// How many networks, accounts and places of known users are remembered.
@@ -116,6 +133,7 @@ impl Throttle {
         self.networks.forget(now);
         self.users.forget(now);
         self.known.forget(now);
+        self.homes.forget(now);
         self.slips.forget(now);
     }
 }

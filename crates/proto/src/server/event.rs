@@ -113,6 +113,8 @@ pub enum CloseReason {
     Drained,
     /// The driver could not serve the login.
     Unavailable,
+    /// The credential of the login has expired.
+    Expired,
 }
 
 /// What the driver found about a login.

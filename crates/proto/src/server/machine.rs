@@ -33,7 +33,8 @@ pub struct ServerControl {
     out: BytesMut,
     events: VecDeque<ServerEvent>,
     next_op: u64,
-    draining: bool,
+    /// The last words when nothing runs any more, and why.
+    ending: Option<(&'static str, CloseReason)>,
     closing: Option<CloseReason>,
     closed: bool,
     /// When the present wait began: for a login, or for the next command.
@@ -82,7 +83,7 @@ impl ServerControl {
             out: BytesMut::new(),
             events: VecDeque::new(),
             next_op: 1,
-            draining: false,
+            ending: None,
             closing: None,
             closed: false,
             since: now,
@@ -265,7 +266,16 @@ impl ServerControl {
 
     /// Shuts down: 421 at once when nothing runs, otherwise after the running command's reply.
     pub fn begin_drain(&mut self, _now: Instant) {
-        self.draining = true;
+        self.end_soon("Service shutting down, closing control connection.", CloseReason::Drained);
+    }
+
+    /// The login's credential has come to its end: what was begun is finished, and 421 follows.
+    pub fn expire(&mut self, _now: Instant) {
+        self.end_soon("Your credential has expired: log in again with a new one.", CloseReason::Expired);
+    }
+
+    fn end_soon(&mut self, text: &'static str, reason: CloseReason) {
+        self.ending.get_or_insert((text, reason));
         self.work();
     }
 
@@ -389,9 +399,9 @@ impl ServerControl {
                 }
                 None => {}
             }
-            if self.draining {
-                Answer::line(421, "Service shutting down, closing control connection.").write(&mut self.out);
-                return self.close(CloseReason::Drained);
+            if let Some((text, reason)) = self.ending {
+                Answer::line(421, text).write(&mut self.out);
+                return self.close(reason);
             }
             if self.out.len() >= self.config.max_unsent {
                 return;
@@ -411,7 +421,7 @@ impl ServerControl {
         let steady = matches!(&self.running, Some(Running { wait: Wait::Op { task, aborted: false }, .. }) if task.leaves_session());
         while steady
             && self.closing.is_none()
-            && !self.draining
+            && self.ending.is_none()
             && self.ahead.len() < self.config.run_ahead
             && self.session.handle_is_proven()
             && let Some(line) = self.inbox.pop_if(dispatch::may_run_ahead)

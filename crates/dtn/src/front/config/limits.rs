@@ -1,13 +1,20 @@
 //! `[limits]`: how many connections, how much bandwidth and how much storage, of whom.
 
+use std::time::Duration;
+
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
-use whimbrel_engine::guard::DoorLimits;
+use whimbrel_engine::guard::{DoorLimits, LineLimits};
 use whimbrel_engine::units::ByteCount;
-use whimbrel_proto::rules::{LoginRules, Networks};
+use whimbrel_proto::rules::Networks;
 
-/// Most entries of `[[limits.of]]`: the front is told all with addresses in one message.
+use super::super::access::{Amounts, Who};
+
+/// Most entries of `[[limits.of]]`, and most selectors in them: the front is told all in one message.
 const MOST_ENTRIES: usize = 256;
+
+/// Most bytes of their names.
+const MOST_TEXT: usize = 16 << 10;
 
 /// Limits of connections before and after login.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
@@ -19,38 +26,27 @@ pub struct Limits {
     pub waiting_per_address: Option<usize>,
     /// Control connections of all together that have not logged in; from half of it on new ones are refused by dice. Default: 400.
     pub waiting: Option<usize>,
-    /// What holds for every user.
-    #[serde(flatten)]
-    pub each: Amounts,
-    /// What holds for some; at most 256.
+    /// Seconds that a command line may take from its first byte to its end; each KiB buys one more. Default: 20.
+    pub line_seconds: Option<u32>,
+    /// Control connections of one user at once. Default: no limit.
+    pub connections: Option<u32>,
+    /// Bytes a second, of all transfers of a user on one host together, each direction for itself. Default: no limit.
+    #[serde(deserialize_with = "size")]
+    pub bandwidth: Option<u64>,
+    /// Bytes that a user may store on one host in a day (UTC). Default: no limit.
+    #[serde(deserialize_with = "size")]
+    pub quota: Option<u64>,
+    /// The last three for some users; of each the first entry that is for somebody counts. At most 256.
     #[serde(deserialize_with = "bounded")]
     pub of: Vec<LimitsOf>,
 }
 
-/// Limits of one user; what is left out is not limited.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default)]
-pub struct Amounts {
-    /// Control connections at once.
-    pub connections: Option<u32>,
-    /// Bytes a second, of all transfers of a user on one host together, each direction for itself.
-    #[serde(deserialize_with = "size")]
-    pub bandwidth: Option<u64>,
-    /// Bytes that a user may store on one host in a day (UTC).
-    #[serde(deserialize_with = "size")]
-    pub quota: Option<u64>,
-}
-
 /// Limits of some users, or from some addresses.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-#[serde(default, try_from = "Entry")]
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(try_from = "Entry")]
 pub struct LimitsOf {
-    /// Login names.
-    pub users: Vec<String>,
-    /// Groups of the accounts that handle data.
-    pub groups: Vec<String>,
-    /// Where users come from; goes with neither of the others.
-    pub addresses: Networks,
+    /// For whom.
+    pub who: Who,
     /// How much.
     pub amounts: Amounts,
 }
@@ -74,14 +70,11 @@ impl TryFrom<Entry> for LimitsOf {
 
     fn try_from(entry: Entry) -> Result<Self, &'static str> {
         let Entry { users, groups, addresses, connections, bandwidth, quota } = entry;
-        let named = !users.is_empty() || !groups.is_empty();
-        match (named, addresses.0.is_empty()) {
-            (true, false) => Err("an entry is for users and groups, or for addresses: write two"),
-            (false, true) => {
-                Err("say for whom: users = [\"ada\"], groups = [\"staff\"] or addresses = [\"192.0.2.0/24\"]")
-            }
-            _ => Ok(Self { users, groups, addresses, amounts: Amounts { connections, bandwidth, quota } }),
+        let who = Who { users, groups, addresses };
+        if who == Who::default() {
+            return Err("say for whom: users = [\"ada\"], groups = [\"staff\"] or addresses = [\"192.0.2.0/24\"]");
         }
+        Ok(Self { who, amounts: Amounts { connections, bandwidth, quota } })
     }
 }
 
@@ -99,49 +92,33 @@ impl Limits {
         }
     }
 
-    /// The limits of a user whose account is in these groups, wherever they come from: of each amount that of the first entry that
-    /// names them, else what holds for everybody.
-    pub fn of_user(&self, user: &str, groups: &[String]) -> Amounts {
-        let fits = |entry: &&LimitsOf| {
-            entry.users.iter().any(|name| name == user) || entry.groups.iter().any(|group| groups.contains(group))
-        };
-        self.of
-            .iter()
-            .filter(fits)
-            .map(|entry| &entry.amounts)
-            .chain([&self.each])
-            .cloned()
-            .fold(Amounts::default(), Amounts::or)
-    }
-
-    /// The entries that ask where somebody comes from.
-    pub fn of_addresses(&self) -> Vec<(Networks, Amounts)> {
-        let by_address = self.of.iter().filter(|entry| !entry.addresses.0.is_empty());
-        by_address.map(|entry| (entry.addresses.clone(), entry.amounts.clone())).collect()
-    }
-}
-
-impl Amounts {
-    fn or(self, other: Self) -> Self {
-        Self {
-            connections: self.connections.or(other.connections),
-            bandwidth: self.bandwidth.or(other.bandwidth),
-            quota: self.quota.or(other.quota),
+    /// How fast command lines have to come.
+    pub fn lines(&self) -> LineLimits {
+        let usual = LineLimits::default();
+        LineLimits {
+            grace: self.line_seconds.map_or(usual.grace, |seconds| Duration::from_secs(seconds.max(1).into())),
+            ..usual
         }
     }
 
-    /// The same as limits of a login.
-    pub fn rules(&self) -> LoginRules {
-        let Self { connections, bandwidth, quota } = *self;
-        LoginRules { connections, bandwidth, quota, ..LoginRules::unlimited() }
+    /// The limits of logins, in their order; those for everybody come last.
+    pub(super) fn amounts(&self) -> Vec<(Who, Amounts)> {
+        let Self { connections, bandwidth, quota, .. } = *self;
+        let everybody = (Who::default(), Amounts { connections, bandwidth, quota });
+        self.of.iter().map(|entry| (entry.who.clone(), entry.amounts.clone())).chain([everybody]).collect()
     }
 }
 
 fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LimitsOf>, D::Error> {
     let entries = Vec::<LimitsOf>::deserialize(deserializer)?;
-    match entries.len() {
+    let text = |entry: &LimitsOf| entry.who.users.iter().chain(&entry.who.groups).map(String::len).sum::<usize>();
+    if entries.iter().map(text).sum::<usize>() > MOST_TEXT {
+        return Err(D::Error::custom("[[limits.of]] has more than 16 KiB of names"));
+    }
+    let selectors = |entry: &LimitsOf| entry.who.users.len() + entry.who.groups.len() + entry.who.addresses.0.len();
+    match entries.iter().map(selectors).sum::<usize>() {
         0..=MOST_ENTRIES => Ok(entries),
-        many => Err(D::Error::custom(format!("there are {many} [[limits.of]] entries: keep the first {MOST_ENTRIES}"))),
+        many => Err(D::Error::custom(format!("[[limits.of]] names {many} users, groups and addresses: 256 at most"))),
     }
 }
 
@@ -166,6 +143,7 @@ fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Er
 
 #[cfg(test)]
 mod tests {
+    use super::super::super::access::{Access, Guest};
     use super::super::DtnConfig;
     use super::*;
 
@@ -181,6 +159,9 @@ mod tests {
             connections = 20
             bandwidth = "100M"
             [[limits.of]]
+            addresses = ["192.0.2.0/24"]
+            bandwidth = 5
+            [[limits.of]]
             users = ["ada"]
             quota = "1G"
             [[limits.of]]
@@ -190,17 +171,18 @@ mod tests {
             quota = 7
             "#,
         );
-        let of = |user, groups: &[&str]| {
+        let access = Access { rules: Vec::new(), amounts: limits.amounts() };
+        let of = |user, groups: &[&str], from: &str| {
             let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
-            let Amounts { connections, bandwidth, quota } = limits.of_user(user, &groups);
-            (connections, bandwidth, quota)
+            let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok() });
+            (rules.connections, rules.bandwidth, rules.quota)
         };
         let rate = "100M".parse::<ByteCount>().unwrap().0;
         let gigabyte = "1G".parse::<ByteCount>().unwrap().0;
-        assert_eq!(of("ada", &[]), (Some(50), Some(rate), Some(gigabyte)));
-        assert_eq!(of("eve", &["staff", "x"]), (Some(50), Some(rate), Some(7)));
-        assert_eq!(of("eve", &["x"]), (Some(20), Some(rate), None));
-        assert!(limits.of_addresses().is_empty());
+        assert_eq!(of("ada", &[], ""), (Some(50), Some(rate), Some(gigabyte)));
+        assert_eq!(of("eve", &["staff", "x"], ""), (Some(50), Some(rate), Some(7)));
+        assert_eq!(of("eve", &["x"], "198.51.100.1"), (Some(20), Some(rate), None));
+        assert_eq!(of("eve", &["x"], "192.0.2.1"), (Some(20), Some(5), None));
     }
 
     #[test]
@@ -219,7 +201,6 @@ mod tests {
             ("[limits]\nquota = \"much\"", "write a size"),
             ("[limits]\nbandwith = 5", "unknown field"),
             ("[[limits.of]]\nconnections = 5", "say for whom"),
-            ("[[limits.of]]\nusers = [\"a\"]\naddresses = [\"192.0.2.1\"]", "write two"),
             ("[[limits.of]]\naddresses = [\"192.0.2.1/24\"]", "192.0.2.0/24"),
             ("[[limits.of]]\nusers = [\"a\"]\nconections = 5", "unknown field"),
         ] {
@@ -227,6 +208,6 @@ mod tests {
             assert!(told.contains(cure), "{text}: no {cure} in {told}");
         }
         let many = "[[limits.of]]\nusers = [\"a\"]\n".repeat(MOST_ENTRIES + 1);
-        assert!(DtnConfig::parse(&many).unwrap_err().to_string().contains("keep the first 256"));
+        assert!(DtnConfig::parse(&many).unwrap_err().to_string().contains("256 at most"));
     }
 }

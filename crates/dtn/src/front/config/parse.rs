@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode};
 
+use super::super::access::Access;
 use super::DtnConfig;
 use crate::mover::message::{DataPeers, DataSettings, NodeOverrides};
 
@@ -66,6 +67,12 @@ impl DtnConfig {
             data_address: self.data_address,
             link_ip: None,
         })
+    }
+
+    /// What the rules and limits say about logins.
+    pub fn access(&self) -> Access {
+        let rules = self.rules.iter().flat_map(|one| one.rules.iter().map(|rule| (one.who.clone(), rule.clone())));
+        Access { rules: rules.collect(), amounts: self.limits.amounts() }
     }
 
     /// Who may be the other end of a data connection that proves nothing.

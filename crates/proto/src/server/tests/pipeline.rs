@@ -196,6 +196,22 @@ fn a_drain_lets_the_running_transfer_end() {
     assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Drained)]);
 }
 
+#[test]
+fn a_credential_that_expires_lets_the_running_transfer_end_and_nothing_begin() {
+    let mut peer = Peer::logged_in();
+    peer.passive();
+    peer.send_bytes(b"RETR /f\r\nSIZE /f\r\n");
+    let (id, _) = peer.op();
+    peer.machine.expire(peer.now);
+    // A shutdown on top changes nothing.
+    peer.machine.begin_drain(peer.now);
+    assert_eq!(peer.output(), "");
+    let reply = peer.finish(id, Outcome::moved(1));
+    let bye = "421 Your credential has expired: log in again with a new one.\r\n";
+    assert_eq!(reply, format!("150 Beginning transfer.\r\n226 Transfer Complete.\r\n{bye}"));
+    assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Expired)]);
+}
+
 /// A MODE E connection that has received one file, so that its handle has proved itself.
 fn after_one_file() -> Peer {
     let mut peer = Peer::logged_in();

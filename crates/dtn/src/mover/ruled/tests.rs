@@ -1,0 +1,202 @@
+use std::os::unix::fs::symlink;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+use whimbrel_connector::posix::{Posix, PosixOptions};
+use whimbrel_connector::{Disposition, memory::Memory};
+use whimbrel_proto::rules::{Operations, PathRule};
+
+use super::super::ledger::Ledger;
+use super::*;
+
+fn path(text: &str) -> StoragePath {
+    StoragePath::resolve(&StoragePath::root(), text.as_bytes()).unwrap()
+}
+
+/// `/open` may be used, `/inbox` takes new files, `/shown` may be read; `/secret` and all else may not even be seen.
+fn rules() -> PathRules {
+    let rules = [
+        PathRule::allow("/open", Operations::ALL),
+        PathRule::allow("/inbox", Operation::Create.into()),
+        PathRule::allow("/shown", Operations::READING),
+        PathRule::deny("/open/closed", Operations::ALL),
+    ];
+    PathRules::new(Operations::NONE, &rules).unwrap()
+}
+
+struct Tree {
+    directory: tempfile::TempDir,
+}
+
+impl Tree {
+    fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["open/closed", "inbox", "shown", "secret"] {
+            std::fs::create_dir_all(directory.path().join(name)).unwrap();
+        }
+        for name in ["open/file", "open/closed/file", "shown/file", "secret/file"] {
+            std::fs::write(directory.path().join(name), name).unwrap();
+        }
+        Self { directory }
+    }
+
+    fn root(&self) -> &Path {
+        self.directory.path()
+    }
+
+    fn ruled(&self, without_openat2: bool) -> Ruled {
+        let options = PosixOptions { without_openat2, ..PosixOptions::default() };
+        Ruled::new(Arc::new(Posix::open(self.root(), options).unwrap()), rules(), None)
+    }
+}
+
+fn read(storage: &dyn Connector, name: &str) -> Result<String, Fault> {
+    let reader = storage.open_read(&path(name), None)?;
+    let mut buffer = [0; 100];
+    let count = reader.read_at(0, &mut buffer)?;
+    Ok(String::from_utf8_lossy(&buffer[..count]).into_owned())
+}
+
+fn put(storage: &dyn Connector, name: &str) -> Result<(), Fault> {
+    storage.put(&path(name), b"new", &Attributes::default(), None)
+}
+
+#[track_caller]
+fn denied<T>(result: Result<T, Fault>) {
+    let fault = result.map(drop).expect_err("a rule was broken");
+    assert_eq!(fault.code, FaultCode::NotAuthorized, "{fault}");
+}
+
+#[test]
+fn every_operation_asks_the_rules() {
+    let tree = Tree::new();
+    let ruled = tree.ruled(false);
+    let ask = |name: &str| path(name);
+    let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+    let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+    for place in ["/secret", "/open/closed"] {
+        let file = format!("{place}/file");
+        denied(ruled.stat(&ask(&file), Follow::Yes));
+        denied(ruled.list(&ask(place)));
+        denied(read(&ruled, &file));
+        denied(ruled.begin(&ask(&file), &intent));
+        denied(ruled.target(&ask(&file)));
+        denied(put(&ruled, &file));
+        denied(put(&ruled, &format!("{place}/new")));
+        denied(ruled.unfinished(&ask(&file)));
+        denied(ruled.scratch(&ask(place)).map(drop));
+        denied(ruled.file_system(&ask(place)));
+        denied(ruled.make_dir(&ask(&format!("{place}/new"))));
+        denied(ruled.remove_dir(&ask(place)));
+        denied(ruled.remove_file(&ask(&file)));
+        denied(ruled.remove_tree(&ask(place)));
+        denied(ruled.rename(&ask(&file), &ask("/open/taken"), false));
+        denied(ruled.rename(&ask("/open/file"), &ask(&format!("{place}/taken")), false));
+        denied(ruled.symlink(b"x", &ask(&format!("{place}/link"))));
+        denied(ruled.set_attributes(&ask(&file), &attributes, Follow::Yes));
+        denied(ruled.truncate(&ask(&file), 0));
+        // Not even whether something is there is told.
+        denied(ruled.stat(&ask(&format!("{place}/none/deeper")), Follow::Yes));
+    }
+    denied(ruled.remove_tree(&ask("/open")));
+    denied(ruled.list(&ask("/")));
+    assert!(ruled.stat(&ask("/"), Follow::Yes).is_ok(), "the way to what is allowed may be seen");
+    denied(put(&ruled, "/shown/file"));
+    assert_eq!(read(&ruled, "/shown/file").unwrap(), "shown/file");
+    let names: Vec<_> = ruled.list(&ask("/open")).unwrap().map(|entry| entry.unwrap().name).collect();
+    assert_eq!(names, [b"file"], "what may not be seen is not listed");
+}
+
+#[test]
+fn what_may_be_created_only_is_not_replaced() {
+    let tree = Tree::new();
+    let ruled = tree.ruled(false);
+    put(&ruled, "/inbox/one").unwrap();
+    denied(put(&ruled, "/inbox/one"));
+    let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+    denied(ruled.begin(&path("/inbox/one"), &intent));
+    let session = ruled.begin(&path("/inbox/two"), &intent).unwrap();
+    ruled.join(&session).unwrap().write_at(0, b"late").unwrap();
+    put(&ruled, "/inbox/two").unwrap();
+    denied(ruled.commit(&session, &[], &Attributes::default()));
+    assert_eq!(std::fs::read(tree.root().join("inbox/two")).unwrap(), b"new");
+}
+
+#[test]
+fn a_link_is_what_it_leads_to() {
+    let tree = Tree::new();
+    symlink("/secret", tree.root().join("open/out")).unwrap();
+    symlink("../../secret/file", tree.root().join("open/closed/file-out")).unwrap();
+    symlink("/open", tree.root().join("secret/in")).unwrap();
+    symlink("/secret/new", tree.root().join("open/new")).unwrap();
+    for without_openat2 in [false, true] {
+        let ruled = tree.ruled(without_openat2);
+        denied(read(&ruled, "/open/out/file"));
+        denied(ruled.list(&path("/open/out")));
+        denied(put(&ruled, "/open/out/x"));
+        denied(put(&ruled, "/open/new"));
+        assert_eq!(read(&ruled, "/secret/in/file").unwrap(), "open/file", "the place counts, not the way");
+        assert!(ruled.stat(&path("/open/out"), Follow::No).is_ok(), "the link itself lies in a place of its user's");
+        denied(ruled.stat(&path("/open/out"), Follow::Yes));
+    }
+    assert!(!tree.root().join("secret/new").exists());
+}
+
+/// A thread swaps a directory for a link into what is forbidden, over and over, while the path is used.
+#[test]
+fn a_link_that_comes_between_check_and_use_leads_nowhere() {
+    let tree = Tree::new();
+    let root = tree.root().to_owned();
+    std::fs::create_dir(root.join("open/dir")).unwrap();
+    std::fs::write(root.join("open/dir/file"), "open/dir/file").unwrap();
+    symlink("/secret", root.join("open/link")).unwrap();
+    let stop = AtomicBool::new(false);
+    for without_openat2 in [false, true] {
+        stop.store(false, Ordering::Relaxed);
+        let ruled = tree.ruled(without_openat2);
+        let (mut seen, mut refused) = (0, 0);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    exchange(&root.join("open/dir"), &root.join("open/link"));
+                }
+            });
+            for _ in 0..20_000 {
+                match read(&ruled, "/open/dir/file") {
+                    Ok(text) => {
+                        assert_eq!(text, "open/dir/file", "a forbidden file was read");
+                        seen += 1;
+                    }
+                    Err(_) => refused += 1,
+                }
+                let _either = put(&ruled, "/open/dir/planted");
+            }
+            stop.store(true, Ordering::Relaxed);
+        });
+        assert!(seen > 0 && refused > 0, "no race: {seen} read, {refused} refused");
+        let planted = ["secret/planted", "open/closed/planted"].map(|name| root.join(name).exists());
+        assert_eq!(planted, [false, false], "something was written where nothing may be");
+    }
+}
+
+/// Both names change what they stand for at once.
+fn exchange(one: &Path, other: &Path) {
+    use rustix::fs::{CWD, RenameFlags, renameat_with};
+    renameat_with(CWD, one, CWD, other, RenameFlags::EXCHANGE).unwrap();
+}
+
+#[test]
+fn no_more_is_stored_than_the_quota_allows() {
+    let ledger = Ledger::default();
+    let ruled = Ruled::new(Arc::new(Memory::new()), PathRules::everything(), Some(ledger.quota("ada", 10)));
+    put(&ruled, "/one").unwrap();
+    let sized = |size| WriteIntent { disposition: Disposition::Replace, size, length: size, mode: None };
+    let full = |result: Result<(), Fault>| assert_eq!(result.unwrap_err().code, FaultCode::QuotaExceeded);
+    full(ruled.begin(&path("/two"), &sized(Some(8))).map(drop));
+    let session = ruled.begin(&path("/two"), &sized(None)).unwrap();
+    let writer = ruled.join(&session).unwrap();
+    writer.write_at(0, b"1234567").unwrap();
+    full(writer.write_at(7, b"8"));
+    full(put(&ruled, "/three"));
+}
