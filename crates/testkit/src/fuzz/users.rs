@@ -1,11 +1,15 @@
 //! The administrator's files.
 
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use whimbrel_dtn::front::access::{Access, Guest};
 use whimbrel_dtn::front::config::DtnConfig;
 use whimbrel_dtn::front::users::parse_users;
+use whimbrel_dtn::mover::codec::{Decoder, encode};
+use whimbrel_proto::rules::PathRules;
 
 /// Ports from the environment.
 const PORTS: &str = "50000,50010";
@@ -45,6 +49,7 @@ fn check_config(config: &DtnConfig) {
         let base = issuer.base;
         assert!(base.is_empty() || (base.starts_with(b"/") && !base.ends_with(b"/")), "{base:?}");
     }
+    check_access(config);
     check_time(config.idle_timeout());
     check_time(config.login_timeout());
     let read = (config.settings_below(Path::new("/"), Some(PORTS)), config.overrides(Some(PORTS)));
@@ -61,6 +66,32 @@ fn check_config(config: &DtnConfig) {
     let node = settings.clone().overridden(overrides.clone());
     assert_eq!((node.data_ports, node.data_address), (settings.data_ports, settings.data_address));
     assert_eq!(node.root, overrides.root.unwrap_or(settings.root));
+}
+
+/// Rules and limits can be told to the front and asked about anybody.
+fn check_access(config: &DtnConfig) {
+    let access = config.access();
+    let mut told = Vec::new();
+    encode(&access, &mut told).expect("it can be told");
+    assert!(told.len() < 100 << 10, "{} bytes do not fit one message", told.len());
+    let mut decoder = Decoder::<Access>::default();
+    decoder.push(&told);
+    assert_eq!(decoder.next().expect("what was told is understood"), Some(access.clone()));
+    let groups: Vec<String> = access.rules.iter().flat_map(|(who, _)| who.groups.first().cloned()).collect();
+    let user = access.rules.iter().find_map(|(who, _)| who.users.first()).map_or("ada", String::as_str);
+    for address in [None, Some(IpAddr::from([192, 0, 2, 1]))] {
+        let rules = access.of(Guest { user, groups: &groups, address });
+        assert!(rules.bandwidth != Some(0) && rules.quota != Some(0), "a limit of nothing is a mistake");
+        let all = PathRules::everything();
+        let said = access.rules.iter().filter(|(_, rule)| rules.paths.at(&rule.path) != all.at(&rule.path)).count();
+        assert!(
+            said <= access.rules.len() && (said == 0 || rules.paths != all),
+            "rules that say something restrict something"
+        );
+    }
+    let doors = config.limits.doors(config.max_connections());
+    assert!(0 < doors.per_network && doors.waiting_start <= doors.waiting_full && doors.waiting_full > 0);
+    check_time(config.limits.lines().grace);
 }
 
 /// Clocks can be set to the end of a time.
