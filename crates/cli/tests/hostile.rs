@@ -220,7 +220,7 @@ fn resident(process: u32) -> usize {
 
 #[test]
 fn those_who_never_finish_a_line_are_sent_away_and_keep_nobody_waiting() {
-    let scene = Scene::with("login_timeout = 2");
+    let scene = Scene::with("login_timeout = 2\n[limits]\nwaiting_per_address = 1000\nwaiting = 1000");
     let mut guests: Vec<Control> = (0..200).map(|_| Control::open(scene.addr())).collect();
     guests.iter_mut().for_each(|guest| guest.send(b"USE").expect("taken"));
     scene.assert_serves_others();

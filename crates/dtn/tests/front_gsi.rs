@@ -288,3 +288,100 @@ async fn tokens_of_the_wrong_moment_and_rubbish_end_the_exchange_only() {
     wrapped.say("NOOP").await;
     assert!(wrapped.reply().await.starts_with("200 "));
 }
+
+/// Says AUTH and takes the first steps of an exchange; the tokens that the client has sent.
+async fn begin(client: &mut Client, initiator: &mut GsiInitiator, most: usize) -> Vec<String> {
+    client.say("AUTH GSSAPI").await;
+    client.expect("334 ").await;
+    let (mut sent, mut token) = (Vec::new(), initiator.start().unwrap());
+    for _ in 0..most {
+        sent.push(base64::encode(&token));
+        client.say(&format!("ADAT {}", base64::encode(&token))).await;
+        let line = client.line().await;
+        let Some(answer) = line.strip_prefix("335 ADAT=") else { break };
+        let answer = base64::decode(answer.as_bytes(), 1 << 20).unwrap();
+        match initiator.step(&answer, now(), 3600).unwrap() {
+            Initiated::Continue(next) | Initiated::Last(next) => token = next,
+        }
+    }
+    sent
+}
+
+#[tokio::test]
+async fn a_recorded_login_proves_nothing_again() {
+    let grid = Grid::new();
+    let mut client = grid.connect().await;
+    let recorded = begin(&mut client, &mut grid.initiator(&grid.alice, Delegate::No), 9).await;
+    assert!(recorded.len() >= 2, "{} tokens", recorded.len());
+    let mut thief = grid.connect().await;
+    thief.say("AUTH GSSAPI").await;
+    thief.expect("334 ").await;
+    for token in &recorded {
+        thief.say(&format!("ADAT {token}")).await;
+        let line = thief.line().await;
+        assert!(!line.starts_with("235"), "{line}");
+        if !line.starts_with("335") {
+            assert!(line.starts_with("53"), "{line}");
+            break;
+        }
+    }
+    thief.text.clear();
+    // Another may use the connection, honestly.
+    let mut honest = grid.connect().await;
+    let mut wrapped = honest.authenticate(grid.initiator(&grid.alice, Delegate::No)).await;
+    wrapped.say("NOOP").await;
+    assert!(wrapped.reply().await.starts_with("200 "));
+}
+
+#[tokio::test]
+async fn who_vanishes_at_any_flight_of_an_exchange_leaves_nothing_behind() {
+    let grid = Grid::new();
+    for flights in 0..4 {
+        let mut client = grid.connect().await;
+        begin(&mut client, &mut grid.initiator(&grid.alice, Delegate::Limited), flights).await;
+        let Client { stream, served, .. } = client;
+        drop(stream);
+        timeout(PATIENCE, served).await.expect("the connection is not let go").unwrap();
+    }
+    let mut client = grid.connect().await;
+    let mut wrapped = client.authenticate(grid.initiator(&grid.alice, Delegate::No)).await;
+    wrapped.say("NOOP").await;
+    assert!(wrapped.reply().await.starts_with("200 "));
+}
+
+#[tokio::test]
+async fn no_second_exchange_begins_inside_the_first_nor_behind_it() {
+    let grid = Grid::new();
+    let mut client = grid.connect().await;
+    begin(&mut client, &mut grid.initiator(&grid.alice, Delegate::No), 1).await;
+    client.say("AUTH GSSAPI").await;
+    client.refusal().await;
+    client.say("ADAT AAAA").await;
+    client.refusal().await;
+    let mut wrapped = client.authenticate(grid.initiator(&grid.alice, Delegate::No)).await;
+    wrapped.say("AUTH GSSAPI").await;
+    let again = wrapped.reply().await;
+    assert!(again.starts_with('5'), "{again}");
+    wrapped.say("NOOP").await;
+    assert!(wrapped.reply().await.starts_with("200 "));
+}
+
+#[tokio::test]
+async fn tokens_without_end_are_not_taken_for_ever() {
+    let grid = Grid::new();
+    let mut client = grid.connect().await;
+    client.say("AUTH GSSAPI").await;
+    client.expect("334 ").await;
+    // Records of a handshake that never say anything: each is short and none is the last.
+    let mut replies = 0;
+    for _ in 0..100 {
+        client.say(&format!("ADAT {}", base64::encode(&[0x16, 3, 1, 0, 1, 1]))).await;
+        let line = client.line().await;
+        if line.starts_with("335") {
+            replies += 1;
+            continue;
+        }
+        break;
+    }
+    assert!(replies < 100, "an exchange without end");
+}

@@ -32,7 +32,11 @@ impl Control {
 
     /// Connects and hears nothing yet.
     pub fn silent(server: SocketAddr) -> Control {
-        let stream = TcpStream::connect(server).expect("the server listens");
+        Control::over(TcpStream::connect(server).expect("the server listens"))
+    }
+
+    /// Takes a connection over; nothing was heard yet.
+    pub fn over(stream: TcpStream) -> Control {
         stream.set_read_timeout(Some(PATIENCE)).expect("a socket takes a timeout");
         stream.set_nodelay(true).expect("a socket takes an option");
         Control { input: BufReader::new(stream.try_clone().expect("cloned")), stream }
