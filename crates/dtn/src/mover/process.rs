@@ -348,7 +348,6 @@ mod tests {
             data_peers: DataPeers::ControlPeer,
             rules: whimbrel_proto::rules::LoginRules::unlimited(),
             secrets: Secrets::default(),
-            rules: whimbrel_proto::rules::LoginRules::unlimited(),
         };
         ToMover::Attach { mover: MoverId(mover), identity: Box::new(identity) }
     }

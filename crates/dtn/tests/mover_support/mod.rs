@@ -56,7 +56,6 @@ pub fn identity(data_peers: DataPeers) -> Identity {
         control_local: Some("127.0.0.1:2811".parse().unwrap()),
         data_peers,
         secrets: Secrets::default(),
-        rules: whimbrel_proto::rules::LoginRules::unlimited(),
     }
 }
 
