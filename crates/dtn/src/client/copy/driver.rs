@@ -20,6 +20,8 @@ use crate::client::worker::Worker;
 
 /// How often the number of sessions is reconsidered.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Round trips after which a run is no short one.
+const TIDY_AFTER: u32 = 20;
 /// A bottleneck named before is none: beginnings are like nothing that follows.
 const SETTLED: Duration = Duration::from_secs(3);
 
@@ -219,7 +221,11 @@ impl Driver {
     /// What is looked at once in a while.
     fn look(&mut self, now: Instant, events: &mut impl FnMut(Event)) {
         let before = self.explain.bottleneck;
-        self.shared.tidy();
+        // A session for it takes several round trips of its own, with certificates six more: no short run waits for that.
+        let (facts, _) = &self.plan;
+        if now.saturating_duration_since(self.began) >= facts.control_rtt.unwrap_or_default() * TIDY_AFTER {
+            self.shared.tidy();
+        }
         self.measure(now);
         let settled = now.saturating_duration_since(self.began) >= SETTLED;
         if self.shared.options.explain && settled && self.explain.bottleneck != before {
