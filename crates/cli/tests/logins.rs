@@ -24,8 +24,8 @@ fn account() -> String {
 
 struct Site {
     server: Dtn,
-    _directory: TempDir,
-    _secrets: TempDir,
+    directory: TempDir,
+    secrets: TempDir,
     authority: PathBuf,
 }
 
@@ -42,7 +42,7 @@ impl Site {
         fs::create_dir(directory.path().join("data")).expect("made");
         fs::write(directory.path().join("data/here"), "bytes").expect("written");
         let server = Dtn::builder().root(directory.path()).arg("--config").arg(&config).start();
-        Self { server, _directory: directory, _secrets: secrets, authority }
+        Self { server, directory, secrets, authority }
     }
 
     fn curl(&self, options: &[&str]) -> Option<Tool> {
@@ -147,6 +147,36 @@ fn a_token_for_another_audience_or_time_is_refused_with_the_reason() {
     denied(("exp", json!(1_700_000_000)), &[&about, "has expired", "2023-11-14 22:13 UTC"]);
     denied(("nbf", json!(4_000_000_000_u32)), &[&about, "not good yet"]);
     site.server.wait_for_log(&["login refused", "not good yet"]);
+}
+
+#[test]
+fn a_token_with_scopes_reaches_what_they_name_and_nothing_else() {
+    let tokens = Tokens::new();
+    let site = tokens.site();
+    let token = tokens.token(0, &[("scope", json!("openid storage.read:/data"))]);
+    let login = user("bearer", &token);
+    let copy = site.secrets.path().join("copy").display().to_string();
+    let fetch = |path: &str| Some(site.curl(&["--user", &login, "--output", &copy])?.arg(site.url(path)));
+    fs::write(site.directory.path().join("beside"), "another's").expect("written");
+    let Some(inside) = fetch("data/here") else { return };
+    inside.run_ok();
+    assert_eq!(fs::read_to_string(&copy).expect("copied"), "bytes");
+    fetch("beside").expect("it is there").run_failing();
+    let store =
+        |path: &str| site.curl(&["--user", &login, "--upload-file", &copy]).expect("it is there").arg(site.url(path));
+    for place in ["data/here", "data/new", "new"] {
+        store(place).run_failing();
+    }
+    let mut names: Vec<_> = fs::read_dir(site.directory.path().join("data")).expect("it is there").flatten().collect();
+    assert_eq!(names.pop().map(|entry| entry.file_name()), Some("here".into()), "nothing was stored");
+    assert!(names.is_empty() && !site.directory.path().join("new").exists());
+    // Another scope, another right.
+    let writer = tokens.token(1, &[("scope", json!("storage.create:/data"))]);
+    fs::set_permissions(site.directory.path().join("data"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("set");
+    let tool = site.curl(&["--user", &user("bearer", &writer), "--upload-file", &copy]).expect("it is there");
+    tool.arg(site.url("data/new")).run_ok();
+    assert_eq!(fs::read_to_string(site.directory.path().join("data/new")).expect("stored"), "bytes");
 }
 
 #[test]

@@ -251,6 +251,7 @@ impl Connection {
         let Peer { subject, vo, until, .. } = self.wire.peer()?;
         tracing::info!(peer = ?self.ends.peer, subject, %until, "certificate accepted");
         self.claim = Some(Claim::Certificate { subject: subject.clone(), vo });
+        self.until = Some(until.secs);
         Some(PeerView { subject, suffices: true, gsi: false })
     }
 
