@@ -4,6 +4,7 @@ mod grid;
 mod support;
 
 use std::fs;
+use std::time::Duration;
 
 use grid::{Grid, Kind};
 use support::dtn::data_node;
@@ -202,7 +203,8 @@ os._exit(0)
                 size = pattern(3_000_001).len(),
             );
             let Some(tool) = peers::gfal2(&script) else { return };
-            copied(grid.with_proxy(tool).args([source, destination]), &from, &to, &[]);
+            let tool = grid.with_proxy(tool).limit(Duration::from_secs(180));
+            copied(tool.args([source, destination]), &from, &to, &[]);
         }
     }
 }
