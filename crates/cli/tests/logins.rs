@@ -351,7 +351,7 @@ impl Site {
     /// Our client lists the directory `data`, with known hosts of its own.
     fn our_list(&self, options: &[&str]) -> Tool {
         let place = format!("whimbrel://{}/data/", self.server.addr());
-        Tool::new(WHIMBREL).args(["-vvv", "ls"]).args(options).arg(place).env("XDG_CONFIG_HOME", self._secrets.path())
+        Tool::new(WHIMBREL).args(["-vvv", "ls"]).args(options).arg(place).env("XDG_CONFIG_HOME", self.secrets.path())
     }
 }
 
@@ -359,7 +359,7 @@ impl Site {
 fn our_client_shows_a_token_that_was_named_or_lies_here() {
     let tokens = Tokens::new();
     let site = tokens.site();
-    let (token, file) = (tokens.token(0, &[]), site._secrets.path().join("token"));
+    let (token, file) = (tokens.token(0, &[]), site.secrets.path().join("token"));
     fs::write(&file, &token).expect("written");
     let name = file.to_str().expect("text");
     let found = site.our_list(&[]).env("BEARER_TOKEN_FILE", &file);
