@@ -303,7 +303,6 @@ impl Connection {
 
     fn certificate_refused(&mut self, fault: &TrustFault) {
         self.patience.handshake_over();
-        self.server.remember_refused(self.ends);
         self.server.metrics.count_login(false);
         if let Some(left_out) = self.server.guard.refused(Refused::Handshake) {
             tracing::warn!(peer = ?self.ends.peer, %fault, left_out, "an identity is refused");

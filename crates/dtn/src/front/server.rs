@@ -221,8 +221,11 @@ impl Server {
     }
 
     /// The verdict on a login that is not heard because of the bad ones before it; `guess`: the user whose password may be one.
+    ///
+    /// Certificates, tickets and tokens cannot be guessed, and one transfer service shows those of many users from one address, some of
+    /// them expired: they never wait.
     pub(super) fn throttled(&self, ends: Ends, guess: Option<&str>) -> Option<LoginOutcome> {
-        let wait = self.guard.wait(address(ends), guess);
+        let wait = self.guard.wait(address(ends), Some(guess?));
         if wait.is_zero() {
             return None;
         }
@@ -237,20 +240,9 @@ impl Server {
     pub(super) fn remember<T>(&self, ends: Ends, guess: Option<&str>, result: &Result<Option<(String, T)>, Fault>) {
         match result {
             Ok(Some((user, _))) => self.guard.succeeded(address(ends), user),
-            // Who shows a certificate that nobody here knows may have a password for this server.
-            Ok(None) if guess.is_none() && self.takes_passwords() => {}
-            Ok(None) => self.guard.failed(address(ends), guess),
-            // A token is no guess, but what is not believed has a price.
-            Err(Fault { code: FaultCode::CredentialRejected | FaultCode::CredentialExpired, .. }) => {
-                self.guard.failed(address(ends), None);
-            }
-            Err(_) => {}
+            Ok(None) if guess.is_some() => self.guard.failed(address(ends), guess),
+            Ok(None) | Err(_) => {}
         }
-    }
-
-    /// Remembers that somebody showed what is not believed.
-    pub(super) fn remember_refused(&self, ends: Ends) {
-        self.guard.failed(address(ends), None);
     }
 
     /// True if somebody whose certificate leads to no account may show something else.
