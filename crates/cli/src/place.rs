@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn what_cannot_be_meant_is_refused_with_a_reason() {
         for bad in
-            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "sshftp://h/x", "ftp://[::1/x", "ftp://a,/x"]
+            ["", "ftp:///x", "ftp://h:port/", "ftp://h/%4", "http://h/", "sshftp:///x", "ftp://[::1/x", "ftp://a,/x"]
         {
             assert!(parse(bad.as_bytes()).is_err(), "{bad}");
         }
