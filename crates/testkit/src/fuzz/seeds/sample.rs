@@ -9,6 +9,9 @@ use serde::de::{self, DeserializeOwned, DeserializeSeed, IntoDeserializer, Visit
 /// What sequences of bytes are made of: paths, however short.
 const BYTES: &[u8] = b"/a";
 
+/// All text: a name like others, and a network.
+const TEXT: &str = "::";
+
 /// One value for each variant of `T` and of the enums inside, by `Enum-Variant`, except variants that the value of another has
 /// anyway; then a lean value of each variant of `T`, without options and with short sequences, by `lean-Enum-Variant`.
 ///
@@ -135,8 +138,8 @@ impl<'de> de::Deserializer<'de> for &mut Sampler<'_> {
         deserialize_f64 visit_f64 |s| f64::from(s.number());
         deserialize_bool visit_bool |s| !s.lean;
         deserialize_char visit_char |_| 'a';
-        deserialize_str visit_str |s| if s.lean { "" } else { "/a" };
-        deserialize_string visit_str |s| if s.lean { "" } else { "/a" };
+        deserialize_str visit_str |_| TEXT;
+        deserialize_string visit_str |_| TEXT;
         deserialize_identifier visit_str |_| "a";
     }
 
@@ -318,8 +321,8 @@ mod tests {
         let names: Vec<&str> = found.keys().map(String::as_str).collect();
         let wanted = ["Inner-Two", "Outer-Inner", "Outer-Maybe", "Outer-Plain"];
         assert_eq!(names, [&wanted[..], &["lean-Outer-Inner", "lean-Outer-Maybe", "lean-Outer-Plain"]].concat());
-        let inner = Inner::Two("/a".into());
-        assert_eq!(found["Inner-Two"], Outer::Inner { inner, bytes: b"/a".to_vec() });
+        let inner = Inner::Two("::".into());
+        assert_eq!(found["Inner-Two"], Outer::Inner { inner, bytes: b"::".to_vec() });
         assert_eq!(found["Outer-Maybe"], Outer::Maybe(Some(300), 600..900));
         assert_eq!(found["lean-Outer-Maybe"], Outer::Maybe(None, 300..600));
         assert_eq!(found["lean-Outer-Inner"], Outer::Inner { inner: Inner::One, bytes: b"/".to_vec() });
