@@ -322,7 +322,7 @@ mod tests {
         let wanted = ["Inner-Two", "Outer-Inner", "Outer-Maybe", "Outer-Plain"];
         assert_eq!(names, [&wanted[..], &["lean-Outer-Inner", "lean-Outer-Maybe", "lean-Outer-Plain"]].concat());
         let inner = Inner::Two("::".into());
-        assert_eq!(found["Inner-Two"], Outer::Inner { inner, bytes: b"::".to_vec() });
+        assert_eq!(found["Inner-Two"], Outer::Inner { inner, bytes: b"/a".to_vec() });
         assert_eq!(found["Outer-Maybe"], Outer::Maybe(Some(300), 600..900));
         assert_eq!(found["lean-Outer-Maybe"], Outer::Maybe(None, 300..600));
         assert_eq!(found["lean-Outer-Inner"], Outer::Inner { inner: Inner::One, bytes: b"/".to_vec() });
