@@ -16,6 +16,8 @@ const MOST_GROUPS: usize = 65_536;
 /// What the system knows of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Record {
+    /// Login name.
+    pub name: String,
     /// User number.
     pub uid: u32,
     /// Primary group.
@@ -29,44 +31,36 @@ pub struct Record {
 /// An account by name; `None` when there is no such account.
 pub fn record(name: &str) -> io::Result<Option<Record>> {
     let name = c_name(name)?;
-    let mut text = vec![0 as libc::c_char; TEXT];
-    let mut record = MaybeUninit::<libc::passwd>::uninit();
-    let mut found: *mut libc::passwd = ptr::null_mut();
-    // SAFETY: every pointer is to a live object of this frame and `text` has the length given; the
-    // function keeps none of them.
-    let status =
-        unsafe { libc::getpwnam_r(name.as_ptr(), record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found) };
-    match status {
-        0 if found.is_null() => Ok(None),
-        0 => {
-            // SAFETY: a zero status and a non-null `found` mean that `record` was filled in.
-            let record = unsafe { record.assume_init_ref() };
-            // SAFETY: its texts are null or end with NUL inside `text`, which lives to the end of this function.
-            let (home, shell) = unsafe { (bytes(record.pw_dir), bytes(record.pw_shell)) };
-            Ok(Some(Record { uid: record.pw_uid, gid: record.pw_gid, home, shell }))
-        }
-        errno => Err(io::Error::from_raw_os_error(errno)),
-    }
+    // SAFETY: `name` ends with NUL and is only read; the rest is what `found` promises.
+    found(|record, text, length, result| unsafe { libc::getpwnam_r(name.as_ptr(), record, text, length, result) })
 }
 
-/// Name and home directory of the account with this number; `None` when there is no such account.
-pub fn name_and_home(uid: u32) -> io::Result<Option<(String, Vec<u8>)>> {
+/// The account with this number; `None` when there is no such account.
+pub fn record_of(uid: u32) -> io::Result<Option<Record>> {
+    // SAFETY: what `found` promises.
+    found(|record, text, length, result| unsafe { libc::getpwuid_r(uid, record, text, length, result) })
+}
+
+/// Asks for one record.
+///
+/// `ask` gets pointers to a record, to text of so many bytes for what the record points to, and to where the record's address goes; all
+/// of them live as long as the call, and none of them is null.
+fn found(
+    ask: impl FnOnce(*mut libc::passwd, *mut libc::c_char, usize, *mut *mut libc::passwd) -> libc::c_int,
+) -> io::Result<Option<Record>> {
     let mut text = vec![0 as libc::c_char; TEXT];
     let mut record = MaybeUninit::<libc::passwd>::uninit();
-    let mut found: *mut libc::passwd = ptr::null_mut();
-    // SAFETY: every pointer is to a live object of this frame and `text` has the length given; the
-    // function keeps none of them.
-    let status = unsafe { libc::getpwuid_r(uid, record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut found) };
-    match status {
-        0 if found.is_null() => Ok(None),
+    let mut result: *mut libc::passwd = ptr::null_mut();
+    match ask(record.as_mut_ptr(), text.as_mut_ptr(), text.len(), &mut result) {
+        0 if result.is_null() => Ok(None),
         0 => {
-            // SAFETY: a zero status and a non-null `found` mean that `record` was filled in; its strings end with NUL
-            // and live in `text`.
-            let (name, home) = unsafe {
-                let record = record.assume_init_ref();
-                (CStr::from_ptr(record.pw_name), CStr::from_ptr(record.pw_dir))
-            };
-            Ok(Some((name.to_string_lossy().into_owned(), home.to_bytes().to_vec())))
+            // SAFETY: a zero status and a non-null result mean that `record` was filled in.
+            let record = unsafe { record.assume_init_ref() };
+            // SAFETY: its texts are null or end with NUL inside `text`, which lives to the end of this function.
+            let [name, home, shell] =
+                unsafe { [record.pw_name, record.pw_dir, record.pw_shell].map(|text| bytes(text)) };
+            let name = String::from_utf8_lossy(&name).into_owned();
+            Ok(Some(Record { name, uid: record.pw_uid, gid: record.pw_gid, home, shell }))
         }
         errno => Err(io::Error::from_raw_os_error(errno)),
     }
@@ -157,15 +151,15 @@ mod tests {
 
     #[test]
     fn an_account_is_found_by_its_number() {
-        let (name, home) = name_and_home(0).unwrap().expect("every system has it");
-        assert_eq!((name.as_str(), home.starts_with(b"/")), ("root", true));
-        assert_eq!(name_and_home(u32::MAX - 7).unwrap(), None);
+        let root = record_of(0).unwrap().expect("every system has it");
+        assert_eq!((root.name.as_str(), root.home.starts_with(b"/")), ("root", true));
+        assert_eq!(record_of(u32::MAX - 7).unwrap(), None);
     }
 
     #[test]
     fn root_is_known_and_a_made_up_name_is_not() {
         let root = record("root").unwrap().unwrap();
-        assert_eq!((root.uid, root.gid), (0, 0));
+        assert_eq!((root.name.as_str(), root.uid, root.gid), ("root", 0, 0));
         assert!(root.home.starts_with(b"/"), "{root:?}");
         assert_eq!(record("no-such-account-here").unwrap(), None);
         assert!(record("a\0b").is_err());

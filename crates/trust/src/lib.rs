@@ -4,6 +4,7 @@
 //! read files, and only [`site`] writes certificates.
 
 pub mod bearer;
+pub mod clock;
 pub mod credential;
 pub mod explain;
 pub mod fault;

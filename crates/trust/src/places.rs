@@ -78,6 +78,11 @@ impl<'a> Places<'a> {
         })
     }
 
+    /// The directory of trusted authorities that counts; `None` if none of [`Self::anchors`] is there.
+    pub fn anchor_directory(&self) -> Option<PathBuf> {
+        self.anchors().into_iter().map(|place| place.path).find(|path| path.is_dir())
+    }
+
     /// The file of the account's proxy.
     pub fn proxy(&self) -> Place {
         self.named("X509_USER_PROXY").unwrap_or_else(|| usual(format!("/tmp/x509up_u{}", self.uid)))

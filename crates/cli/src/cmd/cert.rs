@@ -4,14 +4,13 @@ mod show;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
 use serde_json::json;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::{Fault, Side};
-use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::{Form, Policy};
+use whimbrel_trust::clock::now;
 use whimbrel_trust::make::{Life, ProxyKind};
 use whimbrel_trust::places::{Place, Places, Source};
 use whimbrel_trust::site::{self, Made, Site};
@@ -252,11 +251,6 @@ fn absolute(path: &Path) -> PathBuf {
 
 fn days_from_now(days: u32) -> Life {
     Life::of(now(), i64::from(days) * DAY)
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    Timestamp::from_secs(i64::try_from(since.as_secs()).unwrap_or(i64::MAX))
 }
 
 fn environment(name: &str) -> Option<std::ffi::OsString> {

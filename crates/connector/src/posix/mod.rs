@@ -115,7 +115,9 @@ pub struct PosixOptions {
 
 /// A directory tree of the host; see the module's description for its rules.
 ///
-/// Acts with the identity the process has when this is opened: do not change users afterwards.
+/// Acts with the identity the process has when this is opened: do not change users afterwards. Clones share what is remembered of
+/// the storage.
+#[derive(Clone)]
 pub struct Posix {
     root: Root,
     caller: Caller,
@@ -209,18 +211,7 @@ impl Connector for Posix {
     }
 
     fn without_links(&self) -> Option<Arc<dyn Connector>> {
-        Some(Arc::new(Self {
-            root: self.root.without_links(),
-            caller: self.caller.clone(),
-            handles: self.handles.clone(),
-            unnamed: self.unnamed.clone(),
-            direct: self.direct.clone(),
-            lustre: self.lustre.clone(),
-            mask: self.mask,
-            read_only: self.read_only,
-            users: self.users.clone(),
-            groups: self.groups.clone(),
-        }))
+        Some(Arc::new(Self { root: self.root.without_links(), ..self.clone() }))
     }
 
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {

@@ -18,6 +18,7 @@ use crate::rules::root_stays;
 const ATTEMPTS: usize = 64;
 
 /// The directory that everything is beneath.
+#[derive(Clone)]
 pub(super) struct Root {
     fd: Arc<OwnedFd>,
     openat2: bool,
@@ -65,7 +66,7 @@ impl Root {
 
     /// The same, where links lead nowhere.
     pub fn without_links(&self) -> Self {
-        Self { fd: self.fd.clone(), openat2: self.openat2, links: false }
+        Self { links: false, ..self.clone() }
     }
 
     /// The name that `path` means: the links on the way are followed, and one in the last place if `follow` says so.

@@ -7,11 +7,12 @@
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{GsiPeer, Level, Mode, Shield};
+use whimbrel_trust::clock::now;
 use whimbrel_trust::make::{self, Draft, KeyKind, Life};
 use whimbrel_trust::{OwnChain, TrustFault};
 
 use super::end::End;
-use super::grid::{Credential, now};
+use super::grid::Credential;
 use super::pair::{Pair, Role};
 
 /// How long a credential for one session is good, seconds.

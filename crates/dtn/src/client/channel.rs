@@ -104,10 +104,7 @@ impl Channel {
         match &self.wire {
             Wire::Clear | Wire::Handshake(_) => self.stream.protection(),
             Wire::Wrapped(wrapped) => Some(wrapped.protection()),
-            Wire::Tls(tls, why) => {
-                let cipher = tls.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
-                Some(format!("{} with {cipher}; the host is {why}", tls.ssl().version_str()))
-            }
+            Wire::Tls(tls, why) => Some(format!("{}; the host is {why}", tls.suite())),
         }
     }
 

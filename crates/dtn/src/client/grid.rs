@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use openssl::x509::X509;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -12,6 +12,7 @@ use whimbrel_proto::command::Secret;
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::name::normal_form;
 use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
+use whimbrel_trust::clock::now;
 use whimbrel_trust::credential::{self, Found};
 use whimbrel_trust::fault::to_the_minute;
 use whimbrel_trust::gsi::{AnchorStore, delegate};
@@ -218,12 +219,7 @@ fn with_places<R>(see: impl FnOnce(&Places<'_>) -> R) -> R {
 
 /// The first directory of trusted authorities that is there.
 pub fn authorities_directory() -> Option<PathBuf> {
-    with_places(|places| places.anchors().into_iter().map(|place| place.path).find(|path| path.is_dir()))
-}
-
-/// The time by the clock of this host.
-pub(super) fn now() -> Timestamp {
-    Timestamp::from_secs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64))
+    with_places(|places| places.anchor_directory())
 }
 
 #[cfg(test)]

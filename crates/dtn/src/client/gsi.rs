@@ -1,11 +1,13 @@
 //! A login with certificates, from the client's side: AUTH GSSAPI, its tokens, and the lines that are wrapped behind them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::client::secure::Exchange;
 use whimbrel_proto::protect::{CommandSealer, ProtectError, ReplyOpener};
 use whimbrel_proto::reply::{MAX_REPLY_LINE, Reply};
+use whimbrel_trust::clock::now;
 use whimbrel_trust::fault::to_the_minute;
 use whimbrel_trust::gsi::host::Names;
 use whimbrel_trust::gsi::initiator::Initiated;
@@ -13,11 +15,11 @@ use whimbrel_trust::gsi::{Delegate, Expected, GsiInitiator, GsiJudge, Trusted};
 use whimbrel_trust::tls::{ClientTls, TlsMachine};
 use whimbrel_trust::{Peer, TrustFault};
 
-use super::grid::{Credential, Grid, now};
+use super::grid::{Credential, Grid};
 use super::reply;
 use super::target::Target;
 
-const OP: &str = "log in with a certificate";
+pub(super) const OP: &str = "log in with a certificate";
 
 /// Longest life of what is handed on, seconds; a proxy does not outlive what signs it.
 const HANDED_ON: i64 = 7 * 24 * 3600;
@@ -46,7 +48,7 @@ impl GsiLogin {
             Some(subject) => Expected::Subject(subject.clone()),
             None => Expected::Host(target.host.clone(), Names::Common),
         };
-        let authorities = store.refresh().place();
+        let authorities = store.current(Instant::now()).place();
         let judge = GsiJudge::new(Trusted::Directory(store), expected);
         let begun = ClientTls::new(Arc::new(judge), Some(&credential.own)).and_then(|config| {
             // What Globus' client hands on if it is not told otherwise.
@@ -162,11 +164,9 @@ impl Wrapped {
 
     /// How lines are protected, whom we are known as, and why the host is believed.
     pub(super) fn protection(&self) -> String {
-        let ssl = self.tls.ssl();
-        let cipher = ssl.current_cipher().map_or("no cipher", |cipher| cipher.name());
         format!(
-            "GSI, {} with {cipher}; the host is {}, good until {}, vouched for by an authority in {}",
-            ssl.version_str(),
+            "GSI, {}; the host is {}, good until {}, vouched for by an authority in {}",
+            self.tls.suite(),
             self.host.subject,
             to_the_minute(self.host.until),
             self.authorities

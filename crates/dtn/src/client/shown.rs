@@ -11,9 +11,10 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::TrustFault;
 use whimbrel_trust::bearer::Bearer;
+use whimbrel_trust::clock::now;
 use whimbrel_trust::fault::to_the_minute;
 
-use super::grid::{Credential, Grid, now};
+use super::grid::{Credential, Grid};
 use super::security::Security;
 use super::target::Target;
 

@@ -24,7 +24,7 @@ pub use kerberos::KerberosConfig;
 pub use limits::{Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
-pub use tokens::{IssuerConfig, TokenIssuer, TokensConfig};
+pub use tokens::{IssuerConfig, TokensConfig};
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
 #[derive(Debug, Clone, Default, Deserialize)]

@@ -6,12 +6,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use tokio::sync::Semaphore;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::{PeerView, Secret};
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_trust::clock::now;
 use whimbrel_trust::gsi::acceptor::Accepted;
 use whimbrel_trust::gsi::{AnchorStore, Expected, GsiAcceptor, GsiJudge, KeyPool, Organizations, Trusted};
 use whimbrel_trust::krb5::{self, KerberosAcceptor};
@@ -194,10 +195,6 @@ fn by_principal(machine: Protection, principal: String, token: Option<Vec<u8>>) 
 /// What a refused client is told: it is its own certificate.
 pub(super) fn reasons(fault: &TrustFault) -> Vec<String> {
     fault.clone().into_fault(OP, Side::Peer).to_string().lines().map(str::to_owned).collect()
-}
-
-fn now() -> Timestamp {
-    Timestamp::from_secs(SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64))
 }
 
 fn path(bytes: &[u8]) -> &Path {

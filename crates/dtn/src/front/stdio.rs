@@ -68,8 +68,8 @@ pub fn script_of_sshftp() -> Result<PathBuf, Fault> {
     if uid.is_root() {
         return Ok("/etc/grid-security/sshftp".into());
     }
-    match whimbrel_sys::accounts::name_and_home(uid.as_raw()) {
-        Ok(Some((_, home))) => Ok(Path::new(OsStr::from_bytes(&home)).join(".globus/sshftp")),
+    match whimbrel_sys::accounts::record_of(uid.as_raw()) {
+        Ok(Some(account)) => Ok(Path::new(OsStr::from_bytes(&account.home)).join(".globus/sshftp")),
         Ok(None) => Err(Fault::new(FaultCode::NotFound, OP).detail("this account has none: name a file")),
         Err(error) => Err(Fault::from_io(error, OP).side(Side::Us)),
     }

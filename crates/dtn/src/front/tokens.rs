@@ -3,17 +3,16 @@
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tokio::sync::watch;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::{LoginRules, PathRules};
 use whimbrel_proto::server::Secret;
-use whimbrel_proto::token::judge::Grant;
+use whimbrel_proto::token::judge::{Grant, Issuer};
 use whimbrel_trust::TrustFault;
+use whimbrel_trust::clock::now;
 use whimbrel_trust::token::{TokenJudge, Verdict};
 
-use super::config::TokenIssuer;
 use super::gate::Gate;
 use crate::monitor::message::Claim;
 
@@ -47,20 +46,20 @@ pub struct Accepted {
 
 impl Tokens {
     /// Issuers without keys yet, in the order of the configuration.
-    pub fn new(issuers: &[TokenIssuer], gate: Arc<Gate>) -> Self {
+    pub fn new(issuers: &[Issuer], gate: Arc<Gate>) -> Self {
         let keys = move |issuer| -> Coming {
             let gate = gate.clone();
             Box::pin(async move { gate.keys(issuer).await })
         };
-        Self::with(issuers, Box::new(keys), Box::new(now))
+        Self::with(issuers, Box::new(keys), Box::new(|| now().secs))
     }
 
     fn with(
-        issuers: &[TokenIssuer],
+        issuers: &[Issuer],
         keys: Box<dyn Fn(usize) -> Coming + Send + Sync>,
         clock: Box<dyn Fn() -> i64 + Send + Sync>,
     ) -> Self {
-        let judge = Mutex::new(TokenJudge::new(issuers.iter().cloned().map(Into::into)));
+        let judge = Mutex::new(TokenJudge::new(issuers.iter().cloned()));
         Self { judge, keys, clock, ended: watch::channel(0).0 }
     }
 
@@ -140,11 +139,6 @@ fn accepted(issuer: String, grant: Grant) -> Accepted {
         ..LoginRules::unlimited()
     };
     Accepted { claim: Claim::Token { issuer, subject, groups, claims: identity }, rules }
-}
-
-/// Seconds since 1970.
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 #[cfg(test)]

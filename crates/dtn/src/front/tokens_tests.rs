@@ -82,7 +82,7 @@ fn tokens() -> (Arc<World>, Arc<Tokens>) {
             shown.map(|keys| json!({ "keys": keys }).to_string().into_bytes()).ok_or_else(down)
         })
     };
-    let settings = TokenIssuer {
+    let settings = Issuer {
         name: IAM.into(),
         audiences: vec!["https://dtn".into()],
         any_audience: false,

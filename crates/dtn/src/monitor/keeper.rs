@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::mapping::command::MAX_OUTPUT;
+use whimbrel_sys::accounts::Record;
 
 use self::accounts::Origin;
 use self::claims::Progress;
@@ -121,14 +122,11 @@ impl Keeper {
     /// The account that runs this process.
     pub fn own(&mut self) -> Result<MappedAccount, Fault> {
         let uid = rustix::process::geteuid().as_raw();
-        let record = whimbrel_sys::accounts::name_and_home(uid);
+        let record = whimbrel_sys::accounts::record_of(uid);
         let record = record.map_err(|error| Fault::from_io(error, "look up account").side(Side::Us))?;
         let given = self.give(None);
         Ok(match record {
-            Some((name, home)) => {
-                let home = self.below_root(&home);
-                MappedAccount { name, home, ..given }
-            }
+            Some(Record { name, home, .. }) => MappedAccount { name, home: self.below_root(&home), ..given },
             None => given,
         })
     }
@@ -145,7 +143,7 @@ impl Keeper {
         };
         let account = match &entry.user.account {
             Some(name) if is_root() => match self.allowed(name, Origin::Written)? {
-                Some(account) => MappedAccount { home: self.home_of(&account), ..self.give(Some(account)) },
+                Some(account) => MappedAccount { home: self.below_root(&account.home), ..self.give(Some(account)) },
                 None => return Ok(None),
             },
             // Data of a user without an account of their own: never root's.
@@ -217,11 +215,10 @@ impl Keeper {
                 limit: self.accounts.program_timeout(),
             }),
             Ok(Progress::Nobody) => Step::Done(Ok(None)),
-            Ok(Progress::Found(name, origin)) => Step::Done(match self.allowed(&name, origin) {
-                Ok(Some(account)) => Ok(self.usable(account)),
-                Ok(None) => Ok(None),
-                Err(fault) => Err(fault),
-            }),
+            Ok(Progress::Found(name, origin)) => {
+                let account = self.allowed(&name, origin);
+                Step::Done(account.map(|account| account.and_then(|account| self.usable(account))))
+            }
             Err(fault) => Step::Done(Err(fault)),
         }
     }
@@ -240,7 +237,7 @@ impl Keeper {
 
     /// Gives out an account if this process can become it.
     fn usable(&mut self, account: Account) -> Option<MappedAccount> {
-        let home = self.home_of(&account);
+        let home = self.below_root(&account.home);
         if is_root() {
             return Some(MappedAccount { home, ..self.give(Some(account)) });
         }
@@ -252,11 +249,7 @@ impl Keeper {
         None
     }
 
-    /// Where an account's home directory is for clients; `/` if it is not below the root.
-    fn home_of(&self, account: &Account) -> Vec<u8> {
-        self.below_root(&account.home)
-    }
-
+    /// Where a home directory of this host is for clients; `/` if it is not below the root.
     fn below_root(&self, home: &[u8]) -> Vec<u8> {
         let home = Path::new(std::ffi::OsStr::from_bytes(home));
         match home.strip_prefix(&self.root) {

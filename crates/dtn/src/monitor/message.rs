@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 use whimbrel_engine::Fault;
 use whimbrel_engine::guard::{DoorLimits, LineLimits};
 use whimbrel_proto::server::PolicyRule;
+use whimbrel_proto::token::judge::Issuer;
 
 use crate::confine::Sandbox;
 use crate::front::access::Access;
 use crate::front::certificate::CertificateFiles;
-use crate::front::config::TokenIssuer;
 use crate::front::kerberos::KerberosSettings;
 use crate::mover::message::{DataPeers, DataSettings};
 
@@ -201,7 +201,7 @@ pub struct FrontSettings {
     /// Authorities of clients that show a certificate over TLS; `None`: they are not asked for one.
     pub clients: Option<ClientAuthorities>,
     /// Issuers whose tokens log in over TLS.
-    pub tokens: Vec<TokenIssuer>,
+    pub tokens: Vec<Issuer>,
     /// What logins with Kerberos need; `None`: there are none.
     pub kerberos: Option<KerberosSettings>,
     /// Passwords are taken over connections in clear.

@@ -1,7 +1,7 @@
 //! The monitor's loop: the front's questions, signals, children.
 
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Instant;
@@ -132,13 +132,16 @@ impl Monitor {
     }
 
     fn tell(&self, message: &FromMonitor) -> io::Result<()> {
-        self.channel.as_ref().map_or(Ok(()), |channel| channel.send(message, &[]))
+        self.tell_with(message, &[])
+    }
+
+    /// Tells the front, if it is still there, and hands it descriptors.
+    fn tell_with(&self, message: &FromMonitor, descriptors: &[BorrowedFd<'_>]) -> io::Result<()> {
+        self.channel.as_ref().map_or(Ok(()), |channel| channel.send(message, descriptors))
     }
 
     fn drain(&mut self) {
-        if let Some(channel) = &self.channel
-            && let Err(error) = channel.send(&FromMonitor::Drain, &[])
-        {
+        if let Err(error) = self.tell(&FromMonitor::Drain) {
             self.give_up(&error);
         }
     }
@@ -161,18 +164,18 @@ impl Monitor {
     }
 
     fn answer(&mut self, message: ToMonitor) -> io::Result<()> {
-        let Some(channel) = &self.channel else { return Ok(()) };
         match message {
             ToMonitor::Ready => {
                 let mut out = io::stdout().lock();
                 out.write_all(self.announcement.as_bytes()).and_then(|()| out.flush())
             }
             ToMonitor::Anonymous { ticket } => {
-                channel.send(&FromMonitor::Mapped { ticket, account: Ok(self.keeper.anonymous()) }, &[])
+                let account = Ok(self.keeper.anonymous());
+                self.tell(&FromMonitor::Mapped { ticket, account })
             }
             ToMonitor::Password { ticket, user } => {
                 let entry = if user.len() > MOST_NAME { Ok(None) } else { self.keeper.password_user(&user) };
-                channel.send(&FromMonitor::Entry { ticket, entry }, &[])
+                self.tell(&FromMonitor::Entry { ticket, entry })
             }
             ToMonitor::Claim { ticket, claim, wanted } => {
                 let (search, step) = self.keeper.search(&claim, wanted.as_deref());
@@ -182,13 +185,13 @@ impl Monitor {
             ToMonitor::Open { ticket, account } => match self.keeper.open(account) {
                 Ok((stream, child)) => {
                     self.children.add(child);
-                    channel.send(&FromMonitor::Opened { ticket, result: Ok(()) }, &[stream.as_fd()])
+                    self.tell_with(&FromMonitor::Opened { ticket, result: Ok(()) }, &[stream.as_fd()])
                 }
                 Err(fault) => {
                     if fault.code == FaultCode::NotAuthorized {
                         return Err(io::Error::other(fault));
                     }
-                    channel.send(&FromMonitor::Opened { ticket, result: Err(fault) }, &[])
+                    self.tell(&FromMonitor::Opened { ticket, result: Err(fault) })
                 }
             },
         }

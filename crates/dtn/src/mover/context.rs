@@ -1,8 +1,7 @@
 //! On whose behalf a mover works, for logs.
 
-use std::time::{SystemTime, UNIX_EPOCH};
-
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_trust::clock::now;
 
 use super::message::Identity;
 
@@ -28,8 +27,7 @@ impl Context {
 
     /// Whether the login's credential is still good; `CredentialExpired` otherwise.
     pub fn check_time(&self) -> Result<(), Fault> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        match self.identity.rules.is_over(now) {
+        match self.identity.rules.is_over(now().secs) {
             true => Err(Fault::new(FaultCode::CredentialExpired, "start operation").subject(&self.identity.user)),
             false => Ok(()),
         }

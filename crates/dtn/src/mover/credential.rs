@@ -4,12 +4,13 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use openssl::x509::{X509, X509Ref};
 use whimbrel_engine::FaultCode;
 use whimbrel_proto::op::GsiPeer;
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_trust::clock::now;
 use whimbrel_trust::credential;
 use whimbrel_trust::gsi::peers::{Expected, GsiJudge, Trusted};
 use whimbrel_trust::gsi::{AnchorStore, Anchors};
@@ -123,9 +124,4 @@ impl DataCredential {
         };
         Ok(GsiJudge::new(authorities.trusted(&self.brought)?, Expected::Subject(subject)))
     }
-}
-
-fn now() -> Timestamp {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    Timestamp::from_secs(since.map_or(0, |since| since.as_secs() as i64))
 }

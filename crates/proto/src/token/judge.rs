@@ -1,5 +1,7 @@
 //! Whether verified claims are good here, now, and for what.
 
+use serde::{Deserialize, Serialize};
+
 use crate::rules::PathRules;
 use crate::token::jwt::Claims;
 use crate::token::scope::{self, ScopeError};
@@ -12,7 +14,7 @@ const ANY_SCITOKEN: &str = "ANY";
 pub const LEEWAY: u32 = 60;
 
 /// An issuer whose tokens are accepted.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Issuer {
     /// The exact text of `iss`.
     pub name: String,

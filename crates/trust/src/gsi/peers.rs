@@ -1,7 +1,7 @@
 //! Judges of connections: which clock, which directory, and whom the other side must prove to be.
 
 use std::sync::Arc;
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use openssl::x509::X509Ref;
 use whimbrel_engine::fault::FaultCode;
@@ -12,6 +12,7 @@ use super::anchors::{AnchorStore, Anchors};
 use super::host::{self, Names};
 use super::judge::{Judge, Judged, Kinds, Refusal, parsed, to_der};
 use super::voms::Organizations;
+use crate::clock::now;
 use crate::fault::TrustFault;
 use crate::peer::{Peer, PeerJudge};
 
@@ -73,8 +74,7 @@ impl GsiJudge {
 
 impl PeerJudge for GsiJudge {
     fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64);
-        let judged = self.verdict(leaf, others, Timestamp::from_secs(now))?;
+        let judged = self.verdict(leaf, others, now())?;
         self.expected.check(&judged)?;
         Ok(judged.peer)
     }

@@ -158,6 +158,12 @@ impl TlsMachine {
         self.established && give_ticket(&mut self.stream)
     }
 
+    /// Version and cipher, for people: `TLSv1.3 with TLS_AES_256_GCM_SHA384`.
+    pub fn suite(&self) -> String {
+        let cipher = self.ssl().current_cipher().map_or("no cipher", |cipher| cipher.name());
+        format!("{} with {cipher}", self.ssl().version_str())
+    }
+
     /// The connection continues an earlier one's session.
     pub fn resumed(&self) -> bool {
         self.ssl().session_reused()

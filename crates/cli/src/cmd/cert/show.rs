@@ -7,12 +7,13 @@ use serde_json::{Value, json};
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_trust::clock::now;
 use whimbrel_trust::explain::{CertificatePart, Explained, Part, Verdict, explain};
 use whimbrel_trust::gsi::Anchors;
 use whimbrel_trust::places::Places;
 
 use super::super::{for_each_code, ls};
-use super::{environment, now, uid};
+use super::{environment, uid};
 use crate::output::Output;
 
 const OP: &str = "read a file";
@@ -34,15 +35,14 @@ pub(super) fn run(files: &[impl AsRef<Path>], authorities: Option<&Path>, output
 
 /// Whom this account trusts, and where that stands.
 fn anchors(named: Option<&Path>) -> Result<(Arc<Anchors>, String), Fault> {
-    let places = Places::new(&environment, uid()).anchors();
-    let found = places.iter().map(|place| place.path.as_path()).find(|path| path.is_dir());
-    match named.or(found) {
+    let places = Places::new(&environment, uid());
+    match named.map(Path::to_owned).or_else(|| places.anchor_directory()) {
         Some(directory) => {
-            let anchors = Anchors::load(directory).map_err(|fault| fault.into_fault("read authorities", Side::Us))?;
+            let anchors = Anchors::load(&directory).map_err(|fault| fault.into_fault("read authorities", Side::Us))?;
             Ok((Arc::new(anchors), directory.display().to_string()))
         }
         None => {
-            let looked: Vec<String> = places.iter().map(ToString::to_string).collect();
+            let looked: Vec<String> = places.anchors().iter().map(ToString::to_string).collect();
             Ok((Arc::default(), format!("nobody: there is no {}", looked.join(", "))))
         }
     }

@@ -12,7 +12,7 @@ use whimbrel_proto::reply::Reply;
 use super::steps::Ask;
 use super::{EXCHANGE, LOGIN, Pending, Remote, Step};
 use crate::client::channel::Channel;
-use crate::client::gsi::GsiLogin;
+use crate::client::gsi::{GsiLogin, OP as LOG_IN};
 use crate::client::reply;
 use crate::client::security::Security;
 use crate::client::target::{SessionOptions, Target};
@@ -97,10 +97,8 @@ impl Remote {
         if let Some((login, token)) = gsi {
             self.gsi = Some(Box::new(login));
             let [auth, adat] = auth_gssapi(&token).map(|order| order.command);
-            let asks = vec![
-                Ask::new(auth, Step::Mechanism, "ask for GSI", b""),
-                Ask::new(adat, Step::Token, "log in with a certificate", b""),
-            ];
+            let asks =
+                vec![Ask::new(auth, Step::Mechanism, "ask for GSI", b""), Ask::new(adat, Step::Token, LOG_IN, b"")];
             self.send(EXCHANGE, asks)?;
             self.finish(EXCHANGE).await?;
         }
@@ -206,17 +204,14 @@ impl Remote {
 
     fn send_token(&mut self, token: &[u8]) -> Result<(), Fault> {
         self.machine.adat(Instant::now(), token).map_err(|error| {
-            Fault::new(FaultCode::PeerMisbehaved, "log in with a certificate")
-                .side(Side::Peer)
-                .detail(error.to_string())
+            Fault::new(FaultCode::PeerMisbehaved, LOG_IN).side(Side::Peer).detail(error.to_string())
         })?;
-        let (name, subject) = ("log in with a certificate", Vec::new());
         // It overtakes all that waits, and nothing else is in flight.
-        self.pending.push_front(Pending { op: EXCHANGE, step: Step::Token, name, subject });
+        self.pending.push_front(Pending { op: EXCHANGE, step: Step::Token, name: LOG_IN, subject: Vec::new() });
         Ok(())
     }
 }
 
 fn unasked() -> Fault {
-    Fault::new(FaultCode::PeerMisbehaved, "log in with a certificate").side(Side::Peer).detail("no token was asked for")
+    Fault::new(FaultCode::PeerMisbehaved, LOG_IN).side(Side::Peer).detail("no token was asked for")
 }

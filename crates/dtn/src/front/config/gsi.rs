@@ -75,9 +75,7 @@ fn host(usual: &Places<'_>) -> Result<(PathBuf, PathBuf), Fault> {
 }
 
 fn authorities(usual: &Places<'_>) -> Result<PathBuf, Fault> {
-    let places = usual.anchors();
-    let found = places.iter().find(|place| place.path.is_dir()).map(|place| place.path.clone());
-    found.ok_or_else(|| missing("directory of trusted authorities", &places))
+    usual.anchor_directory().ok_or_else(|| missing("directory of trusted authorities", &usual.anchors()))
 }
 
 fn gridmap(usual: &Places<'_>) -> Result<PathBuf, Fault> {

@@ -5,10 +5,10 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde::de::{Deserializer, Error};
 use whimbrel_engine::guard::{DoorLimits, LineLimits};
-use whimbrel_engine::units::ByteCount;
 use whimbrel_proto::rules::Networks;
 
 use super::super::access::{Amounts, Who};
+use super::rules::Size;
 
 /// Most entries of `[[limits.of]]`, and most selectors in them: the front is told all in one message.
 const MOST_ENTRIES: usize = 256;
@@ -124,25 +124,16 @@ fn bounded<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Vec<LimitsOf>, 
 
 /// A number of bytes from 1 on.
 fn size<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
-    #[derive(Deserialize)]
-    #[serde(untagged)]
-    enum Size {
-        Number(i64),
-        Text(String),
-    }
-    let bytes = match Size::deserialize(deserializer) {
-        Ok(Size::Number(bytes)) => u64::try_from(bytes).ok(),
-        Ok(Size::Text(text)) => text.parse().ok().map(|ByteCount(bytes)| bytes),
-        Err(_) => None,
-    };
-    match bytes {
-        Some(bytes @ 1..) => Ok(Some(bytes)),
+    match Size::deserialize(deserializer) {
+        Ok(Size::Bytes(bytes @ 1..)) => Ok(Some(bytes)),
         _ => Err(D::Error::custom("write a size, as in \"500M\" or 524288000")),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_engine::units::ByteCount;
+
     use super::super::super::access::{Access, Guest};
     use super::super::DtnConfig;
     use super::*;

@@ -88,9 +88,12 @@ fn movers<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::
 }
 
 /// A number of bytes, or a text that means one.
-enum Size {
+pub(super) enum Size {
+    /// So many.
     Bytes(u64),
+    /// The word `off`.
     Off,
+    /// Something else.
     Unreadable,
 }
 

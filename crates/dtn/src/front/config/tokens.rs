@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::token::discovery;
 use whimbrel_proto::token::judge::Issuer;
@@ -40,34 +40,12 @@ pub struct IssuerConfig {
     pub accounts: Vec<String>,
 }
 
-/// An issuer as the front has to know it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TokenIssuer {
-    /// The exact text of `iss`.
-    pub name: String,
-    /// Names of this server for it.
-    pub audiences: Vec<String>,
-    /// Take tokens for everybody.
-    pub any_audience: bool,
-    /// Where the paths of scopes count from; empty for all of the name space.
-    pub base: Vec<u8>,
-    /// Take tokens without scopes for files.
-    pub without_scopes: bool,
-}
-
-impl From<TokenIssuer> for Issuer {
-    fn from(from: TokenIssuer) -> Self {
-        let TokenIssuer { name, audiences, any_audience, base, without_scopes } = from;
-        Self { name, audiences, any_audience, base, without_scopes }
-    }
-}
-
 impl TokensConfig {
     /// Checks all issuers.
     ///
     /// # Errors
     /// `InvalidArgument`, naming the first that cannot be used and what to write.
-    pub fn issuers(&self) -> Result<Vec<TokenIssuer>, Fault> {
+    pub fn issuers(&self) -> Result<Vec<Issuer>, Fault> {
         if self.issuer.is_empty() || self.issuer.len() > MOST_ISSUERS {
             return Err(bad("tokens", format!("[[tokens.issuer]] is there 1 to {MOST_ISSUERS} times")));
         }
@@ -78,7 +56,7 @@ impl TokensConfig {
         self.issuer.iter().map(|issuer| self.checked(issuer)).collect()
     }
 
-    fn checked(&self, issuer: &IssuerConfig) -> Result<TokenIssuer, Fault> {
+    fn checked(&self, issuer: &IssuerConfig) -> Result<Issuer, Fault> {
         let IssuerConfig { url, audience, any_audience, path, without_scopes, .. } = issuer;
         let wrong = |detail: &str| Err(bad(url, detail.to_owned()));
         if discovery::places(url).is_empty() {
@@ -95,7 +73,7 @@ impl TokensConfig {
         if !normal || base.split('/').skip(1).any(|name| matches!(name, "" | "." | "..")) || base.contains('\0') {
             return wrong("path is absolute, without `.`, `..` and empty names");
         }
-        Ok(TokenIssuer {
+        Ok(Issuer {
             name: url.clone(),
             audiences,
             any_audience: *any_audience,
@@ -114,7 +92,7 @@ mod tests {
     use super::super::DtnConfig;
     use super::*;
 
-    fn read(text: &str) -> Result<Vec<TokenIssuer>, Fault> {
+    fn read(text: &str) -> Result<Vec<Issuer>, Fault> {
         DtnConfig::parse(&format!("[tokens]\n{text}"))?.tokens.expect("it is there").issuers()
     }
 

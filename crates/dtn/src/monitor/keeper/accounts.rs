@@ -1,6 +1,8 @@
 //! Local accounts, and which of them logins may lead to.
 
+use std::fs::Metadata;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -30,6 +32,13 @@ pub struct Account {
     pub home: Vec<u8>,
 }
 
+impl Account {
+    /// Under the name that somebody wrote.
+    fn of(name: &str, record: Record) -> Self {
+        Self { name: name.to_owned(), uid: record.uid, gid: record.gid, home: record.home }
+    }
+}
+
 /// How an account's name came about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Origin {
@@ -50,7 +59,7 @@ pub fn account(name: &str) -> Result<Account, Fault> {
     if record.uid == 0 {
         return Err(Fault::new(FaultCode::InvalidArgument, OP).subject(name).detail("data is never handled as root"));
     }
-    Ok(Account { name: name.to_owned(), uid: record.uid, gid: record.gid, home: record.home })
+    Ok(Account::of(name, record))
 }
 
 /// The account that somebody was mapped to, if logins may lead to it.
@@ -68,7 +77,7 @@ pub fn mapped(name: &str, origin: Origin, config: &AccountsConfig) -> Result<Acc
             return Err(refused(name, "it has expired (`chage --list` tells when)"));
         }
     }
-    Ok(Account { name: name.to_owned(), uid: record.uid, gid: record.gid, home: record.home })
+    Ok(Account::of(name, record))
 }
 
 /// Whether a name is that of an account of this host.
@@ -110,9 +119,13 @@ fn objection(record: &Record, origin: Origin, config: &AccountsConfig) -> Option
 
 /// An empty shell means `/bin/sh` (passwd(5)).
 fn is_program(shell: &Path) -> bool {
-    use std::os::unix::fs::PermissionsExt;
     let shell = if shell.as_os_str().is_empty() { Path::new("/bin/sh") } else { shell };
-    std::fs::metadata(shell).is_ok_and(|facts| facts.is_file() && facts.permissions().mode() & 0o111 != 0)
+    std::fs::metadata(shell).is_ok_and(|facts| can_be_run(&facts))
+}
+
+/// Whether somebody may run this.
+pub(super) fn can_be_run(facts: &Metadata) -> bool {
+    facts.is_file() && facts.mode() & 0o111 != 0
 }
 
 /// Days since 1970.
@@ -126,7 +139,7 @@ mod tests {
     use super::*;
 
     fn person(uid: u32, shell: &str) -> Record {
-        Record { uid, gid: 100, home: b"/home/x".to_vec(), shell: shell.into() }
+        Record { name: "x".to_owned(), uid, gid: 100, home: b"/home/x".to_vec(), shell: shell.into() }
     }
 
     #[test]

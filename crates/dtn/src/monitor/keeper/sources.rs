@@ -8,6 +8,7 @@ use whimbrel_proto::mapping::{self, Document, MAX_DOCUMENT};
 use whimbrel_proto::x509::gridmap::GridMap;
 use whimbrel_trust::mapping::{RegexMapper, mapper};
 
+use super::accounts::can_be_run;
 use super::watched::Watched;
 use crate::front::config::{MappingConfig, ProofKind};
 
@@ -149,10 +150,9 @@ fn documents(path: &Path, bytes: &[u8]) -> Result<Vec<Mapping>, Fault> {
 
 /// A program that could not be started would be found out by the first login.
 fn runnable(words: &[String]) -> Result<(), String> {
-    use std::os::unix::fs::PermissionsExt;
     let program = words.first().map_or("", String::as_str);
     let facts = std::fs::metadata(program).map_err(|error| format!("the mapping program {program}: {error}"))?;
-    match facts.is_file() && facts.permissions().mode() & 0o111 != 0 {
+    match can_be_run(&facts) {
         true => Ok(()),
         false => Err(format!("{program} is no program: chmod +x")),
     }

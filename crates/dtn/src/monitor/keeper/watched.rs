@@ -5,9 +5,9 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_trust::clock::now;
 
 /// Seconds after a change during which another one may leave no trace: clocks of file systems are coarse.
 const RACY: i64 = 2;
@@ -83,7 +83,7 @@ impl<T> Watched<T> {
         if bytes.len() as u64 > self.most {
             return refused(FaultCode::InvalidArgument, format!("it is longer than {} bytes", self.most));
         }
-        let (stamp, settled) = (Stamp::of(&facts), now() - facts.ctime() > RACY);
+        let (stamp, settled) = (Stamp::of(&facts), now().secs - facts.ctime() > RACY);
         let known = self.last.take().filter(|last| last.bytes == bytes);
         let meaning = match known {
             Some(last) => last.meaning,
@@ -92,11 +92,6 @@ impl<T> Watched<T> {
         self.last = Some(Reading { stamp, settled, bytes, meaning: meaning.clone() });
         meaning
     }
-}
-
-/// Seconds since 1970.
-fn now() -> i64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs() as i64)
 }
 
 #[cfg(test)]
