@@ -3,6 +3,7 @@
 mod carrier;
 mod clear;
 mod handshake;
+mod records;
 mod tls;
 
 #[cfg(test)]

@@ -4,8 +4,12 @@ mod context;
 mod failure;
 mod machine;
 mod pipe;
+mod records;
 mod seal;
+mod traffic;
 
 pub use context::{ClientTls, Clients, ServerTls, TicketKeys, verdict};
 pub use failure::{handshake_failed, stream_failed};
 pub use machine::{Plain, Progress, TlsMachine};
+pub use records::{Broken, Incoming, OVERHEAD, Opener, RECORD, Sealer};
+pub use traffic::{keep_secrets, take_over};

@@ -2,35 +2,24 @@
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice, Read, Write};
+use std::ops::Range;
 
 use crate::channel::DataChannel;
 
 /// Most bytes taken from the carrying channel at once.
-const AHEAD: usize = 128 << 10;
+const AHEAD: usize = 256 << 10;
 
-/// Buffers kept by each thread for its next channel: one for each direction.
-const SPARE: usize = 2;
+/// Buffers kept by each thread for its next channel.
+#[derive(Default)]
+struct Spare {
+    /// Of length [`AHEAD`], so that it is cleared once and not for each use.
+    incoming: Vec<u8>,
+    /// Empty, with room.
+    outgoing: Vec<u8>,
+}
 
 thread_local! {
-    static BUFFERS: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
-}
-
-/// A buffer of this thread, empty. Idle channels hold none.
-fn lend() -> Vec<u8> {
-    BUFFERS.with_borrow_mut(Vec::pop).unwrap_or_default()
-}
-
-/// Takes a buffer back.
-fn restore(buffer: &mut Vec<u8>) {
-    let mut buffer = std::mem::take(buffer);
-    if buffer.capacity() > 0 {
-        buffer.clear();
-        BUFFERS.with_borrow_mut(|spare| {
-            if spare.len() < SPARE {
-                spare.push(buffer);
-            }
-        });
-    }
+    static SPARE: RefCell<Spare> = RefCell::default();
 }
 
 /// Gathers records into few system calls, and reads ahead unless bytes that are no TLS may follow.
@@ -38,9 +27,10 @@ pub(super) struct Carrier {
     pub(super) inner: Box<dyn DataChannel>,
     /// Takes exactly what TLS asks for.
     exact: bool,
+    /// Idle channels hold no buffers.
     incoming: Vec<u8>,
-    /// Bytes of `incoming` that TLS has read.
-    taken: usize,
+    /// Where TLS has not read yet.
+    unread: Range<usize>,
     outgoing: Vec<u8>,
     /// Bytes of `outgoing` that are sent.
     sent: usize,
@@ -49,12 +39,22 @@ pub(super) struct Carrier {
 
 impl Carrier {
     pub(super) fn new(inner: Box<dyn DataChannel>, exact: bool) -> Self {
-        Self { inner, exact, incoming: Vec::new(), taken: 0, outgoing: Vec::new(), sent: 0, ended: false }
+        Self { inner, exact, incoming: Vec::new(), unread: 0..0, outgoing: Vec::new(), sent: 0, ended: false }
+    }
+
+    /// Bytes of records that wait here, maybe of an unfinished one.
+    pub(super) fn unread(&mut self) -> &mut [u8] {
+        &mut self.incoming[self.unread.clone()]
+    }
+
+    /// Leaves behind so many of the bytes that wait.
+    pub(super) fn take(&mut self, count: usize) {
+        self.unread.start += count;
     }
 
     /// Bytes of records wait here, maybe of an unfinished one.
     pub(super) fn has_unread(&self) -> bool {
-        self.taken < self.incoming.len()
+        !self.unread.is_empty()
     }
 
     /// The carrying channel has ended.
@@ -67,29 +67,54 @@ impl Carrier {
         self.sent < self.outgoing.len()
     }
 
+    /// Where records are put that [`Self::flush_all`] is to send.
+    pub(super) fn outgoing(&mut self) -> &mut Vec<u8> {
+        if self.outgoing.capacity() == 0 {
+            self.outgoing = SPARE.with_borrow_mut(|spare| std::mem::take(&mut spare.outgoing));
+        }
+        &mut self.outgoing
+    }
+
     /// Sends what waits; [`ErrorKind::WouldBlock`] if some of it still does.
     pub(super) fn flush_all(&mut self, more: bool) -> io::Result<()> {
         while self.has_unsent() {
             self.sent += self.inner.send_vectored(&[IoSlice::new(&self.outgoing[self.sent..])], more)?;
         }
         self.sent = 0;
-        restore(&mut self.outgoing);
+        self.put_outgoing_back();
         Ok(())
     }
 
-    fn refill(&mut self) -> io::Result<()> {
-        if self.incoming.capacity() == 0 {
-            self.incoming = lend();
-        }
-        self.taken = 0;
-        self.incoming.resize(AHEAD, 0);
-        let received = self.inner.recv(&mut self.incoming);
-        self.incoming.truncate(*received.as_ref().unwrap_or(&0));
+    /// Receives behind the bytes that wait, which must be fewer than a record's; false at the end.
+    pub(super) fn receive(&mut self) -> io::Result<bool> {
         if self.incoming.is_empty() {
-            restore(&mut self.incoming);
+            self.incoming = SPARE.with_borrow_mut(|spare| std::mem::take(&mut spare.incoming));
+            self.incoming.resize(AHEAD, 0);
         }
-        self.ended |= received? == 0;
-        Ok(())
+        self.incoming.copy_within(self.unread.clone(), 0);
+        self.unread = 0..self.unread.len();
+        let received = self.inner.recv(&mut self.incoming[self.unread.end..]);
+        self.unread.end += *received.as_ref().unwrap_or(&0);
+        if self.unread.is_empty() {
+            self.put_incoming_back();
+        }
+        self.ended |= matches!(received, Ok(0));
+        Ok(received? > 0)
+    }
+
+    fn put_incoming_back(&mut self) {
+        let buffer = std::mem::take(&mut self.incoming);
+        if !buffer.is_empty() {
+            SPARE.with_borrow_mut(|spare| spare.incoming = buffer);
+        }
+    }
+
+    fn put_outgoing_back(&mut self) {
+        let mut buffer = std::mem::take(&mut self.outgoing);
+        if buffer.capacity() > 0 {
+            buffer.clear();
+            SPARE.with_borrow_mut(|spare| spare.outgoing = buffer);
+        }
     }
 }
 
@@ -101,21 +126,19 @@ impl Read for Carrier {
             return Ok(received);
         }
         if !self.has_unread() {
-            self.refill()?;
+            self.receive()?;
         }
-        let count = buffer.len().min(self.incoming.len() - self.taken);
-        buffer[..count].copy_from_slice(&self.incoming[self.taken..][..count]);
-        self.taken += count;
+        let unread = self.unread();
+        let count = buffer.len().min(unread.len());
+        buffer[..count].copy_from_slice(&unread[..count]);
+        self.take(count);
         Ok(count)
     }
 }
 
 impl Write for Carrier {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if self.outgoing.capacity() == 0 {
-            self.outgoing = lend();
-        }
-        self.outgoing.extend_from_slice(bytes);
+        self.outgoing().extend_from_slice(bytes);
         Ok(bytes.len())
     }
 
@@ -131,7 +154,7 @@ impl Drop for Carrier {
             Err(error) if error.kind() != ErrorKind::WouldBlock => tracing::debug!(%error, "last records not sent"),
             _ => {}
         }
-        restore(&mut self.outgoing);
-        restore(&mut self.incoming);
+        self.put_outgoing_back();
+        self.put_incoming_back();
     }
 }

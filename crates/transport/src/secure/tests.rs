@@ -22,15 +22,15 @@ use crate::mode_e::{self, Connection};
 use crate::mode_s::{self, Representation, StreamReceive, StreamSend};
 use crate::tcp::{ChannelOptions, ConnectOptions, Listener, TcpChannel, connect, listen};
 
-const NONCE: [u8; 16] = *b"0123456789abcdef";
+pub(super) const NONCE: [u8; 16] = *b"0123456789abcdef";
 const LONG: Duration = Duration::from_secs(10);
 
-fn server(inner: Box<dyn DataChannel>, bare_close_ends: bool) -> TlsChannel {
+pub(super) fn server(inner: Box<dyn DataChannel>, bare_close_ends: bool) -> TlsChannel {
     let ssl = ServerTls::agreed(&psk::from_nonce(&NONCE)).expect("context").connection().expect("connection");
     TlsChannel::new(inner, ssl, Role::Server, None, bare_close_ends).expect("channel")
 }
 
-fn client(inner: Box<dyn DataChannel>, nonce: &[u8; 16]) -> TlsChannel {
+pub(super) fn client(inner: Box<dyn DataChannel>, nonce: &[u8; 16]) -> TlsChannel {
     let ssl = ClientTls::agreed(&psk::from_nonce(nonce)).expect("context").connection("").expect("connection");
     TlsChannel::new(inner, ssl, Role::Client, None, false).expect("channel")
 }
@@ -52,7 +52,9 @@ fn tcp_pair() -> (TlsChannel, TlsChannel) {
 }
 
 /// Carries both handshakes to their ends.
-fn met<C: DataChannel + 'static>((mut one, mut other): (C, C)) -> (Box<dyn DataChannel>, Box<dyn DataChannel>) {
+pub(super) fn met<C: DataChannel + 'static>(
+    (mut one, mut other): (C, C),
+) -> (Box<dyn DataChannel>, Box<dyn DataChannel>) {
     loop {
         let proven = [one.prove(), other.prove()];
         if proven.iter().all(Result::is_ok) {
@@ -85,18 +87,29 @@ fn channels_that_turn_clear_keep_the_contract_of_all_channels() {
     contract::run(&mut || met(clear_pair()));
 }
 
-/// Both ends of GSI's data connections: one user's certificate at each.
-fn gsi_ends() -> (ClientTls, ServerTls) {
+/// An authority and a user of its.
+pub(super) fn grid() -> (OwnChain, OwnChain) {
     let life = Life::of(Timestamp::from_secs(now()), 3600);
     let key = make::key(KeyKind::P256).expect("key");
     let certificate = make::authority("/O=Grid/CN=CA", &key, None, life, None).expect("authority");
     let ca = OwnChain { certificate, key, chain: Vec::new() };
     let alice = make::issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, life, &ca).expect("person");
-    let proxy = make::own_proxy(&alice, KeyKind::P256, &ProxyKind::rfc(Policy::Limited), life).expect("proxy");
+    (ca, alice)
+}
+
+/// Both ends of GSI's data connections: one user's certificate at each.
+pub(super) fn gsi_ends() -> (ClientTls, ServerTls) {
+    let (ca, alice) = grid();
+    gsi_ends_of(ca, &alice)
+}
+
+pub(super) fn gsi_ends_of(ca: OwnChain, alice: &OwnChain) -> (ClientTls, ServerTls) {
+    let life = Life::of(Timestamp::from_secs(now()), 3600);
+    let proxy = make::own_proxy(alice, KeyKind::P256, &ProxyKind::rfc(Policy::Limited), life).expect("proxy");
     let anchors = Anchors::default().and(vec![ca.certificate]).expect("anchors");
     let expected = Expected::Subject("/O=Grid/CN=alice".to_owned());
     let judge = Arc::new(GsiJudge::new(Trusted::Fixed(Arc::new(anchors)), expected));
-    (ClientTls::new(judge.clone(), Some(&proxy)).expect("client"), ServerTls::gsi(&alice, judge).expect("server"))
+    (ClientTls::new(judge.clone(), Some(&proxy)).expect("client"), ServerTls::gsi(alice, judge).expect("server"))
 }
 
 fn now() -> i64 {
@@ -104,7 +117,7 @@ fn now() -> i64 {
     since.map_or(0, |since| since.as_secs() as i64)
 }
 
-fn modern(mut ssl: Ssl, version: SslVersion) -> Ssl {
+pub(super) fn modern(mut ssl: Ssl, version: SslVersion) -> Ssl {
     ssl.set_max_proto_version(Some(version)).expect("version");
     ssl
 }
@@ -371,7 +384,7 @@ fn closed_without_farewell(bare_close_ends: bool) -> std::io::Result<usize> {
     receive(to.as_mut(), &mut got)
 }
 
-fn receive(channel: &mut dyn DataChannel, buffer: &mut [u8]) -> std::io::Result<usize> {
+pub(super) fn receive(channel: &mut dyn DataChannel, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match channel.recv(buffer) {
             Err(error) if error.kind() == ErrorKind::WouldBlock => {

@@ -17,6 +17,7 @@ use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, refusal, set
 use zeroize::Zeroizing;
 
 use super::machine::internal;
+use super::traffic::offer_secrets;
 use crate::fault::TrustFault;
 use crate::make::{self, KeyKind, Life, Purpose};
 use crate::peer::{OwnChain, Peer, PeerJudge};
@@ -191,6 +192,7 @@ fn common(method: SslMethod) -> Result<SslContextBuilder, ErrorStack> {
     context.set_options(SslOptions::NO_RENEGOTIATION | SslOptions::NO_COMPRESSION);
     // An idle connection keeps no buffers; a write may be continued from another place in memory.
     context.set_mode(SslMode::RELEASE_BUFFERS | SslMode::ACCEPT_MOVING_WRITE_BUFFER | SslMode::ENABLE_PARTIAL_WRITE);
+    offer_secrets(&mut context);
     Ok(context)
 }
 

@@ -49,7 +49,7 @@ fn explained(error: &openssl::ssl::Error, what: &str) -> TrustFault {
 }
 
 /// An alert of the other side (RFC 8446 §6).
-fn refused(alert: i32, text: &str) -> TrustFault {
+pub(super) fn refused(alert: i32, text: &str) -> TrustFault {
     let (code, meaning) = match alert {
         41 | 116 => (FaultCode::CredentialMissing, "it asks for a certificate"),
         42 | 43 | 46 => (FaultCode::CredentialRejected, "it does not accept our certificate"),
