@@ -12,4 +12,4 @@ pub use context::{ClientTls, Clients, ServerTls, TicketKeys, verdict};
 pub use failure::{handshake_failed, stream_failed};
 pub use machine::{Plain, Progress, TlsMachine};
 pub use records::{Broken, Incoming, OVERHEAD, Opener, RECORD, Sealer};
-pub use traffic::{keep_secrets, take_over};
+pub use traffic::{keep_secrets, rehearsal, take_over};

@@ -17,6 +17,7 @@ mod mappings;
 mod mover;
 mod numbers;
 mod protected;
+mod records;
 mod replies;
 pub mod seeds;
 mod server;
@@ -35,6 +36,7 @@ pub use mappings::mapping;
 pub use mover::mover_codec;
 pub use numbers::ranges_time;
 pub use protected::protected_lines;
+pub use records::records;
 pub use replies::reply;
 pub use server::server_machine;
 pub use tokens::jwt;
@@ -44,7 +46,7 @@ pub use users::users_config;
 pub type Target = fn(&[u8]);
 
 /// Every target by the name of its program and its corpus folder.
-pub const TARGETS: [(&str, Target); 20] = [
+pub const TARGETS: [(&str, Target); 21] = [
     ("certificate", certificate),
     ("client_machine", client_machine),
     ("command", command),
@@ -60,6 +62,7 @@ pub const TARGETS: [(&str, Target); 20] = [
     ("mover_codec", mover_codec),
     ("protected_lines", protected_lines),
     ("ranges_time", ranges_time),
+    ("records", records),
     ("reply", reply),
     ("server_machine", server_machine),
     ("url", url),

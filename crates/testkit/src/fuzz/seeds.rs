@@ -37,6 +37,14 @@ pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
             ("no-algorithm", b"{\"alg\":\"none\"}\0{}\0{\"keys\":[]}"),
             ("name-twice", b"{\"alg\":\"ES256\"}\0{\"sub\":\"a\",\"sub\":\"b\"}\0{\"keys\":[{\"kty\":1}]}"),
         ],
+        "records" => &[
+            ("data", b"\x17\x05hello\x17\x00\x17\x01!"),
+            ("ticket-in-parts", b"\x16\x05\x04\0\0\x03a\x16\x02bc\x17\x01d"),
+            ("new-keys", b"\x16\x05\x18\0\0\x01\x01\x16\x05\x18\0\0\x01\0\x17\x01d"),
+            ("farewell", b"\x17\x01d\x15\x02\x01\0\x17\x01e"),
+            ("alert", b"\x15\x02\x01\x5a\x15\x02\x02\x2c"),
+            ("in-clear", b"\xff\x07\x17\x03\x03\0\x02ab"),
+        ],
         "mapping" => &[
             ("rules", include_bytes!("seeds/mapping-rules")),
             ("command", include_bytes!("seeds/mapping-command")),

@@ -92,7 +92,8 @@ impl Sealer {
         broken.alert.map_or(Ok(()), |alert| self.whole(ALERT, &[2, alert], into))
     }
 
-    fn whole(&mut self, kind: u8, message: &[u8], into: &mut Vec<u8>) -> Result<(), TrustFault> {
+    /// Protects a whole message of any type, at most [`RECORD`] bytes.
+    pub fn whole(&mut self, kind: u8, message: &[u8], into: &mut Vec<u8>) -> Result<(), TrustFault> {
         let from = open_record(into);
         into.extend_from_slice(message);
         self.finish(kind, from, into)

@@ -1,15 +1,9 @@
-use zeroize::Zeroizing;
-
 use super::*;
-use crate::tls::traffic::Suite;
-
-fn keys() -> Keys {
-    Keys::new(Suite::Aes128, Zeroizing::new(vec![7; 32])).expect("keys")
-}
+use crate::tls::rehearsal;
 
 /// Both ends of one direction.
 fn ends() -> (Sealer, Opener) {
-    (Sealer::new(keys()), Opener::new(keys()))
+    rehearsal([7; 32])
 }
 
 fn sealed(sealer: &mut Sealer, plain: &[u8]) -> Vec<u8> {

@@ -9,6 +9,7 @@ use whimbrel_testkit::pki::{Member, Pki};
 use whimbrel_trust::make::ProxyKind;
 
 use crate::case::{Case, Contender};
+use crate::logins::Logins;
 use crate::options::Options;
 use crate::servers::{Pair, Programs, Server};
 use crate::{Measured, Outcome};
@@ -32,8 +33,8 @@ struct Grid<'a> {
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
     let grid = Grid::start(programs)?;
     done.add(grid.encrypted(options.size(4 * GIB, GIB)), options.rounds);
-    done.add(grid.login(options.size(8 * GIB, GIB)), options.rounds);
-    Ok(())
+    let Grid { own: safe, open, .. } = &grid;
+    Logins { programs, safe, open, settings: grid.settings.path() }.measure(options, done)
 }
 
 impl<'a> Grid<'a> {
@@ -65,16 +66,6 @@ impl<'a> Grid<'a> {
         ];
         let comparisons = vec![("whimbrel --encrypt", "guc -dcpriv"), ("whimbrel --encrypt", "guc -dcpriv -p 4")];
         Case { name: "data encrypted".into(), bytes, files: 1, contenders, comparisons }
-    }
-
-    /// Data in clear behind a protected login, against no protection at all.
-    fn login(&self, bytes: u64) -> Case<'_> {
-        let contenders = vec![
-            self.cp("login over TLS", &[], "whimbrel", &self.own, bytes),
-            self.cp("login in clear", &[], "ftp", &self.open, bytes),
-        ];
-        let comparisons = vec![("login over TLS", "login in clear")];
-        Case { name: "data in clear, login protected or not".into(), bytes, files: 1, contenders, comparisons }
     }
 
     fn cp<'b>(

@@ -7,6 +7,7 @@ mod case;
 mod checksums;
 mod encrypted;
 mod local;
+mod logins;
 mod machine;
 mod neighbour;
 mod options;

@@ -1,0 +1,103 @@
+//! What a protected login costs where data stay in clear.
+
+use std::fs;
+use std::path::Path;
+
+use whimbrel_testkit::dataset;
+use whimbrel_testkit::tmpfs::Tmpfs;
+
+use crate::case::{Case, Contender};
+use crate::options::Options;
+use crate::room::{empty, remove};
+use crate::servers::{Pair, Programs};
+use crate::{Measured, Outcome};
+
+const GIB: u64 = 1 << 30;
+const MIB: u64 = 1 << 20;
+/// Size of each of the small files.
+const SMALL_BYTES: usize = 10 << 10;
+
+/// Our servers with and without TLS.
+pub struct Logins<'a> {
+    pub programs: &'a Programs,
+    /// Logins over TLS.
+    pub safe: &'a Pair,
+    /// Logins in clear.
+    pub open: &'a Pair,
+    /// Where our client keeps what it knows of hosts.
+    pub settings: &'a Path,
+}
+
+/// One piece of work for both kinds of login.
+struct Work<'a> {
+    what: &'static str,
+    bytes: u64,
+    files: u64,
+    flags: Vec<String>,
+    from: &'a Path,
+    to: &'a Path,
+    prepare: &'a dyn Fn() -> Outcome<()>,
+}
+
+impl Logins<'_> {
+    /// Devices, one file and many, each with one kind of login and with the other.
+    pub fn measure(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
+        done.add(self.case(&memory(options)), options.rounds);
+        self.file(options, done)?;
+        self.small(options, done)
+    }
+
+    fn file(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
+        let room = Tmpfs::mount_huge(10 * GIB)?;
+        let bytes = options.size(4 * GIB, 512 * MIB);
+        let (from, to) = (&room.path().join("from"), &room.path().join("to"));
+        dataset::random_file(from, bytes, 2)?;
+        let flags = vec!["--verify=require".to_owned()];
+        let work = Work { what: "a verified file", bytes, files: 1, flags, from, to, prepare: &|| remove(to) };
+        done.add(self.case(&work), options.rounds);
+        Ok(())
+    }
+
+    fn small(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
+        let room = Tmpfs::mount(GIB)?;
+        let files = options.size(10_000, 1000);
+        let (from, to) = (room.path().join("from"), room.path().join("to"));
+        fs::create_dir(&from)?;
+        dataset::many_files(&from, files, SMALL_BYTES, 3)?;
+        // With a slash at its end, it is the content of a directory.
+        let (from, to) = (&from.join(""), &to.join(""));
+        let flags = ["-r", "--verify=require"].map(str::to_owned).to_vec();
+        let (bytes, files) = (u64::from(files) * SMALL_BYTES as u64, u64::from(files));
+        let work = Work { what: "verified small files", bytes, files, flags, from, to, prepare: &|| empty(to) };
+        done.add(self.case(&work), options.rounds);
+        Ok(())
+    }
+
+    fn case<'b>(&'b self, work: &'b Work<'b>) -> Case<'b> {
+        let contenders = vec![
+            self.cp("login over TLS", "whimbrel", self.safe, work),
+            self.cp("login in clear", "ftp", self.open, work),
+        ];
+        let comparisons = vec![("login over TLS", "login in clear")];
+        let name = format!("{} in clear, login protected or not", work.what);
+        Case { name, bytes: work.bytes, files: work.files, contenders, comparisons }
+    }
+
+    fn cp<'b>(&'b self, name: &'static str, scheme: &'static str, pair: &'b Pair, work: &'b Work<'b>) -> Contender<'b> {
+        let run = move || {
+            (work.prepare)()?;
+            let client = self.programs.cp().env("XDG_CONFIG_HOME", self.settings).args(&work.flags);
+            let urls = [pair.source.url(work.from), pair.destination.url(work.to)];
+            pair.time(client.args(urls.map(|url| url.replacen("ftp", scheme, 1))))
+        };
+        let command = format!("whimbrel cp {}", work.flags.join(" "));
+        Contender { name, command, servers: pair.ids(), run: Box::new(run) }
+    }
+}
+
+fn memory(options: &Options) -> Work<'static> {
+    let bytes = options.size(8 * GIB, GIB);
+    let flags = vec!["--no-verify".to_owned(), format!("--length={bytes}")];
+    let (from, to) = (Path::new("/dev/zero"), Path::new("/dev/null"));
+    Work { what: "memory to memory", bytes, files: 1, flags, from, to, prepare: &|| Ok(()) }
+}
