@@ -54,6 +54,20 @@ pub(crate) fn of_thread(thread_id: i32) -> Duration {
     Duration::from_nanos(nanoseconds.unwrap_or(0))
 }
 
+/// The threads of a process, by id, with their times on and off a processor (`/proc/PID/task/TID/schedstat`), if all of them sleep; `None` also when
+/// one ends meanwhile.
+pub(crate) fn sleeping_threads(id: u32) -> Option<Vec<(u32, String)>> {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
+    let sleeping = |thread: u32| {
+        let read = |name| fs::read_to_string(format!("/proc/{id}/task/{thread}/{name}")).ok();
+        let (times, stat) = (read("schedstat")?, read("stat")?);
+        let state = stat.rsplit_once(") ")?.1.chars().next()?;
+        // Running, and waiting for a disk, are not sleeping (proc_pid_stat(5)).
+        (!matches!(state, 'R' | 'D')).then_some((thread, times))
+    };
+    threads.map(|entry| sleeping(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+}
+
 /// The living processes of the trees below `roots`, the roots included, each once.
 pub fn tree(roots: &[u32]) -> Vec<u32> {
     let all: Vec<(u32, u32)> = all_processes().into_iter().filter_map(|id| Some((id, Stat::of(id)?.parent))).collect();

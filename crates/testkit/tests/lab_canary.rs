@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use whimbrel_testkit::lab::{Fate, Host, Lab, Link, Rung};
+use whimbrel_testkit::peers::{Daemon, Tool};
 use whimbrel_testkit::require_root;
 
 const MS: Duration = Duration::from_millis(1);
@@ -304,4 +305,61 @@ fn one_stream_fills_a_gigabit_at_75_ms_with_little_processor_time() {
     assert!(took < Duration::from_secs(5), "{took:?}");
     assert!(cpu < took / 2, "{cpu:?} of {took:?}");
     assert_eq!(counters.broken, 0);
+}
+
+/// Serves so many dialogues of four lines, each of which costs so many seconds of computing; says its port first.
+const THINKER: &str = "
+import socket, sys, time
+listener = socket.create_server((sys.argv[1], 0))
+print(listener.getsockname()[1], flush=True)
+stream, _ = listener.accept()
+for line in stream.makefile('rb'):
+    end = time.process_time() + float(sys.argv[2])
+    while time.process_time() < end: pass
+    stream.sendall(b'200\\n')
+";
+
+/// Has a dialogue with each of the servers, all at the same time.
+const TALKER: &str = "
+import select, socket, sys
+left = {}
+for server in sys.argv[1:]:
+    host, port = server.rsplit(':', 1)
+    stream = socket.create_connection((host, int(port)))
+    left[stream] = 3
+    stream.sendall(b'NOOP\\n')
+while left:
+    for stream in select.select(list(left), [], [])[0]:
+        assert stream.recv(100)
+        left[stream] -= 1
+        if left[stream]: stream.sendall(b'NOOP\\n')
+        else: del left[stream]
+";
+
+#[test]
+fn in_lockstep_no_computing_is_taken_for_trips() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::builder().host("client").host("src").host("dst").mesh(Link::new().rtt(20 * MS));
+    let lab = lab.lockstep().build().expect("laboratory");
+    // One computes for as long as three round trips and more take, the other not at all.
+    let servers = [("src", "0.1"), ("dst", "0")].map(|(name, seconds)| {
+        let host = lab.host(name);
+        let mut command = host.command("python3");
+        command.args(["-c", THINKER, &host.addr().to_string(), seconds]);
+        Daemon::start(command, Duration::from_secs(20), |line| line.trim().parse::<u16>().ok()).expect("python3")
+    });
+    let addresses: Vec<String> = ["src", "dst"]
+        .iter()
+        .zip(&servers)
+        .map(|(name, (_, port))| format!("{}:{port}", lab.host(name).addr()))
+        .collect();
+    lab.start_trace();
+    let run = Tool::new("python3").args(["-c", TALKER]).args(&addresses).on(lab.host("client")).run_ok();
+    let trips = lab.trace().one_way_trips("client", lab.now());
+    println!("{trips} trips in {:.0} ms", run.wall.as_secs_f64() * 1e3);
+    // The second opening waits for the first; then three lines each.
+    assert_eq!(trips, 2 + 2 + 3 * 2, "{}", lab.trace());
+    assert!(run.wall > 3 * 100 * MS, "the computing is in the time");
 }

@@ -13,6 +13,7 @@ use whimbrel_sys::tun::Tun;
 
 use super::host::{Host, networks};
 use super::link::Link;
+use super::lockstep::Lockstep;
 use super::pump::{Direction, Pump, offload_of};
 use super::trace::Recorder;
 use super::{Lab, Threads};
@@ -32,6 +33,7 @@ const SEND_MEMORY: &str = "4096 16384 268435456";
 pub struct LabBuilder {
     hosts: Vec<(String, u8)>,
     links: Vec<Wiring>,
+    lockstep: bool,
 }
 
 #[derive(Clone, Debug)]
@@ -83,6 +85,13 @@ impl LabBuilder {
         self
     }
 
+    /// Has packets cross in rounds: none arrives while a process of the laboratory computes that has what was sent before. Times are no longer those of
+    /// the links, but [`Trace::one_way_trips`](super::Trace::one_way_trips) is exact however slow the machine is. For dialogues, not for bulk.
+    pub fn lockstep(mut self) -> LabBuilder {
+        self.lockstep = true;
+        self
+    }
+
     /// Starts it. Hosts without a link of their own reach each other through others, by the fewest links.
     ///
     /// Needs root, `ip` and `/dev/net/tun`. Errors: one of those missing, a host named twice, a link to an unknown host
@@ -92,6 +101,7 @@ impl LabBuilder {
         let edges = self.edges()?;
         let hosts = self.create_hosts()?;
         let recorder = Arc::new(Recorder::default());
+        let lockstep = self.lockstep.then(|| Lockstep::new(&hosts).map(Arc::new)).transpose()?;
         let epoch = Instant::now();
         let mut directions = Vec::new();
         for (number, edge) in edges.iter().enumerate() {
@@ -100,7 +110,7 @@ impl LabBuilder {
         for (index, host) in hosts.iter().enumerate() {
             host.configure(&self.script(index, host, &edges))?;
         }
-        let threads = start(&directions)?;
+        let threads = start(&directions, lockstep.as_ref())?;
         Ok(Lab { _threads: threads, hosts, directions, recorder, epoch })
     }
 
@@ -227,12 +237,12 @@ fn connect(
     Ok([direction(0, 1), direction(1, 0)])
 }
 
-fn start(directions: &[Arc<Direction>]) -> Result<Threads> {
+fn start(directions: &[Arc<Direction>], lockstep: Option<&Arc<Lockstep>>) -> Result<Threads> {
     let (stop, stopper) = pipe_with(PipeFlags::CLOEXEC).attempt(|| "creating a pipe".into())?;
     let stop: Arc<OwnedFd> = Arc::new(stop);
     let mut threads = Threads { stopper: Some(stopper), running: Vec::new() };
     for (number, direction) in directions.iter().enumerate() {
-        let pump = Pump::new(direction.clone(), number as u64 % 2);
+        let pump = Pump::new(direction.clone(), number as u64 % 2, lockstep.cloned());
         let stop = stop.clone();
         let thread = thread::Builder::new().name(format!("link {}", number / 2)).spawn(move || pump.run(&stop));
         threads.running.push(thread.attempt(|| "starting a link's thread".into())?);

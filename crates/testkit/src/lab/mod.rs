@@ -23,11 +23,13 @@ mod build;
 mod handle;
 mod host;
 mod link;
+mod lockstep;
 mod packet;
 mod pump;
 mod ring;
 mod rungs;
 mod trace;
+mod trips;
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;

@@ -1,6 +1,7 @@
 //! Moves packets: one thread per direction takes them from one TUN device, holds them as long as the link says, and
 //! gives them to the other device.
 
+use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
@@ -11,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use whimbrel_sys::tun::{Offload, Tun};
 
 use super::link::{Link, Shaper, Verdict};
+use super::lockstep::{ASKS_EVERY, Lockstep};
 use super::packet::{Packet, ip_part, is_multicast, on_the_wire, words};
 use super::ring::{MAX_PACKET_BYTES, Ring};
 use super::trace::{Record, Recorder};
@@ -158,17 +160,23 @@ pub(crate) struct Pump {
     ring: Ring,
     overflow: Vec<u8>,
     version: u64,
+    lockstep: Option<Arc<Lockstep>>,
+    /// Of each packet in flight, where there are rounds: its round, and when it entered.
+    rounds: VecDeque<(u64, u64)>,
+    /// The front packet is due and has to wait for its round.
+    held: bool,
     /// Set when the entry fails, which means that its namespace is gone: watching it on would never sleep.
     entry_gone: bool,
 }
 
 impl Pump {
     /// `index` is 0 or 1 and separates the random sequences of a link's two directions.
-    pub(crate) fn new(direction: Arc<Direction>, index: u64) -> Pump {
+    pub(crate) fn new(direction: Arc<Direction>, index: u64, lockstep: Option<Arc<Lockstep>>) -> Pump {
         let link = direction.link();
         let ring = Ring::new(link.ring_bytes());
         let (shaper, overflow) = (Shaper::new(link, index), vec![0; MAX_PACKET_BYTES]);
-        Pump { direction, shaper, ring, overflow, version: 0, entry_gone: false }
+        let rounds = VecDeque::new();
+        Pump { direction, shaper, ring, overflow, version: 0, lockstep, rounds, held: false, entry_gone: false }
     }
 
     /// Moves packets until the other end of `stop` is closed.
@@ -197,6 +205,7 @@ impl Pump {
 
     fn deliver_due(&mut self) {
         let mut now = self.direction.now();
+        self.held = false;
         while let Some(due) = self.ring.next_due() {
             if due > now {
                 now = self.direction.now();
@@ -204,8 +213,20 @@ impl Pump {
                     return;
                 }
             }
+            let round = self.rounds.front().copied();
+            let waits = |lockstep: &Arc<Lockstep>| round.is_some_and(|(round, _)| !lockstep.lets_arrive(round));
+            self.held = self.lockstep.as_ref().is_some_and(waits);
+            if self.held {
+                return;
+            }
             let frame = self.ring.front().expect("a ring with a due time has a packet");
             deliver(&self.direction, frame, now - due);
+            if let (Some(lockstep), Some((round, entered))) = (&self.lockstep, self.rounds.pop_front()) {
+                if self.direction.recorder.is_on() {
+                    record(&self.direction, frame, entered, Verdict::Deliver(self.direction.now()));
+                }
+                lockstep.arrived(round);
+            }
             self.ring.pop();
         }
     }
@@ -225,10 +246,19 @@ impl Pump {
                 continue;
             }
             let now = self.direction.now();
-            match admit(&self.direction, &mut self.shaper, frame, now) {
-                Some(_) if full => add(&self.direction.counters.broken, on_the_wire(frame).0),
-                Some(due) => self.ring.keep(bytes, due),
-                None => {}
+            let verdict = admit(&self.direction, &mut self.shaper, frame, now);
+            // In rounds a packet arrives when it does, and not when it is due.
+            let recorded_later = self.lockstep.is_some() && matches!(verdict, Verdict::Deliver(_));
+            if self.direction.recorder.is_on() && !recorded_later {
+                record(&self.direction, frame, now, verdict);
+            }
+            match verdict {
+                Verdict::Deliver(_) if full => add(&self.direction.counters.broken, on_the_wire(frame).0),
+                Verdict::Deliver(due) => {
+                    self.rounds.extend(self.lockstep.as_ref().map(|lockstep| (lockstep.enters(), now)));
+                    self.ring.keep(bytes, due);
+                }
+                Verdict::Lost | Verdict::QueueFull | Verdict::Cut => {}
             }
         }
         true
@@ -236,7 +266,8 @@ impl Pump {
 
     /// Sleeps until a packet enters or one is due; true when the laboratory is closing.
     fn wait(&self, stop: &OwnedFd) -> bool {
-        let wait_ns = self.ring.next_due().map(|due| due.saturating_sub(self.direction.now()));
+        let soonest = if self.held { ASKS_EVERY.as_nanos() as u64 } else { 0 };
+        let wait_ns = self.ring.next_due().map(|due| due.saturating_sub(self.direction.now()).max(soonest));
         let timeout =
             wait_ns.map(|ns| Timespec { tv_sec: (ns / 1_000_000_000) as i64, tv_nsec: (ns % 1_000_000_000) as i64 });
         let entry = self.direction.entry.as_fd();
@@ -248,24 +279,21 @@ impl Pump {
     }
 }
 
-/// Counts a packet that enters and decides its fate: when it is due, or `None` when it is dropped.
-fn admit(direction: &Direction, shaper: &mut Shaper, frame: &[u8], now: u64) -> Option<u64> {
+/// Counts a packet that enters and decides its fate.
+fn admit(direction: &Direction, shaper: &mut Shaper, frame: &[u8], now: u64) -> Verdict {
     let counters = &direction.counters;
     let (packets, bytes) = on_the_wire(frame);
     add(&counters.packets, packets);
     add(&counters.bytes, bytes);
     let refused = is_refused(shaper.link(), frame);
     let verdict = if refused { Verdict::Cut } else { shaper.admit(bytes, now) };
-    if direction.recorder.is_on() {
-        record(direction, frame, now, verdict);
-    }
     match verdict {
-        Verdict::Deliver(due) => return Some(due),
+        Verdict::Deliver(_) => {}
         Verdict::Lost => add(&counters.lost, packets),
         Verdict::QueueFull => add(&counters.queue_full, packets),
         Verdict::Cut => add(&counters.blocked, packets),
     }
-    None
+    verdict
 }
 
 fn is_refused(link: &Link, frame: &[u8]) -> bool {

@@ -66,6 +66,11 @@ pub struct Trace {
 }
 
 impl Trace {
+    #[cfg(test)]
+    pub(crate) fn of(records: Vec<Record>) -> Trace {
+        Trace { records }
+    }
+
     /// All records left after the filters so far.
     pub fn records(&self) -> &[Record] {
         &self.records
