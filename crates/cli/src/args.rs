@@ -18,7 +18,7 @@ PLACES
     dtn.example.org:/data/run7          a GridFTP server on port 2811
     anna@dtn.example.org:run7           with a login; relative to the login's home
     ftp://dtn.example.org:2811/data     a URL; %20 stands for a space
-    gsiftp://dtn.example.org/data       the same with your certificate or proxy
+    gsiftp://dtn.example.org/data       the same with your certificate, proxy or Kerberos ticket
   Without a name the login is anonymous. Passwords come from ~/.netrc or are asked for.
 
 EXIT CODES
@@ -91,6 +91,9 @@ pub struct LoginArgs {
     /// Its private key [default: in the same file]
     #[arg(long, global = true, value_name = "FILE", requires = "certificate")]
     pub key: Option<PathBuf>,
+    /// Log in at gsiftp:// servers with your Kerberos ticket, also where there is a certificate or proxy [default: where there is none]
+    #[arg(long, global = true, conflicts_with = "certificate")]
+    pub kerberos: bool,
     /// File with an access token, shown in place of a password over whimbrel:// and ftps:// [default: BEARER_TOKEN and the usual places]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,

@@ -37,6 +37,7 @@ impl Logins {
         let Some(target) = &mut place.target else { return Ok(()) };
         target.subject = target.subject.take().or_else(|| self.options.subject.clone());
         target.credential = target.credential.take().or_else(|| self.options.credential());
+        target.kerberos = self.options.kerberos && target.credential.is_none();
         let in_its_place = match target.security {
             // ssh asks by itself.
             Security::Gsi | Security::Ssh => true,

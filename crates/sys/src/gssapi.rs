@@ -8,6 +8,8 @@ use std::io;
 use std::ptr;
 use std::sync::OnceLock;
 
+use crate::library::Library;
+
 /// The library, as Debian, Red Hat and SUSE call it.
 const LIBRARY: &CStr = c"libgssapi_krb5.so.2";
 
@@ -115,6 +117,17 @@ type Wrap = unsafe extern "C" fn(*mut u32, Handle, c_int, u32, *mut Buffer, *mut
 type Unwrap = unsafe extern "C" fn(*mut u32, Handle, *mut Buffer, *mut Buffer, *mut c_int, *mut u32) -> u32;
 type ReleaseBuffer = unsafe extern "C" fn(*mut u32, *mut Buffer) -> u32;
 type DisplayName = unsafe extern "C" fn(*mut u32, Handle, *mut Buffer, *mut Handle) -> u32;
+type InquireContext = unsafe extern "C" fn(
+    *mut u32,
+    Handle,
+    *mut Handle,
+    *mut Handle,
+    *mut u32,
+    *mut *const Oid,
+    *mut u32,
+    *mut c_int,
+    *mut c_int,
+) -> u32;
 type DisplayStatus = unsafe extern "C" fn(*mut u32, u32, c_int, *const Oid, *mut u32, *mut Buffer) -> u32;
 
 /// Functions of the library, which is never unloaded.
@@ -126,6 +139,7 @@ struct Functions {
     initiate: Initiate,
     accept: Accept,
     delete_context: DeleteContext,
+    inquire_context: InquireContext,
     wrap: Wrap,
     unwrap: Unwrap,
     release_buffer: ReleaseBuffer,
@@ -163,6 +177,17 @@ pub struct Progress {
     pub token: Vec<u8>,
     /// The handshake is over here; for an acceptor with the name of the client, `ada@REALM`.
     pub done: Option<Option<String>>,
+}
+
+/// Between whom a handshake was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Ends {
+    /// The client's name, `ada@GRID.ORG`.
+    pub client: String,
+    /// The server's, `host/dtn.example.org@GRID.ORG`.
+    pub server: String,
+    /// Seconds until the end of the ticket.
+    pub seconds: u32,
 }
 
 /// The keys of a server.
@@ -379,6 +404,30 @@ impl Context {
         Ok(Progress { token, done: over.then_some(None) })
     }
 
+    /// Whom a handshake that is over was between.
+    pub fn ends(&self) -> Result<Ends, GssError> {
+        let (mut minor, mut client, mut server, mut seconds) = (0, ptr::null_mut(), ptr::null_mut(), 0);
+        // SAFETY: a null context is refused by the library; names are written by it and owned by `Name`; the rest is not wanted
+        // (RFC 2744 §5.21).
+        let major = unsafe {
+            (self.api.0.inquire_context)(
+                &mut minor,
+                self.handle,
+                &mut client,
+                &mut server,
+                &mut seconds,
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+                ptr::null_mut(),
+            )
+        };
+        let (client, server) = (Name { api: self.api, handle: client }, Name { api: self.api, handle: server });
+        self.api.check(major, minor)?;
+        let (client, server) = (self.api.text_of(client.into_handle())?, self.api.text_of(server.into_handle())?);
+        Ok(Ends { client, server, seconds })
+    }
+
     /// Encrypts a message and guards it against change, repetition and loss.
     pub fn wrap(&mut self, plain: &[u8]) -> Result<Vec<u8>, GssError> {
         let (mut minor, mut encrypted, mut wrapped) = (0, 0, Buffer::empty());
@@ -471,17 +520,8 @@ fn own(text: &str) -> GssError {
 
 impl Functions {
     fn load() -> Result<Self, String> {
-        // SAFETY: the name is a C string; the library's own start-up code is that of every program with Kerberos.
-        let library = unsafe { libc::dlopen(LIBRARY.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
-        if library.is_null() {
-            return Err(format!("{} is not installed on this host", LIBRARY.to_string_lossy()));
-        }
-        let find = |name: &CStr| {
-            // SAFETY: the library is loaded and is never unloaded; the name is a C string.
-            let found = unsafe { libc::dlsym(library, name.as_ptr()) };
-            let missing = || format!("{} has no {}", LIBRARY.to_string_lossy(), name.to_string_lossy());
-            if found.is_null() { Err(missing()) } else { Ok(found) }
-        };
+        let library = Library::open(LIBRARY)?;
+        let find = |name: &CStr| library.find(name);
         // SAFETY: each function has the type that RFC 2744 and MIT's gssapi_ext.h declare for its name, and stays for ever.
         unsafe {
             use std::mem::transmute;
@@ -493,6 +533,7 @@ impl Functions {
                 initiate: transmute::<*mut c_void, Initiate>(find(c"gss_init_sec_context")?),
                 accept: transmute::<*mut c_void, Accept>(find(c"gss_accept_sec_context")?),
                 delete_context: transmute::<*mut c_void, DeleteContext>(find(c"gss_delete_sec_context")?),
+                inquire_context: transmute::<*mut c_void, InquireContext>(find(c"gss_inquire_context")?),
                 wrap: transmute::<*mut c_void, Wrap>(find(c"gss_wrap")?),
                 unwrap: transmute::<*mut c_void, Unwrap>(find(c"gss_unwrap")?),
                 release_buffer: transmute::<*mut c_void, ReleaseBuffer>(find(c"gss_release_buffer")?),
@@ -522,6 +563,7 @@ mod tests {
         assert!(missing.text.contains("/no/such/keytab"), "{missing}");
         let mut context = api.context();
         assert!(context.wrap(b"x").is_err() && context.unwrap(b"x").is_err(), "nothing was agreed");
+        assert!(context.ends().is_err());
         let refused = context.initiate("host@localhost", Some(b"rubbish")).unwrap_err();
         assert!(!refused.text.is_empty());
         assert_eq!(context.unwrap(&vec![0; MOST_TOKEN + 1]).unwrap_err().text, "the token is too long");

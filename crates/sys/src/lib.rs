@@ -2,6 +2,7 @@
 
 pub mod accounts;
 pub mod gssapi;
+mod library;
 pub mod lifetime;
 pub mod md5lanes;
 pub mod names;
@@ -14,4 +15,5 @@ pub mod socket;
 pub mod ssl;
 pub mod tcp_info;
 pub mod thread_time;
+pub mod tickets;
 pub mod tun;

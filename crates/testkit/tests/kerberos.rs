@@ -12,8 +12,9 @@ use whimbrel_dtn::monitor;
 use whimbrel_engine::FaultCode;
 use whimbrel_proto::protect::Seal as _;
 use whimbrel_testkit::peers::{Kdc, Tool};
+use whimbrel_trust::clock;
 use whimbrel_trust::krb5::{
-    Accepted, Initiated, KerberosAcceptor, KerberosInitiator, KerberosSeal, ServerKeys, is_first_token,
+    self, Accepted, Initiated, KerberosAcceptor, KerberosInitiator, KerberosSeal, ServerKeys, Ticket, is_first_token,
 };
 
 /// Where the realm's files are, in a case's process.
@@ -41,7 +42,7 @@ fn finish(
     mut client: KerberosInitiator,
     mut server: KerberosAcceptor,
     first: &[u8],
-) -> (String, KerberosSeal, KerberosSeal) {
+) -> (Ticket, KerberosSeal, KerberosSeal) {
     let mut accepted = server.step(first).expect("a token that the KDC made");
     loop {
         match accepted {
@@ -53,9 +54,12 @@ fn finish(
             },
             Accepted::Established { principal, token } => {
                 if let Some(token) = token {
+                    assert!(client.ticket().is_err(), "the server has proven nothing yet");
                     assert_eq!(client.step(&token), Ok(Initiated::Last(None)));
                 }
-                return (principal, client.into_seal(), server.into_seal());
+                let ticket = client.ticket().expect("a login that is over");
+                assert_eq!((&ticket.principal, ticket.service.as_str()), (&principal, "host/localhost@GRID.TEST"));
+                return (ticket, client.into_seal().expect("over"), server.into_seal());
             }
         }
     }
@@ -68,6 +72,10 @@ fn a_person_with_a_ticket_is_let_in_and_lines_are_wrapped() {
     run_case(&kdc, "case_login", "tickets");
     run_case(&kdc, "case_confined_server", "tickets");
     run_case(&kdc, "case_nobody", "no-tickets");
+    run_case(&kdc, "case_unknown_host", "tickets");
+    kdc.kinit_for("short", "1s");
+    kdc.outlive("short");
+    run_case(&kdc, "case_expired", "short");
 }
 
 #[test]
@@ -76,8 +84,14 @@ fn case_login() {
     let mut client = KerberosInitiator::new("localhost").expect("the library");
     let first = client.start().expect("a ticket");
     assert!(is_first_token(&first) && !is_first_token(&[0x16, 3, 1]));
-    let (principal, mut client, mut server) = finish(client, KerberosAcceptor::new(&keys()), &first);
-    assert_eq!(principal, "ada@GRID.TEST");
+    let (ticket, mut client, mut server) = finish(client, KerberosAcceptor::new(&keys()), &first);
+    assert_eq!(ticket.principal, "ada@GRID.TEST");
+    let shown = ticket.to_string();
+    assert!(
+        shown.starts_with("ada@GRID.TEST, Kerberos ticket in FILE:/") && shown.contains("/tickets, good"),
+        "{shown}"
+    );
+    assert!((1..=3600).contains(&(ticket.until.secs - clock::now().secs)), "{ticket:?}");
     let (one, two) = (client.seal(b"USER ada\r\n").expect("sealed"), client.seal(b"PASV\r\n").expect("sealed"));
     assert!(!one.windows(4).any(|part| part == b"USER"), "it is encrypted");
     let mut plain = Vec::new();
@@ -114,8 +128,8 @@ fn case_confined_server() {
     let unconfined = std::fs::read(realm("host.keytab")).is_ok();
     confine::enter(&Needs::front(&settings), Sandbox::Require).expect("a kernel that can");
     assert!(unconfined && std::fs::read(realm("host.keytab")).is_err(), "confined");
-    let (principal, mut client, mut server) = finish(client, KerberosAcceptor::new(keys.server()), &first);
-    assert_eq!(principal, "ada@GRID.TEST");
+    let (ticket, mut client, mut server) = finish(client, KerberosAcceptor::new(keys.server()), &first);
+    assert_eq!(ticket.principal, "ada@GRID.TEST");
     let mut plain = Vec::new();
     server.open(&client.seal(b"NOOP\r\n").expect("sealed"), &mut plain).expect("genuine");
     assert_eq!(plain, b"NOOP\r\n");
@@ -126,7 +140,37 @@ fn case_confined_server() {
 fn case_nobody() {
     let mut client = KerberosInitiator::new("localhost").expect("the library");
     let fault = client.start().unwrap_err();
-    assert!(fault.detail.starts_with("Kerberos: ") && fault.subject == "host@localhost", "{fault}");
+    assert!(fault.detail.contains("no Kerberos ticket in FILE:") && fault.detail.contains("kinit"), "{fault}");
+    assert_eq!(fault.code, FaultCode::CredentialMissing, "{fault}");
+    assert_eq!(krb5::usable(), None);
     let missing = ServerKeys::read("FILE:/no/such/keytab").unwrap_err();
     assert_eq!(missing.code, FaultCode::CredentialMissing, "{missing}");
+}
+
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_expired() {
+    let mut client = KerberosInitiator::new("localhost").expect("the library");
+    let first = client.start().expect("a KDC that allows for clocks that differ");
+    let Accepted::Established { token: Some(token), .. } =
+        KerberosAcceptor::new(&keys()).step(&first).expect("the same")
+    else {
+        panic!("one token is enough")
+    };
+    assert_eq!(client.step(&token), Ok(Initiated::Last(None)));
+    let fault = client.ticket().unwrap_err();
+    assert_eq!((fault.code, fault.subject.as_str()), (FaultCode::CredentialExpired, "ada@GRID.TEST"), "{fault}");
+    assert!(fault.detail.contains("/short has ended: `kinit`"), "{fault}");
+    let until = fault.until.expect("told").secs;
+    assert!((0..3600).contains(&(clock::now().secs - until)), "{fault}");
+    assert_eq!(krb5::usable(), None);
+}
+
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_unknown_host() {
+    let fault = KerberosInitiator::new("elsewhere.grid.test").expect("the library").start().unwrap_err();
+    assert_eq!((fault.code, fault.subject.as_str()), (FaultCode::PeerIdentity, "elsewhere.grid.test"), "{fault}");
+    assert!(fault.detail.contains("host/elsewhere.grid.test or ftp/elsewhere.grid.test"), "{fault}");
+    assert!(krb5::usable().expect("a ticket").starts_with("ada@GRID.TEST in FILE:/"));
 }

@@ -21,6 +21,7 @@ pub mod signature;
 pub mod site;
 pub mod tls;
 pub mod token;
+pub mod wrap;
 
 pub use fault::TrustFault;
 pub use peer::{OwnChain, Peer, PeerJudge};

@@ -110,6 +110,12 @@ impl DtnBuilder {
         self
     }
 
+    /// Sets a variable of its environment.
+    pub fn env(mut self, name: &str, value: impl Into<OsString>) -> Self {
+        self.environment.push((name.to_owned(), value.into()));
+        self
+    }
+
     /// Lets in whom the grid-mapfile names, as a host of a grid.
     pub fn gsi(mut self, pki: &Pki, host: &Member, gridmap: &Path) -> Self {
         let places = [

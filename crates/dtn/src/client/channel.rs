@@ -14,7 +14,7 @@ use whimbrel_proto::line::LineSplitter;
 use whimbrel_proto::reply::MAX_REPLY_LINE;
 use whimbrel_trust::tls::{Plain, TlsMachine};
 
-use super::gsi::Wrapped;
+use super::gssapi::Wrapped;
 use super::security::{Handshake, Security, told};
 use super::ssh;
 use super::stream::Stream;
@@ -39,7 +39,7 @@ enum Wire {
     Handshake(Box<Handshake>),
     /// TLS, and why its other end is believed.
     Tls(Box<TlsMachine>, String),
-    /// Each line is a token of GSI.
+    /// Each line is a token of GSI or Kerberos.
     Wrapped(Box<Wrapped>),
 }
 
@@ -103,13 +103,13 @@ impl Channel {
     pub fn protection(&self) -> Option<String> {
         match &self.wire {
             Wire::Clear | Wire::Handshake(_) => self.stream.protection(),
-            Wire::Wrapped(wrapped) => Some(wrapped.protection()),
+            Wire::Wrapped(wrapped) => Some(wrapped.protection.clone()),
             Wire::Tls(tls, why) => Some(format!("{}; the host is {why}", tls.suite())),
         }
     }
 
-    /// The login with certificates that wraps the lines, if one does.
-    pub(super) fn gsi(&self) -> Option<&Wrapped> {
+    /// The login over GSSAPI that wraps the lines, if one does.
+    pub(super) fn wrapped(&self) -> Option<&Wrapped> {
         match &self.wire {
             Wire::Wrapped(wrapped) => Some(wrapped),
             _ => None,
@@ -321,8 +321,9 @@ impl Channel {
                     .as_ref()
                     .map_or_else(|error| error.to_string(), |line| String::from_utf8_lossy(line).into_owned());
                 // Nobody reads tokens.
-                let shown = if shown.starts_with("335 ADAT=") { "335 ADAT=***" } else { &shown };
-                eprintln!("{name} < {shown}");
+                let token = shown.get(..9).filter(|_| shown.get(3..).is_some_and(|text| text.starts_with(" ADAT=")));
+                let hidden = if token.is_some() { "***" } else { "" };
+                eprintln!("{name} < {}{hidden}", token.unwrap_or(&shown));
             }
         }
     }

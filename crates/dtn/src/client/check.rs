@@ -73,6 +73,10 @@ pub async fn check(
         report(&Step::ok("credential", format!("{credential}; a limited proxy of it was handed on")));
         report(&Step::ok("mapping", mapping(&remote)));
     }
+    if let Some(ticket) = remote.ticket() {
+        report(&Step::ok("ticket", format!("{ticket}, for {}", ticket.service)));
+        report(&Step::ok("mapping", mapping(&remote)));
+    }
     if let Some(token) = remote.token() {
         report(&Step::ok("token", format!("{token}; the server says: {}", remote.welcome)));
     }
@@ -102,10 +106,11 @@ fn control_fault(target: &Target, fault: &Fault) -> Step {
     Step::bad("connect", fault.to_string(), cure)
 }
 
-/// Which account a certificate has led to.
+/// Which account a certificate or ticket has led to.
 fn mapping(remote: &Remote) -> String {
     let asked = match &remote.target.user {
         Some(user) => format!("asked for {user}"),
+        None if remote.ticket().is_some() => "asked for the account of this principal".to_owned(),
         None => "asked for the account of this certificate".to_owned(),
     };
     format!("{asked}; the server says: {}", remote.welcome)

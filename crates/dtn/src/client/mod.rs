@@ -14,6 +14,8 @@ mod facts;
 mod flight;
 mod grid;
 mod gsi;
+mod gssapi;
+mod kerberos;
 mod pair;
 mod plan;
 mod planning;

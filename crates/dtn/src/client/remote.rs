@@ -23,12 +23,13 @@ use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, Shield};
 use whimbrel_proto::policy::Rule;
 use whimbrel_trust::bearer::Bearer;
+use whimbrel_trust::krb5::Ticket;
 
 use super::channel::Channel;
 use super::data::Certified;
 use super::dtns::Seat;
 use super::grid::Credential;
-use super::gsi::GsiLogin;
+use super::gssapi::Login;
 use super::shown;
 use super::target::{SessionOptions, Target};
 use steps::Ask;
@@ -118,8 +119,8 @@ pub struct Remote {
     last_op: u64,
     nonce_accepted: bool,
     logged_in: bool,
-    /// A login with certificates that is under way.
-    gsi: Option<Box<GsiLogin>>,
+    /// A login over GSSAPI that is under way.
+    exchange: Option<Login>,
     /// An access token for the login.
     token: Option<Arc<Bearer>>,
     /// What the last data handle was to be protected with.
@@ -160,7 +161,7 @@ impl Remote {
             last_op: LOGIN.0,
             nonce_accepted: false,
             logged_in: false,
-            gsi: None,
+            exchange: None,
             token: None,
             shield: Shield::None,
             data_credential: None,
@@ -326,7 +327,12 @@ impl Remote {
 
     /// What we showed in a login with certificates.
     pub fn credential(&self) -> Option<&Arc<Credential>> {
-        self.channel.gsi().map(|gsi| &gsi.credential)
+        self.channel.wrapped()?.credential()
+    }
+
+    /// The Kerberos ticket that we showed.
+    pub fn ticket(&self) -> Option<&Ticket> {
+        self.channel.wrapped()?.ticket()
     }
 
     /// The access token that was shown, for people; never the token itself.

@@ -23,7 +23,7 @@ pub enum Security {
     Tls,
     /// With TLS before the greeting.
     ImplicitTls,
-    /// In clear, then AUTH GSSAPI with certificates; all lines are wrapped then.
+    /// In clear, then AUTH GSSAPI with certificates or Kerberos; all lines are wrapped then.
     Gsi,
     /// Inside ssh, which starts the server.
     Ssh,

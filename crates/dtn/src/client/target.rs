@@ -41,6 +41,8 @@ pub struct Target {
     pub subject: Option<String>,
     /// The credential that is shown; `None`: the usual one, where one is needed or asked for.
     pub credential: Option<Box<CredentialFiles>>,
+    /// Log in over GSSAPI with a Kerberos ticket, also where there is a certificate.
+    pub kerberos: bool,
 }
 
 /// A certificate, perhaps with those above it, and its private key; both may be in one file, as of a proxy.
@@ -64,6 +66,7 @@ impl Target {
             security: Security::Clear,
             subject: None,
             credential: None,
+            kerberos: false,
         }
     }
 

@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::Networks;
 
 use crate::confine::Sandbox;
@@ -177,10 +177,21 @@ impl DtnConfig {
     /// The file that maps subjects and principals to accounts, if there is one.
     ///
     /// # Errors
-    /// As [`Self::gsi_places`].
+    /// As [`Self::gsi_places`]; `InvalidArgument` for two files, of which one would not be read.
     pub fn account_file(&self) -> Result<Option<PathBuf>, Fault> {
         let gridmap = self.gsi_places()?.map(|places| places.gridmap);
-        Ok(gridmap.or_else(|| self.kerberos.as_ref().and_then(|kerberos| kerberos.accounts.clone())))
+        let accounts = self.kerberos.as_ref().and_then(|kerberos| kerberos.accounts.clone());
+        match (&gridmap, &accounts) {
+            (Some(gridmap), Some(accounts)) if gridmap != accounts => {
+                let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject(accounts.display().to_string());
+                let detail = format!(
+                    "[kerberos] accounts is not read beside the grid-mapfile {}: write its lines there",
+                    gridmap.display()
+                );
+                Err(fault.side(Side::Us).detail(detail))
+            }
+            _ => Ok(gridmap.or(accounts)),
+        }
     }
 
     /// What a data node decides for itself, whatever its front says. Data ports as in [`Self::data_settings`].

@@ -15,7 +15,7 @@ use whimbrel_proto::op::Outcome;
 use whimbrel_proto::server::{Label, LoginOutcome, PeerView, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
 use whimbrel_trust::{Peer, TrustFault};
 
-use super::grid::{self, Established, Exchange, Stepped};
+use super::gssapi::{self, Established, Exchange, Stepped};
 use super::guard::Refused;
 use super::patience::{Patience, TooMuch};
 use super::plane::{Plane, PlaneEvent};
@@ -296,7 +296,7 @@ impl Connection {
             Worked::Token(Stepped::Established(who)) => self.wrap(*who),
             Worked::Token(Stepped::Refused(fault)) => {
                 self.certificate_refused(&fault);
-                self.control.token(Instant::now(), TokenOutcome::Refused { lines: grid::reasons(&fault) });
+                self.control.token(Instant::now(), TokenOutcome::Refused { lines: gssapi::reasons(&fault) });
             }
         }
     }

@@ -11,7 +11,7 @@ pub mod connection;
 pub mod dataside;
 pub mod dial;
 pub mod gate;
-mod grid;
+mod gssapi;
 pub mod guard;
 pub mod import;
 pub mod kerberos;

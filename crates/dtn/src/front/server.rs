@@ -17,7 +17,7 @@ use super::certificate::CertificateFiles;
 use super::connection::Ends;
 use super::dataside::DataSide;
 use super::gate::Gate;
-use super::grid::{self as gssapi, Grid};
+use super::gssapi::{self, Grid};
 use super::guard::{Guard, Refused};
 use super::kerberos::Keys;
 use super::metrics::Metrics;

@@ -8,7 +8,7 @@ use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TicketKeys, TlsMa
 use whimbrel_trust::{OwnChain, Peer, TrustFault};
 
 use crate::mover::message::Secrets;
-pub(super) use lines::{Lines, Protection};
+pub(super) use lines::Lines;
 
 /// Between the socket and the control machine.
 pub(super) enum Wire {

@@ -4,7 +4,7 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketType, sockopt};
 use tempfile::TempDir;
@@ -30,7 +30,7 @@ impl Kdc {
     /// A realm with the person `ada` and the service `host/localhost`; `None` where a program is missing and the test may be skipped.
     #[track_caller]
     pub fn start() -> Option<Kdc> {
-        let programs = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit"].map(require);
+        let programs = ["krb5kdc", "kdb5_util", "kadmin.local", "kinit", "klist"].map(require);
         if programs.iter().any(Option::is_none) {
             return None;
         }
@@ -95,8 +95,26 @@ impl Kdc {
 
     /// Gets tickets of `ada` into a file.
     pub fn kinit(&self, tickets: &str) {
+        self.kinit_for(tickets, "1h");
+    }
+
+    /// Gets tickets of `ada` into a file that are good for so long, as `kinit -l` has it.
+    pub fn kinit_for(&self, tickets: &str, life: &str) {
         let tool = Tool::new(super::find("kinit").unwrap_or_default());
-        self.with(tool, tickets).arg("-kt").arg(self.path("ada.keytab")).arg("ada").run_ok();
+        self.with(tool, tickets).args(["-l", life, "-kt"]).arg(self.path("ada.keytab")).arg("ada").run_ok();
+    }
+
+    /// Waits until the tickets in a file have ended.
+    pub fn outlive(&self, tickets: &str) {
+        let limit = Instant::now() + START_LIMIT;
+        while self
+            .with(Tool::new(super::find("klist").unwrap_or_default()), tickets)
+            .arg("-s")
+            .run()
+            .is_ok_and(|run| run.success())
+        {
+            assert!(Instant::now() < limit, "tickets without end");
+        }
     }
 }
 

@@ -12,7 +12,7 @@ use whimbrel_proto::reply::Reply;
 use super::steps::Ask;
 use super::{EXCHANGE, LOGIN, Pending, Remote, Step};
 use crate::client::channel::Channel;
-use crate::client::gsi::{GsiLogin, OP as LOG_IN};
+use crate::client::gssapi::Login;
 use crate::client::reply;
 use crate::client::security::Security;
 use crate::client::target::{SessionOptions, Target};
@@ -20,14 +20,16 @@ use crate::client::target::{SessionOptions, Target};
 /// Longest wait until a server has been told why it is not believed.
 const FAREWELL: Duration = Duration::from_secs(1);
 
-/// The account that belongs to the certificate (GCT practice).
+const ASK_FOR_GSSAPI: &str = "ask for GSSAPI";
+
+/// The account that belongs to the certificate or principal (GCT practice).
 const MAPPED: &str = ":globus-mapping:";
 
 impl Remote {
     /// Connects, logs in and submits `first`, all without waiting for replies in between; returns when
     /// the login is confirmed. Answers to `first` come as events.
     ///
-    /// A server that does not take commands ahead of its replies is talked to in lock-step. A login with certificates waits for
+    /// A server that does not take commands ahead of its replies is talked to in lock-step. A login over GSSAPI waits for
     /// each of its tokens, and for nothing else.
     pub async fn dial(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), Fault> {
         match Self::attempt(target, options, first).await {
@@ -64,8 +66,10 @@ impl Remote {
         first: &[Op],
     ) -> Result<(Self, Vec<OpId>), (Fault, bool)> {
         // Before the server waits: a person may have to be asked for a pass phrase.
-        let gsi = (target.security == Security::Gsi).then(|| GsiLogin::begin(&options.trust.grid, target));
-        let gsi = gsi.transpose().map_err(|fault| (fault, false))?;
+        let login = match target.security {
+            Security::Gsi => Some(Login::begin(target, options).await.map_err(|fault| (fault, false))?),
+            _ => None,
+        };
         let token = options.trust.shown.token(target).map_err(|fault| (fault, false))?;
         let mut channel = Channel::connect(target, options).await.map_err(|fault| (fault, false))?;
         if target.security == Security::ImplicitTls {
@@ -74,13 +78,13 @@ impl Remote {
         }
         let mut remote = Self::new(channel, target, options);
         remote.token = token;
-        let begun = remote.begin(gsi, first).await;
+        let begun = remote.begin(login, first).await;
         match begun {
             Ok(ops) => Ok((remote, ops)),
             Err(fault) => {
                 // Nothing but the exchange of tokens has been given to the machine then: what waits behind a refused AUTH
                 // must never go out. A server that cannot be told learns from the closed connection.
-                if remote.gsi.is_some() {
+                if remote.exchange.is_some() {
                     let _told = timeout(FAREWELL, remote.flush()).await;
                 }
                 // Before it is judged: what ssh says is the end, and not asked for again.
@@ -93,12 +97,14 @@ impl Remote {
         }
     }
 
-    async fn begin(&mut self, gsi: Option<(GsiLogin, Vec<u8>)>, first: &[Op]) -> Result<Vec<OpId>, Fault> {
-        if let Some((login, token)) = gsi {
-            self.gsi = Some(Box::new(login));
+    async fn begin(&mut self, login: Option<(Login, Vec<u8>)>, first: &[Op]) -> Result<Vec<OpId>, Fault> {
+        if let Some((login, token)) = login {
             let [auth, adat] = auth_gssapi(&token).map(|order| order.command);
-            let asks =
-                vec![Ask::new(auth, Step::Mechanism, "ask for GSI", b""), Ask::new(adat, Step::Token, LOG_IN, b"")];
+            let asks = vec![
+                Ask::new(auth, Step::Mechanism, ASK_FOR_GSSAPI, b""),
+                Ask::new(adat, Step::Token, login.op(), b""),
+            ];
+            self.exchange = Some(login);
             self.send(EXCHANGE, asks)?;
             self.finish(EXCHANGE).await?;
         }
@@ -113,13 +119,13 @@ impl Remote {
             let auth = Command::Auth(b"TLS".to_vec());
             self.send(LOGIN, vec![Ask::new(auth, Step::Secure, "ask for TLS", b"")])?;
         }
-        let gsi = self.channel.gsi().is_some();
-        let known = gsi || self.token.is_some() || self.options.trust.shown.insists(&self.target);
+        let wrapped = self.channel.wrapped().is_some();
+        let known = wrapped || self.token.is_some() || self.options.trust.shown.insists(&self.target);
         let nobody = if known { MAPPED } else { "anonymous" };
         let user = self.target.user.as_deref().unwrap_or(nobody).as_bytes().to_vec();
         let password = match (&self.target.password, &self.token) {
-            // What counts is the certificate, and a stray password is none of the server's business.
-            _ if gsi => "dummy",
+            // What counts is the certificate or ticket, and a stray password is none of the server's business.
+            _ if wrapped => "dummy",
             (Some(password), _) => password.0.as_str(),
             (None, Some(token)) => token.secret(),
             (None, None) => "whimbrel@",
@@ -134,7 +140,8 @@ impl Remote {
             .map(|(key, value)| (key.to_owned(), value.as_bytes().to_vec()));
         let label = self.options.label.as_ref().map(|label| Site::TaskId(label.as_bytes().to_vec()));
         let label = label.map(|label| Ask::new(Command::Site(label), Step::Quiet, "name the task", b""));
-        let who = self.credential().map(|own| own.identity.clone()).or_else(|| self.token());
+        let by_ticket = || self.ticket().map(|ticket| ticket.principal.clone());
+        let who = self.credential().map(|own| own.identity.clone()).or_else(by_ticket).or_else(|| self.token());
         let who = match (who, &self.target.user) {
             (Some(who), None) => who.into_bytes(),
             (Some(who), Some(user)) => format!("{who} as {user}").into_bytes(),
@@ -159,7 +166,7 @@ impl Remote {
     /// is protected by what was handed on.
     fn suited(&self, op: &Op) -> Op {
         match op {
-            Op::Passive { striped, family, params } if self.channel.gsi().is_some() && !self.may_be_ours() => {
+            Op::Passive { striped, family, params } if self.credential().is_some() && !self.may_be_ours() => {
                 let level = if params.shield == Shield::Nonce { Level::Private } else { Level::Clear };
                 let shield = Shield::Gsi { peer: GsiPeer::Own, level };
                 let mut params = params.clone();
@@ -175,18 +182,19 @@ impl Remote {
         if reply.code == 334 {
             return Ok(());
         }
-        let fault = Fault::new(FaultCode::PeerIncompatible, "ask for GSI").subject(self.target.to_string());
+        let fault = Fault::new(FaultCode::PeerIncompatible, ASK_FOR_GSSAPI).subject(self.target.to_string());
         let said = format!("{} {}", reply.code, reply::text(reply));
-        Err(fault.side(Side::Peer).detail(format!("the server lets nobody in with certificates: {said}")))
+        let proofs = self.exchange.as_ref().map_or("GSSAPI", Login::word);
+        Err(fault.side(Side::Peer).detail(format!("the server lets nobody in with {proofs}: {said}")))
     }
 
     /// A reply to ADAT.
     pub(super) fn token_reply(&mut self, reply: &Reply) -> Result<(), Fault> {
-        let Some(login) = &mut self.gsi else { return Err(unasked()) };
-        match login.step(reply) {
+        let Some(login) = &mut self.exchange else { return Err(unasked()) };
+        match login.step(reply, &self.target) {
             Ok(Some(token)) => self.send_token(&token),
             Ok(None) => {
-                let wrapped = self.gsi.take().ok_or_else(unasked)?.finish()?;
+                let wrapped = self.exchange.take().ok_or_else(unasked)?.finish()?;
                 self.channel.start_wrapping(wrapped)?;
                 self.machine.secured(Instant::now());
                 self.done(EXCHANGE, Ok(Outcome::Done));
@@ -203,15 +211,16 @@ impl Remote {
     }
 
     fn send_token(&mut self, token: &[u8]) -> Result<(), Fault> {
-        self.machine.adat(Instant::now(), token).map_err(|error| {
-            Fault::new(FaultCode::PeerMisbehaved, LOG_IN).side(Side::Peer).detail(error.to_string())
-        })?;
+        let name = self.exchange.as_ref().map_or(ASK_FOR_GSSAPI, Login::op);
+        self.machine
+            .adat(Instant::now(), token)
+            .map_err(|error| Fault::new(FaultCode::PeerMisbehaved, name).side(Side::Peer).detail(error.to_string()))?;
         // It overtakes all that waits, and nothing else is in flight.
-        self.pending.push_front(Pending { op: EXCHANGE, step: Step::Token, name: LOG_IN, subject: Vec::new() });
+        self.pending.push_front(Pending { op: EXCHANGE, step: Step::Token, name, subject: Vec::new() });
         Ok(())
     }
 }
 
 fn unasked() -> Fault {
-    Fault::new(FaultCode::PeerMisbehaved, LOG_IN).side(Side::Peer).detail("no token was asked for")
+    Fault::new(FaultCode::PeerMisbehaved, ASK_FOR_GSSAPI).side(Side::Peer).detail("no token was asked for")
 }

@@ -111,8 +111,8 @@ impl Remote {
             (_, code) => code / 100 != 2,
         };
         if refused {
-            // Whoever has shown a certificate is known; what is missing is an account.
-            let code = if self.channel.gsi().is_some() { FaultCode::NotAuthorized } else { FaultCode::LoginFailed };
+            // Whoever has shown a certificate or a ticket is known; what is missing is an account.
+            let code = if self.channel.wrapped().is_some() { FaultCode::NotAuthorized } else { FaultCode::LoginFailed };
             let fault = Fault::new(code, front.name)
                 .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
                 .detail(format!("{} {}", reply.code, reply::text(reply)));

@@ -143,8 +143,8 @@ impl Remote {
             }
         };
         let proves = peer != Dcau::None;
-        // After any other login it is off (GFD.20 §3.1), and many servers have never heard of it.
-        let peer = Some(peer).filter(|_| proves || self.channel.gsi().is_some());
+        // After any login but those over GSSAPI it is off (GFD.20 §3.1), and many servers have never heard of it.
+        let peer = Some(peer).filter(|_| proves || self.channel.wrapped().is_some());
         let credential = self.data_credential.as_ref().filter(|_| proves);
         let credential = credential.map(|pem| Dcsc::Pem(Secret(base64::encode(&pem.0).into_bytes())));
         DataProtection { credential, peer, level }.orders(session)

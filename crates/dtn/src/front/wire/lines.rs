@@ -2,48 +2,14 @@
 
 use bytes::BytesMut;
 use whimbrel_engine::FaultCode;
-use whimbrel_proto::protect::{CommandOpener, ProtectError, ReplySealer, Seal};
+use whimbrel_proto::protect::{CommandOpener, ProtectError, ReplySealer};
 use whimbrel_proto::server::{Secret, ServerConfig};
 use whimbrel_trust::TrustFault;
-use whimbrel_trust::krb5::KerberosSeal;
-use whimbrel_trust::tls::TlsMachine;
-
-/// What wraps lines: the context of one mechanism.
-pub(in crate::front) enum Protection {
-    /// GSI.
-    Tls(Box<TlsMachine>),
-    /// Kerberos.
-    Kerberos(KerberosSeal),
-}
-
-impl Seal for Protection {
-    type Fault = TrustFault;
-
-    fn seal(&mut self, plain: &[u8]) -> Result<Vec<u8>, TrustFault> {
-        match self {
-            Self::Tls(tls) => tls.seal(plain),
-            Self::Kerberos(seal) => seal.seal(plain),
-        }
-    }
-
-    fn open(&mut self, token: &[u8], into: &mut Vec<u8>) -> Result<(), TrustFault> {
-        match self {
-            Self::Tls(tls) => tls.open(token, into),
-            Self::Kerberos(seal) => seal.open(token, into),
-        }
-    }
-
-    fn hides(&self) -> bool {
-        match self {
-            Self::Tls(tls) => tls.hides(),
-            Self::Kerberos(seal) => seal.hides(),
-        }
-    }
-}
+use whimbrel_trust::wrap::Wrap;
 
 /// Wrapped lines of one connection.
 pub(in crate::front) struct Lines {
-    machine: Protection,
+    machine: Wrap,
     opener: CommandOpener,
     sealer: ReplySealer,
     /// What the client handed on, PEM.
@@ -52,7 +18,7 @@ pub(in crate::front) struct Lines {
 
 impl Lines {
     /// Lines that a context protects which has just been established.
-    pub(in crate::front) fn new(machine: Protection, delegated: Option<Secret>) -> Self {
+    pub(in crate::front) fn new(machine: Wrap, delegated: Option<Secret>) -> Self {
         let opener = CommandOpener::new(ServerConfig::default().max_line);
         Self { machine, opener, sealer: ReplySealer::default(), delegated }
     }

@@ -17,10 +17,10 @@ use whimbrel_trust::gsi::acceptor::Accepted;
 use whimbrel_trust::gsi::{AnchorStore, Expected, GsiAcceptor, GsiJudge, KeyPool, Organizations, Trusted};
 use whimbrel_trust::krb5::{self, KerberosAcceptor};
 use whimbrel_trust::tls::{ServerTls, TlsMachine};
+use whimbrel_trust::wrap::Wrap;
 use whimbrel_trust::{OwnChain, Peer, TrustFault, make};
 
 use super::kerberos::Keys;
-use super::wire::Protection;
 use crate::monitor::message::{Claim, GsiSettings};
 
 const OP: &str = "log in with a certificate";
@@ -55,7 +55,7 @@ pub(super) enum Stepped {
 
 /// Who logged in.
 pub(super) struct Established {
-    pub(super) machine: Protection,
+    pub(super) machine: Wrap,
     /// The last token, for the client.
     pub(super) token: Option<Vec<u8>>,
     pub(super) claim: Claim,
@@ -170,7 +170,7 @@ impl Exchange {
             Self::Kerberos(mut kerberos) => match kerberos.step(&token.0)? {
                 krb5::Accepted::Continue(token) => Ok(Stepped::Continue(token, Self::Kerberos(kerberos))),
                 krb5::Accepted::Established { principal, token } => {
-                    let machine = Protection::Kerberos(kerberos.into_seal());
+                    let machine = Wrap::Kerberos(kerberos.into_seal());
                     Ok(Stepped::Established(Box::new(by_principal(machine, principal, token))))
                 }
             },
@@ -183,11 +183,11 @@ fn by_certificate(machine: TlsMachine, peer: &Peer, delegated: Option<&OwnChain>
     // Without rights of the client no data connection can prove to be its own.
     let view = PeerView { subject: peer.subject.clone(), suffices: true, gsi: delegated.is_some() };
     let claim = Claim::Certificate { subject: peer.subject.clone(), vo: peer.vo.clone() };
-    let machine = Protection::Tls(Box::new(machine));
+    let machine = Wrap::Tls(Box::new(machine));
     Ok(Established { machine, token: None, claim, view, delegated, until: Some(peer.until) })
 }
 
-fn by_principal(machine: Protection, principal: String, token: Option<Vec<u8>>) -> Established {
+fn by_principal(machine: Wrap, principal: String, token: Option<Vec<u8>>) -> Established {
     let view = PeerView { subject: principal.clone(), suffices: true, gsi: false };
     Established { machine, token, claim: Claim::Principal(principal), view, delegated: None, until: None }
 }
