@@ -281,7 +281,7 @@ impl Server {
 
     /// What came as a password, which may be a token.
     pub(super) fn shown(&self, password: Secret) -> Shown {
-        match self.tokens.as_ref().is_some_and(|tokens| tokens.is_token(&password)) {
+        match self.tokens.is_some() && Tokens::is_token(&password) {
             true => Shown::Token(password),
             false => Shown::Password(password),
         }

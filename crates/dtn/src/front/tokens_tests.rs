@@ -99,7 +99,7 @@ async fn keys_are_fetched_once_for_all_who_wait() {
     let key = Key::new("one");
     world.show(&[&key]);
     let token = key.token(BEGIN + 600, "storage.read:/data");
-    assert!(tokens.is_token(&token) && !tokens.is_token(&Secret(b"a password".to_vec())));
+    assert!(Tokens::is_token(&token) && !Tokens::is_token(&Secret(b"a password".to_vec())));
     let (one, two) = tokio::join!(tokens.judge(&token), tokens.judge(&token));
     assert_eq!(world.fetches(), 1);
     for accepted in [one.unwrap(), two.unwrap()] {

@@ -124,6 +124,19 @@ impl<'a> Jwt<'a> {
         Ok(Self { algorithm, kid, signed: &token[..second], signature, claims })
     }
 
+    /// Whether a text is made like a token, whoever made it and whatever is wrong with it: three parts, the first of which names an
+    /// algorithm. No password is.
+    pub fn is_made_like_one(text: &[u8]) -> bool {
+        let mut parts = text.split(|&byte| byte == b'.');
+        let (Some(header), Some(_), Some(_), None) = (parts.next(), parts.next(), parts.next(), parts.next()) else {
+            return false;
+        };
+        // Base64 makes four characters of three bytes.
+        let header =
+            Some(header).filter(|header| header.len() <= MAX_HEADER * 2).and_then(|header| decode(header).ok());
+        header.and_then(|header| Object::parse(&header)).is_some_and(|header| header.has("alg"))
+    }
+
     /// How it is said to be signed.
     pub fn algorithm(&self) -> Algorithm {
         self.algorithm

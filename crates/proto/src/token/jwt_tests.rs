@@ -163,3 +163,16 @@ fn scopes_groups_and_audiences_come_in_two_spellings() {
     let other = read(r#"{"ver":"1.0","bad\n":"x","long":"y\t"}"#).unwrap();
     assert_eq!((other.scitokens, other.others.len()), (None, 1));
 }
+
+#[test]
+fn tokens_are_told_from_passwords_whatever_is_wrong_with_them() {
+    for header in [HEADER, r#"{"alg":"none"}"#, r#"{"alg":1,"crit":[]}"#] {
+        assert!(Jwt::is_made_like_one(token(header, "nonsense").as_bytes()), "{header}");
+    }
+    let part = Base64UrlUnpadded::encode_string(HEADER.as_bytes());
+    assert!(Jwt::is_made_like_one(format!("{part}..").as_bytes()));
+    let bare = token("{}", "{}");
+    for password in ["", "secret", "a.b.c", "..", &part, &format!("{part}."), &format!("{part}.a.b.c"), &bare] {
+        assert!(!Jwt::is_made_like_one(password.as_bytes()), "{password}");
+    }
+}
