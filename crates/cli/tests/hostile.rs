@@ -4,83 +4,22 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::symlink;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use support::control::{Control, block, header, vanish};
-use support::dtn::{Dtn, PATIENCE, until};
-use support::{expect, pattern};
-use whimbrel_testkit::peers::public_dir;
+use support::dtn::{PATIENCE, until};
+use support::pattern;
+use support::scene::Scene;
 
 const EOF: u8 = 0x40;
 const EOD: u8 = 0x08;
 
-/// A server for hostile guests, and a bystander who must not notice them.
-struct Scene {
-    directory: tempfile::TempDir,
-    server: Dtn,
-}
-
-impl Scene {
-    fn new() -> Scene {
-        Scene::with("")
-    }
-
-    /// A server with these lines of configuration.
-    fn with(config: &str) -> Scene {
-        use std::os::unix::fs::PermissionsExt as _;
-        let directory = public_dir().expect("directory");
-        for (name, mode) in [("root", 0o777), ("outside", 0o777)] {
-            let path = directory.path().join(name);
-            std::fs::create_dir(&path).expect("made");
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode)).expect("set");
-        }
-        std::fs::write(directory.path().join("root/file"), pattern(300_000)).expect("made");
-        std::fs::write(directory.path().join("outside/secret"), "nobody's business").expect("made");
-        let file = directory.path().join("config.toml");
-        std::fs::write(&file, config).expect("made");
-        let server = Dtn::builder().anonymous().root(&directory.path().join("root")).arg("--config").arg(file).start();
-        Scene { directory, server }
-    }
-
-    fn addr(&self) -> SocketAddr {
-        self.server.addr()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A bystander's copies, up and down, go well.
-    #[track_caller]
-    fn assert_serves_others(&self) {
-        let (file, back) = (self.path("root/file"), self.path("back"));
-        expect(0, ["cp".as_ref(), file.as_os_str(), self.server.url("/bystander").as_ref()]);
-        expect(0, ["cp".as_ref(), self.server.url("/bystander").as_ref(), back.as_os_str()]);
-        assert!(std::fs::read(back).expect("copied") == pattern(300_000));
-    }
-
-    /// Nothing was written beside the root.
-    #[track_caller]
-    fn assert_contained(&self) {
-        assert_eq!(support::names(&self.path("outside")), ["secret"]);
-        assert_eq!(std::fs::read_to_string(self.path("outside/secret")).expect("there"), "nobody's business");
-    }
-
-    /// Waits until nothing moves any more.
-    #[track_caller]
-    fn assert_calms_down(&self) {
-        until("the end of all transfers", || self.server.metric("transfers_running") == 0);
-        until("the end of all data channels", || self.server.metric("data_channels") == 0);
-    }
-}
-
 #[test]
 fn wrong_commands_get_a_precise_reply_and_the_session_goes_on() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let mut guest = Control::login(scene.addr());
     for (line, codes) in [
         ("FOO", &[500][..]),
@@ -130,7 +69,7 @@ fn wrong_commands_get_a_precise_reply_and_the_session_goes_on() {
 
 #[test]
 fn commands_before_login_touch_nothing() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let mut guest = Control::open(scene.addr());
     for line in [
         "RETR /file",
@@ -152,7 +91,7 @@ fn commands_before_login_touch_nothing() {
 
 #[test]
 fn a_line_without_end_costs_no_memory() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let before = scene.server.daemon.pss_bytes();
     let mut guest = Control::login(scene.addr());
     let piece = vec![b'A'; 1 << 20];
@@ -168,7 +107,7 @@ fn a_line_without_end_costs_no_memory() {
 
 #[test]
 fn ten_thousand_commands_in_one_go_are_answered_in_order() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let mut guest = Control::login(scene.addr());
     guest.send("NOOP\r\nSIZE /file\r\n".repeat(5_000).as_bytes()).expect("taken");
     let mut codes = Vec::new();
@@ -186,7 +125,7 @@ fn ten_thousand_commands_in_one_go_are_answered_in_order() {
 
 #[test]
 fn those_who_never_read_cost_little_and_are_sent_away() {
-    let scene = Scene::with("idle_timeout = 4");
+    let scene = Scene::open("idle_timeout = 4");
     let many = scene.path("root/many");
     std::fs::create_dir(&many).expect("made");
     let name = "x".repeat(200);
@@ -220,7 +159,7 @@ fn resident(process: u32) -> usize {
 
 #[test]
 fn those_who_never_finish_a_line_are_sent_away_and_keep_nobody_waiting() {
-    let scene = Scene::with("login_timeout = 2\n[limits]\nwaiting_per_address = 1000\nwaiting = 1000");
+    let scene = Scene::open("login_timeout = 2\n[limits]\nwaiting_per_address = 1000\nwaiting = 1000");
     let mut guests: Vec<Control> = (0..200).map(|_| Control::open(scene.addr())).collect();
     guests.iter_mut().for_each(|guest| guest.send(b"USE").expect("taken"));
     scene.assert_serves_others();
@@ -232,7 +171,7 @@ fn those_who_never_finish_a_line_are_sent_away_and_keep_nobody_waiting() {
 
 #[test]
 fn those_who_leave_at_once_or_in_a_word_leave_nothing_behind() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     for _ in 0..100 {
         Control::silent(scene.addr()).vanish();
         let mut guest = Control::open(scene.addr());
@@ -249,7 +188,7 @@ fn those_who_leave_at_once_or_in_a_word_leave_nothing_behind() {
 
 #[test]
 fn a_sender_that_vanishes_in_mid_block_leaves_no_final_name_and_what_came_is_kept() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let (mut guest, data) = Control::extended(scene.addr());
     guest.ask_for(150, "STOR /new");
     let mut channel = TcpStream::connect(data).expect("it listens");
@@ -269,7 +208,7 @@ fn a_sender_that_vanishes_in_mid_block_leaves_no_final_name_and_what_came_is_kep
 
 #[test]
 fn a_receiver_that_vanishes_gets_a_broken_transfer() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     std::fs::File::create(scene.path("root/large")).and_then(|file| file.set_len(1 << 30)).expect("made");
     for mode in ["S", "E"] {
         let mut guest = Control::login(scene.addr());
@@ -292,7 +231,7 @@ fn a_receiver_that_vanishes_gets_a_broken_transfer() {
 
 #[test]
 fn a_control_connection_that_vanishes_ends_its_transfers() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let (mut guest, data) = Control::extended(scene.addr());
     guest.ask_for(150, "STOR /new");
     let mut channel = TcpStream::connect(data).expect("it listens");
@@ -326,7 +265,7 @@ fn store(scene: &Scene, command: &str, blocks: &[Vec<u8>]) -> support::control::
 #[test]
 fn blocks_that_lie_are_refused() {
     // So long channels are waited for that were announced and do not come.
-    let scene = Scene::with("connect_timeout = 1");
+    let scene = Scene::open("connect_timeout = 1");
     let end = |count| header(EOF | EOD, 0, count).to_vec();
     let max = i64::MAX as u64;
     let lies: [(&str, Vec<Vec<u8>>); 8] = [
@@ -357,7 +296,7 @@ fn blocks_that_lie_are_refused() {
 
 #[test]
 fn bytes_scattered_over_a_file_cost_little_memory_and_are_refused_when_they_are_too_many() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let before = scene.server.daemon.pss_bytes();
     // Every second byte of the file, each in a block of its own.
     let scattered = |count: u64| -> Vec<u8> { (0..count).flat_map(|place| block(0, place * 2, b"x")).collect() };
@@ -378,7 +317,7 @@ fn bytes_scattered_over_a_file_cost_little_memory_and_are_refused_when_they_are_
 /// As many blocks as a large file has stripe blocks would be listed for each address.
 #[test]
 fn a_share_of_a_large_file_costs_no_memory_whatever_a_block_is_to_be() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let large = std::fs::File::create(scene.path("root/large")).expect("made");
     large.set_len(1 << 40).expect("sparse");
     let before = scene.server.daemon.pss_bytes();
@@ -409,7 +348,7 @@ fn a_share_of_a_large_file_costs_no_memory_whatever_a_block_is_to_be() {
 
 #[test]
 fn no_path_leads_out_of_the_root() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let outside = scene.path("outside");
     symlink(&outside, scene.path("root/absolute")).expect("made");
     symlink("../outside", scene.path("root/relative")).expect("made");
@@ -456,7 +395,7 @@ fn no_path_leads_out_of_the_root() {
 
 #[test]
 fn a_directory_that_turns_into_a_link_at_the_wrong_moment_leads_nowhere() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let (real, link, name) = (scene.path("root/real"), scene.path("root/link"), scene.path("root/dir"));
     std::fs::create_dir(&real).expect("made");
     std::fs::set_permissions(&real, std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("set");
@@ -494,7 +433,7 @@ fn a_directory_that_turns_into_a_link_at_the_wrong_moment_leads_nowhere() {
 
 #[test]
 fn a_port_scan_does_not_disturb_a_transfer() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let (mut guest, data) = Control::extended(scene.addr());
     guest.ask_for(150, "STOR /scanned");
     for _ in 0..50 {
@@ -512,7 +451,7 @@ fn a_port_scan_does_not_disturb_a_transfer() {
 
 #[test]
 fn two_writers_of_one_name_leave_one_whole_file() {
-    let scene = Scene::new();
+    let scene = Scene::open("");
     let contents = [vec![1; 200_000], vec![2; 150_000]];
     let mut writers = contents.each_ref().map(|_| {
         let mut guest = Control::login(scene.addr());
@@ -539,8 +478,8 @@ fn two_writers_of_one_name_leave_one_whole_file() {
 
 #[test]
 fn a_server_that_is_asked_to_end_finishes_what_it_has_begun() {
-    let scene = Scene::new();
-    let Scene { directory, server } = scene;
+    let scene = Scene::open("");
+    let (directory, server) = scene.into_parts();
     let mut guest = Control::login(server.addr());
     guest.ask_for(200, "TYPE I");
     let data = guest.passive();

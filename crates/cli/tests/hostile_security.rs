@@ -6,17 +6,16 @@ mod support;
 use std::io::{Read as _, Write as _};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use support::control::{Control, Reply, block, header};
-use support::dtn::{Dtn, PATIENCE, until};
-use support::{WHIMBREL, expect, pattern};
+use support::dtn::{PATIENCE, until};
+use support::pattern;
+use support::scene::{Scene, grid_config};
 use whimbrel_proto::protect::base64;
-use whimbrel_testkit::peers::{Tool, public_dir};
 use whimbrel_testkit::pki::Pki;
 
 const EOF: u8 = 0x40;
@@ -25,71 +24,6 @@ const EOD: u8 = 0x08;
 /// Addresses of this host that nobody here has logged in from.
 const STRANGER: [u8; 4] = [127, 0, 0, 66];
 const FRIEND: [u8; 4] = [127, 0, 0, 77];
-
-struct Scene {
-    directory: tempfile::TempDir,
-    server: Dtn,
-}
-
-impl Scene {
-    /// A server that anybody may use, with these lines of configuration.
-    fn open(config: &str) -> Scene {
-        Scene::start(config, true)
-    }
-
-    /// A server for `ada`, whose password is `right`.
-    fn closed(config: &str) -> Scene {
-        Scene::start(config, false)
-    }
-
-    fn start(config: &str, anonymous: bool) -> Scene {
-        let directory = public_dir().expect("directory");
-        for name in ["root", "root/shut", "root/free"] {
-            let path = directory.path().join(name);
-            std::fs::create_dir(&path).expect("made");
-            std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o777)).expect("set");
-        }
-        std::fs::write(directory.path().join("root/file"), pattern(300_000)).expect("made");
-        std::fs::write(directory.path().join("root/shut/secret"), "nobody's business").expect("made");
-        let file = directory.path().join("config.toml");
-        std::fs::write(&file, config).expect("made");
-        let mut builder = Dtn::builder().root(&directory.path().join("root")).arg("--config").arg(file);
-        if anonymous {
-            builder = builder.anonymous();
-        } else {
-            let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("right").run_ok().stdout_text();
-            let users = directory.path().join("users");
-            std::fs::write(&users, format!("ada:{hash}")).expect("made");
-            builder = builder.arg("--users").arg(users);
-        }
-        let server = builder.start();
-        Scene { directory, server }
-    }
-
-    fn addr(&self) -> SocketAddr {
-        self.server.addr()
-    }
-
-    fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
-    }
-
-    /// A bystander's copies, up and down, go well.
-    #[track_caller]
-    fn assert_serves_others(&self) {
-        let (file, back) = (self.path("root/file"), self.path("back"));
-        expect(0, ["cp".as_ref(), file.as_os_str(), self.server.url("/free/bystander").as_ref()]);
-        expect(0, ["cp".as_ref(), self.server.url("/free/bystander").as_ref(), back.as_os_str()]);
-        assert!(std::fs::read(back).expect("copied") == pattern(300_000));
-    }
-
-    fn login(&self, password: &str) -> (Control, Reply) {
-        let mut control = Control::open(self.addr());
-        assert_eq!(control.ask("USER ada").code, 331);
-        let reply = control.ask(&format!("PASS {password}"));
-        (control, reply)
-    }
-}
 
 /// A connection from one of this host's other addresses.
 fn connect_from(address: [u8; 4], to: SocketAddr) -> std::io::Result<TcpStream> {
@@ -476,8 +410,7 @@ fn nobody_writes_lines_into_the_log_or_commands_to_the_terminal_of_its_reader() 
     scene.server.wait_for_log(&["operation failed", "last-of-all"]);
     let log = scene.server.log();
     assert!(log.contains("forged") && log.contains("eve"), "what was said is told");
-    let bad = |c: char| c != '\n' && (c.is_control() || ('\u{202a}'..='\u{202e}').contains(&c));
-    assert!(!log.contains(bad), "{log:?}");
+    scene.assert_log_is_plain();
     assert!(!log.lines().any(|line| line.starts_with("2026-11-22T00:00:00Z")), "{log}");
     scene.assert_serves_others();
 }
@@ -487,10 +420,7 @@ fn a_handshake_that_ends_in_the_middle_or_says_nothing_of_use_leaves_nothing_beh
     let pki = Pki::new().expect("an authority");
     let host = pki.host(&["localhost"]).expect("a host").file;
     let people = pki.gridmap(&[("alice", "nobody")]).expect("a map");
-    let scene = Scene::open(&format!(
-        "[tls]\ncertificate = {host:?}\nkey = {host:?}\n[gsi]\ncertificate = {host:?}\nauthorities = {:?}\ngridmap = {people:?}\n",
-        pki.certificates(),
-    ));
+    let scene = Scene::open(&grid_config(&host, &pki.certificates(), &people));
     // The first record of a handshake, and less and less of it.
     let hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[7; 600]].concat();
     for length in [0, 1, 5, 9, 40, 600] {

@@ -6,8 +6,8 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use serde_json::{Value, json};
-use support::WHIMBREL;
 use support::dtn::{Dtn, until};
+use support::{WHIMBREL, account};
 use tempfile::TempDir;
 use whimbrel_testkit::issuer::{Issuer, SigningKey};
 use whimbrel_testkit::peers::{Run, Tool, curl, lftp, public_dir};
@@ -15,12 +15,6 @@ use whimbrel_testkit::pki::Pki;
 use whimbrel_testkit::require_root;
 
 const AUDIENCE: &str = "https://dtn.example.org";
-
-/// An account that is not root's and may handle data here.
-fn account() -> String {
-    let name = Tool::new("id").arg("-un").run_ok().stdout_text().trim().to_owned();
-    if name == "root" { "nobody".to_owned() } else { name }
-}
 
 struct Site {
     server: Dtn,
@@ -191,7 +185,7 @@ fn a_forged_token_and_one_of_a_stranger_are_refused() {
     let newer = SigningKey::es256("new").expect("a key").sign(&tokens.issuer.claims(AUDIENCE, "openid"));
     is_denied(site.list(&["--user", &user("x", &newer)]), &["none of its issuer's keys has signed it"]);
     let stranger = tokens.token(0, &[("iss", json!("https://stranger.example.org/"))]);
-    is_denied(site.list(&["--user", &user("x", &stranger)]), &["530 Login incorrect"]);
+    is_denied(site.list(&["--user", &user("x", &stranger)]), &["https://stranger.example.org/", "not accepted here"]);
 }
 
 /// A file of rules that give an account to somebody's certificate.

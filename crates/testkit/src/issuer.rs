@@ -71,15 +71,35 @@ impl SigningKey {
 
     /// A token with these claims.
     pub fn sign(&self, claims: &Value) -> String {
+        self.sign_as(&self.header(), claims)
+    }
+
+    /// The header of its tokens.
+    pub fn header(&self) -> Value {
         let algorithm = match self.material {
             Material::Rs256(_) => "RS256",
             Material::Es256(_) => "ES256",
         };
-        let header = json!({"alg": algorithm, "kid": self.name, "typ": "JWT"});
-        let signed =
-            format!("{}.{}", base64url(header.to_string().as_bytes()), base64url(claims.to_string().as_bytes()));
-        let signature = self.signature(signed.as_bytes()).expect("OpenSSL signs with its own keys");
-        format!("{signed}.{}", base64url(&signature))
+        json!({"alg": algorithm, "kid": self.name, "typ": "JWT"})
+    }
+
+    /// A token with a header of the caller's, whatever that says.
+    pub fn sign_as(&self, header: &Value, claims: &Value) -> String {
+        token(header, claims, |text| self.signature(text).expect("OpenSSL signs with its own keys"))
+    }
+
+    /// Its public half, which everybody may know: PEM.
+    pub fn public_pem(&self) -> Vec<u8> {
+        let pem = match &self.material {
+            Material::Rs256(key) => key.public_key_to_pem(),
+            Material::Es256(key) => key.public_key_to_pem(),
+        };
+        pem.expect("OpenSSL writes its own keys")
+    }
+
+    /// As a set of keys shows it.
+    pub fn shown(&self) -> Value {
+        self.public().expect("OpenSSL knows the numbers of its own keys")
     }
 
     fn signature(&self, text: &[u8]) -> std::result::Result<Vec<u8>, openssl::error::ErrorStack> {
@@ -111,6 +131,22 @@ impl SigningKey {
             }
         })
     }
+}
+
+/// A token with this header and what `sign` makes of its text.
+pub fn token(header: &Value, claims: &Value, sign: impl FnOnce(&[u8]) -> Vec<u8>) -> String {
+    let text = format!("{}.{}", base64url(header.to_string().as_bytes()), base64url(claims.to_string().as_bytes()));
+    let signature = sign(text.as_bytes());
+    format!("{text}.{}", base64url(&signature))
+}
+
+/// The keyed hash of HS256.
+pub fn hs256(secret: &[u8], text: &[u8]) -> Vec<u8> {
+    let signed = PKey::hmac(secret).and_then(|key| {
+        let mut signer = Signer::new(MessageDigest::sha256(), &key)?;
+        signer.sign_oneshot_to_vec(text)
+    });
+    signed.expect("OpenSSL computes digests")
 }
 
 impl Issuer {

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use whimbrel_testkit::peers::{GridftpServer, Tool, url_copy, url_path};
 use whimbrel_testkit::pki::{Member, Pki};
 
+use crate::support::account;
 use crate::support::dtn::{Dtn, DtnBuilder};
 
 /// The authority and who is certified.
@@ -45,11 +46,7 @@ impl Grid {
         let pki = Pki::new().unwrap();
         let (host, alice) = (pki.host(&["localhost", "127.0.0.1"]).unwrap(), pki.person("alice").unwrap());
         let proxy = pki.usual_proxy(&alice, "proxy").unwrap();
-        let account = match rustix::process::geteuid().is_root() {
-            true => "nobody".to_owned(),
-            false => Tool::new("id").arg("-un").run_ok().stdout_text().trim().to_owned(),
-        };
-        let gridmap = pki.gridmap(&[("alice", &account)]).unwrap();
+        let gridmap = pki.gridmap(&[("alice", &account())]).unwrap();
         Some(Self { pki, alice, proxy, host, gridmap })
     }
 

@@ -108,6 +108,18 @@ impl Control {
         }
     }
 
+    /// Bytes that came, at least one.
+    pub fn receive(&mut self) -> io::Result<Vec<u8>> {
+        let bytes = self.input.fill_buf()?.to_vec();
+        self.input.consume(bytes.len());
+        if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+    }
+
+    /// The connection itself; whatever was read ahead is lost.
+    pub fn into_stream(self) -> TcpStream {
+        self.stream
+    }
+
     /// Replies up to the first that is no preliminary one.
     #[track_caller]
     pub fn last_reply(&mut self) -> Reply {
@@ -174,7 +186,8 @@ pub fn block(descriptor: u8, offset: u64, payload: &[u8]) -> Vec<u8> {
     [&header(descriptor, payload.len() as u64, offset)[..], payload].concat()
 }
 
-fn address(list: &str) -> SocketAddr {
+/// Of six decimal numbers (RFC 959 §4.1.2).
+pub fn address(list: &str) -> SocketAddr {
     let numbers: Vec<u8> = list.split(',').map(|number| number.parse().expect("a number of an address")).collect();
     let &[a, b, c, d, high, low] = &numbers[..] else { panic!("{list} is no address") };
     SocketAddr::new(IpAddr::from([a, b, c, d]), u16::from_be_bytes([high, low]))

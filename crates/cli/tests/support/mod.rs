@@ -5,6 +5,8 @@
 pub mod cluster;
 pub mod control;
 pub mod dtn;
+pub mod scene;
+pub mod secured;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -139,6 +141,12 @@ impl Field {
     pub fn assert_copied(&self, name: &str) {
         assert_same(&self.path("from"), &self.path("to").join(name));
     }
+}
+
+/// An account that is not root's and may handle data here.
+pub fn account() -> String {
+    let name = Tool::new("id").arg("-un").run_ok().stdout_text().trim().to_owned();
+    if name == "root" { "nobody".to_owned() } else { name }
 }
 
 /// Bytes that differ everywhere.
