@@ -7,6 +7,7 @@
 //! | [`pki`] | certificates for hosts and people, in files as grid programs read them |
 //! | [`dataset`] | files and trees to move, and a byte-for-byte comparison of two trees |
 //! | [`faults`] | a TCP proxy that cuts, stalls, trickles or corrupts |
+//! | [`records`] | records of TLS made by hand, for clients that no library would be |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
 //! | [`measure`] | what the programs that measure share |
 //! | [`plot`] | charts of lines and of bars as SVG, for the reference |
@@ -38,6 +39,7 @@ pub mod pace;
 pub mod peers;
 pub mod pki;
 pub mod plot;
+pub mod records;
 pub mod relay;
 pub mod rng;
 pub mod slow_disk;

@@ -9,6 +9,10 @@ use crate::channel::DataChannel;
 /// Most bytes taken from the carrying channel at once.
 const AHEAD: usize = 256 << 10;
 
+/// Most bytes of the wire on which OpenSSL gives no plain one: the handshake with a chain of twenty certificates is shorter, and keys that
+/// are changed over and over, or hellos in the middle, are taken in by OpenSSL without ever coming back to its caller.
+const BARREN: usize = 512 << 10;
+
 /// Buffers kept by each thread for its next channel.
 #[derive(Default)]
 struct Spare {
@@ -35,11 +39,19 @@ pub(super) struct Carrier {
     /// Bytes of `outgoing` that are sent.
     sent: usize,
     ended: bool,
+    /// Bytes that OpenSSL has read since it last gave plain ones.
+    barren: usize,
 }
 
 impl Carrier {
     pub(super) fn new(inner: Box<dyn DataChannel>, exact: bool) -> Self {
-        Self { inner, exact, incoming: Vec::new(), unread: 0..0, outgoing: Vec::new(), sent: 0, ended: false }
+        let (incoming, outgoing) = (Vec::new(), Vec::new());
+        Self { inner, exact, incoming, unread: 0..0, outgoing, sent: 0, ended: false, barren: 0 }
+    }
+
+    /// OpenSSL has given plain bytes.
+    pub(super) fn bore_fruit(&mut self) {
+        self.barren = 0;
     }
 
     /// Bytes of records that wait here, maybe of an unfinished one.
@@ -118,13 +130,14 @@ impl Carrier {
     }
 }
 
-impl Read for Carrier {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.exact {
-            let received = self.inner.recv(buffer)?;
-            self.ended |= received == 0;
-            return Ok(received);
-        }
+impl Carrier {
+    fn recv_exact(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        let received = self.inner.recv(buffer)?;
+        self.ended |= received == 0;
+        Ok(received)
+    }
+
+    fn read_ahead(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if !self.has_unread() {
             self.receive()?;
         }
@@ -132,6 +145,17 @@ impl Read for Carrier {
         let count = buffer.len().min(unread.len());
         buffer[..count].copy_from_slice(&unread[..count]);
         self.take(count);
+        Ok(count)
+    }
+}
+
+impl Read for Carrier {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.barren > BARREN {
+            return Err(io::Error::other("TLS messages without end and no data"));
+        }
+        let count = if self.exact { self.recv_exact(buffer)? } else { self.read_ahead(buffer)? };
+        self.barren += count;
         Ok(count)
     }
 }

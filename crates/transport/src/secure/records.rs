@@ -259,7 +259,10 @@ fn read(stream: &mut SslStream<Carrier>, piece: &mut [u8]) -> (usize, End) {
     while at < piece.len() {
         match stream.ssl_read(&mut piece[at..]) {
             Ok(0) => return (at, End::Farewell),
-            Ok(count) => at += count,
+            Ok(count) => {
+                at += count;
+                stream.get_mut().bore_fruit();
+            }
             Err(error) => {
                 let end = match error.code() {
                     ErrorCode::WANT_READ => End::Empty,

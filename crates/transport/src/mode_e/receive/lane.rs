@@ -110,8 +110,10 @@ impl Lane {
                 return Ok(0);
             }
             Err(error) => {
-                let closed = self.closed(shared);
-                return closed.map(|()| 0).map_err(|fault| fault.detail(error.to_string()));
+                self.closed(shared).map_err(|fault| fault.detail(error.to_string()))?;
+                // It had not spoken; if nobody else comes it is what was wrong.
+                shared.refused(&error.to_string());
+                return Ok(0);
             }
         };
         if received == 0 {
