@@ -111,6 +111,12 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// The same storage, where what is there is never replaced nor changed by beginning, committing, putting or renaming: a name
+    /// that is taken is `AlreadyExists`, also when somebody takes it in the same instant; `None` where the storage cannot tell so.
+    fn without_replacing(&self) -> Option<Arc<dyn Connector>> {
+        None
+    }
+
     /// The journal of a session begun with [`Disposition::Continue`].
     ///
     /// It belongs to the very file of the session: another file under the same names has another

@@ -62,14 +62,15 @@ pub(super) fn in_place(place: &Place, manner: Manner) -> Result<Begun, Fault> {
         .detail("it became something else while it was opened"))
 }
 
-/// Makes a file under its final name; where the `mode` that it is to have is known, it never gives others more than that.
-pub(super) fn create_in_place(place: &Place, mode: Option<u32>) -> Result<Begun, Fault> {
+/// Makes a file under its final name; where the `mode` that it is to have is known, it never gives others more than that. `joins`: one
+/// that another writer has just made does as well.
+pub(super) fn create_in_place(place: &Place, mode: Option<u32>, joins: bool) -> Result<Begun, Fault> {
     let name = place.path.name().unwrap_or_default();
     let mode = Mode::from_raw_mode(mode.map_or(0o666, |mode| mode & 0o666 | 0o600));
     match retry(|| openat(&place.dir, name, NEW, mode)) {
         Ok(file) => Begun::of(file, Manner::Created, place.path.clone()),
         // Another writer was faster: the file is theirs. What is no file is refused.
-        Err(Errno::EXIST) => in_place(place, Manner::InPlace),
+        Err(Errno::EXIST) if joins => in_place(place, Manner::InPlace),
         Err(errno) => Err(fault(errno, OPEN, &place.path)),
     }
 }

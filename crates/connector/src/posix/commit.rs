@@ -100,7 +100,7 @@ impl Posix {
         let mut committed = handle.committed.write().unwrap_or_else(PoisonError::into_inner);
         let mode = attributes.mode.or(token.keep_mode).or_else(|| self.ordinary_mode(&handle.dir, &stat));
         finalize(handle, &stat, attributes, mode, path)?;
-        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault("commit", path)?;
+        self.give_name("commit", (&handle.dir, from), (&handle.dir, to), path)?;
         *committed = true;
         drop(committed);
         locked.release_with_file();

@@ -17,7 +17,7 @@
 //! that the process had when the collection was opened, or what the directory's default access
 //! list says (acl(5)). A file made under its final name never has more than was asked for.
 //!
-//! **Two writers of one name**: the last `begin(Replace)` throws the earlier unfinished file away;
+//! **Two writers of one name** (see [`Connector::without_replacing`] for those who may not replace): the last `begin(Replace)` throws the earlier unfinished file away;
 //! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit
 //! wins. Writers that `Resume`, `Update` or `Continue` the same file share it.
 //!
@@ -128,6 +128,8 @@ pub struct Posix {
     /// What new files do not give to others.
     mask: u32,
     read_only: bool,
+    /// Whether a name may be taken from what has it.
+    replaces: bool,
     users: Arc<Names>,
     groups: Arc<Names>,
 }
@@ -144,6 +146,7 @@ impl Posix {
             lustre: options.lfs.map(|tool| Arc::new(Lustre::new(tool, options.lustre_everywhere))),
             mask: modes::mask(),
             read_only: options.read_only,
+            replaces: true,
             users: Arc::default(),
             groups: Arc::default(),
         })
@@ -212,6 +215,10 @@ impl Connector for Posix {
 
     fn without_links(&self) -> Option<Arc<dyn Connector>> {
         Some(Arc::new(Self { root: self.root.without_links(), ..self.clone() }))
+    }
+
+    fn without_replacing(&self) -> Option<Arc<dyn Connector>> {
+        Some(Arc::new(Self { replaces: false, ..self.clone() }))
     }
 
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {

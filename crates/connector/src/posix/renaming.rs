@@ -2,7 +2,7 @@
 
 use rustix::fs::{Mode, OFlags, openat};
 use rustix::io::Errno;
-use whimbrel_engine::Fault;
+use whimbrel_engine::{Fault, FaultCode};
 
 use super::Posix;
 use super::error::OrFault;
@@ -21,14 +21,35 @@ impl Posix {
         if durable {
             sync_content(&old_dir, old).or_fault("sync", from)?;
         }
-        let renamed = steps::rename((&old_dir, old), (&new_dir, new));
-        renamed.or_fault(OP, from).map_err(|fault| detail_to(fault, to))?;
+        let renamed = self.give_name(OP, (&old_dir, old), (&new_dir, new), from);
+        renamed.map_err(|fault| detail_to(fault, to))?;
         if !durable {
             return Ok(());
         }
         // The new name first: at no time is there neither.
         sync_dir(&new_dir).or_fault("sync directory", to)?;
         if from.parent() == to.parent() { Ok(()) } else { sync_dir(&old_dir).or_fault("sync directory", from) }
+    }
+}
+
+impl Posix {
+    /// Renames; what has the new name is replaced where that is allowed.
+    pub(super) fn give_name(
+        &self,
+        op: &str,
+        from: (&Dir, &[u8]),
+        to: (&Dir, &[u8]),
+        path: &StoragePath,
+    ) -> Result<(), Fault> {
+        if self.replaces {
+            return steps::rename(from, to).or_fault(op, path);
+        }
+        match steps::rename_new(from, to) {
+            Err(Errno::OPNOTSUPP) => Err(Fault::new(FaultCode::NotSupported, op)
+                .on_path(path.as_bytes())
+                .detail("this file system cannot give a name only if it is free, and what has it may not be replaced")),
+            renamed => renamed.or_fault(op, path),
+        }
     }
 }
 

@@ -57,6 +57,7 @@ impl Posix {
     fn begin_at(&self, place: &Place, intent: &WriteIntent) -> Result<Begun, Fault> {
         let begun = match (place.found.as_ref().map(kind_of), intent.disposition) {
             (Some(Kind::Directory), _) => return Err(fault(Errno::ISDIR, OPEN, &place.path)),
+            (Some(_), _) if !self.replaces => return Err(fault(Errno::EXIST, OPEN, &place.path)),
             (Some(Kind::File), Disposition::Update) => in_place(place, Manner::InPlace)?,
             (None | Some(Kind::File), Disposition::Resume) => match self.resume(place)? {
                 Some(begun) => begun,
@@ -73,7 +74,7 @@ impl Posix {
                 }
             },
             (None, Disposition::Update) => {
-                return self.create(place, intent, |place, _| create_in_place(place, intent.mode));
+                return self.create(place, intent, |place, _| create_in_place(place, intent.mode, self.replaces));
             }
             (Some(_), Disposition::Continue) => return Err(no_unfinished(&place.path)),
             (Some(_), _) => return in_place(place, Manner::Special),

@@ -4,7 +4,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 
-use rustix::fs::{AtFlags, Mode, OFlags, fdatasync, fsync, linkat, openat, renameat, unlinkat};
+use rustix::fs::{
+    AtFlags, Mode, OFlags, RenameFlags, fdatasync, fsync, linkat, openat, renameat, renameat_with, unlinkat,
+};
 use rustix::io::Errno;
 
 use super::resolve::{Dir, retry};
@@ -77,6 +79,28 @@ pub(super) fn rename((old, from): (&Dir, &[u8]), (new, to): (&Dir, &[u8])) -> Re
     Ok(())
 }
 
+/// Renames what gets a name that nothing has: else `EXIST`. `OPNOTSUPP` where the file system knows no way to do it in one step.
+pub(super) fn rename_new((old, from): (&Dir, &[u8]), (new, to): (&Dir, &[u8])) -> Result<(), Errno> {
+    match retry(|| renameat_with(old, from, new, to, RenameFlags::NOREPLACE)) {
+        // File systems of networks and of user space, and Linux before 3.15.
+        Err(Errno::INVAL | Errno::NOSYS) => name_twice((old, from), (new, to))?,
+        renamed => renamed?,
+    }
+    #[cfg(test)]
+    note(Step::Rename(from.to_vec(), to.to_vec()));
+    Ok(())
+}
+
+/// For an instant a file has both names: a second name is never one that something has.
+fn name_twice((old, from): (&Dir, &[u8]), (new, to): (&Dir, &[u8])) -> Result<(), Errno> {
+    match retry(|| linkat(old, from, new, to, AtFlags::empty())) {
+        // No second names here, or none for directories.
+        Err(Errno::PERM | Errno::MLINK | Errno::NOSYS) => Err(Errno::OPNOTSUPP),
+        Ok(()) => retry(|| unlinkat(old, from, AtFlags::empty())),
+        refused => refused,
+    }
+}
+
 /// Gives a file without a name one, which nothing else bears.
 pub(super) fn link(
     (from, known_as): (BorrowedFd<'_>, &[u8]),
@@ -137,6 +161,38 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let storage = Posix::open(dir.path(), PosixOptions::default()).unwrap();
         (dir, storage)
+    }
+
+    #[test]
+    fn a_name_that_is_taken_is_not_given_by_either_way() {
+        let (dir, storage) = lab();
+        let put = |name: &str| std::fs::write(dir.path().join(name), name).unwrap();
+        let names = || {
+            let mut names: Vec<_> =
+                std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+            names.sort();
+            names
+        };
+        let path = StoragePath::resolve(&StoragePath::root(), b"any").unwrap();
+        let (root, _) = storage.root.entry(&path, "test").unwrap();
+        type Way = fn((&Dir, &[u8]), (&Dir, &[u8])) -> Result<(), Errno>;
+        for way in [rename_new as Way, name_twice] {
+            put("one");
+            put("other");
+            assert_eq!(way((&root, b"one"), (&root, b"other")), Err(Errno::EXIST));
+            assert_eq!(names(), ["one", "other"]);
+            assert_eq!(std::fs::read(dir.path().join("other")).unwrap(), b"other");
+            way((&root, b"one"), (&root, b"new")).unwrap();
+            assert_eq!(
+                (names(), std::fs::read(dir.path().join("new")).unwrap()),
+                (vec!["new".into(), "other".into()], b"one".to_vec())
+            );
+            std::fs::remove_file(dir.path().join("new")).unwrap();
+        }
+        std::fs::create_dir(dir.path().join("dir")).unwrap();
+        assert_eq!(name_twice((&root, b"dir"), (&root, b"tree")), Err(Errno::OPNOTSUPP));
+        rename_new((&root, b"dir"), (&root, b"tree")).unwrap();
+        take();
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct Ruled {
     storage: Arc<dyn Connector>,
     /// Acts.
     plain: Arc<dyn Connector>,
+    /// Acts for those who may create and not replace.
+    fresh: Arc<dyn Connector>,
     rules: PathRules,
     quota: Option<Quota>,
 }
@@ -37,7 +39,8 @@ impl Ruled {
     /// The storage as these rules, and what may still be stored, leave it.
     pub fn new(storage: Arc<dyn Connector>, rules: PathRules, quota: Option<Quota>) -> Self {
         let plain = storage.without_links().unwrap_or_else(|| storage.clone());
-        Self { storage, plain, rules, quota }
+        let fresh = plain.without_replacing().unwrap_or_else(|| plain.clone());
+        Self { storage, plain, fresh, rules, quota }
     }
 
     /// Does something at the place that `path` means, if `check` allows it there.
@@ -89,6 +92,15 @@ impl Ruled {
             false => Operation::Create,
         };
         self.may(needed, path)
+    }
+
+    /// What writes at a path: where nothing may be changed, what others put there meanwhile is not, either.
+    fn writer(&self, path: &StoragePath) -> &dyn Connector {
+        let allowed = self.rules.at(path.as_bytes());
+        match allowed.has(Operation::Create) && !allowed.has(Operation::Modify) {
+            true => self.fresh.as_ref(),
+            false => self.plain.as_ref(),
+        }
     }
 
     fn exists(&self, path: &StoragePath) -> Result<bool, Fault> {
@@ -165,7 +177,7 @@ impl Connector for Ruled {
         if let (Some(quota), Some(size)) = (&self.quota, intent.size) {
             quota.has_room(size)?;
         }
-        self.at(path, Follow::Yes, Self::may_write, |storage, path| storage.begin(path, intent))
+        self.at(path, Follow::Yes, Self::may_write, |_, path| self.writer(path).begin(path, intent))
     }
 
     fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
@@ -192,7 +204,7 @@ impl Connector for Ruled {
             true => self.may_write(&session.path)?,
             false => self.may_go_on(session)?,
         }
-        self.plain.commit(session, receipts, attributes)
+        self.writer(&session.path).commit(session, receipts, attributes)
     }
 
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
@@ -210,9 +222,9 @@ impl Connector for Ruled {
         if let Some(quota) = &self.quota {
             quota.charge(data.len() as u64)?;
         }
-        self.at(path, Follow::Yes, Self::may_write, |storage, path| match &mut read_back {
-            Some(show) => storage.put(path, data, attributes, Some(&mut **show)),
-            None => storage.put(path, data, attributes, None),
+        self.at(path, Follow::Yes, Self::may_write, |_, path| match &mut read_back {
+            Some(show) => self.writer(path).put(path, data, attributes, Some(&mut **show)),
+            None => self.writer(path).put(path, data, attributes, None),
         })
     }
 
@@ -266,7 +278,7 @@ impl Connector for Ruled {
                 Err(fault) => return Err(self.may_stat(from).err().unwrap_or(fault)),
             };
             match self.rules.allows_rename(from.as_bytes(), to.as_bytes(), tree, self.exists(&to)?) {
-                true => storage.rename(from, &to, durable),
+                true => self.writer(&to).rename(from, &to, durable),
                 false => Err(self.denied("give another name to what is", from)),
             }
         })

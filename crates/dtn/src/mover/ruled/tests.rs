@@ -123,6 +123,59 @@ fn what_may_be_created_only_is_not_replaced() {
     assert_eq!(std::fs::read(tree.root().join("inbox/two")).unwrap(), b"new");
 }
 
+/// Whatever the order: one of them is first, is told so, and stays.
+#[test]
+fn of_two_who_create_at_once_one_does() {
+    let tree = Tree::new();
+    // Two processes, on two hosts perhaps.
+    let (one, other) = (tree.ruled(false), tree.ruled(false));
+    let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+    let mut firsts = 0;
+    for number in 0..1500 {
+        let name = path(&format!("/inbox/{number}"));
+        let session = one.begin(&name, &intent).unwrap();
+        one.join(&session).unwrap().write_at(0, b"in steps").unwrap();
+        // So that the other one does not take it over, but makes its own.
+        let moved = tree.root().join(format!("open/{number}"));
+        let meet = std::sync::Barrier::new(2);
+        let (in_steps, at_once) = thread::scope(|scope| {
+            let at_once = scope.spawn(|| {
+                std::fs::write(&moved, "at once").unwrap();
+                meet.wait();
+                other.rename(&path(&format!("/open/{number}")), &name, false)
+            });
+            meet.wait();
+            let in_steps = one.commit(&session, &[], &Attributes::default());
+            (in_steps, at_once.join().unwrap())
+        });
+        assert_ne!(in_steps.is_ok(), at_once.is_ok(), "{number}: {in_steps:?}, {at_once:?}");
+        let stored = std::fs::read(tree.root().join(format!("inbox/{number}"))).unwrap();
+        let winner: &[u8] = if in_steps.is_ok() { b"in steps" } else { b"at once" };
+        assert_eq!(stored, winner);
+        firsts += usize::from(in_steps.is_ok());
+    }
+    println!("{firsts} times in steps");
+}
+
+#[test]
+fn who_may_only_create_takes_no_name_and_changes_no_file() {
+    let tree = Tree::new();
+    let ruled = tree.ruled(false);
+    std::fs::write(tree.root().join("inbox/taken"), "theirs").unwrap();
+    let exists = |result: Result<(), Fault>| assert_eq!(result.unwrap_err().code, FaultCode::AlreadyExists);
+    for disposition in [Disposition::Replace, Disposition::Update, Disposition::Resume, Disposition::Continue] {
+        let intent = WriteIntent { disposition, size: None, length: None, mode: None };
+        exists(ruled.fresh.begin(&path("/inbox/taken"), &intent).map(drop));
+    }
+    put(&ruled, "/inbox/new").unwrap();
+    exists(ruled.fresh.put(&path("/inbox/taken"), b"x", &Attributes::default(), None));
+    exists(ruled.fresh.rename(&path("/inbox/new"), &path("/inbox/taken"), false));
+    assert_eq!(std::fs::read(tree.root().join("inbox/taken")).unwrap(), b"theirs");
+    let names: Vec<_> =
+        std::fs::read_dir(tree.root().join("inbox")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(names.len(), 2, "{names:?}");
+}
+
 #[test]
 fn a_link_is_what_it_leads_to() {
     let tree = Tree::new();
