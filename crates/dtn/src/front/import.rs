@@ -3,6 +3,7 @@
 //! Pure: files are read by whoever calls. What the options mean is in [`options`], as its version 13.24 has them.
 
 pub mod options;
+mod rules;
 mod text;
 mod write;
 

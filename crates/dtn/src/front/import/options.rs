@@ -45,6 +45,12 @@ pub enum Special {
     PortRange,
     /// Logins without a password.
     Anonymous,
+    /// Rules for paths.
+    Paths,
+    /// Networks whose logins are taken, and no others.
+    AllowFrom,
+    /// Networks whose logins are not.
+    DenyFrom,
 }
 
 use Fate::{Flag, Gone, Needless, Number, Special as Own, Text, Unless};
@@ -102,8 +108,8 @@ pub const OPTIONS: &[Row] = &[
     row(&["process_group"], Gone(Missing, "every login has the groups of its account")),
     row(&["ipc_allow_from"], Needless(IPC)),
     row(&["ipc_deny_from"], Needless(IPC)),
-    row(&["allow_from"], Gone(Open, "let a firewall admit these addresses only")),
-    row(&["deny_from"], Gone(Open, "let a firewall refuse these addresses")),
+    row(&["allow_from"], Own(Special::AllowFrom)),
+    row(&["deny_from"], Own(Special::DenyFrom)),
     row(&["encrypt_data"], Flag("encrypt_data")),
     row(&["secure_ipc"], Needless(IPC)),
     row(&["ipc_auth_mode"], Needless(IPC)),
@@ -148,8 +154,15 @@ pub const OPTIONS: &[Row] = &[
     ),
     row(&["use_home_dirs"], Unless("1", Differs, HOMES)),
     row(&["home_dir"], Gone(Differs, HOMES)),
-    row(&["restrict_paths"], Gone(Open, "name one directory by root, or keep others out by file permissions")),
-    row(&["rp_follow_symlinks"], Needless("links lead to places below root only")),
+    row(&["restrict_paths"], Own(Special::Paths)),
+    row(
+        &["rp_follow_symlinks"],
+        Unless(
+            "0",
+            Differs,
+            "rules hold for the place that a link leads to: what is denied there is denied by the link, too",
+        ),
+    ),
     row(&["acl"], Gone(Open, MODULES)),
     row(&["log_level"], Gone(Note, LOGS)),
     row(&["log_module"], Gone(Note, LOGS)),

@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use toml::Value;
 
 use super::options::{Fate, Special, find};
+use super::rules::{self, Restricted};
 use super::{Imported, Remark, Setting, Weight};
 
 /// Where their servers listen unless told otherwise.
@@ -19,6 +20,11 @@ struct Found {
     gsi: Vec<(&'static str, Value)>,
     port: Option<u64>,
     interface: Option<String>,
+    /// Of `restrict_paths`, the root among them.
+    paths: Vec<Restricted>,
+    /// Networks of `allow_from` and `deny_from`.
+    allowed: Vec<String>,
+    denied: Vec<String>,
     remarks: Vec<Remark>,
 }
 
@@ -93,6 +99,14 @@ impl Found {
                 "0" | "1" => self.set("anonymous", Value::Boolean(value == "1")),
                 _ => wrong("0 or 1", value),
             },
+            Special::Paths => {
+                let (paths, lost) = rules::paths(value);
+                self.paths = paths;
+                let usual = "taken over as [[rules]]; directories above those named can be entered, but not listed";
+                Some(lost.unwrap_or_else(|| (Weight::Differs, usual.to_owned())))
+            }
+            Special::AllowFrom => from(&mut self.allowed, value),
+            Special::DenyFrom => from(&mut self.denied, value),
         }
     }
 
@@ -176,9 +190,22 @@ impl Found {
             toml += "\n# Logins with grid certificates; what is not named lies below /etc/grid-security.\n[gsi]\n";
             toml.extend(self.gsi.iter().map(|(key, value)| line(key, value)));
         }
+        toml += &self.addresses();
+        toml.extend(self.paths.iter().map(Restricted::rule));
         self.unwritten(anonymous);
         self.remarks.sort_by_key(|remark| std::cmp::Reverse(remark.weight));
         Imported { toml, remarks: self.remarks }
+    }
+
+    /// Logins from networks: of several entries the first that is for somebody counts, so denials come first.
+    fn addresses(&self) -> String {
+        let of = |networks: &[String], most: u32| match networks.is_empty() {
+            true => String::new(),
+            false => format!("\n[[limits.of]]\naddresses = {networks:?}\nconnections = {most}\n"),
+        };
+        // Who is allowed has no limit of his own, and all others have none left.
+        let others = if self.allowed.is_empty() { "" } else { "\n[limits]\nconnections = 0\n" };
+        format!("{others}{}{}", of(&self.denied, 0), of(&self.allowed, u32::MAX))
     }
 
     /// What holds at the real server without being written.
@@ -212,6 +239,23 @@ fn line(key: &str, value: &Value) -> String {
     format!("{key} = {value}\n")
 }
 
+/// Takes networks over, or none of them.
+fn from(networks: &mut Vec<String>, value: &str) -> Option<(Weight, String)> {
+    match rules::networks(value) {
+        Ok(found) => {
+            *networks = found;
+            Some((
+                Weight::Differs,
+                "taken over as [limits]: others can connect, and are refused when they log in (421)".to_owned(),
+            ))
+        }
+        Err(why) => {
+            networks.clear();
+            Some((Weight::Open, format!("{why}: let a firewall decide about addresses")))
+        }
+    }
+}
+
 fn wrong(wanted: &str, value: &str) -> Option<(Weight, String)> {
     Some((Weight::Missing, format!("`{value}` is not {wanted}")))
 }
@@ -232,7 +276,10 @@ fn number(text: &str) -> Option<i64> {
 #[cfg(test)]
 mod tests {
     use super::super::{OPTIONS, parse};
+    use whimbrel_proto::rules::Operation;
+
     use super::*;
+    use crate::front::access::Guest;
     use crate::front::config::DtnConfig;
 
     /// `/etc/gridftp.conf` of Debian's globus-gridftp-server-progs 13.24.
@@ -278,7 +325,7 @@ mod tests {
     #[test]
     fn what_would_open_the_server_is_told_first() {
         let (imported, _) =
-            taken("perms 0600\nrestrict_paths R/data\nallow_from 192.168.\nlog_level ALL\nnonsense 1\n");
+            taken("perms 0600\nrestrict_paths /,N/data/*\nallow_from a.host\nlog_level ALL\nnonsense 1\n");
         assert!(!imported.is_complete());
         let told: Vec<_> =
             imported.remarks.iter().map(|told| (told.weight, told.option.as_str(), told.place.as_str())).collect();
@@ -291,6 +338,29 @@ mod tests {
                 (Weight::Missing, "nonsense", "f:5"),
             ]
         );
+    }
+
+    #[test]
+    fn restrictions_of_paths_become_rules_and_those_of_addresses_limits_of_logins() {
+        let (imported, config) = taken(
+            "restrict_paths R/data,W/inbox,N/data/secret,/free\nallow_from 192.168.,10.1.2.3\ndeny_from 192.168.66.\nconnections_max 9\n",
+        );
+        assert!(imported.is_complete(), "{:?}", imported.remarks);
+        let access = config.access();
+        let rules = |from: &str| access.of(Guest { user: "ada", groups: &[], address: from.parse().ok() });
+        let allowed = |path: &str| Vec::<Operation>::from(rules("192.168.1.1").paths.at(path.as_bytes()));
+        use Operation::{Create, Delete, List, Modify, Read};
+        assert_eq!(allowed("/data/x"), [Read, List]);
+        assert_eq!(allowed("/inbox/x"), [List, Create, Modify, Delete]);
+        assert_eq!(allowed("/free/x"), Operation::ALL);
+        assert_eq!((allowed("/data/secret/x"), allowed("/etc/passwd"), allowed("/")), (vec![], vec![], vec![]));
+        let most = |from: &str| rules(from).connections;
+        assert_eq!((most("192.168.1.1"), most("10.1.2.3")), (Some(u32::MAX), Some(u32::MAX)));
+        assert_eq!((most("192.168.66.1"), most("10.1.2.4"), most("2001:db8::1")), (Some(0), Some(0), Some(0)));
+        let (_, denying) = taken("deny_from 192.168.66.\n");
+        let access = denying.access();
+        let most = |from: &str| access.of(Guest { user: "ada", groups: &[], address: from.parse().ok() }).connections;
+        assert_eq!((most("192.168.66.1"), most("192.168.1.1")), (Some(0), None));
     }
 
     #[test]
