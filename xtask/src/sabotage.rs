@@ -3,6 +3,7 @@
 //!
 //! All of it happens in a worktree of its own with a target folder of its own; the checkout is not touched.
 
+mod attacks;
 mod certificates;
 mod mutations;
 mod security;
@@ -13,6 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use crate::command::{Result, cargo, output, program, root, run};
+use attacks::ATTACKS;
 use certificates::CERTIFICATES;
 use mutations::{MUTATIONS, Mutation, Suite};
 use security::SECURITY;
@@ -41,6 +43,7 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
         .iter()
         .chain(SECURITY)
         .chain(CERTIFICATES)
+        .chain(ATTACKS)
         .filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name)))
         .collect();
     if chosen.is_empty() {
