@@ -4,6 +4,7 @@ mod support;
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{IpAddr, TcpStream};
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::Duration;
@@ -15,6 +16,7 @@ use support::{Field, WHIMBREL, expect, pattern};
 use whimbrel_testkit::dataset::Compare;
 use whimbrel_testkit::lab::Link;
 use whimbrel_testkit::peers::{self, Daemon, Tool};
+use whimbrel_testkit::require_root;
 
 /// Written so slowly that a node can be killed in the middle: 2 x 40 Mbit/s.
 const LARGE: u64 = 40_000_000;
@@ -78,6 +80,64 @@ fn nodes_join_and_leave_while_sessions_go_on() {
     assert_eq!(listeners_of(&server), both[..1]);
     assert_serves(&server, &field, "rejoined");
     drop(back);
+}
+
+/// Stores something; the number of the account that has it then.
+#[track_caller]
+fn owner_of_stored(control: &mut Control, field: &Field, name: &str) -> u32 {
+    let path = field.path("to").join(name);
+    let data = control.passive();
+    control.say(&format!("STOR {}", path.display()));
+    TcpStream::connect(data).expect("it listens").write_all(b"mine").expect("taken");
+    assert_eq!(control.last_reply().code, 226);
+    std::fs::metadata(path).expect("stored").uid()
+}
+
+/// Nobody's files are written by a node of another account: each login has the nodes of its own, or is refused.
+#[test]
+fn a_login_uses_the_nodes_that_have_its_account_and_no_others() {
+    if !require_root() {
+        return;
+    }
+    const DAEMON: u32 = 1;
+    const NOBODY: u32 = 65_534;
+    let field = Field::new();
+    let secret = secret(&field.path(""), "secret", "sixteen bytes or more");
+    let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("right").run_ok().stdout_text();
+    let users = field.path("users");
+    std::fs::write(&users, format!("ada:{}:daemon\n", hash.trim())).expect("made");
+    let server = Dtn::builder().anonymous().arg("--users").arg(&users).front(&secret).start();
+    let log_in = || {
+        let mut control = Control::open(server.addr());
+        assert_eq!(control.ask("USER ada").code, 331);
+        let reply = control.ask("PASS right");
+        (control, reply)
+    };
+    let (mut early, reply) = log_in();
+    assert_eq!(reply.code, 230, "{}", reply.text);
+    assert_eq!(owner_of_stored(&mut early, &field, "early"), DAEMON);
+
+    let _nobodys = data_node(None, [127, 0, 0, 2].into(), server.node_addr(), &secret);
+    server.wait_for_nodes(1);
+    let mut guest = Control::login(server.addr());
+    assert_eq!(owner_of_stored(&mut guest, &field, "guest"), NOBODY);
+    let (_, reply) = log_in();
+    assert_eq!(reply.code, 530, "{}", reply.text);
+    assert!(reply.text.contains("daemon") && reply.text.contains("--anonymous-user"), "{}", reply.text);
+    server.wait_for_log(&["login refused", "no data node", "daemon"]);
+    assert_eq!(owner_of_stored(&mut early, &field, "still"), DAEMON, "who was there before goes on as before");
+
+    let mut command = data_node_command(None, [127, 0, 0, 3].into(), server.node_addr(), &secret);
+    command.args(["--anonymous-user", "daemon"]);
+    let joined = |line: &str| line.starts_with("joined ").then_some(());
+    let _daemons = Daemon::start(command, PATIENCE, joined).expect("the node joins");
+    server.wait_for_nodes(2);
+    let (mut late, reply) = log_in();
+    assert_eq!(reply.code, 230, "{}", reply.text);
+    assert_eq!(owner_of_stored(&mut late, &field, "late"), DAEMON);
+    late.ask_for(200, "MODE E");
+    assert_eq!(listeners(&mut late), [IpAddr::from([127, 0, 0, 3])]);
+    assert_eq!(listeners_of(&server), [IpAddr::from([127, 0, 0, 2])]);
 }
 
 /// A guest who sends a file in blocks, and has sent the first.

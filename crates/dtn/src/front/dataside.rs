@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, MutexGuard};
 
 use tokio::sync::Mutex;
-use whimbrel_engine::{Fault, Side};
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::gate::Gate;
 use super::link::{MoverLink, add_load};
@@ -36,10 +36,18 @@ impl DataSide {
         }
     }
 
-    /// The links a login of `account` uses now: the data nodes that take work, or else the local data process.
+    /// The links a login of `account` uses now: the data nodes that take work and have this account, or, where there are no nodes, the local
+    /// data process.
+    ///
+    /// # Errors
+    /// `NotAuthorized` where all nodes have other accounts: they would read and write as somebody else.
     pub async fn links(&self, account: &MappedAccount) -> Result<Vec<Arc<MoverLink>>, Fault> {
-        let nodes = self.nodes.ready();
-        if nodes.is_empty() { Ok(vec![self.local(account).await?]) } else { Ok(nodes) }
+        let mut nodes = self.nodes.ready();
+        if nodes.is_empty() {
+            return Ok(vec![self.local(account).await?]);
+        }
+        nodes.retain(|node| node.uid == account.uid);
+        if nodes.is_empty() { Err(no_node_of(account)) } else { Ok(nodes) }
     }
 
     /// Every link there is, for metrics and draining.
@@ -83,4 +91,13 @@ impl DataSide {
         let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
         MoverLink::open(stream, self.settings.clone()).await
     }
+}
+
+/// Told to whoever logged in: the administrator is the one who can do something.
+fn no_node_of(account: &MappedAccount) -> Fault {
+    let MappedAccount { name, uid, .. } = account;
+    let detail = format!(
+        "no data node of this server has the account of this login, number {uid}: its administrator has to start one that has (--anonymous-user)"
+    );
+    Fault::new(FaultCode::NotAuthorized, "choose data nodes").side(Side::Peer).subject(name).detail(detail)
 }

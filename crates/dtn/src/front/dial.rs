@@ -1,7 +1,7 @@
 //! A data node: dials its front, proves itself, and hands what is inside of the stream to a data process.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -83,7 +83,8 @@ fn start(config: &DtnConfig, program: &Path, overrides: &NodeOverrides) -> Resul
     command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
     if is_root() {
         let account = account(config.anonymous_user.as_deref().unwrap_or("nobody"))?;
-        command.uid(account.uid).gid(account.gid);
+        let groups = whimbrel_sys::accounts::groups_of(&account.name, account.gid).map_err(failed)?;
+        whimbrel_sys::accounts::become_account(&mut command, account.uid, account.gid, groups);
     }
     Ok((command.spawn().map_err(failed)?, ours))
 }

@@ -26,6 +26,8 @@ pub struct MoverLink {
     pub number: u64,
     /// Processors the data process has.
     pub processors: u32,
+    /// Number of the account that the data process has.
+    pub uid: u32,
 }
 
 /// What reaches a control connection from one of its movers, with the tag given at attachment.
@@ -94,13 +96,18 @@ impl MoverLink {
         let hello = tokio::time::timeout(HELLO_TIMEOUT, next_message(&mut reader, &mut decoder))
             .await
             .map_err(|_| node_lost("no hello in time"))??;
-        let FromMover::Hello { version: VERSION, processors } = hello else {
+        let FromMover::Hello { version: VERSION, processors, uid } = hello else {
             return Err(node_lost("the data process speaks another version of the mover protocol"));
         };
-        Ok(Self::start(reader, writer, decoder, processors))
+        Ok(Self::start(reader, writer, decoder, (processors, uid)))
     }
 
-    fn start<S>(reader: ReadHalf<S>, writer: WriteHalf<S>, decoder: Decoder<FromMover>, processors: u32) -> Arc<Self>
+    fn start<S>(
+        reader: ReadHalf<S>,
+        writer: WriteHalf<S>,
+        decoder: Decoder<FromMover>,
+        (processors, uid): (u32, u32),
+    ) -> Arc<Self>
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
@@ -111,7 +118,7 @@ impl MoverLink {
         tokio::spawn(route_messages(reader, decoder, shared.clone(), outgoing.downgrade(), lost_sender));
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        Arc::new(Self { outgoing, shared, next_mover: AtomicU64::new(1), lost, number, processors })
+        Arc::new(Self { outgoing, shared, next_mover: AtomicU64::new(1), lost, number, processors, uid })
     }
 
     /// Makes a mover for one control connection; its events arrive at `events` marked with `tag`.

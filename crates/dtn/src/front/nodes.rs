@@ -104,7 +104,7 @@ async fn admit_one(
     };
     match joined.await {
         Ok(link) => {
-            tracing::info!(%peer, processors = link.processors, "data node joined");
+            tracing::info!(%peer, processors = link.processors, uid = link.uid, "data node joined");
             data_side.nodes.add(link.clone());
             link.lost().await;
             data_side.retire(&link);

@@ -9,7 +9,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
-use whimbrel_engine::Fault;
+use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 
@@ -104,7 +104,11 @@ impl Plane {
 
     /// Attaches to nodes that joined since, and to a fresh data process if the last one died.
     async fn refresh(&mut self) -> Result<(), Fault> {
-        let links = self.data_side.links(&self.account).await?;
+        let links = match self.data_side.links(&self.account).await {
+            // Nodes of others have joined since: this login keeps what it has.
+            Err(fault) if fault.code == FaultCode::NotAuthorized && !self.nodes.is_empty() => Vec::new(),
+            links => links?,
+        };
         for link in links {
             if self.nodes.values().any(|node| Arc::ptr_eq(node.link(), &link)) {
                 continue;

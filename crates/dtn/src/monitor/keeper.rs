@@ -260,6 +260,7 @@ impl Keeper {
 
     fn give(&mut self, account: Option<Account>) -> MappedAccount {
         let name = account.as_ref().map_or("own", |account| &account.name).to_owned();
+        let uid = account.as_ref().map_or_else(|| rustix::process::geteuid().as_raw(), |account| account.uid);
         let known = self.given.iter().position(|given| *given == account);
         let number = known.unwrap_or_else(|| {
             self.given.push(account);
@@ -267,7 +268,7 @@ impl Keeper {
         });
         let id = AccountId(u32::try_from(number).expect("a host has fewer accounts"));
         let groups = self.groups_of(number);
-        MappedAccount { id, name, home: b"/".to_vec(), groups }
+        MappedAccount { id, name, uid, home: b"/".to_vec(), groups }
     }
 
     /// The groups of an account that was given out, by name, if anybody asks.

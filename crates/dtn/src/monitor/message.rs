@@ -142,6 +142,8 @@ pub struct MappedAccount {
     pub id: AccountId,
     /// For logs.
     pub name: String,
+    /// Its number: data nodes are for logins that lead to the account that they have.
+    pub uid: u32,
     /// Home directory as clients see it; it need not be there. `/` where the account has none below the root.
     pub home: Vec<u8>,
     /// Names of its groups where rules or limits ask for them, else none; `None`: they cannot be told now.

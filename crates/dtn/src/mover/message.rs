@@ -26,7 +26,7 @@ use whimbrel_proto::rules::{LoginRules, Networks};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 6;
+pub const VERSION: u32 = 7;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -126,6 +126,8 @@ pub enum FromMover {
         version: u32,
         /// Free processors for transfers, for the front's choice of node.
         processors: u32,
+        /// Number of the account that it has, which handles all data: logins that lead to another may not use it.
+        uid: u32,
     },
     /// News of a running operation.
     Notice {

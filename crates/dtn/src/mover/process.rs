@@ -120,7 +120,7 @@ where
     confine(&settings).map_err(ServeError::Setup)?;
     let node = Node::new(settings, connector, log, writer.clone(), link_ip).map_err(ServeError::Setup)?;
     let node = Arc::new(node);
-    writer.send_message(&FromMover::Hello { version: VERSION, processors: processors() })?;
+    writer.send_message(&hello())?;
     started(Departure(writer));
     let mut process = Process::new(node);
     let result = process.run(&mut reader);
@@ -157,12 +157,15 @@ fn greeting(reader: &mut Reader, writer: &FrameWriter) -> Result<Option<Box<Data
         Some(ToMover::Hello { version, settings }) if version == VERSION => Ok(Some(settings)),
         Some(ToMover::Hello { version, .. }) => {
             // The front finds the difference in our greeting and drops the stream.
-            let ours = FromMover::Hello { version: VERSION, processors: processors() };
-            writer.send_message(&ours)?;
+            writer.send_message(&hello())?;
             Err(ServeError::Version(version))
         }
         Some(_) => Err(ServeError::Protocol("the first message is no greeting")),
     }
+}
+
+fn hello() -> FromMover {
+    FromMover::Hello { version: VERSION, processors: processors(), uid: rustix::process::geteuid().as_raw() }
 }
 
 struct Process {
