@@ -253,6 +253,30 @@ fn a_line_that_comes_byte_by_byte_is_not_waited_for() {
     Control::login(scene.addr()).ask_for(200, "NOOP");
 }
 
+#[test]
+fn who_comes_too_often_is_told_to_wait_and_others_are_let_in() {
+    let scene = Scene::open("[limits]\nconnections_per_minute = 5");
+    // A connection at a time is never one too many, but each of them costs work.
+    let come = |from| {
+        let mut control = Control::over(connect_from(from, scene.addr()).expect("it listens"));
+        let reply = control.reply();
+        (control, reply)
+    };
+    for _ in 0..5 {
+        let (control, reply) = come(STRANGER);
+        assert_eq!(reply.code, 220, "{}", reply.text);
+        drop(control);
+    }
+    let (_, reply) = come(STRANGER);
+    assert_eq!(reply.code, 421, "{}", reply.text);
+    assert!(reply.text.contains("in a minute"), "{}", reply.text);
+    assert_eq!(scene.server.metric("connections_refused_total"), 1);
+    scene.server.wait_for_log(&["control connection refused", "in a minute"]);
+    let (mut friend, reply) = come(FRIEND);
+    assert_eq!(reply.code, 220, "{}", reply.text);
+    assert_eq!(friend.ask("NOOP").code / 100, 2);
+}
+
 const RULES: &str = r#"
 [[rules]]
 path = "/shut"
@@ -415,12 +439,40 @@ fn nobody_writes_lines_into_the_log_or_commands_to_the_terminal_of_its_reader() 
     scene.assert_serves_others();
 }
 
+/// The configuration of a server of a grid where TLS is spoken, too.
+fn grid_settings(pki: &Pki) -> String {
+    let host = pki.host(&["localhost"]).expect("a host").file;
+    let people = pki.gridmap(&[("alice", "nobody")]).expect("a map");
+    grid_config(&host, &pki.certificates(), &people)
+}
+
+#[test]
+fn who_asks_for_a_handshake_and_says_nothing_is_not_waited_for() {
+    let pki = Pki::new().expect("an authority");
+    let scene = Scene::open(&format!("login_timeout = 600\n[limits]\nhandshake_seconds = 1\n{}", grid_settings(&pki)));
+    let started = Instant::now();
+    let mut guests = [0; 3].map(|_| Control::open(scene.addr()));
+    guests[0].ask_for(234, "AUTH TLS");
+    guests[1].ask_for(334, "AUTH GSSAPI");
+    guests[2].ask_for(334, "AUTH GSSAPI");
+    // What is no token does not buy time either.
+    guests[2].ask_for(501, "ADAT *");
+    let [mut tls, mut silent, mut babbling] = guests;
+    assert!(tls.try_reply().is_err(), "there is nobody who could be told");
+    for guest in [&mut silent, &mut babbling] {
+        let reply = guest.reply();
+        assert_eq!(reply.code, 421, "{}", reply.text);
+        assert!(reply.text.contains("handshake did not end in time"), "{}", reply.text);
+    }
+    assert!(started.elapsed() < Duration::from_secs(15));
+    assert_eq!(scene.server.metric("handshakes_failed_total"), 3);
+    scene.assert_serves_others();
+}
+
 #[test]
 fn a_handshake_that_ends_in_the_middle_or_says_nothing_of_use_leaves_nothing_behind() {
     let pki = Pki::new().expect("an authority");
-    let host = pki.host(&["localhost"]).expect("a host").file;
-    let people = pki.gridmap(&[("alice", "nobody")]).expect("a map");
-    let scene = Scene::open(&grid_config(&host, &pki.certificates(), &people));
+    let scene = Scene::open(&grid_settings(&pki));
     // The first record of a handshake, and less and less of it.
     let hello = [&[0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3][..], &[7; 600]].concat();
     for length in [0, 1, 5, 9, 40, 600] {

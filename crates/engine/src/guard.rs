@@ -5,6 +5,7 @@
 
 mod budget;
 mod doors;
+mod pace;
 mod slow;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use self::budget::{LineBudget, LineBudgetLimits};
 pub use self::doors::{DoorLimits, Doors, Refusal, Visitor};
+pub use self::pace::Pace;
 pub use self::slow::{LineLimits, SlowLine};
 pub use self::throttle::{Throttle, ThrottleLimits};
 

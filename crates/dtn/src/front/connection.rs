@@ -26,6 +26,9 @@ use crate::monitor::message::Claim;
 /// Replies kept for a client that does not read, bytes; commands and notices wait beyond it.
 const MAX_UNSENT: usize = 64 << 10;
 
+/// The reply to AUTH with which an exchange of tokens begins (RFC 2228 §3).
+const TOKENS_FOLLOW: u16 = 334;
+
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -332,9 +335,6 @@ impl Connection {
             return;
         }
         let exchange = self.exchange.take();
-        if exchange.is_none() {
-            self.patience.handshake_begins(Instant::now());
-        }
         let server = self.server.clone();
         self.work = Some(Box::pin(async move { Worked::Token(server.gssapi().step(exchange, token).await) }));
     }
@@ -432,6 +432,9 @@ impl Connection {
             ServerEvent::Label(label) => self.label(label),
             ServerEvent::Answered { verb, code, .. } => {
                 self.server.metrics.count_reply(code);
+                if code == TOKENS_FOLLOW {
+                    self.patience.handshake_begins(Instant::now());
+                }
                 tracing::debug!(peer = ?self.ends.peer, verb, code, "answered");
             }
             ServerEvent::Closed(reason) => {

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whimbrel_engine::guard::{DoorLimits, Doors, LineBudget, Refusal, Throttle, ThrottleLimits, Visitor};
+use whimbrel_engine::guard::{DoorLimits, Doors, LineBudget, Pace, Refusal, Throttle, ThrottleLimits, Visitor};
 
 /// What strangers are refused, counted for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,6 +38,7 @@ impl Refused {
 #[derive(Debug)]
 pub struct Guard {
     doors: Mutex<Doors>,
+    pace: Mutex<Pace>,
     throttle: Mutex<Throttle>,
     counts: [AtomicU64; 4],
     lines: [Mutex<LineBudget>; 4],
@@ -47,6 +48,7 @@ impl Guard {
     /// Nobody has come yet.
     pub fn new(doors: DoorLimits) -> Self {
         Self {
+            pace: Mutex::new(Pace::new(doors.per_minute)),
             doors: Mutex::new(Doors::new(doors)),
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             counts: Default::default(),
@@ -59,7 +61,11 @@ impl Guard {
     /// # Errors
     /// [`Refusal`]: close it.
     pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Pass, Refusal> {
-        let known = lock(&self.throttle).knows(from, Instant::now());
+        let now = Instant::now();
+        if !lock(&self.pace).ask(from, now) {
+            return Err(Refusal::Pace);
+        }
+        let known = lock(&self.throttle).knows(from, now);
         let mut doors = lock(&self.doors);
         let visitor = if known { doors.enter_known(from)? } else { doors.enter(from, dice())? };
         drop(doors);

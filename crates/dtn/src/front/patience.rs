@@ -1,11 +1,8 @@
 //! How long lines and handshakes of one control connection may take.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use whimbrel_engine::guard::{LineLimits, SlowLine};
-
-/// Longest handshake from its first byte to its end.
-const HANDSHAKE_TIME: Duration = Duration::from_secs(30);
 
 /// Most bytes of a client before its handshake is over: a chain of twenty certificates is shorter.
 const HANDSHAKE_BYTES: usize = 512 << 10;
@@ -63,9 +60,9 @@ impl Patience {
         Self { limits, ..Self::default() }
     }
 
-    /// A handshake begins.
+    /// A handshake begins: the client's is the next word.
     pub(super) fn handshake_begins(&mut self, now: Instant) {
-        self.handshake = Some(Handshake { until: now + HANDSHAKE_TIME, bytes: 0 });
+        self.handshake = Some(Handshake { until: now + self.limits.handshake, bytes: 0 });
     }
 
     /// It is over.
@@ -115,6 +112,8 @@ impl Patience {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     fn seconds(count: u64) -> Duration {
@@ -149,7 +148,7 @@ mod tests {
     fn a_handshake_has_an_end_in_time_and_bytes() {
         let (start, mut patience) = (Instant::now(), Patience::default());
         patience.handshake_begins(start);
-        assert_eq!(patience.deadline(), Some(start + HANDSHAKE_TIME));
+        assert_eq!(patience.deadline(), Some(start + LineLimits::default().handshake));
         patience.fed(HANDSHAKE_BYTES, b"", start).unwrap();
         assert_eq!(patience.overdue(), TooMuch::SlowHandshake);
         assert_eq!(patience.fed(1, b"", start), Err(TooMuch::LongHandshake));

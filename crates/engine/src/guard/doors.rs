@@ -16,6 +16,8 @@ pub struct DoorLimits {
     pub per_network: usize,
     /// Those of one network before login; default 128: a service that moves files for many logs in often.
     pub waiting_per_network: usize,
+    /// New ones of one network in a minute ([`Pace`](super::Pace)); default: no limit.
+    pub per_minute: Option<u32>,
     /// From so many before login on, new ones are refused by dice, the more of them the nearer `waiting_full` is; default 200.
     pub waiting_start: usize,
     /// At so many before login every new one is refused; default 400.
@@ -24,7 +26,14 @@ pub struct DoorLimits {
 
 impl Default for DoorLimits {
     fn default() -> Self {
-        Self { all: 1000, per_network: 1000, waiting_per_network: 128, waiting_start: 200, waiting_full: 400 }
+        Self {
+            all: 1000,
+            per_network: 1000,
+            waiting_per_network: 128,
+            per_minute: None,
+            waiting_start: 200,
+            waiting_full: 400,
+        }
     }
 }
 
@@ -44,6 +53,9 @@ pub enum Refusal {
     /// The network has too many that have not logged in.
     #[error("too many connections from your network are not logged in yet")]
     Waiting,
+    /// The network comes too often.
+    #[error("too many new connections from your network in a minute")]
+    Pace,
     /// Too many have not logged in, and the dice fell so.
     #[error("too many connections are not logged in yet; try again")]
     Dice,

@@ -4,18 +4,20 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-/// How fast a line has to come.
+/// How fast a line, and a handshake, has to come.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LineLimits {
     /// From its first byte to its end; default 20 s.
     pub grace: Duration,
     /// Beyond that so many bytes buy a second more; default 1024.
     pub bytes_per_second: u32,
+    /// From the beginning of a handshake, which is the reply to AUTH, to its end; default 30 s.
+    pub handshake: Duration,
 }
 
 impl Default for LineLimits {
     fn default() -> Self {
-        Self { grace: Duration::from_secs(20), bytes_per_second: 1024 }
+        Self { grace: Duration::from_secs(20), bytes_per_second: 1024, handshake: Duration::from_secs(30) }
     }
 }
 

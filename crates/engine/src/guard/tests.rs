@@ -51,6 +51,51 @@ fn who_is_known_comes_in_past_those_who_flood_the_door() {
     assert_eq!(doors.enter_known(address("198.51.100.7")), Err(Refusal::Waiting), "but not without end");
 }
 
+mod pace {
+    use super::*;
+
+    #[test]
+    fn a_network_comes_so_many_times_at_once_and_then_after_its_share_of_a_minute() {
+        let (start, mut pace) = (Instant::now(), Pace::new(Some(6)));
+        let come = |pace: &mut Pace, from: &str, at| pace.ask(address(from), start + seconds(at));
+        assert_eq!((0..8).filter(|_| come(&mut pace, "192.0.2.1", 0)).count(), 6);
+        assert!(come(&mut pace, "192.0.2.2", 0), "others come as before");
+        assert!(!come(&mut pace, "192.0.2.1", 9) && come(&mut pace, "192.0.2.1", 10));
+        assert!(!come(&mut pace, "192.0.2.1", 19), "those who were refused have cost nothing, the others have");
+        assert_eq!(pace.remembered(), 1, "who came once is forgotten after a share of the minute");
+        assert_eq!((0..8).filter(|_| come(&mut pace, "192.0.2.1", 200)).count(), 6, "a minute later all is forgotten");
+        assert_eq!(pace.remembered(), 1);
+    }
+
+    #[test]
+    fn without_a_limit_nothing_is_remembered_and_with_one_not_without_end() {
+        let (now, mut pace) = (Instant::now(), Pace::new(None));
+        assert!((0..1000).all(|_| pace.ask(address("192.0.2.1"), now)) && pace.remembered() == 0);
+        let mut pace = Pace::new(Some(0));
+        for number in 0..70_000_u32 {
+            let from = IpAddr::from((0x0a00_0000 + number).to_be_bytes());
+            assert!(pace.ask(from, now) && !pace.ask(from, now), "none is one");
+        }
+        assert_eq!(pace.remembered(), 1 << 16);
+    }
+
+    proptest! {
+        #[test]
+        fn no_minute_has_more_than_twice_the_limit(gaps in proptest::collection::vec(0_u64..20_000, 1..200), most in 1_u32..40) {
+            let (start, mut pace, mut at) = (Instant::now(), Pace::new(Some(most)), Duration::ZERO);
+            let mut came = Vec::new();
+            for gap in gaps {
+                at += Duration::from_millis(gap);
+                if pace.ask(address("192.0.2.1"), start + at) { came.push(at) }
+            }
+            for first in &came {
+                let within = came.iter().filter(|at| (*first..*first + seconds(60)).contains(at)).count();
+                prop_assert!(within <= 2 * most as usize, "{within}");
+            }
+        }
+    }
+}
+
 mod throttle {
     use super::*;
 
@@ -212,7 +257,8 @@ mod doors {
     use super::*;
 
     fn limits() -> DoorLimits {
-        DoorLimits { all: 20, per_network: 6, waiting_per_network: 3, waiting_start: 8, waiting_full: 12 }
+        let usual = DoorLimits::default();
+        DoorLimits { all: 20, per_network: 6, waiting_per_network: 3, waiting_start: 8, waiting_full: 12, ..usual }
     }
 
     fn host(number: u8) -> IpAddr {
@@ -313,7 +359,8 @@ mod doors {
 mod slow {
     use super::*;
 
-    const LIMITS: LineLimits = LineLimits { grace: Duration::from_secs(20), bytes_per_second: 1024 };
+    const LIMITS: LineLimits =
+        LineLimits { grace: Duration::from_secs(20), bytes_per_second: 1024, handshake: Duration::from_secs(30) };
 
     #[test]
     fn a_byte_now_and_then_is_no_line() {

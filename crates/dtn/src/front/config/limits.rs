@@ -22,12 +22,16 @@ const MOST_TEXT: usize = 16 << 10;
 pub struct Limits {
     /// Control connections of one address at once (of IPv6: of one /64). Default: as many as there may be in all.
     pub connections_per_address: Option<usize>,
+    /// New ones of one address in a minute. Default: no limit.
+    pub connections_per_minute: Option<u32>,
     /// Of these, those that have not logged in. Default: 128.
     pub waiting_per_address: Option<usize>,
     /// Control connections of all together that have not logged in; from half of it on new ones are refused by dice. Default: 400.
     pub waiting: Option<usize>,
     /// Seconds that a command line may take from its first byte to its end; each KiB buys one more. Default: 20.
     pub line_seconds: Option<u32>,
+    /// Seconds from AUTH to the end of the handshake. Default: 30.
+    pub handshake_seconds: Option<u32>,
     /// Control connections of one user at once. Default: no limit.
     pub connections: Option<u32>,
     /// Bytes a second, of all transfers of a user on one host together, each direction for itself. Default: no limit.
@@ -87,16 +91,19 @@ impl Limits {
             all,
             per_network: self.connections_per_address.unwrap_or(all).max(1),
             waiting_per_network: self.waiting_per_address.unwrap_or(usual.waiting_per_network).max(1),
+            per_minute: self.connections_per_minute,
             waiting_start: waiting_full / 2,
             waiting_full,
         }
     }
 
-    /// How fast command lines have to come.
+    /// How fast command lines and handshakes have to come.
     pub fn lines(&self) -> LineLimits {
         let usual = LineLimits::default();
+        let seconds = |told: Option<u32>, usual| told.map_or(usual, |told| Duration::from_secs(told.max(1).into()));
         LineLimits {
-            grace: self.line_seconds.map_or(usual.grace, |seconds| Duration::from_secs(seconds.max(1).into())),
+            grace: seconds(self.line_seconds, usual.grace),
+            handshake: seconds(self.handshake_seconds, usual.handshake),
             ..usual
         }
     }
@@ -179,10 +186,20 @@ mod tests {
     #[test]
     fn doors_have_their_usual_width_unless_told() {
         assert_eq!(limits("").doors(1000), DoorLimits::default());
-        let narrow = limits("[limits]\nwaiting = 10\nwaiting_per_address = 0\nconnections_per_address = 3").doors(8);
-        let expected =
-            DoorLimits { all: 8, per_network: 3, waiting_per_network: 1, waiting_start: 5, waiting_full: 10 };
-        assert_eq!(narrow, expected);
+        let text =
+            "[limits]\nwaiting = 10\nwaiting_per_address = 0\nconnections_per_address = 3\nconnections_per_minute = 7";
+        let expected = DoorLimits {
+            all: 8,
+            per_network: 3,
+            waiting_per_network: 1,
+            per_minute: Some(7),
+            waiting_start: 5,
+            waiting_full: 10,
+        };
+        assert_eq!(limits(text).doors(8), expected);
+        assert_eq!(limits("").lines(), LineLimits::default());
+        let fast = limits("[limits]\nhandshake_seconds = 0\nline_seconds = 3").lines();
+        assert_eq!((fast.handshake, fast.grace), (Duration::from_secs(1), Duration::from_secs(3)));
     }
 
     #[test]
