@@ -13,8 +13,10 @@ pub mod keys;
 pub mod monitor;
 pub mod mover;
 
+mod handshake;
 mod journaled;
 mod keepalive;
 mod packets;
 mod parent;
+mod small;
 mod ssh;

@@ -1,7 +1,5 @@
 //! The certificate that the front shows.
 
-use std::fs::File;
-use std::io::Read as _;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
@@ -11,6 +9,7 @@ use whimbrel_proto::server::Secret;
 use whimbrel_trust::{OwnChain, credential};
 
 use super::config::TlsConfig;
+use crate::small::SmallFile;
 
 const OP: &str = "read certificate";
 
@@ -38,7 +37,7 @@ impl CertificateFiles {
     /// Reads both.
     ///
     /// # Errors
-    /// Faults of the files; `CredentialRejected` for more than 32 KiB, and for a key that everybody may use.
+    /// Faults of the files; `InvalidArgument` for more than 32 KiB, `CredentialRejected` for a key that everybody may use.
     pub fn read(certificate: &Path, key: &Path) -> Result<Self, Fault> {
         let place = certificate.display().to_string();
         Ok(Self { place, certificate: text(certificate, 0)?, key: text(key, 0o007)? })
@@ -57,17 +56,9 @@ impl CertificateFiles {
 
 /// A file none of whose mode bits is forbidden.
 fn text(path: &Path, forbidden: u32) -> Result<Secret, Fault> {
-    let name = path.display().to_string();
-    let failed = |error| Fault::from_io(error, OP).subject(&name);
-    let rejected = |why| Err(Fault::new(FaultCode::CredentialRejected, OP).subject(&name).detail(why));
-    let file = File::open(path).map_err(failed)?;
-    if file.metadata().map_err(failed)?.mode() & forbidden != 0 {
-        return rejected("everybody on this host may use it: chmod 600");
+    let file = SmallFile::open(path, OP, LARGEST)?;
+    if file.facts()?.mode() & forbidden != 0 {
+        return Err(file.refused(FaultCode::CredentialRejected, "everybody on this host may use it: chmod 600"));
     }
-    let mut bytes = Vec::new();
-    file.take(LARGEST + 1).read_to_end(&mut bytes).map_err(failed)?;
-    if bytes.len() as u64 > LARGEST {
-        return rejected("it is longer than 32 KiB");
-    }
-    Ok(Secret(bytes))
+    file.bytes().map(Secret)
 }

@@ -18,6 +18,7 @@ use whimbrel_proto::rules::Networks;
 
 use crate::confine::Sandbox;
 use crate::mover::message::{DataSettings, NodeOverrides};
+use crate::small;
 pub use access::AccessRule;
 pub use gsi::{GsiConfig, GsiPlaces};
 pub use kerberos::KerberosConfig;
@@ -25,6 +26,9 @@ pub use limits::{Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
 pub use rules::ChunkingRule;
 pub use tokens::{IssuerConfig, TokensConfig};
+
+/// Longest configuration file, bytes.
+const LONGEST: u64 = 1 << 20;
 
 /// What a DTN serves, to whom and within which limits; `None` means the documented default.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -138,8 +142,7 @@ pub struct TlsConfig {
 impl DtnConfig {
     /// Reads a TOML file; unknown keys are an error.
     pub fn read(path: &Path) -> Result<Self, Fault> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|error| Fault::from_io(error, "read configuration").subject(path.display().to_string()))?;
+        let text = small::read_text(path, "read configuration", LONGEST)?;
         Self::parse(&text).map_err(|fault| fault.subject(path.display().to_string()))
     }
 

@@ -11,6 +11,8 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
 use whimbrel_trust::krb5::ServerKeys;
 
+use crate::small;
+
 const OP: &str = "read keytab";
 
 /// Largest keytab, bytes: the front is told of it in one message.
@@ -28,18 +30,17 @@ impl KerberosSettings {
     /// Reads the keytab as it is: the process that may read it does not look into it.
     ///
     /// # Errors
-    /// Those of reading; `CredentialRejected` for one that is too long.
+    /// Those of reading; `InvalidArgument` for one that is too long.
     pub fn read(keytab: &Path) -> Result<Self, Fault> {
         let place = keytab.display().to_string();
-        let failed = |error| Fault::from_io(error, OP).subject(&place).side(Side::Us);
-        if std::fs::metadata(keytab).map_err(failed)?.len() > LARGEST {
-            let fault = Fault::new(FaultCode::CredentialRejected, OP).subject(&place).side(Side::Us);
-            return Err(
-                fault.detail(format!("it is longer than {LARGEST} bytes: make one with this host's keys alone"))
-            );
-        }
-        let keytab = Secret(std::fs::read(keytab).map_err(failed)?);
-        Ok(Self { place, keytab })
+        let bytes = small::read(keytab, OP, LARGEST).map_err(|fault| match fault.code {
+            FaultCode::InvalidArgument => {
+                let detail = format!("{}: make one with this host's keys alone", fault.detail);
+                fault.detail(detail)
+            }
+            _ => fault,
+        });
+        Ok(Self { place, keytab: Secret(bytes.map_err(|fault| fault.side(Side::Us))?) })
     }
 }
 

@@ -10,9 +10,13 @@ use super::link::MoverLink;
 use super::sealed;
 use crate::keepalive;
 use crate::mover::message::DataSettings;
+use crate::small;
 
 /// Bytes on their way between the link and the wire.
 const ON_THE_WAY: usize = 256 << 10;
+
+/// Longest file with a secret, bytes.
+const LONGEST_SECRET: u64 = 64 << 10;
 
 /// The secret that a front and its data nodes share.
 #[derive(Clone)]
@@ -21,8 +25,7 @@ pub struct NodeSecret([u8; 32]);
 impl NodeSecret {
     /// Derives the key from the content of the secret file (surrounding white space is ignored).
     pub fn from_file(path: &std::path::Path) -> Result<Self, Fault> {
-        let bytes = std::fs::read(path)
-            .map_err(|error| Fault::from_io(error, "read node secret").subject(path.display().to_string()))?;
+        let bytes = small::read(path, "read node secret", LONGEST_SECRET)?;
         let text = bytes.trim_ascii();
         if text.len() < 16 {
             let short = Fault::new(FaultCode::InvalidArgument, "read node secret").subject(path.display().to_string());

@@ -3,16 +3,17 @@
 //! What it carries are files' names and users' credentials, so nobody on the way may read it; that both ends finish the
 //! handshake is the proof that both know the secret.
 
-use std::io::{self, ErrorKind};
+use std::io;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_trust::TrustFault;
-use whimbrel_trust::tls::{ClientTls, Plain, Progress, ServerTls, TlsMachine};
+use whimbrel_trust::tls::{ClientTls, Plain, ServerTls, TlsMachine};
 
 use super::nodes::NodeSecret;
+use crate::handshake::{Broken, shake};
 
 const OP: &str = "join front and data node";
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
@@ -44,26 +45,12 @@ async fn meet<W>(wire: &mut W, mut tls: TlsMachine) -> Result<TlsMachine, Fault>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    let handshake = async {
-        let mut buffer = vec![0; PIECE];
-        loop {
-            let progress = tls.drive();
-            if let Some(bytes) = tls.transmit() {
-                wire.write_all(&bytes).await.map_err(lost)?;
-            }
-            match progress {
-                Ok(Progress::Established) => return Ok(()),
-                Ok(Progress::Handshaking) => {}
-                Err(fault) => return Err(refused(&format!("the other side does not know the node secret: {fault}"))),
-            }
-            match wire.read(&mut buffer).await.map_err(lost)? {
-                0 => return Err(lost(ErrorKind::UnexpectedEof.into())),
-                count => tls.feed(&buffer[..count]),
-            }
+    match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake(wire, &mut tls)).await {
+        Ok(Ok(())) => Ok(tls),
+        Ok(Err(Broken::Wire(error))) => Err(lost(error)),
+        Ok(Err(Broken::Refused(fault))) => {
+            Err(refused(&format!("the other side does not know the node secret: {fault}")))
         }
-    };
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, handshake).await {
-        Ok(met) => met.map(|()| tls),
         Err(_) => Err(refused("no handshake in time")),
     }
 }

@@ -13,6 +13,7 @@ use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, Salt
 use whimbrel_engine::{Fault, FaultCode};
 
 use self::parse::parse_entries;
+use crate::small;
 
 pub use self::parse::{Entry, parse_users};
 
@@ -45,8 +46,7 @@ impl UsersFile {
     }
 
     fn entries(&self) -> Result<Vec<Entry>, Fault> {
-        let text = std::fs::read_to_string(&self.path)
-            .map_err(|error| Fault::from_io(error, "read users file").subject(self.path.display().to_string()))?;
+        let text = small::read_text(&self.path, "read users file", LONGEST)?;
         parse_entries(&text).map_err(|fault| fault.subject(self.path.display().to_string()))
     }
 }
@@ -57,6 +57,9 @@ pub fn verify_password(hash: Option<&str>, password: &[u8]) -> bool {
     let parsed = PasswordHash::new(hash.unwrap_or(DUMMY_HASH));
     parsed.is_ok_and(|parsed| Argon2::default().verify_password(password, &parsed).is_ok()) && hash.is_some()
 }
+
+/// Longest file of users, bytes: some 100,000 of them.
+const LONGEST: u64 = 16 << 20;
 
 /// A valid hash of a password that nobody has, verified for unknown names.
 const DUMMY_HASH: &str =

@@ -15,6 +15,7 @@ use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces, TokensConfig};
 use crate::front::kerberos::KerberosSettings;
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
+use crate::small;
 
 const OP: &str = "start front";
 
@@ -90,14 +91,16 @@ fn client_authorities(path: &Path) -> Result<ClientAuthorities, Fault> {
     }
     let mut pem = Vec::new();
     for file in files {
-        let text =
-            std::fs::read(&file).map_err(|error| Fault::from_io(error, op).subject(file.display().to_string()))?;
+        let room = MOST_AUTHORITIES.saturating_sub(pem.len());
+        let text = small::read(&file, op, room as u64).map_err(|fault| match fault.code {
+            FaultCode::InvalidArgument => {
+                let fault = Fault::new(FaultCode::InvalidArgument, op).subject(&name);
+                fault.detail("more than 48 KiB of authorities: name the few that vouch for your users")
+            }
+            _ => fault,
+        })?;
         pem.extend_from_slice(&text);
         pem.push(b'\n');
-    }
-    if pem.len() > MOST_AUTHORITIES {
-        let fault = Fault::new(FaultCode::InvalidArgument, op).subject(name);
-        return Err(fault.detail("more than 48 KiB of authorities: name the few that vouch for your users"));
     }
     Ok(ClientAuthorities::Pem(pem))
 }

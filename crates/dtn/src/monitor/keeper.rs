@@ -26,6 +26,7 @@ use crate::confine::Sandbox;
 use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind};
 use crate::front::users::UsersFile;
 use crate::keys;
+use crate::small;
 
 pub use self::accounts::{Account, account, is_root};
 pub use self::claims::Search;
@@ -307,9 +308,12 @@ impl Keeper {
     }
 }
 
+/// Longest file of them, bytes: those of a whole system have some 200 KiB.
+const MOST_AUTHORITIES: u64 = 1 << 20;
+
 /// The file of authorities that vouch for issuers' hosts.
 fn authorities(path: &Path) -> Result<Vec<u8>, Fault> {
-    std::fs::read(path).map_err(|error| Fault::from_io(error, FETCH).subject(path.display().to_string()))
+    small::read(path, FETCH, MOST_AUTHORITIES)
 }
 
 /// Whether anybody can log in at all, and whoever proves something can be mapped.

@@ -1,13 +1,14 @@
 //! Files of the administrator that are read again when they have changed.
 
-use std::fs::{self, File, Metadata};
-use std::io::Read;
+use std::fs::{self, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_trust::clock::now;
+
+use crate::small::SmallFile;
 
 /// Seconds after a change during which another one may leave no trace: clocks of file systems are coarse.
 const RACY: i64 = 2;
@@ -72,17 +73,12 @@ impl<T> Watched<T> {
         if let Some(last) = self.last.as_ref().filter(|last| last.settled && last.stamp == stamp) {
             return last.meaning.clone();
         }
-        let file = File::open(&self.path).map_err(failed)?;
-        let facts = file.metadata().map_err(failed)?;
-        let refused = |code, why: String| Err(Fault::new(code, op).subject(&name).detail(why));
+        let file = SmallFile::open(&self.path, op, self.most)?;
+        let facts = file.facts()?;
         if facts.mode() & 0o002 != 0 {
-            return refused(FaultCode::NotAuthorized, "everybody on this host may write it: chmod o-w".to_owned());
+            return Err(file.refused(FaultCode::NotAuthorized, "everybody on this host may write it: chmod o-w"));
         }
-        let mut bytes = Vec::new();
-        file.take(self.most + 1).read_to_end(&mut bytes).map_err(failed)?;
-        if bytes.len() as u64 > self.most {
-            return refused(FaultCode::InvalidArgument, format!("it is longer than {} bytes", self.most));
-        }
+        let bytes = file.bytes()?;
         let (stamp, settled) = (Stamp::of(&facts), now().secs - facts.ctime() > RACY);
         let known = self.last.take().filter(|last| last.bytes == bytes);
         let meaning = match known {
