@@ -4,9 +4,10 @@ use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
+use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{cert, check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
 use crate::login;
@@ -94,9 +95,24 @@ pub struct LoginArgs {
     /// Log in at gsiftp:// servers with your Kerberos ticket, also where there is a certificate or proxy [default: where there is none]
     #[arg(long, global = true, conflicts_with = "certificate")]
     pub kerberos: bool,
+    /// What gsiftp:// servers are handed on of your certificate
+    #[arg(long, global = true, value_name = "WHAT", value_enum, default_value_t)]
+    pub delegate: HandOn,
     /// File with an access token, shown in place of a password over whimbrel:// and ftps:// [default: BEARER_TOKEN and the usual places]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
+}
+
+/// What a server may do in a user's name.
+#[derive(Debug, Clone, Copy, Default, ValueEnum)]
+pub enum HandOn {
+    /// A proxy with all your rights: it can log in for you, start jobs, and hand itself on
+    Full,
+    /// A limited proxy: good for data alone
+    #[default]
+    Limited,
+    /// Nothing: data connections get a credential for the session (DCSC), or prove nothing where a server takes none
+    None,
 }
 
 impl LoginArgs {
@@ -126,6 +142,11 @@ impl Global {
             },
             pipelined: !self.lockstep,
             trace: self.verbose >= 3,
+            delegate: match self.login.delegate {
+                HandOn::Full => Delegate::Full,
+                HandOn::Limited => Delegate::Limited,
+                HandOn::None => Delegate::No,
+            },
             trust: trust(self.login.token_file.as_ref()),
             ..SessionOptions::default()
         }

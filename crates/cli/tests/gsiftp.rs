@@ -4,13 +4,24 @@
 mod support;
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 use support::WHIMBREL;
 use support::dtn::Dtn;
 use tempfile::TempDir;
+use whimbrel_proto::protect::base64;
+use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 use whimbrel_testkit::peers::{GridftpServer, Run, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::{Member, Pki};
+use whimbrel_trust::gsi::acceptor::Accepted;
+use whimbrel_trust::gsi::{AnchorStore, Expected, GsiAcceptor, GsiJudge, Trusted};
+use whimbrel_trust::make::ProxyKind;
+use whimbrel_trust::tls::ServerTls;
+use whimbrel_trust::{OwnChain, clock, credential};
 
 /// A grid with one real server, the person alice and her proxy.
 struct Site {
@@ -397,4 +408,122 @@ fn an_end_without_certificates_is_met_in_clear_or_not_at_all() {
     assert!(copied.contains("1 verified") && commands(&copied, "DCAU N") >= 1, "{copied}");
     let said = site.client(&["cp", "--encrypt", &site.url("here"), &to]).run_failing().stderr_text();
     assert!(said.contains("cannot encrypt data connections"), "{said}");
+}
+
+#[test]
+fn who_hands_on_nothing_has_data_connections_that_prove_a_credential_of_the_session() {
+    let Some(site) = Site::start() else { return };
+    let host = site.pki.host(&["localhost"]).unwrap();
+    let other = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
+    let local = site.path("local");
+    for (options, protected) in [(&[][..], 0), (&["--encrypt"], 1)] {
+        for (from, to, given) in [
+            (site.url("here"), url_at(&other, &site.path("there")), 2),
+            (site.url("here"), local.display().to_string(), 1),
+            (local.display().to_string(), site.url("there"), 1),
+        ] {
+            let copy = site.client(&["-vvv", "cp", "--delegate", "none", &from, &to]).args(options);
+            let copied = said(&copy.run_ok());
+            assert!(copied.contains("1 verified"), "{copied}");
+            assert!(commands(&copied, "DCSC ***") >= given && commands(&copied, "DCAU A") >= given, "{copied}");
+            assert!(commands(&copied, "PROT P") >= protected, "{copied}");
+        }
+        assert!(fs::read(site.path("there")).unwrap() == payload() && fs::read(&local).unwrap() == payload());
+        fs::remove_file(site.path("there")).unwrap();
+        fs::remove_file(&local).unwrap();
+    }
+    let checked = site.client(&["check", "--delegate", "none", &site.url("")]).run_ok().stdout_text();
+    assert!(checked.contains("nothing of it was handed on"), "{checked}");
+}
+
+#[test]
+fn data_connections_show_what_the_user_names() {
+    let Some(site) = Site::start() else { return };
+    let host = site.pki.host(&["localhost"]).unwrap();
+    let other = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
+    // Neither server has ever heard of her.
+    let theirs = Pki::new().unwrap();
+    let carol = theirs.person("carol").unwrap();
+    let carols = theirs.full_proxy(&carol, 3600, "carols").unwrap().file.display().to_string();
+    let (local, both) = (site.path("local").display().to_string(), authorities([&site.pki, &theirs]));
+    for credential in ["auto", carols.as_str()] {
+        for (from, to, given) in [
+            (site.url("here"), url_at(&other, &site.path("there")), 2),
+            (site.url("here"), local.clone(), 1),
+            (local.clone(), own_url(&own(&site), &site.path("there")), 1),
+        ] {
+            let copy = ["-vvv", "cp", "--encrypt", "--data-credential", credential, &from, &to];
+            let copied = said(&site.client(&copy).env("X509_CERT_DIR", both.path()).run_ok());
+            assert!(copied.contains("1 verified"), "{copied}");
+            assert!(commands(&copied, "DCSC ***") >= given && commands(&copied, "SITE DCNONCE") <= 1, "{copied}");
+            assert!(commands(&copied, "PROT P") >= given && !copied.contains("PRIVATE KEY"), "{copied}");
+            let copy = if to == local { &local } else { &site.path("there").display().to_string() };
+            assert!(fs::read(copy).unwrap() == payload());
+        }
+    }
+    // One that is good for no other server is not shown in clear.
+    let clear = GridftpServer::builder().unwrap().start().unwrap();
+    let copy = ["-vvv", "cp", "--data-credential", &carols, &site.url("here"), &clear.url(site.path("there"))];
+    let run = site.client(&copy).run_failing();
+    assert_eq!((run.code(), commands(&said(&run), "DCSC")), (Some(4), 0), "{run}");
+    assert!(run.stderr_text().contains("takes no credential for data connections"), "{run}");
+}
+
+/// What our client hands on to a server.
+fn handed_on(site: &Site, who: &Member, options: &[&str]) -> Option<Kind> {
+    let host = site.pki.host(&["localhost"]).unwrap();
+    let own = credential::from_pem(&fs::read(&host.file).unwrap()).unwrap();
+    let store = Arc::new(AnchorStore::open(&site.pki.certificates(), Instant::now()).unwrap());
+    let judge = Arc::new(GsiJudge::new(Trusted::Directory(store), Expected::Anybody));
+    let mut acceptor = GsiAcceptor::new(&ServerTls::gsi(&own, judge).unwrap(), Arc::default()).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let url = format!("gsiftp://localhost:{}/", listener.local_addr().unwrap().port());
+    // In lock-step it is not called a second time.
+    let client = site.client_as(who, &["-4", "--lockstep", "ls", &url]).args(options);
+    std::thread::scope(|scope| {
+        let server = scope.spawn(|| {
+            let mut lines = BufReader::new(listener.accept().unwrap().0);
+            lines.get_ref().write_all(b"220 ready\r\n").unwrap();
+            loop {
+                let mut line = String::new();
+                assert!(lines.read_line(&mut line).unwrap() > 0, "it gave up");
+                let reply = match line.trim_end().strip_prefix("ADAT ") {
+                    None => "334 go on\r\n".to_owned(),
+                    Some(token) => {
+                        let token = base64::decode(token.as_bytes(), 1 << 16).unwrap();
+                        match acceptor.step(&token, clock::now()).unwrap() {
+                            Accepted::Continue(token) => format!("335 ADAT={}\r\n", base64::encode(&token)),
+                            Accepted::Established { delegated, .. } => return delegated.map(|own| kind_of(&own)),
+                        }
+                    }
+                };
+                lines.get_ref().write_all(reply.as_bytes()).unwrap();
+            }
+        });
+        client.run_failing();
+        server.join().unwrap()
+    })
+}
+
+fn kind_of(own: &OwnChain) -> Kind {
+    Certificate::parse(&own.certificate.to_der().unwrap()).unwrap().kind().unwrap()
+}
+
+#[test]
+fn servers_are_handed_on_what_the_user_says_and_never_more_than_he_has() {
+    let Some(site) = Site::start() else { return };
+    let proxy = |policy| Some(Kind::Proxy { form: Form::Rfc, policy });
+    let limited = site.pki.proxy(&site.alice, &ProxyKind::rfc(Policy::Limited), "limited").unwrap();
+    for (who, options, expected) in [
+        (&site.alice, &[][..], proxy(Policy::Limited)),
+        (&site.proxy, &["--delegate", "limited"], proxy(Policy::Limited)),
+        (&site.proxy, &["--delegate", "full"], proxy(Policy::InheritAll)),
+        (&limited, &["--delegate", "full"], proxy(Policy::Limited)),
+        (&site.proxy, &["--delegate", "none"], None),
+    ] {
+        assert_eq!(handed_on(&site, who, options), expected, "{options:?}");
+    }
+    // The real server takes all of a user's rights as well.
+    let copied = site.client(&["-v", "cp", "--delegate", "full", &site.url("here"), &site.url("there")]).run_ok();
+    assert!(said(&copied).contains("1 verified"), "{copied}");
 }

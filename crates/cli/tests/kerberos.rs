@@ -14,7 +14,7 @@ use support::dtn::{Dtn, DtnBuilder};
 use tempfile::TempDir;
 use whimbrel_proto::protect::{CommandSealer, ReplyOpener, base64};
 use whimbrel_proto::reply::MAX_REPLY_LINE;
-use whimbrel_testkit::peers::{Kdc, Run, Tool, public_dir, url_path};
+use whimbrel_testkit::peers::{GridftpServer, Kdc, Run, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::Pki;
 use whimbrel_trust::krb5::{Initiated, KerberosInitiator, KerberosSeal};
 
@@ -287,5 +287,22 @@ fn a_certificate_comes_first_unless_the_ticket_is_asked_for() {
     let copy = client(&proxy, &copy).arg(&proxy.file).arg(site.url(&both, "here")).arg(site.url(&only, "there"));
     let copied = said(&copy.run_ok());
     assert!(copied.contains("1 verified") && copied.contains("PROT P"), "{copied}");
+    assert!(fs::read(site.path("there")).unwrap() == payload());
+}
+
+#[test]
+fn data_go_encrypted_between_a_ticket_here_and_a_certificate_at_the_real_server() {
+    let Some(builder) = GridftpServer::builder() else { return };
+    let Some(site) = Site::start() else { return };
+    let pki = Pki::new().unwrap();
+    let (host, alice) = (pki.host(&["localhost"]).unwrap(), pki.person("alice").unwrap());
+    let gridmap = pki.gridmap(&[("alice", &account())]).unwrap();
+    let real = builder.gsi(&pki, &host, &gridmap).start().unwrap();
+    let (ours, there) = (site.server().start(), url_path(site.path("there")));
+    let to = format!("gsiftp://localhost:{}{there}", real.addr().port());
+    let copy = site.client("tickets", &["-vvv", "cp", "--encrypt", "--kerberos", "--destination-credential"]);
+    let copy = copy.env("X509_CERT_DIR", pki.certificates()).arg(&alice.file).arg(site.url(&ours, "here")).arg(to);
+    let copied = said(&copy.run_ok());
+    assert!(copied.contains("1 verified") && copied.contains("DCSC ***") && copied.contains("PROT P"), "{copied}");
     assert!(fs::read(site.path("there")).unwrap() == payload());
 }

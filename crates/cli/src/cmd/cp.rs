@@ -292,6 +292,7 @@ impl CpArgs {
             chunks: self.chunk,
             stripe: self.stripe,
             encrypt: self.encrypt || self.safe,
+            data_credential: self.ends.data_credential(),
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
             session: SessionOptions { label: self.label.clone(), guarded: self.safe, ..global.session() },

@@ -9,6 +9,8 @@ use whimbrel_engine::summary::{exit, exit_code_for};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, ListForm, ListSpec, Op, Outcome};
 
+use whimbrel_trust::gsi::Delegate;
+
 use super::data::{Certified, DataStream};
 use super::end::reachable;
 use super::local::LocalOptions;
@@ -70,7 +72,12 @@ pub async fn check(
         protection.unwrap_or_else(|| "none: the dialogue is in clear; whimbrel:// asks for TLS".to_owned()),
     ));
     if let Some(credential) = remote.credential() {
-        report(&Step::ok("credential", format!("{credential}; a limited proxy of it was handed on")));
+        let handed_on = match session.delegate {
+            Delegate::No => "nothing",
+            Delegate::Limited => "a limited proxy",
+            Delegate::Full => "a proxy",
+        };
+        report(&Step::ok("credential", format!("{credential}; {handed_on} of it was handed on")));
         report(&Step::ok("mapping", mapping(&remote)));
     }
     if let Some(ticket) = remote.ticket() {

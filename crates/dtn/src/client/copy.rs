@@ -68,6 +68,7 @@ async fn run(
         stripe: options.stripe,
         congestion: options.congestion.clone(),
         encrypt: options.encrypt,
+        credential: options.data_credential.clone(),
     };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
     let other_kind = preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"));

@@ -112,6 +112,17 @@ impl Grid {
         Ok(store)
     }
 
+    /// The credential in these files with the authorities above it that are known here, for servers that may know none of them.
+    pub(super) fn complete(&self, files: &CredentialFiles) -> Result<Arc<Credential>, Fault> {
+        let credential = self.credential(Some(files))?;
+        let Ok(store) = self.authorities() else { return Ok(credential) };
+        let own = store.current(Instant::now()).completed(&credential.own);
+        let own = own.map_err(|fault| fault.into_fault(OP, Side::Us))?;
+        let Credential { identity, kind, place, until, .. } = &*credential;
+        let (identity, place) = (identity.clone(), place.clone());
+        Ok(Arc::new(Credential { own, identity, kind, place, until: *until }))
+    }
+
     fn load(&self, files: Option<&CredentialFiles>) -> Result<Credential, TrustFault> {
         let unlock = |path: &Path| self.ask.as_ref().and_then(|ask| ask(path)).map(Into::into);
         let found = with_places(|places| match files {

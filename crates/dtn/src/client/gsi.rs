@@ -39,7 +39,7 @@ impl std::fmt::Debug for GsiLogin {
 
 impl GsiLogin {
     /// Reads what it takes and makes the first token.
-    pub(super) fn begin(grid: &Grid, target: &Target) -> Result<(Self, Vec<u8>), Fault> {
+    pub(super) fn begin(grid: &Grid, target: &Target, delegate: Delegate) -> Result<(Self, Vec<u8>), Fault> {
         let credential = grid.credential(target.credential.as_deref())?;
         let store = grid.authorities()?;
         let expected = match &target.subject {
@@ -49,8 +49,7 @@ impl GsiLogin {
         let authorities = store.current(Instant::now()).place();
         let judge = GsiJudge::new(Trusted::Directory(store), expected);
         let begun = ClientTls::new(Arc::new(judge), Some(&credential.own)).and_then(|config| {
-            // What Globus' client hands on if it is not told otherwise.
-            let mut initiator = GsiInitiator::new(&config, &target.host, credential.own.clone(), Delegate::Limited)?;
+            let mut initiator = GsiInitiator::new(&config, &target.host, credential.own.clone(), delegate)?;
             let token = initiator.start()?;
             Ok((initiator, token))
         });

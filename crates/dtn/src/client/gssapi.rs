@@ -40,7 +40,7 @@ impl Login {
     pub(super) async fn begin(target: &Target, options: &SessionOptions) -> Result<(Self, Vec<u8>), Fault> {
         let gsi = match target.kerberos {
             true => None,
-            false => Some(GsiLogin::begin(&options.trust.grid, target)),
+            false => Some(GsiLogin::begin(&options.trust.grid, target, options.delegate)),
         };
         let missing = match gsi {
             Some(Ok((login, token))) => return Ok((Self::Gsi(Box::new(login)), token)),

@@ -12,7 +12,7 @@ use whimbrel_transport::digest::Algorithm;
 
 use super::expect::Expect;
 use super::local::LocalOptions;
-use super::target::{SessionOptions, Target};
+use super::target::{CredentialFiles, SessionOptions, Target};
 
 /// A path on a server or on this host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -49,6 +49,18 @@ impl Verify {
     pub fn is_required(self) -> bool {
         matches!(self, Self::Require | Self::Disk)
     }
+}
+
+/// What data connections show that prove who they are.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub enum DataCredential {
+    /// Nonces between ends of our own, else what was handed on at login; one that is made for the session where that does not do.
+    #[default]
+    Usual,
+    /// One that is made for the session (DCSC).
+    Made,
+    /// This one (DCSC), at each server that takes it.
+    Named(CredentialFiles),
 }
 
 /// Digests of whole files.
@@ -131,6 +143,8 @@ pub struct CopyOptions {
     pub stripe: bool,
     /// Encrypt data connections; a pair that cannot is a fault. Default: no.
     pub encrypt: bool,
+    /// What data connections show. Default: what belongs to the logins.
+    pub data_credential: DataCredential,
     /// Repetition of failed attempts.
     pub retry: RetryPolicy,
     /// Interval of progress events.

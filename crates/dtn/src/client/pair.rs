@@ -9,6 +9,7 @@ use whimbrel_transport::digest::Algorithm;
 use super::accord::Accord;
 use super::checksum::{SharedChecksum, common_checksum};
 use super::end::{End, reachable};
+use super::options::DataCredential;
 use super::remote::EndEvent;
 
 /// Which end.
@@ -41,6 +42,8 @@ pub struct DataWish {
     pub congestion: Option<String>,
     /// Encrypt what they carry, or make none.
     pub encrypt: bool,
+    /// What they show.
+    pub credential: DataCredential,
 }
 
 impl DataWish {
@@ -88,7 +91,7 @@ pub struct Pair {
     pub stream_only: bool,
     /// Congestion control that the data connections were made with, where one was asked for.
     pub congestion: Option<String>,
-    /// Both servers were given a credential for their data connections.
+    /// Both ends were given a credential for their data connections.
     pub(super) given: bool,
 }
 
@@ -139,7 +142,7 @@ impl Pair {
         self.check_congestion(wish).map_err(|fault| (Role::Source, fault))?;
         self.congestion.clone_from(&wish.congestion);
         let mode = self.mode();
-        let accord = self.accord(mode, wish.encrypt)?;
+        let accord = self.accord(mode, wish).await?;
         let listener = self.listener(mode);
         let (addresses, nonce) = self.listen(listener, mode, wish, &accord).await.map_err(|fault| (listener, fault))?;
         let connector = if listener == Role::Source { Role::Destination } else { Role::Source };

@@ -14,7 +14,7 @@ use whimbrel_proto::op::{Bounds, Fact, Notice, Op, OpId, Outcome, Probe, ProbeKi
 use super::dtns::Dtns;
 use super::end::End;
 use super::local::{LocalData, LocalOptions};
-use super::options::Place;
+use super::options::{DataCredential, Place};
 use super::pair::{DataWish, Pair, Role};
 use super::remote::{EndEvent, Remote};
 use super::target::SessionOptions;
@@ -232,6 +232,7 @@ impl Prober<'_> {
             stripe: false,
             congestion: self.options.congestion.clone(),
             encrypt: false,
+            credential: DataCredential::default(),
         };
         self.pair.connect(&wish).await.map_err(|(role, fault)| fault.side_if_unknown(role.side()))
     }

@@ -23,6 +23,7 @@ use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, Shield};
 use whimbrel_proto::policy::Rule;
 use whimbrel_trust::bearer::Bearer;
+use whimbrel_trust::gsi::{Delegate, Trusted};
 use whimbrel_trust::krb5::Ticket;
 
 use super::channel::Channel;
@@ -31,7 +32,7 @@ use super::dtns::Seat;
 use super::grid::Credential;
 use super::gssapi::Login;
 use super::shown;
-use super::target::{SessionOptions, Target};
+use super::target::{CredentialFiles, SessionOptions, Target};
 use steps::Ask;
 
 /// News of one operation at an end.
@@ -125,8 +126,8 @@ pub struct Remote {
     token: Option<Arc<Bearer>>,
     /// What the last data handle was to be protected with.
     shield: Shield,
-    /// Credential for data connections in place of the one handed on, PEM.
-    data_credential: Option<Secret>,
+    /// Credential for data connections in place of the one handed on, and the same as PEM.
+    data_credential: Option<(Arc<Credential>, Secret)>,
     /// What the last SITE POLICY told.
     rules: Vec<Rule>,
     options: SessionOptions,
@@ -340,10 +341,15 @@ impl Remote {
         self.token.as_deref().map(shown::describe)
     }
 
-    /// What data connections with this host prove themselves with, after a login with certificates.
+    /// What data connections with this host prove themselves with, after a login with certificates or DCSC.
     pub(super) fn certified(&self) -> Result<Option<Certified>, Fault> {
-        let Some(credential) = self.credential().cloned() else { return Ok(None) };
-        Ok(Some(Certified { credential, authorities: self.options.trust.grid.authorities()? }))
+        Ok(match (&self.data_credential, self.credential()) {
+            (Some((given, _)), _) => Some(Certified::given(given)?),
+            (None, Some(own)) if self.handed_on() => {
+                Some(Certified::new(own, Trusted::Directory(self.options.trust.grid.authorities()?)))
+            }
+            _ => None,
+        })
     }
 
     /// What the last data handle was to be protected with.
@@ -351,9 +357,20 @@ impl Remote {
         &self.shield
     }
 
-    /// Has data connections that prove who they are use this credential (PEM) from the next data handle on.
-    pub fn show_on_data(&mut self, credential: Secret) {
-        self.data_credential = Some(credential);
+    /// Whether the server can show on data connections what was handed on to it.
+    pub(super) fn handed_on(&self) -> bool {
+        self.credential().is_some() && self.options.delegate != Delegate::No
+    }
+
+    /// The credential in these files, for servers that may not know its authority.
+    pub(super) fn credential_in(&self, files: &CredentialFiles) -> Result<Arc<Credential>, Fault> {
+        self.options.trust.grid.complete(files)
+    }
+
+    /// Has data connections that prove who they are use this credential from the next data handle on.
+    pub(super) fn show_on_data(&mut self, credential: &Arc<Credential>) -> Result<(), Fault> {
+        self.data_credential = Some((credential.clone(), credential.pem()?));
+        Ok(())
     }
 
     /// Whether commands are sent ahead of replies.

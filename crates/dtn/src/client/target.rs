@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use whimbrel_trust::gsi::Delegate;
+
 use super::security::{Security, Trust};
 
 /// The port of GridFTP servers.
@@ -132,6 +134,8 @@ pub struct SessionOptions {
     pub trace: bool,
     /// Ask grid servers to guard data against change (PROT S) where data are to be encrypted (PROT P); default false.
     pub guarded: bool,
+    /// What is handed on in logins with certificates; default a limited proxy, as Globus' client does it.
+    pub delegate: Delegate,
     /// Whom to believe where connections are protected.
     pub trust: Trust,
 }
@@ -147,6 +151,7 @@ impl Default for SessionOptions {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             trace: false,
             guarded: false,
+            delegate: Delegate::Limited,
             trust: Trust::default(),
         }
     }

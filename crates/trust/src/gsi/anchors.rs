@@ -17,6 +17,7 @@ use whimbrel_proto::x509::{Certificate, Name};
 
 use super::crl::RevocationList;
 use crate::fault::TrustFault;
+use crate::peer::OwnChain;
 use crate::places::Place;
 
 /// Largest certificate or policy, and largest revocation list, that is read, bytes.
@@ -25,6 +26,9 @@ const MOST_LIST_BYTES: u64 = 64 << 20;
 
 /// How long the directory is believed to be as it was.
 const FRESH: Duration = Duration::from_secs(60);
+
+/// Most authorities above a certificate that are looked for.
+const MOST_ABOVE: usize = 8;
 
 /// The authorities that are trusted, at one time.
 #[derive(Clone, Default)]
@@ -113,6 +117,28 @@ impl Anchors {
             anchors.brought.push(Arc::new(authority));
         }
         Ok(anchors)
+    }
+
+    /// A chain with the authorities above it, as far as they are among these: where somebody is to believe it who has never heard of them.
+    ///
+    /// # Errors
+    /// `CredentialRejected` for a certificate that cannot be read.
+    pub fn completed(&self, own: &OwnChain) -> Result<OwnChain, TrustFault> {
+        let rejected = |reason: String| TrustFault::new(FaultCode::CredentialRejected, reason);
+        let mut chain = own.chain.clone();
+        for _ in 0..MOST_ABOVE {
+            let last = chain.last().unwrap_or(&own.certificate);
+            let der = last.to_der().map_err(|error| rejected(error.to_string()))?;
+            let read = Certificate::parse(&der).map_err(|error| rejected(error.to_string()))?;
+            let signs = |above: &&Arc<Authority>| {
+                above.certificate.public_key().and_then(|key| last.verify(&key)).unwrap_or(false)
+            };
+            match self.named(&read.issuer).iter().find(signs) {
+                Some(above) if !read.issuer.matches(&read.subject) => chain.push(above.certificate.clone()),
+                _ => break,
+            }
+        }
+        Ok(OwnChain { chain, ..own.clone() })
     }
 
     fn reload(directory: &Path, before: &BTreeMap<String, Known>) -> Result<Self, TrustFault> {
@@ -349,8 +375,7 @@ mod tests {
     use whimbrel_proto::timeval::Timestamp;
 
     use super::*;
-    use crate::make::{self, KeyKind, Life};
-    use crate::peer::OwnChain;
+    use crate::make::{self, KeyKind, Life, ProxyKind, Purpose};
 
     fn ca(name: &str) -> OwnChain {
         let key = make::key(KeyKind::P256).unwrap();
@@ -406,6 +431,33 @@ mod tests {
         );
         let der = ca.certificate.to_der().unwrap();
         assert_eq!(anchors.lists_of(&Certificate::parse(&der).unwrap().subject).len(), 1);
+    }
+
+    #[test]
+    fn a_chain_gets_the_authorities_above_it_that_are_known() {
+        let life = Life::of(Timestamp::from_secs(1_795_300_000), 900);
+        let (root, key) = (ca("/O=Grid/CN=Root"), make::key(KeyKind::P256).unwrap());
+        let certificate = make::authority("/O=Grid/CN=CA", &key, None, life, Some(&root)).unwrap();
+        let below = OwnChain { certificate, key, chain: Vec::new() };
+        let alice = make::issue("/O=Grid/CN=alice", KeyKind::P256, &Purpose::Person, life, &below).unwrap();
+        let proxy = ProxyKind::rfc(whimbrel_proto::x509::Policy::InheritAll);
+        let proxy = make::own_proxy(&alice, KeyKind::P256, &proxy, life).unwrap();
+        let chain_in = |known: &[&OwnChain]| {
+            let directory = tempfile::tempdir().unwrap();
+            for (number, authority) in known.iter().enumerate() {
+                let pem = authority.certificate.to_pem().unwrap();
+                fs::write(directory.path().join(format!("00000000.{number}")), pem).unwrap();
+            }
+            let completed = Anchors::load(directory.path()).unwrap().completed(&proxy).unwrap();
+            completed.chain.iter().map(|above| above.to_der().unwrap()).collect::<Vec<_>>()
+        };
+        let der = |own: &OwnChain| own.certificate.to_der().unwrap();
+        let own = [der(&alice), der(&below)];
+        assert_eq!(chain_in(&[]), own);
+        // Another one of the same name has signed nothing.
+        let other = ca("/O=Grid/CN=Root");
+        assert_eq!(chain_in(&[&other]), own);
+        assert_eq!(chain_in(&[&other, &root]), [&own[..], &[der(&root)]].concat());
     }
 
     #[test]

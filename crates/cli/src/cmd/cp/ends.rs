@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use whimbrel_dtn::client::options::Place;
+use whimbrel_dtn::client::options::{DataCredential, Place};
 use whimbrel_dtn::client::target::CredentialFiles;
 
 use crate::args::parse_subject;
@@ -24,9 +24,22 @@ pub struct EndArgs {
     /// Certificate or proxy for the destination, with its key, as --certificate
     #[arg(long, visible_alias = "dest-credential", value_name = "FILE")]
     destination_credential: Option<PathBuf>,
+    /// What data connections show in place of what was handed on at login: FILE (with its key), or auto: a certificate that is made for this
+    /// copy and good for nothing else. For servers that trust different authorities (DCSC)
+    #[arg(long, visible_alias = "data-cred", value_name = "auto|FILE")]
+    data_credential: Option<PathBuf>,
 }
 
 impl EndArgs {
+    /// What data connections show.
+    pub fn data_credential(&self) -> DataCredential {
+        match self.data_credential.as_deref() {
+            None => DataCredential::Usual,
+            Some(auto) if auto == Path::new("auto") => DataCredential::Made,
+            Some(file) => DataCredential::Named(*both(file)),
+        }
+    }
+
     /// Names what each end has of its own.
     pub fn name(&self, sources: &mut [Place], destination: &mut Place) {
         for target in sources.iter_mut().filter_map(|place| place.target.as_mut()) {

@@ -77,6 +77,7 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
         stripe: options.stripe,
         congestion: options.congestion.clone(),
         encrypt: options.encrypt,
+        credential: options.data_credential.clone(),
     };
     let shared = Shared::new(options.clone(), wish, dtns.clone());
     let follow_links = options.plan.links == Links::Follow;

@@ -1,5 +1,6 @@
 //! One data connection of the client itself: in clear, or at a grid server inside GSI, encrypted.
 
+use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -7,11 +8,12 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use whimbrel_engine::{Fault, Side};
 use whimbrel_proto::op::{GsiPeer, Level, Shield};
-use whimbrel_trust::TrustFault;
-use whimbrel_trust::gsi::{AnchorStore, Expected, GsiJudge, Trusted};
-use whimbrel_trust::tls::{ClientTls, Plain, Progress, ServerTls, TlsMachine};
+use whimbrel_trust::gsi::{Anchors, Expected, GsiJudge, Trusted};
+use whimbrel_trust::tls::{ClientTls, Plain, ServerTls, TlsMachine};
+use whimbrel_trust::{OwnChain, TrustFault};
 
 use crate::client::grid::Credential;
+use crate::handshake::{Broken, shake};
 
 const OP: &str = "protect data connection";
 
@@ -21,27 +23,37 @@ const PIECE: usize = 16 << 10;
 /// What data connections with a grid server prove themselves with; both ends speak for the same person (DCAU A).
 #[derive(Clone)]
 pub struct Certified {
-    pub(in crate::client) credential: Arc<Credential>,
-    pub(in crate::client) authorities: Arc<AnchorStore>,
+    own: OwnChain,
+    judge: Arc<GsiJudge>,
 }
 
 impl Certified {
+    /// A credential that the server has a proxy of.
+    pub(in crate::client) fn new(credential: &Credential, trusted: Trusted) -> Self {
+        let judge = GsiJudge::new(trusted, Expected::Subject(credential.identity.clone()));
+        Self { own: credential.own.clone(), judge: Arc::new(judge) }
+    }
+
+    /// A credential that the server was given (DCSC): its certificates are the authorities.
+    pub(in crate::client) fn given(credential: &Credential) -> Result<Self, Fault> {
+        let OwnChain { certificate, chain, .. } = &credential.own;
+        // One without any above it vouches for itself.
+        let brought = if chain.is_empty() { vec![certificate.clone()] } else { chain.clone() };
+        let anchors = Anchors::default().and(brought);
+        let anchors = anchors.map_err(|fault| fault.into_fault(OP, Side::Us))?;
+        Ok(Self::new(credential, Trusted::Fixed(Arc::new(anchors))))
+    }
+
     /// How a data handle for such a connection is protected.
     pub fn shield(certified: Option<&Self>) -> Shield {
         certified.map_or(Shield::None, |_| Shield::Gsi { peer: GsiPeer::Own, level: Level::Private })
     }
 
-    fn judge(&self) -> Arc<GsiJudge> {
-        let expected = Expected::Subject(self.credential.identity.clone());
-        Arc::new(GsiJudge::new(Trusted::Directory(self.authorities.clone()), expected))
-    }
-
     /// Whoever made the TCP connection is the TLS client.
     fn machine(&self, comes: bool) -> Result<TlsMachine, TrustFault> {
-        let own = &self.credential.own;
         match comes {
-            true => TlsMachine::server(&ServerTls::gsi(own, self.judge())?),
-            false => TlsMachine::client(&ClientTls::new(self.judge(), Some(own))?, ""),
+            true => TlsMachine::server(&ServerTls::gsi(&self.own, self.judge.clone())?),
+            false => TlsMachine::client(&ClientTls::new(self.judge.clone(), Some(&self.own))?, ""),
         }
     }
 }
@@ -106,24 +118,13 @@ impl DataStream {
     /// The handshake, if it is not through yet.
     async fn shake(&mut self) -> Result<(), Fault> {
         let Some(tls) = &mut self.tls else { return Ok(()) };
-        loop {
-            let progress = tls.drive();
-            // The last flight, or the alert that tells why there is none.
-            if let Some(flight) = tls.transmit() {
-                self.stream.write_all(&flight).await.map_err(lost)?;
+        match shake(&mut self.stream, tls).await {
+            Ok(()) => Ok(()),
+            Err(Broken::Refused(fault)) => Err(self.failed(fault)),
+            Err(Broken::Wire(error)) if error.kind() == ErrorKind::UnexpectedEof => {
+                Err(Fault::from_io(error, OP).side(Side::Peer).detail("closed during the handshake"))
             }
-            match progress {
-                Ok(Progress::Established) => return Ok(()),
-                Ok(Progress::Handshaking) => {}
-                Err(fault) => return Err(self.failed(fault)),
-            }
-            let mut piece = [0; PIECE];
-            let count = self.stream.read(&mut piece).await.map_err(lost)?;
-            if count == 0 {
-                let ended = std::io::Error::from(std::io::ErrorKind::UnexpectedEof);
-                return Err(Fault::from_io(ended, OP).side(Side::Peer).detail("closed during the handshake"));
-            }
-            tls.feed(&piece[..count]);
+            Err(Broken::Wire(error)) => Err(lost(error)),
         }
     }
 

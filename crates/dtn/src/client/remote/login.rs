@@ -166,7 +166,7 @@ impl Remote {
     /// is protected by what was handed on.
     fn suited(&self, op: &Op) -> Op {
         match op {
-            Op::Passive { striped, family, params } if self.credential().is_some() && !self.may_be_ours() => {
+            Op::Passive { striped, family, params } if self.handed_on() && !self.may_be_ours() => {
                 let level = if params.shield == Shield::Nonce { Level::Private } else { Level::Clear };
                 let shield = Shield::Gsi { peer: GsiPeer::Own, level };
                 let mut params = params.clone();

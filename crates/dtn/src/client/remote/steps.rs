@@ -146,7 +146,7 @@ impl Remote {
         // After any login but those over GSSAPI it is off (GFD.20 §3.1), and many servers have never heard of it.
         let peer = Some(peer).filter(|_| proves || self.channel.wrapped().is_some());
         let credential = self.data_credential.as_ref().filter(|_| proves);
-        let credential = credential.map(|pem| Dcsc::Pem(Secret(base64::encode(&pem.0).into_bytes())));
+        let credential = credential.map(|(_, pem)| Dcsc::Pem(Secret(base64::encode(&pem.0).into_bytes())));
         DataProtection { credential, peer, level }.orders(session)
     }
 
