@@ -56,7 +56,7 @@ fn cost(
     let (from, to) = (source(field.path("from/one")), destination(field.path("to/")));
     lab.start_trace();
     let run = prepare(support::whimbrel(["cp", &from, &to])).on(lab.host(client)).run_ok();
-    let one_way = lab.trace().one_way_trips(client, lab.now());
+    let one_way = lab.trace().one_way_trips(client, lab.at(run.ended));
     assert!(run.stderr_text().contains("1 verified"), "{}", run.stderr_text());
     assert_eq!(std::fs::read(field.path("to/one")).unwrap(), b"1");
     Cost { one_way, clock: run.wall.as_secs_f64() / RTT.as_secs_f64() }

@@ -357,7 +357,7 @@ fn in_lockstep_no_computing_is_taken_for_trips() {
         .collect();
     lab.start_trace();
     let run = Tool::new("python3").args(["-c", TALKER]).args(&addresses).on(lab.host("client")).run_ok();
-    let trips = lab.trace().one_way_trips("client", lab.now());
+    let trips = lab.trace().one_way_trips("client", lab.at(run.ended));
     println!("{trips} trips in {:.0} ms", run.wall.as_secs_f64() * 1e3);
     // The second opening waits for the first; then three lines each.
     assert_eq!(trips, 2 + 2 + 3 * 2, "{}", lab.trace());

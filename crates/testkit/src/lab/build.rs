@@ -111,7 +111,7 @@ impl LabBuilder {
             host.configure(&self.script(index, host, &edges))?;
         }
         let threads = start(&directions, lockstep.as_ref())?;
-        Ok(Lab { _threads: threads, hosts, directions, recorder, epoch })
+        Ok(Lab { _threads: threads, hosts, directions, recorder, lockstep, epoch })
     }
 
     fn edges(&self) -> Result<Vec<Edge<'_>>> {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::host::Host;
@@ -109,6 +110,14 @@ impl Lockstep {
             }
         }
         rounds.are_open_to(round)
+    }
+
+    /// Waits until the hosts are idle, if that ever comes.
+    pub(crate) fn settle(&self) {
+        let begun = Instant::now();
+        while !self.is_idle() && begun.elapsed() < PATIENCE {
+            thread::sleep(ASKS_EVERY);
+        }
     }
 
     /// Whether at one instant no process on the hosts ran or wanted to: between two looks at all threads none has run, and all slept.

@@ -46,6 +46,7 @@ pub use rungs::{LADDER, Rung};
 pub use trace::{Fate, Record, Trace};
 
 use crate::error::Result;
+use lockstep::Lockstep;
 use pump::Direction;
 use trace::Recorder;
 
@@ -56,6 +57,7 @@ pub struct Lab {
     hosts: Vec<Host>,
     directions: Vec<Arc<Direction>>,
     recorder: Arc<Recorder>,
+    lockstep: Option<Arc<Lockstep>>,
     epoch: Instant,
 }
 
@@ -110,11 +112,18 @@ impl Lab {
 
     /// Time on the laboratory's clock, which the records of a trace bear.
     pub fn now(&self) -> Duration {
-        self.epoch.elapsed()
+        self.at(Instant::now())
     }
 
-    /// Starts recording packets, from nothing. Costs memory for each packet: for exchanges, not for bulk.
+    /// An instant on the laboratory's clock; zero for one before the laboratory.
+    pub fn at(&self, instant: Instant) -> Duration {
+        instant.saturating_duration_since(self.epoch)
+    }
+
+    /// Starts recording packets, from nothing; in lockstep, once all hosts are idle. Costs memory for each packet: for exchanges, not for bulk.
     pub fn start_trace(&self) {
+        // What servers still prepare would hold up the first packet until somebody gives up.
+        self.lockstep.iter().for_each(|lockstep| lockstep.settle());
         self.recorder.start();
     }
 

@@ -44,6 +44,8 @@ pub struct Run {
     pub stderr: Vec<u8>,
     /// From its start to its end.
     pub wall: Duration,
+    /// When its end was noticed.
+    pub ended: Instant,
     /// Processor time of it and of the children it waited for; resolution 10 ms.
     pub cpu: Duration,
 }
@@ -101,7 +103,7 @@ impl Tool {
         let writer = write_all(child.stdin.take(), self.input);
         let (stdout, stderr) = (read_all(child.stdout.take()), read_all(child.stderr.take()));
         let in_time = wait_until_ended(&child, self.limit).attempt(what)?;
-        let wall = start.elapsed();
+        let ended = Instant::now();
         let cpu = cpu::of_ended(child.id());
         // What it left running would keep the outputs open.
         end_all(&child);
@@ -109,7 +111,7 @@ impl Tool {
         let collect = |reader: JoinHandle<Vec<u8>>| reader.join().expect("a reader does not panic");
         let (stdout, stderr) = (collect(stdout), collect(stderr));
         writer.join().expect("a writer does not panic");
-        Ok(Run { command, status: in_time.then_some(status), stdout, stderr, wall, cpu })
+        Ok(Run { command, status: in_time.then_some(status), stdout, stderr, wall: ended - start, ended, cpu })
     }
 
     /// Runs it and panics, with everything it said, unless it succeeds.
