@@ -301,8 +301,13 @@ fn data_go_encrypted_between_a_ticket_here_and_a_certificate_at_the_real_server(
     let (ours, there) = (site.server().start(), url_path(site.path("there")));
     let to = format!("gsiftp://localhost:{}{there}", real.addr().port());
     let copy = site.client("tickets", &["-vvv", "cp", "--encrypt", "--kerberos", "--destination-credential"]);
-    let copy = copy.env("X509_CERT_DIR", pki.certificates()).arg(&alice.file).arg(site.url(&ours, "here")).arg(to);
-    let copied = said(&copy.run_ok());
+    let copy = copy.env("X509_CERT_DIR", pki.certificates()).arg(&alice.file).arg(site.url(&ours, "here"));
+    // It takes certificates only.
+    let told = site.refused(site.client("tickets", &["ls", &to]).env("X509_CERT_DIR", pki.certificates()), 6);
+    for part in ["does not take the Kerberos ticket: 530", "no certificate or proxy; looked for /nowhere/proxy"] {
+        assert!(told.contains(part), "{part:?} in:\n{told}");
+    }
+    let copied = said(&copy.arg(to).run_ok());
     assert!(copied.contains("1 verified") && copied.contains("DCSC ***") && copied.contains("PROT P"), "{copied}");
     assert!(fs::read(site.path("there")).unwrap() == payload());
 }

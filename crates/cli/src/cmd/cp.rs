@@ -88,7 +88,7 @@ pub struct CpArgs {
     /// What this task is called, for the servers' logs and for their administrators' rules
     #[arg(long, value_name = "TEXT", value_parser = parse_label)]
     label: Option<String>,
-    /// Encrypt the data, too (logins by whimbrel:// and ftps:// always are); needs Whimbrel servers at both ends
+    /// Encrypt the data, too (logins by whimbrel://, ftps:// and gsiftp:// always are); needs Whimbrel servers, or gsiftp:// at both ends
     #[arg(long)]
     encrypt: bool,
     /// Have data guarded against change on the way (PROT S of gsiftp:// servers); with TLS 1.3 they are encrypted, too

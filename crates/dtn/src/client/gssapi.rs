@@ -50,7 +50,10 @@ impl Login {
             None => None,
         };
         match (KerberosLogin::begin(target).await, missing) {
-            (Ok((login, token)), _) => Ok((Self::Kerberos(Box::new(login)), token)),
+            (Ok((login, token)), missing) => {
+                let login = login.in_place_of(missing.map(|fault| fault.detail));
+                Ok((Self::Kerberos(Box::new(login)), token))
+            }
             (Err(fault), None) => Err(fault),
             // On a host without Kerberos nobody has to hear of it.
             (Err(fault), Some(missing)) if fault.code == FaultCode::NotSupported => Err(missing),

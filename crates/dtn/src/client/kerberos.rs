@@ -18,6 +18,8 @@ pub(super) struct KerberosLogin {
     host: String,
     /// Nothing more is to be said to the server, nor heard.
     through: bool,
+    /// Why no certificate is shown, where none was found.
+    certificate: Option<String>,
 }
 
 impl KerberosLogin {
@@ -39,7 +41,12 @@ impl KerberosLogin {
             };
             fault.into_fault(OP, side)
         })?;
-        Ok((Self { initiator, host: target.host.clone(), through: false }, token))
+        Ok((Self { initiator, host: target.host.clone(), through: false, certificate: None }, token))
+    }
+
+    /// Remembers why no certificate is shown.
+    pub(super) fn in_place_of(self, certificate: Option<String>) -> Self {
+        Self { certificate, ..self }
     }
 
     /// Takes a token of the server that waits for another one.
@@ -91,7 +98,8 @@ impl KerberosLogin {
             _ => FaultCode::CredentialRejected,
         };
         let side = if code == FaultCode::PeerIncompatible { Side::Peer } else { Side::Us };
-        let fault = Fault::new(code, OP).side(side).subject(&self.host);
-        fault.detail(format!("the server does not take the Kerberos ticket: {said}"))
+        let certificate = self.certificate.as_ref().map(|why| format!(". With a certificate nobody tried: {why}"));
+        let detail = format!("the server does not take the Kerberos ticket: {said}{}", certificate.unwrap_or_default());
+        Fault::new(code, OP).side(side).subject(&self.host).detail(detail)
     }
 }
