@@ -240,6 +240,17 @@ fn what_is_wrong_with_a_ticket_is_told_with_its_cure() {
     // The realm knows no host of this name.
     let said = site.refused(site.client("tickets", &["ls", "--kerberos", &url.replace("localhost", "127.0.0.1")]), 5);
     assert!(said.contains("host/127.0.0.1 or ftp/127.0.0.1: use the full name of the host"), "{said}");
+    // No KDC of the realm answers.
+    let conf = fs::read_to_string(site.kdc.path("krb5.conf")).unwrap();
+    let dead = conf.lines().map(|line| if line.contains("kdc = 127") { " kdc = 127.0.0.1:1" } else { line });
+    fs::write(site.kdc.path("dead.conf"), dead.collect::<Vec<_>>().join("\n")).unwrap();
+    site.kdc.kinit("fresh");
+    let dead = site.client("fresh", &["ls", "--kerberos", &url]).env("KRB5_CONFIG", site.kdc.path("dead.conf"));
+    let said = site.refused(dead, 5);
+    assert!(
+        said.contains("the host cannot be reached") && said.contains("/etc/krb5.conf name the realm's KDC?"),
+        "{said}"
+    );
     // Known, but without the account that was asked for.
     let named = url.replace("gsiftp://", "gsiftp://root@");
     let said = site.refused(site.client("tickets", &["ls", &named]), 6);

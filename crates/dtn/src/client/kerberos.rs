@@ -98,7 +98,7 @@ impl KerberosLogin {
             _ => FaultCode::CredentialRejected,
         };
         let side = if code == FaultCode::PeerIncompatible { Side::Peer } else { Side::Us };
-        let certificate = self.certificate.as_ref().map(|why| format!(". With a certificate nobody tried: {why}"));
+        let certificate = self.certificate.as_ref().map(|why| format!(". No certificate was shown: {why}"));
         let detail = format!("the server does not take the Kerberos ticket: {said}{}", certificate.unwrap_or_default());
         Fault::new(code, OP).side(side).subject(&self.host).detail(detail)
     }
