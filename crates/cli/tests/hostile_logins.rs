@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 use support::account;
+use support::control::{Control, Reply};
 use support::scene::{Scene, grid_config};
 use support::secured::Secured;
 use whimbrel_proto::timeval::Timestamp;
@@ -265,6 +266,51 @@ fn what_is_handed_on_is_ones_own() {
     scene.assert_serves_others();
 }
 
+#[test]
+fn what_was_recorded_of_a_login_is_nobodys_again() {
+    let scene = scene(&GRID.pki.certificates());
+    let alice = full(&GRID.alice.own);
+    let mut honest = Secured::gsi(scene.addr(), &alice).unwrap_or_else(|reply| panic!("{}", reply.text));
+    assert_eq!(honest.login().expect("a reply").code, 230);
+    assert!(honest.tokens.len() >= 4, "{} tokens", honest.tokens.len());
+    // From its beginning, and each as a first one.
+    for from in 0..honest.tokens.len() {
+        let mut thief = Control::open(scene.addr());
+        thief.ask_for(334, "AUTH GSSAPI");
+        for (number, token) in honest.tokens[from..].iter().enumerate() {
+            let reply = thief.ask(&format!("ADAT {token}"));
+            assert!(
+                reply.code == 335 && number == 0 && from == 0 || (530..540).contains(&reply.code),
+                "{}",
+                reply.text
+            );
+            if reply.code != 335 {
+                break;
+            }
+        }
+        thief.ask_for(530, "SIZE /file");
+    }
+    scene.server.wait_for_log(&["an identity is refused"]);
+    // A line that was said inside is not heard again, neither there nor elsewhere.
+    let line = honest.seal("MKD /free/bystander").expect("sealed");
+    let mut elsewhere = Secured::gsi(scene.addr(), &alice).unwrap_or_else(|reply| panic!("{}", reply.text));
+    assert_eq!(elsewhere.login().expect("a reply").code, 230);
+    for session in [&mut honest, &mut elsewhere] {
+        session.send(&line).expect("taken");
+        if let Ok(reply) = session.try_reply() {
+            assert_eq!(reply.code, 257, "{}", reply.text);
+            std::fs::remove_dir(scene.path("root/free/bystander")).expect("it was said once");
+            session.send(&line).expect("taken");
+            assert!(session.try_reply().is_err(), "it was heard twice");
+        }
+        assert!(!scene.path("root/free/bystander").exists());
+    }
+    scene.server.wait_for_log(&["the protection of a control connection failed"]);
+    scene.assert_log_is_plain();
+    scene.assert_untouched();
+    scene.assert_serves_others();
+}
+
 /// Names of strangers come into replies and logs before anybody has vouched for them.
 #[test]
 fn names_in_certificates_write_neither_replies_nor_lines_of_the_log() {
@@ -331,7 +377,7 @@ fn header(key: &SigningKey, name: &str, value: Value) -> Value {
 
 impl Scene {
     /// Shows a token over TLS; the session, and the last reply.
-    fn show(&self, token: &str) -> (Secured, support::control::Reply) {
+    fn show(&self, token: &str) -> (Secured, Reply) {
         let mut inside = Secured::tls(self.addr(), None).expect("a handshake");
         inside.ask_for(331, "USER bearer");
         let reply = inside.ask(&format!("PASS {token}"));
@@ -431,10 +477,10 @@ fn a_token_opens_the_paths_of_its_scopes_and_no_other() {
         assert!((400..560).contains(&reply.code), "{line}: {}", reply.text);
     }
     // In clear it would be everybody's.
-    let mut clear = support::control::Control::open(scene.addr());
-    clear.ask("USER bearer");
+    let mut clear = Control::open(scene.addr());
+    clear.ask_for(331, "USER anonymous");
     let reply = clear.ask(&format!("PASS {read}"));
-    assert!(reply.code == 530 && reply.text.contains("in clear"), "{}", reply.text);
+    assert!(reply.code == 530 && reply.text.contains("Tokens are not taken"), "{}", reply.text);
     assert_eq!(std::fs::read(scene.path("root/free/bystander")).expect("there"), b"for everybody");
     std::fs::remove_file(scene.path("root/free/bystander")).expect("removed");
     scene.assert_untouched();

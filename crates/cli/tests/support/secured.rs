@@ -33,6 +33,8 @@ pub struct Secured {
     /// With GSI lines are wrapped one by one.
     lines: Option<(CommandSealer, ReplyOpener)>,
     plain: Vec<u8>,
+    /// Tokens that it sent.
+    pub tokens: Vec<String>,
 }
 
 /// A client that shows this chain where it is asked for one.
@@ -52,8 +54,9 @@ impl Secured {
         control.ask_for(334, "AUTH GSSAPI");
         let tls = TlsMachine::client(&client(Some(own)), "localhost").expect("a machine");
         let mut initiator = GsiInitiator::over(tls, other.clone(), Delegate::Full);
-        let mut token = initiator.start().expect("a first token");
+        let (mut token, mut tokens) = (initiator.start().expect("a first token"), Vec::new());
         loop {
+            tokens.push(base64::encode(&token));
             let reply = control.ask(&format!("ADAT {}", base64::encode(&token)));
             match (reply.code, reply.text.split_once("ADAT=")) {
                 (235, _) => break,
@@ -67,7 +70,7 @@ impl Secured {
             }
         }
         let lines = Some((CommandSealer::default(), ReplyOpener::new(MAX_REPLY_LINE)));
-        Ok(Secured { control, machine: initiator.into_tls(), lines, plain: Vec::new() })
+        Ok(Secured { control, machine: initiator.into_tls(), lines, plain: Vec::new(), tokens })
     }
 
     /// AUTH TLS; why the handshake failed. In TLS 1.3 a client learns only with the next reply that it was refused.
@@ -75,7 +78,7 @@ impl Secured {
         let mut control = Control::open(server);
         control.ask_for(234, "AUTH TLS");
         let machine = TlsMachine::client(&client(own), "localhost")?;
-        let mut secured = Secured { control, machine, lines: None, plain: Vec::new() };
+        let mut secured = Secured { control, machine, lines: None, plain: Vec::new(), tokens: Vec::new() };
         while secured.machine.drive()? == Progress::Handshaking {
             secured.flush().expect("the server takes a handshake");
             let wire = secured.control.receive().expect("the server goes on");
@@ -93,18 +96,27 @@ impl Secured {
 
     /// Sends a line.
     pub fn say(&mut self, line: &str) -> io::Result<()> {
+        let wire = self.seal(line)?;
+        self.send(&wire)
+    }
+
+    /// A line as it goes over the wire.
+    pub fn seal(&mut self, line: &str) -> io::Result<Vec<u8>> {
         let line = format!("{line}\r\n");
+        let mut wire = Vec::new();
         match &mut self.lines {
-            Some((sealer, _)) => {
-                let mut wire = Vec::new();
-                sealer.feed(&mut self.machine, line.as_bytes(), &mut wire).map_err(broken)?;
-                self.control.send(&wire)
-            }
+            Some((sealer, _)) => sealer.feed(&mut self.machine, line.as_bytes(), &mut wire).map_err(broken)?,
             None => {
                 self.machine.write(line.as_bytes()).map_err(broken)?;
-                self.flush()
+                wire = self.machine.transmit().unwrap_or_default();
             }
         }
+        Ok(wire)
+    }
+
+    /// Sends bytes as they are.
+    pub fn send(&mut self, wire: &[u8]) -> io::Result<()> {
+        self.control.send(wire)
     }
 
     /// The next reply, or why there is none.
