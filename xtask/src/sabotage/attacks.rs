@@ -14,7 +14,8 @@ const LOGINS: Suite = suite(&["test", "-p", "whimbrel", "--test", "hostile_login
 const RECORDS: Suite = suite(&["test", "-p", "whimbrel", "--test", "hostile_records"], &["say_nothing"]);
 const BOUNCE: Suite = suite(&["test", "-p", "whimbrel", "--test", "hostile_security"], &["attacked"]);
 const THEFT: Suite = suite(&["test", "-p", "whimbrel", "--test", "hostile_security"], &["stranger"]);
-const LOG: Suite = suite(&["test", "-p", "whimbrel", "--test", "hostile_security"], &["terminal"]);
+/// No stranger's text reaches it today that was not escaped before: the last of several walls.
+const LOG: Suite = suite(&["test", "-p", "whimbrel", "--bin", "whimbrel"], &["log::"]);
 
 const ANCHORS_RS: &str = "crates/trust/src/gsi/anchors.rs";
 const CRL_RS: &str = "crates/trust/src/gsi/crl.rs";
