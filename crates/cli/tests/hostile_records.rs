@@ -185,7 +185,7 @@ fn data_connections_take_what_is_odd_and_honest() {
     let mut alice = Alice::new(&scene, "P");
     for version in VERSIONS {
         let mut hand = alice.store("/free/bystander", version);
-        for number in 0..100 {
+        for number in 0..10 {
             let odd = match version {
                 SslVersion::TLS1_2 if number < 3 => hand.hello_again(),
                 SslVersion::TLS1_2 => Vec::new(),
@@ -214,13 +214,13 @@ fn data_connections_that_say_nothing_without_end_are_ended_and_nothing_is_stored
             _ => flood(&mut hand, 64 << 20, |hand| hand.change_keys(true)),
         };
         assert!(closed, "{version:?}: all of it was taken");
-        let reply = alice.assert_broken_off("TLS messages without end");
+        let reply = alice.assert_broken_off("without data");
         println!("{version:?}: {}", reply.text.trim_end());
         assert!(!scene.path("root/free/flooded").exists());
     }
     let grown = scene.server.daemon.pss_bytes().saturating_sub(memory);
     assert!(grown < 32 << 20, "{grown} bytes more");
-    scene.server.wait_for_log(&["operation failed", "TLS messages without end"]);
+    scene.server.wait_for_log(&["operation failed", "without data"]);
     scene.assert_log_is_plain();
     scene.assert_serves_others();
 }

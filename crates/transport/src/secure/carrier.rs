@@ -152,7 +152,7 @@ impl Carrier {
 impl Read for Carrier {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.barren > BARREN {
-            return Err(io::Error::other("TLS messages without end and no data"));
+            return Err(io::Error::other("TLS messages without end and without data"));
         }
         let count = if self.exact { self.recv_exact(buffer)? } else { self.read_ahead(buffer)? };
         self.barren += count;
