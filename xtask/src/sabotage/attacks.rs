@@ -5,6 +5,7 @@ use super::mutations::{Mutation, Suite, mutation, suite};
 const CHAINS: Suite = suite(&["test", "-p", "whimbrel-trust", "--test", "chains"], &[]);
 const EBLOCK: Suite = suite(&["test", "-p", "whimbrel-proto", "--lib"], &["eblock"]);
 const MODE_E: Suite = suite(&["test", "-p", "whimbrel-transport", "--lib"], &["mode_e"]);
+const TLS: Suite = suite(&["test", "-p", "whimbrel-trust", "--lib"], &["tls::"]);
 const PATIENCE: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["patience"]);
 const RULED: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["ruled"]);
 const STEPS: Suite = suite(&["test", "-p", "whimbrel-connector", "--lib"], &["posix::steps"]);
@@ -29,6 +30,7 @@ const FRONT_RS: &str = "crates/dtn/src/front/connection.rs";
 const SERVER_RS: &str = "crates/dtn/src/front/server.rs";
 const RULED_RS: &str = "crates/dtn/src/mover/ruled.rs";
 const STEPS_RS: &str = "crates/connector/src/posix/steps.rs";
+const RECORDS_RS: &str = "crates/trust/src/tls/records.rs";
 const LOG_RS: &str = "crates/cli/src/log.rs";
 const GSSAPI_RS: &str = "crates/sys/src/gssapi.rs";
 
@@ -105,6 +107,22 @@ pub const ATTACKS: &[Mutation] = &[
         "        if self.barren > BARREN {\n",
         "        if self.barren > BARREN && buffer.is_empty() {\n",
         RECORDS,
+    ),
+    mutation(
+        "attack: records without data",
+        "a thread that never comes back",
+        RECORDS_RS,
+        "if self.idle > IDLE {",
+        "if self.idle > IDLE && self.message.len() > MESSAGE {",
+        TLS,
+    ),
+    mutation(
+        "attack: records under worn keys",
+        "the text of two records, and the key that proves them",
+        RECORDS_RS,
+        "if self.keys.records >= WORN {",
+        "if self.keys.records >= WORN && into.is_empty() && !into.is_empty() {",
+        TLS,
     ),
     mutation(
         "attack: TLS without commands",

@@ -559,8 +559,8 @@ pub const MUTATIONS: &[Mutation] = &[
         guards: "a final name without its data",
         file: COMMIT_RS,
         find: "        finalize(handle, &stat, attributes, mode, path)?;\n        \
-               steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n",
-        replace: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n        \
+               self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n",
+        replace: "        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n        \
                   finalize(handle, &stat, attributes, mode, path)?;\n",
         suite: STEPS,
     },
@@ -568,8 +568,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "order: the journal goes after the name is durable",
         guards: "an unfinished file without its proofs, after a crash that undid the rename",
         file: COMMIT_RS,
-        find: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n",
-        replace: "        steps::rename((&handle.dir, from), (&handle.dir, to)).or_fault(\"commit\", path)?;\n        \
+        find: "        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n",
+        replace: "        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n        \
                   journal::remove(&handle.dir, path, &token.identity).or_fault(\"remove journal\", path)?;\n",
         suite: STEPS,
     },
