@@ -5,6 +5,7 @@
 
 mod budget;
 mod doors;
+mod memory;
 mod pace;
 mod slow;
 #[cfg(test)]

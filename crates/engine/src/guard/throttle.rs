@@ -1,10 +1,10 @@
 //! Bad logins: each costs its network, and to a smaller degree the account it tried, a longer wait than the one before.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
 use super::Network;
+use super::memory::Memory;
 
 /// Longest part of a user's name that is remembered, bytes.
 const MAX_NAME: usize = 64;
@@ -46,29 +46,22 @@ impl Default for ThrottleLimits {
 #[derive(Debug)]
 pub struct Throttle {
     limits: ThrottleLimits,
-    networks: Records<Network>,
-    users: Records<String>,
+    networks: Memory<Network, Record>,
+    users: Memory<String, Record>,
     /// Where users are known; the number is that of good logins.
-    known: Records<(String, Network)>,
+    known: Memory<(String, Network), Record>,
     /// Where anybody is known.
-    homes: Records<Network>,
+    homes: Memory<Network, Record>,
     /// Bad logins where the user is known.
-    slips: Records<(String, Network)>,
+    slips: Memory<(String, Network), Record>,
 }
 
 impl Throttle {
     /// Nobody is remembered.
     pub fn new(limits: ThrottleLimits) -> Self {
         let most = limits.most;
-        let (networks, users) = (Records::new(most), Records::new(most));
-        Self {
-            limits,
-            networks,
-            users,
-            known: Records::new(most),
-            homes: Records::new(most),
-            slips: Records::new(most),
-        }
+        let (networks, users) = (Memory::new(most), Memory::new(most));
+        Self { limits, networks, users, known: Memory::new(most), homes: Memory::new(most), slips: Memory::new(most) }
     }
 
     /// How long this network has to wait before its next attempt, as this user if one is named already; zero if not at all.
@@ -160,53 +153,12 @@ fn short(user: &str) -> String {
 struct Record {
     count: u32,
     last: Instant,
-    until: Instant,
 }
 
-/// Counts by key, each forgotten at its time; of too many the one that would be forgotten first goes.
-#[derive(Debug)]
-struct Records<K> {
-    by_key: BTreeMap<K, Record>,
-    by_end: BTreeSet<(Instant, K)>,
-    most: usize,
-}
-
-impl<K: Ord + Clone> Records<K> {
-    fn new(most: usize) -> Self {
-        Self { by_key: BTreeMap::new(), by_end: BTreeSet::new(), most: most.max(1) }
-    }
-
-    fn len(&self) -> usize {
-        self.by_key.len()
-    }
-
-    fn get(&self, key: &K) -> Option<&Record> {
-        self.by_key.get(key)
-    }
-
+impl<K: Ord + Clone> Memory<K, Record> {
+    /// Counts one more of a key, which is forgotten at `until`.
     fn count(&mut self, key: K, now: Instant, until: Instant) {
-        let before = self.remove(&key).map_or(0, |record| record.count);
-        if self.len() >= self.most
-            && let Some((_, oldest)) = self.by_end.first().cloned()
-        {
-            self.remove(&oldest);
-        }
-        self.by_end.insert((until, key.clone()));
-        self.by_key.insert(key, Record { count: before.saturating_add(1), last: now, until });
-    }
-
-    fn remove(&mut self, key: &K) -> Option<Record> {
-        let (key, record) = self.by_key.remove_entry(key)?;
-        self.by_end.remove(&(record.until, key));
-        Some(record)
-    }
-
-    fn forget(&mut self, now: Instant) {
-        while let Some((until, key)) = self.by_end.first()
-            && *until <= now
-        {
-            let key = key.clone();
-            self.remove(&key);
-        }
+        let before = self.get(&key).map_or(0, |record| record.count);
+        self.put(key, Record { count: before.saturating_add(1), last: now }, until);
     }
 }
