@@ -149,9 +149,14 @@ unsafe fn judged(store: *mut ffi::X509_STORE_CTX) -> Result<(), X509VerifyResult
     judge(ssl, leaf, &others)
 }
 
-/// A place in every connection for what its judge found, or anything else of type `T`.
-pub fn connection_slot<T: 'static + Send + Sync>() -> Result<Index<Ssl, T>, ErrorStack> {
-    Ssl::new_ex_index()
+/// A place in every connection for a value of type `T`, made when it is first asked for and kept in `made`.
+pub fn connection_slot<T: 'static + Send + Sync>(made: &OnceLock<Index<Ssl, T>>) -> Result<Index<Ssl, T>, ErrorStack> {
+    if let Some(index) = made.get() {
+        return Ok(*index);
+    }
+    let index = Ssl::new_ex_index()?;
+    // Whoever loses a race leaves an index unused, which costs a word in each connection.
+    Ok(*made.get_or_init(|| index))
 }
 
 #[cfg(test)]

@@ -170,12 +170,7 @@ type Slot = Mutex<Option<Result<Peer, TrustFault>>>;
 
 fn slot_index() -> Result<Index<Ssl, Slot>, ErrorStack> {
     static INDEX: OnceLock<Index<Ssl, Slot>> = OnceLock::new();
-    if let Some(index) = INDEX.get() {
-        return Ok(*index);
-    }
-    let index = connection_slot()?;
-    // Whoever loses a race leaves an index unused, which costs a word in each connection.
-    Ok(*INDEX.get_or_init(|| index))
+    connection_slot(&INDEX)
 }
 
 fn with_slot(context: &SslContext) -> Result<Ssl, ErrorStack> {

@@ -29,12 +29,7 @@ type Secret = Zeroizing<Vec<u8>>;
 
 fn slot() -> Result<Index<Ssl, Mutex<Secrets>>, ErrorStack> {
     static SLOT: OnceLock<Index<Ssl, Mutex<Secrets>>> = OnceLock::new();
-    if let Some(index) = SLOT.get() {
-        return Ok(*index);
-    }
-    let index = connection_slot()?;
-    // Whoever loses a race leaves an index unused, which costs a word in each connection.
-    Ok(*SLOT.get_or_init(|| index))
+    connection_slot(&SLOT)
 }
 
 /// Lets the connections of a context keep their secrets, where they ask with [`keep_secrets`].
