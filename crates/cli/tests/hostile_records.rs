@@ -171,6 +171,20 @@ impl<'a> Alice<'a> {
         self.scene.assert_calms_down();
         reply
     }
+
+    /// A data connection on which nothing but TLS comes is ended, for this reason, and nothing is stored.
+    #[track_caller]
+    fn assert_flood_ends(&mut self, version: SslVersion, why: &str) {
+        let mut hand = self.store("/free/flooded", version);
+        let closed = match version {
+            SslVersion::TLS1_2 => flood(&mut hand, 64 << 20, ByHand::hello_again),
+            _ => flood(&mut hand, 64 << 20, |hand| hand.change_keys(true)),
+        };
+        assert!(closed, "{version:?}: all of it was taken");
+        let reply = self.assert_broken_off(why);
+        println!("{version:?}: {}", reply.text.trim_end());
+        assert!(!self.scene.path("root/free/flooded").exists());
+    }
 }
 
 fn whole(hand: &mut ByHand) {
@@ -208,15 +222,7 @@ fn data_connections_that_say_nothing_without_end_are_ended_and_nothing_is_stored
     let memory = scene.server.daemon.pss_bytes();
     let mut alice = Alice::new(&scene, "P");
     for version in VERSIONS {
-        let mut hand = alice.store("/free/flooded", version);
-        let closed = match version {
-            SslVersion::TLS1_2 => flood(&mut hand, 64 << 20, ByHand::hello_again),
-            _ => flood(&mut hand, 64 << 20, |hand| hand.change_keys(true)),
-        };
-        assert!(closed, "{version:?}: all of it was taken");
-        let reply = alice.assert_broken_off("without data");
-        println!("{version:?}: {}", reply.text.trim_end());
-        assert!(!scene.path("root/free/flooded").exists());
+        alice.assert_flood_ends(version, "without data");
     }
     let grown = scene.server.daemon.pss_bytes().saturating_sub(memory);
     assert!(grown < 32 << 20, "{grown} bytes more");
@@ -231,16 +237,8 @@ fn connections_that_are_to_turn_clear_are_ended_as_well() {
     let scene = scene("connect_timeout = 2");
     let mut alice = Alice::new(&scene, "C");
     for version in VERSIONS {
-        let mut hand = alice.store("/free/flooded", version);
-        let closed = match version {
-            SslVersion::TLS1_2 => flood(&mut hand, 64 << 20, ByHand::hello_again),
-            _ => flood(&mut hand, 64 << 20, |hand| hand.change_keys(true)),
-        };
-        assert!(closed, "{version:?}: all of it was taken");
         // Whichever comes first: too many of them, or the end of the time that a connection may take.
-        let reply = alice.assert_broken_off("the last that came was turned away: ");
-        println!("{version:?}: {}", reply.text.trim_end());
-        assert!(!scene.path("root/free/flooded").exists());
+        alice.assert_flood_ends(version, "the last that came was turned away: ");
     }
     scene.assert_log_is_plain();
     scene.assert_untouched();

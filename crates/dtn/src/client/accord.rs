@@ -9,7 +9,6 @@ use std::sync::Arc;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{GsiPeer, Level, Mode, Op, Shield};
-use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::clock::now;
 use whimbrel_trust::make::{self, Draft, KeyKind, Life};
 use whimbrel_trust::{OwnChain, TrustFault};
@@ -187,8 +186,8 @@ fn for_one_session() -> Result<Credential, TrustFault> {
     let (key, name, life) = (make::key(KeyKind::Rsa(2048))?, make::name(NAME)?, Life::of(now(), SESSION));
     let certificate = Draft::new(name.clone(), name, life)?.sign(&key, &key)?;
     let own = OwnChain { chain: vec![certificate.clone()], certificate, key };
-    let until = Timestamp::from_secs(now().secs + SESSION);
-    Ok(Credential { own, identity: NAME.to_owned(), kind: "certificate", place: "memory".to_owned(), until })
+    let (kind, place) = ("certificate", "memory".to_owned());
+    Ok(Credential { own, identity: NAME.to_owned(), kind, place, until: life.until })
 }
 
 #[cfg(test)]
