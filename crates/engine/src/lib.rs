@@ -4,6 +4,7 @@
 //! arguments, decisions are return values.
 
 pub mod auto;
+pub mod dispatch;
 pub mod events;
 pub mod fault;
 pub mod follow;
@@ -17,6 +18,7 @@ pub mod progress;
 pub mod ranges;
 pub mod retry;
 pub mod summary;
+pub mod task;
 pub mod transfer;
 pub mod tune;
 pub mod units;
