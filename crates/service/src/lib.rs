@@ -4,4 +4,6 @@
 //! fleets), leases it to orchestrators through `engine`'s dispatch messages, survives every crash, and tells the
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
+pub mod clock;
 pub mod task;
+pub mod tasks;

@@ -26,6 +26,8 @@ pub struct TaskEnd {
     pub display_name: String,
     /// The account that the user chose.
     pub local_user: Option<String>,
+    /// The collection's root at its servers, without a slash at its end: what paths in reports begin with.
+    pub base: String,
     /// Directory that all items of this end lie in, if the user wanted it kept.
     pub base_path: Option<String>,
 }
