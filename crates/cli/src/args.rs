@@ -192,6 +192,9 @@ pub enum Command {
     /// Fetch the keys of an issuer of tokens for `dtn`, which starts it; not for people
     #[command(hide = true)]
     FetchKeys,
+    /// Tell a managed service of a server for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    DtnMember,
 }
 
 #[cfg(test)]

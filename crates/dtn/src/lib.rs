@@ -10,10 +10,12 @@ pub mod confine;
 pub mod congestion;
 pub mod front;
 pub mod keys;
+pub mod member;
 pub mod monitor;
 pub mod mover;
 
 mod handshake;
+mod https;
 mod journaled;
 mod keepalive;
 mod packets;

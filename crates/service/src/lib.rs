@@ -5,5 +5,6 @@
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
 pub mod clock;
+pub mod files;
 pub mod task;
 pub mod tasks;

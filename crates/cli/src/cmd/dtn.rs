@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 use tokio::sync::watch;
 use whimbrel_dtn::confine::Sandbox;
-use whimbrel_dtn::front::config::GsiConfig;
+use whimbrel_dtn::front::config::{GsiConfig, JoinConfig};
 use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::stdio::{self, Caller};
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
@@ -77,6 +77,13 @@ pub struct DtnArgs {
     /// File of certificate subjects and the accounts they may use; means --gsi
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
+    /// Register with the managed service at this URL, and let its users in; as an account of this host, which the configuration
+    /// file says
+    #[arg(long, value_name = "URL", conflicts_with_all = ["stdio", "data_node_of"])]
+    join: Option<String>,
+    /// The token with which this server registers the first time; afterwards it is not needed any more
+    #[arg(long, value_name = "TOKEN", requires = "join")]
+    token: Option<String>,
     /// Refuse everything that changes files
     #[arg(long)]
     read_only: bool,
@@ -224,6 +231,11 @@ pub fn run_front() -> ExitCode {
     told(process::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
+/// Runs `dtn-member`.
+pub fn run_member() -> ExitCode {
+    told(whimbrel_dtn::member::serve_standard_input().map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs `fetch-keys`.
 pub fn run_fetch_keys() -> ExitCode {
     told(whimbrel_dtn::keys::serve_standard_input().map(|()| ExitCode::SUCCESS))
@@ -244,6 +256,7 @@ impl DtnArgs {
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
             gsi: gsi(self.gsi, self.gridmap, file.gsi),
+            join: join(self.join, self.token, file.join),
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -268,6 +281,14 @@ impl DtnArgs {
             ..file
         })
     }
+}
+
+fn join(service: Option<String>, token: Option<String>, file: Option<JoinConfig>) -> Option<JoinConfig> {
+    if service.is_none() && file.is_none() {
+        return None;
+    }
+    let file = file.unwrap_or_default();
+    Some(JoinConfig { service: service.unwrap_or(file.service), token, ..file })
 }
 
 fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {

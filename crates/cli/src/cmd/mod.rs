@@ -47,6 +47,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::DataProcess(args) => dtn::run_data_process(args),
         Command::DtnFront => dtn::run_front(),
         Command::FetchKeys => dtn::run_fetch_keys(),
+        Command::DtnMember => dtn::run_member(),
         Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }

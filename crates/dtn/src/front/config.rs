@@ -2,6 +2,7 @@
 
 mod access;
 mod gsi;
+mod join;
 mod kerberos;
 mod limits;
 mod mapping;
@@ -21,6 +22,7 @@ use crate::mover::message::{DataSettings, NodeOverrides};
 use crate::small;
 pub use access::AccessRule;
 pub use gsi::{GsiConfig, GsiPlaces};
+pub use join::JoinConfig;
 pub use kerberos::KerberosConfig;
 pub use limits::{Limits, LimitsOf};
 pub use mapping::{AccountsConfig, MappingConfig, ProofKind};
@@ -50,6 +52,8 @@ pub struct DtnConfig {
     pub gsi: Option<GsiConfig>,
     /// Logins with bearer tokens. Default: none.
     pub tokens: Option<TokensConfig>,
+    /// The managed service that this server belongs to. Default: none.
+    pub join: Option<JoinConfig>,
     /// Logins with Kerberos. Default: none.
     pub kerberos: Option<KerberosConfig>,
     /// Files of rules from identities to accounts, asked in this order after the grid-mapfile. Default: none.
@@ -153,6 +157,7 @@ impl DtnConfig {
             || self.gsi.is_some()
             || self.kerberos.is_some()
             || self.tokens.is_some()
+            || self.join.is_some()
             || !self.mapping.is_empty()
     }
 

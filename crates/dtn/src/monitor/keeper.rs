@@ -191,8 +191,9 @@ impl Keeper {
     /// `NotAuthorized` for an issuer that is not configured; those of the file of authorities.
     pub fn fetch_keys(&self, issuer: usize) -> Result<Order, Fault> {
         let stranger = || Fault::new(FaultCode::NotAuthorized, FETCH).side(Side::Us).detail("no such issuer");
-        let issuer = self.issuers.get(issuer).ok_or_else(stranger)?.url.clone();
-        let authorities = self.authorities.as_deref().map(authorities).transpose()?;
+        let IssuerConfig { url, authorities: own, .. } = self.issuers.get(issuer).ok_or_else(stranger)?;
+        let issuer = url.clone();
+        let authorities = own.as_deref().or(self.authorities.as_deref()).map(authorities).transpose()?;
         Ok(Order {
             op: FETCH,
             program: self.program.clone(),

@@ -17,6 +17,7 @@ use super::keeper::{Keeper, Search, Step};
 use super::listeners::Bound;
 use super::message::{FromMonitor, Ticket, ToMonitor};
 use crate::front::config::DtnConfig;
+use crate::member::{self, Member};
 use crate::packets::Channel;
 
 /// Names longer than this are no accounts, bytes.
@@ -27,13 +28,14 @@ const MOST_NAME: usize = 1024;
 /// Call it before any thread is started. SIGTERM and SIGINT make the front finish what runs and end.
 pub fn run(config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
     let signals = SignalQueue::new().map_err(|error| Fault::from_io(error, "watch for signals"))?;
-    let keeper = Keeper::new(config, program.clone())?;
     let bound = Bound::new(config)?;
-    let (front, channel) = front::start(config, &program, &bound)?;
+    let (config, member) = member::enter(config, &program, &bound)?;
+    let keeper = Keeper::new(&config, program.clone())?;
+    let (front, channel) = front::start(&config, &program, &bound)?;
     let announcement = bound.announcement();
     drop(bound); // the front has its own descriptors: what it closes is closed
     let (channel, children, programs) = (Some(channel), Children::default(), Jobs::default());
-    Monitor { signals, keeper, front, channel, children, programs, announcement }.serve()
+    Monitor { signals, keeper, front, channel, children, programs, announcement, member }.serve()
 }
 
 /// What a program's answer is for.
@@ -54,6 +56,8 @@ struct Monitor {
     /// Programs, with the questions of the front that wait for them.
     programs: Jobs<Purpose>,
     announcement: String,
+    /// Who tells the managed service of this server.
+    member: Option<Member>,
 }
 
 impl Monitor {
@@ -141,6 +145,9 @@ impl Monitor {
     }
 
     fn drain(&mut self) {
+        if let Some(member) = &self.member {
+            member.drain();
+        }
         if let Err(error) = self.tell(&FromMonitor::Drain) {
             self.give_up(&error);
         }

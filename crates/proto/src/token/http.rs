@@ -1,4 +1,4 @@
-//! As much of HTTP/1.1 as it takes to fetch a small document: one GET, one bounded answer (RFC 9110, RFC 9112).
+//! As much of HTTP/1.1 as it takes to fetch or to hand in a small document: one request, one bounded answer (RFC 9110, RFC 9112).
 
 /// Longest head of an answer, bytes.
 const MAX_HEAD: usize = 32 << 10;
@@ -62,13 +62,36 @@ impl HttpsUrl {
 
     /// The bytes that ask for it.
     pub fn request(&self) -> Vec<u8> {
+        self.ask("GET", "")
+    }
+
+    /// The bytes that post a JSON document to it, with a token; `None` for a token that no header takes.
+    pub fn post(&self, bearer: &str, document: &[u8]) -> Option<Vec<u8>> {
+        if bearer.is_empty() || !bearer.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return None;
+        }
+        let length = document.len();
+        let more =
+            format!("Authorization: Bearer {bearer}\r\nContent-Type: application/json\r\nContent-Length: {length}\r\n");
+        let mut bytes = self.ask("POST", &more);
+        bytes.extend_from_slice(document);
+        Some(bytes)
+    }
+
+    fn ask(&self, method: &str, more: &str) -> Vec<u8> {
         let host = if self.host.contains(':') { format!("[{}]", self.host) } else { self.host.clone() };
         let port = if self.port == 443 { String::new() } else { format!(":{}", self.port) };
         let path = &self.path;
         format!(
-            "GET {path} HTTP/1.1\r\nHost: {host}{port}\r\nUser-Agent: whimbrel\r\nAccept: application/json\r\nAccept-Encoding: identity\r\nConnection: close\r\n\r\n"
+            "{method} {path} HTTP/1.1\r\nHost: {host}{port}\r\nUser-Agent: whimbrel\r\nAccept: application/json\r\nAccept-Encoding: identity\r\n{more}Connection: close\r\n\r\n"
         )
         .into_bytes()
+    }
+
+    /// The place `path` of the same host.
+    pub fn at(&self, path: &str) -> Option<Self> {
+        let there = Self::parse(&format!("https://x{path}")).filter(|_| path.starts_with('/'))?;
+        Some(Self { path: there.path, ..self.clone() })
     }
 
     /// Where an answer redirects to, if that is on the same host and port: another host is another trust.
@@ -86,7 +109,7 @@ impl HttpsUrl {
 /// What a server answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
-    /// The document (status 200).
+    /// The document (status 200 or 201).
     Document(Vec<u8>),
     /// It is elsewhere (301, 302, 303, 307, 308).
     Moved(String),
@@ -180,7 +203,7 @@ impl AnswerReader {
             (State::Status | State::Fields, _) => Err(HttpError::Cut),
             // What else was said does not matter.
             (_, Some(location)) => Ok(Answer::Moved(location)),
-            _ if status != 200 => Ok(Answer::Status(status)),
+            _ if !matches!(status, 200 | 201) => Ok(Answer::Status(status)),
             (State::Done | State::ToEnd, _) => Ok(Answer::Document(self.body)),
             _ => Err(HttpError::Cut),
         }
@@ -258,7 +281,7 @@ impl AnswerReader {
             (_, None, true) => State::ChunkSize,
             (_, Some(0), _) => State::Done,
             (_, Some(length), _) if length <= self.most => State::Length(length),
-            (200, Some(_), _) => return Err(HttpError::TooLong),
+            (200 | 201, Some(_), _) => return Err(HttpError::TooLong),
             // Of a page about an error only its status is wanted.
             (_, Some(_), _) => State::Done,
             (_, None, _) => State::ToEnd,

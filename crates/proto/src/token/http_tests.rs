@@ -180,3 +180,18 @@ proptest! {
         prop_assert_eq!(found, read(wires[which]));
     }
 }
+
+#[test]
+fn a_document_is_handed_in_with_its_token() {
+    let place = HttpsUrl::parse("https://[::1]:8443/base").unwrap().at("/v1/servers?x=1").unwrap();
+    let sent = String::from_utf8(place.post("abc.def", b"{}").unwrap()).unwrap();
+    assert!(sent.starts_with("POST /v1/servers?x=1 HTTP/1.1\r\nHost: [::1]:8443\r\n"), "{sent}");
+    assert!(sent.contains("\r\nAuthorization: Bearer abc.def\r\n") && sent.contains("\r\nContent-Length: 2\r\n"));
+    assert!(sent.ends_with("\r\n\r\n{}"));
+    for bad in ["", "a b", "a\r\nX: y", "\u{fc}"] {
+        assert_eq!(place.post(bad, b"{}"), None, "{bad:?}");
+    }
+    for bad in ["x", "/a b", "/a#b", ""] {
+        assert_eq!(place.at(bad), None, "{bad:?}");
+    }
+}

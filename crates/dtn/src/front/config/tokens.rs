@@ -28,6 +28,8 @@ pub struct TokensConfig {
 pub struct IssuerConfig {
     /// The exact text of `iss`: an `https` URL below which the issuer describes itself.
     pub url: String,
+    /// PEM file of the authorities that vouch for its host. Default: those of `[tokens]`.
+    pub authorities: Option<PathBuf>,
     /// Names of this server for this issuer. Default: those of `[tokens]`.
     pub audience: Vec<String>,
     /// Take tokens for everybody, too. Default: no.

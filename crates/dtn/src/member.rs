@@ -1,0 +1,239 @@
+//! A server's place in a managed service: how it registers, what it then believes, and that it tells of itself.
+//!
+//! Three parts, as everywhere here: the monitor keeps the files and starts programs; a confined process of its own talks to
+//! the service, first once to register, then for as long as the monitor lives; the front learns only whose tokens to take.
+
+mod files;
+mod talk;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde::{Deserialize, Serialize};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::server::Secret;
+
+use crate::confine::Sandbox;
+use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, TlsConfig};
+use crate::monitor::jobs::{self, Order};
+use crate::monitor::keeper::{account, is_root};
+use crate::monitor::listeners::Bound;
+use crate::small;
+
+pub use talk::serve_standard_input;
+
+use files::StateFiles;
+
+const OP: &str = "join the service";
+
+/// Largest file of authorities, bytes.
+const MOST_AUTHORITIES: u64 = 256 << 10;
+
+/// Largest token file, bytes.
+const MOST_TOKEN: u64 = 16 << 10;
+
+/// Longest answer of the process that registers, bytes.
+const MOST_ANSWER: usize = 64 << 10;
+
+/// What the service gave a server.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Membership {
+    /// The service it is of: its URL as it was configured.
+    service: String,
+    /// The server's number there.
+    server: String,
+    /// What proves that it is this server.
+    secret: Secret,
+    /// Whose tokens it takes.
+    issuer: String,
+    /// What such a token has to name.
+    audience: String,
+    /// Seconds between two signs of life.
+    interval: u32,
+}
+
+/// What a server tells of itself.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+struct About {
+    /// Where it is reached.
+    addresses: Vec<String>,
+    /// The fingerprint of its certificate's key.
+    pin: String,
+    /// Of the program.
+    version: String,
+    /// The host's own name, for people.
+    name: String,
+}
+
+/// What the talking process is told.
+#[derive(Debug, Serialize, Deserialize)]
+struct Question {
+    service: String,
+    authorities: Option<Vec<u8>>,
+    about: About,
+    errand: Errand,
+    sandbox: Sandbox,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+enum Errand {
+    /// Register with this token, once, and answer with a [`Membership`].
+    Register(Secret),
+    /// Tell of itself, now and then.
+    Stay(Membership),
+}
+
+/// The process that tells the service of this server.
+#[derive(Debug)]
+pub(crate) struct Member {
+    child: Child,
+}
+
+/// Registers the server if it is to join a service, and gives the configuration with which it then serves.
+///
+/// # Errors
+/// The service refuses, or cannot be reached by a server that is not registered yet; files that cannot be kept.
+pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result<(DtnConfig, Option<Member>), Fault> {
+    let Some(join) = &config.join else { return Ok((config.clone(), None)) };
+    join.place()?;
+    let files = StateFiles::at(join.state.as_deref())?;
+    let mut config = DtnConfig { tls: Some(tls(config, &files)?), ..config.clone() };
+    let question = |errand| -> Result<Question, Fault> {
+        let read = |path: &Path| small::read(path, OP, MOST_AUTHORITIES);
+        Ok(Question {
+            service: join.service.clone(),
+            authorities: join.authorities.as_deref().map(read).transpose()?,
+            about: about(&config, join, bound)?,
+            errand,
+            sandbox: config.sandbox,
+        })
+    };
+    let membership = match files.membership()?.filter(|known| known.service == join.service) {
+        Some(known) => known,
+        None => {
+            let membership = register(program, &question(Errand::Register(token(join)?))?)?;
+            files.keep(&membership)?;
+            membership
+        }
+    };
+    let member = stay(program, &question(Errand::Stay(membership.clone()))?)?;
+    let issuer = issuer(join, &config, &membership)?;
+    config.tokens.get_or_insert_default().issuer.push(issuer);
+    Ok((config, Some(member)))
+}
+
+/// The certificate that the server shows: the administrator's, or one of its own, which the service vouches for.
+fn tls(config: &DtnConfig, files: &StateFiles) -> Result<TlsConfig, Fault> {
+    match &config.tls {
+        Some(tls) => Ok(tls.clone()),
+        None => {
+            let (certificate, key) = files.certificate()?;
+            Ok(TlsConfig { certificate, key, ..TlsConfig::default() })
+        }
+    }
+}
+
+fn token(join: &JoinConfig) -> Result<Secret, Fault> {
+    let text = match (&join.token, &join.token_file) {
+        (Some(token), _) => token.clone().into_bytes(),
+        (None, Some(file)) => small::read(file, OP, MOST_TOKEN)?,
+        (None, None) => {
+            let fault = Fault::new(FaultCode::CredentialMissing, OP).subject(&join.service).side(Side::Us);
+            return Err(fault.detail("this server is not registered there yet: give --token, or token_file in [join]"));
+        }
+    };
+    Ok(Secret(text.trim_ascii().to_vec()))
+}
+
+fn about(config: &DtnConfig, join: &JoinConfig, bound: &Bound) -> Result<About, Fault> {
+    let uname = rustix::system::uname();
+    let name = String::from_utf8_lossy(uname.nodename().to_bytes()).into_owned();
+    let addresses = match join.addresses.is_empty() {
+        false => join.addresses.clone(),
+        true => bound.control.iter().filter_map(|listener| url(listener.local_addr().ok()?, &name)).collect(),
+    };
+    let tls = config.tls.as_ref().expect("it was made where there was none");
+    let pin = files::fingerprint(&tls.certificate)?;
+    Ok(About { addresses, pin, version: env!("CARGO_PKG_VERSION").to_owned(), name })
+}
+
+/// Under which URL a listening socket is reached; `None`: nobody knows the host's name.
+fn url(address: std::net::SocketAddr, name: &str) -> Option<String> {
+    match address.ip().is_unspecified() {
+        false => Some(format!("whimbrel://{address}")),
+        true if name.is_empty() => None,
+        true => Some(format!("whimbrel://{name}:{}", address.port())),
+    }
+}
+
+fn issuer(join: &JoinConfig, config: &DtnConfig, membership: &Membership) -> Result<IssuerConfig, Fault> {
+    let mut accounts = join.accounts.clone();
+    if accounts.is_empty() && config.mapping.is_empty() && !is_root() {
+        let uid = rustix::process::geteuid().as_raw();
+        let record = whimbrel_sys::accounts::record_of(uid);
+        let record = record.map_err(|error| Fault::from_io(error, "look up account").side(Side::Us))?;
+        accounts.extend(record.map(|record| record.name));
+    }
+    Ok(IssuerConfig {
+        url: membership.issuer.clone(),
+        audience: vec![membership.audience.clone()],
+        authorities: join.authorities.clone(),
+        accounts,
+        ..IssuerConfig::default()
+    })
+}
+
+fn register(program: &Path, question: &Question) -> Result<Membership, Fault> {
+    let answer = jobs::run(Order {
+        op: OP,
+        program: program.to_owned(),
+        arguments: vec!["dtn-member".to_owned()],
+        question: to_bytes(question),
+        account: nobody()?,
+        most: MOST_ANSWER,
+        limit: talk::LIMIT * 2,
+    })?;
+    let read = postcard::from_bytes::<Result<Membership, Fault>>(&answer);
+    read.map_err(|error| Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(error.to_string()))?
+}
+
+fn stay(program: &Path, question: &Question) -> Result<Member, Fault> {
+    use std::os::unix::process::CommandExt as _;
+    let failed = |error| Fault::from_io(error, OP).side(Side::Us);
+    let mut command = Command::new(program);
+    command.arg("dtn-member").stdin(Stdio::piped()).stdout(Stdio::null());
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
+    if let Some(account) = nobody()? {
+        command.uid(account.uid).gid(account.gid);
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    stdin.write_all(&to_bytes(question)).map_err(failed)?;
+    Ok(Member { child })
+}
+
+/// The account without rights that talks to the service; `None`: this process' own.
+fn nobody() -> Result<Option<crate::monitor::keeper::Account>, Fault> {
+    is_root().then(|| account("nobody")).transpose()
+}
+
+fn to_bytes(question: &Question) -> Vec<u8> {
+    postcard::to_stdvec(question).expect("texts can always be written")
+}
+
+impl Member {
+    /// Has the service told that nothing new is to begin here.
+    pub(crate) fn drain(&self) {
+        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
+        // It may have ended; then the service finds out by itself.
+        let _gone = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        // It may have ended already.
+        let _ended = self.child.kill().and_then(|()| self.child.wait());
+    }
+}
