@@ -6,5 +6,6 @@
 
 pub mod clock;
 pub mod files;
+pub mod store;
 pub mod task;
 pub mod tasks;
