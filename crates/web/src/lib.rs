@@ -3,6 +3,7 @@
 //! Nothing is ever compressed: clients ask for that, and answers that mix secrets with what strangers sent stay safe.
 
 pub mod body;
+pub mod client;
 pub mod limits;
 pub mod request_id;
 pub mod server;

@@ -124,19 +124,19 @@ mod tests {
         assert_eq!(answer.unwrap(), OperationResult::Done);
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn who_waits_too_long_is_told_and_forgotten() {
         let operations = Operations::default();
-        let answer = operations.carry_out(site(), mkdir(), Duration::from_secs(30), || ()).await;
+        let answer = operations.carry_out(site(), mkdir(), Duration::from_millis(20), || ()).await;
         assert_eq!(answer.unwrap_err().code, FaultCode::ServerBusy);
         assert!(operations.take(5).is_empty());
         assert!(operations.state.lock().unwrap().asking.is_empty());
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn there_is_room_for_so_many_only() {
         let operations = Operations::default();
-        let ask = || operations.carry_out(site(), mkdir(), Duration::from_secs(1), || ());
+        let ask = || operations.carry_out(site(), mkdir(), Duration::from_millis(20), || ());
         let answers = futures(MOST + 1, ask).await;
         let full = answers.iter().filter(|answer| answer.as_ref().unwrap_err().detail.contains("wait already")).count();
         assert_eq!(full, 1);

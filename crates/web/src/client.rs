@@ -1,0 +1,212 @@
+//! Asks an HTTPS server: what orchestrators, DTNs and notices do.
+
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Mutex;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::{Method, Request, StatusCode, Uri};
+use hyper_util::rt::TokioIo;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::TcpStream;
+use tokio::time::timeout;
+use tokio_openssl::SslStream;
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_trust::tls::{ClientTls, verdict};
+
+const OP: &str = "ask the service";
+
+/// Connections that wait for the next request.
+const MOST_IDLE: usize = 4;
+
+/// Time for a connection and its handshake.
+const CONNECT: Duration = Duration::from_secs(20);
+
+/// An answer.
+#[derive(Debug)]
+pub struct Answer {
+    /// Its status.
+    pub status: StatusCode,
+    /// Its body.
+    pub body: Bytes,
+}
+
+/// A server that is asked, again and again; connections are kept.
+pub struct Client {
+    host: String,
+    port: u16,
+    /// Where its paths begin, without a slash at the end.
+    base: String,
+    tls: Option<ClientTls>,
+    /// Longest body of an answer, bytes.
+    most: usize,
+    idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+}
+
+impl fmt::Debug for Client {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Client({}:{})", self.host, self.port)
+    }
+}
+
+/// What is asked.
+#[derive(Debug, Clone)]
+pub struct Question<'a> {
+    /// The method.
+    pub method: Method,
+    /// Path and query, below the server's base.
+    pub path: &'a str,
+    /// The token that is shown.
+    pub bearer: Option<&'a str>,
+    /// A JSON document.
+    pub body: Option<Vec<u8>>,
+    /// Time for the whole answer.
+    pub limit: Duration,
+}
+
+impl Client {
+    /// A client of the server at `url`: `https://HOST[:PORT][/PATH]` with `tls`, or `http://` to this host itself.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: it is no such URL.
+    pub fn new(url: &str, tls: ClientTls, most: usize) -> Result<Self, Fault> {
+        let bad = |detail: &str| Fault::new(FaultCode::InvalidArgument, OP).subject(url).detail(detail);
+        let uri: Uri = url.parse().map_err(|_| bad("it is no URL"))?;
+        let host = uri.host().filter(|host| !host.is_empty()).ok_or_else(|| bad("it names no host"))?;
+        let host = host.trim_start_matches('[').trim_end_matches(']').to_owned();
+        let (tls, port) = match uri.scheme_str() {
+            Some("https") => (Some(tls), 443),
+            Some("http") if is_this_host(&host) => (None, 80),
+            Some("http") => return Err(bad("without TLS only this host itself is asked; use https")),
+            _ => return Err(bad("it begins with https://")),
+        };
+        if uri.query().is_some() || uri.authority().is_some_and(|authority| authority.as_str().contains('@')) {
+            return Err(bad("it holds more than host, port and path"));
+        }
+        let port = uri.port_u16().unwrap_or(port);
+        let base = uri.path().trim_end_matches('/').to_owned();
+        Ok(Self { host, port, base, tls, most, idle: Mutex::default() })
+    }
+
+    /// Asks. A kept connection that breaks before an answer begins is replaced once, since servers close idle ones.
+    ///
+    /// # Errors
+    /// No connection, no answer in time, an answer that is too long; what the server answered is no error here.
+    pub async fn ask(&self, question: Question<'_>) -> Result<Answer, Fault> {
+        let limit = question.limit;
+        timeout(limit, self.ask_at_leisure(question))
+            .await
+            .unwrap_or_else(|_| Err(self.fault(FaultCode::TimedOut, format!("no answer within {} s", limit.as_secs()))))
+    }
+
+    async fn ask_at_leisure(&self, question: Question<'_>) -> Result<Answer, Fault> {
+        let kept = self.idle.lock().expect("nothing panics with it").pop();
+        if let Some(connection) = kept.filter(|connection| !connection.is_closed())
+            && let Ok(answer) = self.ask_on(connection, &question).await?
+        {
+            return Ok(answer);
+        }
+        let connection = self.connect().await?;
+        self.ask_on(connection, &question).await?
+    }
+
+    /// The inner fault: the connection broke, and whether the server acted is unknown.
+    async fn ask_on(
+        &self,
+        mut connection: SendRequest<Full<Bytes>>,
+        question: &Question<'_>,
+    ) -> Result<Result<Answer, Fault>, Fault> {
+        let request = self.request(question)?;
+        let broken = |error: hyper::Error| self.fault(FaultCode::ConnectionLost, error.to_string());
+        let response = match connection.send_request(request).await {
+            Ok(response) => response,
+            Err(error) => return Ok(Err(broken(error))),
+        };
+        let status = response.status();
+        let body = Limited::new(response.into_body(), self.most).collect().await;
+        let body = body.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?.to_bytes();
+        if connection.ready().await.is_ok() {
+            let mut idle = self.idle.lock().expect("nothing panics with it");
+            if idle.len() < MOST_IDLE {
+                idle.push(connection);
+            }
+        }
+        Ok(Ok(Answer { status, body }))
+    }
+
+    fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, Fault> {
+        let bad = |detail: String| self.fault(FaultCode::InvalidArgument, detail);
+        let mut request = Request::builder()
+            .method(question.method.clone())
+            .uri(format!("{}{}", self.base, question.path))
+            .header(HOST, self.authority());
+        if let Some(token) = question.bearer {
+            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+                .map_err(|_| bad("the token holds characters that no header takes".into()))?;
+            value.set_sensitive(true);
+            request = request.header(AUTHORIZATION, value);
+        }
+        if question.body.is_some() {
+            request = request.header(CONTENT_TYPE, "application/json");
+        }
+        let body = Full::new(Bytes::from(question.body.clone().unwrap_or_default()));
+        request.body(body).map_err(|error| bad(error.to_string()))
+    }
+
+    fn authority(&self) -> String {
+        let (open, close) = if self.host.contains(':') { ("[", "]") } else { ("", "") };
+        format!("{open}{}{close}:{}", self.host, self.port)
+    }
+
+    async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Fault> {
+        let connected = timeout(CONNECT, async {
+            let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
+            let stream = stream.map_err(|error| Fault::from_io(error, OP).subject(self.authority()))?;
+            // Small requests are not to wait for acknowledgements; where that cannot be set they do.
+            let _set = stream.set_nodelay(true);
+            match &self.tls {
+                Some(tls) => self.speak(self.handshake(tls, stream).await?).await,
+                None => self.speak(stream).await,
+            }
+        });
+        connected.await.unwrap_or_else(|_| Err(self.fault(FaultCode::TimedOut, "no connection in time")))
+    }
+
+    async fn handshake(&self, tls: &ClientTls, stream: TcpStream) -> Result<SslStream<TcpStream>, Fault> {
+        let ssl = tls.connection(&self.host).map_err(|fault| fault.into_fault(OP, Side::Service))?;
+        let broken = |detail: String| self.fault(FaultCode::ConnectionLost, detail);
+        let mut stream = SslStream::new(ssl, stream).map_err(|error| broken(error.to_string()))?;
+        match Pin::new(&mut stream).connect().await {
+            Ok(()) => Ok(stream),
+            // Why the host is not believed says more than that the handshake failed.
+            Err(error) => Err(match verdict(stream.ssl()) {
+                Some(Err(fault)) => fault.into_fault(OP, Side::Service),
+                _ => broken(error.to_string()),
+            }),
+        }
+    }
+
+    async fn speak<S>(&self, stream: S) -> Result<SendRequest<Full<Bytes>>, Fault>
+    where
+        S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+    {
+        let spoken = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = spoken.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?;
+        // It ends when the sender is dropped; how a connection breaks is told to whoever asks on it.
+        drop(tokio::spawn(connection));
+        Ok(sender)
+    }
+
+    fn fault(&self, code: FaultCode, detail: impl Into<String>) -> Fault {
+        Fault::new(code, OP).side(Side::Service).subject(self.authority()).detail(detail)
+    }
+}
+
+/// Whether nobody else hears what is said there.
+fn is_this_host(host: &str) -> bool {
+    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+}
