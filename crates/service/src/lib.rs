@@ -5,6 +5,7 @@
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
 pub mod clock;
+pub mod events;
 pub mod files;
 pub mod store;
 pub mod task;

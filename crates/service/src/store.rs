@@ -6,11 +6,19 @@
 mod audit;
 mod database;
 mod error;
+mod history;
+mod items;
+mod lease;
 mod migrations;
 mod postgres;
+mod query;
 mod record;
+mod report;
 mod seal;
 mod sqlite;
+mod standing;
+mod submit;
+mod tasks;
 mod time;
 
 use std::path::{Path, PathBuf};
@@ -20,8 +28,12 @@ use zeroize::Zeroizing;
 
 pub use audit::{AuditEntry, AuditQuery};
 pub use error::StoreError;
+pub use history::{FIRST_EVENTS, NEWEST_EVENTS};
+pub use query::{Label, Order, TaskQuery};
 pub use record::{Batch, Record, Versioned};
+pub use report::Reported;
 pub use seal::SealKey;
+pub use tasks::Changed;
 
 use database::{Database, Pending, Transaction, values};
 use postgres::PostgresDatabase;

@@ -17,6 +17,16 @@ pub enum TaskWork {
     Delete(DeleteOptions),
 }
 
+impl TaskWork {
+    /// Its name in the API and in stores.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Transfer(_) => "TRANSFER",
+            Self::Delete(_) => "DELETE",
+        }
+    }
+}
+
 /// One end of a task, as it was when the task was submitted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskEnd {
@@ -112,12 +122,23 @@ pub struct Task {
     pub gauge: Option<Gauge>,
     /// What failed it: the code and words of the event.
     pub fatal: Option<Fatal>,
+    /// Who cancelled it.
+    pub cancelled: Option<Cancelled>,
     /// Not before this time is it tried again.
     pub not_before: Option<Timestamp>,
     /// How often it was leased.
     pub epoch: u64,
     /// When it ran first.
     pub started: Option<Timestamp>,
+}
+
+/// Who ended a task before its time.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cancelled {
+    /// An identity.
+    pub by: Uuid,
+    /// Their words; empty: none.
+    pub message: String,
 }
 
 /// What failed a task.

@@ -48,6 +48,13 @@ impl Counters {
         self.count(to, |counter, by| *counter += by);
     }
 
+    /// Counts every item that is not done as `state`, a final one: what stepping each of them would come to.
+    pub fn close(&mut self, state: ItemState) {
+        let open = self.open();
+        (self.pending, self.retrying) = (0, 0);
+        *self.by_state(state) += open;
+    }
+
     /// All items.
     pub fn total(&self) -> u64 {
         self.pending + self.retrying + self.succeeded + self.expired + self.canceled + self.failed + self.skipped_errors

@@ -111,4 +111,21 @@ proptest! {
         prop_assert_eq!(stepped, summed);
         prop_assert_eq!(stepped.total(), histories.len() as u64);
     }
+
+    /// Closing what is open is the same as a step of each open item.
+    #[test]
+    fn open_items_are_closed_at_once_or_one_by_one(records in prop::collection::vec(any_record(), 0..20), to in 0usize..3) {
+        let to = [ItemState::Failed, ItemState::Canceled, ItemState::Expired][to];
+        let (mut closed, mut stepped) = (Counters::default(), Counters::default());
+        for record in &records {
+            closed.step(None, record);
+            stepped.step(None, record);
+            if !record.state.is_final() {
+                stepped.step(Some(record), &ItemRecord { state: to, ..*record });
+            }
+        }
+        closed.close(to);
+        prop_assert_eq!(closed, stepped);
+        prop_assert_eq!(closed.open(), 0);
+    }
 }

@@ -129,6 +129,13 @@ pub(super) fn random_u64() -> Result<u64, StoreError> {
     Ok(u64::from_ne_bytes(bytes))
 }
 
+/// A new identity (version 4).
+pub(super) fn random_uuid() -> Result<uuid::Uuid, StoreError> {
+    let mut bytes = [0; 16];
+    random(&mut bytes)?;
+    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
+}
+
 fn sync_directory(path: &Path) -> io::Result<()> {
     let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     File::open(directory)?.sync_all()

@@ -1,0 +1,186 @@
+//! What users are told of a task's course, in the Transfer API's codes.
+
+use serde_json::{Value, json};
+use whimbrel_engine::Fault;
+use whimbrel_engine::dispatch::Occurrence;
+use whimbrel_engine::fault::FaultCode;
+use whimbrel_engine::listing::Timestamp;
+
+use crate::task::{Fatal, TaskEvent};
+
+/// Codes of events that are no faults.
+pub mod code {
+    /// Work began.
+    pub const STARTED: &str = "STARTED";
+    /// Everything is done.
+    pub const SUCCEEDED: &str = "SUCCEEDED";
+    /// Somebody ended it.
+    pub const CANCELED: &str = "CANCELED";
+    /// Its deadline passed.
+    pub const EXPIRED: &str = "EXPIRED";
+    /// It was paused.
+    pub const PAUSED: &str = "PAUSED";
+    /// It goes on.
+    pub const UNPAUSED: &str = "UNPAUSED";
+    /// Items that could not be read were left out.
+    pub const SKIPPED_ERRORS: &str = "SKIPPED_ERRORS";
+    /// Nothing was deleted at the destination, because a listing was not whole.
+    pub const DELETE_DESTINATION_EXTRA_SKIPPED: &str = "DELETE_DESTINATION_EXTRA_SKIPPED";
+}
+
+/// The API's code of a fault.
+pub fn code_of(fault: FaultCode) -> &'static str {
+    use FaultCode as F;
+    match fault {
+        F::NotFound => "FILE_NOT_FOUND",
+        F::PermissionDenied | F::ReadOnly | F::NotAuthorized => "PERMISSION_DENIED",
+        F::NotADirectory => "NOT_A_DIRECTORY",
+        F::IsADirectory => "IS_A_DIRECTORY",
+        F::InvalidPath => "INVALID_PATH_NAME",
+        F::ChecksumMismatch | F::Unverified => "VERIFY_CHECKSUM",
+        F::NotAsExpected => "EXTERNAL_CHECKSUM_MISMATCH",
+        F::SourceChanged => "FILE_SIZE_CHANGED",
+        F::QuotaExceeded => "QUOTA_EXCEEDED",
+        F::NoSpace => "NO_SPACE_LEFT",
+        F::FileTooLarge => "LIMIT_EXCEEDED",
+        F::HostNotFound | F::ConnectionRefused | F::HostUnreachable | F::DataPeerRejected | F::EncryptionFailed => {
+            "CONNECT_FAILED"
+        }
+        F::ConnectionLost | F::NodeLost => "CONNECTION_BROKEN",
+        F::TimedOut | F::Stalled => "TIMEOUT",
+        F::TooManyOpen
+        | F::OutOfMemory
+        | F::StorageBusy
+        | F::PortRangeExhausted
+        | F::TooManyAttempts
+        | F::ServerBusy => "ENDPOINT_TOO_BUSY",
+        F::LoginFailed | F::CredentialExpired | F::CredentialRejected | F::NotLoggedIn => "AUTH",
+        F::CredentialMissing => "NO_CREDENTIALS",
+        F::PeerIdentity => "GSI_DN_MISMATCH",
+        F::Cancelled => code::CANCELED,
+        F::Internal => "INTERNAL_ERROR",
+        F::HeldBack => "UNKNOWN",
+        F::AlreadyExists
+        | F::DirectoryNotEmpty
+        | F::NotSupported
+        | F::InvalidArgument
+        | F::StorageIo
+        | F::PeerMisbehaved
+        | F::PeerIncompatible
+        | F::PeerRefused
+        | F::ListingUnclear => "ENDPOINT_ERROR",
+    }
+}
+
+/// An event that is no fault.
+pub fn told(time: Timestamp, code: &str, description: impl Into<String>, details: &Value) -> TaskEvent {
+    TaskEvent {
+        time,
+        code: code.to_owned(),
+        description: description.into(),
+        details: details.to_string(),
+        is_error: false,
+    }
+}
+
+/// The event of a fault at a path (empty: none) that is tried again after so many seconds (`None`: it is not).
+pub fn faulted(time: Timestamp, fault: &Fault, path: &[u8], retry_in: Option<f64>) -> TaskEvent {
+    let path = if path.is_empty() { fault.subject.clone() } else { String::from_utf8_lossy(path).into_owned() };
+    let details = json!({
+        "context": [{"operation": fault.op, "path": path}],
+        "error": {"body": fault.to_string(), "type": fault.code.name(), "side": fault.side},
+        "retry_in": retry_in,
+    });
+    TaskEvent {
+        time,
+        code: code_of(fault.code).to_owned(),
+        description: fault.code.explain().meaning.to_owned(),
+        details: details.to_string(),
+        is_error: true,
+    }
+}
+
+/// The event of what an orchestrator tells.
+pub fn of(time: Timestamp, occurrence: &Occurrence) -> TaskEvent {
+    match occurrence {
+        Occurrence::Started { concurrency, parallelism, pipelining } => {
+            let details = json!({"concurrency": concurrency, "parallelism": parallelism, "pipelining": pipelining});
+            told(time, code::STARTED, "started", &details)
+        }
+        Occurrence::Faulted { fault, path, retry_in } => faulted(time, fault, path, *retry_in),
+        Occurrence::ExtraKept { directory } => {
+            let details = json!({"directory": String::from_utf8_lossy(directory)});
+            let description = "nothing was deleted below a directory that could not be listed completely";
+            told(time, code::DELETE_DESTINATION_EXTRA_SKIPPED, description, &details)
+        }
+    }
+}
+
+/// What a task fails with for a fault.
+pub fn fatal(fault: &Fault) -> Fatal {
+    Fatal { code: code_of(fault.code).to_owned(), description: fault.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The codes of faults that the Transfer API's documentation lists.
+    const KNOWN: &[&str] = &[
+        "FILE_NOT_FOUND",
+        "PERMISSION_DENIED",
+        "IS_A_DIRECTORY",
+        "IS_A_FILE",
+        "NOT_A_DIRECTORY",
+        "NOT_A_FILE",
+        "NOT_A_SYMLINK",
+        "INVALID_SYMLINK",
+        "INVALID_PATH_NAME",
+        "AMBIGUOUS_PATH",
+        "VERIFY_CHECKSUM",
+        "EXTERNAL_CHECKSUM_MISMATCH",
+        "FILE_SIZE_CHANGED",
+        "NO_APPEND_FILESYSTEM",
+        "MPU_NOT_FOUND",
+        "QUOTA_EXCEEDED",
+        "NO_SPACE_LEFT",
+        "LIMIT_EXCEEDED",
+        "CONNECT_FAILED",
+        "CONNECTION_BROKEN",
+        "CONNECTION_RESET",
+        "TIMEOUT",
+        "ENDPOINT_TOO_BUSY",
+        "ENDPOINT_ERROR",
+        "GC_NOT_CONNECTED",
+        "GC_PAUSED",
+        "NO_PHYSICALS",
+        "CLOCK",
+        "GSI_DN_MISMATCH",
+        "AUTH",
+        "NO_CREDENTIALS",
+        "INVALID_SERVICE_CREDENTIAL",
+        "ACL_CHANGED",
+        "INTERNAL_ERROR",
+        "UNKNOWN",
+        "CANCELED",
+    ];
+
+    #[test]
+    fn every_fault_has_a_code_that_clients_know() {
+        for fault in FaultCode::ALL {
+            assert!(KNOWN.contains(&code_of(*fault)), "{}", fault.name());
+        }
+    }
+
+    #[test]
+    fn the_event_of_a_fault_names_operation_path_and_cause() {
+        let fault = Fault::new(FaultCode::QuotaExceeded, "write").detail("disk quota exceeded");
+        let event = faulted(Timestamp::from_secs(1), &fault, b"/data/\xff", Some(5.0));
+        assert_eq!((event.code.as_str(), event.is_error), ("QUOTA_EXCEEDED", true));
+        let details: Value = serde_json::from_str(&event.details).unwrap();
+        assert_eq!(details["context"][0]["path"], "/data/\u{fffd}");
+        assert_eq!(details["context"][0]["operation"], "write");
+        assert_eq!(details["error"]["type"], "QuotaExceeded");
+        assert!(details["error"]["body"].as_str().unwrap().contains("disk quota exceeded"));
+    }
+}

@@ -1,0 +1,142 @@
+//! Changes of a task's standing that its owner, an administrator or the clock makes.
+
+use serde_json::json;
+use uuid::Uuid;
+use whimbrel_engine::listing::Timestamp;
+use whimbrel_engine::task::{ItemState, Status};
+
+use super::database::values;
+use super::tasks::{Changed, State, lock, uuid};
+use super::time::micros;
+use super::{Store, StoreError};
+use crate::events::{self, code};
+use crate::task::{Cancelled, Condition, Fatal};
+
+/// Tasks whose deadlines are looked after in one go.
+const EXPIRED_AT_ONCE: i64 = 1000;
+
+impl Store {
+    /// Ends a task; what is not done stays so. Work on it is told to stop, and what it reports meanwhile is not taken.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn cancel(&self, task: Uuid, by: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
+        let cancelled = Cancelled { by, message: message.to_owned() };
+        self.change(task, move |state| {
+            let details = json!({"by": cancelled.by, "message": cancelled.message});
+            let words = if cancelled.message.is_empty() { "the task was cancelled" } else { &cancelled.message };
+            state.new_events.push(events::told(now, code::CANCELED, words, &details));
+            let fatal = Fatal { code: code::CANCELED.into(), description: words.to_owned() };
+            state.finish(ItemState::Canceled, Some(fatal), now);
+            state.task.cancelled = Some(cancelled.clone());
+            true
+        })
+        .await
+        .map(|(changed, _)| changed)
+    }
+
+    /// Ends all tasks whose deadline has passed, and tells which.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn expire(&self, now: Timestamp) -> Result<Vec<Uuid>, StoreError> {
+        let sql =
+            "SELECT id FROM tasks WHERE status IN ('ACTIVE', 'INACTIVE') AND deadline <= $1 ORDER BY deadline LIMIT $2";
+        let late = self.read().await?.query(sql, values![micros(now), EXPIRED_AT_ONCE]).await?;
+        let mut ended = Vec::new();
+        for mut row in late {
+            let task = uuid(&row.text()?)?;
+            let end = move |state: &mut State| {
+                // It may have got another one in between.
+                if state.task.wanted.deadline > now {
+                    return false;
+                }
+                let words = "the deadline passed";
+                state.new_events.push(events::told(now, code::EXPIRED, words, &json!({})));
+                let fatal = Fatal { code: code::EXPIRED.into(), description: words.to_owned() };
+                state.finish(ItemState::Expired, Some(fatal), now);
+                true
+            };
+            ended.extend(self.change(task, end).await?.1.then_some(task));
+        }
+        Ok(ended)
+    }
+
+    /// Lets a task wait until [`Store::resume`]; work on it is told to stop.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn pause(&self, task: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
+        let message = message.to_owned();
+        self.change(task, move |state| {
+            if !state.paused {
+                state.new_events.push(events::told(now, code::PAUSED, message.clone(), &json!({})));
+            }
+            state.task.condition = Condition::Paused { message: message.clone() };
+            state.paused = true;
+            true
+        })
+        .await
+        .map(|(changed, _)| changed)
+    }
+
+    /// Lets a paused task go on, as soon as it is its turn.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn resume(&self, task: Uuid, now: Timestamp) -> Result<Changed, StoreError> {
+        self.change(task, move |state| {
+            if !state.paused {
+                return false;
+            }
+            state.paused = false;
+            state.task.not_before = None;
+            state.task.condition = if state.holder.is_some() { Condition::Running } else { Condition::Queued };
+            state.new_events.push(events::told(now, code::UNPAUSED, "goes on", &json!({})));
+            true
+        })
+        .await
+        .map(|(changed, _)| changed)
+    }
+
+    /// Lets a task go on that waited for a credential.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn activate(&self, task: Uuid) -> Result<Changed, StoreError> {
+        self.change(task, move |state| {
+            if state.task.status != Status::Inactive {
+                return false;
+            }
+            state.task.status = Status::Active;
+            state.task.not_before = None;
+            state.show(Condition::Queued);
+            true
+        })
+        .await
+        .map(|(changed, _)| changed)
+    }
+
+    /// Changes a task that is not over; `change` tells whether it did.
+    async fn change(
+        &self,
+        task: Uuid,
+        change: impl Fn(&mut State) -> bool + Clone + Send + Sync + 'static,
+    ) -> Result<(Changed, bool), StoreError> {
+        self.write(move |tx| {
+            let change = change.clone();
+            Box::pin(async move {
+                let Some(mut state) = lock(tx, task).await? else { return Ok((Changed::NotFound, false)) };
+                if state.task.status.is_final() {
+                    return Ok((Changed::Over, false));
+                }
+                let is_changed = change(&mut state);
+                if is_changed {
+                    state.save(tx).await?;
+                }
+                Ok((Changed::Done, is_changed))
+            })
+        })
+        .await
+    }
+}
