@@ -1,4 +1,6 @@
-//! Times as the API's documents have them (ISO 8601).
+//! What time it is, and times as the API's documents have them (ISO 8601).
+
+use std::sync::atomic::{AtomicI64, Ordering};
 
 use jiff::civil::{Date, DateTime};
 use jiff::tz::Offset;
@@ -7,6 +9,44 @@ use whimbrel_engine::listing::Timestamp;
 /// Now.
 pub fn now() -> Timestamp {
     from_jiff(jiff::Timestamp::now())
+}
+
+/// Tells the time; tests set it.
+pub trait Clock: Send + Sync + 'static {
+    /// Now.
+    fn now(&self) -> Timestamp;
+}
+
+/// The clock of the day.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl Clock for SystemClock {
+    fn now(&self) -> Timestamp {
+        now()
+    }
+}
+
+/// A clock that stands still until somebody moves it.
+#[derive(Debug)]
+pub struct SetClock(AtomicI64);
+
+impl SetClock {
+    /// It shows so many seconds since 1970.
+    pub fn at(secs: i64) -> Self {
+        Self(AtomicI64::new(secs))
+    }
+
+    /// Moves it on.
+    pub fn advance(&self, seconds: i64) {
+        self.0.fetch_add(seconds, Ordering::SeqCst);
+    }
+}
+
+impl Clock for SetClock {
+    fn now(&self) -> Timestamp {
+        Timestamp::from_secs(self.0.load(Ordering::SeqCst))
+    }
 }
 
 /// `2026-01-02T03:04:05+00:00`.

@@ -7,6 +7,12 @@
 pub mod clock;
 pub mod events;
 pub mod files;
+pub mod http;
+pub mod state;
 pub mod store;
 pub mod task;
 pub mod tasks;
+mod testing;
+
+#[cfg(test)]
+pub use state::{Config, Service};

@@ -59,7 +59,7 @@ impl Filter {
     pub fn takes(&self, kind: FilterType, name: &[u8]) -> bool {
         self.0
             .iter()
-            .find(|rule| rule.kind.is_none_or(|of| of == kind) && matches(rule.name.as_bytes(), name))
+            .find(|rule| rule.kind.is_none_or(|of| of == kind) && fits_pattern(rule.name.as_bytes(), name))
             .is_none_or(|rule| rule.method == FilterMethod::Include)
     }
 }
@@ -127,7 +127,7 @@ pub struct ExternalChecksum {
 }
 
 /// Whether `name` fits `pattern` whole; linear in both but for the stars.
-fn matches(pattern: &[u8], name: &[u8]) -> bool {
+pub fn fits_pattern(pattern: &[u8], name: &[u8]) -> bool {
     let (mut p, mut n) = (0, 0);
     let mut star: Option<(usize, usize)> = None;
     while n < name.len() {
