@@ -5,6 +5,7 @@
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
 pub mod clock;
+pub mod desk;
 pub mod events;
 pub mod files;
 pub mod http;
@@ -12,7 +13,8 @@ pub mod state;
 pub mod store;
 pub mod task;
 pub mod tasks;
-mod testing;
 
 #[cfg(test)]
+mod testing;
+
 pub use state::{Config, Service};

@@ -9,6 +9,8 @@ use uuid::Uuid;
 use whimbrel_engine::dispatch::{Operation, OperationKind, OperationResult, Site};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use crate::store::random_uuid;
+
 /// Operations that wait or are under way; more are told to come again.
 const MOST: usize = 1000;
 
@@ -34,7 +36,7 @@ impl Operations {
     /// # Errors
     /// The orchestrator's fault; `ServerBusy`, when too many wait, or nobody has answered within `limit`.
     pub async fn carry_out(&self, site: Site, kind: OperationKind, limit: Duration, ring: impl FnOnce()) -> Answer {
-        let id = Uuid::new_v4();
+        let id = random_uuid().map_err(Fault::from)?;
         let (sender, answer) = oneshot::channel();
         // Whoever stops waiting, at the limit or because the asker is gone, is forgotten.
         let _place = self.enter(Operation { id, site, kind }, sender)?;

@@ -78,6 +78,22 @@ impl Store {
         .await
     }
 
+    /// Of these leases, those on which work must end, as [`Store::renew`] tells them; nothing is written.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn ending(&self, orchestrator: Uuid, leases: &[Lease]) -> Result<Vec<Lease>, StoreError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = "SELECT id, epoch FROM tasks WHERE holder = $1 AND paused = 0";
+        let mut going_on = std::collections::HashSet::new();
+        for mut row in self.read().await?.query(sql, values![orchestrator]).await? {
+            going_on.insert((uuid(&row.text()?)?, row.count()?));
+        }
+        Ok(leases.iter().copied().filter(|lease| !going_on.contains(&(lease.task, lease.epoch))).collect())
+    }
+
     /// Ends a lease without a report: the task is anybody's. Nothing happens when it is lost already.
     ///
     /// # Errors

@@ -130,7 +130,7 @@ pub(super) fn random_u64() -> Result<u64, StoreError> {
 }
 
 /// A new identity (version 4).
-pub(super) fn random_uuid() -> Result<uuid::Uuid, StoreError> {
+pub(crate) fn random_uuid() -> Result<uuid::Uuid, StoreError> {
     let mut bytes = [0; 16];
     random(&mut bytes)?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())

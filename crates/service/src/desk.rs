@@ -1,0 +1,215 @@
+//! Answers orchestrators: who works on what, under which lease and with which credential.
+
+pub mod operations;
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::sync::Notify;
+use tokio::time::{Instant, sleep, timeout_at};
+use uuid::Uuid;
+use whimbrel_engine::dispatch::{
+    Assignment, End, Lease, OperationKind, Order, POLL_SECONDS, Report, Request, Response, Site, Work,
+};
+use whimbrel_engine::{Fault, Side};
+
+use crate::clock;
+use crate::store::{Reported, Store, StoreError};
+use crate::task::{Task, TaskWork};
+use operations::{Answer, Operations};
+
+/// How often the store is asked for work that came by another replica.
+const LOOK: Duration = Duration::from_secs(1);
+
+/// Operations that one poll is given.
+const OPERATIONS_AT_ONCE: usize = 32;
+
+/// Items, or keys of items, in one page.
+const PAGE: u32 = 1000;
+
+/// Time for a single operation: a user waits.
+const OPERATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// A future of a trait's method.
+pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Who knows how tasks' collections are reached now.
+pub trait Sites: Send + Sync {
+    /// The source (or where is deleted) and the destination of a task, with fresh credentials.
+    ///
+    /// # Errors
+    /// The owner may not use a collection any more (permanent), or none of its servers is there (temporary).
+    fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<(Site, Option<Site>), Fault>>;
+}
+
+/// How many tasks run at once.
+#[derive(Debug, Clone, Copy)]
+pub struct Slots {
+    /// Of one owner.
+    pub of_owner: u32,
+}
+
+impl Default for Slots {
+    fn default() -> Self {
+        Self { of_owner: 3 }
+    }
+}
+
+/// The desk; clones are the same one.
+#[derive(Clone)]
+pub struct Desk {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    store: Store,
+    sites: Arc<dyn Sites>,
+    slots: Slots,
+    operations: Operations,
+    /// Rung when there may be something to do.
+    bell: Notify,
+}
+
+impl Desk {
+    /// A desk over a store.
+    pub fn new(store: Store, sites: Arc<dyn Sites>, slots: Slots) -> Self {
+        let (operations, bell) = (Operations::default(), Notify::new());
+        Self { inner: Arc::new(Inner { store, sites, slots, operations, bell }) }
+    }
+
+    /// Says that there may be something to do: a task came, or is to stop.
+    pub fn ring(&self) {
+        self.inner.bell.notify_waiters();
+    }
+
+    /// Has a single operation done by an orchestrator.
+    ///
+    /// # Errors
+    /// What the server said, or that nobody did it in time.
+    pub async fn operate(&self, site: Site, kind: OperationKind) -> Answer {
+        self.inner.operations.carry_out(site, kind, OPERATION_LIMIT, || self.ring()).await
+    }
+
+    /// Answers an orchestrator.
+    ///
+    /// # Errors
+    /// The store cannot be used: nothing was done, and the same may be asked again.
+    pub async fn answer(&self, request: Request) -> Result<Response, Fault> {
+        self.inner.answer(request).await.map_err(Fault::from)
+    }
+}
+
+impl Inner {
+    async fn answer(&self, request: Request) -> Result<Response, StoreError> {
+        match request {
+            Request::Poll { orchestrator, free, running } => self.poll(orchestrator, free, &running).await,
+            Request::Items { lease, after } => self.held(lease, self.items(lease.task, after)).await,
+            Request::Finished { lease, after } => self.held(lease, self.finished(lease.task, after)).await,
+            Request::Report(report) => {
+                let lease = report.lease;
+                Ok(match self.store.report(*report, clock::now()).await? {
+                    Reported::Taken(_) => Response::Taken,
+                    Reported::LeaseLost => Response::LeaseLost { lease },
+                })
+            }
+            Request::Answer { operation, result } => {
+                self.operations.answered(operation, result);
+                Ok(Response::Taken)
+            }
+        }
+    }
+
+    /// Answers what only the holder of a lease is told.
+    async fn held(
+        &self,
+        lease: Lease,
+        answer: impl Future<Output = Result<Response, StoreError>>,
+    ) -> Result<Response, StoreError> {
+        if self.store.holds(lease).await? { answer.await } else { Ok(Response::LeaseLost { lease }) }
+    }
+
+    async fn items(&self, task: Uuid, after: u64) -> Result<Response, StoreError> {
+        Ok(Response::Items { items: self.store.submitted_items(task, after, PAGE).await? })
+    }
+
+    async fn finished(&self, task: Uuid, after: u64) -> Result<Response, StoreError> {
+        let (keys, next) = self.store.finished_keys(task, after, PAGE).await?;
+        Ok(Response::Finished { keys, next })
+    }
+
+    /// Waits for something to do; leases are renewed as it begins.
+    async fn poll(&self, orchestrator: Uuid, free: u32, running: &[Lease]) -> Result<Response, StoreError> {
+        let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
+        let mut ending = self.store.renew(orchestrator, running, clock::now()).await?;
+        loop {
+            // Whoever rings after this line is heard below.
+            let rung = self.bell.notified();
+            let orders = self.orders(orchestrator, free, &ending).await?;
+            if !orders.is_empty() || Instant::now() >= until {
+                return Ok(Response::Orders { orders });
+            }
+            // A ring, the time of a look, or the end of the poll: each is looked into in the same way.
+            let _heard = timeout_at(until, async {
+                tokio::select! {
+                    () = rung => {}
+                    () = sleep(LOOK) => {}
+                }
+            })
+            .await;
+            ending = self.store.ending(orchestrator, running).await?;
+        }
+    }
+
+    async fn orders(&self, orchestrator: Uuid, free: u32, ending: &[Lease]) -> Result<Vec<Order>, StoreError> {
+        let mut orders: Vec<_> = ending.iter().map(|&lease| Order::Stop { lease }).collect();
+        let operations = self.operations.take(OPERATIONS_AT_ONCE);
+        orders.extend(operations.into_iter().map(|operation| Order::Operate(Box::new(operation))));
+        if free > 0 {
+            let leased = self.store.lease(orchestrator, clock::now(), free, self.slots.of_owner).await?;
+            for (task, lease) in leased {
+                orders.extend(self.assign(task, lease).await?.map(|assignment| Order::Run(Box::new(assignment))));
+            }
+        }
+        Ok(orders)
+    }
+
+    /// What an orchestrator needs for a task; a task whose collections cannot be reached is put off, or over.
+    async fn assign(&self, task: Task, lease: Lease) -> Result<Option<Assignment>, StoreError> {
+        match self.sites.of_task(&task).await {
+            Ok((source, destination)) => Ok(Some(Assignment {
+                lease,
+                work: work(&task),
+                source,
+                destination,
+                label: task.wanted.label.unwrap_or_default(),
+                max_concurrency: None,
+                max_rate: None,
+            })),
+            Err(fault) => {
+                let fault = fault.side_if_unknown(Side::Service);
+                let end = match fault.is_temporary() {
+                    true => End::Again { fault, after: 10.0 },
+                    false => End::Impossible { fault },
+                };
+                let report = Report {
+                    lease,
+                    sequence: 1,
+                    changes: Vec::new(),
+                    occurrences: Vec::new(),
+                    gauge: None,
+                    end: Some(end),
+                };
+                self.store.report(report, clock::now()).await?;
+                Ok(None)
+            }
+        }
+    }
+}
+
+fn work(task: &Task) -> Work {
+    match &task.wanted.work {
+        TaskWork::Transfer(options) => Work::Transfer(options.clone()),
+        TaskWork::Delete(options) => Work::Delete(*options),
+    }
+}
