@@ -76,6 +76,8 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
         subject: None,
         credential: None,
         kerberos: false,
+        token: None,
+        keys: Vec::new(),
     };
     // An empty path is the directory a login starts in.
     let path = if remote.path.is_empty() { b".".to_vec() } else { remote.path };

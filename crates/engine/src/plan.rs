@@ -13,6 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
 use crate::listing::{Object, Timestamp, path_text};
+use crate::task::{Filter, ItemKind};
 
 mod compare;
 mod inquiry;
@@ -92,6 +93,10 @@ pub struct PlanOptions {
     pub links: Links,
     /// What is set on the copies; default nothing.
     pub preserve: Preserve,
+    /// Which entries of directories are taken; default all. What is left out is as if it were not there, at either end.
+    pub filter: Filter,
+    /// Whether it is told what destinations hold that sources do not ([`Planner::poll_extra`]); default false.
+    pub mirror: bool,
     /// Whether devices, pipes and sockets met in a directory are skipped with a reason (default) instead of refused.
     pub skip_unsupported: bool,
     /// A source newer by no more than this counts as not newer; default 0. Where one side tells whole
@@ -111,6 +116,8 @@ impl Default for PlanOptions {
             recursive: false,
             links: Links::Follow,
             preserve: Preserve::default(),
+            filter: Filter::default(),
+            mirror: false,
             skip_unsupported: true,
             mtime_tolerance: Duration::ZERO,
             max_depth: 512,
@@ -132,6 +139,10 @@ pub struct Root {
     pub object: Option<Object>,
     /// What is known about the destination.
     pub existing: Existing,
+    /// Whether it must be a directory (`true`) or must not be one (`false`); `None`: as the options say.
+    pub recursive: Option<bool>,
+    /// What becomes of it where it is a link: followed, or made again, and then it must be one; `None`: as the options say.
+    pub links: Option<Links>,
 }
 
 impl Root {
@@ -143,6 +154,8 @@ impl Root {
             range: None,
             object: None,
             existing: Existing::Unknown,
+            recursive: None,
+            links: None,
         }
     }
 
@@ -157,6 +170,17 @@ impl Root {
         self.existing = existing;
         self
     }
+}
+
+/// Something at the destination that the source does not have, in a directory whose listings were whole at both ends.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Extra {
+    /// The root in whose destination it is.
+    pub root: RootId,
+    /// Full path at the destination.
+    pub path: Vec<u8>,
+    /// What it is; devices and their like count as files.
+    pub kind: ItemKind,
 }
 
 /// What is known about the destination of a root.

@@ -286,20 +286,54 @@ impl PinJudge {
 
 impl PeerJudge for PinJudge {
     fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
-        let unreadable = |error: ErrorStack| TrustFault::new(FaultCode::CredentialRejected, error.to_string());
-        let key = Fingerprint::of(leaf).map_err(unreadable)?;
+        let key = Fingerprint::of(leaf).map_err(|error| unreadable(&error))?;
         self.believed(&key)?;
-        let age = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after())).map_err(unreadable)?;
-        Ok(Peer {
-            // Nobody vouches for the names in such a certificate.
-            subject: format!("pinned {}", self.host),
-            leaf: leaf.to_owned(),
-            chain: others.iter().map(|&other| other.to_owned()).collect(),
-            limited: false,
-            until: Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 },
-            vo: Vec::new(),
-        })
+        known_by_key(leaf, others, &self.host.to_string())
     }
+}
+
+/// Believes who has one of certain keys; its certificate's dates and names count for nothing.
+#[derive(Debug)]
+pub struct KeyJudge {
+    keys: Vec<Fingerprint>,
+    host: String,
+}
+
+impl KeyJudge {
+    /// A judge of a host, named for people, that has one of these keys.
+    pub fn new(keys: Vec<Fingerprint>, host: &str) -> Self {
+        Self { keys, host: host.to_owned() }
+    }
+}
+
+impl PeerJudge for KeyJudge {
+    fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
+        let key = Fingerprint::of(leaf).map_err(|error| unreadable(&error))?;
+        if !self.keys.contains(&key) {
+            let reason = format!("it shows the key {key}, which is not the one that it is known by");
+            return Err(TrustFault::new(FaultCode::PeerIdentity, reason).about(&self.host));
+        }
+        known_by_key(leaf, others, &self.host)
+    }
+}
+
+fn unreadable(error: &ErrorStack) -> TrustFault {
+    TrustFault::new(FaultCode::CredentialRejected, error.to_string())
+}
+
+/// A host that is believed for its key.
+fn known_by_key(leaf: &X509Ref, others: &[&X509Ref], host: &str) -> Result<Peer, TrustFault> {
+    let age = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after()));
+    let age = age.map_err(|error| unreadable(&error))?;
+    Ok(Peer {
+        // Nobody vouches for the names in such a certificate.
+        subject: format!("pinned {host}"),
+        leaf: leaf.to_owned(),
+        chain: others.iter().map(|&other| other.to_owned()).collect(),
+        limited: false,
+        until: Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 },
+        vo: Vec::new(),
+    })
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {

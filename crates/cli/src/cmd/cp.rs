@@ -277,6 +277,7 @@ impl CpArgs {
             range: (self.offset.is_some() || length.is_some())
                 .then(|| (self.offset.map_or(0, |offset| offset.0), length)),
             concurrency: setting(self.concurrency),
+            most_sessions: None,
             parallelism: setting(self.parallelism),
             pipeline: setting(self.pipeline),
             verify: match (self.no_verify, self.verify) {

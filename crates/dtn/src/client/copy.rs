@@ -18,7 +18,7 @@ use self::driver::Driver;
 use self::preparation::prepare;
 use super::options::{CopyOptions, Jobs};
 use super::pair::DataWish;
-use super::plan::Planning;
+use super::plan::{All, Planning, Sieve};
 use super::planning;
 use super::shared::Shared;
 
@@ -48,13 +48,28 @@ pub async fn copy(
     cancel: watch::Receiver<bool>,
     events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
-    LocalSet::new().run_until(run(jobs, options, cancel, events)).await
+    copy_some(jobs, options, cancel, All, events).await
+}
+
+/// The same for what a sieve lets pass.
+///
+/// # Errors
+/// As [`copy`].
+pub(crate) async fn copy_some(
+    jobs: Jobs,
+    options: CopyOptions,
+    cancel: watch::Receiver<bool>,
+    sieve: impl Sieve,
+    events: impl FnMut(Event),
+) -> Result<Report, Fault> {
+    LocalSet::new().run_until(run(jobs, options, cancel, sieve, events)).await
 }
 
 async fn run(
     jobs: Jobs,
     options: CopyOptions,
     cancel: watch::Receiver<bool>,
+    sieve: impl Sieve,
     mut events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
     let mut preparation = prepare(&jobs, &options).await?;
@@ -75,7 +90,7 @@ async fn run(
     let listed = preparation.listed.take();
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
-    let planning = Planning::new(shared.clone(), actions).listed(listed).run(jobs, known);
+    let planning = Planning::new(shared.clone(), actions, sieve).listed(listed).run(jobs, known);
     if dry_run {
         return dry(planning, planned, events).await;
     }

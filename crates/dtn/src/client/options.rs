@@ -5,12 +5,12 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use whimbrel_engine::Fault;
 use whimbrel_engine::listing::Object;
-use whimbrel_engine::plan::PlanOptions;
+use whimbrel_engine::plan::{Links, PlanOptions};
 use whimbrel_engine::retry::RetryPolicy;
 use whimbrel_engine::tune::Setting;
 use whimbrel_transport::digest::Algorithm;
 
-use super::expect::Expect;
+use super::expect::{Expect, Expected};
 use super::local::LocalOptions;
 use super::target::{CredentialFiles, SessionOptions, Target};
 
@@ -109,6 +109,19 @@ pub struct FoundFile {
     pub destination: Place,
     /// What it is, where a listing has told: nobody is asked again. A fault: it failed before it could be copied.
     pub found: Result<Option<Object>, Fault>,
+    /// What else is demanded of it.
+    pub demand: Demand,
+}
+
+/// What is demanded of a source beyond the options of the copy; default nothing.
+#[derive(Debug, Clone, Default)]
+pub struct Demand {
+    /// It must be a directory (`true`) or must not be one (`false`).
+    pub recursive: Option<bool>,
+    /// What becomes of it where it is a link.
+    pub links: Option<Links>,
+    /// What the file must be.
+    pub expected: Option<Expected>,
 }
 
 /// Everything a copy obeys.
@@ -122,6 +135,8 @@ pub struct CopyOptions {
     pub range: Option<(u64, Option<u64>)>,
     /// Files at once.
     pub concurrency: Setting<u32>,
+    /// Most sessions where their number is chosen by measurement; default no bound.
+    pub most_sessions: Option<u32>,
     /// Data channels for each file.
     pub parallelism: Setting<u32>,
     /// Small files in flight for each session.

@@ -8,15 +8,17 @@ use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
 
-use tokio::sync::mpsc::{Receiver, Sender};
+use tokio::sync::mpsc::{self, Receiver, Sender};
 use whimbrel_engine::listing::{Object, ObjectKind, join};
-use whimbrel_engine::plan::{Action, Existing, Links, ListedSide, PlanInput, Planner, Query, QueryId, Root, RootId};
+use whimbrel_engine::plan::{
+    Action, Existing, Extra, Links, ListedSide, PlanInput, Planner, Query, QueryId, Root, RootId,
+};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use self::desk::Desk;
 use self::lister::{Answer, Question};
 use super::end::{End, listing};
-use super::options::{FoundFile, Jobs, Place};
+use super::options::{Demand, FoundFile, Jobs, Place};
 use super::pair::Role;
 use super::shared::{Route, Shared};
 use super::target::Target;
@@ -31,11 +33,28 @@ pub struct Known {
     pub destination: Option<Option<Object>>,
 }
 
+/// Looks at each action before it starts: it passes on, is changed, or is left out. While it looks nothing further is planned.
+pub trait Sieve {
+    /// The action that starts; `None`: nothing does.
+    fn sift(&mut self, action: Action) -> impl Future<Output = Option<Action>>;
+}
+
+/// Everything starts.
+pub struct All;
+
+impl Sieve for All {
+    async fn sift(&mut self, action: Action) -> Option<Action> {
+        Some(action)
+    }
+}
+
 /// Runs a planner and passes its actions on.
-pub struct Planning {
+pub struct Planning<S = All> {
     shared: Rc<Shared>,
     planner: Planner,
     actions: Sender<Action>,
+    sieve: S,
+    extras: Option<Sender<Extra>>,
     desks: Vec<Desk>,
     /// Sessions that were opened before the first question: the desks' first ones.
     sessions: Vec<Session>,
@@ -84,14 +103,16 @@ enum Coming {
 /// The receiver of actions is gone: the run is over.
 struct Gone;
 
-impl Planning {
+impl<S: Sieve> Planning<S> {
     /// A planner without roots.
-    pub fn new(shared: Rc<Shared>, actions: Sender<Action>) -> Self {
+    pub fn new(shared: Rc<Shared>, actions: Sender<Action>, sieve: S) -> Self {
         let planner = Planner::new(shared.options.plan.clone());
         Self {
             shared,
             planner,
             actions,
+            sieve,
+            extras: None,
             desks: Vec::new(),
             sessions: Vec::new(),
             stats: HashMap::new(),
@@ -102,6 +123,12 @@ impl Planning {
     /// With a session for listings that stands already.
     pub fn listed(mut self, session: Option<Session>) -> Self {
         self.sessions.extend(session);
+        self
+    }
+
+    /// Tells there what destinations hold that sources do not.
+    pub fn telling_extras(mut self, extras: mpsc::Sender<Extra>) -> Self {
+        self.extras = Some(extras);
         self
     }
 
@@ -138,10 +165,10 @@ impl Planning {
             }
             tokio::select! {
                 Some(found) = Coming::next(&mut coming), if self.planner.wants_root() => match found {
-                    Some(Ok(FoundFile { source, destination, found: Ok(object) })) => {
-                        self.add_source(&source, &destination, object, None);
+                    Some(Ok(FoundFile { source, destination, found: Ok(object), demand })) => {
+                        self.add_source(&source, &destination, (object, None), demand);
                     }
-                    Some(Ok(FoundFile { source, destination, found: Err(fault) })) => {
+                    Some(Ok(FoundFile { source, destination, found: Err(fault), .. })) => {
                         self.planner.refuse_root(Root::new(source.path, destination.path), fault);
                     }
                     Some(Err(fault)) => (coming, ended) = (None, Err(fault)),
@@ -178,7 +205,7 @@ impl Planning {
                 if is_directory { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
             let existing = (!is_directory).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
-            self.add_source(&source, &destination.with_path(path), object, existing);
+            self.add_source(&source, &destination.with_path(path), (object, existing), Demand::default());
         }
         Ok(())
     }
@@ -209,7 +236,13 @@ impl Planning {
         Ok(())
     }
 
-    fn add_source(&mut self, source: &Place, destination: &Place, object: Option<Object>, existing: Option<Existing>) {
+    fn add_source(
+        &mut self,
+        source: &Place,
+        destination: &Place,
+        (object, existing): (Option<Object>, Option<Existing>),
+        demand: Demand,
+    ) {
         let is_other = |object: &Object| object.kind == ObjectKind::Other;
         let device = object.as_ref().is_some_and(is_other)
             || matches!(&existing, Some(Existing::Present(object)) if is_other(object));
@@ -221,8 +254,12 @@ impl Planning {
             .map(|(offset, length)| offset..length.map_or(u64::MAX, |length| offset.saturating_add(length)));
         root.object = object.map(|object| as_file(object, &source.path));
         root.existing = existing.unwrap_or(Existing::Unknown);
+        (root.recursive, root.links) = (demand.recursive, demand.links);
         let id = self.planner.add_root(root);
         self.shared.add_root(id, &source.path);
+        if let Some(expected) = demand.expected {
+            self.shared.expect(id, expected);
+        }
         let route = Route { source: source.target.clone(), destination: destination.target.clone() };
         self.shared.add_route(id, route, device);
     }
@@ -322,7 +359,14 @@ impl Planning {
             if let Action::Copy { item } | Action::CompareChecksum { item } = &action {
                 self.meet(item.root).await;
             }
-            self.actions.send(action).await.map_err(|_| Gone)?;
+            if let Some(action) = self.sieve.sift(action).await {
+                self.actions.send(action).await.map_err(|_| Gone)?;
+            }
+        }
+        while let Some(extra) = self.planner.poll_extra() {
+            if let Some(extras) = &self.extras {
+                extras.send(extra).await.map_err(|_| Gone)?;
+            }
         }
         Ok(())
     }
@@ -354,7 +398,7 @@ fn copied_to((source, destination): (Place, Place)) -> FoundFile {
         true => destination.with_path(join(&destination.path, base_name(&source.path))),
         false => destination,
     };
-    FoundFile { source, destination, found: Ok(None) }
+    FoundFile { source, destination, found: Ok(None), demand: Demand::default() }
 }
 
 /// The next answer of any session that there is room for.

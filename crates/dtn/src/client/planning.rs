@@ -34,7 +34,8 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
     };
     let remotes = || preparation.remotes();
     let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
-    let [source, destination] = ends.map(end_facts);
+    let [mut source, destination] = ends.map(end_facts);
+    source.sessions = options.most_sessions;
     let may_chunk = options.range.is_none() && !options.stripe;
     Facts {
         sizes: size.into_iter().collect::<Sizes>(),

@@ -5,7 +5,7 @@ use std::sync::{Arc, OnceLock};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_trust::TrustFault;
-use whimbrel_trust::pins::{HostName, PinJudge, PinVerdict, Pins};
+use whimbrel_trust::pins::{HostName, KeyJudge, PinJudge, PinVerdict, Pins};
 use whimbrel_trust::roots::{HostJudge, SystemRoots};
 use whimbrel_trust::tls::{ClientTls, Progress, TlsMachine};
 
@@ -85,7 +85,7 @@ impl Trust {
     }
 
     /// Shows what the user named, and nothing that merely lies here.
-    pub(super) fn named_only(&self) -> Self {
+    pub(crate) fn named_only(&self) -> Self {
         Self { shown: self.shown.named_only(), ..self.clone() }
     }
 
@@ -94,6 +94,11 @@ impl Trust {
         let (host, port) = (target.host.as_str(), target.port);
         let own = self.shown.certificate(&self.grid, target)?;
         let own = own.as_deref().map(|own| &own.own);
+        if !target.keys.is_empty() {
+            let tls = ClientTls::new(Arc::new(KeyJudge::new(target.keys.clone(), host)), own);
+            let tls = tls.and_then(|config| TlsMachine::client(&config, host)).map_err(|fault| told(fault, host))?;
+            return Ok(Handshake { tls, remembered: None, host: host.to_owned() });
+        }
         let name = HostName::new(host, port);
         let (Some(name), Some(pins)) = (name, self.pins.clone()) else {
             let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(host);
@@ -103,22 +108,28 @@ impl Trust {
         let judge = Arc::new(HostJudge::new(roots, host, PinJudge::new(pins.clone(), name.clone(), true)));
         let tls = ClientTls::new(judge.clone(), own).and_then(|config| TlsMachine::client(&config, host));
         let tls = tls.map_err(|fault| told(fault, host))?;
-        Ok(Handshake { tls, judge, pins, name, host: host.to_owned() })
+        Ok(Handshake { tls, remembered: Some(Remembered { judge, pins, name }), host: host.to_owned() })
     }
 }
 
 /// TLS that is under way, with what is to be remembered when it stands.
 pub(super) struct Handshake {
     tls: TlsMachine,
+    /// `None`: it was known by its key before.
+    remembered: Option<Remembered>,
+    host: String,
+}
+
+/// What is to be remembered of a host.
+struct Remembered {
     judge: Arc<HostJudge>,
     pins: Pins,
     name: HostName,
-    host: String,
 }
 
 impl std::fmt::Debug for Handshake {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "Handshake({})", self.name)
+        write!(f, "Handshake({})", self.host)
     }
 }
 
@@ -137,19 +148,22 @@ impl Handshake {
 
     /// TLS as it stands, and why the host is believed; a new host's key is remembered, and said.
     pub(super) fn finish(self) -> Result<(TlsMachine, String), Fault> {
-        let why = match self.judge.pins.found() {
+        let Some(Remembered { judge, pins, name }) = self.remembered else {
+            return Ok((self.tls, "known by its key, which the service was told".to_owned()));
+        };
+        let why = match judge.pins.found() {
             Some((key, _)) => format!("known by its key {key}"),
             None => "vouched for by an authority that this system trusts".to_owned(),
         };
-        if let Some((key, PinVerdict::First)) = self.judge.pins.found() {
-            let verdict = self.pins.remember(&self.name, &key).map_err(|fault| told(fault, &self.host))?;
+        if let Some((key, PinVerdict::First)) = judge.pins.found() {
+            let verdict = pins.remember(&name, &key).map_err(|fault| told(fault, &self.host))?;
             if let PinVerdict::Changed { .. } = verdict {
                 // Another program has met another key just now.
                 let fault = TrustFault::new(FaultCode::PeerIdentity, "its key has changed since a moment ago");
                 return Err(told(fault, &self.host));
             }
-            let path = self.pins.path().display();
-            tracing::warn!("first visit to {}: its key is {key}, remembered in {path}", self.name);
+            let path = pins.path().display();
+            tracing::warn!("first visit to {name}: its key is {key}, remembered in {path}");
         }
         Ok((self.tls, why))
     }

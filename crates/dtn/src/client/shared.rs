@@ -18,6 +18,7 @@ use whimbrel_engine::tune::Choice;
 
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
+use super::expect::{Expect, Expected};
 use super::local::LocalData;
 use super::options::CopyOptions;
 use super::pair::{DataWish, Pair, Role};
@@ -54,14 +55,19 @@ pub struct Shared {
     /// Data connections.
     pub wish: DataWish,
     local: OnceCell<LocalData>,
+    /// Where most roots go, as far as there are many: that of the first.
+    usual: RefCell<Option<Route>>,
+    /// Where others go.
     routes: RefCell<HashMap<RootId, Route>>,
     devices: RefCell<HashSet<RootId>>,
     device_items: RefCell<HashSet<ItemId>>,
     prepared: RefCell<Option<(Route, Pair)>>,
     stream_only: RefCell<HashSet<Route>>,
     open_files: RefCell<HashMap<ItemId, OpenFile>>,
-    /// Source paths of the roots: listed names count from there.
+    /// Source paths of the roots: listed names count from there. Where there is no list, none.
     roots: RefCell<HashMap<RootId, Vec<u8>>>,
+    /// What the user said of single roots.
+    demanded: RefCell<HashMap<RootId, Expected>>,
     /// Names of the user's list that were met among the sources.
     met: RefCell<HashSet<Vec<u8>>>,
     /// What a destination said of a file that is not what the user expects.
@@ -102,6 +108,7 @@ impl Shared {
             options,
             wish,
             local: OnceCell::new(),
+            usual: RefCell::default(),
             routes: RefCell::default(),
             devices: RefCell::default(),
             device_items: RefCell::default(),
@@ -109,6 +116,7 @@ impl Shared {
             stream_only: RefCell::default(),
             open_files: RefCell::default(),
             roots: RefCell::default(),
+            demanded: RefCell::default(),
             met: RefCell::default(),
             unexpected: RefCell::default(),
             plain_names: RefCell::default(),
@@ -132,7 +140,12 @@ impl Shared {
 
     /// Remembers the ends of a root, and whether one of its files is a device.
     pub fn add_route(&self, root: RootId, route: Route, device: bool) {
-        self.routes.borrow_mut().insert(root, route);
+        let usual = self.usual.borrow_mut().get_or_insert_with(|| route.clone()).clone();
+        if usual == route {
+            self.routes.borrow_mut().remove(&root);
+        } else {
+            self.routes.borrow_mut().insert(root, route);
+        }
         if device {
             self.devices.borrow_mut().insert(root);
         }
@@ -140,7 +153,14 @@ impl Shared {
 
     /// Remembers where names of a root count from.
     pub fn add_root(&self, root: RootId, source: &[u8]) {
-        self.roots.borrow_mut().insert(root, source.to_vec());
+        if matches!(self.options.sums.expect, Expect::Listed(_)) {
+            self.roots.borrow_mut().insert(root, source.to_vec());
+        }
+    }
+
+    /// Remembers what a root that is a file must be.
+    pub fn expect(&self, root: RootId, expected: Expected) {
+        self.demanded.borrow_mut().insert(root, expected);
     }
 
     /// The digests of a whole file that are wanted.
@@ -154,7 +174,8 @@ impl Shared {
     /// The ends of a root.
     pub fn route(&self, root: RootId) -> Route {
         let here = Route { source: None, destination: None };
-        self.routes.borrow().get(&root).cloned().unwrap_or(here)
+        let other = self.routes.borrow().get(&root).cloned();
+        other.or_else(|| self.usual.borrow().clone()).unwrap_or(here)
     }
 
     /// Whether reading the root again, or back, would not give the same bytes.
@@ -171,10 +192,7 @@ impl Shared {
 
     /// The only pair of ends so far, if there is just one.
     pub fn only_route(&self) -> Option<Route> {
-        let routes = self.routes.borrow();
-        let mut all = routes.values();
-        let first = all.next()?;
-        all.all(|route| route == first).then(|| first.clone())
+        self.usual.borrow().clone().filter(|_| self.routes.borrow().is_empty())
     }
 
     /// Remembers that extended block mode does not work between these ends.

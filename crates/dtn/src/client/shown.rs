@@ -4,8 +4,10 @@
 //! where a server does not take it.
 
 use std::ffi::OsString;
+use std::fmt;
+use std::hash::{Hash, Hasher};
 use std::path::PathBuf;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::timeval::Timestamp;
@@ -19,6 +21,57 @@ use super::security::Security;
 use super::target::Target;
 
 const OP: &str = "show a token";
+
+/// An access token in memory. Who holds a copy sees what it is renewed to; equal are only copies of one. `Debug` hides it.
+#[derive(Clone)]
+pub struct Token(Arc<Mutex<Arc<Bearer>>>);
+
+impl Token {
+    /// One from the text of a token.
+    ///
+    /// # Errors
+    /// `CredentialRejected`: empty, or characters that no token has.
+    pub fn new(text: &str) -> Result<Self, Fault> {
+        Ok(Self(Arc::new(Mutex::new(read(text)?))))
+    }
+
+    /// From now on another text is shown.
+    ///
+    /// # Errors
+    /// As [`Token::new`]; it stays what it was then.
+    pub fn renew(&self, text: &str) -> Result<(), Fault> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = read(text)?;
+        Ok(())
+    }
+
+    fn current(&self) -> Arc<Bearer> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+fn read(text: &str) -> Result<Arc<Bearer>, Fault> {
+    Bearer::of(text.as_bytes(), "memory").map(Arc::new).map_err(|fault| fault.into_fault(OP, Side::Us))
+}
+
+impl PartialEq for Token {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Token {}
+
+impl Hash for Token {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        Arc::as_ptr(&self.0).hash(state);
+    }
+}
+
+impl fmt::Debug for Token {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(..)")
+    }
+}
 
 /// What logins over TLS show.
 #[derive(Clone, Default)]
@@ -42,6 +95,11 @@ impl Shown {
 
     /// The token for a server; `None` where there is none, or where it may not be shown.
     pub(super) fn token(&self, target: &Target) -> Result<Option<Arc<Bearer>>, Fault> {
+        if let Some(token) = target.token.as_ref().filter(|_| is_tls(target)) {
+            let token = token.current();
+            let usable = token.check(now().secs).map(|()| Some(token));
+            return usable.map_err(|fault| fault.into_fault(OP, Side::Us));
+        }
         let named = self.token_file.is_some();
         let has_other = target.password.is_some() || target.credential.is_some() || target.user.is_some();
         if target.password.is_some() || (!named && (self.named_only || has_other)) {
@@ -95,7 +153,8 @@ impl Shown {
     /// True if a login failed by what nobody has named: it is worth trying without.
     pub(super) fn went_too_far(&self, grid: &Grid, target: &Target, fault: &Fault) -> bool {
         use FaultCode as F;
-        if self.named_only || !is_tls(target) || target.credential.is_some() || fault.side == Some(Side::Us) {
+        let named = target.credential.is_some() || target.token.is_some();
+        if self.named_only || !is_tls(target) || named || fault.side == Some(Side::Us) {
             return false;
         }
         let token = || self.token_file.is_none() && self.token(target).is_ok_and(|token| token.is_some());
@@ -109,7 +168,7 @@ impl Shown {
 
     /// True if the user named what is to be shown: then nothing less will do.
     pub(super) fn insists(&self, target: &Target) -> bool {
-        self.token_file.is_some() || target.credential.is_some()
+        self.token_file.is_some() || target.credential.is_some() || target.token.is_some() || !target.keys.is_empty()
     }
 }
 

@@ -5,8 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use whimbrel_trust::gsi::Delegate;
+use whimbrel_trust::pins::Fingerprint;
 
 use super::security::{Security, Trust};
+use super::shown::Token;
 
 /// The port of GridFTP servers.
 pub const GRIDFTP_PORT: u16 = 2811;
@@ -45,6 +47,10 @@ pub struct Target {
     pub credential: Option<Box<CredentialFiles>>,
     /// Log in over GSSAPI with a Kerberos ticket, also where there is a certificate.
     pub kerberos: bool,
+    /// The access token that is shown, over TLS only; `None`: the usual one.
+    pub token: Option<Token>,
+    /// Keys of its servers: when there are any, who shows one over TLS is believed, and nobody else.
+    pub keys: Vec<Fingerprint>,
 }
 
 /// A certificate, perhaps with those above it, and its private key; both may be in one file, as of a proxy.
@@ -69,6 +75,8 @@ impl Target {
             subject: None,
             credential: None,
             kerberos: false,
+            token: None,
+            keys: Vec::new(),
         }
     }
 

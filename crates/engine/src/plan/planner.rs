@@ -3,12 +3,13 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-use super::{Action, Attributes, DirectoryId, PlanInput, PlanOptions, Query, QueryId, Root, RootId};
+use super::{Action, Attributes, DirectoryId, Extra, Links, PlanInput, PlanOptions, Query, QueryId, Root, RootId};
 use crate::fault::{FaultCode, Side};
 use crate::listing::Object;
 
 mod directories;
 mod existing;
+mod extras;
 mod objects;
 mod room;
 mod roots;
@@ -31,6 +32,7 @@ pub struct Planner {
     open: BTreeMap<QueryId, Open>,
     directories: HashMap<DirectoryId, Directory>,
     actions: VecDeque<Action>,
+    extras: VecDeque<Extra>,
     breadth: Breadth,
     next_root: u64,
     next_query: u64,
@@ -47,6 +49,7 @@ struct Place {
     destination: Vec<u8>,
     depth: u32,
     range: Option<Range<u64>>,
+    links: Links,
 }
 
 #[derive(Debug)]
@@ -69,6 +72,8 @@ struct Listing {
     existing: Entries,
     destination_done: bool,
     source_done: bool,
+    /// The source's entries are not all known.
+    source_broken: bool,
     /// Source entries that wait for the end of the destination.
     waiting: Vec<Object>,
     children: Vec<Pending>,
@@ -95,6 +100,7 @@ impl Planner {
             open: BTreeMap::new(),
             directories: HashMap::new(),
             actions: VecDeque::new(),
+            extras: VecDeque::new(),
             breadth: Breadth::default(),
             next_root: 0,
             next_query: 0,
@@ -181,6 +187,11 @@ impl Planner {
         self.actions.pop_front()
     }
 
+    /// The next thing at the destination that the source does not have ([`PlanOptions::mirror`]).
+    pub fn poll_extra(&mut self) -> Option<Extra> {
+        self.extras.pop_front()
+    }
+
     /// Whether everything is planned and every action was taken.
     pub fn is_finished(&self) -> bool {
         self.no_more_roots
@@ -188,5 +199,6 @@ impl Planner {
             && self.pending.is_empty()
             && self.open.is_empty()
             && self.actions.is_empty()
+            && self.extras.is_empty()
     }
 }

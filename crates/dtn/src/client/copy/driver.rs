@@ -57,6 +57,7 @@ impl Driver {
         let controller = free.then(|| {
             let sessions = options.concurrency;
             let most = sessions.max(MOST_SESSIONS).min(imposed.unwrap_or(u32::MAX));
+            let most = most.min(shared.options.most_sessions.unwrap_or(u32::MAX));
             Controller::new(Limits::new(1, most, options.rtt), sessions, Instant::now())
         });
         Self {

@@ -15,7 +15,7 @@ use super::source::{Scan, Scanned, Source};
 use super::tally::Told;
 use super::watch::Happened;
 use super::{FollowOptions, next_scan};
-use crate::client::options::{FoundFile, Place};
+use crate::client::options::{Demand, FoundFile, Place};
 
 type Handed = Result<FoundFile, Fault>;
 
@@ -261,7 +261,7 @@ impl Follower {
         if let Some((path, fault)) = self.quiet.next_failed() {
             let source = self.root.with_path(join(&self.root.path, &path));
             let destination = self.destination.of(&path);
-            return permit.send(Ok(FoundFile { source, destination, found: Err(fault) }));
+            return permit.send(Ok(FoundFile { source, destination, found: Err(fault), demand: Demand::default() }));
         }
         let Some((path, version)) = self.quiet.next_ready() else { return };
         if let Err(fault) = self.destination.make_parents(&path).await {
@@ -271,7 +271,12 @@ impl Follower {
         let source = self.root.with_path(join(&self.root.path, &path));
         // A file of this host is looked at again for nothing; a server would be asked for each.
         let object = (!self.source.is_here() && !self.preserve).then(|| version.object());
-        permit.send(Ok(FoundFile { source, destination: self.destination.of(&path), found: Ok(object) }));
+        permit.send(Ok(FoundFile {
+            source,
+            destination: self.destination.of(&path),
+            found: Ok(object),
+            demand: Demand::default(),
+        }));
     }
 }
 

@@ -20,6 +20,9 @@ impl Shared {
 
     /// What the user expects of a file.
     pub fn expected(&self, item: &Item) -> Option<Expected> {
+        if let Some(expected) = self.demanded.borrow().get(&item.root) {
+            return Some(expected.clone());
+        }
         match &self.options.sums.expect {
             Expect::Nothing => None,
             Expect::One(expected) => Some(expected.clone()),

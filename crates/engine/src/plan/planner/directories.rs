@@ -15,7 +15,7 @@ impl Planner {
             item.size = Some(0);
             self.actions.push_back(Action::MakeDirectory { item, directory: id });
         }
-        let list_destination = exists && self.options.sync != SyncLevel::None;
+        let list_destination = exists && (self.options.sync != SyncLevel::None || self.options.mirror);
         let attributes = self.attributes(&object);
         let (root, source) = (place.root, place.source.clone());
         let destination = list_destination.then(|| place.destination.clone());
@@ -25,6 +25,7 @@ impl Planner {
             existing: Entries::default(),
             destination_done: !list_destination,
             source_done: false,
+            source_broken: false,
             waiting: Vec::new(),
             children: Vec::new(),
         }));
@@ -50,6 +51,9 @@ impl Planner {
         if matches!(object.path.as_slice(), b"." | b"..") {
             return None;
         }
+        if !self.takes(&object) {
+            return None;
+        }
         let directory = self.directories.get(&id)?;
         let place = Place {
             root: directory.place.root,
@@ -58,6 +62,7 @@ impl Planner {
             destination: join(&directory.place.destination, &object.path),
             depth: directory.place.depth + 1,
             range: None,
+            links: self.options.links,
         };
         // A name with a slash would leave the destination directory.
         if object.path.is_empty() || object.path.contains(&b'/') || object.path.contains(&0) {
@@ -91,7 +96,8 @@ impl Planner {
 
     pub(super) fn end_listing(&mut self, query: QueryId) {
         match self.open.remove(&query) {
-            Some(Open::Listing(listing)) if listing.source_done && listing.destination_done => {
+            Some(Open::Listing(mut listing)) if listing.source_done && listing.destination_done => {
+                self.tell_extras(&mut listing);
                 self.breadth.ended(listing.children.len());
                 self.pending.extend(listing.children.into_iter().rev());
                 self.part_done(Some(listing.directory));
@@ -107,6 +113,7 @@ impl Planner {
     pub(super) fn source_failed(&mut self, query: QueryId, fault: Fault) {
         let Some(Open::Listing(listing)) = self.open.get_mut(&query) else { return };
         listing.source_done = true;
+        listing.source_broken = true;
         let id = listing.directory;
         self.refuse_directory(id, fault);
         self.end_listing(query);

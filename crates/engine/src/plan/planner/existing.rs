@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 
 use crate::listing::{Object, ObjectKind, Timestamp};
+use crate::task::ItemKind;
 
 /// The entries of one directory, by name.
 #[derive(Debug, Default)]
@@ -59,6 +60,15 @@ impl Entries {
     /// How many there are.
     pub(super) fn len(&self) -> usize {
         self.plain.len() + self.links.len()
+    }
+
+    /// Takes out all names and what they are, in order.
+    pub(super) fn drain(&mut self) -> Vec<(Box<[u8]>, ItemKind)> {
+        let kind = |seen: &Seen| if seen.kind == Kind::Directory { ItemKind::Directory } else { ItemKind::File };
+        let plain = self.plain.drain().map(|(name, seen)| (name, kind(&seen)));
+        let mut all: Vec<_> = plain.chain(self.links.drain().map(|(name, _)| (name, ItemKind::Symlink))).collect();
+        all.sort_unstable_by(|(one, _), (other, _)| one.cmp(other));
+        all
     }
 
     /// Takes out what has that name.

@@ -55,7 +55,7 @@ impl Planner {
     }
 
     pub(super) fn plan_link(&mut self, place: &Place, object: &Object, target: &[u8], existing: Option<&Object>) {
-        match self.options.links {
+        match place.links {
             Links::Skip => self.skip(place, SkipReason::Link),
             // Asked to resolve it, the source still says it is a link.
             Links::Follow => {

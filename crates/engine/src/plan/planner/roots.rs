@@ -10,17 +10,18 @@ impl Planner {
     pub fn refuse_root(&mut self, root: Root, fault: Fault) {
         let id = RootId(self.next_root);
         self.next_root += 1;
-        self.refuse(&root_place(id, root), fault);
+        self.refuse(&self.root_place(id, root), fault);
     }
 
     /// Whether the source and the destination of a root must be asked for.
     pub(super) fn questions(&self, root: &Root) -> (bool, bool) {
-        let follow = self.options.links == Links::Follow;
+        let follow = self.root_links(root) == Links::Follow;
         let source = match &root.object {
             None => true,
             Some(object) => follow && matches!(object.kind, ObjectKind::Symlink { .. }),
         };
-        let destination = self.options.sync != SyncLevel::None && root.existing == Existing::Unknown;
+        let destination =
+            (self.options.sync != SyncLevel::None || self.options.mirror) && root.existing == Existing::Unknown;
         (source, destination)
     }
 
@@ -37,7 +38,7 @@ impl Planner {
             root: id,
             source: source.then(|| root.source.clone()),
             destination: destination.then(|| root.destination.clone()),
-            follow: self.options.links == Links::Follow,
+            follow: self.root_links(&root) == Links::Follow,
             query: self.ask(Open::Root(id, root)),
         }
     }
@@ -63,6 +64,7 @@ impl Planner {
             Some(Open::Link { place, existing }) => {
                 let parent = place.parent;
                 match source {
+                    Ok(object) if !self.takes_followed(&place.source, &object.kind) => {}
                     Ok(object) => {
                         if let Some(child) = self.plan_object(place, object, existing) {
                             // The child takes over the link's part of its directory.
@@ -93,7 +95,7 @@ impl Planner {
             match source {
                 Ok(object) => root.object = Some(object),
                 Err(fault) => {
-                    return self.refuse(&root_place(id, root), fault.side_if_unknown(Side::Source));
+                    return self.refuse(&self.root_place(id, root), fault.side_if_unknown(Side::Source));
                 }
             }
         }
@@ -104,7 +106,7 @@ impl Planner {
                 Err(fault) if fault.code == FaultCode::NotFound => Existing::Absent,
                 Err(fault) => {
                     let fault = fault.side_if_unknown(Side::Destination);
-                    return self.refuse(&root_place(id, root), fault);
+                    return self.refuse(&self.root_place(id, root), fault);
                 }
             };
         }
@@ -119,13 +121,37 @@ impl Planner {
         let Some(object) = root.object.take() else {
             unreachable!("a root is planned when its source is known");
         };
-        let place = root_place(id, root);
+        let refused = demanded(&root, &object);
+        let place = self.root_place(id, root);
+        if let Some(fault) = refused {
+            return self.refuse(&place, fault);
+        }
         if let Some(child) = self.plan_object(place, object, existing) {
             self.pending.push(child);
         }
     }
+
+    fn root_links(&self, root: &Root) -> Links {
+        root.links.unwrap_or(self.options.links)
+    }
+
+    fn root_place(&self, id: RootId, root: Root) -> Place {
+        let links = self.root_links(&root);
+        let Root { source, destination, range, .. } = root;
+        Place { root: id, parent: None, source, destination, depth: 0, range, links }
+    }
 }
 
-fn root_place(id: RootId, root: Root) -> Place {
-    Place { root: id, parent: None, source: root.source, destination: root.destination, depth: 0, range: root.range }
+/// Why a source is not what was demanded of it.
+fn demanded(root: &Root, object: &Object) -> Option<Fault> {
+    let is_link = matches!(object.kind, ObjectKind::Symlink { .. });
+    let fault = |code| Some(Fault::new(code, "copy").side(Side::Source));
+    match (root.recursive, &object.kind) {
+        _ if root.links == Some(Links::Copy) && !is_link => {
+            Some(fault(FaultCode::InvalidArgument)?.detail("it is to be made again as a symbolic link, and is none"))
+        }
+        (Some(false), ObjectKind::Directory) => fault(FaultCode::IsADirectory),
+        (Some(true), kind) if *kind != ObjectKind::Directory && !is_link => fault(FaultCode::NotADirectory),
+        _ => None,
+    }
 }

@@ -1,0 +1,269 @@
+//! What becomes of a transfer's items, in the words of reports.
+
+use std::cell::Cell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
+
+use tokio::sync::watch;
+use whimbrel_engine::dispatch::{Change, Gauge, Occurrence, Subject};
+use whimbrel_engine::events::{Event, Outcome};
+use whimbrel_engine::plan::{DirectoryId, Item, ItemId, RootId, SkipReason};
+use whimbrel_engine::progress::{Snapshot, Verification};
+use whimbrel_engine::summary::Failure;
+use whimbrel_engine::task::ItemKind;
+use whimbrel_engine::{Fault, FaultCode};
+
+use super::fate::{self, Fate, Leniency};
+use super::keys::Keys;
+use super::report::Outbox;
+
+/// Faults about servers in a row after which a run is given up.
+const PATIENCE: u32 = 3;
+
+/// A directory from its first action to its last.
+#[derive(Debug)]
+pub(super) struct Directory {
+    pub(super) subject: Subject,
+    /// It stands at the destination.
+    pub(super) made: bool,
+    /// It stood there before.
+    pub(super) stood: bool,
+    /// Everything in it is planned.
+    pub(super) ended: bool,
+    /// Its end was reported, in this run or an earlier one.
+    pub(super) told: bool,
+}
+
+/// What is known of the items of a run. Memory is that of what is under way.
+pub(super) struct Ledger {
+    pub(super) outbox: Rc<Outbox>,
+    pub(super) finished: Keys,
+    pub(super) leniency: Leniency,
+    /// Sources are deleted once their copies are proven.
+    pub(super) moves: bool,
+    pub(super) items: HashMap<ItemId, Subject>,
+    /// Files of a move that were final before: equal, their sources are deleted.
+    pub(super) checking: HashMap<ItemId, Vec<u8>>,
+    pub(super) directories: HashMap<DirectoryId, Directory>,
+    /// Directories that are being made, and whose attributes are being set.
+    pub(super) busy: HashMap<ItemId, DirectoryId>,
+    /// Roots in which something was left out or failed.
+    pub(super) spoilt: HashSet<RootId>,
+    roots: HashMap<ItemId, RootId>,
+    /// Ends the run early.
+    cancel: Rc<watch::Sender<bool>>,
+    /// Why the run cannot go on.
+    pub(super) over: Option<Fault>,
+    /// Why something is to be tried again in a later run.
+    pub(super) again: Option<Fault>,
+    /// A final item that could not be looked at again.
+    pub(super) broken: Option<Fault>,
+    unreached: u32,
+    /// Whether anything was done in this run.
+    pub(super) progress: Rc<Cell<bool>>,
+}
+
+impl Ledger {
+    /// Nothing known yet.
+    pub(super) fn new(outbox: Rc<Outbox>, finished: Keys, leniency: Leniency, cancel: Rc<watch::Sender<bool>>) -> Self {
+        Self {
+            outbox,
+            finished,
+            leniency,
+            moves: false,
+            items: HashMap::new(),
+            checking: HashMap::new(),
+            directories: HashMap::new(),
+            busy: HashMap::new(),
+            spoilt: HashSet::new(),
+            roots: HashMap::new(),
+            cancel,
+            over: None,
+            again: None,
+            broken: None,
+            unreached: 0,
+            progress: Rc::default(),
+        }
+    }
+
+    /// An item is to be done.
+    pub(super) fn found(&mut self, item: &Item, subject: Subject, size: Option<u64>) {
+        self.outbox.change(Change::Found { subject: subject.clone(), size });
+        self.items.insert(item.id, subject);
+        self.roots.insert(item.id, item.root);
+    }
+
+    /// Something has happened in the copy.
+    pub(super) fn take(&mut self, event: Event) {
+        match event {
+            Event::Tuned(tuning) => self.outbox.occurrence(Occurrence::Started {
+                concurrency: tuning.concurrency.value,
+                parallelism: tuning.parallelism.value,
+                pipelining: tuning.pipeline.value,
+            }),
+            Event::Progress(snapshot) => self.outbox.gauge(gauge(&snapshot)),
+            Event::ItemDone { item, outcome, bytes, verification, .. } => {
+                self.done(&item, outcome, bytes, verification)
+            }
+            Event::ItemSkipped { item, reason, .. } => self.skipped(item, reason),
+            Event::ItemFailed(failure) => self.failed(&failure),
+            Event::Retry { item, source, fault, retry_in, .. } => {
+                if let Some(subject) = self.items.get(&item) {
+                    self.outbox.change(Change::Retrying { subject: subject.clone() });
+                }
+                self.faulted(fault, source, Some(retry_in));
+            }
+            Event::SessionLost { fault, retry_in, .. } => self.faulted(fault, Vec::new(), retry_in),
+            Event::GivenUp { fault } => self.give_up(fault),
+            _ => {}
+        }
+    }
+
+    fn done(&mut self, item: &Item, outcome: Outcome, bytes: u64, verification: Verification) {
+        self.unreached = 0;
+        match outcome {
+            Outcome::DirectoryMade => {
+                let Some(id) = self.busy.remove(&item.id) else { return };
+                if let Some(directory) = self.directories.get_mut(&id) {
+                    directory.made = true;
+                }
+                self.close(id, false);
+            }
+            Outcome::AttributesSet => {
+                if let Some(id) = self.busy.remove(&item.id) {
+                    self.close(id, true);
+                }
+            }
+            Outcome::Copied | Outcome::Linked => {
+                self.roots.remove(&item.id);
+                let Some(subject) = self.items.remove(&item.id) else { return };
+                self.progress.set(true);
+                let proven = outcome == Outcome::Linked
+                    || matches!(verification, Verification::Verified { .. })
+                    || item.size == Some(0);
+                let source = subject.source.clone();
+                self.outbox.change(Change::Done { subject, bytes, verification });
+                if self.moves && proven {
+                    self.outbox.moved(source);
+                }
+            }
+        }
+    }
+
+    /// Only a comparison of contents ends so late that nothing is to be done.
+    fn skipped(&mut self, item: ItemId, reason: SkipReason) {
+        self.roots.remove(&item);
+        let checked = self.checking.remove(&item);
+        let known = self.items.remove(&item);
+        let source = checked.or_else(|| known.as_ref().map(|subject| subject.source.clone()));
+        if let Some(subject) = known {
+            self.progress.set(true);
+            self.outbox.change(Change::UpToDate { subject });
+        }
+        if let Some(source) = source.filter(|_| self.moves && reason == SkipReason::SameChecksum) {
+            self.outbox.moved(source);
+        }
+    }
+
+    fn failed(&mut self, failure: &Failure) {
+        if self.checking.remove(&failure.item).is_some() {
+            return;
+        }
+        let fault = &failure.fault;
+        if let Some(id) = self.busy.remove(&failure.item) {
+            return self.directory_failed(id, fault);
+        }
+        let root = self.roots.remove(&failure.item);
+        if let Some(subject) = self.items.remove(&failure.item) {
+            self.judge(root, subject, fault);
+        }
+    }
+
+    /// An item cannot be done now, or ever.
+    pub(super) fn judge(&mut self, root: Option<RootId>, subject: Subject, fault: &Fault) {
+        self.spoilt.extend(root);
+        if self.finished.contains(&subject) {
+            // It was final, and is no more what it was.
+            self.broken.get_or_insert_with(|| fault.clone());
+            return;
+        }
+        if self.over.is_some() {
+            // What follows from that says nothing about the item.
+            return;
+        }
+        if self.leniency.ends_task(fault) {
+            self.give_up(fault.clone());
+        } else if fate::is_about_server(fault) {
+            self.again.get_or_insert_with(|| fault.clone());
+            self.unreached += 1;
+            if self.unreached >= PATIENCE {
+                self.give_up(fault.clone());
+            }
+        }
+        match self.leniency.fate(fault) {
+            Fate::Open => {}
+            Fate::Again => {
+                self.again.get_or_insert_with(|| fault.clone());
+                self.faulted(fault.clone(), subject.key_path().to_vec(), None);
+                self.outbox.change(Change::Retrying { subject });
+            }
+            Fate::Skipped => {
+                self.progress.set(true);
+                self.outbox.change(Change::SkippedError { subject, fault: fault.clone() });
+            }
+            Fate::Failed => {
+                self.progress.set(true);
+                self.outbox.change(Change::Failed { subject, fault: fault.clone() });
+            }
+        }
+    }
+
+    /// A directory cannot be made or listed, or its attributes cannot be set.
+    pub(super) fn directory_failed(&mut self, id: DirectoryId, fault: &Fault) {
+        let Some(directory) = self.directories.get_mut(&id) else { return };
+        if std::mem::replace(&mut directory.told, true) {
+            return;
+        }
+        let subject = directory.subject.clone();
+        self.judge(None, subject, fault);
+    }
+
+    /// Ends a directory that stands and holds everything; `set`: its attributes are set, or it has none.
+    pub(super) fn close(&mut self, id: DirectoryId, set: bool) {
+        let is_setting = !set && self.busy.values().any(|busy| *busy == id);
+        let Some(directory) = self.directories.get(&id) else { return };
+        if !directory.made || !directory.ended || is_setting {
+            return;
+        }
+        let Some(directory) = self.directories.remove(&id) else { return };
+        if directory.told {
+            return;
+        }
+        self.outbox.change(match directory.stood {
+            true => Change::UpToDate { subject: directory.subject },
+            false => Change::Done { subject: directory.subject, bytes: 0, verification: Verification::NotAsked },
+        });
+    }
+
+    fn faulted(&self, fault: Fault, path: Vec<u8>, retry_in: Option<f64>) {
+        if fault.code != FaultCode::Cancelled {
+            self.outbox.occurrence(Occurrence::Faulted { fault, path, retry_in });
+        }
+    }
+
+    /// Nothing more can be done in this run.
+    pub(super) fn give_up(&mut self, fault: Fault) {
+        self.over.get_or_insert(fault);
+        self.cancel.send_replace(true);
+    }
+
+    /// The subject of a plan's item.
+    pub(super) fn subject(item: &Item, kind: ItemKind) -> Subject {
+        Subject { kind, source: item.source.clone(), destination: item.destination.clone(), extra: false }
+    }
+}
+
+fn gauge(snapshot: &Snapshot) -> Gauge {
+    let bytes_in_flight = snapshot.active.iter().map(|item| item.bytes_done).sum();
+    Gauge { bytes_in_flight, rate: snapshot.rate }
+}

@@ -1,0 +1,141 @@
+//! Mirroring: what the source does not have is deleted at the destination.
+//!
+//! Both ends are listed anew when everything is copied, so that what came or went meanwhile counts. What a filter leaves out is as if it were
+//! at neither end: it is never deleted, nor is a directory that holds it. What has a name that the source has, too, is no extra,
+//! whatever either is.
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::rc::Rc;
+
+use tokio::sync::mpsc;
+use tokio::task::LocalSet;
+use whimbrel_engine::Fault;
+use whimbrel_engine::dispatch::{End, Occurrence, WorkItem};
+use whimbrel_engine::listing::Object;
+use whimbrel_engine::plan::{Action, Extra, Links, PlanOptions, RootId, SyncLevel};
+use whimbrel_engine::task::ItemKind;
+
+use super::fate;
+use super::hold::Standing;
+use super::items;
+use super::removal::{Aim, Found, Removal, no_data, root};
+use super::report::Outbox;
+use super::transfer::{Run, usual_options};
+use crate::client::options::{CopyOptions, Jobs};
+use crate::client::plan::{Known, Planning, Sieve};
+use crate::client::shared::Shared;
+
+/// Read ahead.
+const AHEAD: usize = 256;
+
+/// Copies nothing; directories that cannot be read keep what they hold.
+struct Watch {
+    outbox: Rc<Outbox>,
+    again: Rc<RefCell<Option<Fault>>>,
+}
+
+impl Sieve for Watch {
+    async fn sift(&mut self, action: Action) -> Option<Action> {
+        if let Action::Refuse { item, fault } = action {
+            if fate::is_temporary(&fault) {
+                self.again.borrow_mut().get_or_insert(fault);
+            }
+            self.outbox.occurrence(Occurrence::ExtraKept { directory: item.source });
+        }
+        None
+    }
+}
+
+/// Deletes what the source does not have; how the task ends.
+pub(super) async fn delete_extras(run: &Run<'_>) -> End {
+    let spoilt = std::mem::take(&mut run.ledger.borrow_mut().spoilt);
+    let again = Rc::new(RefCell::new(None));
+    let (sender, files) = mpsc::channel(AHEAD);
+    let (extras, found) = mpsc::channel(AHEAD);
+    let (to, removed) = mpsc::channel(AHEAD);
+    let (raw, items) = mpsc::channel(AHEAD);
+    let is_finished = |subject: &_| run.ledger.borrow().finished.contains(subject);
+    let progress = run.ledger.borrow().progress.clone();
+    let removal = Removal {
+        desk: run.desk,
+        assignment: run.assignment,
+        reach: run.destination,
+        plan: PlanOptions { sync: SyncLevel::None, links: Links::Copy, ..run.plan_options() },
+        aim: Aim::Extra,
+        is_finished: &is_finished,
+        progress: &progress,
+    };
+    let listing = LocalSet::new();
+    let listing = listing.run_until(list(run, files, extras, again.clone()));
+    let work = async {
+        tokio::join!(
+            items::feed(&run.desk.line, &run.desk.hold, raw, |item| item),
+            choose(run, &spoilt, items, sender),
+            listing,
+            name(run, found, to),
+            removal.run(removed),
+        )
+    };
+    let ((), (), listed, (), tally) = tokio::select! {
+        done = work => done,
+        () = run.desk.hold.until(Standing::Stopping) => return End::Stopped,
+    };
+    let again = again.borrow_mut().take().or(tally.again);
+    match (listed.err().or(tally.over), again) {
+        (Some(fault), _) => run.ended_by(fault),
+        (None, Some(fault)) => End::Again { fault, after: run.desk.after() },
+        (None, None) => End::Finished,
+    }
+}
+
+/// Items that are directories, as far as anybody knows, and in which nothing was left out for a fault.
+async fn choose(
+    run: &Run<'_>,
+    spoilt: &HashSet<RootId>,
+    mut items: mpsc::Receiver<WorkItem>,
+    files: mpsc::Sender<Found>,
+) {
+    let number = Cell::new(0);
+    while let Some(item) = items.recv().await {
+        // Roots are numbered as they come.
+        let root = RootId(number.get());
+        number.set(number.get() + 1);
+        if item.symlink || item.recursive == Some(false) || item.checksum.is_some() {
+            continue;
+        }
+        if spoilt.contains(&root) {
+            run.desk.outbox.occurrence(Occurrence::ExtraKept { directory: item.source });
+        } else if files.send(run.found(item)).await.is_err() {
+            return;
+        }
+    }
+}
+
+async fn list(
+    run: &Run<'_>,
+    files: mpsc::Receiver<Found>,
+    extras: mpsc::Sender<Extra>,
+    again: Rc<RefCell<Option<Fault>>>,
+) -> Result<(), Fault> {
+    let plan = PlanOptions { sync: SyncLevel::None, mirror: true, ..run.plan_options() };
+    let options = CopyOptions { dry_run: true, ..usual_options(run.desk, run.assignment, plan) };
+    let shared = Rc::new(Shared::new(options, no_data(), Rc::default()));
+    // Nothing passes the sieve.
+    let (actions, _none) = mpsc::channel(1);
+    let sieve = Watch { outbox: run.desk.outbox.clone(), again };
+    Planning::new(shared, actions, sieve).telling_extras(extras).run(Jobs::Files(files), Known::default()).await
+}
+
+async fn name(run: &Run<'_>, mut found: mpsc::Receiver<Extra>, to: mpsc::Sender<Found>) {
+    while let Some(extra) = found.recv().await {
+        let object = match extra.kind {
+            ItemKind::Directory => Object::directory(""),
+            ItemKind::Symlink => Object::symlink("", ""),
+            ItemKind::File => Object::file("", 0),
+        };
+        if to.send(root(run.destination, &extra.path, Ok(Some(object)))).await.is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,64 @@
+//! Moves: sources are deleted once their copies are proven and that is on record, and then the directories that are empty.
+
+use tokio::sync::mpsc;
+use whimbrel_engine::listing::Object;
+use whimbrel_engine::plan::{Links, PlanOptions};
+use whimbrel_engine::{Fault, Side};
+
+use super::items;
+use super::removal::{Aim, Found, Removal, root};
+use super::transfer::Run;
+
+/// Read ahead.
+const AHEAD: usize = 256;
+
+/// Deletes what comes, until nothing more does.
+pub(super) async fn delete_sources(
+    run: &Run<'_>,
+    sources: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+) -> Result<(), Fault> {
+    let Some(mut sources) = sources else { return Ok(()) };
+    let (to, files) = mpsc::channel(AHEAD);
+    let naming = async {
+        while let Some(path) = sources.recv().await {
+            let found = root(run.source, &path, Ok(Some(Object::file("", 0))));
+            if to.send(found).await.is_err() {
+                return;
+            }
+        }
+        drop(to);
+    };
+    let (result, ()) = tokio::join!(remove(run, Aim::Moved, files), naming);
+    result
+}
+
+/// Removes the directories of what was moved, where nothing is left in them.
+pub(super) async fn remove_directories(run: &Run<'_>) -> Result<(), Fault> {
+    let (to, files) = mpsc::channel(AHEAD);
+    let feeding = items::feed(&run.desk.line, &run.desk.hold, to, |item| root(run.source, &item.source, Ok(None)));
+    let (result, ()) = tokio::join!(remove(run, Aim::Empty, files), feeding);
+    result
+}
+
+async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>) -> Result<(), Fault> {
+    let plan = PlanOptions { recursive: true, links: Links::Copy, ..PlanOptions::default() };
+    let progress = run.ledger.borrow().progress.clone();
+    let removal = Removal {
+        desk: run.desk,
+        assignment: run.assignment,
+        reach: run.source,
+        plan,
+        aim,
+        is_finished: &|_| false,
+        progress: &progress,
+    };
+    let tally = removal.run(files).await;
+    match tally.over.or(tally.again).or(tally.failed) {
+        Some(fault) if fault.detail.is_empty() => {
+            let detail = "everything is copied, but not every source could be deleted";
+            Err(fault.side_if_unknown(Side::Source).detail(detail))
+        }
+        Some(fault) => Err(fault.side_if_unknown(Side::Source)),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,254 @@
+//! The thread that talks to the service, and hands out what it orders.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+use tokio::time::sleep_until;
+use uuid::Uuid;
+use whimbrel_engine::Fault;
+use whimbrel_engine::dispatch::{Assignment, Lease, Operation, Order, Request, Response};
+
+use super::hold::{Asked, Hold, Line, Standing};
+use super::work::{Job, Sites};
+use super::{Desk, Limits, operate};
+use crate::client::pair::fresh_nonce;
+
+/// Longest wait between polls that fail.
+const LONGEST: Duration = Duration::from_secs(10);
+/// Tasks whose fruitless runs are remembered.
+const REMEMBERED: usize = 10_000;
+
+/// A task that is worked on.
+struct Running {
+    hold: Hold,
+    sites: Sites,
+    /// When the last poll that renewed it was sent.
+    renewed: Instant,
+}
+
+/// A poll that is answered.
+struct Polled {
+    sent: Instant,
+    leases: Vec<Lease>,
+    free: u32,
+    answer: Result<Response, Fault>,
+}
+
+/// Work on a task has ended.
+struct Ended {
+    lease: Lease,
+    progress: bool,
+}
+
+struct Loop<D> {
+    limits: Limits,
+    desk: Arc<D>,
+    orchestrator: Uuid,
+    line: Line,
+    operations: mpsc::UnboundedSender<Operation>,
+    running: HashMap<Lease, Running>,
+    ended: mpsc::UnboundedSender<Ended>,
+    polls: JoinSet<Polled>,
+    /// What was offered in polls that are open.
+    offered: u32,
+    /// Not before this.
+    next_poll: Instant,
+    wait: Duration,
+    fruitless: HashMap<Uuid, u32>,
+    stopping: bool,
+}
+
+/// Works until it is told to stop.
+pub(super) async fn run<D: Desk>(limits: Limits, desk: Arc<D>, mut stop: watch::Receiver<bool>) -> Result<(), Fault> {
+    let (asks, mut asked) = mpsc::unbounded_channel();
+    let (ended, mut endings) = mpsc::unbounded_channel();
+    let line = Line::new(asks, limits.service_wait);
+    let operations = operate::start(line.clone(), limits.clone())?;
+    let orchestrator = Uuid::from_u128(u128::from_be_bytes(fresh_nonce()?));
+    let mut this = Loop {
+        wait: limits.service_wait,
+        limits,
+        desk,
+        orchestrator,
+        line,
+        operations,
+        running: HashMap::new(),
+        ended,
+        polls: JoinSet::new(),
+        offered: 0,
+        next_poll: Instant::now(),
+        fruitless: HashMap::new(),
+        stopping: false,
+    };
+    loop {
+        this.poll();
+        let expiry = this.running.values().map(|running| running.renewed).min().map(|first| first + this.limits.lease);
+        tokio::select! {
+            Some(ask) = asked.recv() => this.pass_on(ask),
+            Some(end) = endings.recv() => this.take_end(&end),
+            Some(polled) = this.polls.join_next() => match polled {
+                Ok(polled) => this.polled(polled),
+                Err(error) => tracing::error!(%error, "a poll ended by itself"),
+            },
+            _ = stop.wait_for(|stop| *stop), if !this.stopping => this.stop(),
+            () = sleep_until(this.next_poll.into()), if this.polls.is_empty() => {}
+            () = sleep_until(expiry.unwrap_or_else(far).into()), if expiry.is_some() => this.expire(),
+        }
+        if this.stopping && this.running.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+fn far() -> Instant {
+    Instant::now() + Duration::from_secs(86_400)
+}
+
+impl<D: Desk> Loop<D> {
+    fn pass_on(&self, (request, answer): Asked) {
+        let desk = self.desk.clone();
+        tokio::spawn(async move {
+            // Who asked may have gone.
+            let _ = answer.send(desk.ask(request).await);
+        });
+    }
+
+    /// Sends a poll where none is open, or none that offers what is free by now.
+    fn poll(&mut self) {
+        let free = if self.stopping { 0 } else { self.limits.tasks.saturating_sub(self.running.len() as u32) };
+        let more = free.saturating_sub(self.offered);
+        let wanted = self.polls.is_empty() || (more > 0 && self.offered == 0 && self.polls.len() < 2);
+        let now = Instant::now();
+        if !wanted || now < self.next_poll {
+            return;
+        }
+        let leases: Vec<Lease> = self.running.keys().copied().collect();
+        let request = Request::Poll { orchestrator: self.orchestrator, free: more, running: leases.clone() };
+        let desk = self.desk.clone();
+        self.offered += more;
+        self.polls.spawn(async move { Polled { sent: now, leases, free: more, answer: desk.ask(request).await } });
+    }
+
+    fn polled(&mut self, polled: Polled) {
+        self.offered = self.offered.saturating_sub(polled.free);
+        match polled.answer {
+            Ok(response) => {
+                self.wait = self.limits.service_wait;
+                for lease in &polled.leases {
+                    if let Some(running) = self.running.get_mut(lease) {
+                        running.renewed = running.renewed.max(polled.sent);
+                    }
+                }
+                match response {
+                    Response::Orders { orders } => orders.into_iter().for_each(|order| self.obey(order, polled.sent)),
+                    Response::LeaseLost { lease } => self.lost(lease),
+                    other => tracing::error!(?other, "the service answers a poll with something else"),
+                }
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, "the service does not answer");
+                self.next_poll = Instant::now() + self.wait;
+                self.wait = (self.wait * 2).min(LONGEST);
+            }
+        }
+    }
+
+    fn obey(&mut self, order: Order, sent: Instant) {
+        match order {
+            Order::Run(assignment) => self.begin(assignment, sent),
+            Order::Stop { lease } => {
+                if let Some(running) = self.running.get(&lease) {
+                    running.hold.set(Standing::Stopping);
+                }
+            }
+            // Its thread outlives everything that can be ordered.
+            Order::Operate(operation) => drop(self.operations.send(*operation)),
+            Order::Sites { lease, source, destination } => {
+                if let Some(running) = self.running.get(&lease) {
+                    running.sites.renew(&source, destination.as_deref());
+                }
+            }
+        }
+    }
+
+    fn begin(&mut self, assignment: Box<Assignment>, sent: Instant) {
+        let lease = assignment.lease;
+        if self.running.contains_key(&lease) {
+            return;
+        }
+        // A newer lease of a task takes the place of an older one.
+        let older = self.running.values().filter(|running| running.hold.lease.task == lease.task);
+        older.for_each(|running| running.hold.set(Standing::Lost));
+        let (hold, sites) = (Hold::new(lease), Sites::default());
+        if self.stopping {
+            hold.set(Standing::Stopping);
+        }
+        let job = Job {
+            line: self.line.clone(),
+            hold: hold.clone(),
+            limits: self.limits.clone(),
+            fruitless: self.fruitless.get(&lease.task).copied().unwrap_or(0),
+            assignment,
+            sites: sites.clone(),
+        };
+        let ending = Ending { ended: self.ended.clone(), lease, progress: false };
+        let name = format!("task-{:.8}", lease.task.simple());
+        let started = thread::Builder::new().name(name).spawn(move || {
+            let mut ending = ending;
+            ending.progress = job.run();
+        });
+        match started {
+            Ok(_) => drop(self.running.insert(lease, Running { hold, sites, renewed: sent })),
+            // The lease runs out, and the task goes to another.
+            Err(error) => tracing::error!(%error, "no thread for a task"),
+        }
+    }
+
+    fn take_end(&mut self, end: &Ended) {
+        self.running.remove(&end.lease);
+        if end.progress || self.fruitless.len() >= REMEMBERED {
+            self.fruitless.remove(&end.lease.task);
+        } else {
+            *self.fruitless.entry(end.lease.task).or_default() += 1;
+        }
+    }
+
+    fn lost(&mut self, lease: Lease) {
+        if let Some(running) = self.running.get(&lease) {
+            running.hold.set(Standing::Lost);
+        }
+    }
+
+    /// What was not renewed in time is another's by now.
+    fn expire(&mut self) {
+        let (now, lease) = (Instant::now(), self.limits.lease);
+        for running in self.running.values_mut().filter(|running| running.renewed + lease <= now) {
+            tracing::warn!(task = %running.hold.lease.task, "its lease has run out");
+            running.hold.set(Standing::Lost);
+            // It ends by itself.
+            running.renewed = now;
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.running.values().for_each(|running| running.hold.set(Standing::Stopping));
+    }
+}
+
+/// Tells of the end of a thread, whatever ended it.
+struct Ending {
+    ended: mpsc::UnboundedSender<Ended>,
+    lease: Lease,
+    progress: bool,
+}
+
+impl Drop for Ending {
+    fn drop(&mut self) {
+        let _ = self.ended.send(Ended { lease: self.lease, progress: self.progress });
+    }
+}

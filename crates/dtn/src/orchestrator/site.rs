@@ -1,0 +1,246 @@
+//! How the servers of a site are reached.
+
+use std::fs::{self, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+
+use whimbrel_engine::dispatch::{Credential, Server, Site};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::url::{self, Location, Remote, Scheme};
+use whimbrel_trust::pins::Fingerprint;
+
+use crate::client::Token;
+use crate::client::options::Place;
+use crate::client::pair::fresh_nonce;
+use crate::client::security::{Security, Trust};
+use crate::client::target::{Address, CredentialFiles, Password, SessionOptions, Target};
+
+const OP: &str = "reach the collection";
+
+/// A site as a target, with what has to live as long as it is used.
+#[derive(Debug)]
+pub(super) struct Reach {
+    pub(super) target: Target,
+    /// The collection's root there.
+    pub(super) base: String,
+    token: Option<Token>,
+    proxy: Option<ProxyFile>,
+}
+
+impl Reach {
+    /// Reads a site.
+    ///
+    /// # Errors
+    /// Servers that cannot be named so; a credential that they cannot be shown.
+    pub(super) fn new(site: &Site) -> Result<Self, Fault> {
+        let (scheme, addresses) = addresses(&site.servers)?;
+        let mut addresses = addresses.into_iter();
+        let (host, port) = addresses.next().ok_or_else(|| wrong("the collection has no servers"))?;
+        let security = match scheme {
+            Scheme::Whimbrel => Security::Tls,
+            Scheme::Ftps => Security::ImplicitTls,
+            Scheme::GsiFtp => Security::Gsi,
+            Scheme::Ftp => Security::Clear,
+            Scheme::SshFtp => return Err(wrong("servers behind ssh are not reached by a service")),
+        };
+        let target = Target {
+            others: addresses.collect(),
+            user: site.local_user.clone(),
+            security,
+            keys: keys(&site.servers)?,
+            ..Target::anonymous(host, port)
+        };
+        let mut reach = Self { target, base: site.base.clone(), token: None, proxy: None };
+        reach.show(&site.credential)?;
+        Ok(reach)
+    }
+
+    fn show(&mut self, credential: &Credential) -> Result<(), Fault> {
+        let is_tls = matches!(self.target.security, Security::Tls | Security::ImplicitTls);
+        match credential {
+            Credential::None => {}
+            Credential::Token { .. } if !is_tls => {
+                return Err(wrong("a token is shown over TLS only: the servers' URLs must begin with whimbrel://"));
+            }
+            Credential::Token { token } => {
+                let token = Token::new(token)?;
+                self.target.token = Some(token.clone());
+                self.token = Some(token);
+            }
+            Credential::Proxy { pem } => {
+                let file = ProxyFile::new(pem)?;
+                let path = file.path.clone();
+                self.target.credential = Some(Box::new(CredentialFiles { certificate: path.clone(), key: path }));
+                self.proxy = Some(file);
+            }
+            Credential::Password { user, password } => {
+                self.target.user = Some(user.clone());
+                self.target.password = Some(Password(password.clone()));
+            }
+        }
+        Ok(())
+    }
+
+    /// Shows a renewed credential in new sessions. Servers that came or went are heeded by the next run of the task.
+    ///
+    /// # Errors
+    /// It cannot be used; the former is shown then.
+    pub(super) fn renew(&self, site: &Site) -> Result<(), Fault> {
+        match (&site.credential, &self.token, &self.proxy) {
+            (Credential::Token { token }, Some(shown), _) => shown.renew(token),
+            (Credential::Proxy { pem }, _, Some(file)) => file.write(pem),
+            _ => Ok(()),
+        }
+    }
+
+    /// A path there.
+    pub(super) fn place(&self, path: &[u8]) -> Place {
+        Place { target: Some(self.target.clone()), path: trimmed(path).to_vec() }
+    }
+
+    /// Whether a path is that of the collection's root.
+    pub(super) fn is_root(&self, path: &[u8]) -> bool {
+        let parts = |path: &[u8]| -> Vec<Vec<u8>> {
+            let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
+            parts.map(<[u8]>::to_vec).collect()
+        };
+        parts(path) == parts(self.base.as_bytes())
+    }
+}
+
+/// Sessions show what the service gave, and nothing that lies about on this host.
+pub(super) fn session(label: &str) -> SessionOptions {
+    let label = label.replace(|c: char| c.is_control(), " ");
+    let label = label.trim();
+    let label = (!label.is_empty()).then(|| label.chars().take(128).collect());
+    SessionOptions { label, trust: Trust::default().named_only(), ..SessionOptions::default() }
+}
+
+/// Without slashes at the end.
+pub(super) fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(1, |at| at + 1);
+    &path[..end.min(path.len())]
+}
+
+fn addresses(servers: &[Server]) -> Result<(Scheme, Vec<Address>), Fault> {
+    let mut known = None;
+    let mut addresses = Vec::new();
+    for server in servers {
+        let remote = match url::parse(server.url.as_bytes()) {
+            Ok(Location::Remote(remote)) => remote,
+            Ok(Location::Local(_)) => return Err(wrong(&format!("{:?} names no server", server.url))),
+            Err(error) => return Err(wrong(&format!("{:?}: {error}", server.url))),
+        };
+        let Remote { scheme: Some(scheme), hosts, .. } = remote else {
+            return Err(wrong(&format!("{:?} has no scheme", server.url)));
+        };
+        if *known.get_or_insert(scheme) != scheme {
+            return Err(wrong("its servers are reached in different ways"));
+        }
+        addresses.extend(hosts.into_iter().map(|host| (host.name, host.port.unwrap_or(scheme.default_port()))));
+    }
+    Ok((known.ok_or_else(|| wrong("the collection has no servers"))?, addresses))
+}
+
+/// Any of a site's servers may have any of its keys: they serve the same storage.
+fn keys(servers: &[Server]) -> Result<Vec<Fingerprint>, Fault> {
+    let pins = servers.iter().filter_map(|server| server.pin.as_deref());
+    let read = |pin: &str| {
+        let pin = pin.strip_prefix("sha256:").unwrap_or(pin);
+        Fingerprint::parse(&format!("sha256:{pin}")).ok_or_else(|| wrong("a server's key is no SHA-256 digest"))
+    };
+    pins.map(read).collect()
+}
+
+fn wrong(detail: &str) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, OP).side(Side::Service).detail(detail)
+}
+
+/// A proxy certificate that lies in a private file while it is used.
+#[derive(Debug)]
+struct ProxyFile {
+    path: PathBuf,
+}
+
+impl ProxyFile {
+    fn new(pem: &str) -> Result<Self, Fault> {
+        let nonce = u128::from_be_bytes(fresh_nonce()?);
+        let file = Self { path: std::env::temp_dir().join(format!("whimbrel-proxy-{nonce:032x}")) };
+        file.write(pem)?;
+        Ok(file)
+    }
+
+    fn write(&self, pem: &str) -> Result<(), Fault> {
+        let fresh = self.path.with_extension("new");
+        let written = write_private(&fresh, pem).and_then(|()| fs::rename(&fresh, &self.path));
+        written.map_err(|error| {
+            let _ = fs::remove_file(&fresh);
+            Fault::from_io(error, "keep a proxy certificate").side(Side::Us)
+        })
+    }
+}
+
+impl Drop for ProxyFile {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.path) {
+            tracing::warn!(%error, path = %self.path.display(), "a proxy certificate cannot be removed");
+        }
+    }
+}
+
+fn write_private(path: &Path, pem: &str) -> std::io::Result<()> {
+    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
+    file.write_all(pem.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use uuid::Uuid;
+
+    use super::*;
+
+    fn site(urls: &[&str], credential: Credential) -> Site {
+        let servers = urls.iter().map(|url| Server { url: (*url).to_owned(), pin: Some("ab".repeat(32)) }).collect();
+        Site { collection: Uuid::nil(), servers, credential, base: "/data/x".into(), local_user: None }
+    }
+
+    #[test]
+    fn several_servers_are_one_target_with_the_keys_of_all() {
+        let token = Credential::Token { token: "abc".into() };
+        let reach = Reach::new(&site(&["whimbrel://a:1", "whimbrel://[::1]:2"], token)).unwrap();
+        let target = &reach.target;
+        assert_eq!((target.to_string(), target.security, target.keys.len()), ("a:1,[::1]:2".into(), Security::Tls, 2));
+        assert!(reach.is_root(b"/data//x/./") && !reach.is_root(b"/data") && !reach.is_root(b"/data/x/y"));
+        for urls in [&["ftp://a", "gsiftp://b"][..], &["/a"], &["a:/b"], &[]] {
+            assert!(Reach::new(&site(urls, Credential::None)).is_err(), "{urls:?}");
+        }
+    }
+
+    #[test]
+    fn a_token_is_not_shown_in_clear() {
+        let fault = Reach::new(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
+        assert!(!fault.to_string().contains("secret") && fault.to_string().contains("whimbrel://"), "{fault}");
+    }
+
+    #[test]
+    fn a_proxy_lies_in_a_private_file_as_long_as_it_is_used() {
+        let reach = Reach::new(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
+        let path = reach.target.credential.as_ref().unwrap().certificate.clone();
+        assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        reach.renew(&site(&["gsiftp://a"], Credential::Proxy { pem: "two".into() })).unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), "two");
+        drop(reach);
+        assert!(!path.exists());
+    }
+
+    #[test]
+    fn slashes_at_the_end_say_nothing_here() {
+        assert_eq!(
+            (trimmed(b"/a//"), trimmed(b"//"), trimmed(b"/a"), trimmed(b"")),
+            (&b"/a"[..], &b"/"[..], &b"/a"[..], &b""[..])
+        );
+    }
+}

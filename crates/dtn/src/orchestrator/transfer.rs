@@ -1,0 +1,196 @@
+//! One run of a transfer.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use tokio::sync::{mpsc, watch};
+use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
+use whimbrel_engine::plan::{Links, PlanOptions, Preserve};
+use whimbrel_engine::task::{Symlinks, TransferOptions};
+use whimbrel_engine::tune::Setting;
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::fate::{self, Leniency};
+use super::hold::Standing;
+use super::items;
+use super::ledger::Ledger;
+use super::mirror;
+use super::roundup;
+use super::sift::Sift;
+use super::site::{self, Reach};
+use super::work::Desk;
+use crate::client::copy::copy_some;
+use crate::client::expect::{Expected, algorithm};
+use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, Jobs, Sums, Verify};
+
+/// Items read ahead of planning.
+const AHEAD: usize = 256;
+/// Most data channels and small files in flight that users may ask for.
+const MOST_CHANNELS: u32 = 64;
+const MOST_PIPELINED: u32 = 60;
+
+/// What a run works with.
+pub(super) struct Run<'a> {
+    pub(super) desk: &'a Desk,
+    pub(super) assignment: &'a Assignment,
+    pub(super) options: &'a TransferOptions,
+    pub(super) source: &'a Reach,
+    pub(super) destination: &'a Reach,
+    pub(super) ledger: Rc<RefCell<Ledger>>,
+    pub(super) cancel: Rc<watch::Sender<bool>>,
+}
+
+impl Run<'_> {
+    /// Copies, mirrors, and tidies up; how it ended.
+    pub(super) async fn run(&self, moved: Option<mpsc::UnboundedReceiver<Vec<u8>>>) -> End {
+        let copying = async {
+            let end = self.copied().await;
+            self.desk.outbox.all_moved();
+            end
+        };
+        // Sources are deleted while others are copied.
+        let (end, deleted) = tokio::join!(copying, roundup::delete_sources(self, moved));
+        match (end, deleted) {
+            (End::Finished, Err(fault)) => self.ended_by(fault),
+            (End::Finished, Ok(())) if self.options.move_source => match roundup::remove_directories(self).await {
+                Ok(()) => End::Finished,
+                Err(fault) => self.ended_by(fault),
+            },
+            (end, _) => end,
+        }
+    }
+
+    async fn copied(&self) -> End {
+        let outcome = self.copy().await;
+        match self.end_of(outcome) {
+            End::Finished if self.options.delete_extra => mirror::delete_extras(self).await,
+            end => end,
+        }
+    }
+
+    async fn copy(&self) -> Result<(), Fault> {
+        let (sender, files) = mpsc::channel(AHEAD);
+        let (line, hold) = (&self.desk.line, &self.desk.hold);
+        let sieve = Sift { ledger: self.ledger.clone(), outbox: self.desk.outbox.clone() };
+        let copying = copy_some(Jobs::Files(files), self.copy_options(), self.cancel.subscribe(), sieve, |event| {
+            self.ledger.borrow_mut().take(event);
+        });
+        let feeding = items::feed(line, hold, sender, |item| self.found(item));
+        let work = async { tokio::join!(copying, feeding).0 };
+        tokio::pin!(work);
+        tokio::select! {
+            outcome = &mut work => return outcome.map(drop),
+            () = hold.until(Standing::Stopping) => self.cancel.send_replace(true),
+        };
+        work.await.map(drop)
+    }
+
+    /// An item as the client machinery takes it. One that cannot be understood is a fault of its own.
+    pub(super) fn found(&self, item: WorkItem) -> Result<FoundFile, Fault> {
+        let (source, destination) = (self.source.place(&item.source), self.destination.place(&item.destination));
+        let expected = item.checksum.as_ref().map(|checksum| {
+            let known = algorithm(&checksum.algorithm);
+            known.and_then(|known| Expected::new(known, &checksum.digest)).map_err(|error| {
+                let fault = Fault::new(FaultCode::InvalidArgument, "read the expected checksum");
+                fault.on_path(&item.source).side(Side::Service).detail(error.to_string())
+            })
+        });
+        let (expected, found) = match expected.transpose() {
+            Ok(expected) => (expected, Ok(None)),
+            Err(fault) => (None, Err(fault)),
+        };
+        let links = if item.symlink { Links::Copy } else { Links::Follow };
+        // A checksum is of a file.
+        let recursive = if expected.is_some() { Some(false) } else { item.recursive };
+        Ok(FoundFile { source, destination, found, demand: Demand { recursive, links: Some(links), expected } })
+    }
+
+    fn end_of(&self, outcome: Result<(), Fault>) -> End {
+        let mut ledger = self.ledger.borrow_mut();
+        if self.desk.hold.standing() >= Standing::Stopping {
+            return End::Stopped;
+        }
+        match (ledger.over.take().or(outcome.err()), ledger.again.take(), ledger.broken.take()) {
+            (Some(fault), _, _) => self.ended_by(fault),
+            (None, Some(fault), _) => End::Again { fault, after: self.desk.after() },
+            (None, None, Some(fault)) => self.ended_by(fault),
+            (None, None, None) => End::Finished,
+        }
+    }
+
+    /// How the task ends by a fault that is about all of it.
+    pub(super) fn ended_by(&self, fault: Fault) -> End {
+        let sites = std::iter::once(&self.assignment.source).chain(&self.assignment.destination);
+        let credentials: Vec<Credential> = sites.map(|site| site.credential.clone()).collect();
+        fate::end_by(fault, self.desk.after(), &credentials)
+    }
+
+    /// How directories are read, at either end.
+    pub(super) fn plan_options(&self) -> PlanOptions {
+        let options = self.options;
+        PlanOptions {
+            sync: options.sync,
+            recursive: true,
+            links: match options.symlinks {
+                Symlinks::Ignore => Links::Skip,
+                Symlinks::Keep => Links::Copy,
+                Symlinks::Copy => Links::Follow,
+            },
+            preserve: Preserve { times: options.preserve_times, modes: options.preserve_modes },
+            filter: options.filter.clone(),
+            ..PlanOptions::default()
+        }
+    }
+
+    fn copy_options(&self) -> CopyOptions {
+        let (options, perf) = (self.options, self.options.perf);
+        let most =
+            |hint: Option<u32>, most: u32| hint.map_or(Setting::Auto, |hint| Setting::Fixed(hint.clamp(1, most)));
+        let sessions = [perf.concurrency, self.assignment.max_concurrency].into_iter().flatten().min();
+        CopyOptions {
+            most_sessions: sessions.map(|most| most.max(1)),
+            parallelism: most(perf.parallelism, MOST_CHANNELS),
+            pipeline: most(perf.pipelining, MOST_PIPELINED),
+            verify: match (options.move_source, options.verify) {
+                // What is not proven is not deleted.
+                (true, _) => Verify::Require,
+                (false, true) => Verify::WhenPossible,
+                (false, false) => Verify::Never,
+            },
+            encrypt: options.encrypt,
+            ..usual_options(self.desk, self.assignment, self.plan_options())
+        }
+    }
+}
+
+/// What every use of the client machinery for a task has in common.
+pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOptions) -> CopyOptions {
+    CopyOptions {
+        plan,
+        dry_run: false,
+        range: None,
+        concurrency: Setting::Auto,
+        most_sessions: None,
+        parallelism: Setting::Auto,
+        pipeline: Setting::Auto,
+        verify: Verify::WhenPossible,
+        checksum: None,
+        sums: Sums::default(),
+        congestion: None,
+        explain: false,
+        chunks: Chunks::Auto,
+        stripe: false,
+        encrypt: false,
+        data_credential: DataCredential::Usual,
+        retry: desk.limits.retry.clone(),
+        progress: desk.limits.gauge,
+        session: site::session(&assignment.label),
+        local: desk.limits.local.clone(),
+    }
+}
+
+/// What the user allows.
+pub(super) fn leniency(options: &TransferOptions) -> Leniency {
+    let TransferOptions { skip_source_errors, fail_on_quota_errors, .. } = *options;
+    Leniency { skip_source_errors, fail_on_quota_errors }
+}
