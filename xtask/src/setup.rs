@@ -33,6 +33,7 @@ const LINKED: &[(&str, &str)] = &[("libssl-dev", "/usr/include/openssl/ssl.h")];
 const LIBRARIES: &[(&str, &str)] = &[
     ("gfal2-plugin-gridftp", "/usr/lib/x86_64-linux-gnu/gfal2-plugins/libgfal_plugin_gridftp.so"),
     ("gfal2-plugin-file", "/usr/lib/x86_64-linux-gnu/gfal2-plugins/libgfal_plugin_file.so"),
+    ("postgresql", "/usr/lib/postgresql/15/bin/initdb"),
     ("python3-gfal2", "/usr/lib/python3/dist-packages/gfal2.cpython-311-x86_64-linux-gnu.so"),
 ];
 

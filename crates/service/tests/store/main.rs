@@ -1,10 +1,104 @@
-//! What the store promises, of each database.
+//! What the store promises, of SQLite and of PostgreSQL: the same cases and the same models for both.
 
+mod leases;
+mod made;
 mod records;
+mod reports;
+mod submissions;
 
-use whimbrel_service::store::Store;
+use std::future::Future;
+use std::pin::Pin;
 
-/// A store in memory.
-async fn memory() -> Store {
-    Store::open("sqlite::memory:").await.expect("a store in memory opens")
+use tempfile::TempDir;
+use whimbrel_service::store::{SealKey, Store};
+use whimbrel_testkit::peers::Postgres;
+
+/// A promise, proven with a store that is empty at first.
+type Case = for<'a> fn(&'a Store) -> Pin<Box<dyn Future<Output = ()> + 'a>>;
+
+macro_rules! cases {
+    ($($module:ident :: $name:ident),* $(,)?) => {
+        &[$((stringify!($name), (|store| Box::pin($module::$name(store))) as Case)),*]
+    };
+}
+
+const CASES: &[(&str, Case)] = cases![
+    records::a_record_is_found_by_identity_and_keys_in_order,
+    records::a_batch_fails_whole_when_a_version_is_not_the_one_read,
+    records::a_record_made_again_is_not_taken_for_the_one_before,
+    records::what_cannot_be_stored_is_refused,
+    records::audit_is_listed_newest_first_in_pages,
+    records::of_many_changes_at_once_one_wins,
+    submissions::a_submission_is_taken_once,
+    submissions::a_hundred_thousand_items_come_back_in_order,
+    submissions::items_without_a_right_order_are_refused,
+    submissions::tasks_are_listed_by_every_filter_and_order,
+    submissions::a_task_gets_another_label_and_deadline,
+    leases::owners_get_fair_shares,
+    leases::one_of_many_orchestrators_gets_a_task,
+    leases::a_lease_that_is_not_renewed_is_given_to_another,
+    leases::a_paused_task_is_stopped_and_goes_on_later,
+    leases::a_released_task_is_anybodys,
+    reports::items_counters_and_listings_follow_reports,
+    reports::a_repeated_report_is_taken_once,
+    reports::a_report_that_cannot_be_right_changes_nothing,
+    reports::a_cancelled_task_takes_no_more_reports,
+    reports::the_deadline_ends_tasks,
+    reports::troubles_make_a_task_wait_longer_and_longer,
+    reports::a_missing_credential_makes_a_task_inactive,
+    reports::what_failed_first_fails_the_task,
+    reports::items_that_vanish_are_no_success,
+    reports::of_very_many_events_the_first_and_the_newest_stay,
+    reports::ten_thousand_changes_a_second,
+];
+
+fn runtime() -> tokio::runtime::Runtime {
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+}
+
+/// A store in a file, with the directory that it is in.
+async fn in_file() -> (TempDir, Store) {
+    let directory = tempfile::tempdir().expect("a directory");
+    let url = format!("sqlite:{}", directory.path().join("store.db").display());
+    (directory, Store::open(&url).await.expect("a store in a file opens"))
+}
+
+async fn in_postgres(server: &Postgres, name: &str) -> Store {
+    let key = SealKey::random().expect("a key");
+    Store::open_with(&server.database(name), key).await.expect("a store in PostgreSQL opens")
+}
+
+#[test]
+fn promises_hold_in_sqlite() {
+    runtime().block_on(async {
+        for (name, case) in CASES {
+            println!("{name}");
+            let (_directory, store) = in_file().await;
+            case(&store).await;
+            store.close().await.expect("it closes");
+        }
+    });
+}
+
+#[test]
+fn promises_hold_in_memory() {
+    runtime().block_on(async {
+        for (name, case) in CASES {
+            println!("{name}");
+            case(&Store::open("sqlite::memory:").await.expect("a store in memory opens")).await;
+        }
+    });
+}
+
+#[test]
+fn promises_hold_in_postgresql() {
+    let Some(server) = Postgres::start() else { return };
+    runtime().block_on(async {
+        for (name, case) in CASES {
+            println!("{name}");
+            let store = in_postgres(&server, name).await;
+            case(&store).await;
+            store.close().await.expect("it closes");
+        }
+    });
 }

@@ -119,11 +119,34 @@ pub async fn audit_is_listed_newest_first_in_pages(store: &Store) {
     assert_eq!(of(AuditQuery { since, until, ..AuditQuery::default() }).await, ["s3", "s2"]);
 }
 
-#[tokio::test]
-async fn records_in_sqlite() {
-    a_record_is_found_by_identity_and_keys_in_order(&super::memory().await).await;
-    a_batch_fails_whole_when_a_version_is_not_the_one_read(&super::memory().await).await;
-    a_record_made_again_is_not_taken_for_the_one_before(&super::memory().await).await;
-    what_cannot_be_stored_is_refused(&super::memory().await).await;
-    audit_is_listed_newest_first_in_pages(&super::memory().await).await;
+pub async fn of_many_changes_at_once_one_wins(store: &Store) {
+    store.apply(Batch::new().insert(&thing("a", "0", "a")).insert(&thing("b", "0", "b"))).await.unwrap();
+    let mut changes = tokio::task::JoinSet::new();
+    for number in 0..16u32 {
+        let store = store.clone();
+        changes.spawn(async move {
+            // In both orders, so that they lock what the others want.
+            let names = if number % 2 == 0 { ["a", "b"] } else { ["b", "a"] };
+            let mut wins = 0u32;
+            for _ in 0..5 {
+                let mut batch = Batch::new();
+                for name in names {
+                    let mut read = store.get::<Thing>(name).await.unwrap().unwrap();
+                    read.record.owner = (read.record.owner.parse::<u32>().unwrap() + 1).to_string();
+                    batch = batch.update(&read);
+                }
+                match store.apply(batch).await {
+                    Ok(()) => wins += 1,
+                    Err(error) => assert!(matches!(error, StoreError::Conflict(_)), "{error}"),
+                }
+            }
+            wins
+        });
+    }
+    let wins: u32 = changes.join_all().await.into_iter().sum();
+    assert!(wins > 0);
+    for name in ["a", "b"] {
+        let read = store.get::<Thing>(name).await.unwrap().unwrap();
+        assert_eq!(read.record.owner, wins.to_string(), "each that was told of success counts once");
+    }
 }

@@ -15,6 +15,7 @@
 mod daemon;
 mod gridftp;
 mod kdc;
+mod postgres;
 mod sshd;
 mod tool;
 
@@ -30,6 +31,7 @@ use tempfile::TempDir;
 pub use daemon::Daemon;
 pub use gridftp::{GridftpServer, GridftpServerBuilder};
 pub use kdc::{Kdc, REALM};
+pub use postgres::Postgres;
 pub use sshd::Sshd;
 pub use tool::{Run, Tool};
 
