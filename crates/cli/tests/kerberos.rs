@@ -293,6 +293,10 @@ fn a_certificate_comes_first_unless_the_ticket_is_asked_for() {
     assert!(told.contains("--kerberos logs in with it"), "{told}");
     let told = site.refused(client(&proxy, &["ls", &site.url(&only, "")]), 6);
     assert!(told.contains("no logins with certificates") && told.contains("--kerberos logs in with it"), "{told}");
+    // One that was named and is not there: nothing takes its place, though the ticket would do.
+    let named = site.client("tickets", &["ls", "--certificate", "/nowhere/named.pem", &site.url(&only, "")]);
+    let told = site.refused(named.env("X509_CERT_DIR", pki.certificates()), 6);
+    assert!(told.contains("/nowhere/named.pem") && told.contains("there is no such file"), "{told}");
     // Each end by its own proof; the nonce fits both.
     let copy = ["-vvv", "cp", "--encrypt", "--kerberos", "--source-credential"];
     let copy = client(&proxy, &copy).arg(&proxy.file).arg(site.url(&both, "here")).arg(site.url(&only, "there"));

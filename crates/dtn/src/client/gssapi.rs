@@ -36,7 +36,8 @@ pub(super) enum Proof {
 }
 
 impl Login {
-    /// Reads what it takes and makes the first token: with a certificate, and with a ticket for who asks for that, or has no certificate.
+    /// Reads what it takes and makes the first token: with a certificate, and with a ticket for who asks for that, or has no certificate and
+    /// named none.
     pub(super) async fn begin(target: &Target, options: &SessionOptions) -> Result<(Self, Vec<u8>), Fault> {
         let gsi = match target.kerberos {
             true => None,
@@ -44,9 +45,11 @@ impl Login {
         };
         let missing = match gsi {
             Some(Ok((login, token))) => return Ok((Self::Gsi(Box::new(login)), token)),
-            Some(Err(fault)) if fault.code != FaultCode::CredentialMissing => return Err(or_by_ticket(fault, target)),
-            Some(Err(_)) if target.credential.is_some() => None,
-            Some(Err(fault)) => Some(fault),
+            // What the user named is shown or the login fails: nothing takes its place.
+            Some(Err(fault)) if fault.code == FaultCode::CredentialMissing && target.credential.is_none() => {
+                Some(fault)
+            }
+            Some(Err(fault)) => return Err(or_by_ticket(fault, target)),
             None => None,
         };
         match (KerberosLogin::begin(target).await, missing) {
@@ -183,6 +186,30 @@ impl Wrapped {
         match &self.proof {
             Proof::Certificate(_) => None,
             Proof::Ticket(ticket) => Some(ticket),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::client::target::CredentialFiles;
+
+    #[tokio::test]
+    async fn a_credential_that_was_named_and_is_not_there_is_the_fault() {
+        let folder = tempfile::tempdir().unwrap();
+        let (there, missing) = (folder.path().join("cert.pem"), folder.path().join("missing.pem"));
+        std::fs::write(&there, "x").unwrap();
+        let named = |certificate: &PathBuf, key: &PathBuf| {
+            let files = CredentialFiles { certificate: certificate.clone(), key: key.clone() };
+            Target { credential: Some(Box::new(files)), ..Target::anonymous("h", 1) }
+        };
+        for target in [named(&missing, &missing), named(&there, &missing)] {
+            let fault = Login::begin(&target, &SessionOptions::default()).await.map(|_| ()).unwrap_err();
+            assert_eq!((fault.code, fault.side), (FaultCode::CredentialMissing, Some(Side::Us)), "{fault}");
+            assert!(fault.to_string().contains("missing.pem"), "{fault}");
         }
     }
 }
