@@ -2,12 +2,14 @@
 
 mod leases;
 mod made;
+mod models;
 mod records;
 mod reports;
 mod submissions;
 
 use std::future::Future;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
 use whimbrel_service::store::{SealKey, Store};
@@ -91,9 +93,24 @@ fn promises_hold_in_memory() {
 }
 
 #[test]
+fn models_agree_with_sqlite() {
+    let runtime = runtime();
+    let open = || Store::open("sqlite::memory:");
+    let fresh = || runtime.block_on(open()).expect("a store in memory opens");
+    models::run(100, models::batches(), |batches| runtime.block_on(models::records(&fresh(), batches)));
+    models::run(200, models::courses(), |steps| runtime.block_on(models::course(&fresh(), 1, steps)));
+}
+
+#[test]
 fn promises_hold_in_postgresql() {
     let Some(server) = Postgres::start() else { return };
-    runtime().block_on(async {
+    let runtime = runtime();
+    let store = runtime.block_on(in_postgres(&server, "models"));
+    let courses = AtomicU64::new(0);
+    let number = || courses.fetch_add(1, Ordering::Relaxed).into();
+    models::run(20, models::batches(), |batches| runtime.block_on(models::records(&store, batches)));
+    models::run(40, models::courses(), |steps| runtime.block_on(models::course(&store, number(), steps)));
+    runtime.block_on(async {
         for (name, case) in CASES {
             println!("{name}");
             let store = in_postgres(&server, name).await;
