@@ -1,5 +1,6 @@
 //! What the store promises, of SQLite and of PostgreSQL: the same cases and the same models for both.
 
+mod files;
 mod leases;
 mod made;
 mod models;
