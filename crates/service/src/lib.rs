@@ -4,6 +4,8 @@
 //! fleets), leases it to orchestrators through `engine`'s dispatch messages, survives every crash, and tells the
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
+pub mod auth;
+pub mod bootstrap;
 pub mod clock;
 pub mod desk;
 pub mod events;

@@ -4,15 +4,17 @@ use std::sync::Arc;
 
 use axum::Router;
 
+use crate::auth::{self, Auth};
 use crate::clock::Clock;
 use crate::http::{Route, router};
+use crate::store::Store;
 
 /// Settings of the service.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// How clients reach it, without a slash at the end: `https://transfer.example.org`. It names the issuer of tokens, too.
     pub url: String,
-    /// What follows the `@` in the names of clients, and of people without a domain of their own.
+    /// What follows the `@` in the names of people here, and behind `clients.` in those of clients.
     pub domain: String,
 }
 
@@ -22,17 +24,21 @@ pub struct Service {
     pub config: Config,
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// What is kept.
+    pub store: Store,
+    /// The issuer.
+    pub auth: Auth,
 }
 
 impl Service {
     /// A service.
-    pub fn new(config: Config, clock: Arc<dyn Clock>) -> Self {
-        Self { config, clock }
+    pub fn new(config: Config, clock: Arc<dyn Clock>, store: Store) -> Self {
+        Self { config, clock, store, auth: Auth::default() }
     }
 
-    /// The whole table of routes.
+    /// The whole table of routes: each module adds its own.
     pub fn routes() -> Vec<Route> {
-        Vec::new()
+        [auth::routes()].concat()
     }
 
     /// The router of the whole table.

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::clock::Clock;
+use crate::store::Store;
 use crate::{Config, Service};
 
 /// Settings as tests have them.
@@ -11,6 +12,6 @@ pub fn config() -> Config {
 }
 
 /// A service that knows nothing yet.
-pub fn bare(clock: Arc<dyn Clock>) -> Service {
-    Service::new(config(), clock)
+pub async fn bare(clock: Arc<dyn Clock>) -> Service {
+    Service::new(config(), clock, Store::open("sqlite::memory:").await.expect("memory is there"))
 }

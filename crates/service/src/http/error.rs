@@ -8,6 +8,8 @@ use axum::http::{HeaderValue, Response, StatusCode};
 use serde_json::{Map, Value, json};
 use whimbrel_web::{BodyError, RequestId};
 
+use crate::store::StoreError;
+
 /// A refusal or failure. Clients look at its status and its code; people read its message.
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{code}: {message}")]
@@ -137,5 +139,18 @@ impl From<BodyError> for ApiError {
             BodyError::Broken => (StatusCode::BAD_REQUEST, "ClientError.BadRequest"),
         };
         Self::new(status, code, error.to_string())
+    }
+}
+
+impl From<StoreError> for ApiError {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::Conflict(what) => {
+                Self::conflict(format!("Somebody else was faster: {what}; look again and try again"))
+            }
+            StoreError::Unavailable(_) => Self::unavailable("The service's database does not answer; try again later"),
+            StoreError::Invalid(what) => Self::bad_request(what),
+            other => Self::internal(other),
+        }
     }
 }

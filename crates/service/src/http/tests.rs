@@ -60,7 +60,7 @@ async fn ask(method: Method, path: &str, body: &str) -> (u16, Value) {
         Route::post("/closed", "closed", closed),
         Route::get("/v0.10/endpoint/{id}", "by_id", by_id),
     ];
-    let mut router = router(&Arc::new(crate::testing::bare(Arc::new(SetClock::at(0)))), &routes);
+    let mut router = router(&Arc::new(crate::testing::bare(Arc::new(SetClock::at(0))).await), &routes);
     let request = Request::builder().method(method).uri(path).body(Body::from(body.to_owned())).unwrap();
     let response = router.call(request).await.unwrap();
     let status = response.status().as_u16();

@@ -1,0 +1,91 @@
+//! The issuer: who is who, which programs may act for them, and the tokens that prove it.
+//!
+//! Names of scopes and resource servers are those of the public clients, which have them compiled in.
+
+pub mod clients;
+mod grant;
+pub mod identities;
+pub mod keys;
+pub mod records;
+pub mod rules;
+pub mod scope;
+pub mod secrets;
+pub mod tokens;
+
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+use whimbrel_engine::guard::{Pace, Throttle, ThrottleLimits};
+
+use crate::http::{Answer, Anyone, ApiError, Call, Route};
+pub use rules::{Actor, Admin, ByClient, Orchestrator, User};
+
+/// New clients from the template that a network may have in a minute.
+const TEMPLATED: u32 = 10;
+
+/// What the issuer remembers while it runs.
+pub struct Auth {
+    memory: tokens::Memory,
+    keys: keys::Keys,
+    throttle: Mutex<Throttle>,
+    templated: Mutex<Pace>,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            memory: tokens::Memory::default(),
+            keys: keys::Keys::default(),
+            throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
+            templated: Mutex::new(Pace::new(Some(TEMPLATED))),
+        }
+    }
+}
+
+impl Auth {
+    /// Believes nothing any more that was found good a moment ago.
+    pub fn forget(&self) {
+        self.memory.forget();
+    }
+}
+
+/// The issuer's routes.
+pub fn routes() -> Vec<Route> {
+    vec![
+        Route::get("/.well-known/openid-configuration", "openid_configuration", discovery),
+        Route::get("/jwk.json", "jwks", jwks),
+        Route::post("/v2/oauth2/token", "oauth2_token", grant::token),
+        Route::post("/v2/oauth2/token/introspect", "oauth2_introspect", grant::introspect),
+        Route::post("/v2/oauth2/token/revoke", "oauth2_revoke", grant::revoke),
+        Route::post("/v2/oauth2/token/validate", "oauth2_validate", grant::validate),
+        Route::get("/v2/oauth2/userinfo", "oauth2_userinfo", identities::userinfo),
+        Route::get("/v2/api/identities", "identities", identities::identities),
+        Route::post("/v2/api/identities", "identity_add", identities::add),
+        Route::get("/v2/api/identities/{id}/consents", "identity_consents", identities::consents),
+        Route::post("/v2/api/clients", "client_from_template", clients::from_template),
+        Route::delete("/v2/api/clients/{id}", "client_remove", clients::remove_own),
+        Route::post("/v2/whimbrel/clients", "client_add", clients::add),
+        Route::get("/v2/groups/my_groups", "my_groups", identities::my_groups),
+    ]
+}
+
+/// OpenID Connect Discovery 1.0 §3, which is RFC 8414's, too.
+async fn discovery(call: Call<Anyone>) -> Result<Answer<Value>, ApiError> {
+    let url = call.service.issuer();
+    Ok(Answer(json!({
+        "issuer": url, "jwks_uri": format!("{url}/jwk.json"), "authorization_endpoint": format!("{url}/v2/oauth2/authorize"),
+        "token_endpoint": format!("{url}/v2/oauth2/token"), "userinfo_endpoint": format!("{url}/v2/oauth2/userinfo"),
+        "revocation_endpoint": format!("{url}/v2/oauth2/token/revoke"),
+        "introspection_endpoint": format!("{url}/v2/oauth2/token/introspect"),
+        "response_types_supported": ["code"], "response_modes_supported": ["query"], "subject_types_supported": ["public"],
+        "grant_types_supported": ["authorization_code", "refresh_token", "client_credentials"],
+        "id_token_signing_alg_values_supported": ["RS512"], "code_challenge_methods_supported": ["S256"],
+        "token_endpoint_auth_methods_supported": ["client_secret_basic", "client_secret_post", "none"],
+        "scopes_supported": ["openid", "profile", "email"],
+        "claims_supported": ["iss", "sub", "aud", "exp", "iat", "name", "email", "preferred_username", "organization"],
+    })))
+}
+
+async fn jwks(call: Call<Anyone>) -> Result<Answer<Value>, ApiError> {
+    call.service.jwks().await.map(Answer)
+}

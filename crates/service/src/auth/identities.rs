@@ -1,0 +1,315 @@
+//! Who is who: identities, consents, groups.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde_json::{Value, json};
+use uuid::Uuid;
+
+use super::records::{Consent, Group, GroupRole, Identity};
+use super::rules::{Admin, User};
+use super::scope::{OpenId, TransferAll, ViewGroups, ViewIdentitySet};
+use super::secrets::{hash_password, random_id};
+use crate::Service;
+use crate::clock::iso;
+use crate::http::{Answer, ApiError, Call, Created, Json};
+use crate::store::Batch;
+
+/// Most identities of one question.
+const MOST: usize = 200;
+
+impl Service {
+    /// An identity.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn identity(&self, id: Uuid) -> Result<Option<Identity>, ApiError> {
+        Ok(self.store.get::<Identity>(&id.to_string()).await?.map(|found| found.record))
+    }
+
+    /// An identity by its name, in any case.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn identity_by_name(&self, username: &str) -> Result<Option<Identity>, ApiError> {
+        let found = self.store.find::<Identity>("username", &username.to_lowercase(), None, 1).await?;
+        Ok(found.into_iter().next().map(|found| found.record))
+    }
+
+    /// Groups that somebody is in.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn groups_of(&self, identity: Uuid) -> Result<Vec<Group>, ApiError> {
+        let found = self.all_by_key::<Group>("member", &identity.to_string()).await?;
+        Ok(found.into_iter().map(|group| group.record).collect())
+    }
+
+    /// A new identity, as it was asked for.
+    ///
+    /// # Errors
+    /// 400 for a name that is none, 409 for one that somebody has.
+    pub async fn add_identity(&self, new: NewIdentity) -> Result<Identity, ApiError> {
+        let username = new.username.trim().to_lowercase();
+        let fine = username.split_once('@').is_some_and(|(name, domain)| !name.is_empty() && !domain.is_empty());
+        if !fine || username.len() > 255 || username.chars().any(|sign| sign.is_control() || sign.is_whitespace()) {
+            return Err(ApiError::bad_request(format!("A username is name@domain, not {username:?}")));
+        }
+        let password = match new.password {
+            Some(password) => Some(hash_password(password).await?),
+            None => None,
+        };
+        let identity = Identity {
+            id: random_id()?,
+            name: new.name.unwrap_or_else(|| username.clone()),
+            username,
+            email: new.email,
+            organization: new.organization,
+            password,
+            admin: new.admin,
+            disabled: false,
+            created: self.clock.now(),
+        };
+        self.store.apply(Batch::new().insert(&identity)).await?;
+        Ok(identity)
+    }
+}
+
+/// An identity that is to be.
+#[derive(Debug, Clone, Default, serde::Deserialize, JsonSchema)]
+pub struct NewIdentity {
+    /// `name@domain`.
+    pub username: String,
+    /// What people call it; else the username.
+    pub name: Option<String>,
+    /// Where to write to.
+    pub email: Option<String>,
+    /// Whom it belongs to.
+    pub organization: Option<String>,
+    /// A password, for logins in a browser.
+    pub password: Option<String>,
+    /// Administers the whole service.
+    #[serde(default)]
+    pub admin: bool,
+}
+
+/// An identity as others see it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct IdentityDocument {
+    id: Uuid,
+    username: String,
+    name: String,
+    email: Option<String>,
+    organization: Option<String>,
+    /// `used`, `unused` (nobody has logged in as it), or `closed`.
+    status: &'static str,
+    identity_type: &'static str,
+    identity_provider: Uuid,
+}
+
+impl From<Identity> for IdentityDocument {
+    fn from(identity: Identity) -> Self {
+        let status = match (identity.disabled, &identity.password) {
+            (true, _) => "closed",
+            (false, Some(_)) => "used",
+            (false, None) => "unused",
+        };
+        let Identity { id, username, name, email, organization, .. } = identity;
+        // One provider: this service.
+        let identity_provider = Uuid::nil();
+        Self { id, username, name, email, organization, status, identity_type: "login", identity_provider }
+    }
+}
+
+/// Who one is (OpenID Connect Core §5.3).
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct UserInfo {
+    sub: Uuid,
+    preferred_username: String,
+    name: String,
+    email: Option<String>,
+    organization: Option<String>,
+    identity_provider: Uuid,
+    identity_provider_display_name: &'static str,
+    identity_set: Vec<LinkedIdentity>,
+    last_authentication: Option<i64>,
+}
+
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct LinkedIdentity {
+    sub: Uuid,
+    username: String,
+    name: String,
+    email: Option<String>,
+    organization: Option<String>,
+    identity_provider: Uuid,
+    identity_provider_display_name: &'static str,
+}
+
+/// `GET /v2/oauth2/userinfo`.
+pub(super) async fn userinfo(call: Call<User<OpenId>>) -> Result<Answer<UserInfo>, ApiError> {
+    let gone = || ApiError::unauthenticated("The identity of the access token is gone");
+    let identity = call.service.identity(call.caller.identity).await?.ok_or_else(gone)?;
+    let Identity { id: sub, username, name, email, organization, .. } = identity;
+    let (identity_provider, identity_provider_display_name) = (Uuid::nil(), "Whimbrel");
+    let linked = LinkedIdentity {
+        sub,
+        username: username.clone(),
+        name: name.clone(),
+        email: email.clone(),
+        organization: organization.clone(),
+        identity_provider,
+        identity_provider_display_name,
+    };
+    Ok(Answer(UserInfo {
+        sub,
+        preferred_username: username,
+        name,
+        email,
+        organization,
+        identity_provider,
+        identity_provider_display_name,
+        identity_set: vec![linked],
+        last_authentication: None,
+    }))
+}
+
+/// Identities that were found.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct Identities {
+    identities: Vec<IdentityDocument>,
+}
+
+/// `GET /v2/api/identities?ids=` or `usernames=`.
+pub(super) async fn identities(call: Call<User<ViewIdentitySet>>) -> Result<Answer<Identities>, ApiError> {
+    let (service, query) = (&call.service, &call.query);
+    let (ids, names): (Vec<_>, Vec<_>) = (query.list("ids").collect(), query.list("usernames").collect());
+    if ids.is_empty() == names.is_empty() || ids.len() + names.len() > MOST {
+        return Err(ApiError::bad_request(format!("Either `ids` or `usernames` is needed, at most {MOST} of them")));
+    }
+    let mut found = Vec::new();
+    for id in ids {
+        let id = Uuid::try_parse(id).map_err(|_| ApiError::bad_request(format!("{id:?} is no id of an identity")))?;
+        found.extend(service.identity(id).await?);
+    }
+    for name in names {
+        match service.identity_by_name(name).await? {
+            Some(identity) => found.push(identity),
+            None if query.flag("provision")? == Some(true) => found.push(service.provision(name).await?),
+            None => {}
+        }
+    }
+    Ok(Answer(Identities { identities: found.into_iter().map(IdentityDocument::from).collect() }))
+}
+
+impl Service {
+    /// An identity for somebody who is yet to come: access can be given to it already. Only names of other domains, for ours are given
+    /// by administrators.
+    async fn provision(&self, username: &str) -> Result<Identity, ApiError> {
+        let ours = username.to_lowercase().ends_with(&format!("@{}", self.config.domain.to_lowercase()));
+        if ours || username.to_lowercase().ends_with(&self.client_domain()) {
+            return Err(ApiError::bad_request(format!("There is no {username} here, and only administrators make it")));
+        }
+        self.add_identity(NewIdentity { username: username.to_owned(), ..NewIdentity::default() }).await
+    }
+
+    /// What the names of clients' own identities end with.
+    pub(super) fn client_domain(&self) -> String {
+        format!("@clients.{}", self.config.domain.to_lowercase())
+    }
+}
+
+/// `POST /v2/api/identities`, for administrators.
+pub(super) async fn add(
+    call: Call<Admin<TransferAll>, Json<NewIdentity>>,
+) -> Result<Created<IdentityDocument>, ApiError> {
+    call.service.add_identity(call.body.0).await.map(IdentityDocument::from).map(Answer)
+}
+
+/// `GET /v2/api/identities/{id}/consents`: one's own, as trees of numbered steps.
+pub(super) async fn consents(call: Call<User<ViewIdentitySet>>) -> Result<Answer<Value>, ApiError> {
+    let identity = call.path.id("id", "UserNotFound")?;
+    if identity != call.caller.identity {
+        return Err(ApiError::denied("Consents are shown to who gave them"));
+    }
+    let all = call.query.flag("all")? == Some(true);
+    let found = call.service.all_by_key::<Consent>("identity", &identity.to_string()).await?;
+    let mut documents = Vec::new();
+    for consent in found.into_iter().map(|found| found.record) {
+        if all || consent.client == call.caller.client {
+            documents.extend(consent_documents(&consent, documents.len()));
+        }
+    }
+    Ok(Answer(json!({"consents": documents})))
+}
+
+fn consent_documents(consent: &Consent, first: usize) -> Vec<Value> {
+    let number = |path: &[String]| consent.paths.iter().position(|known| known == path).map(|at| first + at + 1);
+    let document = |(at, path): (usize, &Vec<String>)| {
+        let steps: Vec<_> = (1..=path.len()).filter_map(|length| number(&path[..length])).collect();
+        let scope = path.last().map_or("", String::as_str);
+        let server = super::scope::resource_server(scope).unwrap_or_default();
+        json!({
+            "id": first + at + 1, "client": if path.len() == 1 { consent.client.to_string() } else { server.to_owned() },
+            "scope": scope, "scope_name": scope, "effective_identity": consent.identity, "dependency_path": steps,
+            "created": iso(consent.created), "updated": iso(consent.updated), "last_used": iso(consent.updated),
+            "status": "approved", "allows_refresh": true, "auto_approved": false, "atomically_revocable": path.len() == 1,
+        })
+    };
+    consent.paths.iter().enumerate().map(document).collect()
+}
+
+/// A group as its members see it.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct GroupDocument {
+    id: Uuid,
+    name: String,
+    description: String,
+    group_type: &'static str,
+    enforce_session: bool,
+    session_limit: u32,
+    subscription_id: Option<Uuid>,
+    parent_id: Option<Uuid>,
+    my_memberships: Vec<Membership>,
+}
+
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+struct Membership {
+    group_id: Uuid,
+    identity_id: Uuid,
+    username: String,
+    role: &'static str,
+    status: &'static str,
+}
+
+/// `GET /v2/groups/my_groups`.
+pub(super) async fn my_groups(call: Call<User<ViewGroups>>) -> Result<Answer<Vec<GroupDocument>>, ApiError> {
+    let actor = &call.caller;
+    let groups = call.service.groups_of(actor.identity).await?;
+    let document = |group: Group| {
+        let role = group.members.iter().find(|(member, _)| *member == actor.identity).map(|(_, role)| *role);
+        let role = match role {
+            Some(GroupRole::Admin) => "admin",
+            Some(GroupRole::Manager) => "manager",
+            _ => "member",
+        };
+        let membership = Membership {
+            group_id: group.id,
+            identity_id: actor.identity,
+            username: actor.username.clone(),
+            role,
+            status: "active",
+        };
+        GroupDocument {
+            id: group.id,
+            name: group.name,
+            description: group.description,
+            group_type: "regular",
+            enforce_session: false,
+            session_limit: 0,
+            subscription_id: None,
+            parent_id: None,
+            my_memberships: vec![membership],
+        }
+    };
+    Ok(Answer(groups.into_iter().map(document).collect()))
+}

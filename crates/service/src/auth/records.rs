@@ -1,0 +1,243 @@
+//! What the issuer keeps.
+
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+use whimbrel_engine::listing::Timestamp;
+
+use crate::store::Record;
+
+/// Somebody: a person, or a client in its own name.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Identity {
+    /// Its id; that of the client, for a client's own.
+    pub id: Uuid,
+    /// A name with a domain, in lower case: `ada@example.org`.
+    pub username: String,
+    /// What people call it.
+    pub name: String,
+    /// Where to write to.
+    pub email: Option<String>,
+    /// Whom it belongs to.
+    pub organization: Option<String>,
+    /// Hash (argon2id) of a password; `None`: no login with one.
+    pub password: Option<String>,
+    /// Administers the whole service.
+    pub admin: bool,
+    /// Lets nobody in as it any more.
+    pub disabled: bool,
+    /// Since when it is known.
+    pub created: Timestamp,
+}
+
+impl Record for Identity {
+    const KIND: &'static str = "identity";
+
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn unique_keys(&self) -> Vec<(&'static str, String)> {
+        vec![("username", self.username.clone())]
+    }
+}
+
+/// What a client is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// A program of users.
+    Program,
+    /// An orchestrator: may ask for the scope to carry out tasks, and for nothing else.
+    Orchestrator,
+}
+
+/// A program that asks for tokens.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Client {
+    /// Its id.
+    pub id: Uuid,
+    /// What people call it.
+    pub name: String,
+    /// SHA-256 of its secret, hexadecimal; `None`: a public client, which has none. Secrets are made here and random.
+    pub secret: Option<String>,
+    /// Where browsers may be sent with codes, exactly; of a loopback address the port does not count (RFC 8252 §7.3).
+    pub redirects: Vec<String>,
+    /// What it is for.
+    pub role: Role,
+    /// May log users in.
+    pub logins: bool,
+    /// Since when it is known.
+    pub created: Timestamp,
+}
+
+impl Record for Client {
+    const KIND: &'static str = "client";
+
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+}
+
+/// What a token may do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum TokenKind {
+    /// Be shown to a resource server.
+    Access,
+    /// Be turned into access tokens.
+    Refresh,
+}
+
+/// A token that was given out.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Token {
+    /// SHA-256 of its text, hexadecimal.
+    pub hash: String,
+    /// What it may do.
+    pub kind: TokenKind,
+    /// To whom it was given.
+    pub client: Uuid,
+    /// In whose name.
+    pub identity: Uuid,
+    /// For whom.
+    pub resource_server: String,
+    /// What for: root scopes.
+    pub scopes: Vec<String>,
+    /// The login (or request) it comes from; all of one are revoked together.
+    pub grant: Uuid,
+    /// When it was given out.
+    pub issued: Timestamp,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+impl Record for Token {
+    const KIND: &'static str = "token";
+
+    fn id(&self) -> String {
+        self.hash.clone()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("grant", self.grant.to_string()),
+            ("identity", self.identity.to_string()),
+            ("client", self.client.to_string()),
+            // The hour in which it may be forgotten.
+            ("hour", hour(self.expires)),
+        ]
+    }
+}
+
+/// The hour of a time, as a key.
+pub fn hour(time: Timestamp) -> String {
+    time.secs.div_euclid(3600).to_string()
+}
+
+/// A code that a browser carries from the login page to the client; good once, for minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Code {
+    /// SHA-256 of its text, hexadecimal.
+    pub hash: String,
+    /// To whom it was given.
+    pub client: Uuid,
+    /// Who logged in.
+    pub identity: Uuid,
+    /// Where the browser was sent.
+    pub redirect: String,
+    /// Scopes as they were asked for.
+    pub scope: String,
+    /// PKCE challenge (S256, RFC 7636).
+    pub challenge: Option<String>,
+    /// Goes into the id token.
+    pub nonce: Option<String>,
+    /// Whether refresh tokens were asked for.
+    pub offline: bool,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+impl Record for Code {
+    const KIND: &'static str = "code";
+
+    fn id(&self) -> String {
+        self.hash.clone()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        vec![("hour", hour(self.expires))]
+    }
+}
+
+/// What an identity lets a client do: scopes, each with all above it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Consent {
+    /// Who consented.
+    pub identity: Uuid,
+    /// For whom.
+    pub client: Uuid,
+    /// To what: paths of scopes, a root first.
+    pub paths: Vec<Vec<String>>,
+    /// When first.
+    pub created: Timestamp,
+    /// When something was added last.
+    pub updated: Timestamp,
+}
+
+impl Consent {
+    /// The id of a record.
+    pub fn id_of(identity: Uuid, client: Uuid) -> String {
+        format!("{identity}:{client}")
+    }
+}
+
+impl Record for Consent {
+    const KIND: &'static str = "consent";
+
+    fn id(&self) -> String {
+        Self::id_of(self.identity, self.client)
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        vec![("identity", self.identity.to_string()), ("client", self.client.to_string())]
+    }
+}
+
+/// How far somebody belongs to a group.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GroupRole {
+    /// Belongs.
+    Member,
+    /// Invites, too.
+    Manager,
+    /// Changes it.
+    Admin,
+}
+
+/// A group of identities, to whom access can be given together.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Group {
+    /// Its id.
+    pub id: Uuid,
+    /// Its name.
+    pub name: String,
+    /// What it is about.
+    pub description: String,
+    /// Who belongs to it.
+    pub members: Vec<(Uuid, GroupRole)>,
+    /// Since when it is there.
+    pub created: Timestamp,
+}
+
+impl Record for Group {
+    const KIND: &'static str = "group";
+
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        self.members.iter().map(|(member, _)| ("member", member.to_string())).collect()
+    }
+}
