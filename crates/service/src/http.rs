@@ -3,6 +3,7 @@
 pub mod error;
 pub mod filter;
 pub mod input;
+pub mod openapi;
 pub mod query;
 pub mod reply;
 pub mod route;

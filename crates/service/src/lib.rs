@@ -7,10 +7,14 @@
 pub mod auth;
 pub mod bootstrap;
 pub mod clock;
+pub mod deploy;
 pub mod desk;
+pub mod endpoints;
 pub mod events;
 pub mod files;
 pub mod http;
+pub mod reach;
+pub mod servers;
 pub mod state;
 pub mod store;
 pub mod task;

@@ -6,6 +6,7 @@ use axum::Router;
 
 use crate::auth::{self, Auth};
 use crate::clock::Clock;
+use crate::endpoints;
 use crate::http::{Route, router};
 use crate::store::Store;
 
@@ -38,7 +39,7 @@ impl Service {
 
     /// The whole table of routes: each module adds its own.
     pub fn routes() -> Vec<Route> {
-        [auth::routes()].concat()
+        [auth::routes(), endpoints::routes()].concat()
     }
 
     /// The router of the whole table.

@@ -2,4 +2,6 @@
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
 mod bench;
+mod collections;
+mod refusals;
 mod tokens;

@@ -1,0 +1,232 @@
+//! The document of an endpoint or a collection.
+
+use schemars::JsonSchema;
+use serde::Serialize;
+use uuid::Uuid;
+
+use super::decision::may_as;
+use super::lookup::Standing;
+use super::records::{Collection, EntityType, RoleName};
+use crate::Service;
+use crate::http::ApiError;
+
+/// An endpoint or a collection as the Transfer API tells of it. Fields that only Globus' own machinery has are constant.
+#[derive(Debug, Clone, Default, Serialize, JsonSchema)]
+#[allow(missing_docs, reason = "the Transfer API's own words")]
+pub struct EndpointDocument {
+    #[serde(rename = "DATA_TYPE")]
+    pub data_type: &'static str,
+    pub id: Uuid,
+    pub display_name: String,
+    pub canonical_name: String,
+    pub name: String,
+    pub username: Option<String>,
+    pub entity_type: &'static str,
+    pub owner_id: Uuid,
+    pub owner_string: String,
+    pub organization: Option<String>,
+    pub department: Option<String>,
+    pub description: Option<String>,
+    pub keywords: Option<String>,
+    pub contact_email: Option<String>,
+    pub contact_info: Option<String>,
+    pub info_link: Option<String>,
+    pub user_message: Option<String>,
+    pub user_message_link: Option<String>,
+    pub french_english_bilingual: bool,
+    pub public: bool,
+    pub subscription_id: Option<Uuid>,
+    pub subscription_admin_verified: Option<bool>,
+    pub my_effective_roles: Vec<&'static str>,
+    pub acl_available: bool,
+    pub acl_editable: bool,
+    pub shareable: bool,
+    pub in_use: bool,
+    pub gcs_manager_url: Option<String>,
+    pub https_server: Option<String>,
+    pub tlsftp_server: Option<String>,
+    pub gcs_version: Option<String>,
+    #[serde(rename = "DATA")]
+    pub data: Vec<ServerDocument>,
+    pub default_directory: Option<String>,
+    pub force_encryption: bool,
+    pub force_verify: bool,
+    pub disable_verify: bool,
+    pub disable_anonymous_writes: bool,
+    pub high_assurance: bool,
+    pub mfa_required: bool,
+    pub requester_pays: bool,
+    pub authentication_timeout_mins: Option<u32>,
+    pub authentication_policy_id: Option<Uuid>,
+    pub local_user_info_available: Option<bool>,
+    pub last_accessed_time: Option<String>,
+    pub network_use: Option<String>,
+    pub location: Option<String>,
+    pub max_concurrency: Option<u32>,
+    pub preferred_concurrency: Option<u32>,
+    pub max_parallelism: Option<u32>,
+    pub preferred_parallelism: Option<u32>,
+    pub mapped_collection_id: Option<Uuid>,
+    pub mapped_collection_display_name: Option<String>,
+    pub host_endpoint_id: Option<Uuid>,
+    pub host_endpoint: Option<String>,
+    pub host_endpoint_display_name: Option<String>,
+    pub host_path: Option<String>,
+    pub sharing_target_endpoint: Option<Uuid>,
+    pub sharing_target_root_path: Option<String>,
+    pub non_functional: bool,
+    pub non_functional_endpoint_id: Option<Uuid>,
+    pub non_functional_endpoint_display_name: Option<String>,
+    pub is_globus_connect: bool,
+    pub gcp_connected: Option<bool>,
+    pub gcp_paused: Option<bool>,
+    pub activated: bool,
+    pub expires_in: i32,
+    pub expire_time: Option<String>,
+    pub myproxy_server: Option<String>,
+    pub myproxy_dn: Option<String>,
+    pub oauth_server: Option<String>,
+    pub s3_url: Option<String>,
+    pub s3_owner_activated: bool,
+    pub storage_type: Option<String>,
+}
+
+/// A server of an endpoint.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+#[allow(missing_docs, reason = "the Transfer API's own words")]
+pub struct ServerDocument {
+    #[serde(rename = "DATA_TYPE")]
+    pub data_type: &'static str,
+    pub id: usize,
+    pub uri: String,
+    pub scheme: String,
+    pub hostname: String,
+    pub port: Option<u16>,
+    pub subject: Option<String>,
+    pub is_connected: bool,
+    pub is_paused: bool,
+}
+
+impl ServerDocument {
+    /// The servers of a deployment.
+    pub fn of(collection: &Collection) -> Vec<Self> {
+        let document = |(place, server): (usize, &whimbrel_engine::dispatch::Server)| {
+            let (scheme, rest) = server.url.split_once("://").unwrap_or(("", &server.url));
+            let authority = rest.split('/').next().unwrap_or_default();
+            let (hostname, port) = match authority.rsplit_once(':') {
+                Some((host, port)) if port.parse::<u16>().is_ok() => (host, port.parse().ok()),
+                _ => (authority, None),
+            };
+            Self {
+                data_type: "server",
+                id: place + 1,
+                uri: server.url.clone(),
+                scheme: scheme.to_owned(),
+                hostname: hostname.trim_matches(['[', ']']).to_owned(),
+                port,
+                subject: None,
+                is_connected: true,
+                is_paused: false,
+            }
+        };
+        collection.servers.iter().enumerate().map(document).collect()
+    }
+}
+
+impl Service {
+    /// The document of a collection for somebody.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn endpoint_document(
+        &self,
+        collection: &Collection,
+        standing: &Standing,
+    ) -> Result<EndpointDocument, ApiError> {
+        let owner = self.identity(collection.owner).await?;
+        let owner_string = owner.map_or_else(|| collection.owner.to_string(), |owner| owner.username);
+        let administers = may_as(&standing.roles, RoleName::Administrator);
+        let (about, policy, kind) = (collection.about.clone(), collection.policy.clone(), collection.kind);
+        let mut document = EndpointDocument {
+            data_type: "endpoint",
+            id: collection.id,
+            canonical_name: format!("{owner_string}#{}", collection.id),
+            name: collection.id.to_string(),
+            username: Some(owner_string.clone()),
+            display_name: about.display_name,
+            entity_type: kind.name(),
+            // The public command line takes it for the deployment's id, where there is one.
+            owner_id: if kind.is_personal() { collection.owner } else { collection.endpoint },
+            owner_string,
+            organization: about.organization,
+            department: about.department,
+            description: about.description,
+            keywords: (!about.keywords.is_empty()).then(|| about.keywords.join(", ")),
+            contact_email: about.contact_email,
+            contact_info: about.contact_info,
+            info_link: about.info_link,
+            user_message: about.user_message,
+            user_message_link: about.user_message_link,
+            public: collection.public,
+            subscription_id: collection.subscription,
+            subscription_admin_verified: collection.admin_verified,
+            my_effective_roles: standing.roles.iter().map(|role| role.name()).collect(),
+            acl_available: kind.is_guest(),
+            acl_editable: kind.is_guest() && may_as(&standing.roles, RoleName::AccessManager),
+            shareable: policy.allow_guests && !kind.is_guest() && kind != EntityType::Endpoint,
+            gcs_manager_url: collection.manager_url.clone(),
+            https_server: collection.https_url.clone(),
+            data: ServerDocument::of(collection),
+            default_directory: policy.default_directory,
+            force_encryption: policy.force_encryption,
+            force_verify: policy.force_verify,
+            disable_verify: policy.disable_verify,
+            disable_anonymous_writes: policy.disable_anonymous_writes,
+            // What a mapped collection asks for consent is told by this alone.
+            high_assurance: false,
+            last_accessed_time: collection.last_accessed.map(crate::clock::iso),
+            network_use: policy.network_use,
+            max_concurrency: policy.max_concurrency,
+            preferred_concurrency: policy.preferred_concurrency,
+            max_parallelism: policy.max_parallelism,
+            preferred_parallelism: policy.preferred_parallelism,
+            non_functional: kind == EntityType::Endpoint,
+            is_globus_connect: kind.is_personal(),
+            gcp_connected: kind.is_personal().then_some(!collection.servers.is_empty()),
+            gcp_paused: kind.is_personal().then_some(false),
+            activated: true,
+            expires_in: -1,
+            ..EndpointDocument::default()
+        };
+        self.add_relations(collection, administers, &mut document).await?;
+        Ok(document)
+    }
+
+    async fn add_relations(
+        &self,
+        collection: &Collection,
+        administers: bool,
+        document: &mut EndpointDocument,
+    ) -> Result<(), ApiError> {
+        if let Some(host) = collection.host {
+            let name = self.display_name(host).await?;
+            document.host_endpoint_id = Some(host);
+            document.host_endpoint_display_name = Some(name.clone());
+            document.host_path = administers.then(|| collection.base.clone());
+            document.sharing_target_endpoint = Some(host);
+            document.sharing_target_root_path = administers.then(|| collection.base.clone());
+            document.mapped_collection_id = Some(host);
+            document.mapped_collection_display_name = Some(name);
+        }
+        if collection.endpoint != collection.id {
+            document.non_functional_endpoint_id = Some(collection.endpoint);
+            document.non_functional_endpoint_display_name = Some(self.display_name(collection.endpoint).await?);
+        }
+        Ok(())
+    }
+
+    async fn display_name(&self, id: Uuid) -> Result<String, ApiError> {
+        let found = self.store.get::<Collection>(&id.to_string()).await?;
+        Ok(found.map_or_else(|| id.to_string(), |found| found.record.about.display_name))
+    }
+}

@@ -1,0 +1,223 @@
+//! Pause rules: what is not to go on at a collection for now, and why.
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use uuid::Uuid;
+
+use super::records::{Collection, PauseRule, Pauses, RoleName};
+use crate::Service;
+use crate::auth::scope::TransferAll;
+use crate::auth::secrets::random_id;
+use crate::auth::{Actor, User};
+use crate::clock;
+use crate::http::{Answer, ApiError, Call, Created, Done, Json};
+use crate::store::{Batch, Versioned};
+
+type ByUser = User<TransferAll>;
+
+/// Longest message, characters.
+const LONGEST: usize = 512;
+
+/// A rule as those see it whose tasks wait.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub struct PauseRuleDocument {
+    #[serde(rename = "DATA_TYPE")]
+    data_type: &'static str,
+    id: Uuid,
+    message: String,
+    endpoint_id: Uuid,
+    endpoint_display_name: String,
+    identity_id: Option<Uuid>,
+    start_time: String,
+    modified_time: String,
+    #[serde(flatten)]
+    pauses: Pauses,
+    /// For those who manage it only.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    editable: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    created_by_host_manager: Option<bool>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    modified_by_id: Option<Uuid>,
+}
+
+/// Rules.
+#[derive(Debug, Clone, Serialize, JsonSchema)]
+pub(super) struct PauseRuleList {
+    #[serde(rename = "DATA_TYPE")]
+    data_type: &'static str,
+    length: usize,
+    #[serde(rename = "DATA")]
+    data: Vec<PauseRuleDocument>,
+}
+
+impl Service {
+    /// The document of a pause rule; with who made it for those who manage it.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn pause_document(&self, rule: &PauseRule, managing: bool) -> Result<PauseRuleDocument, ApiError> {
+        let found = self.store.get::<Collection>(&rule.collection.to_string()).await?;
+        Ok(PauseRuleDocument {
+            data_type: if managing { "pause_rule" } else { "pause_rule_limited" },
+            id: rule.id,
+            message: rule.message.clone(),
+            endpoint_id: rule.collection,
+            endpoint_display_name: found.map_or_else(String::new, |found| found.record.about.display_name),
+            identity_id: rule.identity,
+            start_time: clock::iso(rule.started),
+            modified_time: clock::iso(rule.modified),
+            pauses: rule.pauses,
+            editable: managing.then_some(true),
+            created_by_host_manager: managing.then_some(false),
+            modified_by_id: managing.then_some(rule.made_by),
+        })
+    }
+
+    /// A collection whose tasks somebody manages.
+    async fn paused_by(&self, actor: &Actor, collection: Uuid) -> Result<Collection, ApiError> {
+        let (found, standing) = self.visible(actor, collection).await?;
+        standing.need(RoleName::ActivityManager)?;
+        Ok(found.record)
+    }
+}
+
+/// `GET /endpoint/{id}/my_effective_pause_rule_list`.
+pub(super) async fn effective(call: Call<ByUser>) -> Result<Answer<PauseRuleList>, ApiError> {
+    let id = call.path.id("id", "EndpointNotFound")?;
+    let (found, _) = call.service.visible(&call.caller, id).await?;
+    let rules = call.service.effective_pauses(&found.record, call.caller.identity).await?;
+    rule_list(&call.service, &rules, false).await
+}
+
+async fn rule_list(service: &Service, rules: &[PauseRule], managing: bool) -> Result<Answer<PauseRuleList>, ApiError> {
+    let mut data = Vec::new();
+    for rule in rules {
+        data.push(service.pause_document(rule, managing).await?);
+    }
+    Ok(Answer(PauseRuleList { data_type: "pause_rule_list", length: data.len(), data }))
+}
+
+/// `GET /endpoint_manager/pause_rule_list`: those of collections whose tasks the caller manages.
+pub(super) async fn list(call: Call<ByUser>) -> Result<Answer<PauseRuleList>, ApiError> {
+    let service = &call.service;
+    let wanted: Option<Uuid> = call.query.value("filter_endpoint")?;
+    let mut rules = Vec::new();
+    for rule in service.all::<PauseRule>().await?.into_iter().map(|found| found.record) {
+        let fits = wanted.is_none_or(|wanted| wanted == rule.collection);
+        if fits && service.paused_by(&call.caller, rule.collection).await.is_ok() {
+            rules.push(rule);
+        }
+    }
+    rule_list(service, &rules, true).await
+}
+
+/// A rule that is to be, or what is to change of one.
+#[derive(Debug, Clone, Deserialize, JsonSchema)]
+pub(super) struct PauseWish {
+    endpoint_id: Option<Uuid>,
+    message: Option<String>,
+    identity_id: Option<Uuid>,
+    #[serde(flatten)]
+    pauses: PauseSwitches,
+}
+
+#[derive(Debug, Clone, Copy, Default, Deserialize, JsonSchema)]
+#[serde(default)]
+struct PauseSwitches {
+    pause_ls: Option<bool>,
+    pause_mkdir: Option<bool>,
+    pause_symlink: Option<bool>,
+    pause_rename: Option<bool>,
+    pause_task_delete: Option<bool>,
+    pause_task_transfer_write: Option<bool>,
+    pause_task_transfer_read: Option<bool>,
+}
+
+impl PauseSwitches {
+    /// What is not said stays.
+    fn over(self, before: Pauses) -> Pauses {
+        Pauses {
+            pause_ls: self.pause_ls.unwrap_or(before.pause_ls),
+            pause_mkdir: self.pause_mkdir.unwrap_or(before.pause_mkdir),
+            pause_symlink: self.pause_symlink.unwrap_or(before.pause_symlink),
+            pause_rename: self.pause_rename.unwrap_or(before.pause_rename),
+            pause_task_delete: self.pause_task_delete.unwrap_or(before.pause_task_delete),
+            pause_task_transfer_write: self.pause_task_transfer_write.unwrap_or(before.pause_task_transfer_write),
+            pause_task_transfer_read: self.pause_task_transfer_read.unwrap_or(before.pause_task_transfer_read),
+        }
+    }
+}
+
+/// Where nothing is said, everything is paused.
+const ALL: Pauses = Pauses {
+    pause_ls: true,
+    pause_mkdir: true,
+    pause_symlink: true,
+    pause_rename: true,
+    pause_task_delete: true,
+    pause_task_transfer_write: true,
+    pause_task_transfer_read: true,
+};
+
+fn message_of(message: &str) -> Result<String, ApiError> {
+    if message.trim().is_empty() || message.chars().count() > LONGEST {
+        return Err(ApiError::bad_request(format!("A pause rule has a message of at most {LONGEST} characters")));
+    }
+    Ok(message.to_owned())
+}
+
+/// `POST /endpoint_manager/pause_rule`.
+pub(super) async fn create(call: Call<ByUser, Json<PauseWish>>) -> Result<Created<PauseRuleDocument>, ApiError> {
+    let (service, wish) = (&call.service, &call.body.0);
+    let collection = wish.endpoint_id.ok_or_else(|| ApiError::bad_request("A pause rule needs `endpoint_id`"))?;
+    let collection = service.paused_by(&call.caller, collection).await?;
+    let now = service.clock.now();
+    let rule = PauseRule {
+        id: random_id()?,
+        collection: collection.id,
+        message: message_of(wish.message.as_deref().unwrap_or_default())?,
+        identity: wish.identity_id,
+        pauses: wish.pauses.over(ALL),
+        made_by: call.caller.identity,
+        started: now,
+        modified: now,
+    };
+    let entry = service.entry(call.caller.identity, "pause_rule.create", collection.id);
+    service.store.apply(Batch::new().insert(&rule).audit(entry)).await?;
+    service.pause_document(&rule, true).await.map(Answer)
+}
+
+async fn managed<I>(call: &Call<ByUser, I>) -> Result<Versioned<PauseRule>, ApiError> {
+    let id = call.path.id("id", "PauseRuleNotFound")?;
+    let missing = || ApiError::not_found("PauseRuleNotFound", format!("There is no pause rule {id}"));
+    let found = call.service.store.get::<PauseRule>(&id.to_string()).await?.ok_or_else(missing)?;
+    call.service.paused_by(&call.caller, found.record.collection).await?;
+    Ok(found)
+}
+
+/// `GET /endpoint_manager/pause_rule/{id}`.
+pub(super) async fn show(call: Call<ByUser>) -> Result<Answer<PauseRuleDocument>, ApiError> {
+    let found = managed(&call).await?;
+    call.service.pause_document(&found.record, true).await.map(Answer)
+}
+
+/// `PUT /endpoint_manager/pause_rule/{id}`.
+pub(super) async fn update(call: Call<ByUser, Json<PauseWish>>) -> Result<Answer<PauseRuleDocument>, ApiError> {
+    let mut found = managed(&call).await?;
+    if let Some(message) = &call.body.0.message {
+        found.record.message = message_of(message)?;
+    }
+    found.record.pauses = call.body.0.pauses.over(found.record.pauses);
+    (found.record.modified, found.record.made_by) = (call.service.clock.now(), call.caller.identity);
+    call.service.store.apply(Batch::new().update(&found)).await?;
+    call.service.pause_document(&found.record, true).await.map(Answer)
+}
+
+/// `DELETE /endpoint_manager/pause_rule/{id}`.
+pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
+    let found = managed(&call).await?;
+    let entry = call.service.entry(call.caller.identity, "pause_rule.delete", found.record.collection);
+    call.service.store.apply(Batch::new().delete(&found).audit(entry)).await?;
+    Ok(Answer(Done::new(&call.place, "Deleted", "Pause rule deleted successfully")))
+}

@@ -1,0 +1,182 @@
+//! The whole table of routes from the outside: nobody gets in without what the route asks for.
+
+use axum::http::Method;
+use serde_json::{Value, json};
+use uuid::Uuid;
+use whimbrel_service::Service;
+use whimbrel_service::auth::scope::{Orchestrate, Scope, TransferAll};
+use whimbrel_service::http::{Access, Route};
+
+use crate::bench::{Bench, Got};
+use crate::collections::{Site, id, site};
+
+/// Routes that everybody may call: each has a reason.
+const OPEN: &[&str] = &[
+    // What is public about the issuer.
+    "openid_configuration",
+    "jwks",
+    // They ask for a client, a code or a token in their forms.
+    "oauth2_token",
+    "oauth2_revoke",
+    "oauth2_validate",
+    // Makes clients that are good for logins of users only, few for a network.
+    "client_from_template",
+];
+
+/// Things of Ada's that nobody else may know of.
+struct Things {
+    site: Site,
+    rule: Uuid,
+    role: Uuid,
+    bookmark: Uuid,
+    pause: Uuid,
+}
+
+impl Things {
+    async fn new(bench: &Bench) -> Self {
+        let site = site(bench).await;
+        let (token, guest) = (&site.ada.token, format!("/v0.10/endpoint/{}", site.guest));
+        let rule = json!({"principal_type": "identity", "principal": site.ada.id, "path": "/x/", "permissions": "r"});
+        let rule = id(&bench.post(&format!("{guest}/access"), token, rule).await.good()["access_id"]);
+        let role = json!({"principal_type": "identity", "principal": site.ada.id, "role": "activity_monitor"});
+        let role = id(&bench.post(&format!("{guest}/role"), token, role).await.good()["id"]);
+        let bookmark = json!({"endpoint_id": site.mapped, "path": "/", "name": "b"});
+        let bookmark = id(&bench.post("/v0.10/bookmark", token, bookmark).await.good()["id"]);
+        let pause = json!({"endpoint_id": site.guest, "message": "m"});
+        let pause = id(&bench.post("/v0.10/endpoint_manager/pause_rule", token, pause).await.good()["id"]);
+        Self { site, rule, role, bookmark, pause }
+    }
+
+    /// The path of a route, about Ada's things.
+    fn path(&self, route: &Route) -> String {
+        let id = match route.path {
+            path if path.contains("/bookmark/") => self.bookmark,
+            path if path.contains("/pause_rule/") => self.pause,
+            path if path.contains("/endpoint/") || path.contains("/endpoints/") => self.site.guest,
+            path if path.contains("/identities/") || path.contains("/clients/") => self.site.ada.id,
+            path if path.contains("{id}") => panic!("tell this test what {path} is about"),
+            _ => Uuid::nil(),
+        };
+        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role)];
+        let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
+        let path = path.replace("{server}", "1");
+        assert!(!path.contains('{'), "tell this test what {path} is about");
+        path
+    }
+
+    /// A document that the route would take.
+    fn body(&self, route: &Route) -> Option<Value> {
+        match (&route.method, route.path.rsplit('/').next().unwrap()) {
+            (&Method::GET | &Method::DELETE, _) => None,
+            (_, "access") => {
+                Some(json!({"principal_type": "anonymous", "principal": "", "path": "/", "permissions": "r"}))
+            }
+            (_, "role") => {
+                let principal = self.site.bob.id;
+                Some(json!({"principal_type": "identity", "principal": principal, "role": "administrator"}))
+            }
+            (_, "shared_endpoint") => {
+                Some(json!({"host_endpoint": self.site.mapped, "host_path": "/", "display_name": "d"}))
+            }
+            (_, "collections") => Some(json!({"display_name": "d", "base_path": "/"})),
+            (_, "identities") => Some(json!({"username": "x@example.org"})),
+            (_, "clients") => Some(json!({"name": "n"})),
+            (_, "subscription") => Some(json!({"subscription_id": null})),
+            (_, "subscription_admin_verified") => Some(json!({"subscription_admin_verified": true})),
+            (_, "bookmark") => Some(json!({"endpoint_id": self.site.mapped, "path": "/", "name": "other"})),
+            (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
+            _ => Some(json!({"display_name": "d", "name": "d", "message": "m"})),
+        }
+    }
+}
+
+/// Whether a path names somebody's thing.
+fn is_about_something(route: &Route) -> bool {
+    route.path.contains("{id}")
+}
+
+#[tokio::test]
+async fn only_known_routes_are_open() {
+    let open: Vec<_> =
+        Service::routes().into_iter().filter(|route| route.access == Access::Anyone).map(|route| route.name).collect();
+    assert_eq!(open, OPEN);
+}
+
+#[tokio::test]
+async fn no_two_routes_have_one_name_or_place() {
+    let routes = Service::routes();
+    let names: std::collections::BTreeSet<_> = routes.iter().map(|route| route.name).collect();
+    let places: std::collections::BTreeSet<_> =
+        routes.iter().map(|route| (route.path, route.method.as_str())).collect();
+    assert_eq!((names.len(), places.len()), (routes.len(), routes.len()));
+}
+
+#[tokio::test]
+async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
+    let bench = Bench::new().await;
+    let things = Things::new(&bench).await;
+    let ada = &things.site.ada.client;
+    let mover = bench.service.bootstrap_orchestrator("mover").await.unwrap();
+    let all = format!("openid urn:globus:auth:scope:auth.globus.org:view_identity_set {}", TransferAll::NAME);
+    let (expired, revoked) = (bench.token(ada, &all).await, bench.token(ada, &all).await);
+    bench.form("/v2/oauth2/token/revoke", Some(ada), &[("token", &revoked)]).await.good();
+    bench.clock.advance(48 * 3600);
+    // A scope of a resource server that no route belongs to.
+    let elsewhere = bench.token(ada, "urn:globus:auth:scope:search.api.globus.org:all").await;
+    let (transfer, orchestrate) =
+        (bench.token(ada, TransferAll::NAME).await, bench.token(&mover, Orchestrate::NAME).await);
+    let for_dtn =
+        bench.service.dtn_token(things.site.endpoint, things.site.ada.id, &["/"], &["/"], 3600).await.unwrap();
+
+    for route in Service::routes() {
+        let (path, body) = (things.path(&route), things.body(&route));
+        let ask =
+            async |token: Option<&str>| -> Got { bench.ask(route.method.clone(), &path, token, body.clone()).await };
+        let (forbidden, name): (Vec<&str>, _) = match route.access {
+            Access::Anyone => continue,
+            Access::Client => (Vec::new(), route.name),
+            Access::Scope(_) | Access::Admin(_) => (vec![&elsewhere, &orchestrate], route.name),
+            Access::Orchestrator => (vec![&elsewhere, &transfer], route.name),
+        };
+        assert_eq!(ask(None).await.status, 401, "{name} without a token");
+        for token in ["", "garbage", "wa_garbage", &expired, &revoked, &for_dtn] {
+            assert_eq!(ask(Some(token)).await.status, 401, "{name} with {token:?}");
+        }
+        for token in forbidden {
+            assert_eq!(ask(Some(token)).await.status, 403, "{name} with a token for something else");
+        }
+        if matches!(route.access, Access::Admin(_)) {
+            assert_eq!(ask(Some(&transfer)).await.status, 403, "{name} by a user");
+        }
+        if route.access == Access::Client {
+            assert_eq!(ask(Some(&transfer)).await.status, 401, "{name} by a user");
+        }
+    }
+}
+
+#[tokio::test]
+async fn what_is_somebodys_is_refused_to_others() {
+    let bench = Bench::new().await;
+    let things = Things::new(&bench).await;
+    let mut asked = 0;
+    for route in Service::routes().into_iter().filter(is_about_something) {
+        let scope = match route.access {
+            Access::Scope(scope) => scope,
+            Access::Client => {
+                let deleted = bench.ask(route.method.clone(), &things.path(&route), None, None).await;
+                assert_eq!(deleted.status, 401, "{}", route.name);
+                continue;
+            }
+            Access::Anyone | Access::Admin(_) | Access::Orchestrator => continue,
+        };
+        let token = bench.token(&things.site.bob.client, scope).await;
+        let got = bench.ask(route.method.clone(), &things.path(&route), Some(&token), things.body(&route)).await;
+        assert!([403, 404].contains(&got.status), "{} answers {got:?}", route.name);
+        asked += 1;
+    }
+    assert!(asked > 25, "{asked}");
+    // Nothing has changed, and it is all there for Ada.
+    let rules =
+        bench.get(&format!("/v0.10/endpoint/{}/access_list", things.site.guest), &things.site.ada.token).await.good();
+    assert_eq!(rules["length"], 1);
+}
