@@ -354,8 +354,16 @@ impl Execution<'_> {
         }
     }
 
+    /// An extra directory may stay for what a filter leaves out in it: it is an item once that is known.
+    fn tell_late(&self, subject: &Subject) {
+        if self.removal.is_extra() && subject.kind == ItemKind::Directory {
+            self.tell_found(subject);
+        }
+    }
+
     fn done(&self, subject: Subject) {
         if self.removal.is_told() {
+            self.tell_late(&subject);
             self.removal.progress.set(true);
             let verification = Verification::NotAsked;
             self.removal.desk.outbox.change(Change::Done { subject, bytes: 0, verification });
@@ -367,6 +375,7 @@ impl Execution<'_> {
         if let Some(parent) = parent {
             self.failed.entry(parent).or_insert_with(|| fault.clone());
         }
+        self.tell_late(&subject);
         let outbox = &self.removal.desk.outbox;
         let fate = Leniency::default().fate(&fault);
         match (fate, self.removal.is_told()) {

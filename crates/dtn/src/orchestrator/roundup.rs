@@ -41,7 +41,9 @@ pub(super) async fn remove_directories(run: &Run<'_>) -> Result<(), Fault> {
 }
 
 async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>) -> Result<(), Fault> {
-    let plan = PlanOptions { recursive: true, links: Links::Copy, ..PlanOptions::default() };
+    // What a filter leaves out stays, empty or not.
+    let filter = run.options.filter.clone();
+    let plan = PlanOptions { recursive: true, links: Links::Copy, filter, ..PlanOptions::default() };
     let progress = run.ledger.borrow().progress.clone();
     let removal = Removal {
         desk: run.desk,

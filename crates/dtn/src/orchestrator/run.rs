@@ -44,6 +44,7 @@ struct Ended {
     progress: bool,
 }
 
+/// All that the loop knows. Dropped, it leaves its tasks to others.
 struct Loop<D> {
     limits: Limits,
     desk: Arc<D>,
@@ -237,6 +238,12 @@ impl<D: Desk> Loop<D> {
     fn stop(&mut self) {
         self.stopping = true;
         self.running.values().for_each(|running| running.hold.set(Standing::Stopping));
+    }
+}
+
+impl<D> Drop for Loop<D> {
+    fn drop(&mut self) {
+        self.running.values().for_each(|running| running.hold.set(Standing::Lost));
     }
 }
 

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::fault::{FaultCode, Side};
 use crate::listing::{ObjectKind, join};
+use crate::task::{FilterMethod, FilterRule, FilterType};
 
 /// Two small file systems that answer the planner's questions.
 #[derive(Debug, Default, Clone)]
@@ -94,12 +95,16 @@ impl Disks {
     }
 
     fn plan_mixed(&self, options: PlanOptions, roots: Vec<Root>, mix: u64) -> Vec<Action> {
+        self.plan_whole(options, roots, mix).0
+    }
+
+    fn plan_whole(&self, options: PlanOptions, roots: Vec<Root>, mix: u64) -> (Vec<Action>, Vec<Extra>) {
         let mut planner = Planner::new(options);
         roots.into_iter().for_each(|root| {
             planner.add_root(root);
         });
         planner.no_more_roots();
-        let mut actions = Vec::new();
+        let (mut actions, mut extras) = (Vec::new(), Vec::new());
         let mut open = Vec::new();
         while !planner.is_finished() {
             open.extend(std::iter::from_fn(|| planner.poll_query()));
@@ -110,8 +115,9 @@ impl Disks {
                 }
             }
             actions.extend(std::iter::from_fn(|| planner.poll_action()));
+            extras.extend(std::iter::from_fn(|| planner.poll_extra()));
         }
-        actions
+        (actions, extras)
     }
 }
 
@@ -448,4 +454,106 @@ proptest! {
             }
         }
     }
+}
+
+fn exclude(kind: Option<FilterType>, name: &str) -> FilterRule {
+    FilterRule { method: FilterMethod::Exclude, kind, name: name.into() }
+}
+
+#[test]
+fn filters_prune_what_is_met_in_directories_and_not_what_is_named() {
+    let disks = tree()
+        .source("/s/l", Object::symlink("", "/s/b"))
+        .source("/s/m", Object::symlink("", "/s/a"))
+        .source("/s/b.tmp", Object::file("", 5));
+    let rules = vec![exclude(Some(FilterType::Dir), "[bl]"), exclude(Some(FilterType::File), "*.tmp")];
+    let options = PlanOptions { filter: Filter(rules), ..recursive() };
+    let roots = || vec![Root::new("/s", "/d"), Root::new("/s/b.tmp", "/t"), Root::new("/s/b", "/e")];
+    let plan = disks.plan(options, roots());
+    assert_eq!(
+        texts(&plan),
+        [
+            "mkdir    /d",
+            "copy     /s/a -> /d/a (1 B)",
+            "copy     /s/m -> /d/m (1 B)",
+            "set      /d",
+            "copy     /s/b.tmp -> /t (5 B)",
+            "mkdir    /e",
+            "copy     /s/b/c -> /e/c (2.00 KB)",
+            "set      /e",
+        ]
+    );
+}
+
+#[test]
+fn a_root_that_is_not_what_was_demanded_is_refused() {
+    let disks = tree().source("/s/l", Object::symlink("", "/s/a"));
+    let root = |path: &str| Root::new(path, "/d");
+    let cases = [
+        (Root { recursive: Some(false), ..root("/s") }, Some(FaultCode::IsADirectory)),
+        (Root { recursive: Some(true), ..root("/s/a") }, Some(FaultCode::NotADirectory)),
+        (Root { recursive: Some(false), ..root("/s/a") }, None),
+        (Root { recursive: Some(true), ..root("/s/b") }, None),
+        (Root { links: Some(Links::Copy), ..root("/s/a") }, Some(FaultCode::InvalidArgument)),
+        (Root { links: Some(Links::Copy), ..root("/s/l") }, None),
+        (Root { links: Some(Links::Follow), recursive: Some(false), ..root("/s/l") }, None),
+    ];
+    for (root, expected) in cases {
+        let plan = disks.plan(PlanOptions { links: Links::Skip, ..recursive() }, vec![root.clone()]);
+        let refused = match &plan[0] {
+            Action::Refuse { fault, .. } => Some(fault.code),
+            Action::Symlink { .. } => {
+                assert_eq!(root.links, Some(Links::Copy));
+                None
+            }
+            _ => None,
+        };
+        assert_eq!(refused, expected, "{root:?}");
+    }
+}
+
+/// Two trees that differ in everything a mirror looks at.
+fn mirrored() -> Disks {
+    tree()
+        .source("/s/l", Object::symlink("", "/s/a"))
+        .destination("/d", Object::directory(""))
+        .destination("/d/a", Object::file("", 1))
+        .destination("/d/l", Object::file("", 1))
+        .destination("/d/x", Object::file("", 1))
+        .destination("/d/x.keep", Object::file("", 1))
+        .destination("/d/y", Object::directory(""))
+        .destination("/d/y/z", Object::file("", 1))
+        .destination("/d/b", Object::directory(""))
+        .destination("/d/b/w", Object::symlink("", "/etc"))
+}
+
+fn extra(path: &str, kind: ItemKind) -> Extra {
+    Extra { root: RootId(0), path: path.as_bytes().to_vec(), kind }
+}
+
+#[test]
+fn a_mirror_is_told_what_only_the_destination_has_and_not_what_filters_leave_out() {
+    for mix in 0..50 {
+        let filter = Filter(vec![exclude(Some(FilterType::File), "*.keep")]);
+        let options = PlanOptions { mirror: true, links: Links::Skip, filter, ..recursive() };
+        let (_, mut extras) = mirrored().plan_whole(options, vec![Root::new("/s", "/d")], mix);
+        extras.sort_by(|one, other| one.path.cmp(&other.path));
+        let expected =
+            [extra("/d/b/w", ItemKind::Symlink), extra("/d/x", ItemKind::File), extra("/d/y", ItemKind::Directory)];
+        assert_eq!(extras, expected, "{mix}");
+    }
+}
+
+#[test]
+fn nothing_is_extra_in_a_directory_whose_source_cannot_be_listed() {
+    let mut disks = mirrored();
+    disks.locked.insert(b"/s/b".to_vec());
+    for mix in 0..50 {
+        let options = PlanOptions { mirror: true, ..recursive() };
+        let (plan, extras) = disks.plan_whole(options, vec![Root::new("/s", "/d")], mix);
+        assert!(extras.iter().all(|extra| extra.path != b"/d/b/w") && extras.len() == 3, "{extras:?}");
+        assert!(plan.iter().any(|action| matches!(action, Action::Refuse { .. })));
+    }
+    let (_, extras) = disks.plan_whole(recursive(), vec![Root::new("/s", "/d")], 0);
+    assert!(extras.is_empty(), "nobody asked");
 }
