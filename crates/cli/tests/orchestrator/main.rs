@@ -27,13 +27,16 @@ fn verified() -> TransferOptions {
     TransferOptions { verify: true, ..TransferOptions::default() }
 }
 
-/// Bytes of a directory that everybody may write to.
+/// Lets everybody do everything in a directory: servers may run as nobody.
 fn open_up(path: &Path) {
     fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
     for entry in fs::read_dir(path).unwrap() {
         let entry = entry.unwrap();
-        if entry.file_type().unwrap().is_dir() {
+        let kind = entry.file_type().unwrap();
+        if kind.is_dir() {
             open_up(&entry.path());
+        } else if kind.is_file() {
+            fs::set_permissions(entry.path(), fs::Permissions::from_mode(0o666)).unwrap();
         }
     }
 }

@@ -171,6 +171,11 @@ impl Ledger {
         }
         let fault = &failure.fault;
         if let Some(id) = self.busy.remove(&failure.item) {
+            if self.directories.get(&id).is_some_and(|directory| directory.made) {
+                // It stands and holds everything: that it is somebody else's, who alone may set its time, fails nothing.
+                self.faulted(fault.clone(), failure.destination.clone(), None);
+                return self.close(id, true);
+            }
             return self.directory_failed(id, fault);
         }
         let root = self.roots.remove(&failure.item);

@@ -2,7 +2,7 @@
 //!
 //! Both ends are listed anew when everything is copied, so that what came or went meanwhile counts. What a filter leaves out is as if it were
 //! at neither end: it is never deleted, nor is a directory that holds it. What has a name that the source has, too, is no extra,
-//! whatever either is.
+//! whatever either is. What this task has copied is none either: its source may have been moved, or deleted by somebody, meanwhile.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -11,7 +11,7 @@ use std::rc::Rc;
 use tokio::sync::mpsc;
 use tokio::task::LocalSet;
 use whimbrel_engine::Fault;
-use whimbrel_engine::dispatch::{End, Occurrence, WorkItem};
+use whimbrel_engine::dispatch::{End, Occurrence, Subject, WorkItem};
 use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Action, Extra, Links, PlanOptions, RootId, SyncLevel};
 use whimbrel_engine::task::ItemKind;
@@ -19,6 +19,7 @@ use whimbrel_engine::task::ItemKind;
 use super::fate;
 use super::hold::Standing;
 use super::items;
+use super::keys::Keys;
 use super::removal::{Aim, Found, Removal, no_data, root};
 use super::report::Outbox;
 use super::transfer::{Run, usual_options};
@@ -49,13 +50,17 @@ impl Sieve for Watch {
 
 /// Deletes what the source does not have; how the task ends.
 pub(super) async fn delete_extras(run: &Run<'_>) -> End {
+    run.desk.outbox.flushed().await;
+    // Everything that was copied is among them by now, and no source was deleted before.
+    let Ok(finished) = Keys::fetch(&run.desk.line, &run.desk.hold).await else { return End::Stopped };
+    run.ledger.borrow_mut().finished = Keys::default();
     let spoilt = std::mem::take(&mut run.ledger.borrow_mut().spoilt);
     let again = Rc::new(RefCell::new(None));
     let (sender, files) = mpsc::channel(AHEAD);
     let (extras, found) = mpsc::channel(AHEAD);
     let (to, removed) = mpsc::channel(AHEAD);
     let (raw, items) = mpsc::channel(AHEAD);
-    let is_finished = |subject: &_| run.ledger.borrow().finished.contains(subject);
+    let is_finished = |subject: &Subject| finished.contains(subject) || is_copy(&finished, &subject.destination);
     let progress = run.ledger.borrow().progress.clone();
     let removal = Removal {
         desk: run.desk,
@@ -73,7 +78,7 @@ pub(super) async fn delete_extras(run: &Run<'_>) -> End {
             items::feed(&run.desk.line, &run.desk.hold, raw, |item| item),
             choose(run, &spoilt, items, sender),
             listing,
-            name(run, found, to),
+            name(run, &finished, found, to),
             removal.run(removed),
         )
     };
@@ -127,8 +132,17 @@ async fn list(
     Planning::new(shared, actions, sieve).telling_extras(extras).run(Jobs::Files(files), Known::default()).await
 }
 
-async fn name(run: &Run<'_>, mut found: mpsc::Receiver<Extra>, to: mpsc::Sender<Found>) {
+/// Whether this task has put something there.
+fn is_copy(finished: &Keys, path: &[u8]) -> bool {
+    let (kind, destination) = (ItemKind::File, path.to_vec());
+    finished.contains(&Subject { kind, source: Vec::new(), destination, extra: false })
+}
+
+async fn name(run: &Run<'_>, finished: &Keys, mut found: mpsc::Receiver<Extra>, to: mpsc::Sender<Found>) {
     while let Some(extra) = found.recv().await {
+        if is_copy(finished, &extra.path) {
+            continue;
+        }
         let object = match extra.kind {
             ItemKind::Directory => Object::directory(""),
             ItemKind::Symlink => Object::symlink("", ""),

@@ -39,6 +39,8 @@ pub(super) struct Outbox {
     closed: Cell<bool>,
     /// Nobody takes anything any more.
     abandoned: Cell<bool>,
+    /// A report is on its way.
+    sending: Cell<bool>,
     came: Notify,
     went: Notify,
 }
@@ -85,6 +87,13 @@ impl Outbox {
     /// Waits until the service has taken enough of what waits.
     pub(super) async fn room(&self) {
         while self.entries.borrow().len() >= ROOM {
+            self.went.notified().await;
+        }
+    }
+
+    /// Waits until the service has taken all that has come so far.
+    pub(super) async fn flushed(&self) {
+        while !self.abandoned.get() && (self.sending.get() || !self.entries.borrow().is_empty()) {
             self.went.notified().await;
         }
     }
@@ -152,6 +161,7 @@ impl Reporter {
     }
 
     async fn send(&mut self) -> Result<(), Lost> {
+        self.outbox.sending.set(true);
         let (mut changes, mut occurrences, mut moved) = (Vec::new(), Vec::new(), Vec::new());
         let mut all_moved = false;
         while changes.len() < BATCH {
@@ -177,6 +187,8 @@ impl Reporter {
         if all_moved {
             self.moved = None;
         }
+        self.outbox.sending.set(false);
+        self.outbox.went.notify_waiters();
         Ok(())
     }
 
