@@ -45,6 +45,10 @@ impl Bench {
     }
 
     pub fn of(service: Arc<Service>) -> Self {
+        Self::with(service, limits())
+    }
+
+    pub fn with(service: Arc<Service>, limits: Limits) -> Self {
         let (stop, stopped) = watch::channel(false);
         let (drop, dropped) = oneshot::channel();
         let desk = service.clone();
@@ -52,7 +56,7 @@ impl Bench {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 tokio::select! {
-                    ended = Orchestrator::new(limits()).run(desk, stopped) => ended.unwrap(),
+                    ended = Orchestrator::new(limits).run(desk, stopped) => ended.unwrap(),
                     _ = dropped => {}
                 }
             });

@@ -50,6 +50,10 @@ struct State {
     asked: u64,
     /// Every so many answers to reports are lost on their way.
     losing: Option<u64>,
+    /// Nobody is answered.
+    mute: bool,
+    /// What the last poll named.
+    named: Vec<Lease>,
     /// Reports that are still taken; after that none.
     deaf_after: Option<u64>,
 }
@@ -63,6 +67,12 @@ pub struct Service {
 
 impl Desk for Service {
     async fn ask(&self, request: Request) -> Result<Response, Fault> {
+        if let Request::Poll { running, .. } = &request {
+            self.lock().named.clone_from(running);
+        }
+        if self.lock().mute {
+            return Err(silent());
+        }
         match request {
             Request::Poll { free, running, .. } => {
                 if let Some(lost) = running.iter().find(|lease| !self.is_current(lease)) {
@@ -143,6 +153,16 @@ impl Service {
         self.lock().deaf_after = reports;
     }
 
+    /// Whether nobody is answered from now on.
+    pub fn mute(&self, mute: bool) {
+        self.lock().mute = mute;
+    }
+
+    /// What the last poll named.
+    pub fn named(&self) -> Vec<Lease> {
+        self.lock().named.clone()
+    }
+
     pub fn operate(&self, site: &Site, kind: OperationKind) -> Uuid {
         let mut state = self.lock();
         state.asked += 1;
@@ -191,7 +211,6 @@ impl Service {
     }
 
     fn report(&self, report: Report) -> Result<Response, Fault> {
-        let silent = || Fault::new(FaultCode::TimedOut, "ask the service");
         let lease = report.lease;
         if !self.is_current(&lease) {
             return Ok(Response::LeaseLost { lease });
@@ -221,6 +240,10 @@ impl Service {
         self.changed.notify_waiters();
         if lost { Err(silent()) } else { Ok(Response::Taken) }
     }
+}
+
+fn silent() -> Fault {
+    Fault::new(FaultCode::TimedOut, "ask the service")
 }
 
 impl Task {

@@ -4,6 +4,7 @@
 mod bench;
 mod desk;
 mod random;
+mod secured;
 mod single;
 #[path = "../support/mod.rs"]
 mod support;
@@ -12,11 +13,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 use bench::{Bench, Ends, item};
 use support::dtn::until;
 use support::{Field, assert_same};
 use uuid::Uuid;
+use whimbrel_dtn::orchestrator::Limits;
 use whimbrel_engine::FaultCode;
 use whimbrel_engine::dispatch::{End, Occurrence, Work, WorkItem};
 use whimbrel_engine::task::{
@@ -206,6 +210,30 @@ fn a_lease_that_is_anothers_ends_work_without_a_word() {
     let end = bench.wait(task);
     assert!(matches!(end, End::Finished), "{end:?}");
     assert_same(&many, &to);
+    bench.service.see(task, |task| assert_eq!((task.open(), task.assignment.lease.epoch), (0, 2)));
+    bench.finish();
+}
+
+#[test]
+fn work_goes_on_without_the_service_until_its_lease_has_run_out() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let (many, to) = (many(&field, 200), field.path("to/many"));
+    let limits = Limits { lease: Duration::from_secs(2), ..bench::limits() };
+    let bench = Bench::with(Arc::default(), limits);
+    bench.service.deaf_after(Some(0));
+    let task = ends.submit(&bench.service, Work::Transfer(Box::new(verified())), vec![item(1, &many, &to)]);
+    until("the lease is named", || bench.service.named().iter().any(|lease| lease.task == task));
+    bench.service.mute(true);
+    // Nothing is taken, and all is copied.
+    until("all files", || (0..200).all(|number| to.join(format!("d{}/f{number}", number % 10)).exists()));
+    until("the lease is given up", || bench.service.named().is_empty());
+    bench.service.mute(false);
+    bench.service.deaf_after(None);
+    bench.service.see(task, |task| assert_eq!((task.reports, task.end.is_some()), (0, false)));
+    bench.service.again(task);
+    let end = bench.wait(task);
+    assert!(matches!(end, End::Finished), "{end:?}");
     bench.service.see(task, |task| assert_eq!((task.open(), task.assignment.lease.epoch), (0, 2)));
     bench.finish();
 }

@@ -278,7 +278,8 @@ fn entry(told: mlsx::Entry) -> Entry {
         name.or_else(|| number.map(|number| number.to_string()))
     };
     use mlsx::EntryKind as K;
-    let (kind, link_target) = match (told.kind, told.slink) {
+    let slink = told.slink.filter(|target| !target.is_empty());
+    let (kind, link_target) = match (told.kind, slink) {
         (Some(K::Symlink), target) => (EntryKind::DanglingLink, Some(target.unwrap_or_default())),
         (Some(K::File), target) => (EntryKind::File, target),
         (Some(K::Dir | K::Current | K::Parent), target) => (EntryKind::Directory, target),

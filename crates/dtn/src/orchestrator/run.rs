@@ -19,6 +19,8 @@ use crate::client::pair::fresh_nonce;
 
 /// Longest wait between polls that fail.
 const LONGEST: Duration = Duration::from_secs(10);
+/// Most polls open at once.
+const POLLS: usize = 4;
 /// Tasks whose fruitless runs are remembered.
 const REMEMBERED: usize = 10_000;
 
@@ -56,6 +58,8 @@ struct Loop<D> {
     polls: JoinSet<Polled>,
     /// What was offered in polls that are open.
     offered: u32,
+    /// Tasks began or ended since the last poll: none that is open is told to stop them, or offers what is free.
+    changed: bool,
     /// Not before this.
     next_poll: Instant,
     wait: Duration,
@@ -81,6 +85,7 @@ pub(super) async fn run<D: Desk>(limits: Limits, desk: Arc<D>, mut stop: watch::
         ended,
         polls: JoinSet::new(),
         offered: 0,
+        changed: false,
         next_poll: Instant::now(),
         fruitless: HashMap::new(),
         stopping: false,
@@ -118,11 +123,11 @@ impl<D: Desk> Loop<D> {
         });
     }
 
-    /// Sends a poll where none is open, or none that offers what is free by now.
+    /// Sends a poll where none is open that names what runs and offers what is free by now.
     fn poll(&mut self) {
         let free = if self.stopping { 0 } else { self.limits.tasks.saturating_sub(self.running.len() as u32) };
         let more = free.saturating_sub(self.offered);
-        let wanted = self.polls.is_empty() || (more > 0 && self.offered == 0 && self.polls.len() < 2);
+        let wanted = self.polls.is_empty() || (self.changed && self.polls.len() < POLLS);
         let now = Instant::now();
         if !wanted || now < self.next_poll {
             return;
@@ -131,6 +136,7 @@ impl<D: Desk> Loop<D> {
         let request = Request::Poll { orchestrator: self.orchestrator, free: more, running: leases.clone() };
         let desk = self.desk.clone();
         self.offered += more;
+        self.changed = false;
         self.polls.spawn(async move { Polled { sent: now, leases, free: more, answer: desk.ask(request).await } });
     }
 
@@ -203,7 +209,10 @@ impl<D: Desk> Loop<D> {
             ending.progress = job.run();
         });
         match started {
-            Ok(_) => drop(self.running.insert(lease, Running { hold, sites, renewed: sent })),
+            Ok(_) => {
+                self.changed = true;
+                self.running.insert(lease, Running { hold, sites, renewed: sent });
+            }
             // The lease runs out, and the task goes to another.
             Err(error) => tracing::error!(%error, "no thread for a task"),
         }
@@ -211,6 +220,7 @@ impl<D: Desk> Loop<D> {
 
     fn take_end(&mut self, end: &Ended) {
         self.running.remove(&end.lease);
+        self.changed = true;
         if end.progress || self.fruitless.len() >= REMEMBERED {
             self.fruitless.remove(&end.lease.task);
         } else {
