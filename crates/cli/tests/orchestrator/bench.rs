@@ -132,9 +132,18 @@ impl Ends {
         }
     }
 
+    /// A transfer from the first server to itself.
+    pub fn submit_within(&self, service: &Service, options: TransferOptions, items: Vec<WorkItem>) -> Uuid {
+        self.put(service, Work::Transfer(Box::new(options)), Some(self.site(0)), items)
+    }
+
     pub fn submit(&self, service: &Service, work: Work, items: Vec<WorkItem>) -> Uuid {
-        let task = Uuid::from_u128(rand());
         let destination = matches!(work, Work::Transfer(_)).then(|| self.site(1));
+        self.put(service, work, destination, items)
+    }
+
+    fn put(&self, service: &Service, work: Work, destination: Option<Site>, items: Vec<WorkItem>) -> Uuid {
+        let task = Uuid::from_u128(rand());
         let assignment = Assignment {
             lease: Lease { task, epoch: 0 },
             work,

@@ -367,6 +367,28 @@ fn a_move_leaves_nothing_behind_but_what_was_not_copied() {
     bench.finish();
 }
 
+#[test]
+fn nothing_is_moved_or_mirrored_onto_itself() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    open_up(&field.path(""));
+    let (from, deep) = (field.path("from"), field.path("from/deep"));
+    let both = TransferOptions { move_source: true, delete_extra: true, ..TransferOptions::default() };
+    for (source, destination) in
+        [(&from, &from), (&from, &deep), (&deep, &from), (&deep.join("f00"), &deep.join("f00"))]
+    {
+        let task = ends.submit_within(&bench.service, both.clone(), vec![item(1, source, destination)]);
+        let _ = bench.wait(task);
+        bench.service.see(task, |task| {
+            let codes: Vec<_> = task.records.values().filter_map(|record| Some(record.fault.as_ref()?.code)).collect();
+            assert_eq!(codes, [FaultCode::InvalidArgument]);
+        });
+    }
+    assert!(support::names(&deep).len() == 41 && from.join("empty").exists());
+    bench.finish();
+}
+
 fn copy_tree(from: &Path, to: &Path) {
     fs::create_dir_all(to).unwrap();
     for entry in fs::read_dir(from).unwrap() {

@@ -35,7 +35,12 @@ pub(super) async fn delete_sources(
 /// Removes the directories of what was moved, where nothing is left in them.
 pub(super) async fn remove_directories(run: &Run<'_>) -> Result<(), Fault> {
     let (to, files) = mpsc::channel(AHEAD);
-    let feeding = items::feed(&run.desk.line, &run.desk.hold, to, |item| root(run.source, &item.source, Ok(None)));
+    let feeding = items::feed(&run.desk.line, &run.desk.hold, to, |item| {
+        let path = item.source.clone();
+        // Of what was refused nothing was moved.
+        let refused = run.found(item).and_then(|found| found.found).err();
+        root(run.source, &path, refused.map_or(Ok(None), Err))
+    });
     let (result, ()) = tokio::join!(remove(run, Aim::Empty, files), feeding);
     result
 }

@@ -59,6 +59,13 @@ impl Reach {
     fn show(&mut self, credential: &Credential) -> Result<(), Fault> {
         let is_tls = matches!(self.target.security, Security::Tls | Security::ImplicitTls);
         match credential {
+            // What lies about on this host is not the user's.
+            Credential::None | Credential::Token { .. } | Credential::Password { .. }
+                if self.target.security == Security::Gsi =>
+            {
+                let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(&self.target.host);
+                return Err(fault.detail("a grid server wants a proxy certificate, and none is registered"));
+            }
             Credential::None => {}
             Credential::Token { .. } if !is_tls => {
                 return Err(wrong("a token is shown over TLS only: the servers' URLs must begin with whimbrel://"));
@@ -101,12 +108,22 @@ impl Reach {
 
     /// Whether a path is that of the collection's root.
     pub(super) fn is_root(&self, path: &[u8]) -> bool {
-        let parts = |path: &[u8]| -> Vec<Vec<u8>> {
-            let parts = path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".");
-            parts.map(<[u8]>::to_vec).collect()
-        };
-        parts(path) == parts(self.base.as_bytes())
+        parts(path).eq(parts(self.base.as_bytes()))
     }
+
+    /// Whether a path here and one there are one place, or one lies in the other, as far as the names of servers tell.
+    pub(super) fn overlaps(&self, path: &[u8], other: &Self, there: &[u8]) -> bool {
+        let is_same = |one: &Address, other: &Address| one.1 == other.1 && one.0.eq_ignore_ascii_case(&other.0);
+        let mut addresses = self.target.addresses();
+        let shared = addresses.any(|one| other.target.addresses().any(|other| is_same(&one, &other)));
+        // Equal as far as the shorter goes.
+        shared && parts(path).zip(parts(there)).all(|(one, other)| one == other)
+    }
+}
+
+/// The components of a path.
+fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
+    path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".")
 }
 
 /// Sessions show what the service gave, and nothing that lies about on this host.
@@ -214,6 +231,11 @@ mod tests {
         let target = &reach.target;
         assert_eq!((target.to_string(), target.security, target.keys.len()), ("a:1,[::1]:2".into(), Security::Tls, 2));
         assert!(reach.is_root(b"/data//x/./") && !reach.is_root(b"/data") && !reach.is_root(b"/data/x/y"));
+        let other = Reach::new(&site(&["whimbrel://B:2", "whimbrel://A:1"], Credential::None)).unwrap();
+        assert!(reach.overlaps(b"/x/y", &other, b"/x//y/z") && reach.overlaps(b"/x/y/", &other, b"/x"));
+        assert!(!reach.overlaps(b"/x/y", &other, b"/x/yz"));
+        let third = Reach::new(&site(&["whimbrel://a:2"], Credential::None)).unwrap();
+        assert!(!reach.overlaps(b"/x", &third, b"/x"));
         for urls in [&["ftp://a", "gsiftp://b"][..], &["/a"], &["a:/b"], &[]] {
             assert!(Reach::new(&site(urls, Credential::None)).is_err(), "{urls:?}");
         }
@@ -223,6 +245,14 @@ mod tests {
     fn a_token_is_not_shown_in_clear() {
         let fault = Reach::new(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
         assert!(!fault.to_string().contains("secret") && fault.to_string().contains("whimbrel://"), "{fault}");
+    }
+
+    #[test]
+    fn a_grid_server_gets_the_users_proxy_or_nothing() {
+        for credential in [Credential::None, Credential::Token { token: "t".into() }] {
+            let fault = Reach::new(&site(&["gsiftp://a"], credential)).unwrap_err();
+            assert_eq!(fault.code, FaultCode::CredentialMissing);
+        }
     }
 
     #[test]

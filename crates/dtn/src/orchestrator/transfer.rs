@@ -96,6 +96,11 @@ impl Run<'_> {
             })
         });
         let (expected, found) = match expected.transpose() {
+            // A move would delete what it has just written, a mirror its own source.
+            Ok(_) if self.source.overlaps(&item.source, self.destination, &item.destination) => {
+                let fault = Fault::new(FaultCode::InvalidArgument, "copy").on_path(&item.source).side(Side::Service);
+                (None, Err(fault.detail("source and destination are the same, or one is in the other")))
+            }
             Ok(expected) => (expected, Ok(None)),
             Err(fault) => (None, Err(fault)),
         };

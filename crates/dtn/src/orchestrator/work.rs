@@ -10,6 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::Limits;
 use super::delete;
+use super::fate;
 use super::hold::{Hold, Line, Lost};
 use super::keys::Keys;
 use super::ledger::Ledger;
@@ -117,7 +118,11 @@ impl Job {
                 end
             }
             Ok(_) => impossible("the task has no source"),
-            Err(fault) => End::Impossible { fault },
+            Err(fault) => {
+                let sites = std::iter::once(&assignment.source).chain(&assignment.destination);
+                let credentials: Vec<_> = sites.map(|site| site.credential.clone()).collect();
+                fate::end_by(fault, desk.after(), &credentials)
+            }
         };
         reporter.end(end).await?;
         Ok(progress.get())
