@@ -192,7 +192,10 @@ impl Execution<'_> {
                 event = next(&mut self.remote), if awaits => self.take(event).await,
                 action = planned.recv(), if wants => match action {
                     Some(action) => {
-                        self.removal.desk.outbox.room().await;
+                        tokio::select! {
+                            () = self.removal.desk.outbox.room() => {}
+                            () = hold.until(Standing::Stopping) => {}
+                        }
                         self.plan(action);
                     }
                     None => all = true,

@@ -77,6 +77,11 @@ impl Ledger {
         }
         if let Some(directory) = self.directories.get_mut(&id) {
             directory.ended = true;
+            if directory.told && !directory.made {
+                // It could not be made: nothing follows.
+                self.directories.remove(&id);
+                return Action::SetAttributes { item, directory: id };
+            }
         }
         if item.attributes.is_empty() {
             self.close(id, true);
