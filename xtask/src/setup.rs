@@ -1,6 +1,6 @@
 //! System packages: installed by name when that is allowed here, named exactly when it is not.
 
-use crate::command::{Result, exists, output, program, run};
+use crate::command::{Result, exists, output, program, root, run};
 
 /// A program that tests or benchmarks call, and the Debian package that brings it.
 const PROGRAMS: &[(&str, &str)] = &[
@@ -56,7 +56,31 @@ pub fn run_for(packages: &[&str]) -> Result {
 
 /// Everything that tests and benchmarks need.
 pub fn run_all() -> Result {
-    run_for(&missing())
+    run_for(&missing())?;
+    environments()
+}
+
+/// Python programs that tests call, each in an environment of its own: its name, and a program in it.
+const ENVIRONMENTS: &[(&str, &str)] = &[("globus-cli", "globus")];
+
+/// Makes the environments that are not there, under `target/peers`.
+fn environments() -> Result {
+    for (name, shown) in ENVIRONMENTS {
+        let place = root().join("target/peers").join(name);
+        let (wanted, done) = (root().join("xtask/peers").join(format!("{name}.txt")), place.join("installed.txt"));
+        let read = |path: &std::path::Path| std::fs::read_to_string(path).unwrap_or_default();
+        if place.join("bin").join(shown).exists() && read(&done) == read(&wanted) {
+            continue;
+        }
+        if output(&mut program("python3", &["-c", "import ensurepip"])).is_err() {
+            run_for(&["python3-venv"])?;
+        }
+        run(program("python3", &["-m", "venv", "--clear"]).arg(&place))?;
+        let mut install = std::process::Command::new(place.join("bin/pip"));
+        run(install.args(["install", "--quiet", "--no-deps", "--disable-pip-version-check", "-r"]).arg(&wanted))?;
+        std::fs::copy(&wanted, &done).map_err(|error| format!("{}: {error}", done.display()))?;
+    }
+    Ok(())
 }
 
 /// What only building and the demo need.

@@ -9,7 +9,7 @@ use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
 use whimbrel_trust::gsi::Delegate;
 
-use crate::cmd::{cert, check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, stat};
+use crate::cmd::{cert, check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, serve, stat};
 use crate::login;
 
 /// Text about places and exit codes below the help of every command.
@@ -174,6 +174,7 @@ pub enum Command {
     Check(check::CheckArgs),
     Probe(probe::ProbeArgs),
     Dtn(Box<dtn::DtnArgs>),
+    Serve(Box<serve::ServeArgs>),
     Cert(Box<cert::CertArgs>),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

@@ -64,7 +64,6 @@ pub struct Desk {
 
 struct Inner {
     store: Store,
-    sites: Arc<dyn Sites>,
     slots: Slots,
     operations: Operations,
     /// Rung when there may be something to do.
@@ -73,9 +72,9 @@ struct Inner {
 
 impl Desk {
     /// A desk over a store.
-    pub fn new(store: Store, sites: Arc<dyn Sites>, slots: Slots) -> Self {
+    pub fn new(store: Store, slots: Slots) -> Self {
         let (operations, bell) = (Operations::default(), Notify::new());
-        Self { inner: Arc::new(Inner { store, sites, slots, operations, bell }) }
+        Self { inner: Arc::new(Inner { store, slots, operations, bell }) }
     }
 
     /// Says that there may be something to do: a task came, or is to stop.
@@ -95,15 +94,15 @@ impl Desk {
     ///
     /// # Errors
     /// The store cannot be used: nothing was done, and the same may be asked again.
-    pub async fn answer(&self, request: Request) -> Result<Response, Fault> {
-        self.inner.answer(request).await.map_err(Fault::from)
+    pub async fn answer(&self, sites: &dyn Sites, request: Request) -> Result<Response, Fault> {
+        self.inner.answer(sites, request).await.map_err(Fault::from)
     }
 }
 
 impl Inner {
-    async fn answer(&self, request: Request) -> Result<Response, StoreError> {
+    async fn answer(&self, sites: &dyn Sites, request: Request) -> Result<Response, StoreError> {
         match request {
-            Request::Poll { orchestrator, free, running } => self.poll(orchestrator, free, &running).await,
+            Request::Poll { orchestrator, free, running } => self.poll(sites, orchestrator, free, &running).await,
             Request::Items { lease, after } => self.held(lease, self.items(lease.task, after)).await,
             Request::Finished { lease, after } => self.held(lease, self.finished(lease.task, after)).await,
             Request::Report(report) => {
@@ -139,13 +138,19 @@ impl Inner {
     }
 
     /// Waits for something to do; leases are renewed as it begins.
-    async fn poll(&self, orchestrator: Uuid, free: u32, running: &[Lease]) -> Result<Response, StoreError> {
+    async fn poll(
+        &self,
+        sites: &dyn Sites,
+        orchestrator: Uuid,
+        free: u32,
+        running: &[Lease],
+    ) -> Result<Response, StoreError> {
         let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
         let mut ending = self.store.renew(orchestrator, running, clock::now()).await?;
         loop {
             // Whoever rings after this line is heard below.
             let rung = self.bell.notified();
-            let orders = self.orders(orchestrator, free, &ending).await?;
+            let orders = self.orders(sites, orchestrator, free, &ending).await?;
             if !orders.is_empty() || Instant::now() >= until {
                 return Ok(Response::Orders { orders });
             }
@@ -161,22 +166,29 @@ impl Inner {
         }
     }
 
-    async fn orders(&self, orchestrator: Uuid, free: u32, ending: &[Lease]) -> Result<Vec<Order>, StoreError> {
+    async fn orders(
+        &self,
+        sites: &dyn Sites,
+        orchestrator: Uuid,
+        free: u32,
+        ending: &[Lease],
+    ) -> Result<Vec<Order>, StoreError> {
         let mut orders: Vec<_> = ending.iter().map(|&lease| Order::Stop { lease }).collect();
         let operations = self.operations.take(OPERATIONS_AT_ONCE);
         orders.extend(operations.into_iter().map(|operation| Order::Operate(Box::new(operation))));
         if free > 0 {
             let leased = self.store.lease(orchestrator, clock::now(), free, self.slots.of_owner).await?;
             for (task, lease) in leased {
-                orders.extend(self.assign(task, lease).await?.map(|assignment| Order::Run(Box::new(assignment))));
+                orders
+                    .extend(self.assign(sites, task, lease).await?.map(|assignment| Order::Run(Box::new(assignment))));
             }
         }
         Ok(orders)
     }
 
     /// What an orchestrator needs for a task; a task whose collections cannot be reached is put off, or over.
-    async fn assign(&self, task: Task, lease: Lease) -> Result<Option<Assignment>, StoreError> {
-        match self.sites.of_task(&task).await {
+    async fn assign(&self, sites: &dyn Sites, task: Task, lease: Lease) -> Result<Option<Assignment>, StoreError> {
+        match sites.of_task(&task).await {
             Ok((source, destination)) => Ok(Some(Assignment {
                 lease,
                 work: work(&task),

@@ -1,14 +1,22 @@
 //! What all requests share.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
+use tokio::sync::watch;
+use whimbrel_engine::Fault;
+use whimbrel_engine::dispatch::{Request, Response};
 
 use crate::auth::{self, Auth};
 use crate::clock::Clock;
-use crate::endpoints;
+use crate::desk::{Desk, Slots};
 use crate::http::{Route, router};
 use crate::store::Store;
+use crate::{deploy, endpoints, files, servers, tasks};
+
+/// How often deadlines are looked after.
+const LOOK_AFTER: Duration = Duration::from_secs(1);
 
 /// Settings of the service.
 #[derive(Debug, Clone)]
@@ -29,21 +37,55 @@ pub struct Service {
     pub store: Store,
     /// The issuer.
     pub auth: Auth,
+    /// What orchestrators are given.
+    pub desk: Desk,
 }
 
 impl Service {
     /// A service.
     pub fn new(config: Config, clock: Arc<dyn Clock>, store: Store) -> Self {
-        Self { config, clock, store, auth: Auth::default() }
+        let desk = Desk::new(store.clone(), Slots::default());
+        Self { config, clock, store, auth: Auth::default(), desk }
     }
 
     /// The whole table of routes: each module adds its own.
     pub fn routes() -> Vec<Route> {
-        [auth::routes(), endpoints::routes()].concat()
+        [
+            auth::routes(),
+            tasks::routes::routes(),
+            files::routes::routes(),
+            endpoints::routes(),
+            deploy::routes(),
+            servers::routes(),
+        ]
+        .concat()
     }
 
     /// The router of the whole table.
     pub fn router(self: &Arc<Self>) -> Router {
         router(self, &Self::routes())
+    }
+
+    /// Answers an orchestrator.
+    ///
+    /// # Errors
+    /// The store cannot be used: nothing was done, and the same may be asked again.
+    pub async fn dispatch(&self, request: Request) -> Result<Response, Fault> {
+        self.desk.answer(self, request).await
+    }
+
+    /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines.
+    pub async fn look_after(&self, mut stop: watch::Receiver<bool>) {
+        loop {
+            let stopped = tokio::time::timeout(LOOK_AFTER, stop.wait_for(|stop| *stop)).await;
+            if stopped.is_ok() {
+                return;
+            }
+            match self.store.expire(self.clock.now()).await {
+                Ok(expired) if expired.is_empty() => {}
+                Ok(_) => self.desk.ring(),
+                Err(error) => tracing::warn!("deadlines are not looked after: {error}"),
+            }
+        }
     }
 }

@@ -12,6 +12,7 @@ pub mod mkdir;
 pub mod mv;
 pub mod probe;
 pub mod rm;
+pub mod serve;
 pub mod stat;
 
 use std::process::ExitCode;
@@ -41,6 +42,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Check(args) => check::run(args, global),
         Command::Probe(args) => probe::run(args, global),
         Command::Dtn(args) => dtn::run(*args),
+        Command::Serve(args) => serve::run(*args),
         Command::Cert(args) => cert::run(*args, global),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),

@@ -28,7 +28,7 @@ const MOST_DOCUMENT: usize = 32 << 10;
 const SLOWEST: u32 = 3600;
 
 /// Where servers register, below the service's URL.
-const SERVERS: &str = "/whimbrel/v1/servers";
+const SERVERS: &str = "/v2/whimbrel/servers";
 
 /// Does the errand on standard input.
 ///

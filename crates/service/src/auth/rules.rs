@@ -117,7 +117,7 @@ async fn bearer(service: &Service, headers: &HeaderMap) -> Result<Arc<Actor>, Ap
     service.actor(token).await?.ok_or_else(unknown)
 }
 
-fn bearer_text(headers: &HeaderMap) -> Option<&str> {
+pub(crate) fn bearer_text(headers: &HeaderMap) -> Option<&str> {
     scheme(headers, "bearer")
 }
 

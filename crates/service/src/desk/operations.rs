@@ -69,7 +69,9 @@ impl Operations {
     pub fn answered(&self, id: Uuid, answer: Answer) {
         let asking = self.state.lock().expect("nothing panics with it").asking.remove(&id);
         // Who asked may have gone in this moment.
-        let _gone = asking.map(|sender| sender.send(answer));
+        if let Some(sender) = asking {
+            drop(sender.send(answer));
+        }
     }
 }
 

@@ -33,6 +33,8 @@ pub enum Access {
     Scope(&'static str),
     /// An orchestrator, with its own token.
     Orchestrator,
+    /// A DTN, with what it joins or has joined with.
+    Server,
     /// A user whom the service's own settings call an administrator, with an access token of this scope.
     Admin(&'static str),
 }

@@ -99,9 +99,7 @@ fn sync_level(level: SyncLevel) -> Option<u8> {
 
 fn filter_rules(options: &TransferOptions) -> Option<Vec<Value>> {
     let rules = &options.filter.0;
-    let rule = |rule: &whimbrel_engine::task::FilterRule| {
-        json!({"DATA_TYPE": "filter_rule", "method": rule.method, "type": rule.kind, "name": rule.name})
-    };
+    let rule = |rule: &whimbrel_engine::task::FilterRule| json!({"DATA_TYPE": "filter_rule", "method": rule.method, "type": rule.kind, "name": rule.name});
     (!rules.is_empty()).then(|| rules.iter().map(rule).collect())
 }
 
@@ -139,7 +137,7 @@ fn condition(task: &Task) -> Value {
         Condition::Running | Condition::Over => (true, "OK", "OK".to_owned(), None),
         Condition::Paused { message } => (false, "PAUSED", "Paused".to_owned(), Some(message.clone())),
         Condition::Troubled { fault } => {
-            (false, events::code(fault), fault.code.explain().meaning.to_owned(), Some(trouble(task, fault)))
+            (false, events::code_of(fault.code), fault.code.explain().meaning.to_owned(), Some(trouble(task, fault)))
         }
     };
     json!({"is_ok": ok, "nice_status": code, "nice_status_short_description": words,
@@ -157,9 +155,11 @@ fn trouble(task: &Task, fault: &whimbrel_engine::Fault) -> String {
 /// `None`: it is refused as a conflict, which is an error's document.
 pub fn submitted(what: &str, submitted: Submitted, submission: Uuid, request: &str) -> Option<Value> {
     let (task, code, message) = match submitted {
-        Submitted::New(task) => {
-            (task, "Accepted", format!("The {what} has been accepted and a task has been created and queued for execution"))
-        }
+        Submitted::New(task) => (
+            task,
+            "Accepted",
+            format!("The {what} has been accepted and a task has been created and queued for execution"),
+        ),
         Submitted::Repeated(task) => {
             (task, "Duplicate", format!("A {what} with this submission id was accepted before; this is its task"))
         }
@@ -208,7 +208,7 @@ pub fn successful_transfer(task: &Task, copied: &Copied) -> Value {
 pub fn skipped_error(task: &Task, left_out: &LeftOut) -> Value {
     json!({
         "DATA_TYPE": "skipped_error",
-        "error_code": events::code(&left_out.fault),
+        "error_code": events::code_of(left_out.fault.code),
         "error_details": left_out.fault.to_string(),
         "error_time": iso(left_out.time),
         "source_path": shown(Some(&task.wanted.source), &left_out.source),

@@ -1,0 +1,146 @@
+//! `whimbrel serve`: the managed transfer service.
+
+mod place;
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::Args;
+use tokio::sync::watch;
+use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
+use whimbrel_engine::dispatch::{Request, Response};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_service::clock::SystemClock;
+use whimbrel_service::store::Store;
+use whimbrel_service::{Config, Service};
+use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
+
+use self::place::StatePlace;
+
+const OP: &str = "serve";
+
+/// Run the managed transfer service: users submit tasks and walk away
+///
+/// Its API is that of Globus Transfer, so that the `globus` command and its SDK work with it unmodified. Prints one line
+/// `listening on URL` when it is ready. At its first start it makes an administrator's client and says where its secret is.
+#[derive(Debug, Args)]
+#[command(after_help = "EXAMPLES\n  \
+    Try it on this host:             whimbrel serve --state ./service --listen 127.0.0.1:8443\n  \
+    For others, behind their name:   whimbrel serve --listen '[::]:443' --url https://transfer.example.org \\\n  \
+                                       --certificate /etc/ssl/transfer.pem --key /etc/ssl/transfer.key\n  \
+    With a PostgreSQL for fleets:    whimbrel serve --database postgres://whimbrel@db.example.org/whimbrel\n  \
+    Point the globus command at it:  export GLOBUS_SDK_ENVIRONMENT=mine GLOBUS_SDK_SERVICE_URL_AUTH=https://HOST:8443/ \\\n  \
+                                       GLOBUS_SDK_SERVICE_URL_TRANSFER=https://HOST:8443/ GLOBUS_SDK_VERIFY_SSL=FILE")]
+pub struct ServeArgs {
+    /// Directory of what the service keeps [default: /var/lib/whimbrel-service as root, else ~/.local/state/whimbrel-service]
+    #[arg(long, value_name = "DIR")]
+    state: Option<PathBuf>,
+    /// Where tasks are kept: sqlite:FILE, or postgres://USER@HOST/DATABASE [default: a file in the state directory]
+    #[arg(long, value_name = "URL")]
+    database: Option<String>,
+    /// Address to listen at; port 0 takes a free port
+    #[arg(long, value_name = "ADDR:PORT", default_value = "[::]:8443")]
+    listen: SocketAddr,
+    /// How clients and servers reach it [default: this host's name and the port it listens at]
+    #[arg(long, value_name = "URL")]
+    url: Option<String>,
+    /// Certificate for TLS, a PEM file [default: one made at the first start, in the state directory]
+    #[arg(long, value_name = "FILE", requires = "key")]
+    certificate: Option<PathBuf>,
+    /// Its private key, a PEM file
+    #[arg(long, value_name = "FILE", requires = "certificate")]
+    key: Option<PathBuf>,
+    /// What follows the @ in the names of people [default: this host's name]
+    #[arg(long, value_name = "NAME")]
+    domain: Option<String>,
+    /// Carry out no tasks in this process; orchestrators elsewhere do
+    #[arg(long)]
+    no_orchestrator: bool,
+    /// Tasks that this process carries out at once
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    tasks: u32,
+}
+
+/// Runs the command.
+pub fn run(args: ServeArgs) -> ExitCode {
+    match serve(args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(fault) => {
+            eprintln!("whimbrel serve: {fault}");
+            eprintln!("  cure: {}", fault.code.explain().cure);
+            ExitCode::from(2)
+        }
+    }
+}
+
+fn serve(args: ServeArgs) -> Result<(), Fault> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Fault::from_io(error, "start the runtime"))?;
+    let result = runtime.block_on(serve_until_stopped(args));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
+    let place = StatePlace::at(args.state.as_deref())?;
+    let host = place::host_name();
+    let tls = place.tls(args.certificate.as_deref().zip(args.key.as_deref()), args.url.as_deref(), &host)?;
+    let database = args.database.clone().unwrap_or_else(|| place.database());
+    let store = Store::open(&database).await.map_err(Fault::from)?;
+    let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: WebLimits::default() };
+    let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
+    let url = args.url.clone().unwrap_or_else(|| place::url(server.address(), &host));
+    let config = Config { url: url.trim_end_matches('/').to_owned(), domain: args.domain.clone().unwrap_or(host) };
+    let service = Arc::new(Service::new(config, Arc::new(SystemClock), store));
+    place.make_administrator(&service).await?;
+    let (stop, stopped) = watch::channel(false);
+    tokio::spawn(stop_on_signal(stop));
+    let orchestrating = orchestrate(&args, service.clone(), stopped.clone());
+    println!("listening on {url}");
+    let router = service.router();
+    let ((), (), orchestrated) =
+        tokio::join!(server.serve(router, stopped.clone()), service.look_after(stopped), orchestrating);
+    orchestrated
+}
+
+/// The service in this process, as an orchestrator sees it.
+struct Here(Arc<Service>);
+
+impl Desk for Here {
+    async fn ask(&self, request: Request) -> Result<Response, Fault> {
+        self.0.dispatch(request).await
+    }
+}
+
+async fn orchestrate(args: &ServeArgs, service: Arc<Service>, stopped: watch::Receiver<bool>) -> Result<(), Fault> {
+    if args.no_orchestrator {
+        return Ok(());
+    }
+    let limits = Limits { tasks: args.tasks, local: super::local_options(), ..Limits::default() };
+    Orchestrator::new(limits).run(Arc::new(Here(service)), stopped).await
+}
+
+async fn stop_on_signal(stop: watch::Sender<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    stop.send_replace(true);
+    // Whoever asks twice does not want to wait for what runs.
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    std::process::exit(1);
+}
+
+fn failed(detail: impl Into<String>) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, OP).side(Side::Us).detail(detail)
+}

@@ -1,0 +1,150 @@
+//! What the service keeps in its directory: the database, a certificate, the administrator's secret.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::Write as _;
+use std::net::{IpAddr, SocketAddr};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+
+use whimbrel_engine::{Fault, Side};
+use whimbrel_service::Service;
+use whimbrel_trust::credential;
+use whimbrel_trust::make::{self, HostName, KeyKind, Life, Purpose};
+use whimbrel_trust::peer::OwnChain;
+use whimbrel_trust::tls::{Clients, ServerTls, TicketKeys};
+
+use super::OP;
+
+/// Seconds for which a certificate made here is good; clients are given it itself.
+const LIFE: i64 = 5 * 365 * 24 * 3600;
+
+/// The service's directory: nobody else reads it.
+pub struct StatePlace {
+    directory: PathBuf,
+}
+
+impl StatePlace {
+    /// The directory, made if it is not there.
+    pub fn at(named: Option<&Path>) -> Result<Self, Fault> {
+        let directory = named.map(Path::to_owned).or_else(usual).ok_or_else(|| {
+            super::failed("there is no place for what the service keeps: give --state DIR, or set HOME")
+        })?;
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
+        made.map_err(|error| of_file(error, &directory))?;
+        Ok(Self { directory })
+    }
+
+    /// The usual database.
+    pub fn database(&self) -> String {
+        format!("sqlite:{}", self.directory.join("service.db").display())
+    }
+
+    /// TLS with the administrator's certificate, or with one made here.
+    pub fn tls(&self, named: Option<(&Path, &Path)>, url: Option<&str>, host: &str) -> Result<ServerTls, Fault> {
+        let own = match named {
+            Some((certificate, key)) => read_chain(&[certificate, key])?,
+            None => self.own_certificate(url, host)?,
+        };
+        let tickets = TicketKeys::new().and_then(|keys| ServerTls::new(&own, &Clients::Unasked, Some(&keys)));
+        tickets.map_err(|fault| fault.into_fault(OP, Side::Us))
+    }
+
+    /// The certificate made at the first start, in `certificate.pem` for clients to trust, with its key in `key.pem`.
+    fn own_certificate(&self, url: Option<&str>, host: &str) -> Result<OwnChain, Fault> {
+        let (certificate, key) = (self.directory.join("certificate.pem"), self.directory.join("key.pem"));
+        if !certificate.exists() || !key.exists() {
+            let own = make_certificate(&names(url, host)).map_err(|fault| fault.into_fault(OP, Side::Us))?;
+            let pem = own.certificate.to_pem().map_err(|error| super::failed(error.to_string()))?;
+            let key_pem = make::key_pem(&own.key).map_err(|error| super::failed(error.to_string()))?;
+            self.write("key.pem", &key_pem, 0o600)?;
+            self.write("certificate.pem", &pem, 0o644)?;
+        }
+        read_chain(&[&certificate, &key])
+    }
+
+    /// At the first start: a client for the administrator, in `administrator.json`.
+    pub async fn make_administrator(&self, service: &Service) -> Result<(), Fault> {
+        let refused = |error: whimbrel_service::http::ApiError| super::failed(error.to_string());
+        if !service.is_new().await.map_err(refused)? {
+            return Ok(());
+        }
+        let made = service.bootstrap_client("administrator", true).await.map_err(refused)?;
+        let secret = made.secret.unwrap_or_default();
+        let text = format!("{{\"client_id\": \"{}\", \"client_secret\": \"{secret}\"}}\n", made.client.id);
+        self.write("administrator.json", text.as_bytes(), 0o600)?;
+        let path = self.directory.join("administrator.json");
+        println!("the administrator's client and its secret are in {}", path.display());
+        Ok(())
+    }
+
+    /// Whole or not at all, and on disk when it returns.
+    fn write(&self, name: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
+        let (path, draft) = (self.directory.join(name), self.directory.join(format!(".{name}.new")));
+        let written = || {
+            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
+            file.write_all(bytes)?;
+            file.sync_all()?;
+            fs::rename(&draft, &path)?;
+            File::open(&self.directory)?.sync_all()
+        };
+        written().map_err(|error| of_file(error, &path))
+    }
+}
+
+fn usual() -> Option<PathBuf> {
+    if rustix::process::geteuid().is_root() {
+        return Some("/var/lib/whimbrel-service".into());
+    }
+    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
+    Some(base.join("whimbrel-service"))
+}
+
+fn of_file(error: std::io::Error, path: &Path) -> Fault {
+    Fault::from_io(error, OP).side(Side::Us).subject(path.display().to_string())
+}
+
+fn read_chain(files: &[&Path]) -> Result<OwnChain, Fault> {
+    let mut pem = Vec::new();
+    for file in files {
+        pem.extend(fs::read(file).map_err(|error| of_file(error, file))?);
+        pem.push(b'\n');
+    }
+    credential::from_pem(&pem).map_err(|fault| fault.about(files[0].display().to_string()).into_fault(OP, Side::Us))
+}
+
+fn make_certificate(names: &[HostName]) -> Result<OwnChain, whimbrel_trust::TrustFault> {
+    let key = make::key(KeyKind::P256)?;
+    let life = Life::of(whimbrel_trust::clock::now(), LIFE);
+    let certificate = make::self_signed("/CN=whimbrel transfer service", &key, &Purpose::Host(names.to_vec()), life)?;
+    Ok(OwnChain { certificate, key, chain: Vec::new() })
+}
+
+/// What the service may be called: its URL's host, this host's name, and this host to itself.
+fn names(url: Option<&str>, host: &str) -> Vec<HostName> {
+    let of_url = url.and_then(|url| url.split_once("://")).map(|(_, rest)| rest);
+    let of_url = of_url.and_then(|rest| rest.split(['/', ':']).next()).filter(|name| !name.is_empty());
+    let mut names: Vec<_> = ["localhost", host].into_iter().chain(of_url).map(name).collect();
+    names.extend(["127.0.0.1", "::1"].map(name));
+    names.dedup();
+    names
+}
+
+fn name(text: &str) -> HostName {
+    text.parse::<IpAddr>().map_or_else(|_| HostName::Dns(text.to_owned()), HostName::Address)
+}
+
+/// This host's name; `localhost` where it has none.
+pub fn host_name() -> String {
+    let uname = rustix::system::uname();
+    let name = String::from_utf8_lossy(uname.nodename().to_bytes()).to_ascii_lowercase();
+    if name.is_empty() { "localhost".into() } else { name }
+}
+
+/// The URL of a listening address.
+pub fn url(address: SocketAddr, host: &str) -> String {
+    match address.ip().is_unspecified() {
+        true => format!("https://{host}:{}", address.port()),
+        false => format!("https://{address}"),
+    }
+}

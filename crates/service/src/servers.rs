@@ -1,0 +1,287 @@
+//! DTNs that register themselves: they join an endpoint with a token, then tell of themselves now and then.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use uuid::Uuid;
+use whimbrel_engine::dispatch;
+use whimbrel_engine::listing::Timestamp;
+
+use crate::Service;
+use crate::auth::rules::bearer_text;
+use crate::auth::secrets::{digest, random, random_id};
+use crate::http::{Access, Answer, ApiError, Call, Created, Json, Knock, Route, Rule};
+use crate::store::{AuditEntry, Batch, Record, Versioned};
+
+/// Seconds between two signs of life of a server.
+const INTERVAL: u32 = 10;
+
+/// Seconds after which a silent server counts as gone: three signs of life missed.
+const SILENCE: i64 = 35;
+
+/// Most servers of an endpoint.
+const MOST_SERVERS: u32 = 1000;
+
+/// Most addresses of a server, and their longest, bytes.
+const MOST_ADDRESSES: usize = 16;
+const LONGEST_ADDRESS: usize = 512;
+
+/// A token with which servers join an endpoint.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct JoinToken {
+    /// SHA-256 of its text.
+    digest: String,
+    /// The endpoint.
+    endpoint: Uuid,
+    /// Last second at which it is good.
+    expires: Timestamp,
+    /// Servers that may still join with it.
+    uses_left: u32,
+}
+
+impl Record for JoinToken {
+    const KIND: &'static str = "join_token";
+
+    fn id(&self) -> String {
+        self.digest.clone()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        vec![("endpoint", self.endpoint.to_string())]
+    }
+}
+
+/// A server of an endpoint.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Server {
+    /// Its id.
+    pub id: Uuid,
+    /// The endpoint it belongs to.
+    pub endpoint: Uuid,
+    /// What its host calls itself.
+    pub name: String,
+    /// Where it is reached, `whimbrel://HOST:PORT`.
+    pub addresses: Vec<String>,
+    /// The fingerprint of its certificate's key; `None`: authorities vouch for it.
+    pub pin: Option<String>,
+    /// Its program's version.
+    pub version: String,
+    /// SHA-256 of what proves that it is this server; `None`: it was named by an administrator, and does not speak to us.
+    secret: Option<String>,
+    /// When it last spoke.
+    pub seen: Timestamp,
+    /// Nothing new is to begin there.
+    pub draining: bool,
+    /// Runnable tasks of its host, averaged over a minute; `None`: it does not tell.
+    pub load: Option<f64>,
+}
+
+impl Record for Server {
+    const KIND: &'static str = "server";
+
+    fn id(&self) -> String {
+        self.id.to_string()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        let secret = self.secret.iter().map(|digest| ("secret", digest.clone()));
+        std::iter::once(("endpoint", self.endpoint.to_string())).chain(secret).collect()
+    }
+}
+
+impl Server {
+    /// Whether new work may begin there.
+    pub fn is_ready(&self, now: Timestamp) -> bool {
+        !self.draining && (self.secret.is_none() || now.secs - self.seen.secs <= SILENCE)
+    }
+}
+
+/// The routes.
+pub fn routes() -> Vec<Route> {
+    vec![
+        Route::post("/v2/whimbrel/servers", "server_join", join),
+        Route::post("/v2/whimbrel/servers/{server}/beat", "server_beat", beat),
+    ]
+}
+
+/// Whoever has a token to join an endpoint.
+struct Joining;
+
+impl Rule for Joining {
+    type Caller = Versioned<JoinToken>;
+    const ACCESS: Access = Access::Server;
+
+    async fn admit(service: &Service, knock: &Knock) -> Result<Versioned<JoinToken>, ApiError> {
+        let unknown = || ApiError::unauthenticated("The token to join is unknown, used up or has expired");
+        let text = bearer_text(&knock.headers).ok_or_else(unknown)?;
+        let found = service.store.get::<JoinToken>(&digest(text)).await?;
+        let is_good = |token: &JoinToken| token.uses_left > 0 && token.expires >= service.clock.now();
+        found.filter(|found| is_good(&found.record)).ok_or_else(unknown)
+    }
+}
+
+/// A server that has joined.
+struct Joined;
+
+impl Rule for Joined {
+    type Caller = Versioned<Server>;
+    const ACCESS: Access = Access::Server;
+
+    async fn admit(service: &Service, knock: &Knock) -> Result<Versioned<Server>, ApiError> {
+        let unknown = || ApiError::unauthenticated("The server is not known here, or no longer");
+        let text = bearer_text(&knock.headers).ok_or_else(unknown)?;
+        service.store.find::<Server>("secret", &digest(text), None, 1).await?.pop().ok_or_else(unknown)
+    }
+}
+
+/// What a server tells of itself.
+#[derive(Debug, Deserialize, schemars::JsonSchema)]
+struct Told {
+    addresses: Vec<String>,
+    pin: Option<String>,
+    #[serde(default)]
+    version: String,
+    #[serde(default)]
+    name: String,
+    #[serde(default)]
+    draining: bool,
+    load: Option<f64>,
+}
+
+impl Told {
+    fn check(&self) -> Result<(), ApiError> {
+        let is_address = |address: &&String| {
+            let known = ["whimbrel://", "ftps://"].iter().any(|scheme| address.starts_with(scheme));
+            known && address.len() <= LONGEST_ADDRESS && address.bytes().all(|byte| byte.is_ascii_graphic())
+        };
+        if self.addresses.is_empty() || self.addresses.len() > MOST_ADDRESSES {
+            return Err(ApiError::bad_request(format!("A server has 1 to {MOST_ADDRESSES} addresses")));
+        }
+        if let Some(address) = self.addresses.iter().find(|address| !is_address(address)) {
+            return Err(ApiError::bad_request(format!("{address:?} is no address as in whimbrel://HOST:PORT")));
+        }
+        let fits =
+            self.name.len() <= 255 && self.version.len() <= 64 && self.pin.as_ref().is_none_or(|pin| is_pin(pin));
+        if fits { Ok(()) } else { Err(ApiError::bad_request("name, version or pin is none")) }
+    }
+}
+
+fn is_pin(text: &str) -> bool {
+    let digits = text.strip_prefix("sha256:").unwrap_or_default();
+    digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+}
+
+async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiError> {
+    let told = call.body.0;
+    told.check()?;
+    let mut token = call.caller;
+    let secret = random("ws_")?;
+    let server = Server {
+        id: random_id()?,
+        endpoint: token.record.endpoint,
+        name: told.name,
+        addresses: told.addresses,
+        pin: told.pin,
+        version: told.version,
+        secret: Some(digest(&secret)),
+        seen: call.service.clock.now(),
+        draining: false,
+        load: told.load,
+    };
+    token.record.uses_left -= 1;
+    let entry = AuditEntry {
+        number: 0,
+        time: call.service.clock.now(),
+        actor: format!("server:{}", server.id),
+        action: "server_join".into(),
+        subject: format!("endpoint:{}", server.endpoint),
+        detail: json!({"from": call.knock.from, "addresses": server.addresses, "name": server.name}),
+    };
+    // Two servers with the last use of a token: one of them finds the token changed, and is refused.
+    call.service.store.apply(Batch::new().update(&token).insert(&server).audit(entry)).await?;
+    call.service.desk.ring();
+    Ok(Answer(json!({
+        "server_id": server.id,
+        "endpoint_id": server.endpoint,
+        "secret": secret,
+        "issuer": call.service.issuer(),
+        "audience": server.endpoint,
+        "interval": INTERVAL,
+    })))
+}
+
+async fn beat(call: Call<Joined, Json<Told>>) -> Result<Answer<Value>, ApiError> {
+    let told = call.body.0;
+    told.check()?;
+    let mut server = call.caller;
+    if call.path.text("server") != server.record.id.to_string() {
+        return Err(ApiError::denied("A server tells of itself only"));
+    }
+    let now = call.service.clock.now();
+    let was_ready = server.record.is_ready(now);
+    let record = &mut server.record;
+    (record.addresses, record.pin, record.version, record.name) = (told.addresses, told.pin, told.version, told.name);
+    (record.draining, record.load, record.seen) = (told.draining, told.load, now);
+    call.service.store.apply(Batch::new().update(&server)).await?;
+    if server.record.is_ready(now) != was_ready {
+        call.service.desk.ring();
+    }
+    Ok(Answer(json!({"interval": INTERVAL})))
+}
+
+impl Service {
+    /// A token with which `uses` servers may join an endpoint within `seconds`; told once.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn join_token(&self, endpoint: Uuid, uses: u32, seconds: i64) -> Result<String, ApiError> {
+        let text = random("wj_")?;
+        let expires = Timestamp::from_secs(self.clock.now().secs.saturating_add(seconds));
+        let token = JoinToken { digest: digest(&text), endpoint, expires, uses_left: uses };
+        self.store.apply(Batch::new().insert(&token)).await?;
+        Ok(text)
+    }
+
+    /// Names a server that does not speak to the service.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn name_server(&self, endpoint: Uuid, url: &str) -> Result<Server, ApiError> {
+        let server = Server {
+            id: random_id()?,
+            endpoint,
+            name: url.to_owned(),
+            addresses: vec![url.to_owned()],
+            pin: None,
+            version: String::new(),
+            secret: None,
+            seen: self.clock.now(),
+            draining: false,
+            load: None,
+        };
+        self.store.apply(Batch::new().insert(&server)).await?;
+        Ok(server)
+    }
+
+    /// All servers of an endpoint, those that are gone or drained included.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn servers(&self, endpoint: Uuid) -> Result<Vec<Server>, ApiError> {
+        let found = self.store.find::<Server>("endpoint", &endpoint.to_string(), None, MOST_SERVERS).await?;
+        Ok(found.into_iter().map(|found| found.record).collect())
+    }
+
+    /// The servers of an endpoint where work may begin, the least loaded first.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn ready_servers(&self, endpoint: Uuid) -> Result<Vec<dispatch::Server>, ApiError> {
+        let now = self.clock.now();
+        let mut ready = self.servers(endpoint).await?;
+        ready.retain(|server| server.is_ready(now));
+        ready.sort_by(|a, b| a.load.unwrap_or(0.0).total_cmp(&b.load.unwrap_or(0.0)).then(a.id.cmp(&b.id)));
+        let reached =
+            |server: Server| Some(dispatch::Server { url: server.addresses.into_iter().next()?, pin: server.pin });
+        Ok(ready.into_iter().filter_map(reached).collect())
+    }
+}
