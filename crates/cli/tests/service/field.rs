@@ -1,0 +1,279 @@
+//! A service with two endpoints, each with a server that joined it, and the public client.
+
+use std::fs::{self, Permissions};
+use std::io::{BufRead as _, BufReader};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::{Value, json};
+use whimbrel_testkit::must_not_skip;
+use whimbrel_testkit::peers::{Run, Tool, public_dir};
+
+/// The program under test.
+pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
+
+/// The public client, in the environment that `cargo xtask setup` makes; `None`: it is not there, and the test is skipped.
+#[track_caller]
+pub fn globus() -> Option<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = root.join("target/peers/globus-cli/bin/globus");
+    if program.exists() {
+        return Some(program);
+    }
+    assert!(!must_not_skip(), "{} is missing: cargo xtask setup", program.display());
+    println!("skipped: the public client is not here");
+    None
+}
+
+/// A program that ends with its test.
+pub struct Running {
+    child: Child,
+    /// What it said first.
+    pub said: Vec<String>,
+}
+
+impl Running {
+    /// Starts a program and reads its output up to the line that begins with `ready`.
+    fn start(command: &mut Command, ready: &str) -> Self {
+        let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
+        let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
+        let mut said = Vec::new();
+        while said.last().is_none_or(|line: &String| !line.starts_with(ready)) {
+            let mut line = String::new();
+            let length = output.read_line(&mut line).expect("it can be read");
+            assert!(length > 0, "it ended before it was ready; it said {said:?}");
+            said.push(line.trim_end().to_owned());
+        }
+        Self { child, said }
+    }
+
+    /// Kills it, and waits until it is gone.
+    pub fn kill(&mut self) {
+        // It may have ended by itself.
+        let _ended = self.child.kill();
+        let _status = self.child.wait();
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        self.kill();
+    }
+}
+
+/// One of the two endpoints.
+pub struct Site {
+    /// The endpoint's id.
+    pub endpoint: String,
+    /// Its collection's id: all of the server's root.
+    pub collection: String,
+    /// The server's root on this host.
+    pub root: PathBuf,
+    /// The server.
+    pub server: Running,
+}
+
+impl Site {
+    /// `COLLECTION:PATH`.
+    pub fn at(&self, path: &str) -> String {
+        format!("{}:{path}", self.collection)
+    }
+
+    /// A path on this host.
+    pub fn path(&self, path: &str) -> PathBuf {
+        self.root.join(path)
+    }
+
+    /// Writes a file, with the directories it lies in, that the server's account can read.
+    pub fn write(&self, path: &str, content: impl AsRef<[u8]>) {
+        let path = self.path(path);
+        for directory in path.parent().unwrap().ancestors().take_while(|directory| directory.starts_with(&self.root)) {
+            fs::create_dir_all(directory).unwrap();
+            fs::set_permissions(directory, Permissions::from_mode(0o777)).unwrap();
+        }
+        fs::write(path, content).unwrap();
+    }
+
+    /// A file as it is.
+    #[track_caller]
+    pub fn read(&self, path: &str) -> Vec<u8> {
+        fs::read(self.path(path)).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+}
+
+/// The service with what belongs to it.
+pub struct Field {
+    directory: tempfile::TempDir,
+    client: PathBuf,
+    /// The service.
+    pub service: Running,
+    /// Where it is.
+    pub url: String,
+    id: String,
+    secret: String,
+    /// Where the sources are.
+    pub alpha: Option<Site>,
+    /// Where the copies go.
+    pub beta: Option<Site>,
+}
+
+impl Field {
+    /// A service with both endpoints; `None` without the public client.
+    #[track_caller]
+    pub fn new() -> Option<Self> {
+        let mut field = Self::alone()?;
+        field.alpha = Some(field.site("alpha"));
+        field.beta = Some(field.site("beta"));
+        Some(field)
+    }
+
+    /// A service without endpoints.
+    #[track_caller]
+    pub fn alone() -> Option<Self> {
+        let client = globus()?;
+        let directory = public_dir().expect("a temporary directory");
+        let service = serve(directory.path(), "127.0.0.1:0");
+        let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+        let file = fs::read(directory.path().join("service/administrator.json")).unwrap();
+        let made: Value = serde_json::from_slice(&file).unwrap();
+        let text = |name: &str| made[name].as_str().unwrap().to_owned();
+        let (id, secret) = (text("client_id"), text("client_secret"));
+        Some(Self { directory, client, service, url, id, secret, alpha: None, beta: None })
+    }
+
+    /// Kills the service and starts it again where it was.
+    pub fn restart(&mut self) {
+        self.service.kill();
+        let address = self.url.strip_prefix("https://").unwrap();
+        self.service = serve(self.directory.path(), address);
+    }
+
+    /// Where the sources are.
+    pub fn alpha(&self) -> &Site {
+        self.alpha.as_ref().expect("it was made")
+    }
+
+    /// Where the copies go.
+    pub fn beta(&self) -> &Site {
+        self.beta.as_ref().expect("it was made")
+    }
+
+    fn certificate(&self) -> PathBuf {
+        self.directory.path().join("service/certificate.pem")
+    }
+
+    /// The public client's command, with these arguments.
+    pub fn command(&self, arguments: &[&str]) -> Tool {
+        let home = self.directory.path().join("home");
+        fs::create_dir_all(&home).unwrap();
+        let url = format!("{}/", self.url);
+        let mut tool = Tool::new(&self.client).args(arguments);
+        for service in ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"] {
+            tool = tool.env(&format!("GLOBUS_SDK_SERVICE_URL_{service}"), &url);
+        }
+        tool.env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
+            .env("GLOBUS_SDK_VERIFY_SSL", self.certificate())
+            .env("GLOBUS_CLI_CLIENT_ID", &self.id)
+            .env("GLOBUS_CLI_CLIENT_SECRET", &self.secret)
+            .env("GLOBUS_CLI_INTERACTIVE", "0")
+            .env("HOME", home)
+    }
+
+    /// Runs the public client and expects it to succeed; gives what it printed.
+    #[track_caller]
+    pub fn globus(&self, arguments: &[&str]) -> String {
+        self.globus_ends(0, arguments).0
+    }
+
+    /// Runs the public client and expects this exit code; gives what it printed and what it complained of.
+    #[track_caller]
+    pub fn globus_ends(&self, code: i32, arguments: &[&str]) -> (String, String) {
+        let run: Run = self.command(arguments).run().expect("the client runs");
+        let (output, error) = (run.stdout_text(), run.stderr_text());
+        assert_eq!(run.code(), Some(code), "globus {arguments:?}\nstdout:\n{output}\nstderr:\n{error}");
+        (output, error)
+    }
+
+    /// Runs the public client and reads the JSON it prints.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let output = self.globus(&[arguments, &["--format", "json"]].concat());
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output}"))
+    }
+
+    /// Submits with the public client; gives the task's id.
+    #[track_caller]
+    pub fn submit(&self, arguments: &[&str]) -> String {
+        self.json(arguments)["task_id"].as_str().expect("there is a task").to_owned()
+    }
+
+    /// Submits with the public client and waits for the task to succeed; gives its document.
+    #[track_caller]
+    pub fn carry_out(&self, arguments: &[&str]) -> Value {
+        let task = self.submit(arguments);
+        let (output, error) =
+            self.globus_ends(0, &["task", "wait", &task, "--timeout", "60", "--polling-interval", "1"]);
+        let shown = self.json(&["task", "show", &task]);
+        assert_eq!(shown["status"], "SUCCEEDED", "{arguments:?}: {shown:#} {output} {error}");
+        shown
+    }
+
+    /// Asks the service with curl, as the administrator.
+    #[track_caller]
+    pub fn ask(&self, path: &str, document: &Value) -> Value {
+        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
+        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
+        let bearer = format!("Authorization: Bearer {}", token["access_token"].as_str().expect("there is a token"));
+        let body = document.to_string();
+        self.curl(&["-H", &bearer, "-H", "Content-Type: application/json", "-d", &body], path)
+    }
+
+    #[track_caller]
+    fn curl(&self, arguments: &[&str], path: &str) -> Value {
+        let tool = Tool::new("curl").args(["-sS", "--cacert"]).arg(self.certificate());
+        let run = tool.args(arguments).arg(format!("{}{path}", self.url)).run().expect("curl runs");
+        let output = run.stdout_text();
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{path}: {error}: {output} {}", run.stderr_text()))
+    }
+
+    /// An endpoint with a collection and a server that has joined.
+    #[track_caller]
+    pub fn site(&self, name: &str) -> Site {
+        let id = |made: &Value| made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        let endpoint = id(&self.ask("/v2/whimbrel/endpoints", &json!({"display_name": format!("{name} endpoint")})));
+        let place = format!("/v2/whimbrel/endpoints/{endpoint}");
+        let wish = json!({"display_name": format!("{name} data"), "base_path": "/"});
+        let collection = id(&self.ask(&format!("{place}/collections"), &wish));
+        let token = self.ask(&format!("{place}/join_tokens"), &json!({}));
+        let root = self.directory.path().join(name);
+        fs::create_dir(&root).unwrap();
+        fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
+        let server = self.server(name, &root, token["token"].as_str().expect("there is a token"));
+        Site { endpoint, collection, root, server }
+    }
+
+    /// Starts a server that joins, or has joined already.
+    #[track_caller]
+    pub fn server(&self, name: &str, root: &Path, token: &str) -> Running {
+        let config = self.directory.path().join(format!("{name}.toml"));
+        let state = self.directory.path().join(format!("{name}.state"));
+        let text = format!(
+            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\n{}",
+            self.url,
+            self.certificate(),
+            // Data are never handled as root.
+            if rustix::process::geteuid().is_root() { "accounts = [\"nobody\"]\n" } else { "" },
+        );
+        fs::write(&config, text).unwrap();
+        let mut command = Command::new(WHIMBREL);
+        command.arg("dtn").arg("--config").arg(&config).args(["--join", &self.url, "--token", token]);
+        Running::start(&mut command, "listening on ")
+    }
+}
+
+fn serve(directory: &Path, listen: &str) -> Running {
+    let mut command = Command::new(WHIMBREL);
+    command.arg("serve").arg("--state").arg(directory.join("service")).args(["--listen", listen]);
+    Running::start(&mut command, "listening on ")
+}
