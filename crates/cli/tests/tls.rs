@@ -3,8 +3,10 @@
 mod support;
 
 use std::fs;
+use std::mem::MaybeUninit;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use support::WHIMBREL;
 use support::control::Control;
 use support::dtn::Dtn;
@@ -223,4 +225,62 @@ fn what_cannot_be_encrypted_is_not_copied() {
     let run = site.client(&["cp", "--encrypt", &from]).arg(site.copy()).run_failing();
     assert!(run.stderr_text().contains("cannot encrypt data connections"), "{}", run.stderr_text());
     assert!(!site.copy().exists());
+}
+
+/// Counts how often a file is opened.
+struct Opened {
+    queue: std::os::fd::OwnedFd,
+}
+
+impl Opened {
+    fn watch(file: &Path) -> Self {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).expect("a queue");
+        inotify::add_watch(&queue, file, WatchFlags::OPEN).expect("watched");
+        Self { queue }
+    }
+
+    /// How often since it was asked last.
+    fn count(&self) -> usize {
+        let mut buffer = [MaybeUninit::uninit(); 4096];
+        let mut reader = inotify::Reader::new(&self.queue, &mut buffer);
+        std::iter::from_fn(|| reader.next().ok().map(|_| ())).count()
+    }
+}
+
+#[test]
+fn sessions_after_the_first_ones_need_no_full_handshake() {
+    let (Some(one), Some(two)) = (Site::start(), Site::start()) else { return };
+    fs::create_dir(one.directory.path().join("tree")).expect("made");
+    for number in 0..300 {
+        fs::write(one.directory.path().join(format!("tree/f{number}")), [number as u8; 20_000]).expect("written");
+    }
+    let place = |site: &Site| site.place("whimbrel", &site.server.addr().to_string(), "tree/");
+    let copy = ["cp", "-r", "--quiet", "--concurrency", "8", "--verify=require"];
+    one.client(&copy).args([place(&one), place(&two)]).run_ok();
+    assert!(two.stored("tree/f299") == Some(vec![43; 20_000]));
+    for site in [&one, &two] {
+        let (full, resumed) = (site.server.metric("tls_handshakes_total"), site.server.metric("tls_resumed_total"));
+        assert_eq!(full + resumed, site.server.metric("control_connections_total"));
+        // Rules, the listing and the first session may be asked for at the same time; the others have to wait for what is listed.
+        assert!(full <= 3 && resumed >= 5, "{full} full handshakes, {resumed} resumed");
+    }
+}
+
+#[test]
+fn authorities_are_read_once_and_not_at_all_for_a_host_that_is_known() {
+    let (Some(one), Some(two)) = (Site::start(), Site::start()) else { return };
+    let authorities = one._secrets.path().join("authorities.pem");
+    fs::copy(one._secrets.path().join("host.pem"), &authorities).expect("copied");
+    let opened = Opened::watch(&authorities);
+    let place = |site: &Site, name: &str| site.place("whimbrel", &site.server.addr().to_string(), name);
+    let run = |arguments: &[&str]| {
+        let tool = two.client(arguments).env("SSL_CERT_FILE", &authorities).env("SSL_CERT_DIR", "/nowhere");
+        let said = tool.run_ok().stderr_text();
+        (said.matches("first visit").count(), opened.count())
+    };
+    // The authority is the host's own certificate: the first one is vouched for, the second one a stranger.
+    let copy = ["cp", "--concurrency", "4", &place(&one, "here"), &place(&two, "there")];
+    assert_eq!(run(&copy), (1, 1));
+    assert_eq!(run(&["ls", &place(&two, "")]), (0, 0), "known by its key");
+    assert_eq!(run(&["ls", &place(&one, "")]), (0, 1), "vouched for again");
 }

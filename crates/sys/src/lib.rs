@@ -10,6 +10,7 @@ pub mod netns;
 pub mod pages;
 pub mod poll;
 pub mod resident;
+pub mod sessions;
 pub mod signals;
 pub mod socket;
 pub mod ssl;

@@ -160,6 +160,9 @@ pub fn connection_slot<T: 'static + Send + Sync>(made: &OnceLock<Index<Ssl, T>>)
 }
 
 #[cfg(test)]
+pub(crate) use tests::certificate;
+
+#[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
     use std::os::unix::net::UnixStream;
@@ -177,7 +180,7 @@ mod tests {
 
     use super::*;
 
-    fn certificate(name: &str) -> (X509, PKey<Private>) {
+    pub(crate) fn certificate(name: &str) -> (X509, PKey<Private>) {
         let group = EcGroup::from_curve_name(Nid::X9_62_PRIME256V1).unwrap();
         let key = PKey::from_ec_key(EcKey::generate(&group).unwrap()).unwrap();
         let mut subject = X509NameBuilder::new().unwrap();

@@ -42,6 +42,14 @@ pub struct Peer {
     pub vo: Vec<String>,
 }
 
+impl Peer {
+    /// The holder of a certificate that is no proxy, without attributes.
+    pub(crate) fn plain(subject: String, leaf: &X509Ref, others: &[&X509Ref], until: Timestamp) -> Self {
+        let chain = others.iter().map(|&other| other.to_owned()).collect();
+        Self { subject, leaf: leaf.to_owned(), chain, limited: false, until, vo: Vec::new() }
+    }
+}
+
 impl fmt::Debug for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { subject, limited, until, vo, .. } = self;

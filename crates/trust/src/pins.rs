@@ -268,9 +268,25 @@ impl PinJudge {
         self.found.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
+    /// The host, if the file knows this very key of it; nothing is learned of any other, not even why the file cannot be read.
+    pub fn known(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Option<Peer> {
+        let key = Fingerprint::of(leaf).ok()?;
+        let verdict = self.pins.check(&self.host, &key).ok()?;
+        if verdict != PinVerdict::Same {
+            return None;
+        }
+        let peer = known_by_key(leaf, others, &self.host.to_string()).ok()?;
+        self.note(key, verdict);
+        Some(peer)
+    }
+
+    fn note(&self, key: Fingerprint, verdict: PinVerdict) {
+        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((key, verdict));
+    }
+
     fn believed(&self, key: &Fingerprint) -> Result<(), TrustFault> {
         let verdict = self.pins.check(&self.host, key)?;
-        *self.found.lock().unwrap_or_else(PoisonError::into_inner) = Some((*key, verdict.clone()));
+        self.note(*key, verdict.clone());
         let (host, path) = (&self.host, self.pins.path.display());
         let reason = match verdict {
             PinVerdict::Same => return Ok(()),
@@ -325,15 +341,9 @@ fn unreadable(error: &ErrorStack) -> TrustFault {
 fn known_by_key(leaf: &X509Ref, others: &[&X509Ref], host: &str) -> Result<Peer, TrustFault> {
     let age = Asn1Time::from_unix(0).and_then(|start| start.diff(leaf.not_after()));
     let age = age.map_err(|error| unreadable(&error))?;
-    Ok(Peer {
-        // Nobody vouches for the names in such a certificate.
-        subject: format!("pinned {host}"),
-        leaf: leaf.to_owned(),
-        chain: others.iter().map(|&other| other.to_owned()).collect(),
-        limited: false,
-        until: Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 },
-        vo: Vec::new(),
-    })
+    let until = Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 };
+    // Nobody vouches for the names in such a certificate.
+    Ok(Peer::plain(format!("pinned {host}"), leaf, others, until))
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {

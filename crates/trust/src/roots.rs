@@ -1,13 +1,12 @@
 //! The certificate authorities of the operating system, as web browsers trust them.
 
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use openssl::error::ErrorStack;
 use openssl::stack::Stack;
 use openssl::x509::store::{X509Store, X509StoreBuilder};
 use openssl::x509::{X509, X509PurposeId, X509Ref, X509StoreContext};
 use whimbrel_engine::fault::FaultCode;
-use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::Certificate;
 
 use crate::fault::TrustFault;
@@ -23,6 +22,13 @@ impl SystemRoots {
     /// Reads them.
     pub fn load() -> Result<Self, TrustFault> {
         built(X509PurposeId::SSL_SERVER, |store| store.set_default_paths())
+    }
+
+    /// They, read when a process first needs them, which takes some 20 ms, and kept; `None` where they cannot be read.
+    pub fn shared() -> Option<Self> {
+        static SHARED: OnceLock<Option<SystemRoots>> = OnceLock::new();
+        let load = || Self::load().inspect_err(|fault| tracing::warn!(%fault, "no authorities of this system")).ok();
+        SHARED.get_or_init(load).clone()
     }
 
     /// Exactly these authorities.
@@ -59,37 +65,37 @@ fn built(
     build().map_err(|error: ErrorStack| internal(&error))
 }
 
-/// Believes a host that the system's authorities vouch for; any other by its pinned key.
+/// Gives the authorities when they are needed.
+pub type Roots = dyn Fn() -> Option<SystemRoots> + Send + Sync;
+
+/// Believes a host by its pinned key, or when authorities vouch for it.
 pub struct HostJudge {
-    roots: Option<SystemRoots>,
+    roots: Box<Roots>,
     host: String,
     /// For hosts outside of any authority's care.
     pub pins: PinJudge,
 }
 
 impl HostJudge {
-    /// A judge of one host.
-    pub fn new(roots: Option<SystemRoots>, host: &str, pins: PinJudge) -> Self {
-        Self { roots, host: host.to_owned(), pins }
+    /// A judge of one host; `roots` is asked for nothing where the key is known.
+    pub fn new(roots: impl Fn() -> Option<SystemRoots> + Send + Sync + 'static, host: &str, pins: PinJudge) -> Self {
+        Self { roots: Box::new(roots), host: host.to_owned(), pins }
     }
 }
 
 impl PeerJudge for HostJudge {
     fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
-        if let Some(roots) = &self.roots
-            && roots.vouch(leaf, others).map_err(|error| internal(&error))?.is_ok()
-            && is_named(leaf, &self.host)?
-        {
-            return Ok(Peer {
-                subject: format!("host {}", self.host),
-                leaf: leaf.to_owned(),
-                chain: others.iter().map(|&other| other.to_owned()).collect(),
-                limited: false,
-                until: Timestamp { secs: 0, nanos: 0 },
-                vo: Vec::new(),
-            });
+        if let Some(peer) = self.pins.known(leaf, others) {
+            return Ok(peer);
         }
-        self.pins.judge(leaf, others)
+        let vouched = (self.roots)().map(|roots| vouched(&roots, leaf, others));
+        match vouched {
+            Some(Ok(peer)) if is_named(leaf, &self.host)? => {
+                Ok(Peer { subject: format!("host {}", self.host), ..peer })
+            }
+            Some(Err(fault)) if fault.code == FaultCode::Internal => Err(fault),
+            _ => self.pins.judge(leaf, others),
+        }
     }
 }
 
@@ -142,14 +148,7 @@ fn vouched(roots: &SystemRoots, leaf: &X509Ref, others: &[&X509Ref]) -> Result<P
     let parsed = Certificate::parse(&der).map_err(|error| refused(format!("it cannot be read: {error}")))?;
     let (subject, until) = (parsed.subject.one_line(), parsed.not_after);
     match roots.vouch(leaf, others).map_err(|error| internal(&error))? {
-        Ok(()) => Ok(Peer {
-            subject,
-            leaf: leaf.to_owned(),
-            chain: others.iter().map(|&other| other.to_owned()).collect(),
-            limited: false,
-            until,
-            vo: Vec::new(),
-        }),
+        Ok(()) => Ok(Peer::plain(subject, leaf, others, until)),
         Err(reason) => Err(refused(reason).about(subject).until(until)),
     }
 }
@@ -161,4 +160,90 @@ fn is_named(leaf: &X509Ref, host: &str) -> Result<bool, TrustFault> {
 
 fn internal(error: &ErrorStack) -> TrustFault {
     TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::OwnChain;
+    use crate::clock::now;
+    use crate::make::{self, KeyKind, Life, Purpose};
+    use crate::pins::{Fingerprint, HostName, PinVerdict, Pins};
+
+    /// An authority, a host that it vouches for, and one with the same name that nobody vouches for.
+    fn hosts() -> (X509, OwnChain, OwnChain) {
+        let key = make::key(KeyKind::P256).unwrap();
+        let ca = make::authority("/O=Web/CN=CA", &key, None, Life::of(now(), 9000), None).unwrap();
+        let ca = OwnChain { certificate: ca, key, chain: Vec::new() };
+        let host = Purpose::Host(vec![make::HostName::Dns("dtn.example.org".to_owned())]);
+        let vouched = make::issue("/CN=dtn", KeyKind::P256, &host, Life::of(now(), 5000), &ca).unwrap();
+        let key = make::key(KeyKind::P256).unwrap();
+        let certificate = make::self_signed("/CN=dtn", &key, &host, Life::of(now(), 5000)).unwrap();
+        (ca.certificate, vouched, OwnChain { certificate, key, chain: Vec::new() })
+    }
+
+    struct Judged {
+        folder: TempDir,
+        asked: Arc<AtomicUsize>,
+        ca: X509,
+    }
+
+    impl Judged {
+        fn pins(&self) -> Pins {
+            Pins::new(self.folder.path().join("known_hosts"))
+        }
+
+        fn name() -> HostName {
+            HostName::new("dtn.example.org", 2811).unwrap()
+        }
+
+        /// The verdict on a host, as what it is known, and how often the authorities were asked for.
+        fn on(&self, host: &OwnChain) -> (Result<String, FaultCode>, Option<PinVerdict>, usize) {
+            let (asked, ca) = (self.asked.clone(), self.ca.clone());
+            self.asked.store(0, Ordering::Relaxed);
+            let roots = move || {
+                asked.fetch_add(1, Ordering::Relaxed);
+                SystemRoots::of(vec![ca.clone()]).ok()
+            };
+            let pins = PinJudge::new(self.pins(), Self::name(), true);
+            let judge = HostJudge::new(roots, "dtn.example.org", pins);
+            let verdict = judge.judge(&host.certificate, &[]).map(|peer| peer.subject).map_err(|fault| fault.code);
+            (verdict, judge.pins.found().map(|(_, verdict)| verdict), self.asked.load(Ordering::Relaxed))
+        }
+    }
+
+    #[test]
+    fn authorities_are_asked_only_where_the_key_is_not_known() {
+        let (ca, vouched, alone) = hosts();
+        let judged = Judged { folder: tempfile::tempdir().unwrap(), asked: Arc::default(), ca };
+        let pin = |host: &OwnChain| {
+            let key = Fingerprint::of(&host.certificate).unwrap();
+            judged.pins().replace(&Judged::name(), &key).unwrap();
+        };
+        let known = || Ok("pinned dtn.example.org:2811".to_owned());
+        assert_eq!(judged.on(&vouched), (Ok("host dtn.example.org".to_owned()), None, 1));
+        assert_eq!(judged.on(&alone), (known(), Some(PinVerdict::First), 1), "a first visit");
+        pin(&alone);
+        assert_eq!(judged.on(&alone), (known(), Some(PinVerdict::Same), 0));
+        // Whom an authority vouches for may have a new key.
+        assert_eq!(judged.on(&vouched), (Ok("host dtn.example.org".to_owned()), None, 1));
+        pin(&vouched);
+        assert_eq!(judged.on(&vouched), (known(), Some(PinVerdict::Same), 0));
+        let (verdict, found, asked) = judged.on(&alone);
+        assert_eq!((verdict, asked), (Err(FaultCode::PeerIdentity), 1), "neither known nor vouched for");
+        assert!(matches!(found, Some(PinVerdict::Changed { .. })));
+    }
+
+    #[test]
+    fn a_file_of_keys_that_cannot_be_read_matters_to_who_has_no_authority_only() {
+        let (ca, vouched, alone) = hosts();
+        let judged = Judged { folder: tempfile::tempdir().unwrap(), asked: Arc::default(), ca };
+        std::fs::create_dir(judged.pins().path()).unwrap();
+        assert_eq!(judged.on(&vouched).0, Ok("host dtn.example.org".to_owned()));
+        assert!(judged.on(&alone).0.is_err());
+    }
 }

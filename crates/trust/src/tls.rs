@@ -5,6 +5,7 @@ mod failure;
 mod machine;
 mod pipe;
 mod records;
+mod resume;
 mod seal;
 mod traffic;
 
@@ -12,4 +13,5 @@ pub use context::{ClientTls, Clients, ServerTls, TicketKeys, verdict};
 pub use failure::{handshake_failed, stream_failed};
 pub use machine::{Plain, Progress, TlsMachine};
 pub use records::{Broken, Incoming, OVERHEAD, Opener, RECORD, Sealer};
+pub use resume::{ControlTls, Sessions, Stands};
 pub use traffic::{keep_secrets, rehearsal, take_over};

@@ -10,7 +10,9 @@ use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::protect::{CommandOpener, CommandSealer, ProtectError, ReplyOpener, ReplySealer, base64};
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::make::{self, KeyKind, Life, Purpose};
-use whimbrel_trust::tls::{ClientTls, Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
+use whimbrel_trust::tls::{
+    ClientTls, Clients, ControlTls, Plain, Progress, ServerTls, Sessions, Stands, TicketKeys, TlsMachine,
+};
 use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault, psk};
 
 fn own(name: &str) -> OwnChain {
@@ -306,4 +308,109 @@ fn ticket_keys_cross_process_borders_whole_or_not_at_all() {
     assert_eq!(TicketKeys::from_bytes(keys.as_bytes()).unwrap().as_bytes(), keys.as_bytes());
     assert!(TicketKeys::from_bytes(&keys.as_bytes()[1..]).is_none());
     assert_eq!(format!("{keys:?}"), "TicketKeys(..)");
+}
+
+/// A control connection that stands, with a client that believes `host` or continues one of its sessions.
+struct Control {
+    server: TlsMachine,
+    client: TlsMachine,
+    stands: Option<Stands>,
+    keys: TicketKeys,
+}
+
+fn control(tls: &ControlTls, client: &ClientTls, sessions: &Arc<Sessions>) -> Control {
+    let (ssl, keys) = tls.connection().unwrap();
+    let mut server = TlsMachine::over(ssl, true).unwrap();
+    let offered = sessions.take();
+    let ssl = client.connection_to("dtn.example.org", named("host"), offered.as_ref()).unwrap();
+    let mut client = TlsMachine::over(ssl, false).unwrap();
+    client.keep_sessions(sessions.clone());
+    let words = meet(&mut server, &mut client, usize::MAX);
+    assert_eq!(words, [Ok(Progress::Established), Ok(Progress::Established)]);
+    server.refill_tickets();
+    server.write(b"234 \r\n").unwrap();
+    client.feed(&server.transmit().unwrap());
+    assert_eq!(read_all(&mut client), b"234 \r\n");
+    let stands = tls.stands(&server, &keys);
+    Control { server, client, stands, keys }
+}
+
+#[test]
+fn further_control_connections_resume_a_session() {
+    let tls = ControlTls::new(&own("host"), &Clients::Unasked).unwrap();
+    let (client, sessions) = (ClientTls::of_many(None).unwrap(), Arc::<Sessions>::default());
+    let first = control(&tls, &client, &sessions);
+    assert!(!first.server.resumed() && first.stands.is_some());
+    assert_eq!(sessions.count(), 8);
+    let second = control(&tls, &client, &sessions);
+    assert!(second.server.resumed() && second.client.resumed());
+    assert!(second.client.peer().is_none(), "nobody was asked for a certificate");
+    assert_eq!(sessions.count(), 15, "each is offered once, and whoever resumes gets as many as others");
+    // A data connection belongs to the one control connection whose keys open its ticket.
+    let data = |keys: &TicketKeys| {
+        let config = ServerTls::resuming(keys).unwrap();
+        let mut server = TlsMachine::server(&config).unwrap();
+        let newest = sessions.take();
+        let ssl = client.connection_to("dtn.example.org", named("nobody"), newest.as_ref()).unwrap();
+        let mut client = TlsMachine::over(ssl, false).unwrap();
+        let _words = meet(&mut server, &mut client, usize::MAX);
+        server.resumed()
+    };
+    assert!(data(&second.keys), "the newest tickets are those of the second connection");
+    assert!(!data(&first.keys), "which do not fit the first");
+    drop((first, second));
+    assert!(control(&tls, &client, &sessions).server.resumed(), "they have just ended");
+}
+
+#[test]
+fn sessions_of_who_showed_a_certificate_are_not_resumed() {
+    let tls = ControlTls::new(&own("host"), &Clients::Welcome(named("alice"))).unwrap();
+    let (alice, sessions) = (ClientTls::of_many(Some(&own("alice"))).unwrap(), Arc::<Sessions>::default());
+    let first = control(&tls, &alice, &sessions);
+    assert!(first.server.peer().is_some() && first.stands.is_none());
+    let again = control(&tls, &alice, &sessions);
+    assert!(!again.server.resumed() && again.server.peer().is_some(), "asked again");
+    // Who shows none may, and is nobody then, too.
+    let (nobody, sessions) = (ClientTls::of_many(None).unwrap(), Arc::<Sessions>::default());
+    let first = control(&tls, &nobody, &sessions);
+    let again = control(&tls, &nobody, &sessions);
+    assert!(first.stands.is_some() && again.server.resumed() && again.server.peer().is_none());
+}
+
+#[test]
+fn another_server_or_another_context_costs_a_full_handshake() {
+    let sessions = Arc::<Sessions>::default();
+    let [one, two] = [(); 2].map(|()| ControlTls::new(&own("host"), &Clients::Unasked).unwrap());
+    let [mine, other] = [(); 2].map(|()| ClientTls::of_many(None).unwrap());
+    let first = control(&one, &mine, &sessions);
+    assert!(!control(&two, &mine, &sessions).server.resumed(), "it does not know the keys");
+    sessions.clear();
+    let second = control(&one, &mine, &sessions);
+    assert!(!second.server.resumed() && sessions.count() == 8);
+    assert!(!control(&one, &other, &sessions).server.resumed());
+    drop(first);
+}
+
+#[test]
+fn a_client_keeps_few_of_a_flood_of_tickets() {
+    let tls = ControlTls::new(&own("host"), &Clients::Unasked).unwrap();
+    let (client, sessions) = (ClientTls::of_many(None).unwrap(), Arc::<Sessions>::default());
+    let mut flooded = control(&tls, &client, &sessions);
+    for _ in 0..500 {
+        assert!(flooded.server.give_ticket());
+        flooded.server.write(b"").unwrap();
+        flooded.server.write(b"x").unwrap();
+        flooded.client.feed(&flooded.server.transmit().unwrap());
+        assert_eq!(read_all(&mut flooded.client), b"x");
+    }
+    assert_eq!(sessions.count(), 16);
+    assert!(control(&tls, &client, &sessions).server.resumed(), "the newest is one of them");
+}
+
+#[test]
+fn a_client_whose_connections_bring_no_judge_believes_nobody() {
+    let server = ServerTls::new(&own("host"), &Clients::Unasked, None).unwrap();
+    let (mut server, mut client) = pair(&server, &ClientTls::of_many(None).unwrap());
+    let [_, client] = meet(&mut server, &mut client, usize::MAX);
+    assert!(client.is_err());
 }

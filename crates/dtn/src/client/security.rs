@@ -1,17 +1,19 @@
 //! How control connections are protected, and whom a client believes.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, PoisonError};
 
+use openssl::hash::MessageDigest;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_trust::TrustFault;
-use whimbrel_trust::pins::{HostName, KeyJudge, PinJudge, PinVerdict, Pins};
+use whimbrel_trust::pins::{Fingerprint, HostName, KeyJudge, PinJudge, PinVerdict, Pins};
 use whimbrel_trust::roots::{HostJudge, SystemRoots};
-use whimbrel_trust::tls::{ClientTls, Progress, TlsMachine};
+use whimbrel_trust::tls::{ClientTls, Progress, Sessions, TlsMachine};
+use whimbrel_trust::{OwnChain, PeerJudge, TrustFault};
 
 use super::grid::Grid;
 use super::shown::Shown;
-use super::target::Target;
+use super::target::{Address, Target};
 
 /// How a control connection begins.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
@@ -35,7 +37,8 @@ const OP: &str = "protect the control connection";
 #[derive(Clone)]
 pub struct Trust {
     pins: Option<Pins>,
-    roots: Arc<OnceLock<Option<SystemRoots>>>,
+    /// What its logins over TLS have in common.
+    earlier: Arc<Mutex<Earlier>>,
     /// What is shown to grid servers, and whom they are believed by.
     pub(super) grid: Grid,
     /// What logins over TLS show.
@@ -53,10 +56,44 @@ impl Default for Trust {
     fn default() -> Self {
         Self {
             pins: known_hosts().map(Pins::new),
-            roots: Arc::default(),
+            earlier: Arc::default(),
             grid: Grid::default(),
             shown: Shown::default(),
         }
+    }
+}
+
+/// The SHA-256 of the certificate that a login shows if it is asked to.
+type OwnPrint = Option<Vec<u8>>;
+
+/// A server, what it is shown, and the keys that it has to have; without any, authorities and known hosts decide.
+type Whom = (Address, OwnPrint, Vec<Fingerprint>);
+
+/// TLS of earlier logins.
+#[derive(Default)]
+struct Earlier {
+    contexts: HashMap<OwnPrint, ClientTls>,
+    believed: HashMap<Whom, Arc<Believed>>,
+}
+
+/// A server that proved who it is, the sessions that continue that proof, and why it is believed.
+struct Believed {
+    key: Fingerprint,
+    sessions: Arc<Sessions>,
+    why: String,
+}
+
+impl Earlier {
+    fn context(&mut self, own: Option<&OwnChain>) -> Result<(ClientTls, OwnPrint), TrustFault> {
+        let digest = |own: &OwnChain| own.certificate.digest(MessageDigest::sha256()).map(|digest| digest.to_vec());
+        let internal = |error: openssl::error::ErrorStack| TrustFault::new(FaultCode::Internal, error.to_string());
+        let print = own.map(digest).transpose().map_err(internal)?;
+        if let Some(tls) = self.contexts.get(&print) {
+            return Ok((tls.clone(), print));
+        }
+        let tls = ClientTls::of_many(own)?;
+        self.contexts.insert(print.clone(), tls.clone());
+        Ok((tls, print))
     }
 }
 
@@ -91,24 +128,36 @@ impl Trust {
 
     /// TLS towards one server, which gets our certificate if it asks for one.
     pub(super) fn towards(&self, target: &Target) -> Result<Handshake, Fault> {
-        let (host, port) = (target.host.as_str(), target.port);
+        let host = target.host.as_str();
         let own = self.shown.certificate(&self.grid, target)?;
         let own = own.as_deref().map(|own| &own.own);
-        if !target.keys.is_empty() {
-            let tls = ClientTls::new(Arc::new(KeyJudge::new(target.keys.clone(), host)), own);
-            let tls = tls.and_then(|config| TlsMachine::client(&config, host)).map_err(|fault| told(fault, host))?;
-            return Ok(Handshake { tls, remembered: None, host: host.to_owned() });
-        }
-        let name = HostName::new(host, port);
+        let remembered = if target.keys.is_empty() { Some(self.remembered(target)?) } else { None };
+        let judge: Arc<dyn PeerJudge> = match &remembered {
+            Some(remembered) => remembered.judge.clone(),
+            None => Arc::new(KeyJudge::new(target.keys.clone(), host)),
+        };
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let (context, print) = earlier.context(own).map_err(|fault| told(fault, host))?;
+        let whom = (target.address(), print, target.keys.clone());
+        let believed = earlier.believed.get(&whom).cloned();
+        drop(earlier);
+        let session = believed.as_ref().and_then(|believed| believed.sessions.take());
+        let tls = context.connection_to(host, judge, session.as_ref());
+        let tls = tls.and_then(|tls| TlsMachine::over(tls, false)).map_err(|fault| told(fault, host))?;
+        let believed = believed.filter(|_| session.is_some());
+        Ok(Handshake { tls, remembered, host: host.to_owned(), whom, believed, earlier: self.earlier.clone() })
+    }
+
+    /// What is known of a host, and will be.
+    fn remembered(&self, target: &Target) -> Result<Remembered, Fault> {
+        let name = HostName::new(&target.host, target.port);
         let (Some(name), Some(pins)) = (name, self.pins.clone()) else {
-            let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(host);
+            let fault = Fault::new(FaultCode::CredentialMissing, OP).side(Side::Us).subject(&target.host);
             return Err(fault.detail("there is no place for known hosts: set HOME or XDG_CONFIG_HOME"));
         };
-        let roots = self.roots.get_or_init(|| SystemRoots::load().ok()).clone();
-        let judge = Arc::new(HostJudge::new(roots, host, PinJudge::new(pins.clone(), name.clone(), true)));
-        let tls = ClientTls::new(judge.clone(), own).and_then(|config| TlsMachine::client(&config, host));
-        let tls = tls.map_err(|fault| told(fault, host))?;
-        Ok(Handshake { tls, remembered: Some(Remembered { judge, pins, name }), host: host.to_owned() })
+        let pinned = PinJudge::new(pins.clone(), name.clone(), true);
+        let judge = Arc::new(HostJudge::new(SystemRoots::shared, &target.host, pinned));
+        Ok(Remembered { judge, pins, name })
     }
 }
 
@@ -118,6 +167,10 @@ pub(super) struct Handshake {
     /// `None`: it was known by its key before.
     remembered: Option<Remembered>,
     host: String,
+    whom: Whom,
+    /// Who is believed if the session that is offered goes on.
+    believed: Option<Arc<Believed>>,
+    earlier: Arc<Mutex<Earlier>>,
 }
 
 /// What is to be remembered of a host.
@@ -137,7 +190,11 @@ impl Handshake {
     /// Takes bytes of the server; true when the handshake is through.
     pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<bool, Fault> {
         self.tls.feed(bytes);
-        let progress = self.tls.drive().map_err(|fault| told(fault, &self.host))?;
+        let progress = self.tls.drive().map_err(|fault| {
+            // Should a server stumble over its own tickets, the next login does without.
+            self.believed.iter().for_each(|believed| believed.sessions.clear());
+            told(fault, &self.host)
+        })?;
         Ok(progress == Progress::Established)
     }
 
@@ -147,16 +204,50 @@ impl Handshake {
     }
 
     /// TLS as it stands, and why the host is believed; a new host's key is remembered, and said.
+    ///
+    /// Only who has proven who it is gives sessions that are continued; who continues one is who gave it.
     pub(super) fn finish(self) -> Result<(TlsMachine, String), Fault> {
-        let Some(Remembered { judge, pins, name }) = self.remembered else {
-            return Ok((self.tls, "known by its key, which the service was told".to_owned()));
+        let offered = self.believed.is_some();
+        let believed = match self.believed.clone().filter(|_| self.tls.resumed()) {
+            Some(believed) => believed,
+            None => self.newly_believed()?,
+        };
+        let resumed = self.tls.resumed();
+        tracing::debug!(host = self.host, offered, resumed, left = believed.sessions.count(), "TLS stands");
+        self.tls.keep_sessions(believed.sessions.clone());
+        Ok((self.tls, believed.why.clone()))
+    }
+
+    /// The host after a full handshake. Logins that began at the same time put their sessions together.
+    fn newly_believed(&self) -> Result<Arc<Believed>, Fault> {
+        let Some(peer) = self.tls.peer() else {
+            let fault = TrustFault::new(FaultCode::PeerIdentity, "it continues a session that was not offered");
+            return Err(told(fault, &self.host));
+        };
+        let key = Fingerprint::of(&peer.leaf)
+            .map_err(|error| told(TrustFault::new(FaultCode::CredentialRejected, error.to_string()), &self.host))?;
+        let why = self.judged()?;
+        let mut earlier = self.earlier.lock().unwrap_or_else(PoisonError::into_inner);
+        let known = earlier.believed.get(&self.whom).filter(|known| known.key == key);
+        let believed = match known {
+            Some(known) => known.clone(),
+            None => Arc::new(Believed { key, sessions: Arc::default(), why }),
+        };
+        earlier.believed.insert(self.whom.clone(), believed.clone());
+        Ok(believed)
+    }
+
+    /// Why the host is believed after a full handshake.
+    fn judged(&self) -> Result<String, Fault> {
+        let Some(Remembered { judge, pins, name }) = &self.remembered else {
+            return Ok("known by its key, which the service was told".to_owned());
         };
         let why = match judge.pins.found() {
             Some((key, _)) => format!("known by its key {key}"),
             None => "vouched for by an authority that this system trusts".to_owned(),
         };
         if let Some((key, PinVerdict::First)) = judge.pins.found() {
-            let verdict = pins.remember(&name, &key).map_err(|fault| told(fault, &self.host))?;
+            let verdict = pins.remember(name, &key).map_err(|fault| told(fault, &self.host))?;
             if let PinVerdict::Changed { .. } = verdict {
                 // Another program has met another key just now.
                 let fault = TrustFault::new(FaultCode::PeerIdentity, "its key has changed since a moment ago");
@@ -165,7 +256,7 @@ impl Handshake {
             let path = pins.path().display();
             tracing::warn!("first visit to {name}: its key is {key}, remembered in {path}");
         }
-        Ok((self.tls, why))
+        Ok(why)
     }
 }
 

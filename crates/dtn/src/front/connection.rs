@@ -11,7 +11,7 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::sync::watch;
 use whimbrel_engine::guard::Visitor;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::Outcome;
+use whimbrel_proto::op::{Op, Outcome, Shield};
 use whimbrel_proto::server::{Label, LoginOutcome, PeerView, Proof, Secret, ServerControl, ServerEvent, TokenOutcome};
 use whimbrel_trust::{Peer, TrustFault};
 
@@ -176,6 +176,8 @@ struct Connection {
     claim: Option<Claim>,
     /// An exchange of tokens between two of them.
     exchange: Option<Exchange>,
+    /// Data connections continue the TLS session of this one.
+    spends_tickets: bool,
     work: Option<Work>,
     plane: Option<Box<Plane>>,
     eof: bool,
@@ -200,6 +202,7 @@ impl Connection {
             until,
             claim,
             exchange,
+            spends_tickets: false,
             work,
             plane,
             eof,
@@ -233,6 +236,7 @@ impl Connection {
                 if news.established {
                     tracing::debug!(peer = ?self.ends.peer, "the control connection is inside TLS");
                     self.patience.handshake_over();
+                    self.server.tls_stands(&mut self.wire, news.resumed);
                     let view = self.shown_certificate();
                     self.control.secured(Instant::now(), view);
                 }
@@ -397,7 +401,7 @@ impl Connection {
         match event {
             PlaneEvent::Notice(id, notice) => self.control.notice(Instant::now(), id, notice),
             PlaneEvent::Outcome(id, outcome) => {
-                if matches!(outcome, Outcome::Transferred { .. }) {
+                if self.spends_tickets && matches!(outcome, Outcome::Transferred { .. }) {
                     self.wire.renew_ticket();
                 }
                 self.control.outcome(Instant::now(), id, outcome);
@@ -420,10 +424,15 @@ impl Connection {
             }
             ServerEvent::StartTls => self.start_tls(),
             ServerEvent::Token(token) => self.take_token(token),
-            ServerEvent::Run { id, op } => match &mut self.plane {
-                Some(plane) => plane.run(id, op).await,
-                None => tracing::error!("the control machine ran an operation before login"),
-            },
+            ServerEvent::Run { id, op } => {
+                if let Op::Passive { params, .. } | Op::Active { params, .. } = &op {
+                    self.spends_tickets = params.shield == Shield::Session;
+                }
+                match &mut self.plane {
+                    Some(plane) => plane.run(id, op).await,
+                    None => tracing::error!("the control machine ran an operation before login"),
+                }
+            }
             ServerEvent::Abort { id } => {
                 if let Some(plane) = &mut self.plane {
                     plane.abort(id);

@@ -25,6 +25,8 @@ pub struct Metrics {
     connections_open: AtomicU64,
     logins_ok: AtomicU64,
     logins_failed: AtomicU64,
+    handshakes_full: AtomicU64,
+    handshakes_resumed: AtomicU64,
     replies_ok: AtomicU64,
     replies_failed: AtomicU64,
 }
@@ -47,6 +49,12 @@ impl Metrics {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A control connection is inside TLS, by a full handshake or as another's session resumed.
+    pub fn count_handshake(&self, resumed: bool) {
+        let counter = if resumed { &self.handshakes_resumed } else { &self.handshakes_full };
+        counter.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// A command got its final reply.
     pub fn count_reply(&self, code: u16) {
         let counter = if code < 400 { &self.replies_ok } else { &self.replies_failed };
@@ -56,11 +64,23 @@ impl Metrics {
     /// The text exposition format, from these counters and the summed load of all data processes.
     fn render(&self, guard: &Guard, load: &Load, data_processes: usize) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rows: [(&str, &str, &str, u64); 16] = [
+        let rows: [(&str, &str, &str, u64); 18] = [
             ("control_connections_total", "counter", "Control connections accepted.", read(&self.connections_total)),
             ("control_connections", "gauge", "Control connections open.", read(&self.connections_open)),
             ("logins_total", "counter", "Logins accepted.", read(&self.logins_ok)),
             ("logins_refused_total", "counter", "Logins refused.", read(&self.logins_failed)),
+            (
+                "tls_handshakes_total",
+                "counter",
+                "Full TLS handshakes on control connections.",
+                read(&self.handshakes_full),
+            ),
+            (
+                "tls_resumed_total",
+                "counter",
+                "Control connections that resumed a session.",
+                read(&self.handshakes_resumed),
+            ),
             ("commands_total", "counter", "Commands answered with success.", read(&self.replies_ok)),
             ("commands_failed_total", "counter", "Commands answered with failure.", read(&self.replies_failed)),
             ("received_bytes_total", "counter", "Bytes received and stored.", load.bytes_received),

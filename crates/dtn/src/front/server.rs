@@ -9,8 +9,8 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::LoginRules;
 use whimbrel_proto::server::{ChecksumAlgorithm, LoginOutcome, Mechanisms, Secret, ServerConfig};
 use whimbrel_trust::roots::ClientsOfAuthorities;
-use whimbrel_trust::tls::Clients;
-use whimbrel_trust::{OwnChain, PeerJudge, TrustFault};
+use whimbrel_trust::tls::{Clients, ControlTls};
+use whimbrel_trust::{PeerJudge, TrustFault};
 
 use super::access::Guest;
 use super::certificate::CertificateFiles;
@@ -72,12 +72,10 @@ fn address(ends: Ends) -> Option<IpAddr> {
 pub struct Server {
     settings: FrontSettings,
     gate: Arc<Gate>,
-    /// What TLS shows, if there is TLS.
-    certificate: Option<OwnChain>,
+    /// TLS, if there is a certificate to show.
+    control: Option<ControlTls>,
     /// Logins with certificates and Kerberos, if there are any.
     gssapi: gssapi::Mechanisms,
-    /// Whether clients are asked for a certificate in TLS.
-    clients: Clients,
     /// Logins with tokens, if there are any.
     tokens: Option<Arc<Tokens>>,
     /// The one connection comes over ssh, which has made the login.
@@ -101,11 +99,13 @@ impl Server {
         let gate = Arc::new(gate);
         let grid = settings.gsi.as_ref().map(Grid::new).transpose()?;
         let tokens = (!settings.tokens.is_empty()).then(|| Arc::new(Tokens::new(&settings.tokens, gate.clone())));
+        let clients = clients(settings.clients.as_ref(), grid.as_ref())?;
+        let certificate = settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?;
+        let control = certificate.map(|own| ControlTls::new(&own, &clients)).transpose();
         Ok(Self {
-            clients: clients(settings.clients.as_ref(), grid.as_ref())?,
             tokens,
             gssapi: gssapi::Mechanisms::new(grid),
-            certificate: settings.certificate.as_ref().map(CertificateFiles::chain).transpose()?,
+            control: control.map_err(|fault| fault.into_fault("begin TLS", Side::Us))?,
             data_side: Arc::new(DataSide::new(gate.clone(), settings.data.clone())),
             gate,
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
@@ -144,7 +144,15 @@ impl Server {
 
     /// TLS for one connection; `None` where the administrator gave no certificate.
     pub(super) fn tls(&self) -> Option<Result<Wire, TrustFault>> {
-        self.certificate.as_ref().map(|own| Wire::tls(own, &self.clients))
+        self.control.as_ref().map(Wire::tls)
+    }
+
+    /// A connection is inside TLS.
+    pub(super) fn tls_stands(&self, wire: &mut Wire, resumed: bool) {
+        self.metrics.count_handshake(resumed);
+        if let Some(control) = &self.control {
+            wire.stands(control);
+        }
     }
 
     /// The same with keys for logins with Kerberos, which have to be loaded before a process confines itself.
@@ -161,7 +169,7 @@ impl Server {
     fn mechanisms(&self) -> Mechanisms {
         let clear_text_passwords = self.settings.clear_text_passwords;
         Mechanisms {
-            tls: self.certificate.is_some(),
+            tls: self.control.is_some(),
             gssapi: self.gssapi.are_there(),
             ssh: self.is_over_ssh(),
             clear_text_passwords,

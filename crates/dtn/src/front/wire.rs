@@ -4,8 +4,8 @@ mod lines;
 
 use bytes::BytesMut;
 use whimbrel_proto::server::Secret;
-use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TicketKeys, TlsMachine};
-use whimbrel_trust::{OwnChain, Peer, TrustFault};
+use whimbrel_trust::tls::{ControlTls, Plain, Progress, Stands, TicketKeys, TlsMachine};
+use whimbrel_trust::{Peer, TrustFault};
 
 use crate::mover::message::Secrets;
 pub(super) use lines::Lines;
@@ -28,6 +28,8 @@ pub(super) struct Tls {
     established: bool,
     /// Of this connection alone, so that its data connections are those that resume its session.
     tickets: TicketKeys,
+    /// Further control connections may resume it, too, as long as this one stands.
+    stands: Option<Stands>,
 }
 
 /// What bytes of the wire brought besides plain ones.
@@ -35,16 +37,25 @@ pub(super) struct Tls {
 pub(super) struct News {
     /// TLS stands since now.
     pub(super) established: bool,
+    /// ... and continues the session of another connection.
+    pub(super) resumed: bool,
     /// The other side will send no more.
     pub(super) closed: bool,
 }
 
 impl Wire {
-    /// TLS that begins with the next byte; shows this certificate, and asks for one or not.
-    pub(super) fn tls(own: &OwnChain, clients: &Clients) -> Result<Self, TrustFault> {
-        let tickets = TicketKeys::new()?;
-        let machine = TlsMachine::server(&ServerTls::new(own, clients, Some(&tickets))?)?;
-        Ok(Self::Tls(Box::new(Tls { machine, established: false, tickets })))
+    /// TLS that begins with the next byte.
+    pub(super) fn tls(control: &ControlTls) -> Result<Self, TrustFault> {
+        let (ssl, tickets) = control.connection()?;
+        let machine = TlsMachine::over(ssl, true)?;
+        Ok(Self::Tls(Box::new(Tls { machine, established: false, tickets, stands: None })))
+    }
+
+    /// Lets other control connections of the same client resume the session of this one.
+    pub(super) fn stands(&mut self, control: &ControlTls) {
+        if let Self::Tls(tls) = self {
+            tls.stands = control.stands(&tls.machine, &tls.tickets);
+        }
     }
 
     /// True if plain bytes can be sent.
@@ -166,6 +177,10 @@ impl Tls {
         if !self.established {
             self.established = self.machine.drive()? == Progress::Established;
             news.established = self.established;
+            news.resumed = self.established && self.machine.resumed();
+            if news.resumed {
+                self.machine.refill_tickets();
+            }
         }
         let mut read = Vec::new();
         while self.established {

@@ -13,10 +13,12 @@ use openssl::ssl::{
 };
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_sys::sessions::{KeptSession, TicketSource, set_ticket_source};
 use whimbrel_sys::ssl::{TICKET_KEYS, connection_slot, know_session, refusal, set_chain_judge, set_ticket_keys};
 use zeroize::Zeroizing;
 
 use super::machine::internal;
+use super::resume::Sessions;
 use super::traffic::offer_secrets;
 use crate::fault::TrustFault;
 use crate::make::{self, KeyKind, Life, Purpose};
@@ -37,7 +39,17 @@ const SESSION_CONTEXT: &[u8] = b"whimbrel";
 
 /// Tickets a server gives on a control connection in TLS 1.3: some clients use each for one data connection only, and uploads give none
 /// back.
-const TICKETS: usize = 8;
+pub(super) const TICKETS: usize = 8;
+
+/// How a server's sessions can be resumed.
+pub(super) enum Tickets<'a> {
+    /// Not at all.
+    None,
+    /// By whoever shows a ticket that these keys sealed.
+    Sealed(&'a TicketKeys),
+    /// Each connection has keys of its own.
+    Own(Arc<TicketSource>),
+}
 
 /// Whether a server asks its clients for a certificate.
 #[derive(Clone)]
@@ -90,7 +102,7 @@ impl fmt::Debug for TicketKeys {
 impl ServerTls {
     /// A server that shows a certificate; `tickets` lets its sessions be resumed.
     pub fn new(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Result<Self, TrustFault> {
-        server(own, clients, tickets).map(Self).map_err(|error| internal(&error))
+        server(own, clients, tickets.map_or(Tickets::None, Tickets::Sealed)).map(Self).map_err(|error| internal(&error))
     }
 
     /// A server of GSI's kind: asks for a certificate, gives no tickets (their messages are no part of the token exchange).
@@ -116,7 +128,7 @@ impl ServerTls {
                 NOBODY.get_or_init(|| own)
             }
         };
-        let context = server(own, &Clients::Unasked, Some(tickets)).map_err(|error| internal(&error))?;
+        let context = server(own, &Clients::Unasked, Tickets::Sealed(tickets)).map_err(|error| internal(&error))?;
         Ok(Self(context))
     }
 
@@ -127,7 +139,7 @@ impl ServerTls {
 
     /// The TLS object of a new connection.
     pub fn connection(&self) -> Result<Ssl, TrustFault> {
-        with_slot(&self.0).map_err(|error| internal(&error))
+        with_slot(&self.0, Slot::default()).map_err(|error| internal(&error))
     }
 
     /// As [`Self::connection`], with so many tickets after a TLS 1.3 handshake instead of the usual number.
@@ -141,7 +153,12 @@ impl ServerTls {
 impl ClientTls {
     /// A client that believes whom `judge` believes, and shows `own` when it is asked to.
     pub fn new(judge: Arc<dyn PeerJudge>, own: Option<&OwnChain>) -> Result<Self, TrustFault> {
-        client(judge, own).map(Self).map_err(|error| internal(&error))
+        client(Some(judge), own).map(Self).map_err(|error| internal(&error))
+    }
+
+    /// A client whose connections each bring the judge of their server, and may continue sessions; see [`Self::connection_to`].
+    pub fn of_many(own: Option<&OwnChain>) -> Result<Self, TrustFault> {
+        client(None, own).map(Self).map_err(|error| internal(&error))
     }
 
     /// A client that believes whoever knows `key`, and proves that it does, too.
@@ -151,9 +168,30 @@ impl ClientTls {
 
     /// The TLS object of a new connection to `host`, which is named in the first message unless it is an address or empty.
     pub fn connection(&self, host: &str) -> Result<Ssl, TrustFault> {
-        let mut ssl = with_slot(&self.0).map_err(|error| internal(&error))?;
+        self.begin(host, Slot::default()).map_err(|error| internal(&error))
+    }
+
+    /// As [`Self::connection`], to a server that `judge` has to believe, unless it continues `session`, whose server was believed.
+    pub fn connection_to(
+        &self,
+        host: &str,
+        judge: Arc<dyn PeerJudge>,
+        session: Option<&KeptSession>,
+    ) -> Result<Ssl, TrustFault> {
+        let slot = Slot { judge: Some(judge), ..Slot::default() };
+        let begun = self.begin(host, slot).and_then(|mut ssl| {
+            if let Some(session) = session {
+                session.offer(&mut ssl)?;
+            }
+            Ok(ssl)
+        });
+        begun.map_err(|error| internal(&error))
+    }
+
+    fn begin(&self, host: &str, slot: Slot) -> Result<Ssl, ErrorStack> {
+        let mut ssl = with_slot(&self.0, slot)?;
         if !host.is_empty() && host.parse::<IpAddr>().is_err() {
-            ssl.set_hostname(host).map_err(|error| internal(&error))?;
+            ssl.set_hostname(host)?;
         }
         Ok(ssl)
     }
@@ -161,21 +199,34 @@ impl ClientTls {
 
 /// What the judge found about the other side of a connection; `None`: it has not been asked.
 pub fn verdict(ssl: &SslRef) -> Option<Result<Peer, TrustFault>> {
-    let slot = ssl.ex_data(slot_index().ok()?)?;
-    slot.lock().ok()?.clone()
+    slot(ssl)?.verdict.lock().ok()?.clone()
 }
 
-/// Where a connection keeps its judge's findings; OpenSSL calls the judge with a shared reference only.
-type Slot = Mutex<Option<Result<Peer, TrustFault>>>;
+/// What a connection keeps beside its TLS object.
+#[derive(Default)]
+pub(super) struct Slot {
+    /// Whom a client believes, where its context does not say.
+    pub(super) judge: Option<Arc<dyn PeerJudge>>,
+    /// The judge's findings: OpenSSL calls it with a shared reference only.
+    pub(super) verdict: Mutex<Option<Result<Peer, TrustFault>>>,
+    /// What seals a server's tickets, where that is not its context's to say.
+    pub(super) keys: Option<TicketKeys>,
+    /// Where a client keeps sessions, once it believes its server.
+    pub(super) sessions: OnceLock<Arc<Sessions>>,
+}
+
+pub(super) fn slot(ssl: &SslRef) -> Option<&Slot> {
+    ssl.ex_data(slot_index().ok()?)
+}
 
 fn slot_index() -> Result<Index<Ssl, Slot>, ErrorStack> {
     static INDEX: OnceLock<Index<Ssl, Slot>> = OnceLock::new();
     connection_slot(&INDEX)
 }
 
-fn with_slot(context: &SslContext) -> Result<Ssl, ErrorStack> {
+pub(super) fn with_slot(context: &SslContext, slot: Slot) -> Result<Ssl, ErrorStack> {
     let mut ssl = Ssl::new(context)?;
-    ssl.set_ex_data(slot_index()?, Mutex::new(None));
+    ssl.set_ex_data(slot_index()?, slot);
     Ok(ssl)
 }
 
@@ -198,36 +249,44 @@ fn show(context: &mut SslContextBuilder, own: &OwnChain) -> Result<(), ErrorStac
     own.chain.iter().try_for_each(|above| context.add_extra_chain_cert(above.clone()))
 }
 
-fn believe(context: &mut SslContextBuilder, judge: Arc<dyn PeerJudge>) {
+/// Believes whom the judge believes, or that of the connection where there is none; where that is none either, nobody.
+fn believe(context: &mut SslContextBuilder, judge: Option<Arc<dyn PeerJudge>>) {
     set_chain_judge(
         context,
         Arc::new(move |ssl, leaf, others| {
+            let slot = slot(ssl);
+            let own = slot.and_then(|slot| slot.judge.as_ref());
+            let judge = judge.as_ref().or(own).ok_or_else(|| refusal(false))?;
             let verdict = judge.judge(leaf, others);
             let answer = match &verdict {
                 Ok(_) => Ok(()),
                 Err(fault) => Err(refusal(fault.code == FaultCode::CredentialExpired)),
             };
-            if let Some(slot) = slot_index().ok().and_then(|index| ssl.ex_data(index))
-                && let Ok(mut slot) = slot.lock()
+            if let Some(slot) = slot
+                && let Ok(mut found) = slot.verdict.lock()
             {
-                *slot = Some(verdict);
+                *found = Some(verdict);
             }
             answer
         }),
     );
 }
 
-fn server(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Result<SslContext, ErrorStack> {
+pub(super) fn server(own: &OwnChain, clients: &Clients, tickets: Tickets<'_>) -> Result<SslContext, ErrorStack> {
     let mut context = common(SslMethod::tls_server())?;
     show(&mut context, own)?;
     context.set_options(SslOptions::CIPHER_SERVER_PREFERENCE);
     context.set_session_id_context(SESSION_CONTEXT)?;
     match tickets {
-        Some(keys) => {
+        Tickets::Sealed(keys) => {
             set_ticket_keys(&mut context, &keys.0)?;
             context.set_num_tickets(TICKETS)?;
         }
-        None => {
+        Tickets::Own(source) => {
+            set_ticket_source(&mut context, source)?;
+            context.set_num_tickets(TICKETS)?;
+        }
+        Tickets::None => {
             context.set_options(SslOptions::NO_TICKET);
             context.set_num_tickets(0)?;
             context.set_session_cache_mode(SslSessionCacheMode::OFF);
@@ -240,7 +299,7 @@ fn server(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Re
     };
     context.set_verify(mode);
     if let Some(judge) = judge {
-        believe(&mut context, judge.clone());
+        believe(&mut context, Some(judge.clone()));
     }
     context.set_alpn_select_callback(|_, offered| {
         openssl::ssl::select_next_proto(b"\x03ftp", offered).ok_or(AlpnError::NOACK)
@@ -248,12 +307,21 @@ fn server(own: &OwnChain, clients: &Clients, tickets: Option<&TicketKeys>) -> Re
     Ok(context.build())
 }
 
-fn client(judge: Arc<dyn PeerJudge>, own: Option<&OwnChain>) -> Result<SslContext, ErrorStack> {
+/// Without a judge of its own its connections bring theirs, and keep sessions.
+fn client(judge: Option<Arc<dyn PeerJudge>>, own: Option<&OwnChain>) -> Result<SslContext, ErrorStack> {
     let mut context = common(SslMethod::tls_client())?;
     if let Some(own) = own {
         show(&mut context, own)?;
     }
     context.set_verify(SslVerifyMode::PEER);
+    if judge.is_none() {
+        context.set_session_cache_mode(SslSessionCacheMode::CLIENT | SslSessionCacheMode::NO_INTERNAL);
+        context.set_new_session_callback(|ssl, session| {
+            if let Some(sessions) = slot(ssl).and_then(|slot| slot.sessions.get()) {
+                sessions.keep(ssl, session);
+            }
+        });
+    }
     believe(&mut context, judge);
     Ok(context.build())
 }

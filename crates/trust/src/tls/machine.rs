@@ -1,12 +1,15 @@
 //! TLS as a machine: bytes of the wire in, bytes for the wire out, plain bytes on the other side.
 
+use std::sync::Arc;
+
 use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream, SslVersion};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_sys::ssl::give_ticket;
 
-use super::context::{ClientTls, ServerTls, verdict};
+use super::context::{ClientTls, ServerTls, TICKETS, slot, verdict};
 use super::failure::{handshake_failed, stream_failed};
 use super::pipe::Pipe;
+use super::resume::Sessions;
 use crate::fault::TrustFault;
 use crate::peer::Peer;
 
@@ -156,6 +159,22 @@ impl TlsMachine {
     /// New clients use a ticket of TLS 1.3 once (RFC 8446 appendix C.4): whoever expects more connections renews it.
     pub fn give_ticket(&mut self) -> bool {
         self.established && give_ticket(&mut self.stream)
+    }
+
+    /// Gives a client that resumed a session as many tickets as one that did not gets.
+    pub fn refill_tickets(&mut self) {
+        if self.resumed() {
+            // The handshake brings one.
+            let _where_there_are_tickets = (1..TICKETS).all(|_| self.give_ticket());
+        }
+    }
+
+    /// Keeps the sessions that the server offers from now on, for connections that need not ask who it is: for a client that
+    /// believes it.
+    pub fn keep_sessions(&self, sessions: Arc<Sessions>) {
+        if let Some(slot) = slot(self.ssl()) {
+            let _first = slot.sessions.set(sessions);
+        }
     }
 
     /// Version and cipher, for people: `TLSv1.3 with TLS_AES_256_GCM_SHA384`.
