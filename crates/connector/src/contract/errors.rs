@@ -99,6 +99,28 @@ pub fn the_root_stays(a: &dyn Connector, _: &dyn Connector) {
     assert_eq!(names(a, &path("/")), [b"dir"]);
 }
 
+pub fn who_may_not_replace_gets_free_names_only(a: &dyn Connector, b: &dyn Connector) {
+    let Some(fresh) = a.without_replacing() else { return };
+    let (fresh, code) = (fresh.as_ref(), FaultCode::AlreadyExists);
+    store(fresh, &path("file"), b"bytes");
+    for intent in [REPLACE, RESUME, UPDATE] {
+        refused(fresh.begin(&path("file"), &intent), code);
+    }
+    refused(fresh.put(&path("file"), b"other", &Default::default(), None), code);
+    store(b, &path("other"), b"other");
+    refused(fresh.rename(&path("other"), &path("file"), false), code);
+    // Taken while it was written.
+    let session = ok(fresh.begin(&path("late"), &REPLACE));
+    let writer = ok(fresh.join(&session));
+    ok(writer.write_at(0, b"mine"));
+    let receipt = ok(writer.finish());
+    ok(b.rename(&path("other"), &path("late"), false));
+    refused(fresh.commit(&session, &[receipt], &Default::default()), code);
+    assert_eq!((load(b, &path("file")), load(b, &path("late"))), (b"bytes".to_vec(), b"other".to_vec()));
+    // The others may as before.
+    store(a, &path("file"), b"new");
+}
+
 pub fn offsets_beyond_the_largest_file_are_refused(a: &dyn Connector, _: &dyn Connector) {
     let session = ok(a.begin(&path("file"), &REPLACE));
     let writer = ok(a.join(&session));

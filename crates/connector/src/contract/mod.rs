@@ -125,6 +125,7 @@ macro_rules! contract_cases {
             full_directories_stay
             the_root_stays
             offsets_beyond_the_largest_file_are_refused
+            who_may_not_replace_gets_free_names_only
             invalid_attributes_are_refused
         }
     };

@@ -48,6 +48,8 @@ pub struct Memory {
     next_id: Arc<AtomicU64>,
     clock: Clock,
     power: Arc<Power>,
+    /// Whether a name may be taken from what has it.
+    replaces: bool,
 }
 
 impl Default for Memory {
@@ -76,7 +78,7 @@ impl Memory {
             committed: AtomicBool::default(),
         };
         let next_id = Arc::new(AtomicU64::new(2));
-        Self { root: Arc::new(root), names: Arc::default(), next_id, clock, power: Arc::default() }
+        Self { root: Arc::new(root), names: Arc::default(), next_id, clock, power: Arc::default(), replaces: true }
     }
 
     /// Adds the device nodes `/zero` (endless zeros) and `/null`; both swallow what is written.
@@ -144,6 +146,9 @@ impl Memory {
         let Some(node) = &old.found else {
             return Err(FaultCode::NotFound).on(op, from);
         };
+        if !self.replaces && new.found.is_some() {
+            return Err(FaultCode::AlreadyExists).on(op, to);
+        }
         if may_replace(node, &old, &new).on(op, from)? {
             if Arc::ptr_eq(&old.dir, &new.dir) {
                 return self.change_name(&old.dir, old.name(), new.name(), node).on(op, from);
@@ -268,6 +273,10 @@ impl Connector for Memory {
             Some(spot) => Ok(spot.path),
             None => Err(FaultCode::IsADirectory).on(op, path),
         }
+    }
+
+    fn without_replacing(&self) -> Option<Arc<dyn Connector>> {
+        Some(Arc::new(Self { replaces: false, ..self.clone() }))
     }
 
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {

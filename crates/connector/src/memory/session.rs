@@ -30,6 +30,7 @@ impl Memory {
         let mut made = false;
         let (node, rename) = match (kind, intent.disposition, &spot.found) {
             (Some(Kind::Directory), ..) => return Err(FaultCode::IsADirectory).on(OPEN, path),
+            (Some(_), ..) if !self.replaces => return Err(FaultCode::AlreadyExists).on(OPEN, path),
             (None | Some(Kind::File), Disposition::Continue, _) => match unfinished {
                 Some(node) => (made_private(node), true),
                 None => (self.create(&spot, &staging, PRIVATE)?, true),
