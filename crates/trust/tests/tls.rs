@@ -11,7 +11,8 @@ use whimbrel_proto::protect::{CommandOpener, CommandSealer, ProtectError, ReplyO
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_trust::make::{self, KeyKind, Life, Purpose};
 use whimbrel_trust::tls::{
-    ClientTls, Clients, ControlTls, Plain, Progress, ServerTls, Sessions, Stands, TicketKeys, TlsMachine,
+    ClientTls, Clients, ControlTls, Incoming, Opener, Plain, Progress, Sealer, ServerTls, Sessions, Stands, TicketKeys,
+    TlsMachine, keep_secrets, take_over,
 };
 use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault, psk};
 
@@ -413,4 +414,86 @@ fn a_client_whose_connections_bring_no_judge_believes_nobody() {
     let (mut server, mut client) = pair(&server, &ClientTls::of_many(None).unwrap());
     let [_, client] = meet(&mut server, &mut client, usize::MAX);
     assert!(client.is_err());
+}
+
+/// A GSI server's connection whose client makes its records by hand.
+fn by_hand() -> (TlsMachine, Sealer, Opener) {
+    let server = ServerTls::gsi(&own("host"), named("alice")).unwrap();
+    let mut ssl = ClientTls::new(named("host"), Some(&own("alice"))).unwrap().connection("host").unwrap();
+    keep_secrets(&mut ssl);
+    let (mut server, mut client) = (TlsMachine::server(&server).unwrap(), TlsMachine::over(ssl, false).unwrap());
+    let words = meet(&mut server, &mut client, usize::MAX);
+    assert_eq!(words, [Ok(Progress::Established), Ok(Progress::Established)]);
+    let (sealer, opener) = take_over(client.ssl()).expect("TLS 1.3");
+    (server, sealer, opener)
+}
+
+fn record(sealer: &mut Sealer, plain: &[u8], token: &mut Vec<u8>) {
+    let from = sealer.begin(token).unwrap();
+    token.extend_from_slice(plain);
+    sealer.end(from, token).unwrap();
+}
+
+/// A protected line as it goes over the wire, and what comes of it.
+fn open_token(server: &mut TlsMachine, token: &[u8]) -> Result<Vec<u8>, ProtectError<TrustFault>> {
+    let (mut plain, line) = (Vec::new(), format!("ENC {}\r\n", base64::encode(token)));
+    CommandOpener::new(256 << 10).feed(server, line.as_bytes(), &mut plain).map(|()| plain)
+}
+
+#[test]
+fn keys_may_change_inside_protected_lines() {
+    let (mut server, mut sealer, _) = by_hand();
+    for line in [b"PWD\r\n".as_slice(), b"NOOP\r\n", b"QUIT\r\n"] {
+        let mut token = Vec::new();
+        sealer.renew(&mut token).unwrap();
+        record(&mut sealer, line, &mut token);
+        // Also behind the message.
+        sealer.renew(&mut token).unwrap();
+        assert_eq!(open_token(&mut server, &token).unwrap(), line);
+    }
+    let mut alone = Vec::new();
+    sealer.renew(&mut alone).unwrap();
+    let fault = open_token(&mut server, &alone).unwrap_err().to_string();
+    assert!(fault.contains("no message"), "{fault}");
+}
+
+#[test]
+fn a_change_of_keys_that_is_asked_for_comes_with_the_next_reply() {
+    const ASKS: &[u8] = &[24, 0, 0, 1, 1];
+    let (mut server, mut sealer, mut opener) = by_hand();
+    let mut token = Vec::new();
+    record(&mut sealer, b"PWD\r\n", &mut token);
+    sealer.whole(22, ASKS, &mut token).unwrap();
+    assert_eq!(open_token(&mut server, &token).unwrap(), b"PWD\r\n");
+    let mut wire = Vec::new();
+    ReplySealer::default().feed(&mut server, b"257 \"/\"\r\n", &mut wire).unwrap();
+    let mut reply = base64::decode(wire[4..].trim_ascii_end(), 1000).unwrap();
+    let Incoming::Aside(used) = opener.open(&mut reply).unwrap() else { panic!("new keys come first") };
+    let Incoming::Data { plain, .. } = opener.open(&mut reply[used..]).unwrap() else { panic!("a message") };
+    assert_eq!(&reply[used..][plain], b"257 \"/\"\r\n");
+}
+
+#[test]
+fn a_flood_of_changed_keys_in_a_line_ends_with_the_line() {
+    let (mut server, mut sealer, _) = by_hand();
+    let mut token = Vec::new();
+    for _ in 0..1500 {
+        sealer.renew(&mut token).unwrap();
+    }
+    record(&mut sealer, b"PWD\r\n", &mut token);
+    // Whether it is taken is the library's choice; it costs no more than its bytes, and nothing is owed for it.
+    if let Ok(plain) = open_token(&mut server, &token) {
+        assert_eq!(plain, b"PWD\r\n");
+        assert_eq!(server.pending_output(), 0);
+        let mut token = Vec::new();
+        record(&mut sealer, b"NOOP\r\n", &mut token);
+        assert_eq!(open_token(&mut server, &token).unwrap(), b"NOOP\r\n");
+    }
+    let (mut server, mut sealer, _) = by_hand();
+    let mut long = Vec::new();
+    while long.len() < 400 << 10 {
+        sealer.renew(&mut long).unwrap();
+    }
+    record(&mut sealer, b"PWD\r\n", &mut long);
+    assert!(open_token(&mut server, &long).is_err(), "longer than a line may be");
 }
