@@ -12,10 +12,11 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use support::control::{Control, Reply, block, header};
-use support::dtn::{PATIENCE, until};
-use support::pattern;
+use support::dtn::{Dtn, PATIENCE, until};
 use support::scene::{Scene, grid_config};
+use support::{WHIMBREL, pattern};
 use whimbrel_proto::protect::base64;
+use whimbrel_testkit::peers::{Tool, public_dir};
 use whimbrel_testkit::pki::Pki;
 
 const EOF: u8 = 0x40;
@@ -409,6 +410,55 @@ fn users_have_no_more_than_their_limits() {
     let mut got = Vec::new();
     TcpStream::connect(data).expect("it listens").read_to_end(&mut got).expect("read");
     assert_eq!((got.len(), first.last_reply().code), (300_000, 226));
+}
+
+#[test]
+fn what_was_stored_today_counts_after_a_restart() {
+    let books = tempfile::tempdir().expect("a directory");
+    let config = format!("[limits]\nquota = 500000\nquota_directory = {:?}\n", books.path());
+    let scene = Scene::closed(&config);
+    let (mut guest, _) = scene.login("right");
+    guest.ask_for(200, "TYPE I");
+    assert_eq!(store(&mut guest, "/free/one", 300_000).code, 226);
+    drop(guest);
+    let written = || {
+        let files = std::fs::read_dir(books.path()).expect("there").map(|entry| entry.expect("read").path());
+        let text: String = files.map(|file| std::fs::read_to_string(file).expect("text")).collect();
+        text.lines().map(|line| line.split(' ').nth(1).expect("bytes").parse::<u64>().expect("a number")).sum::<u64>()
+    };
+    until("all is written down", || written() == 300_000);
+    let (directory, server) = scene.into_parts();
+    drop(server);
+    let at = |name: &str| directory.path().join(name);
+    let again = Dtn::builder().root(&at("root")).arg("--config").arg(at("config.toml")).arg("--users").arg(at("users"));
+    let again = again.start();
+    let mut guest = Control::open(again.addr());
+    guest.ask_for(331, "USER ada");
+    guest.ask_for(230, "PASS right");
+    guest.ask_for(200, "TYPE I");
+    let reply = store(&mut guest, "/free/two", 300_000);
+    assert!((400..600).contains(&reply.code), "{}", reply.text);
+    // Of the second file some has come before it was too much.
+    let told = reply.text.split("have stored ").nth(1).and_then(|rest| rest.split(' ').next()?.parse::<u64>().ok());
+    assert!(told.is_some_and(|bytes| (300_000..=500_000).contains(&bytes)), "{}", reply.text);
+    // Where others may write, nothing is to be believed.
+    let open = public_dir().expect("a directory");
+    std::fs::set_permissions(open.path(), std::os::unix::fs::PermissionsExt::from_mode(0o777)).expect("set");
+    let config = format!("[limits]\nquota = 5\nquota_directory = {:?}\n", open.path());
+    std::fs::write(at("open.toml"), config).expect("written");
+    let refused = Tool::new(WHIMBREL).args(["dtn", "--anonymous", "--listen", "127.0.0.1:0", "--config"]);
+    let refused = refused.arg(at("open.toml")).run_failing();
+    assert!(refused.stderr_text().contains("others may write in it"), "{refused}");
+}
+
+#[test]
+fn a_user_logs_in_so_often_in_a_minute() {
+    let scene = Scene::closed("[limits]\nlogins_per_minute = 2");
+    for _ in 0..2 {
+        assert_eq!(scene.login("right").1.code, 230);
+    }
+    let (_, reply) = scene.login("right");
+    assert!(reply.code == 421 && reply.text.contains("too often in this minute"), "{}", reply.text);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 pub use self::budget::{LineBudget, LineBudgetLimits};
 pub use self::doors::{DoorLimits, Doors, Refusal, Visitor};
-pub use self::pace::Pace;
+pub use self::pace::{Pace, UserPace};
 pub use self::slow::{LineLimits, SlowLine};
 pub use self::throttle::{Throttle, ThrottleLimits};
 

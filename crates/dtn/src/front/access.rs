@@ -21,6 +21,8 @@ pub struct Who {
 pub struct Amounts {
     /// Control connections at once.
     pub connections: Option<u32>,
+    /// Logins in a minute.
+    pub logins_per_minute: Option<u32>,
     /// Bytes a second of all transfers of the user on one host together, each direction for itself.
     pub bandwidth: Option<u64>,
     /// Bytes that the user may store on one host in a day (UTC).
@@ -64,14 +66,20 @@ impl Access {
             self.rules.iter().filter(|(who, _)| who.is(guest)).map(|(_, rule)| rule.clone()).collect();
         // Each rule was checked when it was read; one that is none after all must not open anything.
         let paths = PathRules::new(Operations::ALL, &rules).unwrap_or_else(|_| PathRules::nothing());
-        let Amounts { connections, bandwidth, quota } = self.amounts_of(guest);
+        let Amounts { connections, bandwidth, quota, logins_per_minute: _ } = self.amounts_of(guest);
         LoginRules { paths, connections, bandwidth, quota, until: None }
+    }
+
+    /// How often somebody may log in in a minute; `None`: as often as wanted.
+    pub fn logins_per_minute(&self, guest: Guest<'_>) -> Option<u32> {
+        self.amounts_of(guest).logins_per_minute
     }
 
     fn amounts_of(&self, guest: Guest<'_>) -> Amounts {
         let all = self.amounts.iter().filter(|(who, _)| who.is(guest)).map(|(_, amounts)| amounts);
         all.fold(Amounts::default(), |first, next| Amounts {
             connections: first.connections.or(next.connections),
+            logins_per_minute: first.logins_per_minute.or(next.logins_per_minute),
             bandwidth: first.bandwidth.or(next.bandwidth),
             quota: first.quota.or(next.quota),
         })

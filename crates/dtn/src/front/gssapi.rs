@@ -91,8 +91,8 @@ impl Grid {
         self.judge.clone()
     }
 
-    /// Makes keys for delegations to come, in the background.
-    fn make_ready(&self) {
+    /// Makes keys for delegations to come, in the background; in a runtime.
+    pub(super) fn make_ready(&self) {
         let keys = self.keys.clone();
         tokio::task::spawn_blocking(move || {
             loop {
@@ -106,7 +106,7 @@ impl Grid {
     }
 
     fn begin(&self) -> Result<Exchange, TrustFault> {
-        // So that there is one when the client hands on rights, two round trips later.
+        // So that the next ones find some, too.
         self.make_ready();
         Ok(Exchange::Gsi(Box::new(GsiAcceptor::new(&self.tls, self.keys.clone())?)))
     }

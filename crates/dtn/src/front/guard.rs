@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use whimbrel_engine::guard::{DoorLimits, Doors, LineBudget, Pace, Refusal, Throttle, ThrottleLimits, Visitor};
+use whimbrel_engine::guard::{
+    DoorLimits, Doors, LineBudget, Pace, Refusal, Throttle, ThrottleLimits, UserPace, Visitor,
+};
 
 /// What strangers are refused, counted for metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,6 +41,7 @@ impl Refused {
 pub struct Guard {
     doors: Mutex<Doors>,
     pace: Mutex<Pace>,
+    users: Mutex<UserPace>,
     throttle: Mutex<Throttle>,
     counts: [AtomicU64; 4],
     lines: [Mutex<LineBudget>; 4],
@@ -49,6 +52,7 @@ impl Guard {
     pub fn new(doors: DoorLimits) -> Self {
         Self {
             pace: Mutex::new(Pace::new(doors.per_minute)),
+            users: Mutex::default(),
             doors: Mutex::new(Doors::new(doors)),
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             counts: Default::default(),
@@ -78,6 +82,15 @@ impl Guard {
     /// [`Refusal::User`]
     pub fn log_in(&self, visitor: Option<Visitor>, user: &str, most: Option<u32>) -> Result<(), Refusal> {
         visitor.map_or(Ok(()), |visitor| lock(&self.doors).log_in(visitor, user, most))
+    }
+
+    /// Whether this user may log in once more; `most`: how often in a minute.
+    ///
+    /// # Errors
+    /// [`Refusal::UserPace`]
+    pub fn may_log_in(&self, user: &str, most: Option<u32>) -> Result<(), Refusal> {
+        let may = lock(&self.users).ask(user, most, Instant::now());
+        may.then_some(()).ok_or(Refusal::UserPace)
     }
 
     /// How long somebody there has to wait before a login as this user is heard; zero if not at all.
@@ -165,6 +178,17 @@ mod tests {
         let third = guard.enter(HERE).expect("who is logged in does not wait");
         drop((passes, third));
         assert_eq!(guard.waiting(), 0);
+    }
+
+    #[test]
+    fn each_user_logs_in_at_his_own_pace() {
+        let guard = Guard::new(DoorLimits::default());
+        for _ in 0..3 {
+            guard.may_log_in("ada", Some(3)).expect("not too often");
+        }
+        assert_eq!(guard.may_log_in("ada", Some(3)), Err(Refusal::UserPace));
+        guard.may_log_in("bob", Some(3)).expect("another user");
+        guard.may_log_in("ada", None).expect("no limit");
     }
 
     #[test]

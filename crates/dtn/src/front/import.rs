@@ -1,6 +1,6 @@
 //! Taking over the configuration of `globus-gridftp-server`: its text in, ours out, and a word about everything that differs.
 //!
-//! Pure: files are read by whoever calls. What the options mean is in [`options`], as its version 13.24 has them.
+//! Pure but for [`read`]. What the options mean is in [`options`], as its version 13.24 has them.
 
 pub mod options;
 mod rules;
@@ -10,6 +10,28 @@ mod write;
 pub use options::{Fate, OPTIONS, Row, Special};
 pub use text::{LineFault, Setting, parse};
 pub use write::take_over;
+
+use std::path::Path;
+
+use whimbrel_engine::{Fault, FaultCode};
+
+use crate::small;
+
+/// Longest file of settings, bytes: a real one has a few KiB.
+const LONGEST: u64 = 1 << 20;
+
+/// The settings in a file.
+///
+/// # Errors
+/// Faults of the file; `InvalidArgument` for more than 1 MiB, and for lines that the real server refuses, too.
+pub fn read(path: &Path) -> Result<Vec<Setting>, Fault> {
+    const OP: &str = "read settings";
+    let text = small::read(path, OP, LONGEST)?;
+    parse(&String::from_utf8_lossy(&text)).map_err(|fault| {
+        let refused = Fault::new(FaultCode::InvalidArgument, OP).subject(path.display().to_string());
+        refused.detail(format!("{fault} (the real server does not start with this either)"))
+    })
+}
 
 /// Our configuration, and what became of theirs.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -51,6 +51,7 @@ async fn serve(
     let listeners = listeners(&settings, descriptors)?;
     let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos));
     link.ready().await?;
+    server.make_ready();
     server.warn_about_openness();
     listeners.serve(server, draining).await
 }

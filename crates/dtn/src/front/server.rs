@@ -132,6 +132,13 @@ impl Server {
         &self.settings
     }
 
+    /// Does ahead of time what the first login would have to wait for; in a runtime.
+    pub fn make_ready(&self) {
+        if let Some(grid) = &self.gssapi.grid {
+            grid.make_ready();
+        }
+    }
+
     /// Logs what an open server means.
     pub fn warn_about_openness(&self) {
         if self.settings.anonymous {
@@ -212,8 +219,11 @@ impl Server {
         let unknown = || Fault::new(FaultCode::ServerBusy, "log in").subject(&user).detail("groups cannot be told");
         let groups = account.groups.as_deref().ok_or_else(unknown)?;
         let guest = Guest { user: &user, groups, address: address(ends) };
+        let pace = self.settings.access.logins_per_minute(guest);
         let rules = self.settings.access.of(guest).and(&rules).and(&LoginRules { until, ..LoginRules::unlimited() });
-        self.guard.log_in(ends.visitor, &user, rules.connections).map_err(|refusal| {
+        let counted = self.guard.may_log_in(&user, pace);
+        let counted = counted.and_then(|()| self.guard.log_in(ends.visitor, &user, rules.connections));
+        counted.map_err(|refusal| {
             Fault::new(FaultCode::TooManyAttempts, "log in").subject(&user).detail(refusal.to_string())
         })?;
         let identity = Identity {

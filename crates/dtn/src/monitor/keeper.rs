@@ -5,8 +5,10 @@ mod claims;
 mod sources;
 mod watched;
 
+use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -56,6 +58,8 @@ pub struct Keeper {
     asks_for_groups: bool,
     /// What handles data of users without an account of their own; `None`: the account that runs this.
     common: Option<Account>,
+    /// Where what users have stored is written down.
+    books: Option<PathBuf>,
     /// Accounts given out, by their number.
     given: Vec<Option<Account>>,
     /// Data processes log warnings only: what they say goes to a user's terminal.
@@ -102,6 +106,7 @@ impl Keeper {
             asks_for_groups: config.access().asks_for_groups(),
             given: Vec::new(),
             quiet: false,
+            books: config.limits.quota_directory.as_deref().map(books).transpose()?,
         })
     }
 
@@ -294,7 +299,11 @@ impl Keeper {
         let failed = |error| Fault::from_io(error, "start data process").side(Side::Us);
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
-        command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
+        command
+            .arg("data-process")
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .stdout(self.book(account.as_ref())?)
+            .process_group(0);
         if let Some(Account { name, uid, gid, .. }) = account {
             let groups = whimbrel_sys::accounts::groups_of(name, *gid).map_err(failed)?;
             whimbrel_sys::accounts::become_account(&mut command, *uid, *gid, groups);
@@ -306,6 +315,31 @@ impl Keeper {
         let name = account.as_ref().map_or("own", |account| &account.name);
         tracing::info!(pid = child.id(), account = name, "data process started");
         Ok((ours.into(), child))
+    }
+
+    /// Where a data process of this account writes down what is stored: it gets the open file, and has no right to open it itself.
+    fn book(&self, account: Option<&Account>) -> Result<Stdio, Fault> {
+        let Some(directory) = &self.books else { return Ok(Stdio::null()) };
+        let path = directory.join(account.map_or("own", |account| &account.name));
+        let mut options = File::options();
+        options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
+        let opened = options.open(&path).map_err(|error| {
+            Fault::from_io(error, "open what is written down of stored data").subject(path.display().to_string())
+        });
+        opened.map(Stdio::from)
+    }
+}
+
+/// The directory for what users have stored, if nobody else may change what is in it.
+fn books(directory: &Path) -> Result<PathBuf, Fault> {
+    const OP: &str = "open limits.quota_directory";
+    let subject = directory.display().to_string();
+    let facts = std::fs::metadata(directory).map_err(|error| Fault::from_io(error, OP).subject(&subject))?;
+    let refused = |why: &str| Err(Fault::new(FaultCode::InvalidArgument, OP).subject(&subject).detail(why));
+    match (facts.is_dir(), facts.mode() & 0o022) {
+        (false, _) => refused("it is no directory"),
+        (true, 0) => Ok(directory.to_owned()),
+        (true, _) => refused("others may write in it: chmod 700"),
     }
 }
 

@@ -81,13 +81,14 @@ pub struct Shared {
 }
 
 impl Node {
-    /// Prepares everything that movers share.
+    /// Prepares everything that movers share; `ledger`: what users have stored before.
     pub fn new(
         settings: DataSettings,
         connector: Arc<dyn Connector>,
         log: TransferLog,
         writer: FrameWriter,
         link_ip: Option<IpAddr>,
+        ledger: Ledger,
     ) -> Result<Self, Fault> {
         let buffers = (settings.pool_bytes / BUFFER_SIZE as u64).clamp(2, 1 << 20) as usize;
         let pool = Pool::new(PoolLimits {
@@ -111,7 +112,7 @@ impl Node {
             link_ip,
             hashing: Permits::new(processors),
             processors,
-            ledger: Ledger::default(),
+            ledger,
             running: Mutex::default(),
             next_transfer: AtomicU64::new(1),
         };

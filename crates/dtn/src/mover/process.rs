@@ -12,6 +12,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::codec::{CodecError, FrameReader, FrameWriter};
 use super::failure;
+use super::ledger::Ledger;
 use super::log::TransferLog;
 use super::message::{DataSettings, FromMover, Identity, MoverId, NodeOverrides, ToMover, VERSION};
 use super::node::Node;
@@ -80,7 +81,7 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    serve_overridden(link, NodeOverrides::default(), connect, |_| Ok(()), |_| {})
+    serve_overridden(link, NodeOverrides::default(), Ledger::default(), connect, |_| Ok(()), |_| {})
 }
 
 /// Tells the front that this data process takes no new work.
@@ -95,11 +96,12 @@ impl Departure {
     }
 }
 
-/// Like [`serve`], on a host that decides some settings for itself; `confine` is called when storage and logs are open and
+/// Like [`serve`], on a host that decides some settings for itself, and goes on counting in `ledger`; `confine` is called when storage and logs are open and
 /// no thread runs yet, `started` gets the means to leave early.
 pub fn serve_overridden<C>(
     link: impl Link,
     own: NodeOverrides,
+    ledger: Ledger,
     connect: C,
     confine: impl FnOnce(&DataSettings) -> Result<(), Fault>,
     started: impl FnOnce(Departure),
@@ -118,7 +120,7 @@ where
     let connector = connect(&settings).map_err(ServeError::Setup)?;
     let log = TransferLog::open(&settings).map_err(ServeError::Setup)?;
     confine(&settings).map_err(ServeError::Setup)?;
-    let node = Node::new(settings, connector, log, writer.clone(), link_ip).map_err(ServeError::Setup)?;
+    let node = Node::new(settings, connector, log, writer.clone(), link_ip, ledger).map_err(ServeError::Setup)?;
     let node = Arc::new(node);
     writer.send_message(&hello())?;
     started(Departure(writer));
@@ -337,7 +339,7 @@ mod tests {
             transfer_log_json: None,
         };
         let log = TransferLog::open(&settings).unwrap();
-        let node = Node::new(settings, Arc::new(Memory::new()), log, FrameWriter::new(far), None);
+        let node = Node::new(settings, Arc::new(Memory::new()), log, FrameWriter::new(far), None, Ledger::default());
         (Arc::new(node.expect("node")), near)
     }
 

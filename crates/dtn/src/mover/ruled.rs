@@ -35,6 +35,14 @@ pub struct Ruled {
     quota: Option<Quota>,
 }
 
+impl Drop for Ruled {
+    fn drop(&mut self) {
+        if let Some(quota) = &self.quota {
+            quota.settle();
+        }
+    }
+}
+
 impl Ruled {
     /// The storage as these rules, and what may still be stored, leave it.
     pub fn new(storage: Arc<dyn Connector>, rules: PathRules, quota: Option<Quota>) -> Self {

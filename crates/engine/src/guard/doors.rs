@@ -62,6 +62,9 @@ pub enum Refusal {
     /// The account has.
     #[error("you have as many connections as your account may have")]
     User,
+    /// The account logs in too often.
+    #[error("your account has logged in too often in this minute: try again later")]
+    UserPace,
 }
 
 /// Counts connections.

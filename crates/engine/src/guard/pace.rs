@@ -12,6 +12,40 @@ const MOST: usize = 1 << 16;
 /// What `most` connections have to spread over.
 const MINUTE: Duration = Duration::from_secs(60);
 
+/// How often one user logs in: the same for accounts, each of which has a limit of its own.
+#[derive(Debug)]
+pub struct UserPace {
+    paid: Memory<String, Instant>,
+}
+
+impl Default for UserPace {
+    fn default() -> Self {
+        Self { paid: Memory::new(MOST) }
+    }
+}
+
+impl UserPace {
+    /// Whether this user may log in once more, `most` times in a minute, at least 1; only those who may count.
+    pub fn ask(&mut self, user: &str, most: Option<u32>, now: Instant) -> bool {
+        let Some(most) = most else { return true };
+        self.paid.forget(now);
+        let paid = self.paid.get(&user.to_owned()).copied().unwrap_or(now);
+        match next(paid, most.max(1), now) {
+            Some(paid) => {
+                self.paid.put(user.to_owned(), paid, paid);
+                true
+            }
+            None => false,
+        }
+    }
+}
+
+/// When one time more is paid for, if there may be one.
+fn next(paid: Instant, most: u32, now: Instant) -> Option<Instant> {
+    let share = MINUTE / most;
+    (paid.saturating_duration_since(now) + share <= MINUTE).then(|| paid + share)
+}
+
 /// Lets a network come so many times in a minute: all of them at once, then each after its share of the minute.
 #[derive(Debug)]
 pub struct Pace {
@@ -31,12 +65,10 @@ impl Pace {
     pub fn ask(&mut self, from: IpAddr, now: Instant) -> bool {
         let Some(most) = self.most else { return true };
         self.paid.forget(now);
-        let (network, share) = (Network::from(from), MINUTE / most);
+        let network = Network::from(from);
         let paid = self.paid.get(&network).copied().unwrap_or(now);
-        if paid.saturating_duration_since(now) + share > MINUTE {
-            return false;
-        }
-        self.paid.put(network, paid + share, paid + share);
+        let Some(paid) = next(paid, most, now) else { return false };
+        self.paid.put(network, paid, paid);
         true
     }
 

@@ -4,9 +4,9 @@ use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use whimbrel_dtn::front::import::{Remark, Setting, is_read, parse, take_over};
+use whimbrel_dtn::front::import::{Remark, is_read, read, take_over};
+use whimbrel_engine::Fault;
 use whimbrel_engine::summary::exit;
-use whimbrel_engine::{Fault, FaultCode};
 
 const OP: &str = "read settings";
 
@@ -15,7 +15,7 @@ pub(super) fn run(places: &[PathBuf]) -> Result<ExitCode, Fault> {
     let mut files = Vec::new();
     for place in places {
         for path in files_of(place)? {
-            files.push((path.display().to_string(), settings(&path)?));
+            files.push((path.display().to_string(), read(&path)?));
         }
     }
     let imported = take_over(&files);
@@ -47,13 +47,4 @@ fn files_of(place: &Path) -> Result<Vec<PathBuf>, Fault> {
     }
     found.sort();
     Ok(found)
-}
-
-fn settings(path: &Path) -> Result<Vec<Setting>, Fault> {
-    let name = path.display().to_string();
-    let text = std::fs::read(path).map_err(|error| Fault::from_io(error, OP).subject(&name))?;
-    parse(&String::from_utf8_lossy(&text)).map_err(|fault| {
-        let refused = Fault::new(FaultCode::InvalidArgument, OP).subject(name);
-        refused.detail(format!("{fault} (the real server does not start with this either)"))
-    })
 }

@@ -1,5 +1,6 @@
 //! `[limits]`: how many connections, how much bandwidth and how much storage, of whom.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -34,13 +35,18 @@ pub struct Limits {
     pub handshake_seconds: Option<u32>,
     /// Control connections of one user at once. Default: no limit.
     pub connections: Option<u32>,
+    /// Logins of one user in a minute. Default: no limit.
+    pub logins_per_minute: Option<u32>,
     /// Bytes a second, of all transfers of a user on one host together, each direction for itself. Default: no limit.
     #[serde(deserialize_with = "size")]
     pub bandwidth: Option<u64>,
     /// Bytes that a user may store on one host in a day (UTC). Default: no limit.
     #[serde(deserialize_with = "size")]
     pub quota: Option<u64>,
-    /// The last three for some users; of each the first entry that is for somebody counts. At most 256.
+    /// Directory, of root and closed to others, where what users have stored today is written down, so that it counts after a restart.
+    /// Default: it is counted in memory.
+    pub quota_directory: Option<PathBuf>,
+    /// The last four for some users; of each the first entry that is for somebody counts. At most 256.
     #[serde(deserialize_with = "bounded")]
     pub of: Vec<LimitsOf>,
 }
@@ -63,6 +69,7 @@ struct Entry {
     groups: Vec<String>,
     addresses: Networks,
     connections: Option<u32>,
+    logins_per_minute: Option<u32>,
     #[serde(deserialize_with = "size")]
     bandwidth: Option<u64>,
     #[serde(deserialize_with = "size")]
@@ -73,12 +80,12 @@ impl TryFrom<Entry> for LimitsOf {
     type Error = &'static str;
 
     fn try_from(entry: Entry) -> Result<Self, &'static str> {
-        let Entry { users, groups, addresses, connections, bandwidth, quota } = entry;
+        let Entry { users, groups, addresses, connections, logins_per_minute, bandwidth, quota } = entry;
         let who = Who { users, groups, addresses };
         if who == Who::default() {
             return Err("say for whom: users = [\"ada\"], groups = [\"staff\"] or addresses = [\"192.0.2.0/24\"]");
         }
-        Ok(Self { who, amounts: Amounts { connections, bandwidth, quota } })
+        Ok(Self { who, amounts: Amounts { connections, logins_per_minute, bandwidth, quota } })
     }
 }
 
@@ -110,8 +117,8 @@ impl Limits {
 
     /// The limits of logins, in their order; those for everybody come last.
     pub(super) fn amounts(&self) -> Vec<(Who, Amounts)> {
-        let Self { connections, bandwidth, quota, .. } = *self;
-        let everybody = (Who::default(), Amounts { connections, bandwidth, quota });
+        let Self { connections, logins_per_minute, bandwidth, quota, .. } = *self;
+        let everybody = (Who::default(), Amounts { connections, logins_per_minute, bandwidth, quota });
         self.of.iter().map(|entry| (entry.who.clone(), entry.amounts.clone())).chain([everybody]).collect()
     }
 }
@@ -162,6 +169,7 @@ mod tests {
             [[limits.of]]
             users = ["ada"]
             quota = "1G"
+            logins_per_minute = 30
             [[limits.of]]
             users = ["bob", "ada"]
             groups = ["staff"]
@@ -175,6 +183,8 @@ mod tests {
             let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok() });
             (rules.connections, rules.bandwidth, rules.quota)
         };
+        let pace = |user| access.logins_per_minute(Guest { user, groups: &[], address: None });
+        assert_eq!((pace("ada"), pace("eve")), (Some(30), None));
         let rate = "100M".parse::<ByteCount>().unwrap().0;
         let gigabyte = "1G".parse::<ByteCount>().unwrap().0;
         assert_eq!(of("ada", &[], ""), (Some(50), Some(rate), Some(gigabyte)));
