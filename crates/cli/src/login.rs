@@ -36,8 +36,9 @@ impl Logins {
     pub fn complete(&mut self, place: &mut Place) -> Result<(), Fault> {
         let Some(target) = &mut place.target else { return Ok(()) };
         target.subject = target.subject.take().or_else(|| self.options.subject.clone());
-        target.credential = target.credential.take().or_else(|| self.options.credential());
-        target.kerberos = self.options.kerberos && target.credential.is_none();
+        // A ticket that is asked for at one end goes before the certificate for both.
+        target.credential = target.credential.take().or_else(|| self.options.credential().filter(|_| !target.kerberos));
+        target.kerberos |= self.options.kerberos && target.credential.is_none();
         let in_its_place = match target.security {
             // ssh asks by itself.
             Security::Gsi | Security::Ssh => true,

@@ -190,12 +190,12 @@ fn a_host_that_is_another_is_refused_unless_its_subject_was_named() {
     let host = site.pki.host(&["data.example.org"]).unwrap();
     let server = GridftpServer::builder().unwrap().gsi(&site.pki, &host, &site.gridmap).start().unwrap();
     let url = url_at(&server, site.files.path());
-    let said = site.refused(site.client(&["ls", &url]), 5);
+    let said = site.refused(site.client(&["ls", &url]), 6);
     assert!(said.contains("its certificate is for data.example.org, not for localhost"), "{said}");
     assert!(said.contains("--subject '/O=Grid/CN=data.example.org'"), "{said}");
     let listed = site.client(&["ls", "--subject", "/O=Grid/CN=data.example.org", &url]).run_ok();
     assert_eq!(listed.stdout_text().trim_end(), "here");
-    let said = site.refused(site.client(&["ls", "--subject", "/O=Grid/CN=else", &site.url("")]), 5);
+    let said = site.refused(site.client(&["ls", "--subject", "/O=Grid/CN=else", &site.url("")]), 6);
     assert!(said.contains("/O=Grid/CN=localhost") && said.contains("it should have been /O=Grid/CN=else"), "{said}");
     // Each end has its own.
     let copy = ["cp", "--source-subject", "/O=Grid/CN=data.example.org", "--dest-subject", "/O=Grid/CN=localhost"];
@@ -284,6 +284,20 @@ fn check_tells_what_was_shown_and_believed_and_which_account_came_of_it() {
     ] {
         assert!(said.contains(part), "{part:?} in:\n{said}");
     }
+}
+
+#[test]
+fn data_connections_show_no_certificates_where_the_user_says_so() {
+    let Some(site) = Site::start() else { return };
+    let (from, to) = (site.url("here"), site.path("there").display().to_string());
+    for (options, bare) in [(&[][..], false), (&["--nodcau"], true)] {
+        let run = site.client(&["-vvv", "cp", &from, &to]).args(options).run_ok();
+        let said = format!("{}{}", run.stdout_text(), run.stderr_text());
+        assert!(said.contains("DCAU N") == bare && said.contains("1 verified"), "{said}");
+        fs::remove_file(site.path("there")).unwrap();
+    }
+    let both = site.client(&["cp", "--nodcau", "--encrypt", &from, &to]).run_failing();
+    assert_eq!(both.code(), Some(2), "{both}");
 }
 
 #[test]

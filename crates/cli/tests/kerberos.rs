@@ -238,7 +238,7 @@ fn what_is_wrong_with_a_ticket_is_told_with_its_cure() {
         "{said}"
     );
     // The realm knows no host of this name.
-    let said = site.refused(site.client("tickets", &["ls", "--kerberos", &url.replace("localhost", "127.0.0.1")]), 5);
+    let said = site.refused(site.client("tickets", &["ls", "--kerberos", &url.replace("localhost", "127.0.0.1")]), 6);
     assert!(said.contains("host/127.0.0.1 or ftp/127.0.0.1: use the full name of the host"), "{said}");
     // No KDC of the realm answers.
     let conf = fs::read_to_string(site.kdc.path("krb5.conf")).unwrap();
@@ -303,6 +303,16 @@ fn a_certificate_comes_first_unless_the_ticket_is_asked_for() {
     let copied = said(&copy.run_ok());
     assert!(copied.contains("1 verified") && copied.contains("PROT P"), "{copied}");
     assert!(fs::read(site.path("there")).unwrap() == payload());
+    fs::remove_file(site.path("there")).unwrap();
+    let copy = client(&proxy, &["-vvv", "cp", "--destination-kerberos"]);
+    let copied = said(&copy.arg(site.url(&both, "here")).arg(site.url(&only, "there")).run_ok());
+    assert!(copied.contains("1 verified") && fs::read(site.path("there")).unwrap() == payload(), "{copied}");
+    only.wait_for_log(&["identity accepted", "ada@GRID.TEST"]);
+    both.wait_for_log(&["/O=Grid/CN=alice"]);
+    // At the source it is not shown what only the destination asks for.
+    let wrong = client(&proxy, &["cp", "--source-kerberos"]).arg(site.url(&both, "here")).arg(site.url(&only, "other"));
+    let told = site.refused(wrong, 6);
+    assert!(told.contains("no logins with certificates"), "{told}");
 }
 
 #[test]

@@ -180,7 +180,7 @@ fn a_host_key_that_is_not_the_known_one_ends_it() {
     let stranger = fs::read_to_string(site.sshd.path("stranger.pub")).expect("a key");
     let known = format!("[127.0.0.1]:{} {stranger}", site.sshd.addr().port());
     site.sshd.put("known_hosts", &known, 0o644).expect("written");
-    refused(&site, 5, &["not who it should be", "Host key verification failed"]);
+    refused(&site, 6, &["not who it should be", "Host key verification failed"]);
 }
 
 #[test]

@@ -214,6 +214,8 @@ pub fn exit_code_for(fault: &Fault) -> u8 {
     match fault.code {
         FaultCode::Cancelled => return exit::CANCELLED,
         FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => return exit::CREDENTIALS,
+        // Whether it is the right host after all, the user has to find out.
+        FaultCode::PeerIdentity => return exit::CREDENTIALS,
         // Those of the other side are not for the user to renew.
         FaultCode::CredentialExpired | FaultCode::CredentialMissing | FaultCode::CredentialRejected
             if fault.side != Some(Side::Peer) =>
@@ -300,6 +302,7 @@ mod tests {
     fn credentials_and_limits_have_codes_of_their_own_on_any_side() {
         let code = |code| exit_code_for(&Fault::new(code, "log in").side(Side::Destination));
         assert_eq!(code(FaultCode::LoginFailed), exit::CREDENTIALS);
+        assert_eq!(code(FaultCode::PeerIdentity), exit::CREDENTIALS);
         assert_eq!(code(FaultCode::CredentialExpired), exit::CREDENTIALS);
         assert_eq!(code(FaultCode::TooManyAttempts), exit::LIMIT);
         assert_eq!(code(FaultCode::Cancelled), exit::CANCELLED);

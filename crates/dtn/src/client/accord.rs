@@ -66,12 +66,16 @@ impl Pair {
     pub(super) async fn accord(&mut self, mode: Mode, wish: &DataWish) -> Result<Accord, (Role, Fault)> {
         let level = if wish.encrypt { Level::Private } else { Level::Clear };
         let all_own = Accord::both(false, Shield::Gsi { peer: GsiPeer::Own, level });
-        if wish.credential != DataCredential::Usual {
+        let nothing = wish.credential == DataCredential::Nothing;
+        if wish.credential != DataCredential::Usual && !nothing {
             return self.show(&wish.credential).await.map(|()| all_own);
         }
         let nonce = mode == Mode::Extended && self.own_pair();
         if nonce && (!wish.encrypt || (self.source.encrypts_data() && self.destination.encrypts_data())) {
             return Ok(Accord::both(true, if wish.encrypt { Shield::Nonce } else { Shield::None }));
+        }
+        if nothing {
+            return if wish.encrypt { Err(self.lacking(mode)) } else { Ok(Accord::both(nonce, Shield::None)) };
         }
         let (source, destination) = (self.source.credential().cloned(), self.destination.credential().cloned());
         let can = Can {

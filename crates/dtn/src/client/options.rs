@@ -57,6 +57,8 @@ pub enum DataCredential {
     /// Nonces between ends of our own, else what was handed on at login; one that is made for the session where that does not do.
     #[default]
     Usual,
+    /// No certificate (DCAU N): between ends of our own nonces, else whoever connects is believed.
+    Nothing,
     /// One that is made for the session (DCSC).
     Made,
     /// This one (DCSC), at each server that takes it.
