@@ -40,6 +40,9 @@ const COLUMNS: &[&str] = &[
     "time",
 ];
 
+/// More than there are numbers of states.
+const STATES: i64 = 16;
+
 /// Most bytes of a task that are counted, 8 EiB less one: what databases can add up.
 const MOST_BYTES: u64 = i64::MAX.unsigned_abs();
 
@@ -57,7 +60,6 @@ struct Item<'a> {
 struct Stored {
     kind: ItemKind,
     state: ItemState,
-    size: Option<u64>,
 }
 
 /// Brings changes to items and to the task's counters; tells whether an item was done.
@@ -81,8 +83,7 @@ pub(super) async fn change(
             Some(place) => Some(changed[place].1.record),
             None => stored.get(&key).map(|stored| open_record(stored, change.subject())),
         };
-        let size = stored.get(&key).and_then(|stored| stored.size);
-        let Some(item) = after(task, before, change, size)? else { continue };
+        let Some(item) = after(task, before, change)? else { continue };
         is_progress |= matches!(item.record.state, ItemState::Succeeded | ItemState::UpToDate);
         task.task.counters.step(before.as_ref(), &item.record);
         match place {
@@ -103,19 +104,14 @@ fn open_record(stored: &Stored, subject: &Subject) -> ItemRecord {
 }
 
 /// The item after a change; `None`: it stays as it is.
-fn after<'a>(
-    task: &mut State,
-    before: Option<ItemRecord>,
-    change: &'a Change,
-    size: Option<u64>,
-) -> Result<Option<Item<'a>>, StoreError> {
+fn after<'a>(task: &mut State, before: Option<ItemRecord>, change: &'a Change) -> Result<Option<Item<'a>>, StoreError> {
     let subject = change.subject();
     if before.is_some_and(|before| before.state.is_final()) {
         return Ok(None);
     }
     let record =
         ItemRecord { kind: subject.kind, state: ItemState::Pending, bytes: 0, proven: 0, extra: subject.extra };
-    let mut item = Item { record, subject, size, sum: None, fault: None, mark: None };
+    let mut item = Item { record, subject, size: None, sum: None, fault: None, mark: None };
     match change {
         Change::Found { .. } if before.is_some() => return Ok(None),
         Change::Found { size, .. } => item.size = *size,
@@ -166,15 +162,19 @@ async fn stored(
             Dialect::Sqlite => "?".to_owned(),
             Dialect::Postgres => format!("${}", portion + 1),
         };
-        let keys = tx.dialect().rows(1, portion);
-        let sql = format!("SELECT key, kind, state, size FROM items WHERE key IN {keys} AND task = {place}");
+        // One look into the index for each key. As `key IN (...)`, PostgreSQL reads the whole task whenever it thinks that cheaper.
+        let sql = format!(
+            "WITH k AS (VALUES {}) SELECT k.column1, \
+             (SELECT i.kind * {STATES} + i.state FROM items i WHERE i.key = k.column1 AND i.task = {place}) FROM k",
+            tx.dialect().rows(portion, 1)
+        );
         let mut values: Vec<Value> = these.iter().map(|(key, _)| Value::from(key.as_bytes().to_vec())).collect();
         values.push(task.into());
         for mut row in tx.query(&sql, values).await? {
             let key = history::key(row.blob()?)?;
-            let (kind, state) = (kind(row.int()?)?, state(row.int()?)?);
-            let size = row.maybe_int()?.and_then(|size| u64::try_from(size).ok());
-            found.insert(key, Stored { kind, state, size });
+            if let Some(packed) = row.maybe_int()? {
+                found.insert(key, Stored { kind: kind(packed / STATES)?, state: state(packed % STATES)? });
+            }
         }
     }
     Ok(found)
@@ -200,12 +200,16 @@ async fn write(
 }
 
 fn upsert(dialect: Dialect, rows: usize) -> String {
-    let news: Vec<String> = COLUMNS[2..].iter().map(|column| format!("{column} = excluded.{column}")).collect();
+    let news = COLUMNS[2..].iter().map(|&column| match column {
+        // Only some changes know it.
+        "size" => "size = COALESCE(excluded.size, items.size)".to_owned(),
+        _ => format!("{column} = excluded.{column}"),
+    });
     format!(
         "INSERT INTO items ({}) VALUES {} ON CONFLICT (task, key) DO UPDATE SET {}",
         COLUMNS.join(", "),
         dialect.rows(rows, COLUMNS.len()),
-        news.join(", ")
+        news.collect::<Vec<_>>().join(", ")
     )
 }
 

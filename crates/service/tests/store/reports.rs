@@ -1,6 +1,6 @@
 //! Reports, and what becomes of a task by them.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use whimbrel_engine::dispatch::{Change, End, Gauge, Occurrence, Report, Subject, key};
 use whimbrel_engine::fault::FaultCode;
