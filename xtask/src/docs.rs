@@ -5,10 +5,16 @@ use std::fs;
 use crate::command::{Result, cargo, output, root};
 
 /// Each generated file and the arguments of the program that prints it.
-const GENERATED: &[(&str, &[&str])] = &[(
-    "docs/reference/faults.md",
-    &["run", "--quiet", "--locked", "-p", "whimbrel-engine", "--example", "fault_catalogue"],
-)];
+const GENERATED: &[(&str, &[&str])] = &[
+    (
+        "docs/reference/faults.md",
+        &["run", "--quiet", "--locked", "-p", "whimbrel-engine", "--example", "fault_catalogue"],
+    ),
+    (
+        "docs/reference/openapi.json",
+        &["run", "--quiet", "--locked", "-p", "whimbrel-service", "--example", "openapi"],
+    ),
+];
 
 /// Writes every generated file.
 pub fn write() -> Result {

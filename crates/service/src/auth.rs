@@ -6,6 +6,7 @@ pub mod clients;
 mod grant;
 pub mod identities;
 pub mod keys;
+mod login;
 pub mod records;
 pub mod rules;
 pub mod scope;
@@ -13,8 +14,10 @@ pub mod secrets;
 pub mod tokens;
 
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 use whimbrel_engine::guard::{Pace, Throttle, ThrottleLimits};
 
 use crate::http::{Answer, Anyone, ApiError, Call, Route};
@@ -23,12 +26,21 @@ pub use rules::{Actor, Admin, ByClient, Orchestrator, User};
 /// New clients from the template that a network may have in a minute.
 const TEMPLATED: u32 = 10;
 
+/// Passwords that are verified at once.
+const VERIFIED_AT_ONCE: usize = 2;
+/// Passwords that wait for that; more are told to come again.
+const WAITING: usize = 64;
+
 /// What the issuer remembers while it runs.
 pub struct Auth {
     memory: tokens::Memory,
     keys: keys::Keys,
     throttle: Mutex<Throttle>,
     templated: Mutex<Pace>,
+    /// Passwords that are verified at once: each takes 19 MiB.
+    passwords: Semaphore,
+    /// Those that wait for it, and those that are verified.
+    verifying: AtomicUsize,
 }
 
 impl Default for Auth {
@@ -38,11 +50,39 @@ impl Default for Auth {
             keys: keys::Keys::default(),
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             templated: Mutex::new(Pace::new(Some(TEMPLATED))),
+            passwords: Semaphore::new(VERIFIED_AT_ONCE),
+            verifying: AtomicUsize::new(0),
         }
     }
 }
 
+/// The right to verify a password.
+struct Turn<'a> {
+    _place: Place<'a>,
+    _permit: SemaphorePermit<'a>,
+}
+
+/// A place among those who verify or wait, given back when it is dropped.
+struct Place<'a>(&'a AtomicUsize);
+
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
 impl Auth {
+    /// Waits for one's turn to have a password verified; 503 if too many wait already.
+    async fn password_turn(&self) -> Result<Turn<'_>, ApiError> {
+        let before = self.verifying.fetch_add(1, Ordering::SeqCst);
+        let place = Place(&self.verifying);
+        if before >= VERIFIED_AT_ONCE + WAITING {
+            return Err(ApiError::unavailable("Too many people log in at this moment; try again"));
+        }
+        let permit = self.passwords.acquire().await.map_err(ApiError::internal)?;
+        Ok(Turn { _place: place, _permit: permit })
+    }
+
     /// Believes nothing any more that was found good a moment ago.
     pub fn forget(&self) {
         self.memory.forget();
@@ -54,6 +94,9 @@ pub fn routes() -> Vec<Route> {
     vec![
         Route::get("/.well-known/openid-configuration", "openid_configuration", discovery),
         Route::get("/jwk.json", "jwks", jwks),
+        Route::get("/v2/oauth2/authorize", "oauth2_authorize", login::show),
+        Route::post("/v2/oauth2/authorize", "oauth2_login", login::submit),
+        Route::get("/v2/web/auth-code", "oauth2_code", login::show_code),
         Route::post("/v2/oauth2/token", "oauth2_token", grant::token),
         Route::post("/v2/oauth2/token/introspect", "oauth2_introspect", grant::introspect),
         Route::post("/v2/oauth2/token/revoke", "oauth2_revoke", grant::revoke),

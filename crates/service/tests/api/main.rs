@@ -3,5 +3,6 @@
 
 mod bench;
 mod collections;
+mod logins;
 mod refusals;
 mod tokens;

@@ -15,6 +15,10 @@ const OPEN: &[&str] = &[
     // What is public about the issuer.
     "openid_configuration",
     "jwks",
+    // Where people log in.
+    "oauth2_authorize",
+    "oauth2_login",
+    "oauth2_code",
     // They ask for a client, a code or a token in their forms.
     "oauth2_token",
     "oauth2_revoke",
