@@ -10,10 +10,7 @@ const GENERATED: &[(&str, &[&str])] = &[
         "docs/reference/faults.md",
         &["run", "--quiet", "--locked", "-p", "whimbrel-engine", "--example", "fault_catalogue"],
     ),
-    (
-        "docs/reference/openapi.json",
-        &["run", "--quiet", "--locked", "-p", "whimbrel-service", "--example", "openapi"],
-    ),
+    ("docs/reference/openapi.json", &["run", "--quiet", "--locked", "-p", "whimbrel-service", "--example", "openapi"]),
 ];
 
 /// Writes every generated file.

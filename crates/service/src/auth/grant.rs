@@ -90,7 +90,7 @@ impl Service {
         }
         let wanted = wanted_of(form.get("scope").unwrap_or_default())?;
         allowed(&client, &wanted)?;
-        let holder = holder(client.id, client.id, false)?;
+        let holder = holder(client.id, client.id)?;
         let (document, batch) = self.issue(holder, &wanted, Batch::new())?;
         let batch = self.consenting(holder, &wanted, batch).await?;
         self.store.apply(batch).await?;
@@ -116,7 +116,8 @@ impl Service {
             return Err(invalid("The code_verifier is not that of the code"));
         }
         let wanted = wanted_of(&code.scope)?;
-        let holder = holder(client.id, code.identity, code.offline)?;
+        let authenticated = Some(self.clock.now());
+        let holder = Holder { refreshable: code.offline, authenticated, ..holder(client.id, code.identity)? };
         // Whoever is second with a code fails here.
         let (mut document, batch) = self.issue(holder, &wanted, Batch::new().delete(&found))?;
         let batch = self.consenting(holder, &wanted, batch).await?;
@@ -140,7 +141,8 @@ impl Service {
             return Err(invalid("The login is not valid any more"));
         }
         let token = &mut found.record;
-        let holder = Holder { client: client.id, identity: token.identity, grant: token.grant, refreshable: false };
+        let (grant, authenticated) = (token.grant, token.authenticated);
+        let holder = Holder { grant, authenticated, ..holder(client.id, token.identity)? };
         let plain = |name: &String| Wanted { name: name.clone(), optional: false, dependencies: Vec::new() };
         let wanted: Vec<_> = token.scopes.iter().map(plain).collect();
         token.expires = super::tokens::later(self.clock.now(), super::tokens::REFRESH_SECONDS);
@@ -223,9 +225,10 @@ pub(super) struct Revoked {
 
 /// `POST /v2/oauth2/token/revoke`: good for unknown tokens, too (RFC 7009 §2.2).
 pub(super) async fn revoke(call: Call<Anyone, Form>) -> Result<Answer<Revoked>, ApiError> {
-    let form = &call.body.0;
-    let client = call.service.client_of(call.knock.from, basic(&call.knock.headers), form).await?;
-    call.service.revoke(form.get("token").unwrap_or_default(), client.id).await?;
+    let (form, basic) = (&call.body.0, basic(&call.knock.headers));
+    let proven = basic.is_some() || form.filled("client_secret").is_some();
+    let client = if proven { Some(call.service.client_of(call.knock.from, basic, form).await?.id) } else { None };
+    call.service.revoke(form.get("token").unwrap_or_default(), client).await?;
     Ok(Answer(Revoked { active: false }))
 }
 
@@ -255,11 +258,22 @@ pub(super) async fn introspect(call: Call<ByClient, Form>) -> Result<Answer<Valu
         return Ok(inactive);
     };
     let identity = identity.record;
+    let logins: serde_json::Map<String, Value> = token
+        .authenticated
+        .map(|at| {
+            (
+                identity.id.to_string(),
+                json!({"auth_time": at.secs, "idp": Uuid::nil(), "acr": null, "amr": null, "custom_claims": {}}),
+            )
+        })
+        .into_iter()
+        .collect();
     Ok(Answer(json!({
         "active": true, "client_id": token.client, "sub": identity.id, "username": identity.username, "name": identity.name,
         "email": identity.email, "scope": token.scopes.join(" "), "iat": token.issued.secs, "nbf": token.issued.secs,
         "exp": token.expires.secs, "iss": call.service.config.url, "aud": [token.resource_server, token.client.to_string()],
         "token_type": "Bearer", "identity_set": [identity.id],
+        "session_info": {"session_id": token.grant, "authentications": logins},
     })))
 }
 

@@ -109,6 +109,9 @@ pub struct Token {
     pub issued: Timestamp,
     /// When it ends.
     pub expires: Timestamp,
+    /// When somebody typed a password for it; `None`: a client's own.
+    #[serde(default)]
+    pub authenticated: Option<Timestamp>,
 }
 
 impl Record for Token {

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use uuid::Uuid;
+use whimbrel_engine::listing::Timestamp;
 
 use super::records::{Client, Identity, Token, TokenKind, hour};
 use super::rules::Actor;
@@ -86,6 +87,8 @@ pub struct Holder {
     pub grant: Uuid,
     /// Whether refresh tokens are given, too.
     pub refreshable: bool,
+    /// When the login was; `None`: a client in its own name.
+    pub authenticated: Option<Timestamp>,
 }
 
 impl Service {
@@ -168,6 +171,7 @@ impl Service {
             grant: holder.grant,
             issued: now,
             expires: later(now, seconds),
+            authenticated: holder.authenticated,
         };
         let access_token = random("wa_")?;
         let mut batch = batch.insert(&make(&access_token, TokenKind::Access, ACCESS_SECONDS));
@@ -192,13 +196,16 @@ impl Service {
 
     /// Revokes a token; a refresh token with all tokens of its login and resource server.
     ///
+    /// `client`: who has proven to be that one; without proof whoever has a token may end it, as the command line does when its user
+    /// logs out.
+    ///
     /// # Errors
     /// 503 without the store.
-    pub async fn revoke(&self, text: &str, client: Uuid) -> Result<(), ApiError> {
+    pub async fn revoke(&self, text: &str, client: Option<Uuid>) -> Result<(), ApiError> {
         let Some(found) = self.store.get::<Token>(&digest(text)).await? else { return Ok(()) };
         let token = found.record;
-        // RFC 7009 §2.1: only the client that has it; to others it is as if it were not there.
-        if token.client != client {
+        // RFC 7009 §2.1: another client's is as if it were not there.
+        if client.is_some_and(|client| token.client != client) {
             return Ok(());
         }
         let mut batch = Batch::new().delete_id::<Token>(&token.hash);
@@ -230,7 +237,7 @@ impl Service {
     ///
     /// # Errors
     /// 503 without the store.
-    pub async fn forget_expired(&self, of_hour: whimbrel_engine::listing::Timestamp) -> Result<usize, ApiError> {
+    pub async fn forget_expired(&self, of_hour: Timestamp) -> Result<usize, ApiError> {
         let key = hour(of_hour);
         let (now, mut batch, mut count) = (self.clock.now(), Batch::new(), 0);
         for token in
@@ -282,13 +289,13 @@ const PAGE: u32 = 500;
 ///
 /// # Errors
 /// 500 without randomness.
-pub(super) fn holder(client: Uuid, identity: Uuid, refreshable: bool) -> Result<Holder, ApiError> {
-    Ok(Holder { client, identity, grant: random_id()?, refreshable })
+pub(super) fn holder(client: Uuid, identity: Uuid) -> Result<Holder, ApiError> {
+    Ok(Holder { client, identity, grant: random_id()?, refreshable: false, authenticated: None })
 }
 
 /// So many seconds after a time.
-pub(crate) fn later(time: whimbrel_engine::listing::Timestamp, seconds: i64) -> whimbrel_engine::listing::Timestamp {
-    whimbrel_engine::listing::Timestamp { secs: time.secs.saturating_add(seconds), nanos: time.nanos }
+pub(crate) fn later(time: Timestamp, seconds: i64) -> Timestamp {
+    Timestamp { secs: time.secs.saturating_add(seconds), nanos: time.nanos }
 }
 
 pub(super) fn invalid_scope(name: &str) -> ApiError {

@@ -108,28 +108,42 @@ pub struct ServerDocument {
 }
 
 impl ServerDocument {
-    /// The servers of a deployment.
-    pub fn of(collection: &Collection) -> Vec<Self> {
-        let document = |(place, server): (usize, &whimbrel_engine::dispatch::Server)| {
-            let (scheme, rest) = server.url.split_once("://").unwrap_or(("", &server.url));
-            let authority = rest.split('/').next().unwrap_or_default();
-            let (hostname, port) = match authority.rsplit_once(':') {
-                Some((host, port)) if port.parse::<u16>().is_ok() => (host, port.parse().ok()),
-                _ => (authority, None),
-            };
-            Self {
-                data_type: "server",
-                id: place + 1,
-                uri: server.url.clone(),
-                scheme: scheme.to_owned(),
-                hostname: hostname.trim_matches(['[', ']']).to_owned(),
-                port,
-                subject: None,
-                is_connected: true,
-                is_paused: false,
-            }
+    fn new(place: usize, url: &str, is_connected: bool) -> Self {
+        let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
+        let authority = rest.split('/').next().unwrap_or_default();
+        let (hostname, port) = match authority.rsplit_once(':') {
+            Some((host, port)) if port.parse::<u16>().is_ok() => (host, port.parse().ok()),
+            _ => (authority, None),
         };
-        collection.servers.iter().enumerate().map(document).collect()
+        Self {
+            data_type: "server",
+            id: place + 1,
+            uri: url.to_owned(),
+            scheme: scheme.to_owned(),
+            hostname: hostname.trim_matches(['[', ']']).to_owned(),
+            port,
+            subject: None,
+            is_connected,
+            is_paused: false,
+        }
+    }
+}
+
+impl Service {
+    /// The servers of a deployment or of somebody's own machine: those that it was made with, then those that joined.
+    pub(super) async fn server_documents(&self, collection: &Collection) -> Result<Vec<ServerDocument>, ApiError> {
+        if collection.endpoint != collection.id {
+            return Ok(Vec::new());
+        }
+        let now = self.clock.now();
+        let mut servers: Vec<_> = collection.servers.iter().map(|server| (server.url.clone(), true)).collect();
+        for server in self.servers(collection.id).await? {
+            let is_ready = server.is_ready(now);
+            servers.extend(server.addresses.into_iter().next().map(|url| (url, is_ready)));
+        }
+        let document =
+            |(place, (url, is_connected)): (usize, (String, bool))| ServerDocument::new(place, &url, is_connected);
+        Ok(servers.into_iter().enumerate().map(document).collect())
     }
 }
 
@@ -145,6 +159,7 @@ impl Service {
     ) -> Result<EndpointDocument, ApiError> {
         let owner = self.identity(collection.owner).await?;
         let owner_string = owner.map_or_else(|| collection.owner.to_string(), |owner| owner.username);
+        let servers = self.server_documents(collection).await?;
         let administers = may_as(&standing.roles, RoleName::Administrator);
         let (about, policy, kind) = (collection.about.clone(), collection.policy.clone(), collection.kind);
         let mut document = EndpointDocument {
@@ -176,7 +191,9 @@ impl Service {
             shareable: policy.allow_guests && !kind.is_guest() && kind != EntityType::Endpoint,
             gcs_manager_url: collection.manager_url.clone(),
             https_server: collection.https_url.clone(),
-            data: ServerDocument::of(collection),
+            tlsftp_server: control_url(&servers),
+            gcp_connected: kind.is_personal().then_some(servers.iter().any(|server| server.is_connected)),
+            data: servers,
             default_directory: policy.default_directory,
             force_encryption: policy.force_encryption,
             force_verify: policy.force_verify,
@@ -192,7 +209,6 @@ impl Service {
             preferred_parallelism: policy.preferred_parallelism,
             non_functional: kind == EntityType::Endpoint,
             is_globus_connect: kind.is_personal(),
-            gcp_connected: kind.is_personal().then_some(!collection.servers.is_empty()),
             gcp_paused: kind.is_personal().then_some(false),
             activated: true,
             expires_in: -1,
@@ -219,14 +235,32 @@ impl Service {
             document.mapped_collection_display_name = Some(name);
         }
         if collection.endpoint != collection.id {
+            let (name, server) = self.deployment(collection.endpoint).await?;
             document.non_functional_endpoint_id = Some(collection.endpoint);
-            document.non_functional_endpoint_display_name = Some(self.display_name(collection.endpoint).await?);
+            document.non_functional_endpoint_display_name = Some(name);
+            document.tlsftp_server = server;
         }
         Ok(())
+    }
+
+    /// Name and first server of a deployment.
+    async fn deployment(&self, id: Uuid) -> Result<(String, Option<String>), ApiError> {
+        let Some(found) = self.store.get::<Collection>(&id.to_string()).await? else {
+            return Ok((id.to_string(), None));
+        };
+        let server = control_url(&self.server_documents(&found.record).await?);
+        Ok((found.record.about.display_name, server))
     }
 
     async fn display_name(&self, id: Uuid) -> Result<String, ApiError> {
         let found = self.store.get::<Collection>(&id.to_string()).await?;
         Ok(found.map_or_else(|| id.to_string(), |found| found.record.about.display_name))
     }
+}
+
+/// The first server, as clients of the hosted service know control connections.
+fn control_url(servers: &[ServerDocument]) -> Option<String> {
+    let server = servers.first()?;
+    let port = server.port.map_or_else(String::new, |port| format!(":{port}"));
+    Some(format!("tlsftp://{}{port}", server.hostname))
 }

@@ -449,7 +449,7 @@ pub(super) struct ServerList {
 pub(super) async fn servers(call: Call<ByUser>) -> Result<Answer<ServerList>, ApiError> {
     let id = call.path.id("id", "EndpointNotFound")?;
     let (found, _) = call.service.visible(&call.caller, id).await?;
-    let data = ServerDocument::of(&found.record);
+    let data = call.service.server_documents(&found.record).await?;
     Ok(Answer(ServerList { data_type: "endpoint_server_list", endpoint: id, data }))
 }
 
@@ -458,7 +458,8 @@ pub(super) async fn server(call: Call<ByUser>) -> Result<Answer<ServerDocument>,
     let id = call.path.id("id", "EndpointNotFound")?;
     let (found, _) = call.service.visible(&call.caller, id).await?;
     let number = call.path.text("server").to_owned();
-    let server = ServerDocument::of(&found.record).into_iter().find(|server| server.id.to_string() == number);
+    let servers = call.service.server_documents(&found.record).await?;
+    let server = servers.into_iter().find(|server| server.id.to_string() == number);
     server.map(Answer).ok_or_else(|| ApiError::not_found("ServerNotFound", format!("It has no server {number}")))
 }
 

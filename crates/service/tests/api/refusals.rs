@@ -34,6 +34,7 @@ struct Things {
     role: Uuid,
     bookmark: Uuid,
     pause: Uuid,
+    task: Uuid,
 }
 
 impl Things {
@@ -48,7 +49,10 @@ impl Things {
         let bookmark = id(&bench.post("/v0.10/bookmark", token, bookmark).await.good()["id"]);
         let pause = json!({"endpoint_id": site.guest, "message": "m"});
         let pause = id(&bench.post("/v0.10/endpoint_manager/pause_rule", token, pause).await.good()["id"]);
-        Self { site, rule, role, bookmark, pause }
+        let submission = Uuid::from_u128(0x40_0080_0000_0000_0000_0001);
+        let task = json!({"DATA_TYPE": "delete", "endpoint": site.guest, "submission_id": submission, "DATA": [{"DATA_TYPE": "delete_item", "path": "/x"}]});
+        let task = id(&bench.post("/v0.10/delete", token, task).await.good()["task_id"]);
+        Self { site, rule, role, bookmark, pause, task }
     }
 
     /// The path of a route, about Ada's things.
@@ -61,7 +65,7 @@ impl Things {
             path if path.contains("{id}") => panic!("tell this test what {path} is about"),
             _ => Uuid::nil(),
         };
-        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role)];
+        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role), ("{task}", self.task)];
         let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
         let path = path.replace("{server}", "1");
         assert!(!path.contains('{'), "tell this test what {path} is about");
@@ -88,6 +92,10 @@ impl Things {
             (_, "subscription") => Some(json!({"subscription_id": null})),
             (_, "subscription_admin_verified") => Some(json!({"subscription_admin_verified": true})),
             (_, "bookmark") => Some(json!({"endpoint_id": self.site.mapped, "path": "/", "name": "other"})),
+            (_, "mkdir") => Some(json!({"path": "/d"})),
+            (_, "rename") => Some(json!({"old_path": "/a", "new_path": "/b"})),
+            (_, "symlink") => Some(json!({"path": "/l", "symlink_target": "/a"})),
+            (_, "servers") => Some(json!({"url": "ftp://dtn.example.org"})),
             (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
             _ => Some(json!({"display_name": "d", "name": "d", "message": "m"})),
         }
@@ -96,7 +104,7 @@ impl Things {
 
 /// Whether a path names somebody's thing.
 fn is_about_something(route: &Route) -> bool {
-    route.path.contains("{id}")
+    ["{id}", "{task}"].iter().any(|part| route.path.contains(part))
 }
 
 #[tokio::test]
@@ -138,7 +146,7 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
             async |token: Option<&str>| -> Got { bench.ask(route.method.clone(), &path, token, body.clone()).await };
         let (forbidden, name): (Vec<&str>, _) = match route.access {
             Access::Anyone => continue,
-            Access::Client => (Vec::new(), route.name),
+            Access::Client | Access::Server => (Vec::new(), route.name),
             Access::Scope(_) | Access::Admin(_) => (vec![&elsewhere, &orchestrate], route.name),
             Access::Orchestrator => (vec![&elsewhere, &transfer], route.name),
         };
@@ -152,8 +160,10 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
         if matches!(route.access, Access::Admin(_)) {
             assert_eq!(ask(Some(&transfer)).await.status, 403, "{name} by a user");
         }
-        if route.access == Access::Client {
-            assert_eq!(ask(Some(&transfer)).await.status, 401, "{name} by a user");
+        if matches!(route.access, Access::Client | Access::Server) {
+            for token in [&transfer, &orchestrate, &elsewhere] {
+                assert_eq!(ask(Some(token)).await.status, 401, "{name} by somebody else");
+            }
         }
     }
 }
@@ -171,14 +181,14 @@ async fn what_is_somebodys_is_refused_to_others() {
                 assert_eq!(deleted.status, 401, "{}", route.name);
                 continue;
             }
-            Access::Anyone | Access::Admin(_) | Access::Orchestrator => continue,
+            Access::Anyone | Access::Admin(_) | Access::Orchestrator | Access::Server => continue,
         };
         let token = bench.token(&things.site.bob.client, scope).await;
         let got = bench.ask(route.method.clone(), &things.path(&route), Some(&token), things.body(&route)).await;
         assert!([403, 404].contains(&got.status), "{} answers {got:?}", route.name);
         asked += 1;
     }
-    assert!(asked > 25, "{asked}");
+    assert!(asked > 40, "{asked}");
     // Nothing has changed, and it is all there for Ada.
     let rules =
         bench.get(&format!("/v0.10/endpoint/{}/access_list", things.site.guest), &things.site.ada.token).await.good();

@@ -83,6 +83,7 @@ async fn a_token_ends_when_its_time_is_over_or_it_is_revoked() {
     let bench = Bench::new().await;
     let client = bench.service.bootstrap_client("script", false).await.unwrap();
     let (first, second) = (bench.token(&client, AUTH_SCOPES).await, bench.token(&client, AUTH_SCOPES).await);
+    let third = bench.token(&client, AUTH_SCOPES).await;
     let works = async |token: &str| bench.get("/v2/oauth2/userinfo", token).await.status;
     assert_eq!((works(&first).await, works(&second).await), (200, 200));
     let introspected = bench.form("/v2/oauth2/token/introspect", Some(&client), &[("token", &first)]).await.good();
@@ -96,12 +97,15 @@ async fn a_token_ends_when_its_time_is_over_or_it_is_revoked() {
 
     bench.form("/v2/oauth2/token/revoke", Some(&client), &[("token", &first)]).await.good();
     assert_eq!((works(&first).await, works(&second).await), (401, 200));
+    // Without a client's proof the token itself is enough.
+    bench.form("/v2/oauth2/token/revoke", None, &[("token", &third), ("client_id", "any")]).await.good();
+    assert_eq!(works(&third).await, 401);
     let validated = bench.form("/v2/oauth2/token/validate", None, &[("token", &first)]).await.good();
     assert_eq!(validated, json!({"active": false}));
     bench.clock.advance(48 * 3600);
     assert_eq!(works(&second).await, 401);
     let ended = whimbrel_engine::listing::Timestamp::from_secs(NOW + 48 * 3600);
-    assert_eq!(bench.service.forget_expired(ended).await.unwrap(), 1);
+    assert_eq!(bench.service.forget_expired(ended).await.unwrap(), 1, "the second");
 }
 
 #[tokio::test]
