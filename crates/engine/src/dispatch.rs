@@ -67,10 +67,10 @@ pub enum Request {
 }
 
 /// Longest time that a poll without orders is kept waiting, seconds.
-pub const POLL_SECONDS: u64 = 20;
+pub const POLL_SECONDS: u64 = 5;
 
-/// Time for which a lease holds unless it is renewed, seconds: three polls.
-pub const LEASE_SECONDS: u64 = 60;
+/// Time for which a lease holds unless it is renewed, seconds: four polls. So long a task rests when its orchestrator dies.
+pub const LEASE_SECONDS: u64 = 20;
 
 /// What the service answers.
 #[derive(Debug, Clone, Serialize, Deserialize)]

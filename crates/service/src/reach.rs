@@ -1,7 +1,11 @@
 //! How collections are reached: by whom, at which servers, with which credential.
 
+use std::collections::HashMap;
+use std::sync::Mutex;
+
 use uuid::Uuid;
 use whimbrel_engine::dispatch::{Credential, Site};
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::Service;
@@ -18,6 +22,35 @@ const TOKEN_LIFE: i64 = 6 * 3600;
 
 const OP: &str = "reach the collection";
 
+/// Seconds for which a token is used again: a site that is the same as before is one that orchestrators are logged in at.
+const TOKEN_REUSE: i64 = 1800;
+
+/// Most tokens that are remembered.
+const MOST_TOKENS: usize = 10_000;
+
+/// Endpoint, identity, root and what for.
+type TokenOf = (Uuid, Uuid, String, Want);
+
+/// Tokens for DTNs that were made a short while ago.
+#[derive(Default)]
+pub struct SiteTokens(Mutex<HashMap<TokenOf, (String, Timestamp)>>);
+
+impl SiteTokens {
+    fn get(&self, of: &TokenOf, now: Timestamp) -> Option<String> {
+        let tokens = self.0.lock().expect("nothing panics with it");
+        let (token, made) = tokens.get(of)?;
+        (0..TOKEN_REUSE).contains(&(now.secs - made.secs)).then(|| token.clone())
+    }
+
+    fn keep(&self, of: TokenOf, token: String, now: Timestamp) {
+        let mut tokens = self.0.lock().expect("nothing panics with it");
+        if tokens.len() >= MOST_TOKENS {
+            tokens.clear();
+        }
+        tokens.insert(of, (token, now));
+    }
+}
+
 /// A collection as a caller may use it.
 #[derive(Debug, Clone)]
 pub struct Usable {
@@ -28,7 +61,7 @@ pub struct Usable {
     location: Location,
     standing: Standing,
     rules: Vec<AccessRule>,
-    now: whimbrel_engine::listing::Timestamp,
+    now: Timestamp,
 }
 
 impl Usable {
@@ -95,8 +128,18 @@ impl Service {
         let writes: &[&str] = if want == Want::Write { &[root] } else { &[] };
         // Guests act as who shares: their rights there are those of the rules, and no more than those of the sharer.
         let identity = location.sharer.unwrap_or(identity);
-        let token = self.dtn_token(location.endpoint, identity, &[root], writes, TOKEN_LIFE).await;
-        let credential = Credential::Token { token: token.map_err(unavailable)? };
+        let what = (location.endpoint, identity, root.to_owned(), want);
+        let now = self.clock.now();
+        let token = match self.site_tokens.get(&what, now) {
+            Some(token) => token,
+            None => {
+                let made = self.dtn_token(location.endpoint, identity, &[root], writes, TOKEN_LIFE).await;
+                let token = made.map_err(unavailable)?;
+                self.site_tokens.keep(what, token.clone(), now);
+                token
+            }
+        };
+        let credential = Credential::Token { token };
         let (base, local_user) = (location.base.clone(), local_user.map(str::to_owned));
         Ok(Site { collection: collection.id, servers, credential, base, local_user })
     }

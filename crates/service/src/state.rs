@@ -12,6 +12,7 @@ use crate::auth::{self, Auth};
 use crate::clock::Clock;
 use crate::desk::{Desk, Slots};
 use crate::http::{Route, router};
+use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::{deploy, endpoints, files, servers, tasks};
 
@@ -39,13 +40,15 @@ pub struct Service {
     pub auth: Auth,
     /// What orchestrators are given.
     pub desk: Desk,
+    /// Tokens for DTNs that are used again.
+    pub site_tokens: SiteTokens,
 }
 
 impl Service {
     /// A service.
     pub fn new(config: Config, clock: Arc<dyn Clock>, store: Store) -> Self {
         let desk = Desk::new(store.clone(), Slots::default());
-        Self { config, clock, store, auth: Auth::default(), desk }
+        Self { config, clock, store, auth: Auth::default(), desk, site_tokens: SiteTokens::default() }
     }
 
     /// The whole table of routes: each module adds its own.

@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use whimbrel_testkit::must_not_skip;
@@ -172,7 +173,8 @@ impl Field {
         for service in ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"] {
             tool = tool.env(&format!("GLOBUS_SDK_SERVICE_URL_{service}"), &url);
         }
-        tool.env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
+        tool.limit(Duration::from_secs(180))
+            .env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
             .env("GLOBUS_SDK_VERIFY_SSL", self.certificate())
             .env("GLOBUS_CLI_CLIENT_ID", &self.id)
             .env("GLOBUS_CLI_CLIENT_SECRET", &self.secret)

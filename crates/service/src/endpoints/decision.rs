@@ -6,7 +6,7 @@ use whimbrel_engine::listing::Timestamp;
 use super::records::{AccessRule, Collection, EntityType, Permissions, Principal, RoleGiven, RoleName};
 
 /// What somebody wants of a path.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Want {
     /// To list and to read.
     Read,
