@@ -88,6 +88,7 @@ pub enum Chunks {
 
 /// Sources with their destinations.
 #[derive(Debug)]
+#[allow(clippy::large_enum_variant, reason = "a run has one")]
 pub enum Jobs {
     /// Sources into one destination, as `cp` reads them.
     Into {

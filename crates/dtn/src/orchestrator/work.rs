@@ -48,7 +48,10 @@ pub(super) struct Job {
 
 /// The sites of a task: their credentials are renewed while it runs.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Sites(Arc<Mutex<Option<[Option<Arc<Reach>>; 2]>>>);
+pub(super) struct Sites(Arc<Mutex<Option<Both>>>);
+
+/// Where from, and where to.
+type Both = [Option<Arc<Reach>>; 2];
 
 impl Sites {
     /// What is shown from now on in new sessions.
@@ -63,7 +66,7 @@ impl Sites {
         }
     }
 
-    fn open(&self, assignment: &Assignment) -> Result<[Option<Arc<Reach>>; 2], Fault> {
+    fn open(&self, assignment: &Assignment) -> Result<Both, Fault> {
         let source = Arc::new(Reach::new(&assignment.source)?);
         let destination = assignment.destination.as_ref().map(|site| Reach::new(site).map(Arc::new)).transpose()?;
         let sites = [Some(source), destination];
