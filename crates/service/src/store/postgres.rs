@@ -15,8 +15,8 @@ use super::error::from_driver;
 
 /// Most connections of one replica; PostgreSQL allows 100 in all unless it is told otherwise.
 const CONNECTIONS: u32 = 16;
-/// Longest wait for a connection.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest wait for a connection: users wait meanwhile, and what orchestrators report comes again.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// A database of PostgreSQL.
 pub(super) struct PostgresDatabase {

@@ -1,5 +1,7 @@
 //! What the store promises, of SQLite and of PostgreSQL: the same cases and the same models for both.
 
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
+
 mod files;
 mod leases;
 mod made;
@@ -13,7 +15,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tempfile::TempDir;
-use whimbrel_service::store::{SealKey, Store};
+use whimbrel_service::store::{SealKey, Store, StoreError};
 use whimbrel_testkit::peers::Postgres;
 
 /// A promise, proven with a store that is empty at first.
@@ -44,6 +46,7 @@ const CASES: &[(&str, Case)] = cases![
     leases::a_released_task_is_anybodys,
     reports::items_counters_and_listings_follow_reports,
     reports::a_repeated_report_is_taken_once,
+    reports::of_reports_at_the_same_time_each_counts_once,
     reports::a_report_that_cannot_be_right_changes_nothing,
     reports::a_cancelled_task_takes_no_more_reports,
     reports::the_deadline_ends_tasks,
@@ -117,6 +120,51 @@ fn promises_hold_in_postgresql() {
             let store = in_postgres(&server, name).await;
             case(&store).await;
             store.close().await.expect("it closes");
+        }
+    });
+}
+
+#[test]
+fn replicas_that_begin_together_make_the_tables_once_and_share_all() {
+    let Some(server) = Postgres::start() else { return };
+    let url = server.database("replicas");
+    let key = SealKey::random().expect("a key");
+    runtime().block_on(async {
+        let mut opening = tokio::task::JoinSet::new();
+        for _ in 0..6 {
+            let (url, key) = (url.clone(), key.clone());
+            opening.spawn(async move { Store::open_with(&url, key).await });
+        }
+        let stores: Vec<Store> = opening.join_all().await.into_iter().map(|store| store.expect("it opens")).collect();
+        let made = made::submitted(&stores[0], &made::transfer(1, 1), 0).await;
+        for number in 2..=60 {
+            made::submitted(&stores[1], &made::transfer(number % 3, number), 0).await;
+        }
+        let mut polls = tokio::task::JoinSet::new();
+        for (orchestrator, store) in (0..).zip(stores.clone()) {
+            polls.spawn(async move {
+                let mut leased = Vec::new();
+                for _ in 0..10 {
+                    leased.extend(store.lease(made::id(orchestrator), made::at(1), 1, 7).await.expect("it is asked"));
+                }
+                leased
+            });
+        }
+        let leased: Vec<_> = polls.join_all().await.into_iter().flatten().collect();
+        assert!(leased.iter().all(|(_, lease)| lease.epoch == 1));
+        assert_eq!(leased.len(), 21, "seven tasks of each of three owners");
+        // A server that restarts takes all connections with it.
+        server.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = 'replicas'");
+        assert_eq!(made::task(&stores[5], made).await.id, made);
+        let sealed = stores[0].seal("a", "b", b"secret").expect("it is sealed");
+        assert_eq!(stores[1].unseal("a", "b", &sealed).expect("it is opened").as_slice(), b"secret");
+        let another = Store::open_with(&url, SealKey::random().expect("a key")).await;
+        assert!(matches!(another, Err(StoreError::WrongKey(_))));
+        let none = Store::open(&url).await.expect("it opens");
+        assert!(matches!(none.seal("a", "b", b"x"), Err(StoreError::NoKey)));
+        for url in [url.replace("replicas?", "nowhere?"), url.replace("host=/", "host=/nowhere/")] {
+            let error = Store::open(&url).await.err().expect("there is nothing");
+            assert!(matches!(error, StoreError::Refused(_) | StoreError::Unavailable(_)), "{error}");
         }
     });
 }

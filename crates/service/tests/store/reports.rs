@@ -107,6 +107,30 @@ pub async fn a_repeated_report_is_taken_once(store: &Store) {
     assert_eq!(task(store, made).await.counters.succeeded, 2);
 }
 
+pub async fn of_reports_at_the_same_time_each_counts_once(store: &Store) {
+    let (made, lease) = running(store).await;
+    for sequence in 1..=5 {
+        let mut reports = tokio::task::JoinSet::new();
+        for _ in 0..8 {
+            let store = store.clone();
+            let changes = vec![found(sequence), done(sequence), found(100 + sequence)];
+            let report = Report { occurrences: vec![started()], ..report(lease, sequence, changes) };
+            reports.spawn(async move { store.report(report, at(11)).await.unwrap() });
+        }
+        let canceling = (sequence == 5).then(|| store.cancel(made, id(1), "", at(11)));
+        if let Some(canceling) = canceling {
+            assert_eq!(canceling.await.unwrap(), Changed::Done);
+        }
+        let all = reports.join_all().await;
+        assert!(sequence == 5 || all.iter().all(|one| *one == Reported::Taken(Status::Active)), "{all:?}");
+        let kept = task(store, made).await;
+        let (taken, _) = store.events(made, None, 0, 100).await.unwrap();
+        let started = taken.iter().filter(|event| event.code == "STARTED").count() as u64;
+        assert_eq!((kept.counters.succeeded, kept.counters.total()), (started, 2 * started));
+        assert!(started == sequence || sequence == 5);
+    }
+}
+
 fn started() -> Occurrence {
     Occurrence::Started { concurrency: 4, parallelism: 2, pipelining: 100 }
 }

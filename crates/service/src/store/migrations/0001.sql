@@ -71,6 +71,7 @@ CREATE TABLE tasks (
 CREATE UNIQUE INDEX tasks_fingerprint ON tasks (owner, fingerprint) WHERE status IN ('ACTIVE', 'INACTIVE');
 CREATE INDEX tasks_of ON tasks (owner, requested);
 CREATE INDEX tasks_active ON tasks (owner, requested, id) WHERE status = 'ACTIVE';
+CREATE INDEX tasks_held ON tasks (holder) WHERE holder IS NOT NULL;
 CREATE INDEX tasks_deadline ON tasks (deadline) WHERE status IN ('ACTIVE', 'INACTIVE');
 
 CREATE TABLE submitted (
