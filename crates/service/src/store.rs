@@ -23,7 +23,9 @@ mod time;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use tokio::time::sleep;
 use zeroize::Zeroizing;
 
 pub use audit::{AuditEntry, AuditQuery};
@@ -148,11 +150,13 @@ impl Store {
         let inner = self.inner.clone();
         let running = tokio::spawn(async move {
             let mut last = StoreError::Unavailable("not tried".into());
-            for _ in 0..TRIES {
+            for tried in 0..TRIES {
                 match attempt(inner.database.as_ref(), &work).await {
                     Err(StoreError::Again(text)) => last = StoreError::Unavailable(text),
                     other => return other,
                 }
+                // By chance, so that those who met do not meet again.
+                sleep(Duration::from_millis(seal::random_u64()? % (2 << tried.min(7)))).await;
             }
             Err(last)
         });

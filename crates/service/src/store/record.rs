@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::audit::AuditEntry;
-use super::database::{Pending, Row, Transaction, Value, values};
+use super::database::{Dialect, Pending, Row, Transaction, Value, values};
 use super::{Store, StoreError, audit};
 
 /// Something that is kept as a record.
@@ -50,6 +50,17 @@ enum Step {
     Delete { kind: &'static str, id: String, version: Option<i64> },
     Require { kind: &'static str, id: String, version: i64 },
     Audit(AuditEntry),
+}
+
+impl Step {
+    /// The record that it changes or looks at, if there may be one.
+    fn touches(&self) -> Option<(&str, &str)> {
+        match self {
+            Self::Insert(document) | Self::Update(document, _) => Some((document.kind, &document.id)),
+            Self::Delete { kind, id, .. } | Self::Require { kind, id, .. } => Some((kind, id)),
+            Self::Audit(_) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone)]
@@ -164,6 +175,7 @@ impl Store {
         self.write(move |tx| {
             let steps = batch.steps.clone();
             Box::pin(async move {
+                lock(tx, &steps).await?;
                 for step in steps {
                     carry_out(tx, step).await?;
                 }
@@ -183,6 +195,21 @@ fn versioned<R: Record>(mut row: Row) -> Result<Versioned<R>, StoreError> {
     let record = serde_json::from_str(&row.text()?)
         .map_err(|error| StoreError::Corrupt(format!("a record of kind {}: {error}", R::KIND)))?;
     Ok(Versioned { record, version })
+}
+
+/// Locks the records that a batch is about, always in one order: two batches about the same ones wait, and never for each other.
+async fn lock(tx: &mut dyn Transaction, steps: &[Step]) -> Result<(), StoreError> {
+    if tx.dialect() == Dialect::Sqlite {
+        return Ok(());
+    }
+    let mut touched: Vec<(&str, &str)> = steps.iter().filter_map(Step::touches).collect();
+    touched.sort_unstable();
+    touched.dedup();
+    for (kind, id) in touched {
+        let sql = format!("SELECT version FROM records WHERE kind = $1 AND id = $2{}", tx.dialect().lock());
+        tx.query(&sql, values![kind, id]).await?;
+    }
+    Ok(())
 }
 
 fn carry_out(tx: &mut dyn Transaction, step: Step) -> Pending<'_, ()> {
@@ -242,9 +269,10 @@ async fn delete(tx: &mut dyn Transaction, kind: &str, id: String, version: Optio
     Ok(())
 }
 
+/// The row is locked already.
 async fn require(tx: &mut dyn Transaction, kind: &str, id: String, version: i64) -> Result<(), StoreError> {
-    let sql = format!("SELECT version FROM records WHERE kind = $1 AND id = $2{}", tx.dialect().lock());
-    let found = tx.query(&sql, values![kind, id.clone()]).await?.first_mut().map(Row::int).transpose()?;
+    let sql = "SELECT version FROM records WHERE kind = $1 AND id = $2";
+    let found = tx.query(sql, values![kind, id.clone()]).await?.first_mut().map(Row::int).transpose()?;
     if found == Some(version) { Ok(()) } else { Err(conflict(kind, &id, "is not what it was")) }
 }
 
