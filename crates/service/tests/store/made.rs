@@ -6,7 +6,7 @@ use whimbrel_engine::dispatch::{Change, End, Lease, Report, Subject, WorkItem};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::progress::{FileSum, Verification};
-use whimbrel_engine::task::{ItemKind, TransferOptions};
+use whimbrel_engine::task::ItemKind;
 use whimbrel_service::store::{Reported, Store};
 use whimbrel_service::task::{Notify, Submission, Submitted, Task, TaskEnd, TaskWork, Wanted};
 
@@ -36,7 +36,7 @@ pub fn transfer(owner: u128, number: u128) -> Submission {
     let wanted = Wanted {
         owner: id(owner),
         submission: id(number),
-        work: TaskWork::Transfer(Box::new(TransferOptions::default())),
+        work: TaskWork::Transfer(Box::default()),
         source: end(1),
         destination: Some(end(2)),
         label: None,

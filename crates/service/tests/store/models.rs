@@ -344,7 +344,15 @@ fn end(ending: Ending) -> Option<End> {
 struct Belief {
     lease: Option<Lease>,
     sequence: u64,
-    newest: Option<(Report, Vec<(u64, What)>, Ending)>,
+    newest: Option<Told>,
+}
+
+/// A report, and what it is to the model.
+#[derive(Clone)]
+struct Told {
+    report: Report,
+    changes: Vec<(u64, What)>,
+    ending: Ending,
 }
 
 /// The course of one task under two orchestrators that get into each other's way.
@@ -418,12 +426,12 @@ async fn take_step(
             belief.sequence += 1;
             let report = made::report(lease, belief.sequence, changes.iter().map(change).collect());
             let report = Report { end: end(ending), ..report };
-            belief.newest = Some((report.clone(), changes.clone(), ending));
+            belief.newest = Some(Told { report: report.clone(), changes: changes.clone(), ending });
             let expected = model.report(lease, belief.sequence, &changes, ending);
             prop_assert_eq!(store.report(report, now).await.unwrap(), expected);
         }
         TaskStep::Repeat(who) => {
-            let Some((report, changes, ending)) = beliefs[who].newest.clone() else { return Ok(()) };
+            let Some(Told { report, changes, ending }) = beliefs[who].newest.clone() else { return Ok(()) };
             let expected = model.report(report.lease, report.sequence, &changes, ending);
             prop_assert_eq!(store.report(report, now).await.unwrap(), expected);
         }
