@@ -36,7 +36,7 @@ impl Store {
         }
         self.write(move |tx| {
             Box::pin(async move {
-                // Two replicas that choose at a time would both fill the same owner's slots.
+                // One replica chooses at a time: what it counts does not change under it.
                 exclusive(tx).await?;
                 let mut leased = Vec::new();
                 for task in candidates(tx, now, most, slots).await? {
