@@ -87,9 +87,11 @@ impl Service {
         for algorithm in [Algorithm::ES256, Algorithm::RS512] {
             self.signing_key(algorithm).await?;
         }
-        let shown = self.auth.keys.0.read().expect("nothing panics with it").clone();
-        let shown = shown.iter().filter(|known| now.secs < known.record.made.secs.saturating_add(SIGNS + SHOWN));
-        Ok(json!({"keys": shown.map(|known| known.record.public.clone()).collect::<Vec<_>>()}))
+        let mut shown = self.auth.keys.0.read().expect("nothing panics with it").clone();
+        shown.retain(|known| now.secs < known.record.made.secs.saturating_add(SIGNS + SHOWN));
+        // The public clients verify id tokens with the first key, whatever it is called: it has to be the one that signs them now.
+        shown.sort_by_key(|known| (known.record.algorithm != Algorithm::RS512, std::cmp::Reverse(known.record.made)));
+        Ok(json!({"keys": shown.iter().map(|known| known.record.public.clone()).collect::<Vec<_>>()}))
     }
 
     /// The key that signs now; made if there is none, or the last one is old.

@@ -182,6 +182,10 @@ async fn a_dtn_that_trusts_the_service_takes_its_tokens() {
     bench.clock.advance(90 * 24 * 3600);
     let later = bench.ask(Method::GET, "/jwk.json", None, None).await.good();
     assert_eq!(later["keys"].as_array().unwrap().len(), 4);
+    let first = |jwks: &serde_json::Value| (jwks["keys"][0]["alg"].clone(), jwks["keys"][0]["kid"].clone());
+    // The public clients look at the first key only.
+    assert_eq!((first(&jwks).0, first(&later).0), (json!("RS512"), json!("RS512")));
+    assert_ne!(first(&jwks).1, first(&later).1);
     bench.clock.advance(3 * 24 * 3600);
     let later = bench.ask(Method::GET, "/jwk.json", None, None).await.good();
     assert_eq!(later["keys"].as_array().unwrap().len(), 2);
