@@ -7,6 +7,7 @@ use axum::Router;
 use tokio::sync::watch;
 use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Request, Response};
+use whimbrel_engine::listing::Timestamp;
 
 use crate::auth::{self, Auth};
 use crate::clock::Clock;
@@ -15,6 +16,9 @@ use crate::http::{Route, router};
 use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::{deploy, endpoints, files, servers, tasks};
+
+/// Seconds.
+const HOUR: i64 = 3600;
 
 /// How often deadlines are looked after.
 const LOOK_AFTER: Duration = Duration::from_secs(1);
@@ -77,8 +81,9 @@ impl Service {
         self.desk.answer(self, request).await
     }
 
-    /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines.
+    /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, and ends of tokens.
     pub async fn look_after(&self, mut stop: watch::Receiver<bool>) {
+        let mut tidied = self.clock.now().secs / HOUR;
         loop {
             let stopped = tokio::time::timeout(LOOK_AFTER, stop.wait_for(|stop| *stop)).await;
             if stopped.is_ok() {
@@ -88,6 +93,15 @@ impl Service {
                 Ok(expired) if expired.is_empty() => {}
                 Ok(_) => self.desk.ring(),
                 Err(error) => tracing::warn!("deadlines are not looked after: {error}"),
+            }
+            let hour = self.clock.now().secs / HOUR;
+            if hour > tidied {
+                // What is left of an hour that could not be tidied is dead weight, and no danger.
+                match self.forget_expired(Timestamp::from_secs((hour - 1) * HOUR)).await {
+                    Ok(count) => tracing::debug!(count, "tokens that have ended are forgotten"),
+                    Err(error) => tracing::warn!("tokens that have ended are kept: {error}"),
+                }
+                tidied = hour;
             }
         }
     }

@@ -1,4 +1,5 @@
 //! The client against the server: TLS, trust, kept connections, limits.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::net::SocketAddr;
 use std::sync::Arc;

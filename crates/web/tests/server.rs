@@ -1,4 +1,5 @@
 //! The server over real connections: TLS, limits, stop.
+#![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 use std::net::SocketAddr;
 use std::pin::Pin;

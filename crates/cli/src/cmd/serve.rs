@@ -13,7 +13,7 @@ use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_service::clock::SystemClock;
-use whimbrel_service::store::Store;
+use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
 use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
 
@@ -88,7 +88,15 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let host = place::host_name();
     let tls = place.tls(args.certificate.as_deref().zip(args.key.as_deref()), args.url.as_deref(), &host)?;
     let database = args.database.clone().unwrap_or_else(|| place.database());
-    let store = Store::open(&database).await.map_err(Fault::from)?;
+    let store = match database.starts_with("sqlite:") {
+        true => Store::open(&database).await,
+        // All replicas need the same key: an administrator copies it.
+        false => match SealKey::at(&place.seal_key()) {
+            Ok(key) => Store::open_with(&database, key).await,
+            Err(error) => Err(error),
+        },
+    };
+    let store = store.map_err(Fault::from)?;
     let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: WebLimits::default() };
     let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
     let url = args.url.clone().unwrap_or_else(|| place::url(server.address(), &host));

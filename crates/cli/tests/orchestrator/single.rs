@@ -58,8 +58,7 @@ fn directories_need_a_word_and_the_collection_itself_is_nobodys_to_delete() {
         assert_eq!(failed, [FaultCode::IsADirectory]);
     });
     let recursive = DeleteOptions { recursive: true, ..DeleteOptions::default() };
-    for root in [from.clone(), from.join("."), from.join("/")] {
-        let path = if root == Path::new("/") { from.join("") } else { root };
+    for path in [from.clone(), from.join("."), from.join("")] {
         let (task, _) = bench.delete(&ends, recursive, &[&path]);
         bench.service.see(task, |task| assert_eq!(task.paths(ItemState::Failed).len(), 1));
         assert!(from.join("deep/f00").exists());

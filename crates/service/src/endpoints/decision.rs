@@ -255,7 +255,7 @@ mod tests {
         for rule in rules {
             let theirs = match rule.principal {
                 Principal::Identity(id) => who.identity == Some(id),
-                Principal::Group(id) => who.identity.is_some() && who.groups.iter().any(|group| *group == id),
+                Principal::Group(id) => who.identity.is_some() && who.groups.contains(&id),
                 Principal::AllAuthenticatedUsers => who.identity.is_some(),
                 Principal::Anonymous => true,
             };

@@ -39,6 +39,11 @@ impl StatePlace {
         format!("sqlite:{}", self.directory.join("service.db").display())
     }
 
+    /// The file of the key that secrets in a PostgreSQL database are sealed with; the same for all replicas.
+    pub fn seal_key(&self) -> PathBuf {
+        self.directory.join("seal.key")
+    }
+
     /// TLS with the administrator's certificate, or with one made here.
     pub fn tls(&self, named: Option<(&Path, &Path)>, url: Option<&str>, host: &str) -> Result<ServerTls, Fault> {
         let own = match named {
