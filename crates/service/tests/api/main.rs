@@ -5,4 +5,5 @@ mod bench;
 mod collections;
 mod logins;
 mod refusals;
+mod servers;
 mod tokens;
