@@ -69,13 +69,15 @@ fn files_are_copied_as_asked() {
     alpha.write("tree/sub/b", vec![7; 300_000]);
     alpha.write("tree/c.tmp", "left out");
 
-    field.globus(&["mkdir", &beta.at("/in")]);
     let task = field.carry_out(&["transfer", &alpha.at("/one.txt"), &beta.at("/in/one.txt")]);
     assert_eq!(beta.read("in/one.txt"), b"hello\n");
     assert_eq!(
         (&task["files_transferred"], &task["bytes_transferred"], &task["bytes_checksummed"]),
         (&json!(1), &json!(6), &json!(6))
     );
+
+    field.carry_out(&["transfer", "-r", &alpha.at("/tree/sub"), &beta.at("/quite/new/sub/")]);
+    assert_eq!(beta.read("quite/new/sub/b"), vec![7; 300_000]);
 
     let (from, to) = (alpha.at("/tree"), beta.at("/tree"));
     let task = field.carry_out(&["transfer", "-r", &from, &to, "--exclude", "*.tmp", "--label", "a tree"]);
@@ -95,7 +97,6 @@ fn files_are_copied_as_asked() {
     field.carry_out(&["transfer", "-r", &from, &to, "--delete-destination-extra", "-s", "size"]);
     assert!(!beta.path("tree/extra").exists() && beta.path("tree/c.tmp").exists());
 
-    field.globus(&["mkdir", &beta.at("/batch")]);
     let batch = field.command(&["transfer", "--batch", "-", &alpha.at("/"), &beta.at("/batch/")]);
     let run = batch.input("one.txt first\n--recursive tree second # a comment\n").run().unwrap();
     assert_eq!(run.code(), Some(0), "{}", run.stderr_text());

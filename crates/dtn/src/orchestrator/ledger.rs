@@ -15,6 +15,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use super::fate::{self, Fate, Leniency};
 use super::keys::Keys;
+use super::parents::Orphans;
 use super::report::Outbox;
 
 /// Faults about servers in a row after which a run is given up.
@@ -59,6 +60,8 @@ pub(super) struct Ledger {
     /// A final item that could not be looked at again.
     pub(super) broken: Option<Fault>,
     unreached: u32,
+    /// Items whose directory is missing at the destination.
+    pub(super) orphans: Orphans,
     /// Whether anything was done in this run.
     pub(super) progress: Rc<Cell<bool>>,
 }
@@ -82,6 +85,7 @@ impl Ledger {
             again: None,
             broken: None,
             unreached: 0,
+            orphans: Orphans::default(),
             progress: Rc::default(),
         }
     }
@@ -194,6 +198,9 @@ impl Ledger {
         }
         if self.over.is_some() {
             // What follows from that says nothing about the item.
+            return;
+        }
+        if self.orphans.take(&subject, fault) {
             return;
         }
         if self.leniency.ends_task(fault) {

@@ -12,6 +12,7 @@ mod keys;
 mod ledger;
 mod mirror;
 mod operate;
+mod parents;
 mod removal;
 mod report;
 mod roundup;

@@ -15,6 +15,7 @@ use super::hold::Standing;
 use super::items;
 use super::ledger::Ledger;
 use super::mirror;
+use super::parents;
 use super::roundup;
 use super::sift::Sift;
 use super::site::{self, Reach};
@@ -62,9 +63,15 @@ impl Run<'_> {
 
     async fn copied(&self) -> End {
         let outcome = self.copy().await;
-        match self.end_of(outcome) {
-            End::Finished if self.options.delete_extra => mirror::delete_extras(self).await,
-            end => end,
+        let end = self.end_of(outcome);
+        if !matches!(end, End::Finished | End::Again { .. }) {
+            return end;
+        }
+        match (parents::make(self).await, end) {
+            (Err(fault), _) => self.ended_by(fault),
+            (Ok(Some(fault)), _) => End::Again { fault, after: 0.0 },
+            (Ok(None), End::Finished) if self.options.delete_extra => mirror::delete_extras(self).await,
+            (Ok(None), end) => end,
         }
     }
 
