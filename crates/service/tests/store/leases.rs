@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 
 use tokio::task::JoinSet;
-use whimbrel_engine::dispatch::{End, Lease};
+use whimbrel_engine::dispatch::{End, LEASE_SECONDS, Lease};
 use whimbrel_engine::task::Status;
 use whimbrel_service::store::{Changed, Reported, Store};
 use whimbrel_service::task::Condition;
@@ -56,20 +56,26 @@ pub async fn one_of_many_orchestrators_gets_a_task(store: &Store) {
     assert_eq!(of, (0..4).map(|owner| (id(owner), 3)).collect(), "three of each owner, each once");
 }
 
+/// Seconds for which a lease holds.
+const LIFE: i64 = LEASE_SECONDS as i64;
+
 pub async fn a_lease_that_is_not_renewed_is_given_to_another(store: &Store) {
     let (made, first) = running(store).await;
-    assert!(store.lease(id(2), at(69), 1, MANY).await.unwrap().is_empty());
-    assert_eq!(store.renew(id(1), &[first], at(60)).await.unwrap(), []);
-    assert!(store.lease(id(2), at(119), 1, MANY).await.unwrap().is_empty());
-    let second = leased(store, 2, 120).await;
+    // It was leased at 10, and is renewed when half of its life is over.
+    let (half, whole) = (10 + LIFE / 2, 10 + LIFE);
+    let end = half + LIFE;
+    assert!(store.lease(id(2), at(whole - 1), 1, MANY).await.unwrap().is_empty());
+    assert_eq!(store.renew(id(1), &[first], at(half)).await.unwrap(), []);
+    assert!(store.lease(id(2), at(end - 1), 1, MANY).await.unwrap().is_empty());
+    let second = leased(store, 2, end).await;
     assert_eq!(second, Lease { task: made, epoch: 2 });
     assert!(!store.holds(first).await.unwrap() && store.holds(second).await.unwrap());
-    assert_eq!(store.renew(id(1), &[first], at(121)).await.unwrap(), [first]);
-    assert_eq!(store.renew(id(1), &[second], at(121)).await.unwrap(), [second], "it is another's");
-    assert_eq!(store.renew(id(2), &[second], at(121)).await.unwrap(), []);
-    assert_eq!(store.report(report(first, 1, vec![done(1)]), at(121)).await.unwrap(), Reported::LeaseLost);
+    assert_eq!(store.renew(id(1), &[first], at(end + 1)).await.unwrap(), [first]);
+    assert_eq!(store.renew(id(1), &[second], at(end + 1)).await.unwrap(), [second], "it is another's");
+    assert_eq!(store.renew(id(2), &[second], at(end + 1)).await.unwrap(), []);
+    assert_eq!(store.report(report(first, 1, vec![done(1)]), at(end + 1)).await.unwrap(), Reported::LeaseLost);
     assert_eq!(task(store, made).await.counters.total(), 0);
-    take(store, report(second, 1, vec![done(1)]), 121).await;
+    take(store, report(second, 1, vec![done(1)]), end + 1).await;
     assert_eq!(task(store, made).await.counters.succeeded, 1);
     assert_eq!(task(store, made).await.started, Some(at(10)), "when it ran first");
 }
