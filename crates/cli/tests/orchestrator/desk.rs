@@ -54,8 +54,8 @@ struct State {
     mute: bool,
     /// What the last poll named.
     named: Vec<Lease>,
-    /// Reports that are still taken; after that none.
-    deaf_after: Option<u64>,
+    /// Files of a task that are put on record; once there are so many, no report of it is taken.
+    deaf_after: Option<usize>,
 }
 
 /// The service.
@@ -148,9 +148,9 @@ impl Service {
         self.lock().losing = Some(every);
     }
 
-    /// Takes so many reports more.
-    pub fn deaf_after(&self, reports: Option<u64>) {
-        self.lock().deaf_after = reports;
+    /// Takes no reports of a task once so many of its files are on record; 0: none at all.
+    pub fn deaf_after(&self, files: Option<usize>) {
+        self.lock().deaf_after = files;
     }
 
     /// Whether nobody is answered from now on.
@@ -217,12 +217,10 @@ impl Service {
         }
         let mut state = self.lock();
         let State { tasks, complaints, losing, deaf_after, .. } = &mut *state;
-        match deaf_after {
-            Some(0) => return Err(silent()),
-            Some(left) => *left -= 1,
-            None => {}
-        }
         let task = tasks.get_mut(&lease.task).unwrap();
+        if deaf_after.is_some_and(|most| task.count(ItemKind::File, ItemState::Succeeded) >= most) {
+            return Err(silent());
+        }
         if report.sequence == task.sequence {
             return Ok(Response::Taken);
         }
