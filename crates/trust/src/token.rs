@@ -13,10 +13,12 @@ use crate::signature::VerifyingKey;
 pub const FRESH: i64 = 3600;
 /// Seconds after which keys that could not be fetched anew serve no longer: a key that was taken back is believed no longer than that.
 pub const STALE: i64 = 24 * 3600;
-/// Seconds between two fetches that tokens with unknown keys bring about, and after the first failure.
+/// Seconds between two fetches that tokens with unknown keys bring about.
 pub const PAUSE: i64 = 30;
+/// Seconds after the first failure; doubled by each that follows. Nobody can log in meanwhile, and an issuer that is started again is back soon.
+const FIRST_PAUSE: i64 = 1;
 /// Longest pause after failures, seconds.
-const LONGEST_PAUSE: i64 = 900;
+const LONGEST_PAUSE: i64 = 60;
 
 /// When an issuer's keys were fetched.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -66,7 +68,10 @@ impl Fetches {
         if fresh && need == Need::Served {
             return Fetch::Unneeded;
         }
-        let pause = (PAUSE << self.failures.saturating_sub(1).min(10)).min(LONGEST_PAUSE);
+        let pause = match self.failures {
+            0 => PAUSE,
+            failures => (FIRST_PAUSE << (failures - 1).min(10)).min(LONGEST_PAUSE),
+        };
         // An attempt in the future was made before the clock was set back.
         let due = self.tried.filter(|&at| at <= now).map_or(now, |at| at.saturating_add(pause));
         if due <= now { Fetch::Due } else { Fetch::TooSoon { due } }
@@ -326,10 +331,11 @@ mod tests {
             (fetches(Some(30), Some(30), 0), UnknownKey, Fetch::Due),
             (fetches(Some(FRESH - 1), Some(FRESH - 1), 0), Served, Fetch::Unneeded),
             (fetches(Some(FRESH), Some(FRESH), 0), Served, Fetch::Due),
-            (fetches(Some(FRESH), Some(1), 1), Served, soon(29)),
-            (fetches(None, Some(0), 2), UnknownKey, soon(60)),
-            (fetches(None, Some(0), 5), UnknownKey, soon(480)),
-            (fetches(None, Some(0), 6), UnknownKey, soon(LONGEST_PAUSE)),
+            (fetches(Some(FRESH), Some(0), 1), Served, soon(1)),
+            (fetches(None, Some(1), 1), UnknownKey, Fetch::Due),
+            (fetches(None, Some(0), 2), UnknownKey, soon(2)),
+            (fetches(None, Some(0), 5), UnknownKey, soon(16)),
+            (fetches(None, Some(0), 7), UnknownKey, soon(LONGEST_PAUSE)),
             (fetches(None, Some(0), u32::MAX), UnknownKey, soon(LONGEST_PAUSE)),
             (fetches(None, Some(LONGEST_PAUSE), u32::MAX), UnknownKey, Fetch::Due),
             (fetches(Some(-5000), Some(-5000), 0), UnknownKey, Fetch::Due),

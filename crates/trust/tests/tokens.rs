@@ -300,14 +300,14 @@ fn keys_are_asked_for_when_they_are_missing_and_no_more_often_than_that() {
     assert!(judge.began(2, NOW) && !judge.began(2, NOW + 1) && !judge.began(3, NOW), "one fetches, the others wait");
     assert_eq!(judge.judge(new.as_bytes(), NOW + 1), needed);
     judge.failed(2, NOW);
-    let Verdict::Refused(fault) = judge.judge(new.as_bytes(), NOW + 1) else { panic!("tried a moment ago") };
+    let Verdict::Refused(fault) = judge.judge(new.as_bytes(), NOW) else { panic!("tried a moment ago") };
     assert_eq!(fault.code, FaultCode::ServerBusy);
-    assert_eq!(fault.detail, "its issuer's keys could not be fetched; the next attempt is in 29 s");
+    assert_eq!(fault.detail, "its issuer's keys could not be fetched; the next attempt is in 1 s");
     for bad in [&b"<html>"[..], b"{\"keys\":[]}", b"{\"keys\":[{\"kty\":\"oct\"}]}"] {
         let fault = judge.install(2, bad, NOW + 2).unwrap_err();
         assert_eq!((fault.code, fault.subject.as_str()), (FaultCode::CredentialRejected, "https://new.example.org"));
     }
-    assert!(judge.due(NOW + 60).is_empty(), "four failures make a pause of four minutes");
+    assert!(judge.due(NOW + 9).is_empty(), "four failures make a pause of eight seconds");
     assert!(
         judge.began(2, NOW + 60) && !judge.began(2, NOW + 89) && judge.began(2, NOW + 90),
         "who says nothing is given up"

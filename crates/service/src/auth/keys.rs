@@ -21,7 +21,7 @@ use whimbrel_engine::listing::Timestamp;
 use super::secrets::random_id;
 use crate::Service;
 use crate::http::ApiError;
-use crate::store::{Batch, Record};
+use crate::store::{Batch, Record, StoreError};
 
 /// After so many seconds a key signs no more and another takes its place: 90 days.
 const SIGNS: i64 = 90 * 24 * 3600;
@@ -60,11 +60,20 @@ impl Record for SigningKey {
     fn id(&self) -> String {
         self.kid.clone()
     }
+
+    /// Replicas that miss a key at the same time make one between them: a key that others do not show yet signs nothing.
+    fn unique_keys(&self) -> Vec<(&'static str, String)> {
+        vec![("term", format!("{:?} {}", self.algorithm, self.made.secs.div_euclid(SIGNS)))]
+    }
 }
 
 /// Keys as they are used.
 #[derive(Debug, Default)]
-pub struct Keys(RwLock<Vec<Arc<Known>>>);
+pub struct Keys {
+    known: RwLock<Vec<Arc<Known>>>,
+    /// Who reads or makes keys holds it: what was read earlier never takes the place of what was read later.
+    changing: tokio::sync::Mutex<()>,
+}
 
 #[derive(Debug)]
 struct Known {
@@ -84,10 +93,14 @@ impl Service {
     /// 503 without the store.
     pub async fn jwks(&self) -> Result<Value, ApiError> {
         let now = self.clock.now();
+        // Those of other replicas, too.
+        let changing = self.auth.keys.changing.lock().await;
+        self.load_keys().await?;
+        drop(changing);
         for algorithm in [Algorithm::ES256, Algorithm::RS512] {
             self.signing_key(algorithm).await?;
         }
-        let mut shown = self.auth.keys.0.read().expect("nothing panics with it").clone();
+        let mut shown = self.auth.keys.known.read().expect("nothing panics with it").clone();
         shown.retain(|known| now.secs < known.record.made.secs.saturating_add(SIGNS + SHOWN));
         // The public clients verify id tokens with the first key, whatever it is called: it has to be the one that signs them now.
         shown.sort_by_key(|known| (known.record.algorithm != Algorithm::RS512, std::cmp::Reverse(known.record.made)));
@@ -99,6 +112,7 @@ impl Service {
         if let Some(known) = self.present_key(algorithm) {
             return Ok(known);
         }
+        let _changing = self.auth.keys.changing.lock().await;
         self.load_keys().await?;
         if let Some(known) = self.present_key(algorithm) {
             return Ok(known);
@@ -112,15 +126,19 @@ impl Service {
         let pem = zeroize::Zeroizing::new(key.private_key_to_pem_pkcs8().map_err(ApiError::internal)?);
         let sealed = self.store.seal(SigningKey::KIND, &kid, &pem)?;
         let record = SigningKey { kid, algorithm, sealed, public, made: self.clock.now() };
-        self.store.apply(Batch::new().insert(&record)).await?;
+        match self.store.apply(Batch::new().insert(&record)).await {
+            // Another replica was faster: its key is the one.
+            Ok(()) | Err(StoreError::Conflict(_)) => {}
+            Err(error) => return Err(error.into()),
+        }
         self.load_keys().await?;
-        self.present_key(algorithm).ok_or_else(|| ApiError::internal("the key just made is not there"))
+        self.present_key(algorithm).ok_or_else(|| ApiError::unavailable("The issuer has no key that signs now"))
     }
 
     /// The newest key that may still sign: the same for all replicas once they have seen it.
     fn present_key(&self, algorithm: Algorithm) -> Option<Arc<Known>> {
         let now = self.clock.now();
-        let keys = self.auth.keys.0.read().expect("nothing panics with it");
+        let keys = self.auth.keys.known.read().expect("nothing panics with it");
         let fits = |known: &&Arc<Known>| {
             known.record.algorithm == algorithm && now.secs < known.record.made.secs.saturating_add(SIGNS)
         };
@@ -135,7 +153,7 @@ impl Service {
             let key = PKey::private_key_from_pem(&pem).map_err(ApiError::internal)?;
             keys.push(Arc::new(Known { record, key }));
         }
-        *self.auth.keys.0.write().expect("nothing panics with it") = keys;
+        *self.auth.keys.known.write().expect("nothing panics with it") = keys;
         Ok(())
     }
 

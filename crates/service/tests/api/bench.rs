@@ -54,9 +54,16 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new() -> Self {
-        let clock = Arc::new(SetClock::at(NOW));
+        Self::with(Arc::new(SetClock::at(NOW)), Store::open("sqlite::memory:").await.unwrap())
+    }
+
+    /// Another replica: all that they share is the store.
+    pub fn replica(&self) -> Self {
+        Self::with(self.clock.clone(), self.service.store.clone())
+    }
+
+    fn with(clock: Arc<SetClock>, store: Store) -> Self {
         let config = Config { url: URL.to_owned(), domain: "example.org".to_owned() };
-        let store = Store::open("sqlite::memory:").await.unwrap();
         let service = Arc::new(Service::new(config, clock.clone(), store));
         let router = service.router();
         Self { service, clock, router }

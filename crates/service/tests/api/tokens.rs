@@ -190,3 +190,37 @@ async fn a_dtn_that_trusts_the_service_takes_its_tokens() {
     let later = bench.ask(Method::GET, "/jwk.json", None, None).await.good();
     assert_eq!(later["keys"].as_array().unwrap().len(), 2);
 }
+
+/// A key that nobody shows signs tokens that nobody believes; one that is lost on the way fails a login.
+#[tokio::test]
+async fn those_who_ask_first_all_at_once_get_tokens_by_the_same_keys() {
+    let bench = Bench::new().await;
+    let replicas = [bench.replica(), bench.replica()];
+    let services: Vec<_> = replicas.iter().cycle().take(12).map(|replica| replica.service.clone()).collect();
+    let (endpoint, identity) = (uuid::Uuid::from_u128(7), uuid::Uuid::from_u128(9));
+    let asked = services.into_iter().enumerate().map(|(number, service)| {
+        tokio::spawn(async move {
+            if number % 3 == 0 {
+                return service.jwks().await.map(|_| None);
+            }
+            service.dtn_token(endpoint, identity, &["/"], &[], 60).await.map(Some)
+        })
+    });
+    let asked: Vec<_> = asked.collect();
+    let jwks = replicas[0].service.jwks().await.unwrap();
+    assert_eq!(jwks["keys"].as_array().unwrap().len(), 2, "{jwks}");
+    let issuer = Issuer {
+        name: URL.to_owned(),
+        audiences: vec![endpoint.to_string()],
+        any_audience: false,
+        base: Vec::new(),
+        without_scopes: false,
+    };
+    let mut judge = TokenJudge::new([issuer]);
+    assert_eq!(judge.install(0, jwks.to_string().as_bytes(), NOW), Ok(1));
+    for answer in asked {
+        if let Some(token) = answer.await.unwrap().unwrap() {
+            assert!(matches!(judge.judge(token.as_bytes(), NOW), Verdict::Granted { .. }));
+        }
+    }
+}
