@@ -12,6 +12,7 @@ pub mod guard;
 pub mod journal;
 pub mod listing;
 pub mod model;
+pub mod pattern;
 pub mod plan;
 pub mod probe;
 pub mod progress;

@@ -13,7 +13,6 @@ mod tests;
 pub use counters::Counters;
 pub use options::{
     DeleteOptions, ExternalChecksum, Filter, FilterMethod, FilterRule, FilterType, Perf, Symlinks, TransferOptions,
-    fits_pattern,
 };
 pub use path::{InvalidPath, inside, normal};
 pub use state::{ItemKind, ItemRecord, ItemState, Status};

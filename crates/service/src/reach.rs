@@ -14,7 +14,7 @@ use crate::desk::{Pending, Sites};
 use crate::endpoints::records::{AccessRule, Collection};
 use crate::endpoints::{Location, Standing, Want, may};
 use crate::http::ApiError;
-use crate::task::{Task, TaskEnd, TaskWork};
+use crate::task::{Task, TaskEnd};
 use crate::tasks::submission::Ground;
 
 /// Seconds for which a token for DTNs is good: tasks get new ones with each lease.
@@ -167,13 +167,9 @@ impl Service {
 impl Sites for Service {
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<(Site, Option<Site>), Fault>> {
         Box::pin(async move {
-            let takes_away = match &task.wanted.work {
-                TaskWork::Delete(_) => true,
-                TaskWork::Transfer(options) => options.move_source,
-            };
-            let want = if takes_away { Want::Write } else { Want::Read };
-            let source = self.site_of_end(task, &task.wanted.source, want).await?;
-            let destination = match &task.wanted.destination {
+            let wanted = &task.wanted;
+            let source = self.site_of_end(task, &wanted.source, wanted.work.of_sources()).await?;
+            let destination = match &wanted.destination {
                 Some(end) => Some(self.site_of_end(task, end, Want::Write).await?),
                 None => None,
             };

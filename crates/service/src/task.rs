@@ -7,6 +7,8 @@ use whimbrel_engine::dispatch::{Gauge, WorkItem};
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{Counters, DeleteOptions, ItemKind, Status, TransferOptions};
 
+use crate::endpoints::Want;
+
 /// Whether a task copies or deletes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "SCREAMING_SNAKE_CASE")]
@@ -23,6 +25,16 @@ impl TaskWork {
         match self {
             Self::Transfer(_) => "TRANSFER",
             Self::Delete(_) => "DELETE",
+        }
+    }
+}
+
+impl TaskWork {
+    /// What is done with the sources, or with what is deleted.
+    pub fn of_sources(&self) -> Want {
+        match self {
+            Self::Transfer(options) if !options.move_source => Want::Read,
+            Self::Transfer(_) | Self::Delete(_) => Want::Write,
         }
     }
 }

@@ -9,6 +9,7 @@ pub mod credential;
 pub mod explain;
 pub mod fault;
 pub mod gsi;
+pub mod kept;
 pub mod krb5;
 pub mod make;
 pub mod mapping;

@@ -30,6 +30,7 @@ use whimbrel_proto::x509::extensions::KeyUsage;
 use whimbrel_proto::x509::oid::{self, Oid};
 use zeroize::Zeroizing;
 
+use crate::clock;
 use crate::fault::TrustFault;
 use crate::peer::OwnChain;
 
@@ -200,6 +201,14 @@ pub fn authority(
 pub fn self_signed(subject: &str, key: &PKeyRef<Private>, purpose: &Purpose, life: Life) -> Result<X509, TrustFault> {
     let subject = name(subject)?;
     describe(Draft::new(subject.clone(), subject, life)?, purpose, key)?.sign(key, key)
+}
+
+/// A new key with a certificate that speaks for itself, for a host that is believed by its key or by this very certificate.
+pub fn own_host(subject: &str, names: Vec<HostName>, seconds: i64) -> Result<OwnChain, TrustFault> {
+    let key = key(KeyKind::P256)?;
+    let life = Life::of(clock::now(), seconds);
+    let certificate = self_signed(subject, &key, &Purpose::Host(names), life)?;
+    Ok(OwnChain { certificate, key, chain: Vec::new() })
 }
 
 /// A certificate for somebody's key, signed by an authority, which it does not outlive.

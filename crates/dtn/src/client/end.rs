@@ -3,7 +3,7 @@
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use whimbrel_engine::listing::{Object, Timestamp};
+use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
 use whimbrel_transport::digest::Algorithm;
@@ -144,6 +144,23 @@ impl End {
         match described(answer, path, links) {
             Err(fault) if fault.code == FaultCode::NotSupported => self.stat_without_facts(path).await,
             result => result,
+        }
+    }
+
+    /// Makes a directory unless it is there; whether it is new.
+    ///
+    /// # Errors
+    /// It cannot be made, or is something else (`AlreadyExists`).
+    pub async fn make_unless_there(&mut self, path: &[u8]) -> Result<bool, Fault> {
+        let Err(fault) = self.run(Op::MakeDirectory(path.to_vec())).await else { return Ok(true) };
+        if ends_session(&fault) {
+            return Err(fault);
+        }
+        // Servers refuse existing directories, and parents one may not write to, with many codes.
+        match self.stat(path, false).await? {
+            Some(object) if object.kind == ObjectKind::Directory => Ok(false),
+            Some(_) => Err(Fault::new(FaultCode::AlreadyExists, "make directory").on_path(path)),
+            None => Err(fault),
         }
     }
 

@@ -1,20 +1,15 @@
 //! What a member keeps: its place in the service, and a certificate where the administrator has none for it.
 
-use std::fs::{self, File, OpenOptions};
-use std::io::Write as _;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
 
 use openssl::x509::X509;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::timeval::Timestamp;
-use whimbrel_trust::make::{self, HostName, KeyKind, Life, Purpose};
+use whimbrel_trust::kept::Kept;
+use whimbrel_trust::make::{self, HostName};
 use whimbrel_trust::pins::Fingerprint;
 use whimbrel_trust::{OwnChain, TrustFault};
 
 use super::{Membership, OP};
-use crate::monitor::keeper::is_root;
 use crate::small;
 
 /// Largest file that can be one of them, bytes.
@@ -23,26 +18,23 @@ const LARGEST: u64 = 64 << 10;
 /// Seconds for which a certificate of one's own is good: it is believed by its key, not by its end.
 const LIFE: i64 = 20 * 365 * 24 * 3600;
 
-/// A directory that nobody else reads.
-pub(super) struct StateFiles {
-    directory: PathBuf,
-}
+/// What is kept, in a directory that nobody else reads.
+pub(super) struct StateFiles(Kept);
 
 impl StateFiles {
     /// The directory, made if it is not there.
     pub(super) fn at(named: Option<&Path>) -> Result<Self, Fault> {
-        let directory = named.map(Path::to_owned).or_else(usual).ok_or_else(|| {
+        let uid = rustix::process::geteuid().as_raw();
+        let directory = named.map(Path::to_owned).or_else(|| Kept::usual("whimbrel", uid)).ok_or_else(|| {
             let fault = Fault::new(FaultCode::InvalidArgument, "configure").side(Side::Us);
             fault.detail("there is no place for what this server keeps: set state in [join], or HOME")
         })?;
-        let made = fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        made.map_err(|error| failed(error, &directory))?;
-        Ok(Self { directory })
+        Kept::at(&directory).map(Self).map_err(|error| failed(error, &directory))
     }
 
     /// What the service gave before; `None`: nothing yet.
     pub(super) fn membership(&self) -> Result<Option<Membership>, Fault> {
-        let path = self.directory.join("membership");
+        let path = self.0.path("membership");
         if !path.exists() {
             return Ok(None);
         }
@@ -63,7 +55,7 @@ impl StateFiles {
     /// The files of a certificate of this server's own and its key, made if they are not there.
     pub(super) fn certificate(&self) -> Result<(PathBuf, PathBuf), Fault> {
         // One file holds both, so that they always belong together.
-        let path = self.directory.join("host.pem");
+        let path = self.0.path("host.pem");
         if !path.exists() {
             let made = own_certificate().and_then(|own| make::to_pem(&own));
             self.write("host.pem", &made.map_err(|fault| fault.into_fault(OP, Side::Us))?)?;
@@ -71,27 +63,9 @@ impl StateFiles {
         Ok((path.clone(), path))
     }
 
-    /// Whole or not at all, and on disk when it returns.
     fn write(&self, name: &str, bytes: &[u8]) -> Result<(), Fault> {
-        let (path, draft) = (self.directory.join(name), self.directory.join(format!(".{name}.new")));
-        let written = || {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(&draft)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            File::open(&self.directory)?.sync_all()
-        };
-        written().map_err(|error| failed(error, &path))
+        self.0.write(name, bytes, 0o600).map_err(|error| failed(error, &self.0.path(name)))
     }
-}
-
-fn usual() -> Option<PathBuf> {
-    if is_root() {
-        return Some("/var/lib/whimbrel".into());
-    }
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
-    Some(base.join("whimbrel"))
 }
 
 fn failed(error: std::io::Error, path: &Path) -> Fault {
@@ -99,12 +73,7 @@ fn failed(error: std::io::Error, path: &Path) -> Fault {
 }
 
 fn own_certificate() -> Result<OwnChain, TrustFault> {
-    let key = make::key(KeyKind::P256)?;
-    let now = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
-    let life = Life::of(Timestamp::from_secs(i64::try_from(now).unwrap_or(i64::MAX)), LIFE);
-    let purpose = Purpose::Host(vec![HostName::Dns("localhost".into())]);
-    let certificate = make::self_signed("/CN=whimbrel data transfer node", &key, &purpose, life)?;
-    Ok(OwnChain { certificate, key, chain: Vec::new() })
+    make::own_host("/CN=whimbrel data transfer node", vec![HostName::Dns("localhost".into())], LIFE)
 }
 
 /// The fingerprint of the key of the certificate in a file.
@@ -121,6 +90,7 @@ pub(super) fn fingerprint(certificate: &Path) -> Result<String, Fault> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
     use whimbrel_proto::server::Secret;
 

@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 
 use whimbrel_engine::dispatch::{Change, Subject};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::Op;
 
 use super::ledger::Ledger;
 use super::site;
@@ -74,16 +73,7 @@ async fn make_all(end: &mut End, base: &[u8], directory: &[u8]) -> Result<bool, 
     let ends: Vec<_> = slashes.chain([directory.len()]).filter(|&at| at > base.len().max(1)).collect();
     let mut new = false;
     for at in ends {
-        let path = &directory[..at];
-        match end.run(Op::MakeDirectory(path.to_vec())).await {
-            Ok(_) => new = true,
-            Err(fault) if fault.code == FaultCode::AlreadyExists => {}
-            // Servers refuse to make what is there with many codes.
-            Err(fault) => match end.stat(path, true).await? {
-                Some(_) => {}
-                None => return Err(fault),
-            },
-        }
+        new |= end.make_unless_there(&directory[..at]).await?;
     }
     Ok(new)
 }

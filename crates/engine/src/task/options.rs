@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::pattern::{self, Syntax};
 use crate::plan::SyncLevel;
 
 /// What is done with symbolic links met in directories.
@@ -59,7 +60,9 @@ impl Filter {
     pub fn takes(&self, kind: FilterType, name: &[u8]) -> bool {
         self.0
             .iter()
-            .find(|rule| rule.kind.is_none_or(|of| of == kind) && fits_pattern(rule.name.as_bytes(), name))
+            .find(|rule| {
+                rule.kind.is_none_or(|of| of == kind) && pattern::fits(rule.name.as_bytes(), name, Syntax::Plain)
+            })
             .is_none_or(|rule| rule.method == FilterMethod::Include)
     }
 }
@@ -124,79 +127,4 @@ pub struct ExternalChecksum {
     pub algorithm: String,
     /// In lower-case hexadecimal digits.
     pub digest: String,
-}
-
-/// Whether `name` fits `pattern` whole; linear in both but for the stars.
-pub fn fits_pattern(pattern: &[u8], name: &[u8]) -> bool {
-    let (mut p, mut n) = (0, 0);
-    let mut star: Option<(usize, usize)> = None;
-    while n < name.len() {
-        match one(&pattern[p..], name[n]) {
-            Step::Star => {
-                star = Some((p + 1, n));
-                p += 1;
-            }
-            Step::Fits(length) => {
-                p += length;
-                n += 1;
-            }
-            Step::Differs => {
-                // The last star takes one byte more.
-                let Some((after, taken)) = star else { return false };
-                star = Some((after, taken + 1));
-                (p, n) = (after, taken + 1);
-            }
-        }
-    }
-    pattern[p..].iter().all(|&byte| byte == b'*')
-}
-
-enum Step {
-    Star,
-    Fits(usize),
-    Differs,
-}
-
-/// What the pattern's first part says of one byte.
-fn one(pattern: &[u8], byte: u8) -> Step {
-    match pattern.first() {
-        None => Step::Differs,
-        Some(b'*') => Step::Star,
-        Some(b'?') => Step::Fits(1),
-        Some(b'[') => match class(pattern) {
-            Some((set, negated, length)) if is_in(set, byte) != negated => Step::Fits(length),
-            Some(_) => Step::Differs,
-            // A bracket without its end is a bracket.
-            None if byte == b'[' => Step::Fits(1),
-            None => Step::Differs,
-        },
-        Some(&plain) if plain == byte => Step::Fits(1),
-        Some(_) => Step::Differs,
-    }
-}
-
-/// The inside of a bracket, whether it is negated, and the length of the whole.
-fn class(pattern: &[u8]) -> Option<(&[u8], bool, usize)> {
-    let negated = pattern.get(1) == Some(&b'!');
-    let start = 1 + usize::from(negated);
-    // A closing bracket that comes first is one of the set.
-    let end = pattern.iter().enumerate().skip(start + 1).find(|(_, byte)| **byte == b']')?.0;
-    Some((&pattern[start..end], negated, end + 1))
-}
-
-fn is_in(set: &[u8], byte: u8) -> bool {
-    let mut rest = set;
-    while let Some((&first, after)) = rest.split_first() {
-        if let [b'-', last, ..] = after {
-            if (first..=*last).contains(&byte) {
-                return true;
-            }
-            rest = &after[2..];
-        } else if first == byte {
-            return true;
-        } else {
-            rest = after;
-        }
-    }
-    false
 }

@@ -10,9 +10,9 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
 use super::records::{Client, Identity, Role};
-use super::scope::{Orchestrate, Scope};
+use super::scope::{Orchestrate, Scope, TransferAll};
 use crate::Service;
-use crate::http::{Access, ApiError, Knock, Rule};
+use crate::http::{Access, ApiError, Call, Knock, Rule};
 
 /// Who shows a token, and what it is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -58,6 +58,12 @@ impl<S: Scope> Rule for User<S> {
         Ok(actor)
     }
 }
+
+/// A user with a token for transfers: who calls most routes.
+pub type ByUser = User<TransferAll>;
+
+/// A call of theirs.
+pub type UserCall<I = ()> = Call<ByUser, I>;
 
 /// An administrator of the service with a token of a scope.
 #[derive(Debug)]

@@ -4,13 +4,13 @@ use argon2::Argon2;
 use argon2::password_hash::rand_core::OsRng;
 use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, SaltString};
 use base64ct::{Base64UrlUnpadded, Encoding};
-use openssl::error::ErrorStack;
 use openssl::memcmp;
 use openssl::rand::rand_bytes;
 use sha2::{Digest, Sha256};
 use uuid::Uuid;
 
 use crate::http::ApiError;
+use crate::store::random_uuid;
 
 /// A valid hash of a password that nobody has, verified for unknown names: so that they take as long as known ones.
 const DUMMY_HASH: &str =
@@ -25,7 +25,7 @@ pub const LONGEST_PASSWORD: usize = 1024;
 /// 500 without randomness.
 pub fn random(prefix: &str) -> Result<String, ApiError> {
     let mut bytes = [0; 32];
-    fill(&mut bytes)?;
+    rand_bytes(&mut bytes).map_err(ApiError::internal)?;
     Ok(format!("{prefix}{}", Base64UrlUnpadded::encode_string(&bytes)))
 }
 
@@ -34,13 +34,7 @@ pub fn random(prefix: &str) -> Result<String, ApiError> {
 /// # Errors
 /// 500 without randomness.
 pub fn random_id() -> Result<Uuid, ApiError> {
-    let mut bytes = [0; 16];
-    fill(&mut bytes)?;
-    Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())
-}
-
-fn fill(bytes: &mut [u8]) -> Result<(), ApiError> {
-    rand_bytes(bytes).map_err(|error: ErrorStack| ApiError::internal(error))
+    random_uuid().map_err(ApiError::internal)
 }
 
 /// SHA-256 of a text, hexadecimal: how texts that nobody can guess are kept.

@@ -9,15 +9,12 @@ use whimbrel_engine::listing::Timestamp;
 use super::manage::{directory, managed};
 use super::records::{AccessRule, Collection, Permissions, Principal, RoleName};
 use crate::Service;
-use crate::auth::User;
+use crate::auth::ByUser;
 use crate::auth::records::Group;
-use crate::auth::scope::TransferAll;
 use crate::auth::secrets::random_id;
 use crate::clock;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, Versioned};
-
-type ByUser = User<TransferAll>;
 
 /// Rules of one collection at the most.
 const MOST: usize = 1000;

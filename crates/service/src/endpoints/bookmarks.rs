@@ -6,13 +6,10 @@ use uuid::Uuid;
 
 use super::manage::directory;
 use super::records::Bookmark;
-use crate::auth::User;
-use crate::auth::scope::TransferAll;
+use crate::auth::ByUser;
 use crate::auth::secrets::random_id;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, StoreError, Versioned};
-
-type ByUser = User<TransferAll>;
 
 /// Bookmarks of one identity at the most.
 const MOST: usize = 1000;

@@ -35,6 +35,13 @@ impl Who {
     }
 }
 
+impl AccessRule {
+    /// Whether it gives somebody something now.
+    pub fn is_for(&self, who: &Who, now: Timestamp) -> bool {
+        self.expires.is_none_or(|end| now < end) && who.is(self.principal)
+    }
+}
+
 /// The roles that somebody has at a collection, strongest first: its owner's, those given there and at its deployment or host.
 ///
 /// `given` are the roles of the collection and of those that it belongs to.
@@ -99,9 +106,7 @@ fn permitted(
     path: &str,
     now: Timestamp,
 ) -> Option<Permissions> {
-    let holds = |rule: &&AccessRule| {
-        rule.expires.is_none_or(|end| now < end) && who.is(rule.principal) && covers(&rule.path, path)
-    };
+    let holds = |rule: &&AccessRule| rule.is_for(who, now) && covers(&rule.path, path);
     let holding = rules.iter().filter(|rule| rule.collection == collection.id).filter(holds);
     let (_, given) = holding.map(|rule| (rule.path.len(), rule.permissions)).max()?;
     // Nobody without a login writes where that is not allowed, whatever the rule said when it was made.

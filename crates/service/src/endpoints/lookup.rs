@@ -3,7 +3,7 @@
 use uuid::Uuid;
 use whimbrel_engine::dispatch::Server;
 
-use super::decision::{Want, Who, may, may_as, roles_of};
+use super::decision::{Who, may_as, roles_of};
 use super::records::{AccessRule, Collection, EntityType, PauseRule, Principal, RoleGiven, RoleName};
 use crate::Service;
 use crate::auth::Actor;
@@ -126,10 +126,13 @@ impl Service {
         if collection.public || !standing.roles.is_empty() {
             return Ok(true);
         }
-        let now = self.clock.now();
-        let rules = self.rules_of(collection.id).await?;
-        let holds = |rule: &AccessRule| rule.expires.is_none_or(|end| now < end) && standing.who.is(rule.principal);
-        Ok(collection.kind.is_guest() && rules.iter().any(holds))
+        Ok(collection.kind.is_guest() && self.has_rule(standing, collection).await?)
+    }
+
+    /// Whether a rule of a collection gives somebody something.
+    pub(super) async fn has_rule(&self, standing: &Standing, collection: &Collection) -> Result<bool, ApiError> {
+        let (now, rules) = (self.clock.now(), self.rules_of(collection.id).await?);
+        Ok(rules.iter().any(|rule| rule.is_for(&standing.who, now)))
     }
 
     /// The rules of a collection.
@@ -139,33 +142,6 @@ impl Service {
     pub async fn rules_of(&self, collection: Uuid) -> Result<Vec<AccessRule>, ApiError> {
         let found = self.all_by_key::<AccessRule>("collection", &collection.to_string()).await?;
         Ok(found.into_iter().map(|rule| rule.record).collect())
-    }
-
-    /// Whether somebody may read or write a normal path of a collection that they may know of ([`Service::visible`]).
-    ///
-    /// Who manages the deployment or the service may change a guest collection, but not read in its sharer's name.
-    ///
-    /// # Errors
-    /// 503 without the store.
-    pub async fn may(&self, actor: &Actor, collection: &Collection, path: &str, want: Want) -> Result<bool, ApiError> {
-        self.may_all(actor, collection, &[path], want).await
-    }
-
-    /// The same for many paths at once.
-    ///
-    /// # Errors
-    /// 503 without the store.
-    pub async fn may_all(
-        &self,
-        actor: &Actor,
-        collection: &Collection,
-        paths: &[&str],
-        want: Want,
-    ) -> Result<bool, ApiError> {
-        let standing = self.standing(actor, collection).await?;
-        let rules = if collection.kind.is_guest() { self.rules_of(collection.id).await? } else { Vec::new() };
-        let now = self.clock.now();
-        Ok(paths.iter().all(|path| may(&standing.who, collection, &standing.own, &rules, path, want, now)))
     }
 
     /// Where a collection's files are.

@@ -12,11 +12,9 @@ use super::records::{About, Collection, EntityType, Policy, RoleName};
 use crate::Service;
 use crate::auth::scope::TransferAll;
 use crate::auth::secrets::{digest, random, random_id};
-use crate::auth::{Actor, Admin, User};
+use crate::auth::{Actor, Admin, ByUser};
 use crate::http::{Answer, ApiError, Call, Created, Done, Json, Place};
 use crate::store::{AuditEntry, Batch, Versioned};
-
-type ByUser = User<TransferAll>;
 
 /// Longest text that somebody may say about a collection, characters.
 const LONGEST: usize = 4096;

@@ -6,14 +6,11 @@ use uuid::Uuid;
 
 use super::records::{Collection, PauseRule, Pauses, RoleName};
 use crate::Service;
-use crate::auth::scope::TransferAll;
 use crate::auth::secrets::random_id;
-use crate::auth::{Actor, User};
+use crate::auth::{Actor, ByUser};
 use crate::clock;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, Versioned};
-
-type ByUser = User<TransferAll>;
 
 /// Longest message, characters.
 const LONGEST: usize = 512;

@@ -7,13 +7,10 @@ use uuid::Uuid;
 use super::access::principal_texts;
 use super::manage::administered;
 use super::records::{Principal, RoleGiven, RoleName};
-use crate::auth::User;
-use crate::auth::scope::TransferAll;
+use crate::auth::ByUser;
 use crate::auth::secrets::random_id;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, Versioned};
-
-type ByUser = User<TransferAll>;
 
 /// Roles of one collection at the most.
 const MOST: usize = 1000;

@@ -8,12 +8,9 @@ use super::document::EndpointDocument;
 use super::lookup::Standing;
 use super::manage::administered;
 use super::records::{Collection, RoleName};
-use crate::auth::User;
-use crate::auth::scope::TransferAll;
+use crate::auth::ByUser;
 use crate::http::query::Page;
 use crate::http::{Answer, ApiError, Call, Query};
-
-type ByUser = User<TransferAll>;
 
 /// Entries of a page, where nothing else is said, and at the most.
 const DEFAULT: usize = 25;
@@ -30,6 +27,14 @@ pub(super) struct EndpointList {
     has_next_page: bool,
     #[serde(rename = "DATA")]
     data: Vec<EndpointDocument>,
+}
+
+impl EndpointList {
+    /// A list that is no part of another.
+    fn whole(data: Vec<EndpointDocument>) -> Self {
+        let length = data.len();
+        Self { data_type: "endpoint_list", offset: 0, limit: length, length, has_next_page: false, data }
+    }
 }
 
 /// What is searched for.
@@ -141,9 +146,7 @@ async fn has_access(call: &Call<ByUser>, collection: &Collection, standing: &Sta
     if !collection.kind.is_guest() || !standing.roles.is_empty() {
         return Ok(true);
     }
-    let now = call.service.clock.now();
-    let rules = call.service.rules_of(collection.id).await?;
-    Ok(rules.iter().any(|rule| rule.expires.is_none_or(|end| now < end) && standing.who.is(rule.principal)))
+    call.service.has_rule(standing, collection).await
 }
 
 /// `GET /endpoint/{id}/my_shared_endpoint_list`: the caller's guest collections there.
@@ -163,15 +166,7 @@ async fn guests(call: &Call<ByUser>, host: Uuid, owner: Option<Uuid>) -> Result<
             data.push(call.service.endpoint_document(&guest, &standing).await?);
         }
     }
-    let length = data.len();
-    Ok(Answer(EndpointList {
-        data_type: "endpoint_list",
-        offset: 0,
-        limit: length,
-        length,
-        has_next_page: false,
-        data,
-    }))
+    Ok(Answer(EndpointList::whole(data)))
 }
 
 /// Guest collections of a host, briefly.
@@ -212,15 +207,7 @@ pub(super) async fn monitored(call: Call<ByUser>) -> Result<Answer<EndpointList>
             data.push(call.service.endpoint_document(&collection, &standing).await?);
         }
     }
-    let length = data.len();
-    Ok(Answer(EndpointList {
-        data_type: "endpoint_list",
-        offset: 0,
-        limit: length,
-        length,
-        has_next_page: false,
-        data,
-    }))
+    Ok(Answer(EndpointList::whole(data)))
 }
 
 /// `GET /endpoint_manager/endpoint/{id}/hosted_endpoint_list`: all guest collections there, for the host's administrators.

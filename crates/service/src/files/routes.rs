@@ -8,10 +8,9 @@ use whimbrel_engine::task::{inside, normal};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::document::{self, MOST_ENTRIES};
-use crate::auth::rules::User;
-use crate::auth::scope::TransferAll;
+use crate::auth::UserCall;
 use crate::endpoints::Want;
-use crate::http::{Accepted, Answer, ApiError, Call, Done, Filter, Json, Order, Page, Query, Route, compare, orders};
+use crate::http::{Accepted, Answer, ApiError, Done, Filter, Json, Order, Page, Query, Route, compare, orders};
 use crate::reach::Usable;
 
 /// The routes.
@@ -24,8 +23,6 @@ pub fn routes() -> Vec<Route> {
         Route::post("/v0.10/operation/endpoint/{id}/symlink", "operation_symlink", symlink),
     ]
 }
-
-type UserCall<I = ()> = Call<User<TransferAll>, I>;
 
 /// What files are filtered and ordered by.
 const KEYS: &[&str] = &["name", "type", "size", "last_modified", "user", "group", "permissions"];

@@ -7,7 +7,7 @@
 use std::cmp::Ordering;
 
 use whimbrel_engine::listing::Timestamp;
-use whimbrel_engine::task::fits_pattern;
+use whimbrel_engine::pattern::{self, Syntax};
 
 use super::{ApiError, Query};
 use crate::clock;
@@ -74,11 +74,11 @@ impl Term {
         for value in &self.values {
             match Operator::of(value) {
                 (Operator::Not, word) if text == word => return false,
-                (Operator::Unlike, pattern) if fits_pattern(pattern.as_bytes(), text.as_bytes()) => return false,
+                (Operator::Unlike, pattern) if is_like(pattern, text) => return false,
                 (Operator::Not | Operator::Unlike, _) => {}
                 (Operator::Is, word) => (wanted, found) = (true, found || text == word),
                 (Operator::Like, pattern) => {
-                    (wanted, found) = (true, found || fits_pattern(pattern.as_bytes(), text.as_bytes()));
+                    (wanted, found) = (true, found || is_like(pattern, text));
                 }
             }
         }
@@ -122,6 +122,10 @@ impl Term {
         }
         Ok(fits)
     }
+}
+
+fn is_like(pattern: &str, text: &str) -> bool {
+    pattern::fits(pattern.as_bytes(), text.as_bytes(), Syntax::Plain)
 }
 
 enum Operator {

@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::plan::SyncLevel;
-use whimbrel_engine::task::{ItemKind, Status, TransferOptions};
+use whimbrel_engine::task::{ItemKind, TransferOptions};
 
 use crate::clock::iso;
 use crate::events;
@@ -230,9 +230,4 @@ pub fn shown(end: Option<&TaskEnd>, path: &[u8]) -> String {
         Some(rest) => String::from_utf8_lossy(rest).into_owned(),
         None => String::from_utf8_lossy(path).into_owned(),
     }
-}
-
-/// Whether a task's status is what a user may still change.
-pub fn is_open(task: &Task) -> bool {
-    matches!(task.status, Status::Active | Status::Inactive)
 }

@@ -7,9 +7,8 @@ use whimbrel_engine::task::Status;
 use super::document;
 use super::query::task_query;
 use super::submission::{self, Invalid};
-use crate::auth::rules::{Actor, User};
-use crate::auth::scope::TransferAll;
-use crate::http::{Accepted, Answer, ApiError, Call, Done, Json, Page, Route};
+use crate::auth::{Actor, UserCall};
+use crate::http::{Accepted, Answer, ApiError, Done, Json, Page, Route};
 use crate::store::{Changed, random_uuid};
 use crate::task::Task;
 use crate::{Service, clock};
@@ -40,9 +39,6 @@ pub fn routes() -> Vec<Route> {
         Route::get("/v0.10/task/{task}/pause_info", "task_pause_info", pause_info),
     ]
 }
-
-/// A call of a user with a token for transfers.
-type UserCall<I = ()> = Call<User<TransferAll>, I>;
 
 impl From<Invalid> for ApiError {
     fn from(invalid: Invalid) -> Self {

@@ -8,7 +8,7 @@ use crate::auth::rules::Actor;
 use crate::endpoints::Want;
 use crate::http::ApiError;
 use crate::reach::Usable;
-use crate::task::{Submission, Submitted, TaskEnd, TaskWork, Wanted};
+use crate::task::{Submission, Submitted, TaskEnd, Wanted};
 
 /// Seconds after which a task without a deadline of its own expires: a week, since a petabyte takes days.
 const USUAL_LIFE: i64 = 7 * 24 * 3600;
@@ -63,11 +63,7 @@ impl Service {
 
 /// Refuses what the caller may not do, naming the first path.
 fn permit(draft: &Draft, placed: &Placed, source: &Usable, destination: Option<&Usable>) -> Result<(), ApiError> {
-    let takes_away = match &draft.work {
-        TaskWork::Delete(_) => true,
-        TaskWork::Transfer(options) => options.move_source,
-    };
-    let want = if takes_away { Want::Write } else { Want::Read };
+    let want = draft.work.of_sources();
     placed.sources.iter().try_for_each(|path| source.permit(path, want))?;
     let Some(destination) = destination else { return Ok(()) };
     placed.destinations.iter().try_for_each(|path| destination.permit(path, Want::Write))

@@ -34,8 +34,8 @@ pub fn id(value: &Value) -> Uuid {
 
 async fn may(bench: &Bench, who: &Somebody, collection: Uuid, path: &str, want: Want) -> bool {
     let actor = bench.service.actor(&who.token).await.unwrap().unwrap();
-    let collection = bench.service.collection(collection).await.unwrap().record;
-    bench.service.may(&actor, &collection, path, want).await.unwrap()
+    let usable = bench.service.usable(collection, &actor).await;
+    usable.is_ok_and(|usable| usable.permit(path, want).is_ok())
 }
 
 #[tokio::test]

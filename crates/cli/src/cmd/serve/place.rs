@@ -1,15 +1,14 @@
 //! What the service keeps in its directory: the database, a certificate, the administrator's secret.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
-use std::io::Write as _;
+use std::fs;
 use std::net::{IpAddr, SocketAddr};
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use whimbrel_engine::{Fault, Side};
 use whimbrel_service::Service;
 use whimbrel_trust::credential;
-use whimbrel_trust::make::{self, HostName, KeyKind, Life, Purpose};
+use whimbrel_trust::kept::Kept;
+use whimbrel_trust::make::{self, HostName};
 use whimbrel_trust::peer::OwnChain;
 use whimbrel_trust::tls::{Clients, ServerTls, TicketKeys};
 
@@ -19,29 +18,27 @@ use super::OP;
 const LIFE: i64 = 5 * 365 * 24 * 3600;
 
 /// The service's directory: nobody else reads it.
-pub struct StatePlace {
-    directory: PathBuf,
-}
+pub struct StatePlace(Kept);
 
 impl StatePlace {
     /// The directory, made if it is not there.
     pub fn at(named: Option<&Path>) -> Result<Self, Fault> {
-        let directory = named.map(Path::to_owned).or_else(usual).ok_or_else(|| {
-            super::failed("there is no place for what the service keeps: give --state DIR, or set HOME")
-        })?;
-        let made = DirBuilder::new().recursive(true).mode(0o700).create(&directory);
-        made.map_err(|error| of_file(error, &directory))?;
-        Ok(Self { directory })
+        let uid = rustix::process::geteuid().as_raw();
+        let directory =
+            named.map(Path::to_owned).or_else(|| Kept::usual("whimbrel-service", uid)).ok_or_else(|| {
+                super::failed("there is no place for what the service keeps: give --state DIR, or set HOME")
+            })?;
+        Kept::at(&directory).map(Self).map_err(|error| of_file(error, &directory))
     }
 
     /// The usual database.
     pub fn database(&self) -> String {
-        format!("sqlite:{}", self.directory.join("service.db").display())
+        format!("sqlite:{}", self.0.path("service.db").display())
     }
 
     /// The file of the key that secrets in a PostgreSQL database are sealed with; the same for all replicas.
     pub fn seal_key(&self) -> PathBuf {
-        self.directory.join("seal.key")
+        self.0.path("seal.key")
     }
 
     /// TLS with the administrator's certificate, or with one made here.
@@ -56,9 +53,10 @@ impl StatePlace {
 
     /// The certificate made at the first start, in `certificate.pem` for clients to trust, with its key in `key.pem`.
     fn own_certificate(&self, url: Option<&str>, host: &str) -> Result<OwnChain, Fault> {
-        let (certificate, key) = (self.directory.join("certificate.pem"), self.directory.join("key.pem"));
+        let (certificate, key) = (self.0.path("certificate.pem"), self.0.path("key.pem"));
         if !certificate.exists() || !key.exists() {
-            let own = make_certificate(&names(url, host)).map_err(|fault| fault.into_fault(OP, Side::Us))?;
+            let own = make::own_host("/CN=whimbrel transfer service", names(url, host), LIFE);
+            let own = own.map_err(|fault| fault.into_fault(OP, Side::Us))?;
             let pem = own.certificate.to_pem().map_err(|error| super::failed(error.to_string()))?;
             let key_pem = make::key_pem(&own.key).map_err(|error| super::failed(error.to_string()))?;
             self.write("key.pem", &key_pem, 0o600)?;
@@ -77,32 +75,14 @@ impl StatePlace {
         let secret = made.secret.unwrap_or_default();
         let text = format!("{{\"client_id\": \"{}\", \"client_secret\": \"{secret}\"}}\n", made.client.id);
         self.write("administrator.json", text.as_bytes(), 0o600)?;
-        let path = self.directory.join("administrator.json");
+        let path = self.0.path("administrator.json");
         println!("the administrator's client and its secret are in {}", path.display());
         Ok(())
     }
 
-    /// Whole or not at all, and on disk when it returns.
     fn write(&self, name: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
-        let (path, draft) = (self.directory.join(name), self.directory.join(format!(".{name}.new")));
-        let written = || {
-            let mut file = OpenOptions::new().write(true).create(true).truncate(true).mode(mode).open(&draft)?;
-            file.write_all(bytes)?;
-            file.sync_all()?;
-            fs::rename(&draft, &path)?;
-            File::open(&self.directory)?.sync_all()
-        };
-        written().map_err(|error| of_file(error, &path))
+        self.0.write(name, bytes, mode).map_err(|error| of_file(error, &self.0.path(name)))
     }
-}
-
-fn usual() -> Option<PathBuf> {
-    if rustix::process::geteuid().is_root() {
-        return Some("/var/lib/whimbrel-service".into());
-    }
-    let set = |name| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let base = set("XDG_STATE_HOME").or_else(|| set("HOME").map(|home| home.join(".local/state")))?;
-    Some(base.join("whimbrel-service"))
 }
 
 fn of_file(error: std::io::Error, path: &Path) -> Fault {
@@ -116,13 +96,6 @@ fn read_chain(files: &[&Path]) -> Result<OwnChain, Fault> {
         pem.push(b'\n');
     }
     credential::from_pem(&pem).map_err(|fault| fault.about(files[0].display().to_string()).into_fault(OP, Side::Us))
-}
-
-fn make_certificate(names: &[HostName]) -> Result<OwnChain, whimbrel_trust::TrustFault> {
-    let key = make::key(KeyKind::P256)?;
-    let life = Life::of(whimbrel_trust::clock::now(), LIFE);
-    let certificate = make::self_signed("/CN=whimbrel transfer service", &key, &Purpose::Host(names.to_vec()), life)?;
-    Ok(OwnChain { certificate, key, chain: Vec::new() })
 }
 
 /// What the service may be called: its URL's host, this host's name, and this host to itself.

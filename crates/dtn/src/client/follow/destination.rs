@@ -4,7 +4,6 @@ use std::collections::HashSet;
 
 use whimbrel_engine::listing::{ObjectKind, join};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::Op;
 
 use crate::client::end::{End, ends_session};
 use crate::client::local::LocalOptions;
@@ -69,10 +68,10 @@ impl Destination {
     /// Makes a directory unless it is there; a session that was idle for too long is opened again once.
     async fn make(&mut self, path: &[u8]) -> Result<(), Fault> {
         let fresh = self.end.is_none();
-        let mut result = make_unless_there(self.end().await?, path).await;
+        let mut result = self.end().await?.make_unless_there(path).await.map(drop);
         if result.as_ref().is_err_and(ends_session) && !fresh {
             self.end = None;
-            result = make_unless_there(self.end().await?, path).await;
+            result = self.end().await?.make_unless_there(path).await.map(drop);
         }
         if result.as_ref().is_err_and(ends_session) {
             self.end = None;
@@ -86,19 +85,6 @@ impl Destination {
             self.end = Some(opened.map_err(blame)?);
         }
         Ok(self.end.as_mut().expect("it was opened above"))
-    }
-}
-
-async fn make_unless_there(end: &mut End, path: &[u8]) -> Result<(), Fault> {
-    let Err(fault) = end.run(Op::MakeDirectory(path.to_vec())).await else { return Ok(()) };
-    if ends_session(&fault) {
-        return Err(fault);
-    }
-    // Servers refuse existing directories, and parents one may not write to, with many codes.
-    match end.stat(path, false).await? {
-        Some(object) if object.kind == ObjectKind::Directory => Ok(()),
-        Some(_) => Err(Fault::new(FaultCode::AlreadyExists, "make directory").on_path(path)),
-        None => Err(fault),
     }
 }
 
