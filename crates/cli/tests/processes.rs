@@ -69,8 +69,11 @@ fn the_front_has_no_file_open_but_its_log() {
     let (_server, front, _data) = serving();
     let open: Vec<String> = fs::read_dir(format!("/proc/{front}/fd"))
         .expect("it lives")
-        .map(|entry| fs::read_link(entry.expect("entry").path()).expect("open").display().to_string())
+        // What is not there any more has been closed meanwhile, as the connection that waited for the server is.
+        .filter_map(|entry| fs::read_link(entry.expect("entry").path()).ok())
+        .map(|path| path.display().to_string())
         .collect();
+    assert!(open.len() > 3, "{open:?}");
     let strange =
         |name: &&String| !["socket:", "anon_inode:", "pipe:", "/dev/null"].iter().any(|kind| name.starts_with(kind));
     // Standard error is the starter's.
