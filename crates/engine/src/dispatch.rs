@@ -32,9 +32,14 @@ pub struct Lease {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(tag = "ask", rename_all = "snake_case")]
 pub enum Request {
+    /// The orchestrator begins, and works on nothing: whatever it held in an earlier life is anybody's. Answered with [`Response::Taken`].
+    Begin {
+        /// Who begins.
+        orchestrator: Uuid,
+    },
     /// What is there to do? Answered with [`Response::Orders`], at the latest after [`POLL_SECONDS`]. Renews all leases named.
     Poll {
-        /// Who asks: one number for each life of an orchestrator.
+        /// Who asks: one number for each orchestrator that runs; it may keep it when it is started again.
         orchestrator: Uuid,
         /// Tasks that it would begin now.
         free: u32,

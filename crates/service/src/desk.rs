@@ -102,6 +102,12 @@ impl Desk {
 impl Inner {
     async fn answer(&self, sites: &dyn Sites, request: Request) -> Result<Response, StoreError> {
         match request {
+            Request::Begin { orchestrator } => {
+                if self.store.release_all(orchestrator).await? > 0 {
+                    self.bell.notify_waiters();
+                }
+                Ok(Response::Taken)
+            }
             Request::Poll { orchestrator, free, running } => self.poll(sites, orchestrator, free, &running).await,
             Request::Items { lease, after } => self.held(lease, self.items(lease.task, after)).await,
             Request::Finished { lease, after } => self.held(lease, self.finished(lease.task, after)).await,

@@ -35,7 +35,7 @@ pub use query::{Label, Order, TaskQuery};
 pub use record::{Batch, Record, Versioned};
 pub use report::Reported;
 pub use seal::SealKey;
-pub(crate) use seal::random_uuid;
+pub use seal::random_uuid;
 pub use tasks::Changed;
 
 use database::{Database, Pending, Transaction, values};

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use clap::Args;
 use tokio::sync::watch;
+use uuid::Uuid;
 use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -105,8 +106,12 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     place.make_administrator(&service).await?;
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));
-    let orchestrating = orchestrate(&args, service.clone(), stopped.clone());
-    println!("listening on {url}");
+    let orchestrator = place.orchestrator()?;
+    let orchestrating = orchestrate(&args, orchestrator, service.clone(), stopped.clone());
+    match args.url {
+        Some(_) => println!("listening on {url} (here: {})", server.address()),
+        None => println!("listening on {url}"),
+    }
     let router = service.router();
     let ((), (), orchestrated) =
         tokio::join!(server.serve(router, stopped.clone()), service.look_after(stopped), orchestrating);
@@ -122,12 +127,17 @@ impl Desk for Here {
     }
 }
 
-async fn orchestrate(args: &ServeArgs, service: Arc<Service>, stopped: watch::Receiver<bool>) -> Result<(), Fault> {
+async fn orchestrate(
+    args: &ServeArgs,
+    name: Uuid,
+    service: Arc<Service>,
+    stopped: watch::Receiver<bool>,
+) -> Result<(), Fault> {
     if args.no_orchestrator {
         return Ok(());
     }
     let limits = Limits { tasks: args.tasks, local: super::local_options(), ..Limits::default() };
-    Orchestrator::new(limits).run(Arc::new(Here(service)), stopped).await
+    Orchestrator::new(limits).named(name).run(Arc::new(Here(service)), stopped).await
 }
 
 async fn stop_on_signal(stop: watch::Sender<bool>) {

@@ -74,6 +74,7 @@ impl Desk for Service {
             return Err(silent());
         }
         match request {
+            Request::Begin { .. } => Ok(Response::Taken),
             Request::Poll { free, running, .. } => {
                 if let Some(lost) = running.iter().find(|lease| !self.is_current(lease)) {
                     return Ok(Response::LeaseLost { lease: *lost });

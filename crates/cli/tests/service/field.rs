@@ -2,7 +2,7 @@
 
 use std::fs::{self, Permissions};
 use std::io::{BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -36,17 +36,30 @@ pub struct Running {
 
 impl Running {
     /// Starts a program and reads its output up to the line that begins with `ready`.
+    #[track_caller]
     fn start(command: &mut Command, ready: &str) -> Self {
+        Self::try_start(command, ready).unwrap_or_else(|said| panic!("it ended before it was ready; it said {said:?}"))
+    }
+
+    /// The same; what it said if it ended before.
+    fn try_start(command: &mut Command, ready: &str) -> Result<Self, Vec<String>> {
         let mut child = command.stdout(Stdio::piped()).spawn().expect("the program starts");
         let mut output = BufReader::new(child.stdout.take().expect("it is piped"));
         let mut said = Vec::new();
         while said.last().is_none_or(|line: &String| !line.starts_with(ready)) {
             let mut line = String::new();
-            let length = output.read_line(&mut line).expect("it can be read");
-            assert!(length > 0, "it ended before it was ready; it said {said:?}");
+            if output.read_line(&mut line).expect("it can be read") == 0 {
+                let _status = child.wait();
+                return Err(said);
+            }
             said.push(line.trim_end().to_owned());
         }
-        Self { child, said }
+        Ok(Self { child, said })
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("it is a child").is_some()
     }
 
     /// Kills it, and waits until it is gone.
@@ -136,18 +149,59 @@ impl Field {
         let directory = public_dir().expect("a temporary directory");
         let service = serve(directory.path(), "127.0.0.1:0");
         let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+        Some(Self::of(directory, client, service, url))
+    }
+
+    /// One replica of a service over a database, behind a URL; others come by [`Field::replica`].
+    #[track_caller]
+    pub fn replicated(database: &str, url: &str) -> Option<Self> {
+        let client = globus()?;
+        let directory = public_dir().expect("a temporary directory");
+        let mut command = replica(&directory.path().join("service"), database, url);
+        let service = Running::start(&mut command, "listening on ");
+        Some(Self::of(directory, client, service, url.to_owned()))
+    }
+
+    /// Another replica, with the keys of the first.
+    #[track_caller]
+    pub fn replica(&self, name: &str, database: &str) -> Running {
+        let (first, state) = (self.directory.path().join("service"), self.directory.path().join(name));
+        if !state.exists() {
+            fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
+            for file in ["seal.key", "certificate.pem", "key.pem"] {
+                fs::copy(first.join(file), state.join(file)).unwrap();
+            }
+        }
+        Running::start(&mut replica(&state, database, &self.url), "listening on ")
+    }
+
+    fn of(directory: tempfile::TempDir, client: PathBuf, service: Running, url: String) -> Self {
         let file = fs::read(directory.path().join("service/administrator.json")).unwrap();
         let made: Value = serde_json::from_slice(&file).unwrap();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         let (id, secret) = (text("client_id"), text("client_secret"));
-        Some(Self { directory, client, service, url, id, secret, alpha: None, beta: None })
+        Self { directory, client, service, url, id, secret, alpha: None, beta: None }
     }
 
     /// Kills the service and starts it again where it was.
     pub fn restart(&mut self) {
         self.service.kill();
+        self.service = Running::start(&mut self.serving(&[]), "listening on ");
+    }
+
+    /// The same, to be killed before its n-th sync of a file; `false`: it did not even start.
+    pub fn restart_doomed(&mut self, sync: u32) -> bool {
+        self.service.kill();
+        let doomed =
+            Running::try_start(&mut self.serving(&doom(sync, "fsync,fdatasync", &self.told())), "listening on ");
+        doomed.map(|service| self.service = service).is_ok()
+    }
+
+    fn serving(&self, under: &[String]) -> Command {
         let address = self.url.strip_prefix("https://").unwrap();
-        self.service = serve(self.directory.path(), address);
+        let mut command = command_under(under);
+        command.arg("serve").arg("--state").arg(self.directory.path().join("service")).args(["--listen", address]);
+        command
     }
 
     /// Where the sources are.
@@ -221,22 +275,42 @@ impl Field {
         shown
     }
 
+    /// An access token of the administrator.
+    #[track_caller]
+    pub fn token(&self) -> String {
+        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
+        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
+        token["access_token"].as_str().expect("there is a token").to_owned()
+    }
+
     /// Asks the service with curl, as the administrator.
     #[track_caller]
     pub fn ask(&self, path: &str, document: &Value) -> Value {
-        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
-        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
-        let bearer = format!("Authorization: Bearer {}", token["access_token"].as_str().expect("there is a token"));
-        let body = document.to_string();
-        self.curl(&["-H", &bearer, "-H", "Content-Type: application/json", "-d", &body], path)
+        let answer = self.ask_with(&self.token(), path, Some(document));
+        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    /// Asks the service with curl: GET without a document, else POST; what curl or the reader of its answer complains of.
+    pub fn ask_with(&self, token: &str, path: &str, document: Option<&Value>) -> Result<Value, String> {
+        let bearer = format!("Authorization: Bearer {token}");
+        let body = document.map(Value::to_string);
+        let mut arguments = vec!["-H", &bearer];
+        if let Some(body) = &body {
+            arguments.extend(["-H", "Content-Type: application/json", "-d", body]);
+        }
+        self.try_curl(&arguments, path)
     }
 
     #[track_caller]
     fn curl(&self, arguments: &[&str], path: &str) -> Value {
+        self.try_curl(arguments, path).unwrap_or_else(|error| panic!("{path}: {error}"))
+    }
+
+    fn try_curl(&self, arguments: &[&str], path: &str) -> Result<Value, String> {
         let tool = Tool::new("curl").args(["-sS", "--cacert"]).arg(self.certificate());
         let run = tool.args(arguments).arg(format!("{}{path}", self.url)).run().expect("curl runs");
         let output = run.stdout_text();
-        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{path}: {error}: {output} {}", run.stderr_text()))
+        serde_json::from_str(&output).map_err(|error| format!("{error}: {output} {}", run.stderr_text()))
     }
 
     /// An endpoint with a collection and a server that has joined.
@@ -258,6 +332,26 @@ impl Field {
     /// Starts a server that joins, or has joined already.
     #[track_caller]
     pub fn server(&self, name: &str, root: &Path, token: &str) -> Running {
+        Running::start(&mut self.serving_files(name, root, token, &[]), "listening on ")
+    }
+
+    /// Starts a server that has joined already, one of whose processes is killed before its n-th call that makes something durable
+    /// or gives it its name; `None`: it did not even start.
+    pub fn doomed_server(&self, name: &str, root: &Path, call: u32) -> Option<Running> {
+        let under = doom(call, "fsync,fdatasync,renameat,renameat2,linkat", &self.told());
+        Running::try_start(&mut self.serving_files(name, root, "used-up", &under), "listening on ").ok()
+    }
+
+    /// Whether a process was killed of the program that is doomed.
+    pub fn doom_has_come(&self) -> bool {
+        fs::read_to_string(self.told()).is_ok_and(|told| told.contains("killed by SIGKILL"))
+    }
+
+    fn told(&self) -> PathBuf {
+        self.directory.path().join("doom")
+    }
+
+    fn serving_files(&self, name: &str, root: &Path, token: &str, under: &[String]) -> Command {
         let config = self.directory.path().join(format!("{name}.toml"));
         let state = self.directory.path().join(format!("{name}.state"));
         let text = format!(
@@ -268,10 +362,35 @@ impl Field {
             if rustix::process::geteuid().is_root() { "accounts = [\"nobody\"]\n" } else { "" },
         );
         fs::write(&config, text).unwrap();
-        let mut command = Command::new(WHIMBREL);
+        let mut command = command_under(under);
         command.arg("dtn").arg("--config").arg(&config).args(["--join", &self.url, "--token", token]);
-        Running::start(&mut command, "listening on ")
+        command
     }
+}
+
+/// What `strace` is told for a program that is killed as a thread of it makes one of these calls for the n-th time; the tracer is
+/// no parent of it, so that the program's process is the one that was started.
+fn doom(call: u32, calls: &str, told: &Path) -> Vec<String> {
+    let _earlier = fs::remove_file(told);
+    let inject = format!("inject={calls}:signal=SIGKILL:when={call}");
+    let (trace, told) = (format!("trace={calls}"), told.display().to_string());
+    ["strace", "-D", "-f", "-qq", "-o", &told, "-e", &trace, "-e", &inject].map(str::to_owned).to_vec()
+}
+
+/// The program under test, started by another.
+fn command_under(under: &[String]) -> Command {
+    let Some((program, arguments)) = under.split_first() else { return Command::new(WHIMBREL) };
+    let mut command = Command::new(program);
+    command.args(arguments).arg(WHIMBREL);
+    command
+}
+
+/// A service that is one of several; it tells where it listens itself on a line of its own.
+fn replica(state: &Path, database: &str, url: &str) -> Command {
+    let mut command = Command::new(WHIMBREL);
+    command.arg("serve").arg("--state").arg(state).args(["--database", database, "--url", url]);
+    command.args(["--listen", "127.0.0.1:0"]);
+    command
 }
 
 fn serve(directory: &Path, listen: &str) -> Running {

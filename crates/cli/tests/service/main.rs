@@ -1,7 +1,9 @@
 //! The managed service with real servers, as the public `globus` command sees it, unmodified.
 #![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
 
+mod crash;
 mod field;
+mod replicas;
 mod script;
 
 use serde_json::json;

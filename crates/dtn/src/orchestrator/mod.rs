@@ -26,6 +26,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
+use uuid::Uuid;
 use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{LEASE_SECONDS, Request, Response};
 use whimbrel_engine::retry::RetryPolicy;
@@ -87,12 +88,20 @@ impl Default for Limits {
 #[derive(Debug)]
 pub struct Orchestrator {
     limits: Limits,
+    name: Option<Uuid>,
 }
 
 impl Orchestrator {
     /// One that has not begun.
     pub fn new(limits: Limits) -> Self {
-        Self { limits }
+        Self { limits, name: None }
+    }
+
+    /// One that goes by the same name when it is started again, so that the tasks it held before need not wait for the end of
+    /// their leases. No two that run may share a name: each that begins would take the other's tasks away.
+    #[must_use]
+    pub fn named(self, name: Uuid) -> Self {
+        Self { name: Some(name), ..self }
     }
 
     /// Works until `stop` turns true, or its sender is gone; then all work ends early and orderly, and is reported.
@@ -102,6 +111,6 @@ impl Orchestrator {
     /// # Errors
     /// The threads it needs cannot be started.
     pub async fn run<D: Desk>(self, desk: Arc<D>, stop: watch::Receiver<bool>) -> Result<(), Fault> {
-        run::run(self.limits, desk, stop).await
+        run::run(self.limits, self.name, desk, stop).await
     }
 }

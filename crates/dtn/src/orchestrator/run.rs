@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::sleep_until;
+use tokio::time::{sleep, sleep_until};
 use uuid::Uuid;
 use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Assignment, Lease, Operation, Order, Request, Response};
@@ -68,12 +68,26 @@ struct Loop<D> {
 }
 
 /// Works until it is told to stop.
-pub(super) async fn run<D: Desk>(limits: Limits, desk: Arc<D>, mut stop: watch::Receiver<bool>) -> Result<(), Fault> {
+pub(super) async fn run<D: Desk>(
+    limits: Limits,
+    name: Option<Uuid>,
+    desk: Arc<D>,
+    mut stop: watch::Receiver<bool>,
+) -> Result<(), Fault> {
     let (asks, mut asked) = mpsc::unbounded_channel();
     let (ended, mut endings) = mpsc::unbounded_channel();
     let line = Line::new(asks, limits.service_wait);
     let operations = operate::start(line.clone(), limits.clone())?;
-    let orchestrator = Uuid::from_u128(u128::from_be_bytes(fresh_nonce()?));
+    let orchestrator = match name {
+        Some(name) => name,
+        None => Uuid::from_u128(u128::from_be_bytes(fresh_nonce()?)),
+    };
+    if name.is_some() {
+        tokio::select! {
+            () = begin(&*desk, orchestrator, limits.service_wait) => {}
+            _ = stop.wait_for(|stop| *stop) => return Ok(()),
+        }
+    }
     let mut this = Loop {
         wait: limits.service_wait,
         limits,
@@ -107,6 +121,15 @@ pub(super) async fn run<D: Desk>(limits: Limits, desk: Arc<D>, mut stop: watch::
         if this.stopping && this.running.is_empty() {
             return Ok(());
         }
+    }
+}
+
+/// Gives up what an earlier life held.
+async fn begin<D: Desk>(desk: &D, orchestrator: Uuid, mut wait: Duration) {
+    while let Err(fault) = desk.ask(Request::Begin { orchestrator }).await {
+        tracing::warn!(%fault, "the service does not answer");
+        sleep(wait).await;
+        wait = (wait * 2).min(LONGEST);
     }
 }
 

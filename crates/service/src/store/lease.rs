@@ -94,6 +94,23 @@ impl Store {
         Ok(leases.iter().copied().filter(|lease| !going_on.contains(&(lease.task, lease.epoch))).collect())
     }
 
+    /// Ends all leases of an orchestrator that died, as [`Store::release`] does; how many they were.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn release_all(&self, orchestrator: Uuid) -> Result<usize, StoreError> {
+        // Always in the same order, so that two replicas never wait for each other.
+        let sql = "SELECT id, epoch FROM tasks WHERE holder = $1 ORDER BY id";
+        let rows = self.read().await?.query(sql, values![orchestrator]).await?;
+        let held = rows.into_iter().map(|mut row| Ok(Lease { task: uuid(&row.text()?)?, epoch: row.count()? }));
+        let held = held.collect::<Result<Vec<_>, StoreError>>()?;
+        let count = held.len();
+        for lease in held {
+            self.release(lease).await?;
+        }
+        Ok(count)
+    }
+
     /// Ends a lease without a report: the task is anybody's. Nothing happens when it is lost already.
     ///
     /// # Errors

@@ -130,7 +130,10 @@ pub(super) fn random_u64() -> Result<u64, StoreError> {
 }
 
 /// A new identity (version 4).
-pub(crate) fn random_uuid() -> Result<uuid::Uuid, StoreError> {
+///
+/// # Errors
+/// The system has no random numbers.
+pub fn random_uuid() -> Result<uuid::Uuid, StoreError> {
     let mut bytes = [0; 16];
     random(&mut bytes)?;
     Ok(uuid::Builder::from_random_bytes(bytes).into_uuid())

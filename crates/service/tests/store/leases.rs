@@ -109,3 +109,14 @@ pub async fn a_released_task_is_anybodys(store: &Store) {
     store.release(lease).await.unwrap();
     assert!(store.holds(second).await.unwrap());
 }
+
+pub async fn what_a_dead_orchestrator_held_is_anybodys_at_once(store: &Store) {
+    let (_, held) = running(store).await;
+    assert_eq!(store.release_all(id(77)).await.unwrap(), 0);
+    assert!(store.holds(held).await.unwrap());
+    let holder = id(1);
+    assert_eq!(store.release_all(holder).await.unwrap(), 1);
+    assert_eq!(store.report(report(held, 1, vec![done(1)]), at(11)).await.unwrap(), Reported::LeaseLost);
+    assert_eq!(leased(store, 2, 11).await.epoch, held.epoch + 1);
+    assert_eq!(store.release_all(holder).await.unwrap(), 0);
+}

@@ -44,6 +44,7 @@ const CASES: &[(&str, Case)] = cases![
     leases::a_lease_that_is_not_renewed_is_given_to_another,
     leases::a_paused_task_is_stopped_and_goes_on_later,
     leases::a_released_task_is_anybodys,
+    leases::what_a_dead_orchestrator_held_is_anybodys_at_once,
     reports::items_counters_and_listings_follow_reports,
     reports::a_repeated_report_is_taken_once,
     reports::of_reports_at_the_same_time_each_counts_once,

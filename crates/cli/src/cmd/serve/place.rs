@@ -4,6 +4,7 @@ use std::fs;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 
+use uuid::Uuid;
 use whimbrel_engine::{Fault, Side};
 use whimbrel_service::Service;
 use whimbrel_trust::credential;
@@ -39,6 +40,23 @@ impl StatePlace {
     /// The file of the key that secrets in a PostgreSQL database are sealed with; the same for all replicas.
     pub fn seal_key(&self) -> PathBuf {
         self.0.path("seal.key")
+    }
+
+    /// What the orchestrator of this process goes by, the same each time it is started from this directory.
+    pub fn orchestrator(&self) -> Result<Uuid, Fault> {
+        const NAME: &str = "orchestrator";
+        let path = self.0.path(NAME);
+        match fs::read_to_string(&path) {
+            Ok(text) => text.trim().parse().map_err(|_| {
+                super::failed(format!("{} is damaged: delete it; running tasks then rest a moment", path.display()))
+            }),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                let made = whimbrel_service::store::random_uuid().map_err(Fault::from)?;
+                self.write(NAME, format!("{made}\n").as_bytes(), 0o600)?;
+                Ok(made)
+            }
+            Err(error) => Err(of_file(error, &path)),
+        }
     }
 
     /// TLS with the administrator's certificate, or with one made here.
