@@ -1,6 +1,7 @@
 //! Answers orchestrators: who works on what, under which lease and with which credential.
 
 pub mod operations;
+pub mod routes;
 
 use std::pin::Pin;
 use std::sync::Arc;

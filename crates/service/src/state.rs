@@ -15,7 +15,7 @@ use crate::desk::{Desk, Slots};
 use crate::http::{Route, router};
 use crate::reach::SiteTokens;
 use crate::store::Store;
-use crate::{deploy, endpoints, files, servers, tasks};
+use crate::{deploy, desk, endpoints, files, servers, tasks};
 
 /// Seconds.
 const HOUR: i64 = 3600;
@@ -64,6 +64,7 @@ impl Service {
             endpoints::routes(),
             deploy::routes(),
             servers::routes(),
+            desk::routes::routes(),
         ]
         .concat()
     }

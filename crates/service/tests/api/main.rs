@@ -4,6 +4,7 @@
 mod bench;
 mod collections;
 mod logins;
+mod orchestrators;
 mod refusals;
 mod servers;
 mod tokens;

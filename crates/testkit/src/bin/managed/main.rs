@@ -1,0 +1,49 @@
+//! What the managed service costs: `managed --help`.
+//!
+//! A service and two data transfer nodes on this host, files on tmpfs, and a client that submits tasks over HTTPS as any other
+//! would. Times are from the first byte of the submission; gates are those of the page.
+
+mod field;
+mod options;
+mod page;
+mod tasks;
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use whimbrel_testkit::measure::{Machine, Outcome, run_program};
+
+use field::Field;
+use options::Options;
+
+fn main() -> ExitCode {
+    run_program("managed", options::HELP, Options::parse(std::env::args().skip(1)), measure)
+}
+
+/// Measures, prints and writes; false when a gate does not hold.
+fn measure(options: &Options) -> Outcome<bool> {
+    let mut field = Field::start()?;
+    let mut figures = tasks::Figures::default();
+    if options.wants("first") {
+        figures.first = Some(tasks::first_bytes(&mut field, options.rounds)?);
+    }
+    if options.wants("start") {
+        figures.start = Some(tasks::start_up(&mut field, options.rounds)?);
+    }
+    if options.wants("many") {
+        figures.many = Some(tasks::many_files(&mut field, options.files)?);
+    }
+    let text = page::text(&Machine::read(), &figures);
+    println!("{text}");
+    if options.write {
+        std::fs::write(page_file(), text)?;
+    }
+    let broken = figures.broken();
+    broken.iter().for_each(|gate| eprintln!("managed: does not hold: {gate}"));
+    Ok(broken.is_empty())
+}
+
+/// The page that people read, in the source tree that this program was built from.
+fn page_file() -> PathBuf {
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/managed.md"))
+}
