@@ -104,6 +104,7 @@ pub fn routes() -> Vec<Route> {
         Route::get("/v2/oauth2/userinfo", "oauth2_userinfo", identities::userinfo),
         Route::get("/v2/api/identities", "identities", identities::identities),
         Route::post("/v2/api/identities", "identity_add", identities::add),
+        Route::put("/v2/whimbrel/identities/{id}", "identity_change", identities::change),
         Route::get("/v2/api/identities/{id}/consents", "identity_consents", identities::consents),
         Route::post("/v2/api/clients", "client_from_template", clients::from_template),
         Route::delete("/v2/api/clients/{id}", "client_remove", clients::remove_own),

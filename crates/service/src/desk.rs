@@ -17,7 +17,7 @@ use whimbrel_engine::{Fault, Side};
 
 use crate::clock;
 use crate::store::{Reported, Store, StoreError};
-use crate::task::{Task, TaskWork};
+use crate::task::Task;
 use operations::{Answer, Operations};
 
 /// How often the store is asked for work that came by another replica.
@@ -35,13 +35,49 @@ const OPERATION_LIMIT: Duration = Duration::from_secs(60);
 /// A future of a trait's method.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 
+/// Why a task does not go on.
+#[derive(Debug)]
+pub enum Halt {
+    /// Its owner may not use a collection any more (permanent), or none of its servers is there (temporary).
+    Fault(Fault),
+    /// A pause rule holds; its words.
+    Paused(String),
+}
+
+impl From<Fault> for Halt {
+    fn from(fault: Fault) -> Self {
+        Self::Fault(fault)
+    }
+}
+
+/// A task as it is to be carried out now.
+#[derive(Debug)]
+pub struct Reached {
+    /// What is to be done, as the collections demand it.
+    pub work: Work,
+    /// The source, or where is deleted, with a fresh credential.
+    pub source: Site,
+    /// The destination; `None` for deletions.
+    pub destination: Option<Site>,
+    /// Most sessions at once.
+    pub max_concurrency: Option<u32>,
+    /// See [`Sites::basis`].
+    pub basis: String,
+}
+
 /// Who knows how tasks' collections are reached now.
 pub trait Sites: Send + Sync {
-    /// The source (or where is deleted) and the destination of a task, with fresh credentials.
+    /// What a task rests on now: another text whenever its owner may do something else, or a collection demands something else.
     ///
     /// # Errors
-    /// The owner may not use a collection any more (permanent), or none of its servers is there (temporary).
-    fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<(Site, Option<Site>), Fault>>;
+    /// The task may not go on.
+    fn basis<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<String, Halt>>;
+
+    /// A task as it is to be carried out now.
+    ///
+    /// # Errors
+    /// The task may not go on, or cannot now.
+    fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>>;
 }
 
 /// How many tasks run at once.
@@ -154,6 +190,7 @@ impl Inner {
     ) -> Result<Response, StoreError> {
         let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
         let mut ending = self.store.renew(orchestrator, running, clock::now()).await?;
+        ending.extend(self.unfounded(sites, orchestrator, running).await?);
         loop {
             // Whoever rings after this line is heard below.
             let rung = self.bell.notified();
@@ -171,6 +208,29 @@ impl Inner {
             .await;
             ending = self.store.ending(orchestrator, running).await?;
         }
+    }
+
+    /// Leases that rest on what is not so any more: work on them ends, and what may be done of the task begins anew.
+    async fn unfounded(
+        &self,
+        sites: &dyn Sites,
+        orchestrator: Uuid,
+        running: &[Lease],
+    ) -> Result<Vec<Lease>, StoreError> {
+        let mut unfounded = Vec::new();
+        for task in self.store.held(orchestrator, running).await? {
+            let stands = match sites.basis(&task).await {
+                Ok(basis) => task.basis == Some(basis),
+                Err(Halt::Paused(message)) => !self.store.pause_by_rule(task.id, &message, clock::now()).await?,
+                // Nobody can tell now; the orchestrator asks again soon, and its lease runs out if that does not help.
+                Err(Halt::Fault(fault)) if fault.is_temporary() => {
+                    return Err(StoreError::Unavailable(fault.to_string()));
+                }
+                Err(Halt::Fault(_)) => false,
+            };
+            unfounded.extend((!stands).then_some(Lease { task: task.id, epoch: task.epoch }));
+        }
+        Ok(unfounded)
     }
 
     async fn orders(
@@ -195,40 +255,30 @@ impl Inner {
 
     /// What an orchestrator needs for a task; a task whose collections cannot be reached is put off, or over.
     async fn assign(&self, sites: &dyn Sites, task: Task, lease: Lease) -> Result<Option<Assignment>, StoreError> {
-        match sites.of_task(&task).await {
-            Ok((source, destination)) => Ok(Some(Assignment {
-                lease,
-                work: work(&task),
-                source,
-                destination,
-                label: task.wanted.label.unwrap_or_default(),
-                max_concurrency: None,
-                max_rate: None,
-            })),
-            Err(fault) => {
-                let fault = fault.side_if_unknown(Side::Service);
-                let end = match fault.is_temporary() {
-                    true => End::Again { fault, after: 10.0 },
-                    false => End::Impossible { fault },
-                };
-                let report = Report {
-                    lease,
-                    sequence: 1,
-                    changes: Vec::new(),
-                    occurrences: Vec::new(),
-                    gauge: None,
-                    end: Some(end),
-                };
-                self.store.report(report, clock::now()).await?;
-                Ok(None)
+        let fault = match sites.of_task(&task).await {
+            Ok(reached) => {
+                // Noted first: what is given out without it would never be taken back.
+                self.store.rest_on(lease, &reached.basis).await?;
+                let Reached { work, source, destination, max_concurrency, basis: _ } = reached;
+                let label = task.wanted.label.unwrap_or_default();
+                let assignment =
+                    Assignment { lease, work, source, destination, label, max_concurrency, max_rate: None };
+                return Ok(Some(assignment));
             }
-        }
-    }
-}
-
-fn work(task: &Task) -> Work {
-    match &task.wanted.work {
-        TaskWork::Transfer(options) => Work::Transfer(options.clone()),
-        TaskWork::Delete(options) => Work::Delete(*options),
+            Err(Halt::Paused(message)) => {
+                self.store.pause_by_rule(task.id, &message, clock::now()).await?;
+                self.store.release(lease).await?;
+                return Ok(None);
+            }
+            Err(Halt::Fault(fault)) => fault.side_if_unknown(Side::Service),
+        };
+        let end = match fault.is_temporary() {
+            true => End::Again { fault, after: 10.0 },
+            false => End::Impossible { fault },
+        };
+        let (changes, occurrences) = (Vec::new(), Vec::new());
+        let report = Report { lease, sequence: 1, changes, occurrences, gauge: None, end: Some(end) };
+        self.store.report(report, clock::now()).await?;
+        Ok(None)
     }
 }

@@ -8,12 +8,14 @@ pub mod lookup;
 pub mod manage;
 mod pauses;
 pub mod records;
+pub mod rights;
 mod roles;
 mod search;
 
 pub use decision::{Want, Who, may};
 pub use lookup::{Location, Standing};
 pub use pauses::PauseRuleDocument;
+pub use rights::Rights;
 
 use crate::http::Route;
 

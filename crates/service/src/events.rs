@@ -1,10 +1,10 @@
 //! What users are told of a task's course, in the Transfer API's codes.
 
 use serde_json::{Value, json};
-use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::Occurrence;
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_engine::listing::Timestamp;
+use whimbrel_engine::{Fault, Side};
 
 use crate::task::{Fatal, TaskEvent};
 
@@ -72,6 +72,14 @@ pub fn code_of(fault: FaultCode) -> &'static str {
     }
 }
 
+/// The API's code of a fault, with who met it: the service itself refuses only what was allowed when the task was submitted.
+pub fn code_for(fault: &Fault) -> &'static str {
+    match (fault.code, fault.side) {
+        (FaultCode::NotAuthorized, Some(Side::Service)) => "ACL_CHANGED",
+        _ => code_of(fault.code),
+    }
+}
+
 /// An event that is no fault.
 pub fn told(time: Timestamp, code: &str, description: impl Into<String>, details: &Value) -> TaskEvent {
     TaskEvent {
@@ -93,7 +101,7 @@ pub fn faulted(time: Timestamp, fault: &Fault, path: &[u8], retry_in: Option<f64
     });
     TaskEvent {
         time,
-        code: code_of(fault.code).to_owned(),
+        code: code_for(fault).to_owned(),
         description: fault.code.explain().meaning.to_owned(),
         details: details.to_string(),
         is_error: true,
@@ -118,7 +126,7 @@ pub fn of(time: Timestamp, occurrence: &Occurrence) -> TaskEvent {
 
 /// What a task fails with for a fault.
 pub fn fatal(fault: &Fault) -> Fatal {
-    Fatal { code: code_of(fault.code).to_owned(), description: fault.to_string() }
+    Fatal { code: code_for(fault).to_owned(), description: fault.to_string() }
 }
 
 #[cfg(test)]

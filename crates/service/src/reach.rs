@@ -1,5 +1,7 @@
 //! How collections are reached: by whom, at which servers, with which credential.
 
+mod tasks;
+
 use std::collections::HashMap;
 use std::sync::Mutex;
 
@@ -10,11 +12,11 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::Service;
 use crate::auth::Actor;
-use crate::desk::{Pending, Sites};
+use crate::auth::keys::dtn_scope;
+use crate::endpoints::lookup::Limits;
 use crate::endpoints::records::{AccessRule, Collection};
-use crate::endpoints::{Location, Standing, Want, may};
+use crate::endpoints::{Location, Rights, Standing, Want, may};
 use crate::http::ApiError;
-use crate::task::{Task, TaskEnd};
 use crate::tasks::submission::Ground;
 
 /// Seconds for which a token for DTNs is good: tasks get new ones with each lease.
@@ -25,11 +27,14 @@ const OP: &str = "reach the collection";
 /// Seconds for which a token is used again: a site that is the same as before is one that orchestrators are logged in at.
 const TOKEN_REUSE: i64 = 1800;
 
+/// Longest text of a token's scopes, bytes: servers take tokens of 16 KiB, a third of which goes to their writing (RFC 7515 §2).
+const LONGEST_SCOPE: usize = 10 << 10;
+
 /// Most tokens that are remembered.
 const MOST_TOKENS: usize = 10_000;
 
-/// Endpoint, identity, root and what for.
-type TokenOf = (Uuid, Uuid, String, Want);
+/// Endpoint, identity, and what for.
+type TokenOf = (Uuid, Uuid, String);
 
 /// Tokens for DTNs that were made a short while ago.
 #[derive(Default)]
@@ -61,10 +66,16 @@ pub struct Usable {
     location: Location,
     standing: Standing,
     rules: Vec<AccessRule>,
+    rights: Rights,
     now: Timestamp,
 }
 
 impl Usable {
+    /// What holds for transfers with it.
+    pub fn limits(&self) -> Limits {
+        self.location.limits
+    }
+
     /// Refuses what the caller may not do with a normal path of the collection.
     ///
     /// # Errors
@@ -84,16 +95,25 @@ impl Service {
     /// A collection whose files a caller may ask for; which of them, [`Usable::permit`] says.
     ///
     /// # Errors
-    /// 404 for one that is not there, or that the caller may not know of; 409 for one without files.
+    /// 404 for one that is not there, or that the caller may not know of; 403 for one that nobody shares any more; 409 for one
+    /// without files.
     pub async fn usable(&self, id: Uuid, caller: &Actor) -> Result<Usable, ApiError> {
         let (found, standing) = self.visible(caller, id).await?;
         let collection = found.record;
         self.functional(&collection)?;
+        if let Some(reason) = self.unshared(&collection).await? {
+            let name = &collection.about.display_name;
+            return Err(ApiError::denied(format!("{name} is not shared any more: {reason}")));
+        }
         let location = self.location(&collection).await?;
         let rules = if collection.kind.is_guest() { self.rules_of(id).await? } else { Vec::new() };
+        let now = self.clock.now();
+        let rights = Rights::of(&standing.who, &collection, &standing.own, &rules, &location.base, now);
         let default_directory = collection.policy.default_directory.clone().unwrap_or_else(|| "/".into());
-        let ground = Ground { base: location.base.clone(), default_directory };
-        Ok(Usable { collection, ground, location, standing, rules, now: self.clock.now() })
+        let servers = location.servers.iter().map(|server| server.url.to_lowercase());
+        let storage = servers.chain([location.endpoint.to_string()]).collect();
+        let ground = Ground { base: location.base.clone(), default_directory, storage };
+        Ok(Usable { collection, ground, location, standing, rules, rights, now })
     }
 
     /// How the servers of a usable collection are reached by its caller.
@@ -107,13 +127,13 @@ impl Service {
         local_user: Option<&str>,
         want: Want,
     ) -> Result<Site, Fault> {
-        self.site_at(&usable.collection, &usable.location, identity, local_user, want).await
+        let Usable { collection, location, rights, .. } = usable;
+        self.site_at((collection, location, rights), identity, local_user, want).await
     }
 
     async fn site_at(
         &self,
-        collection: &Collection,
-        location: &Location,
+        (collection, location, rights): (&Collection, &Location, &Rights),
         identity: Uuid,
         local_user: Option<&str>,
         want: Want,
@@ -124,17 +144,21 @@ impl Service {
             let fault = Fault::new(FaultCode::ServerBusy, OP).side(Side::Service);
             return Err(fault.subject(&collection.about.display_name).detail("none of its servers is there now"));
         }
-        let root = if location.base.is_empty() { "/" } else { location.base.as_str() };
-        let writes: &[&str] = if want == Want::Write { &[root] } else { &[] };
         // Guests act as who shares: their rights there are those of the rules, and no more than those of the sharer.
         let identity = location.sharer.unwrap_or(identity);
-        let what = (location.endpoint, identity, root.to_owned(), want);
+        let scope = dtn_scope(&rights.scopes(want));
+        if scope.len() > LONGEST_SCOPE {
+            let fault = Fault::new(FaultCode::NotSupported, OP).side(Side::Service);
+            let fault = fault.subject(&collection.about.display_name);
+            return Err(fault.detail("it has more rules for you than one token can hold: give you a directory above"));
+        }
+        let what = (location.endpoint, identity, scope);
         let now = self.clock.now();
         let token = match self.site_tokens.get(&what, now) {
             Some(token) => token,
             None => {
-                let made = self.dtn_token(location.endpoint, identity, &[root], writes, TOKEN_LIFE).await;
-                let token = made.map_err(unavailable)?;
+                let made = self.dtn_token(location.endpoint, identity, &what.2, TOKEN_LIFE).await;
+                let token = made.map_err(|error| lost(error, &collection.about.display_name))?;
                 self.site_tokens.keep(what, token.clone(), now);
                 token
             }
@@ -143,38 +167,13 @@ impl Service {
         let (base, local_user) = (location.base.clone(), local_user.map(str::to_owned));
         Ok(Site { collection: collection.id, servers, credential, base, local_user })
     }
-
-    /// One end of a task, if it is still where it was.
-    async fn site_of_end(&self, task: &Task, end: &TaskEnd, want: Want) -> Result<Site, Fault> {
-        let gone = |detail: &str| {
-            let fault = Fault::new(FaultCode::NotAuthorized, OP).side(Side::Service);
-            fault.subject(&end.display_name).detail(detail)
-        };
-        let found = self.collection(end.collection).await;
-        let collection = match found {
-            Ok(found) => found.record,
-            Err(error) if error.status.is_client_error() => return Err(gone("it is no more")),
-            Err(error) => return Err(unavailable(error)),
-        };
-        let location = self.location(&collection).await.map_err(unavailable)?;
-        if location.base.trim_end_matches('/') != end.base {
-            return Err(gone("its root was moved since the task was submitted: submit it again"));
-        }
-        self.site_at(&collection, &location, task.wanted.owner, end.local_user.as_deref(), want).await
-    }
 }
 
-impl Sites for Service {
-    fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<(Site, Option<Site>), Fault>> {
-        Box::pin(async move {
-            let wanted = &task.wanted;
-            let source = self.site_of_end(task, &wanted.source, wanted.work.of_sources()).await?;
-            let destination = match &wanted.destination {
-                Some(end) => Some(self.site_of_end(task, end, Want::Write).await?),
-                None => None,
-            };
-            Ok((source, destination))
-        })
+/// What somebody may not do any more, or what cannot be told now.
+fn lost(error: ApiError, name: &str) -> Fault {
+    match error.status.is_client_error() {
+        true => Fault::new(FaultCode::NotAuthorized, OP).side(Side::Service).subject(name).detail(error.message),
+        false => unavailable(error),
     }
 }
 

@@ -106,6 +106,9 @@ pub enum Condition {
     Paused {
         /// Their words.
         message: String,
+        /// Whether a pause rule did it: then it goes on by itself when no rule holds any more.
+        #[serde(default)]
+        by_rule: bool,
     },
     /// Over.
     Over,
@@ -142,6 +145,8 @@ pub struct Task {
     pub epoch: u64,
     /// When it ran first.
     pub started: Option<Timestamp>,
+    /// What its newest lease rests on: what its owner might do, and what the collections demanded, as one text to compare.
+    pub basis: Option<String>,
 }
 
 /// Who ended a task before its time.

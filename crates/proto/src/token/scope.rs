@@ -1,6 +1,6 @@
 //! Scopes that say what may be done where: those of the WLCG profile (§2.2.1) and of SciTokens.
 
-use crate::rules::{Operation, Operations, PathRule, PathRules, RuleError};
+use crate::rules::{Operation, Operations, PathRule, PathRules, RuleError, Verdict};
 
 /// Why scopes make a token invalid.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -26,6 +26,8 @@ impl From<RuleError> for ScopeError {
 enum Kind {
     /// Files: these operations, at a path.
     Files(Operations),
+    /// Files: nothing is changed at a path, whatever a shorter one allows.
+    ReadOnly,
     /// Something else that a token may be limited to (jobs): it limits the token all the same.
     Else,
     /// Nothing that limits (`openid`, `profile`, ...).
@@ -47,15 +49,19 @@ pub fn rules(scopes: &[String], scitokens: bool, base: &[u8]) -> Result<Option<P
             Some((name, path)) => (name, Some(path)),
             None => (scope.as_str(), None),
         };
-        match kind(name, path.is_some() || scitokens) {
-            Kind::None => {}
-            Kind::Else => limited = true,
-            Kind::Files(operations) => {
+        let (verdict, operations) = match kind(name, path.is_some() || scitokens) {
+            Kind::None => continue,
+            Kind::Else => {
                 limited = true;
-                let path = path.ok_or_else(|| ScopeError::NoPath(shown(scope)))?;
-                rules.push(rule(base, path, operations).ok_or_else(|| ScopeError::Path(shown(scope)))?);
+                continue;
             }
-        }
+            Kind::Files(operations) => (Verdict::Allow, operations),
+            Kind::ReadOnly => (Verdict::Deny, !Operations::READING),
+        };
+        limited = true;
+        let path = path.ok_or_else(|| ScopeError::NoPath(shown(scope)))?;
+        let rule = rule(base, path, operations).ok_or_else(|| ScopeError::Path(shown(scope)))?;
+        rules.push(PathRule { verdict, ..rule });
     }
     Ok(if limited { Some(PathRules::new(Operations::NONE, &rules)?) } else { None })
 }
@@ -71,6 +77,8 @@ fn kind(name: &str, scitoken: bool) -> Kind {
         "storage.modify" => some(&[Create, Modify, Delete]),
         "read" if scitoken => Kind::Files(Operations::READING),
         "write" if scitoken => some(&[Create, Modify, Delete]),
+        // Our own word: the profile's scopes only add, and cannot say that less is allowed further down.
+        "whimbrel.read_only" => Kind::ReadOnly,
         // Later words of the profile: nobody here knows what they allow.
         _ if name.starts_with("storage.") => some(&[]),
         _ if name.starts_with("compute.") || name.starts_with("condor") => Kind::Else,
@@ -206,6 +214,18 @@ mod tests {
         assert_eq!(rules(&[], false, b""), Ok(None));
         let jobs = allowed("openid compute.create");
         assert!(jobs.at(b"/").is_empty(), "a token for jobs is none for files");
+    }
+
+    #[test]
+    fn a_part_of_what_may_be_changed_can_be_kept() {
+        let rules = allowed("storage.read:/a whimbrel.read_only:/a/old storage.modify:/a storage.modify:/a/old/new");
+        let changing = !Operations::READING;
+        for (path, may) in [("/a/x", true), ("/a/old", false), ("/a/old/x", false), ("/a/old/new/x", true)] {
+            let found = rules.at(path.as_bytes());
+            assert_eq!((found & changing == changing, found.covers(Operations::READING)), (may, true), "{path}");
+        }
+        assert_eq!(read("whimbrel.read_only"), Err(ScopeError::NoPath("whimbrel.read_only".into())));
+        assert!(allowed("whimbrel.read_only:/a").at(b"/a").is_empty(), "it gives nothing");
     }
 
     #[test]

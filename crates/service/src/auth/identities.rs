@@ -12,7 +12,7 @@ use super::secrets::{hash_password, random_id};
 use crate::Service;
 use crate::clock::iso;
 use crate::http::{Answer, ApiError, Call, Created, Json};
-use crate::store::Batch;
+use crate::store::{AuditEntry, Batch};
 
 /// Most identities of one question.
 const MOST: usize = 200;
@@ -223,6 +223,49 @@ pub(super) async fn add(
     call: Call<Admin<TransferAll>, Json<NewIdentity>>,
 ) -> Result<Created<IdentityDocument>, ApiError> {
     call.service.add_identity(call.body.0).await.map(IdentityDocument::from).map(Answer)
+}
+
+/// What an administrator changes about an identity.
+#[derive(Debug, Clone, serde::Deserialize, JsonSchema)]
+pub(super) struct IdentityChange {
+    /// Closes the account, or opens it again.
+    disabled: bool,
+}
+
+/// `PUT /v2/whimbrel/identities/{id}`, for administrators: closes an account. Its logins end at once, its tasks with the next look of
+/// whoever carries them out, and what it shares is shared no more.
+pub(super) async fn change(
+    call: Call<Admin<TransferAll>, Json<IdentityChange>>,
+) -> Result<Answer<IdentityDocument>, ApiError> {
+    let id = call.path.id("id", "UserNotFound")?;
+    if id == call.caller.identity {
+        return Err(ApiError::bad_request("Nobody closes their own account: they could not open it again"));
+    }
+    call.service
+        .set_disabled(id, call.body.0.disabled, call.caller.identity)
+        .await
+        .map(IdentityDocument::from)
+        .map(Answer)
+}
+
+impl Service {
+    /// Closes an account, or opens it again; `by` is who does it.
+    ///
+    /// # Errors
+    /// 404 for nobody, 503 without the store.
+    pub async fn set_disabled(&self, identity: Uuid, disabled: bool, by: Uuid) -> Result<Identity, ApiError> {
+        let found = self.store.get::<Identity>(&identity.to_string()).await?;
+        let mut found =
+            found.ok_or_else(|| ApiError::not_found("UserNotFound", format!("Nobody has the id {identity}")))?;
+        found.record.disabled = disabled;
+        let action = if disabled { "identity.close" } else { "identity.open" };
+        let entry = AuditEntry::new(self.clock.now(), by.to_string(), action, identity.to_string());
+        self.store.apply(Batch::new().update(&found).audit(entry)).await?;
+        if disabled {
+            self.revoke_all(identity).await?;
+        }
+        Ok(found.record)
+    }
 }
 
 /// `GET /v2/api/identities/{id}/consents`: one's own, as trees of numbered steps.

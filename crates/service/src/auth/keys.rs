@@ -174,25 +174,25 @@ impl Service {
 
     /// An access token for the servers of one endpoint (WLCG Common JWT Profiles 1.0), for `seconds` from now on.
     ///
-    /// `identity` is in whose name; `reads` and `writes` are paths at the servers, and what lies below them.
+    /// `identity` is in whose name; `scope` is what for, as [`dtn_scope`] writes it. Servers find the account by `sub` or by the name,
+    /// which is there twice: as OpenID Connect has it, and as mapping documents of Globus ask for it.
     ///
     /// # Errors
-    /// 503 without the store.
+    /// 403 for an identity that is gone or closed, 503 without the store.
     pub async fn dtn_token(
         &self,
         endpoint: Uuid,
         identity: Uuid,
-        reads: &[&str],
-        writes: &[&str],
+        scope: &str,
         seconds: i64,
     ) -> Result<String, ApiError> {
         let now = self.clock.now().secs;
-        let scope = |name: &str, path: &str| format!("{name}:{}", scope_path(path));
-        let read = reads.iter().map(|path| scope("storage.read", path));
-        let scopes: Vec<_> = read.chain(writes.iter().map(|path| scope("storage.modify", path))).collect();
+        let known = self.identity(identity).await?.filter(|identity| !identity.disabled);
+        let username = known.ok_or_else(|| ApiError::denied("The account is closed"))?.username;
         let claims = json!({
             "iss": self.issuer(), "sub": identity.to_string(), "aud": endpoint.to_string(), "iat": now, "nbf": now,
-            "exp": now.saturating_add(seconds), "jti": random_id()?, "wlcg.ver": "1.0", "scope": scopes.join(" "),
+            "exp": now.saturating_add(seconds), "jti": random_id()?, "wlcg.ver": "1.0", "scope": scope,
+            "preferred_username": username, "username": username,
         });
         self.sign(Algorithm::ES256, &claims).await
     }
@@ -205,6 +205,12 @@ impl Service {
         let signature = signature(algorithm, &known.key, signed.as_bytes()).map_err(ApiError::internal)?;
         Ok(format!("{signed}.{}", Base64UrlUnpadded::encode_string(&signature)))
     }
+}
+
+/// The text of scopes with the path at the servers that each is about, and what lies below it.
+pub fn dtn_scope(scopes: &[(&str, &str)]) -> String {
+    let scopes: Vec<_> = scopes.iter().map(|(name, path)| format!("{name}:{}", scope_path(path))).collect();
+    scopes.join(" ")
 }
 
 /// A path as scopes have it: absolute, percent-encoded but for what stands in URLs as it is (RFC 3986 §3.3).

@@ -120,15 +120,15 @@ fn covers(rule: &str, path: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod testing {
     use proptest::prelude::*;
 
     use super::*;
     use crate::endpoints::records::{About, Policy};
 
-    const NOW: i64 = 1_000;
+    pub const NOW: i64 = 1_000;
 
-    fn collection(kind: EntityType) -> Collection {
+    pub fn collection(kind: EntityType) -> Collection {
         Collection {
             id: Uuid::from_u128(1),
             kind,
@@ -151,7 +151,7 @@ mod tests {
         }
     }
 
-    fn rule(principal: Principal, path: &str, permissions: Permissions, expires: Option<i64>) -> AccessRule {
+    pub fn rule(principal: Principal, path: &str, permissions: Permissions, expires: Option<i64>) -> AccessRule {
         AccessRule {
             id: Uuid::from_u128(5),
             collection: Uuid::from_u128(1),
@@ -163,9 +163,38 @@ mod tests {
         }
     }
 
-    fn user(id: u128, groups: &[u128]) -> Who {
+    pub fn user(id: u128, groups: &[u128]) -> Who {
         Who { identity: Some(Uuid::from_u128(id)), groups: groups.iter().copied().map(Uuid::from_u128).collect() }
     }
+
+    fn principals() -> impl Strategy<Value = Principal> {
+        prop_oneof![
+            (11_u128..14).prop_map(|id| Principal::Identity(Uuid::from_u128(id))),
+            (20_u128..23).prop_map(|id| Principal::Group(Uuid::from_u128(id))),
+            Just(Principal::AllAuthenticatedUsers),
+            Just(Principal::Anonymous),
+        ]
+    }
+
+    prop_compose! {
+        pub fn rules()(
+            principal in principals(),
+            parts in prop::collection::vec("[ab]{1,2}", 0..3),
+            write in any::<bool>(),
+            expires in prop::option::of(NOW - 1..NOW + 2),
+        ) -> AccessRule {
+            let path = if parts.is_empty() { "/".to_owned() } else { format!("/{}/", parts.join("/")) };
+            rule(principal, &path, if write { Permissions::ReadWrite } else { Permissions::Read }, expires)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::testing::*;
+    use super::*;
 
     fn asks(who: &Who, collection: &Collection, rules: &[AccessRule], path: &str, want: Want) -> bool {
         let roles = roles_of(who, collection, &[]);
@@ -281,27 +310,6 @@ mod tests {
             }
         }
         best.is_some_and(|rule| want == Want::Read || rule.permissions == Permissions::ReadWrite)
-    }
-
-    fn principals() -> impl Strategy<Value = Principal> {
-        prop_oneof![
-            (11_u128..14).prop_map(|id| Principal::Identity(Uuid::from_u128(id))),
-            (20_u128..23).prop_map(|id| Principal::Group(Uuid::from_u128(id))),
-            Just(Principal::AllAuthenticatedUsers),
-            Just(Principal::Anonymous),
-        ]
-    }
-
-    prop_compose! {
-        fn rules()(
-            principal in principals(),
-            parts in prop::collection::vec("[ab]{1,2}", 0..3),
-            write in any::<bool>(),
-            expires in prop::option::of(NOW - 1..NOW + 2),
-        ) -> AccessRule {
-            let path = if parts.is_empty() { "/".to_owned() } else { format!("/{}/", parts.join("/")) };
-            rule(principal, &path, if write { Permissions::ReadWrite } else { Permissions::Read }, expires)
-        }
     }
 
     proptest! {

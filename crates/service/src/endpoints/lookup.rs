@@ -2,9 +2,10 @@
 
 use uuid::Uuid;
 use whimbrel_engine::dispatch::Server;
+use whimbrel_engine::task::TransferOptions;
 
 use super::decision::{Who, may_as, roles_of};
-use super::records::{AccessRule, Collection, EntityType, PauseRule, Principal, RoleGiven, RoleName};
+use super::records::{AccessRule, Collection, EntityType, PauseRule, Policy, Principal, RoleGiven, RoleName};
 use crate::Service;
 use crate::auth::Actor;
 use crate::http::ApiError;
@@ -51,6 +52,75 @@ pub struct Location {
     pub base: String,
     /// In whose name its servers are asked; `None`: in that of who asks. For guests it is who shares.
     pub sharer: Option<Uuid>,
+    /// What holds for transfers.
+    pub limits: Limits,
+}
+
+/// What holds for transfers with a collection: what it says itself, and what that says which it is a part of.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash)]
+pub struct Limits {
+    /// Data are encrypted, whatever the task says.
+    pub force_encryption: bool,
+    /// Copies are verified, whatever the task says.
+    pub force_verify: bool,
+    /// Copies are not verified.
+    pub disable_verify: bool,
+    /// Most files of a task at once.
+    pub concurrency: Option<u32>,
+    /// Most data channels of a file.
+    pub parallelism: Option<u32>,
+}
+
+impl Limits {
+    /// What holds where both hold: with parts of one storage, or at both ends of a task.
+    pub fn and(self, other: Self) -> Self {
+        Self {
+            force_encryption: self.force_encryption || other.force_encryption,
+            force_verify: self.force_verify || other.force_verify,
+            disable_verify: self.disable_verify || other.disable_verify,
+            concurrency: smaller(self.concurrency, other.concurrency),
+            parallelism: smaller(self.parallelism, other.parallelism),
+        }
+    }
+}
+
+impl Limits {
+    /// A transfer's options as both ends demand them.
+    ///
+    /// # Errors
+    /// They contradict each other, or what the user wants; in words.
+    pub fn demand(self, options: &TransferOptions) -> Result<TransferOptions, &'static str> {
+        if self.disable_verify && self.force_verify {
+            return Err("one collection wants every copy verified, and the other one none");
+        }
+        if self.disable_verify && options.move_source {
+            return Err(
+                "sources are deleted only once their copies are proven, and a collection lets nothing be verified",
+            );
+        }
+        let mut options = options.clone();
+        options.encrypt |= self.force_encryption;
+        options.verify = (options.verify || self.force_verify) && !self.disable_verify;
+        options.perf.parallelism =
+            options.perf.parallelism.map(|wanted| wanted.min(self.parallelism.unwrap_or(wanted)));
+        Ok(options)
+    }
+}
+
+impl From<&Policy> for Limits {
+    fn from(policy: &Policy) -> Self {
+        Self {
+            force_encryption: policy.force_encryption,
+            force_verify: policy.force_verify,
+            disable_verify: policy.disable_verify,
+            concurrency: policy.max_concurrency,
+            parallelism: policy.max_parallelism,
+        }
+    }
+}
+
+fn smaller<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    [one, other].into_iter().flatten().min()
 }
 
 impl Service {
@@ -85,12 +155,25 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn standing(&self, actor: &Actor, collection: &Collection) -> Result<Standing, ApiError> {
-        let who = self.who(actor).await?;
+        self.standing_of(actor.identity, actor.admin, collection).await
+    }
+
+    /// How an identity stands to a collection; `admin`: it administers the service.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn standing_of(
+        &self,
+        identity: Uuid,
+        admin: bool,
+        collection: &Collection,
+    ) -> Result<Standing, ApiError> {
+        let who = self.who(identity).await?;
         let given = self.roles_at(collection).await?;
         let mut roles = roles_of(&who, collection, &given);
         let here: Vec<_> = given.into_iter().filter(|role| role.collection == collection.id).collect();
         let own = roles_of(&who, collection, &here);
-        if actor.admin && !roles.contains(&RoleName::Administrator) {
+        if admin && !roles.contains(&RoleName::Administrator) {
             roles.insert(0, RoleName::Administrator);
         }
         Ok(Standing { who, roles, own })
@@ -100,9 +183,34 @@ impl Service {
     ///
     /// # Errors
     /// 503 without the store.
-    pub async fn who(&self, actor: &Actor) -> Result<Who, ApiError> {
-        let groups = self.groups_of(actor.identity).await?.into_iter().map(|group| group.id).collect();
-        Ok(Who { identity: Some(actor.identity), groups })
+    pub async fn who(&self, identity: Uuid) -> Result<Who, ApiError> {
+        let groups = self.groups_of(identity).await?.into_iter().map(|group| group.id).collect();
+        Ok(Who { identity: Some(identity), groups })
+    }
+
+    /// Why nobody shares a guest collection any more; `None`: somebody does, or it is no guest collection. It lives by who shares
+    /// it: by their account, and by what they may do with the collection that it is a directory of.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn unshared(&self, collection: &Collection) -> Result<Option<&'static str>, ApiError> {
+        let Some(host) = collection.host else { return Ok(None) };
+        let sharer = self.identity(collection.owner).await?;
+        let Some(sharer) = sharer.filter(|sharer| !sharer.disabled) else {
+            return Ok(Some("the account of who shares it is closed"));
+        };
+        let Some(host) = self.store.get::<Collection>(&host.to_string()).await?.filter(|host| !host.record.deleted)
+        else {
+            return Ok(Some("the collection that it is a directory of is gone"));
+        };
+        let host = host.record;
+        if !host.policy.allow_guests {
+            return Ok(Some("the collection that it is a directory of allows no guest collections any more"));
+        }
+        let standing = self.standing_of(sharer.id, sharer.admin, &host).await?;
+        let theirs =
+            if host.kind.is_personal() { host.owner == sharer.id } else { self.is_visible(&standing, &host).await? };
+        Ok((!theirs).then_some("who shares it may not use the collection any more that it is a directory of"))
     }
 
     /// Roles given at a collection, and at the deployment that it is on, with that of the deployment's owner.
@@ -122,7 +230,7 @@ impl Service {
         Ok(given.into_iter().map(|found| found.record).chain(owners).collect())
     }
 
-    pub(super) async fn is_visible(&self, standing: &Standing, collection: &Collection) -> Result<bool, ApiError> {
+    pub(crate) async fn is_visible(&self, standing: &Standing, collection: &Collection) -> Result<bool, ApiError> {
         if collection.public || !standing.roles.is_empty() {
             return Ok(true);
         }
@@ -151,15 +259,19 @@ impl Service {
     pub async fn location(&self, collection: &Collection) -> Result<Location, ApiError> {
         let mut parts = vec![collection.base.clone()];
         let mut lowest = collection.clone();
+        let mut limits = Limits::from(&collection.policy);
         for _ in 0..DEEPEST {
             let Some(host) = lowest.host else { break };
             lowest = self.collection(host).await?.record;
             parts.push(lowest.base.clone());
+            limits = limits.and((&lowest.policy).into());
         }
         let servers = if lowest.endpoint == lowest.id {
             lowest.servers
         } else {
-            self.collection(lowest.endpoint).await?.record.servers
+            let deployment = self.collection(lowest.endpoint).await?.record;
+            limits = limits.and((&deployment.policy).into());
+            deployment.servers
         };
         let base: String = parts
             .iter()
@@ -168,7 +280,7 @@ impl Service {
             .filter(|part| !part.is_empty())
             .fold(String::new(), |base, part| base + "/" + part);
         let sharer = collection.kind.is_guest().then_some(collection.owner);
-        Ok(Location { endpoint: lowest.endpoint, servers, base, sharer })
+        Ok(Location { endpoint: lowest.endpoint, servers, base, sharer, limits })
     }
 
     /// What is paused at a collection for somebody: its own rules and those of its deployment and host.

@@ -111,6 +111,37 @@ impl Store {
         Ok(count)
     }
 
+    /// Notes what a lease rests on; nothing happens when it is lost already.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn rest_on(&self, lease: Lease, basis: &str) -> Result<(), StoreError> {
+        let (basis, epoch) = (basis.to_owned(), number(lease.epoch)?);
+        self.write(move |tx| {
+            let basis = basis.clone();
+            Box::pin(async move {
+                let sql = "UPDATE tasks SET basis = $1 WHERE id = $2 AND epoch = $3";
+                tx.execute(sql, values![basis, lease.task, epoch]).await.map(drop)
+            })
+        })
+        .await
+    }
+
+    /// The tasks of these leases of an orchestrator, those of them that are not to end.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn held(&self, orchestrator: Uuid, leases: &[Lease]) -> Result<Vec<Task>, StoreError> {
+        if leases.is_empty() {
+            return Ok(Vec::new());
+        }
+        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE holder = $1 AND paused = 0");
+        let rows = self.read().await?.query(&sql, values![orchestrator]).await?;
+        let tasks = rows.into_iter().map(|row| Ok(State::read(row)?.task)).collect::<Result<Vec<_>, StoreError>>()?;
+        let named = |task: &Task| leases.contains(&Lease { task: task.id, epoch: task.epoch });
+        Ok(tasks.into_iter().filter(named).collect())
+    }
+
     /// Ends a lease without a report: the task is anybody's. Nothing happens when it is lost already.
     ///
     /// # Errors

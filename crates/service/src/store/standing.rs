@@ -68,16 +68,21 @@ impl Store {
     /// Those of the database.
     pub async fn pause(&self, task: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
         let message = message.to_owned();
-        self.change(task, move |state| {
-            if !state.paused {
-                state.new_events.push(events::told(now, code::PAUSED, message.clone(), &json!({})));
-            }
-            state.task.condition = Condition::Paused { message: message.clone() };
-            state.paused = true;
-            true
-        })
-        .await
-        .map(|(changed, _)| changed)
+        self.change(task, move |state| pause(state, &message, false, now)).await.map(|(changed, _)| changed)
+    }
+
+    /// Lets a task wait for as long as pause rules hold; one that somebody has paused stays theirs. Whether it changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn pause_by_rule(&self, task: Uuid, message: &str, now: Timestamp) -> Result<bool, StoreError> {
+        let message = message.to_owned();
+        let change = move |state: &mut State| match &state.task.condition {
+            Condition::Paused { by_rule: false, .. } => false,
+            Condition::Paused { message: before, .. } if *before == message => false,
+            _ => pause(state, &message, true, now),
+        };
+        self.change(task, change).await.map(|(_, changed)| changed)
     }
 
     /// Lets a paused task go on, as soon as it is its turn.
@@ -85,18 +90,19 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn resume(&self, task: Uuid, now: Timestamp) -> Result<Changed, StoreError> {
-        self.change(task, move |state| {
-            if !state.paused {
-                return false;
-            }
-            state.paused = false;
-            state.task.not_before = None;
-            state.task.condition = if state.holder.is_some() { Condition::Running } else { Condition::Queued };
-            state.new_events.push(events::told(now, code::UNPAUSED, "goes on", &json!({})));
-            true
-        })
-        .await
-        .map(|(changed, _)| changed)
+        self.change(task, move |state| resume(state, now)).await.map(|(changed, _)| changed)
+    }
+
+    /// Lets a task go on that pause rules have paused, and nobody else. Whether it changed.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn resume_by_rule(&self, task: Uuid, now: Timestamp) -> Result<bool, StoreError> {
+        let change = move |state: &mut State| match state.task.condition {
+            Condition::Paused { by_rule: true, .. } => resume(state, now),
+            _ => false,
+        };
+        self.change(task, change).await.map(|(_, changed)| changed)
     }
 
     /// Lets a task go on that waited for a credential.
@@ -139,4 +145,24 @@ impl Store {
         })
         .await
     }
+}
+
+fn pause(state: &mut State, message: &str, by_rule: bool, now: Timestamp) -> bool {
+    if !state.paused {
+        state.new_events.push(events::told(now, code::PAUSED, message, &json!({})));
+    }
+    state.task.condition = Condition::Paused { message: message.to_owned(), by_rule };
+    state.paused = true;
+    true
+}
+
+fn resume(state: &mut State, now: Timestamp) -> bool {
+    if !state.paused {
+        return false;
+    }
+    state.paused = false;
+    state.task.not_before = None;
+    state.task.condition = if state.holder.is_some() { Condition::Running } else { Condition::Queued };
+    state.new_events.push(events::told(now, code::UNPAUSED, "goes on", &json!({})));
+    true
 }

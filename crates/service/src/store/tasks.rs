@@ -50,7 +50,7 @@ pub(super) struct State {
 /// The columns that [`State::read`] expects.
 pub(super) const COLUMNS: &str = "number, id, wanted, requested, started, completed, status, paused, situation, counters, \
      left_as, faults, failure, fatal, cancelled, gauge, not_before, troubles, holder, lease_until, epoch, sequence, marks, \
-     events";
+     events, basis";
 
 impl State {
     pub(super) fn read(mut row: Row) -> Result<Self, StoreError> {
@@ -70,6 +70,7 @@ impl State {
             cancelled: None,
             not_before: None,
             epoch: 0,
+            basis: None,
         };
         let paused = row.int()? != 0;
         task.condition = json(&row.text()?)?;
@@ -85,6 +86,8 @@ impl State {
         let holder = row.maybe_text()?.as_deref().map(uuid).transpose()?;
         let lease_until = row.maybe_int()?.map(from_micros);
         task.epoch = row.count()?;
+        let (sequence, marks, events) = (row.count()?, row.count()?, row.count()?);
+        task.basis = row.maybe_text()?;
         Ok(Self {
             number,
             task,
@@ -94,9 +97,9 @@ impl State {
             troubles,
             holder,
             lease_until,
-            sequence: row.count()?,
-            marks: row.count()?,
-            events: row.count()?,
+            sequence,
+            marks,
+            events,
             new_events: Vec::new(),
         })
     }

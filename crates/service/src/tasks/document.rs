@@ -135,9 +135,9 @@ fn condition(task: &Task) -> Value {
     let (ok, code, words, details) = match &task.condition {
         Condition::Queued => (true, "Queued", "Waiting for its turn".to_owned(), None),
         Condition::Running | Condition::Over => (true, "OK", "OK".to_owned(), None),
-        Condition::Paused { message } => (false, "PAUSED", "Paused".to_owned(), Some(message.clone())),
+        Condition::Paused { message, .. } => (false, "PAUSED", "Paused".to_owned(), Some(message.clone())),
         Condition::Troubled { fault } => {
-            (false, events::code_of(fault.code), fault.code.explain().meaning.to_owned(), Some(trouble(task, fault)))
+            (false, events::code_for(fault), fault.code.explain().meaning.to_owned(), Some(trouble(task, fault)))
         }
     };
     json!({"is_ok": ok, "nice_status": code, "nice_status_short_description": words,

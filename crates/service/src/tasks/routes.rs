@@ -202,7 +202,7 @@ async fn skipped(call: UserCall) -> Result<Answer<Value>, ApiError> {
 async fn pause_info(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
     let message = match (&task.condition, task.status) {
-        (crate::task::Condition::Paused { message }, Status::Active) => Some(message.clone()),
+        (crate::task::Condition::Paused { message, .. }, Status::Active) => Some(message.clone()),
         _ => None,
     };
     Ok(Answer(json!({"DATA_TYPE": "pause_info_limited", "pause_rules": [], "source_pause_message": message,

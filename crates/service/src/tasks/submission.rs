@@ -86,6 +86,14 @@ pub struct Ground {
     pub base: String,
     /// Where `~` and relative paths begin: a normal path in the collection.
     pub default_directory: String,
+    /// Names of the storage that it is a part of: its deployment, and servers. Grounds that share one are one storage.
+    pub storage: Vec<String>,
+}
+
+impl Ground {
+    fn is_of(&self, other: &Self) -> bool {
+        self.storage.iter().any(|name| other.storage.contains(name))
+    }
 }
 
 /// The items of a submission on their servers.
@@ -402,7 +410,9 @@ impl Draft {
         for (number, item) in (1..).zip(&self.items) {
             let from = self.normal(source, &item.source)?;
             let to = destination.map(|ground| self.normal(ground, &item.destination)).transpose()?;
-            self.refuse_loops(&from, to.as_deref(), item)?;
+            if let (Some(to), Some(ground)) = (&to, destination.filter(|ground| ground.is_of(source))) {
+                refuse_loops((source, &from), (ground, to), item)?;
+            }
             let key = to.as_deref().unwrap_or(&from).trim_end_matches('/').to_owned();
             if !taken.insert(key) {
                 return Err(bad(format!("{} is named twice", to.unwrap_or(from))));
@@ -434,19 +444,6 @@ impl Draft {
         Ok(normal)
     }
 
-    fn refuse_loops(&self, from: &str, to: Option<&str>, item: &DraftItem) -> Result<(), Invalid> {
-        let Some(to) = to.filter(|_| self.destination == Some(self.source)) else { return Ok(()) };
-        let (from, to) = (from.trim_end_matches('/'), to.trim_end_matches('/'));
-        let is_inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
-        if from == to {
-            return Err(bad(format!("{from} is both source and destination")));
-        }
-        if item.recursive != Some(false) && !item.symlink && is_inside(to, from) {
-            return Err(bad(format!("{from} would be copied into itself")));
-        }
-        Ok(())
-    }
-
     fn fingerprint(&self, placed: &Placed) -> String {
         let mut digest = Sha256::new();
         digest.update(self.source.as_bytes());
@@ -460,4 +457,22 @@ impl Draft {
         }
         digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
+}
+
+/// Refuses what would be copied onto or into itself; two collections may show one storage.
+fn refuse_loops(from: (&Ground, &str), to: (&Ground, &str), item: &DraftItem) -> Result<(), Invalid> {
+    let there = |(ground, path): (&Ground, &str)| inside(&ground.base, path).trim_end_matches('/').to_owned();
+    let (source, destination) = (there(from), there(to));
+    let is_inside = |inner: &str, outer: &str| inner.strip_prefix(outer).is_some_and(|rest| rest.starts_with('/'));
+    let (from, to) = (from.1.trim_end_matches('/'), to.1.trim_end_matches('/'));
+    if source == destination {
+        return Err(bad(match from == to {
+            true => format!("{from} is both source and destination"),
+            false => format!("{from} at the source is the same as {to} at the destination: two names of one storage"),
+        }));
+    }
+    if item.recursive != Some(false) && !item.symlink && is_inside(&destination, &source) {
+        return Err(bad(format!("{from} would be copied into itself")));
+    }
+    Ok(())
 }

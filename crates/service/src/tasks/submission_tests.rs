@@ -30,7 +30,7 @@ fn options(change: &Value) -> Result<TransferOptions, Invalid> {
 }
 
 fn ground(base: &str) -> Ground {
-    Ground { base: base.into(), default_directory: "/home".into() }
+    Ground { base: base.into(), default_directory: "/home".into(), storage: vec!["one".into()] }
 }
 
 #[test]

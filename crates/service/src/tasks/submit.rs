@@ -6,9 +6,10 @@ use super::submission::{Draft, Placed};
 use crate::Service;
 use crate::auth::rules::Actor;
 use crate::endpoints::Want;
+use crate::endpoints::lookup::Limits;
 use crate::http::ApiError;
 use crate::reach::Usable;
-use crate::task::{Submission, Submitted, TaskEnd, Wanted};
+use crate::task::{Submission, Submitted, TaskEnd, TaskWork, Wanted};
 
 /// Seconds after which a task without a deadline of its own expires: a week, since a petabyte takes days.
 const USUAL_LIFE: i64 = 7 * 24 * 3600;
@@ -29,12 +30,14 @@ impl Service {
         };
         let placed = draft.place(&source.ground, destination.as_ref().map(|there| &there.ground))?;
         permit(draft, &placed, &source, destination.as_ref())?;
+        let there = destination.as_ref().map(Usable::limits).unwrap_or_default();
+        let work = demanded(&draft.work, there.and(source.limits()))?;
         let deadline = self.deadline(draft.deadline)?;
         let base_path = |paths: &[String]| draft.base_path_info.then(|| common_directory(paths));
         let wanted = Wanted {
             owner: caller.identity,
             submission: draft.submission,
-            work: draft.work.clone(),
+            work,
             source: end(&source, draft.source_local_user.clone(), base_path(&placed.sources)),
             destination: destination
                 .as_ref()
@@ -59,6 +62,13 @@ impl Service {
             Some(deadline) => Ok(deadline.min(after(LONGEST_LIFE))),
         }
     }
+}
+
+/// What is to be done, as the collections demand it.
+fn demanded(work: &TaskWork, limits: Limits) -> Result<TaskWork, ApiError> {
+    let TaskWork::Transfer(options) = work else { return Ok(work.clone()) };
+    let options = limits.demand(options).map_err(ApiError::conflict)?;
+    Ok(TaskWork::Transfer(Box::new(options)))
 }
 
 /// Refuses what the caller may not do, naming the first path.

@@ -6,5 +6,6 @@ mod collections;
 mod logins;
 mod orchestrators;
 mod refusals;
+mod rights;
 mod servers;
 mod tokens;

@@ -3,6 +3,7 @@
 use axum::http::Method;
 use serde_json::json;
 use whimbrel_proto::token::judge::Issuer;
+use whimbrel_service::auth::keys::dtn_scope;
 use whimbrel_service::auth::scope::{Orchestrate, Scope, TransferAll};
 use whimbrel_trust::token::{TokenJudge, Verdict};
 
@@ -159,8 +160,10 @@ async fn a_programs_own_client_is_made_from_the_template_only() {
 #[tokio::test]
 async fn a_dtn_that_trusts_the_service_takes_its_tokens() {
     let bench = Bench::new().await;
-    let (endpoint, identity) = (uuid::Uuid::from_u128(7), uuid::Uuid::from_u128(9));
-    let token = bench.service.dtn_token(endpoint, identity, &["/data/a b"], &["/data"], 3600).await.unwrap();
+    let (endpoint, identity) = (uuid::Uuid::from_u128(7), bench.user("ada").await.id);
+    let scope = dtn_scope(&[("storage.read", "/data/a b"), ("storage.modify", "/data")]);
+    assert_eq!(scope, "storage.read:/data/a%20b storage.modify:/data");
+    let token = bench.service.dtn_token(endpoint, identity, &scope, 3600).await.unwrap();
     let jwks = bench.ask(Method::GET, "/jwk.json", None, None).await.good();
     let (name, audiences) = (URL.to_owned(), vec![endpoint.to_string()]);
     let issuer = Issuer { name, audiences, any_audience: false, base: Vec::new(), without_scopes: false };
@@ -171,6 +174,11 @@ async fn a_dtn_that_trusts_the_service_takes_its_tokens() {
     match judge.judge(token.as_bytes(), NOW + 10) {
         Verdict::Granted { grant, .. } => {
             assert_eq!(grant.subject, identity.to_string());
+            let username = format!("{identity}@clients.example.org");
+            for name in ["preferred_username", "username"] {
+                let claim = (name.to_owned(), username.clone());
+                assert!(grant.identity.contains(&claim), "{:?}", grant.identity);
+            }
         }
         other => panic!("{other:?}"),
     }
@@ -197,13 +205,13 @@ async fn those_who_ask_first_all_at_once_get_tokens_by_the_same_keys() {
     let bench = Bench::new().await;
     let replicas = [bench.replica(), bench.replica()];
     let services: Vec<_> = replicas.iter().cycle().take(12).map(|replica| replica.service.clone()).collect();
-    let (endpoint, identity) = (uuid::Uuid::from_u128(7), uuid::Uuid::from_u128(9));
+    let (endpoint, identity) = (uuid::Uuid::from_u128(7), bench.user("ada").await.id);
     let asked = services.into_iter().enumerate().map(|(number, service)| {
         tokio::spawn(async move {
             if number % 3 == 0 {
                 return service.jwks().await.map(|_| None);
             }
-            service.dtn_token(endpoint, identity, &["/"], &[], 60).await.map(Some)
+            service.dtn_token(endpoint, identity, "storage.read:/", 60).await.map(Some)
         })
     });
     let asked: Vec<_> = asked.collect();

@@ -83,7 +83,7 @@ pub async fn a_lease_that_is_not_renewed_is_given_to_another(store: &Store) {
 pub async fn a_paused_task_is_stopped_and_goes_on_later(store: &Store) {
     let (made, lease) = running(store).await;
     assert_eq!(store.pause(made, "maintenance", at(11)).await.unwrap(), Changed::Done);
-    assert!(matches!(task(store, made).await.condition, Condition::Paused { message } if message == "maintenance"));
+    assert!(matches!(task(store, made).await.condition, Condition::Paused { message, .. } if message == "maintenance"));
     // Its orchestrator is told, and may still say what it did.
     assert_eq!(store.renew(id(1), &[lease], at(12)).await.unwrap(), [lease]);
     take(store, report(lease, 1, vec![done(1)]), 12).await;
