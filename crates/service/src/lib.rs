@@ -13,12 +13,14 @@ pub mod endpoints;
 pub mod events;
 pub mod files;
 pub mod http;
+pub mod notices;
 pub mod reach;
 pub mod servers;
 pub mod state;
 pub mod store;
 pub mod task;
 pub mod tasks;
+pub mod timers;
 
 #[cfg(test)]
 mod testing;

@@ -13,9 +13,11 @@ use crate::auth::{self, Auth};
 use crate::clock::Clock;
 use crate::desk::{Desk, Slots};
 use crate::http::{Route, router};
+use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::store::Store;
-use crate::{deploy, desk, endpoints, files, servers, tasks};
+use crate::tasks::progress::Streams;
+use crate::{deploy, desk, endpoints, files, notices, servers, tasks, timers};
 
 /// Seconds.
 const HOUR: i64 = 3600;
@@ -46,13 +48,18 @@ pub struct Service {
     pub desk: Desk,
     /// Tokens for DTNs that are used again.
     pub site_tokens: SiteTokens,
+    /// Answers that go on for long.
+    pub streams: Streams,
+    /// How owners are told of their tasks.
+    pub notifier: Notifier,
 }
 
 impl Service {
     /// A service.
     pub fn new(config: Config, clock: Arc<dyn Clock>, store: Store) -> Self {
         let desk = Desk::new(store.clone(), Slots::default());
-        Self { config, clock, store, auth: Auth::default(), desk, site_tokens: SiteTokens::default() }
+        let (site_tokens, streams, notifier) = (SiteTokens::default(), Streams::default(), Notifier::default());
+        Self { config, clock, store, auth: Auth::default(), desk, site_tokens, streams, notifier }
     }
 
     /// The whole table of routes: each module adds its own.
@@ -60,6 +67,8 @@ impl Service {
         [
             auth::routes(),
             tasks::routes::routes(),
+            timers::routes(),
+            notices::routes(),
             files::routes::routes(),
             endpoints::routes(),
             deploy::routes(),
@@ -82,18 +91,22 @@ impl Service {
         self.desk.answer(self, request).await
     }
 
-    /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, and ends of tokens.
+    /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, timers, and ends of tokens.
     pub async fn look_after(&self, mut stop: watch::Receiver<bool>) {
         let mut tidied = self.clock.now().secs / HOUR;
         loop {
             let stopped = tokio::time::timeout(LOOK_AFTER, stop.wait_for(|stop| *stop)).await;
             if stopped.is_ok() {
+                self.streams.end();
                 return;
             }
             match self.store.expire(self.clock.now()).await {
                 Ok(expired) if expired.is_empty() => {}
                 Ok(_) => self.desk.ring(),
                 Err(error) => tracing::warn!("deadlines are not looked after: {error}"),
+            }
+            if let Err(error) = self.run_timers().await {
+                tracing::warn!("timers do not run: {error}");
             }
             let hour = self.clock.now().secs / HOUR;
             if hour > tidied {

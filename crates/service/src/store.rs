@@ -30,7 +30,7 @@ use zeroize::Zeroizing;
 
 pub use audit::{AuditEntry, AuditQuery};
 pub use error::StoreError;
-pub use history::{FIRST_EVENTS, NEWEST_EVENTS};
+pub use history::{FIRST_EVENTS, LogEntry, NEWEST_EVENTS};
 pub use query::{Label, Order, TaskQuery};
 pub use record::{Batch, Record, Versioned};
 pub use report::Reported;

@@ -1,6 +1,8 @@
 //! Tasks as users submit and see them: the documents of the Transfer API.
 
 pub mod document;
+pub mod log;
+pub mod progress;
 pub mod query;
 pub mod routes;
 pub mod submission;

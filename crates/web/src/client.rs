@@ -1,6 +1,7 @@
 //! Asks an HTTPS server: what orchestrators, DTNs and notices do.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
 use hyper::{Method, Request, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tokio_openssl::SslStream;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -45,6 +46,8 @@ pub struct Client {
     /// Longest body of an answer, bytes.
     most: usize,
     idle: Mutex<Vec<SendRequest<Full<Bytes>>>>,
+    /// Only hosts that everybody can reach are asked.
+    public: bool,
 }
 
 impl fmt::Debug for Client {
@@ -89,7 +92,12 @@ impl Client {
         }
         let port = uri.port_u16().unwrap_or(port);
         let base = uri.path().trim_end_matches('/').to_owned();
-        Ok(Self { host, port, base, tls, most, idle: Mutex::default() })
+        Ok(Self { host, port, base, tls, most, idle: Mutex::default(), public: false })
+    }
+
+    /// The same, that asks hosts with public addresses only: for places that strangers name, who might mean one in our own networks.
+    pub fn to_public_hosts(self) -> Self {
+        Self { public: true, ..self }
     }
 
     /// Asks. A kept connection that breaks before an answer begins is replaced once, since servers close idle ones.
@@ -164,8 +172,13 @@ impl Client {
 
     async fn connect(&self) -> Result<SendRequest<Full<Bytes>>, Fault> {
         let connected = timeout(CONNECT, async {
-            let stream = TcpStream::connect((self.host.as_str(), self.port)).await;
-            let stream = stream.map_err(|error| Fault::from_io(error, OP).subject(self.authority()))?;
+            let failed = |error| Fault::from_io(error, OP).subject(self.authority());
+            // Looked up once: what was judged is what is connected to.
+            let addresses: Vec<_> = lookup_host((self.host.as_str(), self.port)).await.map_err(failed)?.collect();
+            if self.public && !addresses.iter().all(|address| is_public(address.ip())) {
+                return Err(self.fault(FaultCode::NotAuthorized, "its address is not one of the public network"));
+            }
+            let stream = TcpStream::connect(&addresses[..]).await.map_err(failed)?;
             // Small requests are not to wait for acknowledgements; where that cannot be set they do.
             let _set = stream.set_nodelay(true);
             match &self.tls {
@@ -206,7 +219,67 @@ impl Client {
     }
 }
 
+/// Whether an address belongs to the public network (the registries of RFC 6890); one that carries another is that one.
+fn is_public(address: IpAddr) -> bool {
+    match address {
+        IpAddr::V4(v4) => {
+            let [a, b, c, _] = v4.octets();
+            let special = v4.is_private() || v4.is_loopback() || v4.is_link_local() || v4.is_multicast();
+            let shared = a == 100 && b & 0xc0 == 64;
+            let tests = v4.is_documentation() || (a == 198 && b & 0xfe == 18) || (a, b, c) == (192, 0, 0);
+            !(special || shared || tests || a == 0 || a >= 240)
+        }
+        IpAddr::V6(v6) => {
+            let parts = v6.segments();
+            // Global unicast is 2000::/3; of that, addresses that carry IPv4 ones (6to4, Teredo) and those of documents are not meant.
+            let carries = parts[0] == 0x2002 || (parts[0] == 0x2001 && (parts[1] == 0 || parts[1] == 0xdb8));
+            match v6.to_ipv4_mapped() {
+                Some(v4) => is_public(IpAddr::V4(v4)),
+                None => parts[0] & 0xe000 == 0x2000 && !carries,
+            }
+        }
+    }
+}
+
 /// Whether nobody else hears what is said there.
 fn is_this_host(host: &str) -> bool {
-    host == "localhost" || host.parse::<std::net::IpAddr>().is_ok_and(|address| address.is_loopback())
+    host == "localhost" || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_addresses_of_the_public_network_are_public() {
+        for public in ["1.1.1.1", "100.128.0.1", "172.32.0.1", "192.0.1.1", "2606:4700::1", "::ffff:8.8.8.8"] {
+            assert!(is_public(public.parse().unwrap()), "{public}");
+        }
+        for private in [
+            "0.0.0.0",
+            "10.1.2.3",
+            "100.64.0.1",
+            "127.0.0.1",
+            "169.254.169.254",
+            "172.16.0.1",
+            "192.168.1.1",
+            "192.0.0.8",
+            "198.18.0.1",
+            "203.0.113.1",
+            "224.0.0.1",
+            "240.0.0.1",
+            "255.255.255.255",
+            "::",
+            "::1",
+            "fe80::1",
+            "fc00::1",
+            "ff02::1",
+            "2001:db8::1",
+            "2002:7f00:1::",
+            "::ffff:127.0.0.1",
+            "64:ff9b::7f00:1",
+        ] {
+            assert!(!is_public(private.parse().unwrap()), "{private}");
+        }
+    }
 }

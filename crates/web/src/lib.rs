@@ -7,8 +7,10 @@ pub mod client;
 pub mod limits;
 pub mod request_id;
 pub mod server;
+pub mod stream;
 
 pub use body::BodyError;
 pub use limits::{BodyLimits, Limits};
 pub use request_id::RequestId;
 pub use server::{Listen, Peer, Security, Server, WebError};
+pub use stream::stream;

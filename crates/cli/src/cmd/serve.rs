@@ -1,5 +1,6 @@
 //! `whimbrel serve`: the managed transfer service.
 
+mod notify;
 mod place;
 
 use std::net::SocketAddr;
@@ -18,6 +19,7 @@ use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
 use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
 
+use self::notify::NotifyArgs;
 use self::place::StatePlace;
 
 const OP: &str = "serve";
@@ -62,6 +64,8 @@ pub struct ServeArgs {
     /// Tasks that this process carries out at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     tasks: u32,
+    #[command(flatten)]
+    notify: NotifyArgs,
 }
 
 /// Runs the command.
@@ -85,6 +89,7 @@ fn serve(args: ServeArgs) -> Result<(), Fault> {
 }
 
 async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
+    let settings = args.notify.settings()?;
     let place = StatePlace::at(args.state.as_deref())?;
     let host = place::host_name();
     let tls = place.tls(args.certificate.as_deref().zip(args.key.as_deref()), args.url.as_deref(), &host)?;
@@ -104,6 +109,7 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let config = Config { url: url.trim_end_matches('/').to_owned(), domain: args.domain.clone().unwrap_or(host) };
     let service = Arc::new(Service::new(config, Arc::new(SystemClock), store));
     place.make_administrator(&service).await?;
+    service.notifier.begin(settings);
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));
     let orchestrator = place.orchestrator()?;
@@ -113,8 +119,9 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
         None => println!("listening on {url}"),
     }
     let router = service.router();
-    let ((), (), orchestrated) =
-        tokio::join!(server.serve(router, stopped.clone()), service.look_after(stopped), orchestrating);
+    let telling = service.tell_owners(stopped.clone());
+    let ((), (), (), orchestrated) =
+        tokio::join!(server.serve(router, stopped.clone()), service.look_after(stopped), telling, orchestrating);
     orchestrated
 }
 

@@ -254,7 +254,7 @@ impl Service {
         Ok(self.store.apply(Batch::new().insert(collection).audit(entry)).await?)
     }
 
-    pub(super) fn entry(&self, actor: Uuid, action: &str, subject: Uuid) -> AuditEntry {
+    pub(crate) fn entry(&self, actor: Uuid, action: &str, subject: Uuid) -> AuditEntry {
         AuditEntry::new(self.clock.now(), actor.to_string(), action, subject.to_string())
     }
 

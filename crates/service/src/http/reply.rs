@@ -102,6 +102,54 @@ impl Done {
     }
 }
 
+/// Events that come as they happen (`text/event-stream`, HTML Standard §9.2).
+pub struct Events(pub Body);
+
+impl Reply for Events {
+    fn into_response(self, _: &Place) -> Response<Body> {
+        told("text/event-stream", self.0)
+    }
+
+    fn schema(_: &mut SchemaGenerator) -> (StatusCode, &'static str, Option<Schema>) {
+        (StatusCode::OK, "text/event-stream", None)
+    }
+}
+
+/// JSON documents, one a line.
+pub struct Lines(pub Body);
+
+impl Reply for Lines {
+    fn into_response(self, _: &Place) -> Response<Body> {
+        told("application/x-ndjson", self.0)
+    }
+
+    fn schema(_: &mut SchemaGenerator) -> (StatusCode, &'static str, Option<Schema>) {
+        (StatusCode::OK, "application/x-ndjson", None)
+    }
+}
+
+/// Numbers in the text format of Prometheus.
+pub struct Metrics(pub String);
+
+impl Reply for Metrics {
+    fn into_response(self, _: &Place) -> Response<Body> {
+        told("text/plain; version=0.0.4; charset=utf-8", Body::from(self.0))
+    }
+
+    fn schema(_: &mut SchemaGenerator) -> (StatusCode, &'static str, Option<Schema>) {
+        (StatusCode::OK, "text/plain", None)
+    }
+}
+
+fn told(media: &'static str, body: Body) -> Response<Body> {
+    let mut response = Response::new(body);
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media));
+    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    headers.insert(HeaderName::from_static("x-content-type-options"), HeaderValue::from_static("nosniff"));
+    response
+}
+
 /// A page for a browser, or a way elsewhere; it runs nothing, sends forms only where it says, and is shown in no frame.
 #[derive(Debug, Clone)]
 pub enum Page {

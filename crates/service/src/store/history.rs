@@ -1,6 +1,8 @@
 //! What happened to a task: events, and items that came to their end.
 
 use uuid::Uuid;
+use whimbrel_engine::Fault;
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{Counters, ItemKind, ItemRecord, ItemState};
 
 use super::database::{Row, Transaction, values};
@@ -13,6 +15,31 @@ use crate::task::{Copied, LeftOut, TaskEvent};
 pub const FIRST_EVENTS: u64 = 100;
 /// Newest events kept. What is in between is counted, and deleted.
 pub const NEWEST_EVENTS: u64 = 900;
+
+/// An item that came to its end.
+#[derive(Debug, Clone)]
+pub struct LogEntry {
+    /// Its place; the mark with which to ask for what follows.
+    pub mark: u64,
+    /// When.
+    pub time: Timestamp,
+    /// What it is.
+    pub kind: ItemKind,
+    /// Only the destination had it, and it was to be deleted there.
+    pub extra: bool,
+    /// What became of it.
+    pub state: ItemState,
+    /// Path at the source's server.
+    pub source: Vec<u8>,
+    /// Path at the destination's server.
+    pub destination: Vec<u8>,
+    /// Bytes that were moved.
+    pub bytes: u64,
+    /// Algorithm and digest of the whole file, where one was made.
+    pub checksum: Option<(String, String)>,
+    /// Why it was not done.
+    pub fault: Option<Fault>,
+}
 
 /// Numbers events on and stores those that are kept; what is too old by now goes.
 pub(super) async fn append(
@@ -116,6 +143,31 @@ impl Store {
             })
         };
         self.read().await?.query(sql, values).await?.into_iter().map(left_out).collect()
+    }
+
+    /// Items of all kinds that came to their end, in the order in which they did: those that follow the mark `after` (0 begins).
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn log(&self, task: Uuid, after: u64, limit: u32) -> Result<Vec<LogEntry>, StoreError> {
+        let sql = "SELECT mark, time, kind, extra, state, source, destination, bytes, sum, fault FROM items \
+                   WHERE task = (SELECT number FROM tasks WHERE id = $1) AND mark > $2 ORDER BY mark LIMIT $3";
+        let after = i64::try_from(after).unwrap_or(i64::MAX);
+        let entry = |mut row: Row| {
+            Ok(LogEntry {
+                mark: row.count()?,
+                time: from_micros(row.int()?),
+                kind: kind(row.int()?)?,
+                extra: row.int()? != 0,
+                state: super::tasks::state(row.int()?)?,
+                source: row.blob()?,
+                destination: row.blob()?,
+                bytes: row.count()?,
+                checksum: row.maybe_text()?.as_deref().map(json).transpose()?,
+                fault: row.maybe_text()?.as_deref().map(json).transpose()?,
+            })
+        };
+        self.read().await?.query(sql, values![task, after, limit]).await?.into_iter().map(entry).collect()
     }
 
     /// Keys of items in a final state that follow the mark `after` (0 begins), and the mark with which to ask for more.

@@ -167,6 +167,21 @@ impl Store {
         self.records(sql, values![R::KIND, key, value, after.unwrap_or(""), limit]).await
     }
 
+    /// Records whose value for a key is at most `until`, in the order of values as text.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_until<R: Record>(
+        &self,
+        key: &str,
+        until: &str,
+        limit: u32,
+    ) -> Result<Vec<Versioned<R>>, StoreError> {
+        let sql = "SELECT r.version, r.body FROM record_keys k JOIN records r ON r.kind = k.kind AND r.id = k.id \
+                   WHERE k.kind = $1 AND k.name = $2 AND k.value <= $3 ORDER BY k.value, k.id LIMIT $4";
+        self.records(sql, values![R::KIND, key, until, limit]).await
+    }
+
     /// Carries out all of a batch.
     ///
     /// # Errors
@@ -235,6 +250,11 @@ async fn insert(tx: &mut dyn Transaction, document: Document) -> Result<(), Stor
         return Err(conflict(document.kind, &document.id, "is there already"));
     }
     insert_keys(tx, document).await
+}
+
+/// A new record, in a transaction about other things.
+pub(super) async fn put<R: Record>(tx: &mut dyn Transaction, record: &R) -> Result<(), StoreError> {
+    insert(tx, Document::new(record)).await
 }
 
 async fn update(tx: &mut dyn Transaction, document: Document, version: i64) -> Result<(), StoreError> {

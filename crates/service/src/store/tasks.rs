@@ -10,6 +10,7 @@ use whimbrel_engine::task::{ItemState, Status};
 use super::database::{Row, Transaction, values};
 use super::time::{from_micros, micros};
 use super::{Store, StoreError, history};
+use crate::notices::records::{Event, Notice};
 use crate::task::{Condition, Fatal, Task, TaskEvent};
 
 /// What became of a wish about a task.
@@ -29,6 +30,8 @@ pub(super) struct State {
     pub(super) number: i64,
     pub(super) task: Task,
     pub(super) paused: bool,
+    /// Where it stood when it was read.
+    was: Status,
     /// What became of the items that were not done when it was over: their rows are not touched.
     pub(super) left_as: Option<ItemState>,
     /// The first item's failure.
@@ -72,7 +75,7 @@ impl State {
             epoch: 0,
             basis: None,
         };
-        let paused = row.int()? != 0;
+        let (paused, was) = (row.int()? != 0, task.status);
         task.condition = json(&row.text()?)?;
         task.counters = json(&row.text()?)?;
         let left_as = row.maybe_int()?.map(state).transpose()?;
@@ -92,6 +95,7 @@ impl State {
             number,
             task,
             paused,
+            was,
             left_as,
             failure,
             troubles,
@@ -107,7 +111,9 @@ impl State {
     /// Writes what may have changed, with the new events.
     pub(super) async fn save(mut self, tx: &mut dyn Transaction) -> Result<Task, StoreError> {
         let events = std::mem::take(&mut self.new_events);
+        let news = events.last().map(|event| event.time);
         history::append(tx, &mut self, events).await?;
+        self.note_for_owner(tx, news).await?;
         let sql = "UPDATE tasks SET started = $1, completed = $2, status = $3, paused = $4, situation = $5, \
                    counters = $6, left_as = $7, faults = $8, failure = $9, fatal = $10, cancelled = $11, gauge = $12, \
                    not_before = $13, troubles = $14, holder = $15, lease_until = $16, epoch = $17, sequence = $18, \
@@ -138,6 +144,20 @@ impl State {
         ];
         tx.execute(sql, values).await?;
         Ok(task)
+    }
+
+    /// Notes for its owner what became of it, if that is news that they want.
+    async fn note_for_owner(&self, tx: &mut dyn Transaction, news: Option<Timestamp>) -> Result<(), StoreError> {
+        let (task, wanted) = (&self.task, &self.task.wanted);
+        let event = Event::of(task.status).filter(|event| task.status != self.was && event.is_wanted(wanted.notify));
+        // Whoever ends their own task knows.
+        if event.is_none() || task.cancelled.as_ref().is_some_and(|cancelled| cancelled.by == wanted.owner) {
+            return Ok(());
+        }
+        let time = task.completed.or(news).unwrap_or(task.requested);
+        let (id, status) = (super::seal::random_uuid()?, task.status);
+        let notice = Notice { id, task: task.id, owner: wanted.owner, status, time, due: time, tries: 0, left: None };
+        super::record::put(tx, &notice).await
     }
 
     /// Nobody works on it any more.

@@ -37,6 +37,8 @@ pub fn routes() -> Vec<Route> {
         Route::get("/v0.10/task/{task}/successful_transfers", "task_successful_transfers", successful),
         Route::get("/v0.10/task/{task}/skipped_errors", "task_skipped_errors", skipped),
         Route::get("/v0.10/task/{task}/pause_info", "task_pause_info", pause_info),
+        Route::get("/v2/whimbrel/tasks/{task}/progress", "task_progress", super::progress::progress),
+        Route::get("/v2/whimbrel/tasks/{task}/log", "task_log", super::log::log),
     ]
 }
 
@@ -96,7 +98,7 @@ async fn show(call: UserCall) -> Result<Answer<Value>, ApiError> {
 }
 
 /// The task, if it is the caller's.
-async fn own(service: &Service, caller: &Actor, id: Uuid) -> Result<Task, ApiError> {
+pub(super) async fn own(service: &Service, caller: &Actor, id: Uuid) -> Result<Task, ApiError> {
     let task = service.store.task(id).await?;
     match task {
         Some(task) if task.wanted.owner == caller.identity || caller.admin => Ok(task),

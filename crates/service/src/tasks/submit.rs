@@ -23,6 +23,17 @@ impl Service {
     /// # Errors
     /// 400 for paths that cannot be, 403 and 404 for collections that the caller may not use, 503 without the store.
     pub async fn submit(&self, caller: &Actor, draft: &Draft) -> Result<Submitted, ApiError> {
+        let submission = self.submission_of(caller, draft).await?;
+        let submitted = self.store.submit(&submission, self.clock.now()).await?;
+        self.desk.ring();
+        Ok(submitted)
+    }
+
+    /// What a draft would be as a task; nothing is kept.
+    ///
+    /// # Errors
+    /// As [`Service::submit`].
+    pub async fn submission_of(&self, caller: &Actor, draft: &Draft) -> Result<Submission, ApiError> {
         let source = self.usable(draft.source, caller).await?;
         let destination = match draft.destination {
             Some(id) => Some(self.usable(id, caller).await?),
@@ -47,10 +58,7 @@ impl Service {
             notify: draft.notify,
             fingerprint: placed.fingerprint.clone(),
         };
-        let submission = Submission { wanted, items: placed.items };
-        let submitted = self.store.submit(&submission, self.clock.now()).await?;
-        self.desk.ring();
-        Ok(submitted)
+        Ok(Submission { wanted, items: placed.items })
     }
 
     fn deadline(&self, wanted: Option<Timestamp>) -> Result<Timestamp, ApiError> {

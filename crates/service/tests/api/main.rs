@@ -8,4 +8,5 @@ mod orchestrators;
 mod refusals;
 mod rights;
 mod servers;
+mod timers;
 mod tokens;

@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_service::Service;
-use whimbrel_service::auth::scope::{Orchestrate, Scope, TransferAll};
+use whimbrel_service::auth::scope::{Orchestrate, Scope, TimersAll, TransferAll};
 use whimbrel_service::http::{Access, Route};
 
 use crate::bench::{Bench, Got};
@@ -35,6 +35,7 @@ struct Things {
     bookmark: Uuid,
     pause: Uuid,
     task: Uuid,
+    timer: Uuid,
 }
 
 impl Things {
@@ -52,7 +53,12 @@ impl Things {
         let submission = Uuid::from_u128(0x40_0080_0000_0000_0000_0001);
         let task = json!({"DATA_TYPE": "delete", "endpoint": site.guest, "submission_id": submission, "DATA": [{"DATA_TYPE": "delete_item", "path": "/x"}]});
         let task = id(&bench.post("/v0.10/delete", token, task).await.good()["task_id"]);
-        Self { site, rule, role, bookmark, pause, task }
+        let body = json!({"source_endpoint": site.mapped, "destination_endpoint": site.mapped,
+                          "DATA": [{"source_path": "/a", "destination_path": "/b"}]});
+        let timer = json!({"timer": {"schedule": {"type": "once", "datetime": "2099-01-01"}, "body": body}});
+        let timers = bench.token(&site.ada.client, TimersAll::NAME).await;
+        let timer = id(&bench.post("/v2/timer", &timers, timer).await.good()["timer"]["job_id"]);
+        Self { site, rule, role, bookmark, pause, task, timer }
     }
 
     /// The path of a route, about Ada's things.
@@ -65,7 +71,8 @@ impl Things {
             path if path.contains("{id}") => panic!("tell this test what {path} is about"),
             _ => Uuid::nil(),
         };
-        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role), ("{task}", self.task)];
+        let (task, timer) = (self.task, self.timer);
+        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role), ("{task}", task), ("{timer}", timer)];
         let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
         let path = path.replace("{server}", "1");
         assert!(!path.contains('{'), "tell this test what {path} is about");
@@ -76,6 +83,7 @@ impl Things {
     fn body(&self, route: &Route) -> Option<Value> {
         match (&route.method, route.path.rsplit('/').next().unwrap()) {
             (&Method::GET | &Method::DELETE, _) => None,
+            (&Method::PATCH, _) => Some(json!({"name": "d"})),
             (_, "access") => {
                 Some(json!({"principal_type": "anonymous", "principal": "", "path": "/", "permissions": "r"}))
             }
@@ -105,7 +113,7 @@ impl Things {
 
 /// Whether a path names somebody's thing.
 fn is_about_something(route: &Route) -> bool {
-    ["{id}", "{task}"].iter().any(|part| route.path.contains(part))
+    ["{id}", "{task}", "{timer}"].iter().any(|part| route.path.contains(part))
 }
 
 #[tokio::test]
