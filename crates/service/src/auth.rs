@@ -109,7 +109,6 @@ pub fn routes() -> Vec<Route> {
         Route::post("/v2/api/clients", "client_from_template", clients::from_template),
         Route::delete("/v2/api/clients/{id}", "client_remove", clients::remove_own),
         Route::post("/v2/whimbrel/clients", "client_add", clients::add),
-        Route::get("/v2/groups/my_groups", "my_groups", identities::my_groups),
     ]
 }
 

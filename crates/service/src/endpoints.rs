@@ -14,7 +14,7 @@ mod search;
 
 pub use decision::{Want, Who, may};
 pub use lookup::{Location, Standing};
-pub use pauses::PauseRuleDocument;
+pub use pauses::{Doing, PauseRuleDocument};
 pub use rights::Rights;
 
 use crate::http::Route;

@@ -13,8 +13,9 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use crate::Service;
 use crate::auth::Actor;
 use crate::auth::keys::dtn_scope;
+use crate::auth::scope::{Scope, TransferAll, data_access};
 use crate::endpoints::lookup::Limits;
-use crate::endpoints::records::{AccessRule, Collection};
+use crate::endpoints::records::{AccessRule, Collection, EntityType};
 use crate::endpoints::{Location, Rights, Standing, Want, may};
 use crate::http::ApiError;
 use crate::tasks::submission::Ground;
@@ -105,6 +106,7 @@ impl Service {
             let name = &collection.about.display_name;
             return Err(ApiError::denied(format!("{name} is not shared any more: {reason}")));
         }
+        self.consented(&collection, caller).await?;
         let location = self.location(&collection).await?;
         let rules = if collection.kind.is_guest() { self.rules_of(id).await? } else { Vec::new() };
         let now = self.clock.now();
@@ -114,6 +116,21 @@ impl Service {
         let storage = servers.chain([location.endpoint.to_string()]).collect();
         let ground = Ground { base: location.base.clone(), default_directory, storage };
         Ok(Usable { collection, ground, location, standing, rules, rights, now })
+    }
+
+    /// Refuses whose user has not let their program use a collection that asks for that. Guest collections never do: their rules say
+    /// who comes in.
+    async fn consented(&self, collection: &Collection, caller: &Actor) -> Result<(), ApiError> {
+        if collection.kind != EntityType::Mapped || !collection.policy.data_access {
+            return Ok(());
+        }
+        let wanted = data_access(collection.id);
+        if self.has_consent(caller.identity, caller.client, TransferAll::NAME, &wanted).await? {
+            return Ok(());
+        }
+        // The public command line knows these words.
+        let message = "Missing required data_access consent";
+        Err(ApiError::consent_required(message, &[format!("{}[*{wanted}]", TransferAll::NAME)]))
     }
 
     /// How the servers of a usable collection are reached by its caller.

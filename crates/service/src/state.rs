@@ -17,8 +17,10 @@ use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::tasks::progress::Streams;
-use crate::{deploy, desk, endpoints, files, notices, servers, tasks, timers};
+use crate::{deploy, desk, endpoints, files, groups, notices, servers, tasks, timers};
 
+/// Seconds.
+const MINUTE: i64 = 60;
 /// Seconds.
 const HOUR: i64 = 3600;
 
@@ -71,6 +73,7 @@ impl Service {
             notices::routes(),
             files::routes::routes(),
             endpoints::routes(),
+            groups::routes(),
             deploy::routes(),
             servers::routes(),
             desk::routes::routes(),
@@ -94,6 +97,7 @@ impl Service {
     /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, timers, and ends of tokens.
     pub async fn look_after(&self, mut stop: watch::Receiver<bool>) {
         let mut tidied = self.clock.now().secs / HOUR;
+        let mut heeded = 0;
         loop {
             let stopped = tokio::time::timeout(LOOK_AFTER, stop.wait_for(|stop| *stop)).await;
             if stopped.is_ok() {
@@ -107,6 +111,13 @@ impl Service {
             }
             if let Err(error) = self.run_timers().await {
                 tracing::warn!("timers do not run: {error}");
+            }
+            let minute = self.clock.now().secs / MINUTE;
+            if minute > heeded {
+                if let Err(error) = self.heed_pauses_of_waiting().await {
+                    tracing::warn!("tasks that are paused are not looked after: {error}");
+                }
+                heeded = minute;
             }
             let hour = self.clock.now().secs / HOUR;
             if hour > tidied {

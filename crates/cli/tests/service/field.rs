@@ -116,6 +116,13 @@ impl Site {
     }
 }
 
+/// Somebody with a client of their own.
+pub struct Person {
+    /// The client's id, and the identity's.
+    pub id: String,
+    secret: String,
+}
+
 /// The service with what belongs to it.
 pub struct Field {
     directory: tempfile::TempDir,
@@ -218,6 +225,40 @@ impl Field {
         self.directory.path().join("service/certificate.pem")
     }
 
+    /// Somebody who has no rights yet.
+    #[track_caller]
+    pub fn person(&self, name: &str) -> Person {
+        let made = self.ask("/v2/whimbrel/clients", &json!({"name": name}));
+        let text =
+            |name: &str| made["included"]["client_credential"][name].as_str().unwrap_or_else(|| panic!("{made}"));
+        Person { id: text("client").to_owned(), secret: text("secret").to_owned() }
+    }
+
+    /// The public client's command in somebody's name, with these arguments.
+    pub fn command_as(&self, who: &Person, arguments: &[&str]) -> Tool {
+        let tool = self.command(arguments);
+        tool.env("GLOBUS_CLI_CLIENT_ID", &who.id).env("GLOBUS_CLI_CLIENT_SECRET", &who.secret)
+    }
+
+    /// Runs the public client in somebody's name and expects it to succeed; gives what it printed.
+    #[track_caller]
+    pub fn globus_as(&self, who: &Person, arguments: &[&str]) -> String {
+        ended(0, arguments, self.command_as(who, arguments)).0
+    }
+
+    /// Runs the public client in somebody's name and expects it to be refused; gives what it complained of.
+    #[track_caller]
+    pub fn refused(&self, who: &Person, arguments: &[&str]) -> String {
+        ended(1, arguments, self.command_as(who, arguments)).1
+    }
+
+    /// Runs the public client in somebody's name and reads the JSON it prints.
+    #[track_caller]
+    pub fn json_as(&self, who: &Person, arguments: &[&str]) -> Value {
+        let output = self.globus_as(who, &[arguments, &["--format", "json"]].concat());
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {output}"))
+    }
+
     /// The public client's command, with these arguments.
     pub fn command(&self, arguments: &[&str]) -> Tool {
         let home = self.directory.path().join("home");
@@ -245,10 +286,7 @@ impl Field {
     /// Runs the public client and expects this exit code; gives what it printed and what it complained of.
     #[track_caller]
     pub fn globus_ends(&self, code: i32, arguments: &[&str]) -> (String, String) {
-        let run: Run = self.command(arguments).run().expect("the client runs");
-        let (output, error) = (run.stdout_text(), run.stderr_text());
-        assert_eq!(run.code(), Some(code), "globus {arguments:?}\nstdout:\n{output}\nstderr:\n{error}");
-        (output, error)
+        ended(code, arguments, self.command(arguments))
     }
 
     /// Runs the public client and reads the JSON it prints.
@@ -286,8 +324,15 @@ impl Field {
     /// Asks the service with curl, as the administrator.
     #[track_caller]
     pub fn ask(&self, path: &str, document: &Value) -> Value {
-        let answer = self.ask_with(&self.token(), path, Some(document));
-        answer.unwrap_or_else(|error| panic!("{path}: {error}"))
+        self.tell("POST", path, document)
+    }
+
+    /// Asks the service with curl by a method, as the administrator.
+    #[track_caller]
+    pub fn tell(&self, method: &str, path: &str, document: &Value) -> Value {
+        let bearer = format!("Authorization: Bearer {}", self.token());
+        let body = document.to_string();
+        self.curl(&["-X", method, "-H", &bearer, "-H", "Content-Type: application/json", "-d", &body], path)
     }
 
     /// Asks the service with curl: GET without a document, else POST; what curl or the reader of its answer complains of.
@@ -397,4 +442,12 @@ fn serve(directory: &Path, listen: &str) -> Running {
     let mut command = Command::new(WHIMBREL);
     command.arg("serve").arg("--state").arg(directory.join("service")).args(["--listen", listen]);
     Running::start(&mut command, "listening on ")
+}
+
+#[track_caller]
+fn ended(code: i32, arguments: &[&str], tool: Tool) -> (String, String) {
+    let run: Run = tool.run().expect("the client runs");
+    let (output, error) = (run.stdout_text(), run.stderr_text());
+    assert_eq!(run.code(), Some(code), "globus {arguments:?}\nstdout:\n{output}\nstderr:\n{error}");
+    (output, error)
 }

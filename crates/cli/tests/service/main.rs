@@ -5,6 +5,7 @@ mod crash;
 mod field;
 mod replicas;
 mod script;
+mod sharing;
 mod timers;
 
 use serde_json::json;

@@ -5,9 +5,9 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use uuid::Uuid;
 
-use super::records::{Consent, Group, GroupRole, Identity};
+use super::records::{Consent, Identity};
 use super::rules::{Admin, User};
-use super::scope::{OpenId, TransferAll, ViewGroups, ViewIdentitySet};
+use super::scope::{OpenId, TransferAll, ViewIdentitySet};
 use super::secrets::{hash_password, random_id};
 use crate::Service;
 use crate::clock::iso;
@@ -33,15 +33,6 @@ impl Service {
     pub async fn identity_by_name(&self, username: &str) -> Result<Option<Identity>, ApiError> {
         let found = self.store.find::<Identity>("username", &username.to_lowercase(), None, 1).await?;
         Ok(found.into_iter().next().map(|found| found.record))
-    }
-
-    /// Groups that somebody is in.
-    ///
-    /// # Errors
-    /// 503 without the store.
-    pub async fn groups_of(&self, identity: Uuid) -> Result<Vec<Group>, ApiError> {
-        let found = self.all_by_key::<Group>("member", &identity.to_string()).await?;
-        Ok(found.into_iter().map(|group| group.record).collect())
     }
 
     /// A new identity, as it was asked for.
@@ -299,60 +290,4 @@ fn consent_documents(consent: &Consent, first: usize) -> Vec<Value> {
         })
     };
     consent.paths.iter().enumerate().map(document).collect()
-}
-
-/// A group as its members see it.
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-pub(super) struct GroupDocument {
-    id: Uuid,
-    name: String,
-    description: String,
-    group_type: &'static str,
-    enforce_session: bool,
-    session_limit: u32,
-    subscription_id: Option<Uuid>,
-    parent_id: Option<Uuid>,
-    my_memberships: Vec<Membership>,
-}
-
-#[derive(Debug, Clone, Serialize, JsonSchema)]
-struct Membership {
-    group_id: Uuid,
-    identity_id: Uuid,
-    username: String,
-    role: &'static str,
-    status: &'static str,
-}
-
-/// `GET /v2/groups/my_groups`.
-pub(super) async fn my_groups(call: Call<User<ViewGroups>>) -> Result<Answer<Vec<GroupDocument>>, ApiError> {
-    let actor = &call.caller;
-    let groups = call.service.groups_of(actor.identity).await?;
-    let document = |group: Group| {
-        let role = group.members.iter().find(|(member, _)| *member == actor.identity).map(|(_, role)| *role);
-        let role = match role {
-            Some(GroupRole::Admin) => "admin",
-            Some(GroupRole::Manager) => "manager",
-            _ => "member",
-        };
-        let membership = Membership {
-            group_id: group.id,
-            identity_id: actor.identity,
-            username: actor.username.clone(),
-            role,
-            status: "active",
-        };
-        GroupDocument {
-            id: group.id,
-            name: group.name,
-            description: group.description,
-            group_type: "regular",
-            enforce_session: false,
-            session_limit: 0,
-            subscription_id: None,
-            parent_id: None,
-            my_memberships: vec![membership],
-        }
-    };
-    Ok(Answer(groups.into_iter().map(document).collect()))
 }

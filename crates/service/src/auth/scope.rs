@@ -49,6 +49,8 @@ scopes! {
     OpenId = "openid";
     /// Which other identities one has.
     ViewIdentitySet = "urn:globus:auth:scope:auth.globus.org:view_identity_set";
+    /// Everything about groups.
+    GroupsAll = "urn:globus:auth:scope:groups.api.globus.org:all";
     /// Everything about timers.
     TimersAll = "https://auth.globus.org/scopes/524230d7-ea86-4a52-8312-86065a9e0417/timer";
     /// To carry out tasks; given to orchestrators' clients only.

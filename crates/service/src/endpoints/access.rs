@@ -10,9 +10,9 @@ use super::manage::{directory, managed};
 use super::records::{AccessRule, Collection, Permissions, Principal, RoleName};
 use crate::Service;
 use crate::auth::ByUser;
-use crate::auth::records::Group;
 use crate::auth::secrets::random_id;
 use crate::clock;
+use crate::groups::records::Group;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, Versioned};
 

@@ -120,15 +120,15 @@ fn covers(rule: &str, path: &str) -> bool {
 }
 
 #[cfg(test)]
-pub mod testing {
+pub(super) mod testing {
     use proptest::prelude::*;
 
     use super::*;
     use crate::endpoints::records::{About, Policy};
 
-    pub const NOW: i64 = 1_000;
+    pub(in crate::endpoints) const NOW: i64 = 1_000;
 
-    pub fn collection(kind: EntityType) -> Collection {
+    pub(in crate::endpoints) fn collection(kind: EntityType) -> Collection {
         Collection {
             id: Uuid::from_u128(1),
             kind,
@@ -151,7 +151,12 @@ pub mod testing {
         }
     }
 
-    pub fn rule(principal: Principal, path: &str, permissions: Permissions, expires: Option<i64>) -> AccessRule {
+    pub(in crate::endpoints) fn rule(
+        principal: Principal,
+        path: &str,
+        permissions: Permissions,
+        expires: Option<i64>,
+    ) -> AccessRule {
         AccessRule {
             id: Uuid::from_u128(5),
             collection: Uuid::from_u128(1),
@@ -163,7 +168,7 @@ pub mod testing {
         }
     }
 
-    pub fn user(id: u128, groups: &[u128]) -> Who {
+    pub(in crate::endpoints) fn user(id: u128, groups: &[u128]) -> Who {
         Who { identity: Some(Uuid::from_u128(id)), groups: groups.iter().copied().map(Uuid::from_u128).collect() }
     }
 
@@ -177,7 +182,7 @@ pub mod testing {
     }
 
     prop_compose! {
-        pub fn rules()(
+        pub(in crate::endpoints) fn rules()(
             principal in principals(),
             parts in prop::collection::vec("[ab]{1,2}", 0..3),
             write in any::<bool>(),

@@ -54,6 +54,8 @@ pub struct EndpointWish {
     pub force_verify: Option<bool>,
     pub disable_verify: Option<bool>,
     pub disable_anonymous_writes: Option<bool>,
+    /// An addition of ours: users of a mapped collection let each program use it in their name first.
+    pub data_access: Option<bool>,
     #[serde(deserialize_with = "given")]
     pub network_use: Option<Option<String>>,
     #[serde(deserialize_with = "given")]
@@ -112,6 +114,7 @@ impl EndpointWish {
             (&mut policy.force_verify, self.force_verify),
             (&mut policy.disable_verify, self.disable_verify),
             (&mut policy.disable_anonymous_writes, self.disable_anonymous_writes),
+            (&mut policy.data_access, self.data_access),
         ] {
             *field = wish.unwrap_or(*field);
         }

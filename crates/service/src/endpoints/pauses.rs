@@ -3,6 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
+use whimbrel_engine::task::Status;
 
 use super::records::{Collection, PauseRule, Pauses, RoleName};
 use crate::Service;
@@ -10,7 +11,8 @@ use crate::auth::secrets::random_id;
 use crate::auth::{Actor, ByUser};
 use crate::clock;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
-use crate::store::{Batch, Versioned};
+use crate::store::{Batch, Order, TaskQuery, Versioned};
+use crate::task::{Task, TaskWork};
 
 /// Longest message, characters.
 const LONGEST: usize = 512;
@@ -48,7 +50,137 @@ pub(super) struct PauseRuleList {
     data: Vec<PauseRuleDocument>,
 }
 
+/// What is done at a collection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Doing {
+    /// Something is looked at.
+    List,
+    /// A directory is made.
+    MakeDirectory,
+    /// A link is made.
+    Symlink,
+    /// Something gets another name.
+    Rename,
+    /// A task deletes.
+    Delete,
+    /// A task copies from there.
+    Read,
+    /// A task copies to there.
+    Write,
+}
+
+impl Pauses {
+    /// Whether this waits.
+    pub fn hold(self, what: Doing) -> bool {
+        match what {
+            Doing::List => self.pause_ls,
+            Doing::MakeDirectory => self.pause_mkdir,
+            Doing::Symlink => self.pause_symlink,
+            Doing::Rename => self.pause_rename,
+            Doing::Delete => self.pause_task_delete,
+            Doing::Read => self.pause_task_transfer_read,
+            Doing::Write => self.pause_task_transfer_write,
+        }
+    }
+}
+
+/// What a task does at its source, and at its destination.
+fn doings(task: &Task) -> Vec<(Uuid, Doing)> {
+    let source = task.wanted.source.collection;
+    let mut doings = match &task.wanted.work {
+        TaskWork::Delete(_) => vec![(source, Doing::Delete)],
+        TaskWork::Transfer(options) if options.move_source => vec![(source, Doing::Read), (source, Doing::Delete)],
+        TaskWork::Transfer(_) => vec![(source, Doing::Read)],
+    };
+    doings.extend(task.wanted.destination.as_ref().map(|end| (end.collection, Doing::Write)));
+    doings
+}
+
+/// Tasks that are looked at in one go.
+const PAGE: u32 = 500;
+
 impl Service {
+    /// The rules for which a task waits, or would.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn task_pauses(&self, task: &Task) -> Result<Vec<PauseRule>, ApiError> {
+        let mut rules: Vec<PauseRule> = Vec::new();
+        for (collection, doing) in doings(task) {
+            let Some(found) = self.store.get::<Collection>(&collection.to_string()).await? else { continue };
+            for rule in self.effective_pauses(&found.record, task.wanted.owner).await? {
+                if rule.pauses.hold(doing) && !rules.iter().any(|known| known.id == rule.id) {
+                    rules.push(rule);
+                }
+            }
+        }
+        Ok(rules)
+    }
+
+    /// Refuses what waits for a pause rule.
+    ///
+    /// # Errors
+    /// 409 with the rule's words, 503 without the store.
+    pub async fn not_paused(&self, collection: &Collection, identity: Uuid, what: Doing) -> Result<(), ApiError> {
+        let rules = self.effective_pauses(collection, identity).await?;
+        let Some(rule) = rules.iter().find(|rule| rule.pauses.hold(what)) else { return Ok(()) };
+        let message = format!("{} is paused: {}", collection.about.display_name, rule.message);
+        Err(ApiError::new(axum::http::StatusCode::CONFLICT, "OperationPaused", message))
+    }
+
+    /// Lets a task wait while a rule holds for it, and go on when none does any more.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn heed_pauses_of(&self, task: &Task) -> Result<(), ApiError> {
+        let now = self.clock.now();
+        match self.task_pauses(task).await?.first() {
+            Some(rule) => self.store.pause_by_rule(task.id, &rule.message, now).await?,
+            None => self.store.resume_by_rule(task.id, now).await?,
+        };
+        Ok(())
+    }
+
+    /// The same for all tasks that are not over at a collection, and at those that are on or in it.
+    async fn heed_pauses(&self, collection: Uuid) -> Result<(), ApiError> {
+        let mut collections = vec![collection];
+        for key in ["endpoint", "host"] {
+            let below = self.all_by_key::<Collection>(key, &collection.to_string()).await?;
+            collections.extend(below.into_iter().map(|found| found.record.id));
+        }
+        self.heed_pauses_where(TaskQuery { collections, ..TaskQuery::default() }).await
+    }
+
+    /// The same for all tasks that wait: of rules that were taken away by a replica that died over it, nobody else is told.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn heed_pauses_of_waiting(&self) -> Result<(), ApiError> {
+        self.heed_pauses_where(TaskQuery { paused: Some(true), ..TaskQuery::default() }).await
+    }
+
+    async fn heed_pauses_where(&self, query: TaskQuery) -> Result<(), ApiError> {
+        let statuses = vec![Status::Active, Status::Inactive];
+        let order = vec![(Order::RequestTime, false), (Order::Id, false)];
+        let mut query = TaskQuery { statuses, order, limit: PAGE, ..query };
+        // All first: those that go on would fall out of the list, and others be passed over.
+        let mut waiting = Vec::new();
+        loop {
+            let (tasks, _) = self.store.tasks(&query).await?;
+            let is_full = tasks.len() == PAGE as usize;
+            query.offset += tasks.len() as u64;
+            waiting.extend(tasks);
+            if !is_full {
+                break;
+            }
+        }
+        for task in &waiting {
+            self.heed_pauses_of(task).await?;
+        }
+        self.desk.ring();
+        Ok(())
+    }
+
     /// The document of a pause rule; with who made it for those who manage it.
     ///
     /// # Errors
@@ -182,6 +314,7 @@ pub(super) async fn create(call: Call<ByUser, Json<PauseWish>>) -> Result<Create
     };
     let entry = service.entry(call.caller.identity, "pause_rule.create", collection.id);
     service.store.apply(Batch::new().insert(&rule).audit(entry)).await?;
+    service.heed_pauses(rule.collection).await?;
     service.pause_document(&rule, true).await.map(Answer)
 }
 
@@ -208,6 +341,7 @@ pub(super) async fn update(call: Call<ByUser, Json<PauseWish>>) -> Result<Answer
     found.record.pauses = call.body.0.pauses.over(found.record.pauses);
     (found.record.modified, found.record.made_by) = (call.service.clock.now(), call.caller.identity);
     call.service.store.apply(Batch::new().update(&found)).await?;
+    call.service.heed_pauses(found.record.collection).await?;
     call.service.pause_document(&found.record, true).await.map(Answer)
 }
 
@@ -216,5 +350,6 @@ pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError>
     let found = managed(&call).await?;
     let entry = call.service.entry(call.caller.identity, "pause_rule.delete", found.record.collection);
     call.service.store.apply(Batch::new().delete(&found).audit(entry)).await?;
+    call.service.heed_pauses(found.record.collection).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Pause rule deleted successfully")))
 }

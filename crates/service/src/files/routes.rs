@@ -9,7 +9,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use super::document::{self, MOST_ENTRIES};
 use crate::auth::UserCall;
-use crate::endpoints::Want;
+use crate::endpoints::{Doing, Want};
 use crate::http::{Accepted, Answer, ApiError, Done, Filter, Json, Order, Page, Query, Route, compare, orders};
 use crate::reach::Usable;
 
@@ -34,9 +34,11 @@ struct Spot {
 }
 
 impl Spot {
-    async fn of<I>(call: &UserCall<I>, local_user: Option<String>) -> Result<Self, ApiError> {
+    async fn of<I>(call: &UserCall<I>, local_user: Option<String>, doing: Doing) -> Result<Self, ApiError> {
         let id = call.path.id("id", "EndpointNotFound")?;
-        Ok(Self { usable: call.service.usable(id, &call.caller).await?, local_user })
+        let usable = call.service.usable(id, &call.caller).await?;
+        call.service.not_paused(&usable.collection, call.caller.identity, doing).await?;
+        Ok(Self { usable, local_user })
     }
 
     /// A path as the user means it, if they may do this with it.
@@ -61,7 +63,7 @@ impl Spot {
 }
 
 async fn list(call: UserCall) -> Result<Answer<Value>, ApiError> {
-    let spot = Spot::of(&call, call.query.filled("local_user").map(str::to_owned)).await?;
+    let spot = Spot::of(&call, call.query.filled("local_user").map(str::to_owned), Doing::List).await?;
     let path = spot.path(call.query.filled("path").unwrap_or("~"), Want::Read)?;
     let view = View::of(&call.query)?;
     let kind = OperationKind::List { path: spot.there(&path), most: MOST_ENTRIES };
@@ -136,7 +138,7 @@ fn by_key(key: &str, a: &Value, b: &Value) -> Ordering {
 }
 
 async fn stat(call: UserCall) -> Result<Answer<Value>, ApiError> {
-    let spot = Spot::of(&call, call.query.filled("local_user").map(str::to_owned)).await?;
+    let spot = Spot::of(&call, call.query.filled("local_user").map(str::to_owned), Doing::List).await?;
     let path = spot.path(call.query.filled("path").unwrap_or("~"), Want::Read)?;
     match spot.operate(&call, OperationKind::Stat { path: spot.there(&path) }, Want::Read).await {
         Ok(OperationResult::Told { entry }) => Ok(Answer(document::file(&entry))),
@@ -156,7 +158,7 @@ fn local_user(document: &Value) -> Option<String> {
 }
 
 async fn make_directory(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, ApiError> {
-    let spot = Spot::of(&call, local_user(&call.body.0)).await?;
+    let spot = Spot::of(&call, local_user(&call.body.0), Doing::MakeDirectory).await?;
     let path = spot.path(text(&call.body.0, "path")?, Want::Write)?;
     let kind = OperationKind::MakeDirectory { path: spot.there(&path) };
     match spot.operate(&call, kind, Want::Write).await {
@@ -170,7 +172,7 @@ async fn make_directory(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, 
 }
 
 async fn rename(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
-    let spot = Spot::of(&call, local_user(&call.body.0)).await?;
+    let spot = Spot::of(&call, local_user(&call.body.0), Doing::Rename).await?;
     let from = spot.path(text(&call.body.0, "old_path")?, Want::Write)?;
     let to = spot.path(text(&call.body.0, "new_path")?, Want::Write)?;
     let kind = OperationKind::Rename { from: spot.there(&from), to: spot.there(&to) };
@@ -181,7 +183,7 @@ async fn rename(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
 }
 
 async fn symlink(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, ApiError> {
-    let spot = Spot::of(&call, local_user(&call.body.0)).await?;
+    let spot = Spot::of(&call, local_user(&call.body.0), Doing::Symlink).await?;
     let path = spot.path(text(&call.body.0, "path")?, Want::Write)?;
     let target = text(&call.body.0, "symlink_target")?.as_bytes().to_vec();
     let kind = OperationKind::Symlink { path: spot.there(&path), target };

@@ -90,6 +90,12 @@ impl Service {
         Ok(Footing { collection, location, rights })
     }
 
+    /// Halts a task for which a pause rule holds.
+    async fn goes_on(&self, task: &Task) -> Result<(), Halt> {
+        let rules = self.task_pauses(task).await.map_err(unavailable)?;
+        rules.into_iter().next().map_or(Ok(()), |rule| Err(Halt::Paused(rule.message)))
+    }
+
     /// Refuses a task of which a path that its owner named is not theirs any more.
     async fn check_items(&self, task: &Task, ends: &Footings) -> Result<(), Fault> {
         let is_whole = |end: &Footing| end.rights.is_whole(&end.location.base);
@@ -126,12 +132,17 @@ fn refused(subject: &str, detail: &str) -> Fault {
 
 impl Sites for Service {
     fn basis<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<String, Halt>> {
-        Box::pin(async move { Ok(self.footings(task).await?.basis()) })
+        Box::pin(async move {
+            let ends = self.footings(task).await?;
+            self.goes_on(task).await?;
+            Ok(ends.basis())
+        })
     }
 
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>> {
         Box::pin(async move {
             let ends = self.footings(task).await?;
+            self.goes_on(task).await?;
             let basis = ends.basis();
             if task.basis.as_ref() != Some(&basis) {
                 self.check_items(task, &ends).await?;

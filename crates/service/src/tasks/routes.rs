@@ -204,10 +204,16 @@ async fn skipped(call: UserCall) -> Result<Answer<Value>, ApiError> {
 async fn pause_info(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
     let message = match (&task.condition, task.status) {
-        (crate::task::Condition::Paused { message, .. }, Status::Active) => Some(message.clone()),
+        (crate::task::Condition::Paused { message, by_rule: false }, Status::Active) => Some(message.clone()),
         _ => None,
     };
-    Ok(Answer(json!({"DATA_TYPE": "pause_info_limited", "pause_rules": [], "source_pause_message": message,
+    let mut rules = Vec::new();
+    if !task.status.is_final() {
+        for rule in call.service.task_pauses(&task).await? {
+            rules.push(call.service.pause_document(&rule, false).await?);
+        }
+    }
+    Ok(Answer(json!({"DATA_TYPE": "pause_info_limited", "pause_rules": rules, "source_pause_message": message,
                      "destination_pause_message": null, "source_pause_message_share": null,
                      "destination_pause_message_share": null, "time": clock::iso(call.service.clock.now())})))
 }

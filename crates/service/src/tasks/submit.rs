@@ -25,6 +25,11 @@ impl Service {
     pub async fn submit(&self, caller: &Actor, draft: &Draft) -> Result<Submitted, ApiError> {
         let submission = self.submission_of(caller, draft).await?;
         let submitted = self.store.submit(&submission, self.clock.now()).await?;
+        if let Submitted::New(id) = submitted
+            && let Some(task) = self.store.task(id).await?
+        {
+            self.heed_pauses_of(&task).await?;
+        }
         self.desk.ring();
         Ok(submitted)
     }

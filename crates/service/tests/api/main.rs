@@ -3,8 +3,10 @@
 
 mod bench;
 mod collections;
+mod groups;
 mod logins;
 mod orchestrators;
+mod pauses;
 mod refusals;
 mod rights;
 mod servers;

@@ -4,7 +4,7 @@ use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_service::Service;
-use whimbrel_service::auth::scope::{Orchestrate, Scope, TimersAll, TransferAll};
+use whimbrel_service::auth::scope::{GroupsAll, Orchestrate, Scope, TimersAll, TransferAll};
 use whimbrel_service::http::{Access, Route};
 
 use crate::bench::{Bench, Got};
@@ -36,6 +36,7 @@ struct Things {
     pause: Uuid,
     task: Uuid,
     timer: Uuid,
+    group: Uuid,
 }
 
 impl Things {
@@ -58,7 +59,9 @@ impl Things {
         let timer = json!({"timer": {"schedule": {"type": "once", "datetime": "2099-01-01"}, "body": body}});
         let timers = bench.token(&site.ada.client, TimersAll::NAME).await;
         let timer = id(&bench.post("/v2/timer", &timers, timer).await.good()["timer"]["job_id"]);
-        Self { site, rule, role, bookmark, pause, task, timer }
+        let groups = bench.token(&site.ada.client, GroupsAll::NAME).await;
+        let group = id(&bench.post("/v2/groups", &groups, json!({"name": "g"})).await.good()["id"]);
+        Self { site, rule, role, bookmark, pause, task, timer, group }
     }
 
     /// The path of a route, about Ada's things.
@@ -66,6 +69,7 @@ impl Things {
         let id = match route.path {
             path if path.contains("/bookmark/") => self.bookmark,
             path if path.contains("/pause_rule/") => self.pause,
+            path if path.contains("/groups/") => self.group,
             path if path.contains("/endpoint/") || path.contains("/endpoints/") => self.site.guest,
             path if path.contains("/identities/") || path.contains("/clients/") => self.site.ada.id,
             path if path.contains("{id}") => panic!("tell this test what {path} is about"),
@@ -105,6 +109,9 @@ impl Things {
             (_, "symlink") => Some(json!({"path": "/l", "symlink_target": "/a"})),
             (_, "servers") => Some(json!({"url": "ftp://dtn.example.org"})),
             (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
+            _ if route.name == "group_membership_actions" => {
+                Some(json!({"add": [{"identity_id": self.site.bob.id, "role": "admin"}]}))
+            }
             _ if route.path.contains("/v2/whimbrel/identities/") => Some(json!({"disabled": true})),
             _ => Some(json!({"display_name": "d", "name": "d", "message": "m"})),
         }

@@ -12,7 +12,7 @@ use crate::collections::{Site, id, site};
 const ORCHESTRATOR: Uuid = Uuid::from_u128(77);
 
 /// What an orchestrator is given to do; there must be something.
-async fn poll(bench: &Bench, free: u32, running: &[Lease]) -> Vec<Order> {
+pub async fn poll(bench: &Bench, free: u32, running: &[Lease]) -> Vec<Order> {
     let request = Request::Poll { orchestrator: ORCHESTRATOR, free, running: running.to_vec() };
     match bench.service.dispatch(request).await.unwrap() {
         Response::Orders { orders } => orders,
@@ -20,7 +20,7 @@ async fn poll(bench: &Bench, free: u32, running: &[Lease]) -> Vec<Order> {
     }
 }
 
-async fn begin(bench: &Bench) -> Assignment {
+pub async fn begin(bench: &Bench) -> Assignment {
     match poll(bench, 1, &[]).await.pop() {
         Some(Order::Run(assignment)) => *assignment,
         other => panic!("{other:?}"),
@@ -28,13 +28,13 @@ async fn begin(bench: &Bench) -> Assignment {
 }
 
 /// Work on it has ended as ordered.
-async fn stopped(bench: &Bench, lease: Lease) {
+pub async fn stopped(bench: &Bench, lease: Lease) {
     let (changes, occurrences) = (Vec::new(), Vec::new());
     let report = Report { lease, sequence: 1, changes, occurrences, gauge: None, end: Some(End::Stopped) };
     bench.service.dispatch(Request::Report(Box::new(report))).await.unwrap();
 }
 
-fn is_stop(orders: &[Order], lease: Lease) -> bool {
+pub fn is_stop(orders: &[Order], lease: Lease) -> bool {
     matches!(orders, [Order::Stop { lease: stopped }] if *stopped == lease)
 }
 
@@ -45,29 +45,29 @@ fn claims(credential: &Credential) -> Value {
     serde_json::from_slice(&Base64UrlUnpadded::decode_vec(part).unwrap()).unwrap()
 }
 
-async fn give(bench: &Bench, site: &Site, who: &Somebody, path: &str, permissions: &str) -> Uuid {
+pub async fn give(bench: &Bench, site: &Site, who: &Somebody, path: &str, permissions: &str) -> Uuid {
     let rule = json!({"principal_type": "identity", "principal": who.id, "path": path, "permissions": permissions});
     let place = format!("/v0.10/endpoint/{}/access", site.guest);
     id(&bench.post(&place, &site.ada.token, rule).await.good()["access_id"])
 }
 
-async fn change(bench: &Bench, site: &Site, collection: Uuid, change: Value) {
+pub async fn change(bench: &Bench, site: &Site, collection: Uuid, change: Value) {
     bench.put(&format!("/v0.10/endpoint/{collection}"), &site.ada.token, change).await.good();
 }
 
-async fn delete(bench: &Bench, who: &Somebody, collection: Uuid, path: &str) -> Uuid {
+pub async fn delete(bench: &Bench, who: &Somebody, collection: Uuid, path: &str) -> Uuid {
     let task = json!({"DATA_TYPE": "delete", "endpoint": collection, "submission_id": Uuid::from_u128(u128::from(who.id.as_u128() as u64) << 64 | path.len() as u128 | 0x4000_0000_0000_0000),
                       "recursive": true, "DATA": [{"DATA_TYPE": "delete_item", "path": path}]});
     id(&bench.post("/v0.10/delete", &who.token, task).await.good()["task_id"])
 }
 
-fn transfer(from: (Uuid, &str), to: (Uuid, &str)) -> Value {
+pub fn transfer(from: (Uuid, &str), to: (Uuid, &str)) -> Value {
     json!({"DATA_TYPE": "transfer", "source_endpoint": from.0, "destination_endpoint": to.0,
            "submission_id": Uuid::from_u128(0x5),
            "DATA": [{"DATA_TYPE": "transfer_item", "source_path": from.1, "destination_path": to.1}]})
 }
 
-async fn task(bench: &Bench, id: Uuid) -> Task {
+pub async fn task(bench: &Bench, id: Uuid) -> Task {
     bench.service.store.task(id).await.unwrap().unwrap()
 }
 
