@@ -196,6 +196,9 @@ pub enum Command {
     /// Tell a managed service of a server for `dtn`, which starts it; not for people
     #[command(hide = true)]
     DtnMember,
+    /// Serve collections over HTTPS for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    DtnDoor,
 }
 
 #[cfg(test)]

@@ -3,11 +3,12 @@
 //! [`front`] owns control connections and never touches files; [`mover`] touches data and never
 //! parses a control line; the two meet in the mover protocol ([`mover::message`]), the same over a
 //! socket pair to a local data process as over TCP to a data node. [`monitor`] starts both, and alone knows who may
-//! become whom. [`client`] drives servers; [`orchestrator`] does so for the managed service.
+//! become whom. [`door`] serves collections over HTTPS. [`client`] drives servers; [`orchestrator`] does so for the managed service.
 
 pub mod client;
 pub mod confine;
 pub mod congestion;
+pub mod door;
 pub mod front;
 pub mod keys;
 pub mod member;

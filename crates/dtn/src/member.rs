@@ -7,14 +7,18 @@ mod files;
 mod talk;
 
 use std::io::Write;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use serde::{Deserialize, Serialize};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
+use whimbrel_proto::token::http::HttpsUrl;
 
 use crate::confine::Sandbox;
+use crate::door;
+use crate::front::certificate::CertificateFiles;
 use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, TlsConfig};
 use crate::monitor::jobs::{self, Order};
 use crate::monitor::keeper::{account, is_root};
@@ -64,6 +68,8 @@ struct About {
     version: String,
     /// The host's own name, for people.
     name: String,
+    /// Where it serves collections over HTTPS, if it does.
+    https: Option<String>,
 }
 
 /// What the talking process is told.
@@ -84,10 +90,14 @@ enum Errand {
     Stay(Membership),
 }
 
-/// The process that tells the service of this server.
+/// The processes that belong to the place in a service.
 #[derive(Debug)]
 pub(crate) struct Member {
-    child: Child,
+    /// Tells the service of this server.
+    talker: Child,
+    /// Serves collections over HTTPS.
+    door: Option<Child>,
+    draining: bool,
 }
 
 /// Registers the server if it is to join a service, and gives the configuration with which it then serves.
@@ -98,7 +108,7 @@ pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result
     let Some(join) = &config.join else { return Ok((config.clone(), None)) };
     join.place()?;
     let files = StateFiles::at(join.state.as_deref())?;
-    let mut config = DtnConfig { tls: Some(tls(config, &files)?), ..config.clone() };
+    let mut config = DtnConfig { tls: Some(tls(config, join, &files)?), ..config.clone() };
     let question = |errand| -> Result<Question, Fault> {
         let read = |path: &Path| small::read(path, OP, MOST_AUTHORITIES);
         Ok(Question {
@@ -117,18 +127,22 @@ pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result
             membership
         }
     };
-    let member = stay(program, &question(Errand::Stay(membership.clone()))?)?;
+    let talker = stay(program, &question(Errand::Stay(membership.clone()))?)?;
+    let door = bound.https.as_ref().map(|listener| open_door(&config, join, &membership, bound, listener, program));
+    let member = Member { talker, door: door.transpose()?, draining: false };
     let issuer = issuer(join, &config, &membership)?;
     config.tokens.get_or_insert_default().issuer.push(issuer);
     Ok((config, Some(member)))
 }
 
 /// The certificate that the server shows: the administrator's, or one of its own, which the service vouches for.
-fn tls(config: &DtnConfig, files: &StateFiles) -> Result<TlsConfig, Fault> {
+fn tls(config: &DtnConfig, join: &JoinConfig, files: &StateFiles) -> Result<TlsConfig, Fault> {
     match &config.tls {
         Some(tls) => Ok(tls.clone()),
         None => {
-            let (certificate, key) = files.certificate()?;
+            let https = join.https_url.as_deref().and_then(HttpsUrl::parse);
+            let (certificate, key) =
+                files.certificate(&[host_name(), https.map_or_else(String::new, |url| url.host().to_owned())])?;
             Ok(TlsConfig { certificate, key, ..TlsConfig::default() })
         }
     }
@@ -147,23 +161,72 @@ fn token(join: &JoinConfig) -> Result<Secret, Fault> {
 }
 
 fn about(config: &DtnConfig, join: &JoinConfig, bound: &Bound) -> Result<About, Fault> {
-    let uname = rustix::system::uname();
-    let name = String::from_utf8_lossy(uname.nodename().to_bytes()).into_owned();
+    let name = host_name();
     let addresses = match join.addresses.is_empty() {
         false => join.addresses.clone(),
-        true => bound.control.iter().filter_map(|listener| url(listener.local_addr().ok()?, &name)).collect(),
+        true => {
+            bound.control.iter().filter_map(|listener| url("whimbrel", listener.local_addr().ok()?, &name)).collect()
+        }
     };
+    let https = bound.https.as_ref().and_then(|listener| url("https", listener.local_addr().ok()?, &name));
     let tls = config.tls.as_ref().expect("it was made where there was none");
     let pin = files::fingerprint(&tls.certificate)?;
-    Ok(About { addresses, pin, version: env!("CARGO_PKG_VERSION").to_owned(), name })
+    let https = join.https_url.clone().filter(|_| bound.https.is_some()).or(https);
+    Ok(About { addresses, pin, version: env!("CARGO_PKG_VERSION").to_owned(), name, https })
+}
+
+fn host_name() -> String {
+    String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned()
+}
+
+/// Starts the process that serves collections over HTTPS.
+fn open_door(
+    config: &DtnConfig,
+    join: &JoinConfig,
+    membership: &Membership,
+    bound: &Bound,
+    listener: &TcpListener,
+    program: &Path,
+) -> Result<Child, Fault> {
+    let tls = config.tls.as_ref().expect("it was made where there was none");
+    let control = bound.control.iter().find_map(|listener| listener.local_addr().ok());
+    let control = control.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, OP).side(Side::Us))?;
+    door::start(
+        program,
+        listener,
+        nobody()?,
+        &door::Settings {
+            service: join.service.clone(),
+            authorities: join.authorities.as_deref().map(|path| small::read(path, OP, MOST_AUTHORITIES)).transpose()?,
+            server: membership.server.clone(),
+            secret: membership.secret.clone(),
+            issuer: membership.issuer.clone(),
+            endpoint: membership.audience.clone(),
+            certificate: CertificateFiles::of_tls(tls)?,
+            pin: files::fingerprint(&tls.certificate)?,
+            control: reached(control),
+            encrypt_data: config.encrypt_data,
+            sandbox: config.sandbox,
+        },
+    )
+}
+
+/// Where a listening socket is reached from this host.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        IpAddr::V4(ip) if ip.is_unspecified() => IpAddr::from(Ipv4Addr::LOCALHOST),
+        IpAddr::V6(ip) if ip.is_unspecified() => IpAddr::from(Ipv6Addr::LOCALHOST),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
 }
 
 /// Under which URL a listening socket is reached; `None`: nobody knows the host's name.
-fn url(address: std::net::SocketAddr, name: &str) -> Option<String> {
+fn url(scheme: &str, address: SocketAddr, name: &str) -> Option<String> {
     match address.ip().is_unspecified() {
-        false => Some(format!("whimbrel://{address}")),
+        false => Some(format!("{scheme}://{address}")),
         true if name.is_empty() => None,
-        true => Some(format!("whimbrel://{name}:{}", address.port())),
+        true => Some(format!("{scheme}://{name}:{}", address.port())),
     }
 }
 
@@ -198,7 +261,7 @@ fn register(program: &Path, question: &Question) -> Result<Membership, Fault> {
     read.map_err(|error| Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(error.to_string()))?
 }
 
-fn stay(program: &Path, question: &Question) -> Result<Member, Fault> {
+fn stay(program: &Path, question: &Question) -> Result<Child, Fault> {
     use std::os::unix::process::CommandExt as _;
     let failed = |error| Fault::from_io(error, OP).side(Side::Us);
     let mut command = Command::new(program);
@@ -210,7 +273,7 @@ fn stay(program: &Path, question: &Question) -> Result<Member, Fault> {
     let mut child = command.spawn().map_err(failed)?;
     let mut stdin = child.stdin.take().expect("it was asked for");
     stdin.write_all(&to_bytes(question)).map_err(failed)?;
-    Ok(Member { child })
+    Ok(child)
 }
 
 /// The account without rights that talks to the service; `None`: this process' own.
@@ -223,17 +286,30 @@ fn to_bytes(question: &Question) -> Vec<u8> {
 }
 
 impl Member {
-    /// Has the service told that nothing new is to begin here.
-    pub(crate) fn drain(&self) {
-        let pid = i32::try_from(self.child.id()).ok().and_then(rustix::process::Pid::from_raw);
-        // It may have ended; then the service finds out by itself.
-        let _gone = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+    /// Has the service told that nothing new is to begin here, and begins nothing new over HTTPS.
+    pub(crate) fn drain(&mut self) {
+        self.draining = true;
+        for child in std::iter::once(&self.talker).chain(&self.door) {
+            let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
+            // It may have ended; then the service finds out by itself.
+            let _gone = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
+        }
+    }
+
+    /// How the process for HTTPS has ended, if it has and was not told to.
+    pub(crate) fn door_ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
+        if self.draining {
+            return Ok(None);
+        }
+        self.door.as_mut().map_or(Ok(None), Child::try_wait)
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        // It may have ended already.
-        let _ended = self.child.kill().and_then(|()| self.child.wait());
+        for child in std::iter::once(&mut self.talker).chain(&mut self.door) {
+            // It may have ended already.
+            let _ended = child.kill().and_then(|()| child.wait());
+        }
     }
 }

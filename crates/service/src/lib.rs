@@ -14,6 +14,7 @@ pub mod events;
 pub mod files;
 pub mod groups;
 pub mod http;
+pub mod manager;
 pub mod notices;
 pub mod reach;
 pub mod servers;

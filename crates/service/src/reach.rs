@@ -16,7 +16,7 @@ use crate::auth::keys::dtn_scope;
 use crate::auth::scope::{Scope, TransferAll, data_access};
 use crate::endpoints::lookup::Limits;
 use crate::endpoints::records::{AccessRule, Collection, EntityType};
-use crate::endpoints::{Location, Rights, Standing, Want, may};
+use crate::endpoints::{Location, Rights, Standing, Want, Who, may};
 use crate::http::ApiError;
 use crate::tasks::submission::Ground;
 
@@ -100,7 +100,26 @@ impl Service {
     /// without files.
     pub async fn usable(&self, id: Uuid, caller: &Actor) -> Result<Usable, ApiError> {
         let (found, standing) = self.visible(caller, id).await?;
-        let collection = found.record;
+        self.usable_for(found.record, standing).await
+    }
+
+    /// A collection of which rules give something to everybody, for who does not log in.
+    ///
+    /// # Errors
+    /// 401 for all others: logging in may help.
+    pub async fn usable_by_anybody(&self, id: Uuid) -> Result<Usable, ApiError> {
+        let standing = Standing { who: Who::default(), roles: Vec::new(), own: Vec::new() };
+        let found = self.collection(id).await.ok().map(|found| found.record);
+        let shared = match found.filter(|collection| collection.kind.is_guest()) {
+            Some(collection) if self.has_rule(&standing, &collection).await? => Some(collection),
+            _ => None,
+        };
+        let shared = shared.ok_or_else(|| ApiError::unauthenticated("The request shows no access token (Bearer)"))?;
+        self.usable_for(shared, standing).await
+    }
+
+    async fn usable_for(&self, collection: Collection, standing: Standing) -> Result<Usable, ApiError> {
+        let id = collection.id;
         self.functional(&collection)?;
         if let Some(reason) = self.unshared(&collection).await? {
             let name = &collection.about.display_name;
@@ -181,7 +200,11 @@ impl Service {
             }
         };
         let credential = Credential::Token { token };
-        let (base, local_user) = (location.base.clone(), local_user.map(str::to_owned));
+        let local_user = match local_user {
+            Some(named) => Some(named.to_owned()),
+            None => self.chosen_account(location.endpoint, identity).await.map_err(unavailable)?,
+        };
+        let base = location.base.clone();
         Ok(Site { collection: collection.id, servers, credential, base, local_user })
     }
 }

@@ -1,5 +1,7 @@
 //! DTNs that register themselves: they join an endpoint with a token, then tell of themselves now and then.
 
+mod door;
+
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::Uuid;
@@ -73,6 +75,9 @@ pub struct Server {
     pub draining: bool,
     /// Runnable tasks of its host, averaged over a minute; `None`: it does not tell.
     pub load: Option<f64>,
+    /// Where it serves collections over HTTPS, without a slash at the end; `None`: it does not.
+    #[serde(default)]
+    pub https: Option<String>,
 }
 
 impl Record for Server {
@@ -100,6 +105,8 @@ pub fn routes() -> Vec<Route> {
     vec![
         Route::post("/v2/whimbrel/servers", "server_join", join),
         Route::post("/v2/whimbrel/servers/{server}/beat", "server_beat", beat),
+        Route::post("/v2/whimbrel/servers/{server}/access", "server_access", door::access),
+        Route::post("/v2/whimbrel/servers/{server}/manage", "server_manage", door::manage),
     ]
 }
 
@@ -145,13 +152,14 @@ struct Told {
     #[serde(default)]
     draining: bool,
     load: Option<f64>,
+    https: Option<String>,
 }
 
 impl Told {
     fn check(&self) -> Result<(), ApiError> {
         let is_address = |address: &&String| {
             let known = ["whimbrel://", "ftps://"].iter().any(|scheme| address.starts_with(scheme));
-            known && address.len() <= LONGEST_ADDRESS && address.bytes().all(|byte| byte.is_ascii_graphic())
+            known && is_url(address)
         };
         if self.addresses.is_empty() || self.addresses.len() > MOST_ADDRESSES {
             return Err(ApiError::bad_request(format!("A server has 1 to {MOST_ADDRESSES} addresses")));
@@ -159,10 +167,18 @@ impl Told {
         if let Some(address) = self.addresses.iter().find(|address| !is_address(address)) {
             return Err(ApiError::bad_request(format!("{address:?} is no address as in whimbrel://HOST:PORT")));
         }
+        let is_web = |url: &String| url.starts_with("https://") && is_url(url) && !url.ends_with('/');
+        if let Some(url) = self.https.as_ref().filter(|url| !is_web(url)) {
+            return Err(ApiError::bad_request(format!("{url:?} is no place as in https://HOST:PORT")));
+        }
         let fits =
             self.name.len() <= 255 && self.version.len() <= 64 && self.pin.as_ref().is_none_or(|pin| is_pin(pin));
         if fits { Ok(()) } else { Err(ApiError::bad_request("name, version or pin is none")) }
     }
+}
+
+fn is_url(text: &str) -> bool {
+    text.len() <= LONGEST_ADDRESS && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
 fn is_pin(text: &str) -> bool {
@@ -186,6 +202,7 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
         seen: call.service.clock.now(),
         draining: false,
         load: told.load,
+        https: told.https,
     };
     token.record.uses_left -= 1;
     let entry = AuditEntry {
@@ -210,22 +227,28 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
 }
 
 async fn beat(call: Call<Joined, Json<Told>>) -> Result<Answer<Value>, ApiError> {
+    itself(&call)?;
     let told = call.body.0;
     told.check()?;
     let mut server = call.caller;
-    if call.path.text("server") != server.record.id.to_string() {
-        return Err(ApiError::denied("A server tells of itself only"));
-    }
     let now = call.service.clock.now();
     let was_ready = server.record.is_ready(now);
     let record = &mut server.record;
     (record.addresses, record.pin, record.version, record.name) = (told.addresses, told.pin, told.version, told.name);
-    (record.draining, record.load, record.seen) = (told.draining, told.load, now);
+    (record.draining, record.load, record.seen, record.https) = (told.draining, told.load, now, told.https);
     call.service.store.apply(Batch::new().update(&server)).await?;
     if server.record.is_ready(now) != was_ready {
         call.service.desk.ring();
     }
     Ok(Answer(json!({"interval": INTERVAL})))
+}
+
+/// Refuses a server that names another one.
+fn itself<I>(call: &Call<Joined, I>) -> Result<(), ApiError> {
+    if call.path.text("server") == call.caller.record.id.to_string() {
+        return Ok(());
+    }
+    Err(ApiError::denied("A server speaks of itself only"))
 }
 
 impl Service {
@@ -257,6 +280,7 @@ impl Service {
             seen: self.clock.now(),
             draining: false,
             load: None,
+            https: None,
         };
         self.store.apply(Batch::new().insert(&server)).await?;
         Ok(server)
@@ -269,6 +293,19 @@ impl Service {
     pub async fn servers(&self, endpoint: Uuid) -> Result<Vec<Server>, ApiError> {
         let found = self.store.find::<Server>("endpoint", &endpoint.to_string(), None, MOST_SERVERS).await?;
         Ok(found.into_iter().map(|found| found.record).collect())
+    }
+
+    /// Where an endpoint serves its collections over HTTPS now: at the first server that does, so that it stays one place.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn https_place(&self, endpoint: Uuid) -> Result<Option<String>, ApiError> {
+        let now = self.clock.now();
+        let mut servers = self.servers(endpoint).await?;
+        servers.retain(|server| server.https.is_some());
+        // One that is away for a moment comes back to the same place: better a refused connection than no place at all.
+        servers.sort_by_key(|server| (!server.is_ready(now), server.id));
+        Ok(servers.into_iter().next().and_then(|server| server.https))
     }
 
     /// The servers of an endpoint where work may begin, the least loaded first.

@@ -90,6 +90,18 @@ impl Server {
         Ok(Self { listener, address, security: listen.security, limits: listen.limits })
     }
 
+    /// Takes a socket that listens already.
+    ///
+    /// # Errors
+    /// [`WebError`]: it cannot be used.
+    pub fn on(listener: std::net::TcpListener, security: Security, limits: Limits) -> Result<Self, WebError> {
+        let unknown = SocketAddr::from(([0; 4], 0));
+        let address = listener.local_addr().map_err(|error| WebError::Listen { address: unknown, error })?;
+        let failed = |error| WebError::Listen { address, error };
+        listener.set_nonblocking(true).map_err(failed)?;
+        Ok(Self { listener: TcpListener::from_std(listener).map_err(failed)?, address, security, limits })
+    }
+
     /// Where it listens.
     pub fn address(&self) -> SocketAddr {
         self.address

@@ -236,6 +236,11 @@ pub fn run_member() -> ExitCode {
     told(whimbrel_dtn::member::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
+/// Runs `dtn-door`.
+pub fn run_door() -> ExitCode {
+    told(whimbrel_dtn::door::serve_standard_input().map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs `fetch-keys`.
 pub fn run_fetch_keys() -> ExitCode {
     told(whimbrel_dtn::keys::serve_standard_input().map(|()| ExitCode::SUCCESS))

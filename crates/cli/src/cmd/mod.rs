@@ -50,6 +50,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::DtnFront => dtn::run_front(),
         Command::FetchKeys => dtn::run_fetch_keys(),
         Command::DtnMember => dtn::run_member(),
+        Command::DtnDoor => dtn::run_door(),
         Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }

@@ -14,16 +14,16 @@ use whimbrel_testkit::peers::{Run, Tool, public_dir};
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
 
-/// The public client, in the environment that `cargo xtask setup` makes; `None`: it is not there, and the test is skipped.
+/// A program of an environment that `cargo xtask setup` makes; `None`: it is not there, and the test is skipped.
 #[track_caller]
-pub fn globus() -> Option<PathBuf> {
+pub fn peer(environment: &str, program: &str) -> Option<PathBuf> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
-    let program = root.join("target/peers/globus-cli/bin/globus");
+    let program = root.join("target/peers").join(environment).join("bin").join(program);
     if program.exists() {
         return Some(program);
     }
     assert!(!must_not_skip(), "{} is missing: cargo xtask setup", program.display());
-    println!("skipped: the public client is not here");
+    println!("skipped: {environment} is not here");
     None
 }
 
@@ -152,7 +152,7 @@ impl Field {
     /// A service without endpoints.
     #[track_caller]
     pub fn alone() -> Option<Self> {
-        let client = globus()?;
+        let client = peer("globus-cli", "globus")?;
         let directory = public_dir().expect("a temporary directory");
         let service = serve(directory.path(), "127.0.0.1:0");
         let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
@@ -261,20 +261,7 @@ impl Field {
 
     /// The public client's command, with these arguments.
     pub fn command(&self, arguments: &[&str]) -> Tool {
-        let home = self.directory.path().join("home");
-        fs::create_dir_all(&home).unwrap();
-        let url = format!("{}/", self.url);
-        let mut tool = Tool::new(&self.client).args(arguments);
-        for service in ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"] {
-            tool = tool.env(&format!("GLOBUS_SDK_SERVICE_URL_{service}"), &url);
-        }
-        tool.limit(Duration::from_secs(180))
-            .env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
-            .env("GLOBUS_SDK_VERIFY_SSL", self.certificate())
-            .env("GLOBUS_CLI_CLIENT_ID", &self.id)
-            .env("GLOBUS_CLI_CLIENT_SECRET", &self.secret)
-            .env("GLOBUS_CLI_INTERACTIVE", "0")
-            .env("HOME", home)
+        self.environment(Tool::new(&self.client).args(arguments))
     }
 
     /// Runs the public client and expects it to succeed; gives what it printed.
@@ -346,6 +333,55 @@ impl Field {
         self.try_curl(&arguments, path)
     }
 
+    /// An access token of the administrator's client.
+    #[track_caller]
+    pub fn token(&self, scope: &str) -> String {
+        let form = format!("grant_type=client_credentials&scope={scope}");
+        let made = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", &form], "/v2/oauth2/token");
+        made["access_token"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned()
+    }
+
+    /// A file that vouches for the service and for all servers that have joined.
+    pub fn authorities(&self) -> PathBuf {
+        let mut all = fs::read(self.certificate()).unwrap();
+        for name in ["alpha", "beta"] {
+            // It holds the key, too, which is nobody's business.
+            let own =
+                fs::read_to_string(self.directory.path().join(format!("{name}.state/host.pem"))).unwrap_or_default();
+            let end = "-----END CERTIFICATE-----\n";
+            let begin = own.find("-----BEGIN CERTIFICATE-----");
+            all.extend(
+                begin.and_then(|at| Some(&own[at..at + own[at..].find(end)? + end.len()])).unwrap_or("").bytes(),
+            );
+        }
+        let bundle = self.directory.path().join("authorities.pem");
+        fs::write(&bundle, all).unwrap();
+        bundle
+    }
+
+    /// A directory for what a test needs besides.
+    pub fn place(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The environment in which the public clients find the service, and are its administrator.
+    pub fn environment(&self, tool: Tool) -> Tool {
+        let home = self.directory.path().join("home");
+        fs::create_dir_all(&home).unwrap();
+        let url = format!("{}/", self.url);
+        let mut tool = tool;
+        for service in ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"] {
+            tool = tool.env(&format!("GLOBUS_SDK_SERVICE_URL_{service}"), &url);
+        }
+        tool.limit(Duration::from_secs(180))
+            .env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
+            .env("GLOBUS_SDK_VERIFY_SSL", self.authorities())
+            .env("GLOBUS_CLI_CLIENT_ID", &self.id)
+            .env("GLOBUS_CLI_CLIENT_SECRET", &self.secret)
+            .env("GLOBUS_CLI_INTERACTIVE", "0")
+            .env("HOME", home)
+    }
+
     #[track_caller]
     fn curl(&self, arguments: &[&str], path: &str) -> Value {
         self.try_curl(arguments, path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -400,7 +436,7 @@ impl Field {
         let config = self.directory.path().join(format!("{name}.toml"));
         let state = self.directory.path().join(format!("{name}.state"));
         let text = format!(
-            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\n{}",
+            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"127.0.0.1:0\"\n{}",
             self.url,
             self.certificate(),
             // Data are never handled as root.

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
 
 mod crash;
+mod door;
 mod field;
+mod manager;
 mod replicas;
 mod script;
 mod sharing;

@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{DataParams, ListSpec, Op, OpId, Outcome, ReceiveSpec, SendSpec, WriteKind};
+use whimbrel_proto::op::{DataParams, ListSpec, Mode, Op, OpId, Outcome, ReceiveSpec, SendSpec, Shield, WriteKind};
 
 use super::end::reachable;
 use super::remote::Remote;
@@ -71,6 +71,24 @@ async fn fetch(remote: &mut Remote, op: Op, path: &[u8]) -> Result<Vec<u8>, Faul
 async fn open(remote: &mut Remote, op: Op) -> Result<(DataStream, OpId), Fault> {
     let certified = remote.certified()?;
     let params = DataParams { shield: Certified::shield(certified.as_ref()), ..DataParams::default() };
+    let (stream, id) = connect(remote, op, params).await?;
+    Ok((DataStream::new(stream, certified.as_ref(), false)?, id))
+}
+
+/// The same at a server of ours, in a mode; with a nonce, which only the two of us know, the connection is encrypted with it.
+pub async fn open_at_ours(
+    remote: &mut Remote,
+    op: Op,
+    mode: Mode,
+    nonce: Option<[u8; 16]>,
+) -> Result<(DataStream, OpId), Fault> {
+    let shield = if nonce.is_some() { Shield::Nonce } else { Shield::None };
+    let params = DataParams { mode, nonce, shield, ..DataParams::default() };
+    let (stream, id) = connect(remote, op, params).await?;
+    Ok((DataStream::agreed(stream, nonce.as_ref())?, id))
+}
+
+async fn connect(remote: &mut Remote, op: Op, params: DataParams) -> Result<(TcpStream, OpId), Fault> {
     let passive = Op::Passive { striped: false, family: None, params };
     let Outcome::Listening(addresses) = remote.run(passive).await? else {
         return Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer));
@@ -86,7 +104,7 @@ async fn open(remote: &mut Remote, op: Op) -> Result<(DataStream, OpId), Fault> 
     let stream = stream.await.map_err(|_| silent())?.map_err(|error| {
         Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
     })?;
-    Ok((DataStream::new(stream, certified.as_ref(), false)?, id))
+    Ok((stream, id))
 }
 
 async fn read_all(stream: &mut DataStream, text: &mut Vec<u8>) -> Result<(), Fault> {

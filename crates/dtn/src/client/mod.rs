@@ -8,7 +8,7 @@
 mod accord;
 mod channel;
 mod chunk;
-mod data;
+pub(crate) mod data;
 pub(crate) mod dtns;
 mod facts;
 mod flight;

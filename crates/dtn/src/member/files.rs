@@ -1,5 +1,6 @@
 //! What a member keeps: its place in the service, and a certificate where the administrator has none for it.
 
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 
 use openssl::x509::X509;
@@ -52,12 +53,12 @@ impl StateFiles {
         self.write("membership", &bytes)
     }
 
-    /// The files of a certificate of this server's own and its key, made if they are not there.
-    pub(super) fn certificate(&self) -> Result<(PathBuf, PathBuf), Fault> {
+    /// The files of a certificate of this server's own and its key, made if they are not there, with these names of hosts.
+    pub(super) fn certificate(&self, names: &[String]) -> Result<(PathBuf, PathBuf), Fault> {
         // One file holds both, so that they always belong together.
         let path = self.0.path("host.pem");
         if !path.exists() {
-            let made = own_certificate().and_then(|own| make::to_pem(&own));
+            let made = own_certificate(names).and_then(|own| make::to_pem(&own));
             self.write("host.pem", &made.map_err(|fault| fault.into_fault(OP, Side::Us))?)?;
         }
         Ok((path.clone(), path))
@@ -72,8 +73,14 @@ fn failed(error: std::io::Error, path: &Path) -> Fault {
     Fault::from_io(error, OP).side(Side::Us).subject(path.display().to_string())
 }
 
-fn own_certificate() -> Result<OwnChain, TrustFault> {
-    make::own_host("/CN=whimbrel data transfer node", vec![HostName::Dns("localhost".into())], LIFE)
+fn own_certificate(names: &[String]) -> Result<OwnChain, TrustFault> {
+    let local = [HostName::Dns("localhost".into()), HostName::Address(Ipv4Addr::LOCALHOST.into())];
+    let name = |text: &String| match text.parse() {
+        Ok(address) => HostName::Address(address),
+        Err(_) => HostName::Dns(text.clone()),
+    };
+    let names = names.iter().filter(|text| !text.is_empty() && *text != "localhost").map(name);
+    make::own_host("/CN=whimbrel data transfer node", local.into_iter().chain(names).collect(), LIFE)
 }
 
 /// The fingerprint of the key of the certificate in a file.
@@ -109,8 +116,8 @@ mod tests {
         };
         files.keep(&membership).unwrap();
         assert_eq!(files.membership().unwrap(), Some(membership));
-        let (certificate, key) = files.certificate().unwrap();
-        assert_eq!(files.certificate().unwrap(), (certificate.clone(), key.clone()));
+        let (certificate, key) = files.certificate(&["dtn.example.org".into()]).unwrap();
+        assert_eq!(files.certificate(&[]).unwrap(), (certificate.clone(), key.clone()));
         assert_eq!(fs::metadata(&key).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fingerprint(&certificate).unwrap().starts_with("sha256:"));
         fs::write(directory.path().join("a/b/membership"), b"\xff\xff").unwrap();

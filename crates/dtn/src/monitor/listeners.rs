@@ -18,6 +18,8 @@ pub struct Bound {
     pub nodes: Option<TcpListener>,
     /// For the metrics page.
     pub metrics: Option<TcpListener>,
+    /// For HTTPS; the front has nothing to do with it.
+    pub https: Option<TcpListener>,
 }
 
 impl Bound {
@@ -28,10 +30,11 @@ impl Bound {
         let tls = tls.map(|address| bind(address)).collect::<Result<_, _>>()?;
         let nodes = config.node_listen.as_deref().map(bind).transpose()?;
         let metrics = config.metrics.as_deref().map(bind).transpose()?;
-        Ok(Self { control, tls, nodes, metrics })
+        let https = config.join.as_ref().and_then(|join| join.https.as_deref()).map(bind).transpose()?;
+        Ok(Self { control, tls, nodes, metrics, https })
     }
 
-    /// All of them, those for control connections first, then those inside TLS, then that for nodes, then that for metrics.
+    /// All of the front, those for control connections first, then those inside TLS, then that for nodes, then that for metrics.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd).collect()
     }
@@ -51,6 +54,9 @@ impl Bound {
         }
         if let Some(address) = self.metrics.as_ref().and_then(at) {
             lines += &format!("metrics at http://{address}/metrics\n");
+        }
+        if let Some(address) = self.https.as_ref().and_then(at) {
+            lines += &format!("collections at https://{address}/\n");
         }
         lines
     }

@@ -80,6 +80,11 @@ impl Monitor {
                         if let Some(status) = self.front.try_wait().map_err(failed)? {
                             return Ok(status);
                         }
+                        let door = self.member.as_mut().map_or(Ok(None), Member::door_ended);
+                        if let Some(status) = door.map_err(failed)? {
+                            tracing::error!(%status, "the process that serves HTTPS has ended");
+                            return Ok(status);
+                        }
                     }
                 }
             }
@@ -145,7 +150,7 @@ impl Monitor {
     }
 
     fn drain(&mut self) {
-        if let Some(member) = &self.member {
+        if let Some(member) = &mut self.member {
             member.drain();
         }
         if let Err(error) = self.tell(&FromMonitor::Drain) {

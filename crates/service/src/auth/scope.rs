@@ -184,6 +184,16 @@ pub fn data_access(collection: uuid::Uuid) -> String {
     format!("https://auth.globus.org/scopes/{collection}/data_access")
 }
 
+/// The scope with which a user reads and writes a collection's files over HTTPS.
+pub fn https(collection: uuid::Uuid) -> String {
+    format!("https://auth.globus.org/scopes/{collection}/https")
+}
+
+/// The scope with which a user manages collections of an endpoint at its own manager.
+pub fn manage_collections(endpoint: uuid::Uuid) -> String {
+    format!("urn:globus:auth:scope:{endpoint}:manage_collections")
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;

@@ -170,7 +170,7 @@ impl Service {
     ///
     /// # Errors
     /// 400 for no kind of principal, 404 for nobody.
-    pub(super) async fn principal(&self, kind: &str, text: &str) -> Result<Principal, ApiError> {
+    pub(crate) async fn principal(&self, kind: &str, text: &str) -> Result<Principal, ApiError> {
         let id = || {
             Uuid::try_parse(text)
                 .map_err(|_| ApiError::bad_request(format!("{text:?} is no id (a UUID) of a principal")))

@@ -161,6 +161,9 @@ impl Service {
         let owner_string = owner.map_or_else(|| collection.owner.to_string(), |owner| owner.username);
         let servers = self.server_documents(collection).await?;
         let administers = may_as(&standing.roles, RoleName::Administrator);
+        let place = self.https_place(collection.endpoint).await?;
+        let has_files = collection.kind != EntityType::Endpoint && !collection.policy.no_https;
+        let files = place.as_ref().filter(|_| has_files).map(|place| format!("{place}/{}", collection.id));
         let (about, policy, kind) = (collection.about.clone(), collection.policy.clone(), collection.kind);
         let mut document = EndpointDocument {
             data_type: "endpoint",
@@ -189,8 +192,8 @@ impl Service {
             acl_available: kind.is_guest(),
             acl_editable: kind.is_guest() && may_as(&standing.roles, RoleName::AccessManager),
             shareable: policy.allow_guests && !kind.is_guest() && kind != EntityType::Endpoint,
-            gcs_manager_url: collection.manager_url.clone(),
-            https_server: collection.https_url.clone(),
+            gcs_manager_url: collection.manager_url.clone().or(place.clone()),
+            https_server: collection.https_url.clone().or(files),
             tlsftp_server: control_url(&servers),
             gcp_connected: kind.is_personal().then_some(servers.iter().any(|server| server.is_connected)),
             data: servers,

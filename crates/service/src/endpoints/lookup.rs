@@ -238,7 +238,7 @@ impl Service {
     }
 
     /// Whether a rule of a collection gives somebody something.
-    pub(super) async fn has_rule(&self, standing: &Standing, collection: &Collection) -> Result<bool, ApiError> {
+    pub(crate) async fn has_rule(&self, standing: &Standing, collection: &Collection) -> Result<bool, ApiError> {
         let (now, rules) = (self.clock.now(), self.rules_of(collection.id).await?);
         Ok(rules.iter().any(|rule| rule.is_for(&standing.who, now)))
     }

@@ -79,7 +79,7 @@ fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Res
 
 impl EndpointWish {
     /// Changes a collection; nothing of it if something is wrong.
-    fn apply(self, collection: &mut Collection) -> Result<(), ApiError> {
+    pub(crate) fn apply(self, collection: &mut Collection) -> Result<(), ApiError> {
         let about = &mut collection.about;
         if let Some(name) = self.display_name {
             about.display_name = display_name(&name)?;
@@ -219,6 +219,45 @@ impl Service {
         })
     }
 
+    /// A collection that nobody knows of yet, of a deployment and perhaps of a host; `base` is its root there.
+    ///
+    /// # Errors
+    /// 400 for a name or path that is none.
+    pub(crate) fn new_collection(
+        &self,
+        kind: EntityType,
+        owner: Uuid,
+        name: &str,
+        endpoint: Uuid,
+        host: Option<Uuid>,
+        base: &str,
+    ) -> Result<Collection, ApiError> {
+        let blank = self.blank(kind, owner, name)?;
+        Ok(Collection { endpoint, host, base: directory(base)?, ..blank })
+    }
+
+    /// Takes a collection away that has none on it any more, with its rules.
+    ///
+    /// # Errors
+    /// 409 while collections depend on it.
+    pub(crate) async fn take_away(&self, mut found: Versioned<Collection>, actor: Uuid) -> Result<(), ApiError> {
+        let id = found.record.id;
+        for key in ["endpoint", "host"] {
+            let below = self.all_by_key::<Collection>(key, &id.to_string()).await?;
+            if below.iter().any(|other| other.record.id != id && !other.record.deleted) {
+                return Err(ApiError::conflict("Collections depend on it: delete them first"));
+            }
+        }
+        found.record.deleted = true;
+        found.record.servers.clear();
+        let mut batch = Batch::new().update(&found);
+        for rule in self.rules_of(id).await? {
+            batch = batch.delete_id::<super::records::AccessRule>(rule.id.to_string());
+        }
+        let entry = self.entry(actor, "collection.delete", id);
+        Ok(self.store.apply(batch.audit(entry)).await?)
+    }
+
     /// A deployment with its servers.
     ///
     /// # Errors
@@ -252,7 +291,7 @@ impl Service {
         Ok(collection)
     }
 
-    async fn add_collection_record(&self, collection: &Collection) -> Result<(), ApiError> {
+    pub(crate) async fn add_collection_record(&self, collection: &Collection) -> Result<(), ApiError> {
         let entry = self.entry(collection.owner, "collection.create", collection.id);
         Ok(self.store.apply(Batch::new().insert(collection).audit(entry)).await?)
     }
@@ -271,7 +310,7 @@ impl Service {
         Ok(self.store.apply(Batch::new().update(&found)).await?)
     }
 
-    async fn may_make(&self, actor: &Actor) -> Result<(), ApiError> {
+    pub(crate) async fn may_make(&self, actor: &Actor) -> Result<(), ApiError> {
         let own = self.all_by_key::<Collection>("owner", &actor.identity.to_string()).await?;
         if own.iter().filter(|found| !found.record.deleted).count() >= MOST {
             return Err(ApiError::denied(format!(
@@ -389,22 +428,8 @@ pub(super) async fn update(call: Call<ByUser, Json<EndpointWish>>) -> Result<Ans
 
 /// `DELETE /endpoint/{id}`: one that has no collections any more.
 pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
-    let mut found = administered(&call).await?;
-    let id = found.record.id;
-    for key in ["endpoint", "host"] {
-        let below = call.service.all_by_key::<Collection>(key, &id.to_string()).await?;
-        if below.iter().any(|other| other.record.id != id && !other.record.deleted) {
-            return Err(ApiError::conflict("Collections depend on it: delete them first"));
-        }
-    }
-    found.record.deleted = true;
-    found.record.servers.clear();
-    let mut batch = Batch::new().update(&found);
-    for rule in call.service.rules_of(id).await? {
-        batch = batch.delete_id::<super::records::AccessRule>(rule.id.to_string());
-    }
-    let entry = call.service.entry(call.caller.identity, "collection.delete", id);
-    call.service.store.apply(batch.audit(entry)).await?;
+    let found = administered(&call).await?;
+    call.service.take_away(found, call.caller.identity).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Endpoint deleted successfully")))
 }
 

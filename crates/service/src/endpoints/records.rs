@@ -95,6 +95,8 @@ pub struct Policy {
     pub data_access: bool,
     /// Guest collections can be made of it.
     pub allow_guests: bool,
+    /// Its files are not had over HTTPS.
+    pub no_https: bool,
     /// `normal`, `minimal`, `aggressive` or `custom`.
     pub network_use: Option<String>,
     /// Most files at once.

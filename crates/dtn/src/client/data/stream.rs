@@ -4,13 +4,14 @@ use std::io::ErrorKind;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use bytes::{Bytes, BytesMut};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use whimbrel_engine::{Fault, Side};
 use whimbrel_proto::op::{GsiPeer, Level, Shield};
 use whimbrel_trust::gsi::{Anchors, Expected, GsiJudge, Trusted};
 use whimbrel_trust::tls::{ClientTls, Plain, ServerTls, TlsMachine};
-use whimbrel_trust::{OwnChain, TrustFault};
+use whimbrel_trust::{OwnChain, TrustFault, psk};
 
 use crate::client::grid::Credential;
 use crate::handshake::{Broken, shake};
@@ -19,6 +20,9 @@ const OP: &str = "protect data connection";
 
 /// Bytes read at once.
 const PIECE: usize = 16 << 10;
+
+/// The same where they are handed on as they are.
+const LARGE_PIECE: usize = 128 << 10;
 
 /// What data connections with a grid server prove themselves with; both ends speak for the same person (DCAU A).
 #[derive(Clone)]
@@ -71,6 +75,38 @@ impl DataStream {
         let peer = stream.peer_addr().ok();
         let tls = certified.map(|certified| certified.machine(comes).map(Box::new)).transpose();
         Ok(Self { stream, tls: tls.map_err(|fault| fault.into_fault(OP, Side::Us))?, peer })
+    }
+
+    /// Over a connection that was made to a server of ours, encrypted with the nonce that it was told.
+    pub fn agreed(stream: TcpStream, nonce: Option<&[u8; 16]>) -> Result<Self, Fault> {
+        let machine = |nonce| TlsMachine::client(&ClientTls::agreed(&psk::from_nonce(nonce))?, "").map(Box::new);
+        let tls = nonce.map(machine).transpose().map_err(|fault: TrustFault| fault.into_fault(OP, Side::Us))?;
+        Ok(Self { peer: stream.peer_addr().ok(), stream, tls })
+    }
+
+    /// What comes next; `None` at the end. Cancel safe once TLS stands.
+    pub async fn piece(&mut self) -> Result<Option<Bytes>, Fault> {
+        if self.tls.is_some() {
+            let mut bytes = Vec::new();
+            return Ok(self.read(&mut bytes).await?.then(|| bytes.into()));
+        }
+        let mut bytes = BytesMut::with_capacity(LARGE_PIECE);
+        let count = self.stream.read_buf(&mut bytes).await.map_err(lost)?;
+        Ok((count > 0).then(|| bytes.freeze()))
+    }
+
+    /// Sends a part of what there is to send.
+    pub async fn write(&mut self, bytes: &[u8]) -> Result<(), Fault> {
+        self.shake().await?;
+        match &mut self.tls {
+            Some(tls) => {
+                let written = tls.write(bytes);
+                let wire = tls.transmit().unwrap_or_default();
+                written.map_err(|fault| self.failed(fault))?;
+                self.stream.write_all(&wire).await.map_err(lost)
+            }
+            None => self.stream.write_all(bytes).await.map_err(lost),
+        }
     }
 
     /// Appends what comes next; false at the end.

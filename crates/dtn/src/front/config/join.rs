@@ -28,6 +28,10 @@ pub struct JoinConfig {
     /// Accounts of everybody whom the service sends, the first is the usual one. Default: those that `mapping` gives; one's own
     /// where root has not started it.
     pub accounts: Vec<String>,
+    /// Where files of its collections are had over HTTPS, and the collections managed: `HOST:PORT`. Default: nowhere.
+    pub https: Option<String>,
+    /// URL under which that is reached, `https://HOST[:PORT]`. Default: this host's name, or the address it listens at.
+    pub https_url: Option<String>,
 }
 
 /// Longest URL of this server, bytes.
@@ -48,6 +52,11 @@ impl JoinConfig {
         };
         if let Some(address) = self.addresses.iter().find(|url| !is_address(url)) {
             return Err(bad(address, "addresses are URLs as in whimbrel://dtn.example.org:2811"));
+        }
+        let is_base =
+            |url: &String| HttpsUrl::parse(url).is_some_and(|place| place.path() == "/" && !url.ends_with('/'));
+        if let Some(url) = self.https_url.as_ref().filter(|url| !is_base(url) || url.len() > LONGEST_ADDRESS) {
+            return Err(bad(url, "https_url is a URL without a path, as in https://dtn.example.org"));
         }
         let place = HttpsUrl::parse(self.service.trim_end_matches('/'));
         place.ok_or_else(|| bad(&self.service, "the service is named by a URL as in https://transfer.example.org"))
