@@ -9,7 +9,10 @@ use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
 use whimbrel_trust::gsi::Delegate;
 
-use crate::cmd::{cert, check, cksum, completions, cp, dtn, ls, man, mkdir, mv, probe, rm, serve, stat};
+use crate::cmd::{
+    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, mkdir, mv, probe, rm, serve,
+    stat, task, user,
+};
 use crate::login;
 
 /// Text about places and exit codes below the help of every command.
@@ -30,6 +33,7 @@ EXIT CODES
   4    the destination is to blame (no space, no permission, ...)
   5    the network or the program at the other end is to blame
   6    the credentials were not accepted
+  7    the transfer service cannot be reached
   8    a deadline passed or a limit was hit
   130  cancelled";
 
@@ -175,6 +179,12 @@ pub enum Command {
     Probe(probe::ProbeArgs),
     Dtn(Box<dtn::DtnArgs>),
     Serve(Box<serve::ServeArgs>),
+    Login(service_login::LoginArgs),
+    Logout(service_login::LogoutArgs),
+    Whoami(service_login::WhoamiArgs),
+    Task(Box<task::TaskArgs>),
+    Endpoint(Box<endpoint::EndpointArgs>),
+    User(user::UserArgs),
     Cert(Box<cert::CertArgs>),
     Completions(completions::CompletionsArgs),
     Man(man::ManArgs),

@@ -106,7 +106,7 @@ pub fn pass_phrase(file: &Path) -> Option<String> {
 }
 
 /// A line typed on the terminal, unseen.
-fn ask_hidden(question: &str) -> std::io::Result<String> {
+pub fn ask_hidden(question: &str) -> std::io::Result<String> {
     let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty")?;
     write!(terminal, "{question}")?;
     let hidden = Echo::off();

@@ -4,6 +4,7 @@ mod args;
 mod cmd;
 mod log;
 mod login;
+mod managed;
 mod output;
 mod place;
 

@@ -9,11 +9,12 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, quote_path};
 use whimbrel_engine::progress::{ReadBack, Verification};
-use whimbrel_engine::summary::{Failure, Summary, exit_code_for};
+use whimbrel_engine::summary::{Failure, Summary, exit, exit_code_for};
 use whimbrel_engine::units::{ByteCount, ByteRate, HumanDuration};
 use whimbrel_engine::{Fault, Side};
 
 use crate::args::Global;
+use crate::managed::refusal::Trouble;
 
 /// Interval of progress lines where there is no terminal.
 const LOG_INTERVAL: Duration = Duration::from_secs(10);
@@ -246,6 +247,35 @@ impl Output {
             ));
         }
         code
+    }
+
+    /// Prints what ended a command of the managed service; the exit code.
+    pub fn trouble(&mut self, trouble: &Trouble) -> u8 {
+        self.end_news();
+        match trouble {
+            Trouble::Fault(fault) => self.fault(fault),
+            Trouble::Usage(text) => {
+                self.print_error_line(&format!("error: {text}\n\nFor more information, try '--help'."));
+                exit::USAGE
+            }
+            Trouble::Refused(refusal) => {
+                if self.json {
+                    print_json(&refusal.json().to_string());
+                } else {
+                    self.print_error_line(&format!(
+                        "whimbrel: service: {}\n  cure:  {}",
+                        refusal.message,
+                        refusal.cure()
+                    ));
+                }
+                refusal.exit_code()
+            }
+        }
+    }
+
+    /// Tells how something ended: an object as JSON, or else its text for people who want to hear it.
+    pub fn outcome(&mut self, json: &serde_json::Value, text: &str) {
+        if self.json { print_json(&json.to_string()) } else { self.say(text) }
     }
 
     /// Prints a result: an object as JSON, or else its text.

@@ -10,7 +10,8 @@ use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
-use hyper::{Method, Request, StatusCode, Uri};
+pub use hyper::{Method, StatusCode};
+use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -26,6 +27,10 @@ const MOST_IDLE: usize = 4;
 
 /// Time for a connection and its handshake.
 const CONNECT: Duration = Duration::from_secs(20);
+
+/// Kinds of bodies.
+const JSON: &str = "application/json";
+const FORM: &str = "application/x-www-form-urlencoded";
 
 /// An answer.
 #[derive(Debug)]
@@ -65,7 +70,7 @@ pub struct Question<'a> {
     pub path: &'a str,
     /// The token that is shown.
     pub bearer: Option<&'a str>,
-    /// A JSON document.
+    /// A JSON document, or a form.
     pub body: Option<Vec<u8>>,
     /// Time for the whole answer.
     pub limit: Duration,
@@ -105,21 +110,33 @@ impl Client {
     /// # Errors
     /// No connection, no answer in time, an answer that is too long; what the server answered is no error here.
     pub async fn ask(&self, question: Question<'_>) -> Result<Answer, Fault> {
+        self.ask_in_time(&question, JSON).await
+    }
+
+    /// Asks as [`Self::ask`] does, with a body that is a form, as OAuth2 has it (RFC 6749 §4.1.3).
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn ask_form(&self, question: Question<'_>) -> Result<Answer, Fault> {
+        self.ask_in_time(&question, FORM).await
+    }
+
+    async fn ask_in_time(&self, question: &Question<'_>, kind: &'static str) -> Result<Answer, Fault> {
         let limit = question.limit;
-        timeout(limit, self.ask_at_leisure(question))
+        timeout(limit, self.ask_at_leisure(question, kind))
             .await
             .unwrap_or_else(|_| Err(self.fault(FaultCode::TimedOut, format!("no answer within {} s", limit.as_secs()))))
     }
 
-    async fn ask_at_leisure(&self, question: Question<'_>) -> Result<Answer, Fault> {
+    async fn ask_at_leisure(&self, question: &Question<'_>, kind: &'static str) -> Result<Answer, Fault> {
         let kept = self.idle.lock().expect("nothing panics with it").pop();
         if let Some(connection) = kept.filter(|connection| !connection.is_closed())
-            && let Ok(answer) = self.ask_on(connection, &question).await?
+            && let Ok(answer) = self.ask_on(connection, question, kind).await?
         {
             return Ok(answer);
         }
         let connection = self.connect().await?;
-        self.ask_on(connection, &question).await?
+        self.ask_on(connection, question, kind).await?
     }
 
     /// The inner fault: the connection broke, and whether the server acted is unknown.
@@ -127,8 +144,9 @@ impl Client {
         &self,
         mut connection: SendRequest<Full<Bytes>>,
         question: &Question<'_>,
+        kind: &'static str,
     ) -> Result<Result<Answer, Fault>, Fault> {
-        let request = self.request(question)?;
+        let request = self.request(question, kind)?;
         let broken = |error: hyper::Error| self.fault(FaultCode::ConnectionLost, error.to_string());
         let response = match connection.send_request(request).await {
             Ok(response) => response,
@@ -146,7 +164,7 @@ impl Client {
         Ok(Ok(Answer { status, body }))
     }
 
-    fn request(&self, question: &Question<'_>) -> Result<Request<Full<Bytes>>, Fault> {
+    fn request(&self, question: &Question<'_>, kind: &'static str) -> Result<Request<Full<Bytes>>, Fault> {
         let bad = |detail: String| self.fault(FaultCode::InvalidArgument, detail);
         let mut request = Request::builder()
             .method(question.method.clone())
@@ -159,7 +177,7 @@ impl Client {
             request = request.header(AUTHORIZATION, value);
         }
         if question.body.is_some() {
-            request = request.header(CONTENT_TYPE, "application/json");
+            request = request.header(CONTENT_TYPE, kind);
         }
         let body = Full::new(Bytes::from(question.body.clone().unwrap_or_default()));
         request.body(body).map_err(|error| bad(error.to_string()))

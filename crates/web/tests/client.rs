@@ -40,7 +40,8 @@ async fn start(router: Router, name: &str) -> (SocketAddr, ClientTls, watch::Sen
 fn echo() -> Router {
     let echo = |headers: HeaderMap, body: Bytes| async move {
         let token = headers.get("authorization").map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
-        format!("{token}|{}", String::from_utf8_lossy(&body))
+        let kind = headers.get("content-type").map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default();
+        format!("{token}|{kind}|{}", String::from_utf8_lossy(&body))
     };
     Router::new().route("/base/echo", post(echo)).route("/base/long", get(|| async { "x".repeat(5000) }))
 }
@@ -57,8 +58,10 @@ async fn a_document_goes_there_with_its_token_and_the_connection_is_kept() {
     for _ in 0..3 {
         let asked = Question { bearer: Some("abc"), body: Some(b"{}".to_vec()), ..question("POST", "/echo") };
         let answer = client.ask(asked).await.unwrap();
-        assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"Bearer abc|{}"[..]));
+        assert_eq!((answer.status.as_u16(), &answer.body[..]), (200, &b"Bearer abc|application/json|{}"[..]));
     }
+    let form = client.ask_form(Question { body: Some(b"a=b".to_vec()), ..question("POST", "/echo") }).await.unwrap();
+    assert_eq!(&form.body[..], b"|application/x-www-form-urlencoded|a=b");
     assert_eq!(client.ask(question("GET", "/nothing")).await.unwrap().status.as_u16(), 404);
     let long = client.ask(question("GET", "/long")).await.unwrap_err();
     assert_eq!(long.code, FaultCode::ConnectionLost, "{long}");

@@ -26,7 +26,8 @@ use crate::place;
 
 mod ends;
 mod follow;
-mod list;
+pub mod list;
+mod managed;
 mod sums;
 
 /// Copy files between servers and this host
@@ -38,8 +39,8 @@ mod sums;
 #[command(after_help = HELP_END, after_long_help = long_help())]
 pub struct CpArgs {
     /// What to copy, and as the last one where to; remote names may hold * ? [a-z]
-    #[arg(value_name = "SRC... DST", value_parser = place::parser(), required_unless_present = "list")]
-    places: Vec<Place>,
+    #[arg(value_name = "SRC... DST", required_unless_present = "list")]
+    places: Vec<OsString>,
     /// Copy directories with all that is in them
     #[arg(short, long)]
     recursive: bool,
@@ -113,6 +114,8 @@ pub struct CpArgs {
     sums: sums::SumArgs,
     #[command(flatten)]
     follow: follow::FollowArgs,
+    #[command(flatten)]
+    managed: managed::ManagedArgs,
 }
 
 fn long_help() -> String {
@@ -125,7 +128,8 @@ fn long_help() -> String {
          Check against a known checksum:    whimbrel cp --expect sha256:ba78...15ad dtn:/data/x.h5 .\n  \
          Check against a list:              whimbrel cp -r --expect-from SHA256SUMS dtn:/data ./data\n  \
          Proven past the memory's cache:    whimbrel cp --verify disk x.h5 dtn:/data/\n  \
-         While a simulation writes:         whimbrel cp --follow /scratch/run7 dtn:/run7 --until DONE\n\n{HELP_END}"
+         While a simulation writes:         whimbrel cp --follow /scratch/run7 dtn:/run7 --until DONE\n  \
+         While this computer is off:        whimbrel cp --managed -r \"Cluster data:/run7\" Archive:/2026/\n\n{HELP_END}"
     )
 }
 
@@ -195,35 +199,48 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
     if args.list.is_none() && args.places.len() < 2 {
         return usage("cp needs at least one source and a destination");
     }
-    if let Err(text) = args.follow.check(&args.places) {
+    if args.managed.managed {
+        return managed::run(args, global);
+    }
+    let mut places = match args.places.iter().map(|text| place::parse_argument(text)).collect::<Result<Vec<_>, _>>() {
+        Ok(places) => places,
+        Err(error) => return usage(&error.to_string()),
+    };
+    if let Err(text) = args.follow.check(&places) {
         return usage(text);
     }
-    let mut args = args;
     let never = args.no_verify || args.verify == When::Never;
-    let sums = match args.sums.read(args.places.len(), args.recursive, never) {
+    let sums = match args.sums.read(places.len(), args.recursive, never) {
         Ok(sums) => sums,
         Err(text) => return usage(&text),
     };
     let mut output = Output::new(global);
     output.print_sums(args.sums.prints());
     let options = CopyOptions { sums, ..args.options(global, &output) };
-    if let Some((destination, sources)) = args.places.split_last_mut() {
+    if let Some((destination, sources)) = places.split_last_mut() {
         args.ends.name(sources, destination);
     }
-    let result = log_in(&mut args.places, global).and_then(|()| block_on(run_copy(args, global, options, &mut output)));
+    let result = log_in(&mut places, global);
+    let result = result.and_then(|()| block_on(run_copy(args, places, global, options, &mut output)));
     finish(global, result)
 }
 
-async fn run_copy(args: CpArgs, global: &Global, options: CopyOptions, output: &mut Output) -> Result<u8, Fault> {
+async fn run_copy(
+    args: CpArgs,
+    places: Vec<Place>,
+    global: &Global,
+    options: CopyOptions,
+    output: &mut Output,
+) -> Result<u8, Fault> {
     let (cancel, cancelled) = watch::channel(false);
     let report = if args.follow.follow {
         let (stop, stopped) = watch::channel(false);
         tokio::spawn(heed_signals(vec![stop, cancel]));
         let ends = Ends { stop: stopped, cancel: cancelled };
-        follow(args.follow.options(args.places), options, ends, |event| output.event(&event)).await?
+        follow(args.follow.options(places), options, ends, |event| output.event(&event)).await?
     } else {
         tokio::spawn(heed_signals(vec![cancel]));
-        copy(args.jobs(global)?, options, cancelled, |event| output.event(&event)).await?
+        copy(args.jobs(places, global)?, options, cancelled, |event| output.event(&event)).await?
     };
     Ok(match report {
         Report::Done(summary) => summary.exit_code,
@@ -253,7 +270,7 @@ async fn heed_signals(flags: Vec<watch::Sender<bool>>) {
 }
 
 impl CpArgs {
-    fn jobs(mut self, global: &Global) -> Result<Jobs, Fault> {
+    fn jobs(self, mut places: Vec<Place>, global: &Global) -> Result<Jobs, Fault> {
         if let Some(file) = self.list {
             let (sender, pairs) = mpsc::channel(256);
             let (mut logins, ends) = (Logins::new(&global.login), self.ends);
@@ -264,8 +281,8 @@ impl CpArgs {
             list::read_in_background(file, sender, log_in)?;
             return Ok(Jobs::Pairs(pairs));
         }
-        let destination = self.places.pop().expect("the number of places was checked");
-        Ok(Jobs::Into { sources: self.places, destination })
+        let destination = places.pop().expect("the number of places was checked");
+        Ok(Jobs::Into { sources: places, destination })
     }
 
     fn options(&self, global: &Global, output: &Output) -> CopyOptions {

@@ -84,6 +84,9 @@ pub struct DtnArgs {
     /// The token with which this server registers the first time; afterwards it is not needed any more
     #[arg(long, value_name = "TOKEN", requires = "join")]
     token: Option<String>,
+    /// Certificates (PEM) of who vouches for the service's host [default: this computer's authorities]
+    #[arg(long, value_name = "FILE", requires = "join")]
+    join_authorities: Option<PathBuf>,
     /// Refuse everything that changes files
     #[arg(long)]
     read_only: bool,
@@ -261,7 +264,7 @@ impl DtnArgs {
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
             gsi: gsi(self.gsi, self.gridmap, file.gsi),
-            join: join(self.join, self.token, file.join),
+            join: join(self.join, self.token, self.join_authorities, file.join),
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -288,12 +291,18 @@ impl DtnArgs {
     }
 }
 
-fn join(service: Option<String>, token: Option<String>, file: Option<JoinConfig>) -> Option<JoinConfig> {
+fn join(
+    service: Option<String>,
+    token: Option<String>,
+    authorities: Option<PathBuf>,
+    file: Option<JoinConfig>,
+) -> Option<JoinConfig> {
     if service.is_none() && file.is_none() {
         return None;
     }
     let file = file.unwrap_or_default();
-    Some(JoinConfig { service: service.unwrap_or(file.service), token, ..file })
+    let authorities = authorities.or(file.authorities);
+    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, ..file })
 }
 
 fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {

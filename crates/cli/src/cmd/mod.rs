@@ -6,6 +6,8 @@ pub mod cksum;
 pub mod completions;
 pub mod cp;
 pub mod dtn;
+pub mod endpoint;
+pub mod login;
 pub mod ls;
 pub mod man;
 pub mod mkdir;
@@ -14,6 +16,8 @@ pub mod probe;
 pub mod rm;
 pub mod serve;
 pub mod stat;
+pub mod task;
+pub mod user;
 
 use std::process::ExitCode;
 
@@ -26,6 +30,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::args::{Cli, Command, Global};
 use crate::login::Logins;
+use crate::managed::refusal::Trouble;
 use crate::output::Output;
 
 /// Runs the command; its exit code.
@@ -43,6 +48,12 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Probe(args) => probe::run(args, global),
         Command::Dtn(args) => dtn::run(*args),
         Command::Serve(args) => serve::run(*args),
+        Command::Login(args) => login::run(args, global),
+        Command::Logout(args) => login::run_logout(args, global),
+        Command::Whoami(args) => login::run_whoami(args, global),
+        Command::Task(args) => task::run(*args, global),
+        Command::Endpoint(args) => endpoint::run(*args, global),
+        Command::User(args) => user::run(args, global),
         Command::Cert(args) => cert::run(*args, global),
         Command::Completions(args) => completions::run(&args),
         Command::Man(args) => man::run(&args),
@@ -72,6 +83,16 @@ fn finish(global: &Global, result: Result<u8, Fault>) -> ExitCode {
         Ok(code) => ExitCode::from(code),
         Err(fault) => ExitCode::from(Output::new(global).fault(&fault)),
     }
+}
+
+/// Runs a command of the managed service; what ends it is printed here.
+fn managed(global: &Global, command: impl AsyncFnOnce(&mut Output) -> Result<u8, Trouble>) -> ExitCode {
+    let mut output = Output::new(global);
+    let ended = match block_on(async { Ok(command(&mut output).await) }) {
+        Ok(ended) => ended,
+        Err(fault) => Err(fault.into()),
+    };
+    ExitCode::from(ended.unwrap_or_else(|trouble| output.trouble(&trouble)))
 }
 
 /// Says what is wrong with the command line in a way the parser cannot.

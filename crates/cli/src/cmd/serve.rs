@@ -3,6 +3,8 @@
 mod notify;
 mod place;
 
+pub use place::host_name;
+
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::process::ExitCode;

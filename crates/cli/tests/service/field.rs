@@ -126,7 +126,7 @@ pub struct Person {
 /// The service with what belongs to it.
 pub struct Field {
     directory: tempfile::TempDir,
-    client: PathBuf,
+    client: Option<PathBuf>,
     /// The service.
     pub service: Running,
     /// Where it is.
@@ -153,20 +153,25 @@ impl Field {
     #[track_caller]
     pub fn alone() -> Option<Self> {
         let client = peer("globus-cli", "globus")?;
+        Some(Self { client: Some(client), ..Self::plain() })
+    }
+
+    /// A service without endpoints, for who does without the public client.
+    pub fn plain() -> Self {
         let directory = public_dir().expect("a temporary directory");
         let service = serve(directory.path(), "127.0.0.1:0");
         let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
-        Some(Self::of(directory, client, service, url))
+        Self::of(directory, None, service, url)
     }
 
     /// One replica of a service over a database, behind a URL; others come by [`Field::replica`].
     #[track_caller]
     pub fn replicated(database: &str, url: &str) -> Option<Self> {
-        let client = globus()?;
+        let client = peer("globus-cli", "globus")?;
         let directory = public_dir().expect("a temporary directory");
         let mut command = replica(&directory.path().join("service"), database, url);
         let service = Running::start(&mut command, "listening on ");
-        Some(Self::of(directory, client, service, url.to_owned()))
+        Some(Self::of(directory, Some(client), service, url.to_owned()))
     }
 
     /// Another replica, with the keys of the first.
@@ -182,7 +187,7 @@ impl Field {
         Running::start(&mut replica(&state, database, &self.url), "listening on ")
     }
 
-    fn of(directory: tempfile::TempDir, client: PathBuf, service: Running, url: String) -> Self {
+    fn of(directory: tempfile::TempDir, client: Option<PathBuf>, service: Running, url: String) -> Self {
         let file = fs::read(directory.path().join("service/administrator.json")).unwrap();
         let made: Value = serde_json::from_slice(&file).unwrap();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
@@ -221,8 +226,13 @@ impl Field {
         self.beta.as_ref().expect("it was made")
     }
 
+    /// Where something of it is, or would be.
+    pub fn place(&self, name: &str) -> PathBuf {
+        self.directory.path().join(name)
+    }
+
     fn certificate(&self) -> PathBuf {
-        self.directory.path().join("service/certificate.pem")
+        self.place("service/certificate.pem")
     }
 
     /// Somebody who has no rights yet.
@@ -261,7 +271,7 @@ impl Field {
 
     /// The public client's command, with these arguments.
     pub fn command(&self, arguments: &[&str]) -> Tool {
-        self.environment(Tool::new(&self.client).args(arguments))
+        self.environment(Tool::new(self.client.as_ref().expect("the public client is here")).args(arguments))
     }
 
     /// Runs the public client and expects it to succeed; gives what it printed.

@@ -98,11 +98,16 @@ impl Earlier {
 }
 
 /// `whimbrel/known_hosts` in the directory for settings.
-fn known_hosts() -> Option<PathBuf> {
+pub fn known_hosts() -> Option<PathBuf> {
+    Some(settings()?.join("known_hosts"))
+}
+
+/// `whimbrel` in the directory for settings: `~/.config` (XDG_CONFIG_HOME wins); `None`: nobody has said where home is.
+pub fn settings() -> Option<PathBuf> {
     let set = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CONFIG_HOME").filter(|path| path.is_absolute());
     let base = base.or_else(|| set("HOME").map(|home| home.join(".config")))?;
-    Some(base.join("whimbrel/known_hosts"))
+    Some(base.join("whimbrel"))
 }
 
 impl Trust {

@@ -47,10 +47,15 @@ pub fn alike(a: &str, b: &str) -> bool {
     a.len() == b.len() && memcmp::eq(a.as_bytes(), b.as_bytes())
 }
 
+/// The PKCE challenge of a verifier, by the method S256 (RFC 7636 §4.2).
+pub fn challenge_of(verifier: &str) -> String {
+    Base64UrlUnpadded::encode_string(&Sha256::digest(verifier.as_bytes()))
+}
+
 /// Whether a PKCE verifier is that of a challenge (RFC 7636 §4.6).
 pub fn fits_challenge(verifier: &str, challenge: &str) -> bool {
     let long_enough = (43..=128).contains(&verifier.len());
-    long_enough && alike(&Base64UrlUnpadded::encode_string(&Sha256::digest(verifier.as_bytes())), challenge)
+    long_enough && alike(&challenge_of(verifier), challenge)
 }
 
 /// Hashes a password; takes a tenth of a second, elsewhere than on the runtime's threads.

@@ -68,7 +68,7 @@ fn parse_line(line: &[u8]) -> Result<Option<(Place, Place)>, String> {
 }
 
 /// Words separated by blanks; double quotes keep blanks, a backslash inside them keeps the next byte.
-fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
+pub fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
     let mut words = Vec::new();
     let mut rest = line.trim_ascii_start();
     while !rest.is_empty() {

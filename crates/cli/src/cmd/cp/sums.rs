@@ -36,6 +36,11 @@ impl SumArgs {
         self.print_checksum.is_some()
     }
 
+    /// What the one file has to be.
+    pub fn expected(&self) -> Option<&Expected> {
+        self.expect.as_ref()
+    }
+
     /// The options; `places` are sources and destination, `never`: copies are not verified.
     pub fn read(&self, places: usize, recursive: bool, never: bool) -> Result<Sums, String> {
         let wanted = self.print_checksum.is_some() || self.expect.is_some() || self.expect_from.is_some();

@@ -1,0 +1,125 @@
+//! `whimbrel user`: who the managed service knows.
+
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use serde_json::json;
+use whimbrel_engine::summary::exit;
+
+use super::managed;
+use crate::args::Global;
+use crate::login::ask_hidden;
+use crate::managed::grants::AUTH;
+use crate::managed::refusal::Trouble;
+use crate::managed::{EXIT_CODES, ServiceArgs, Session, need, show, text};
+use crate::output::Output;
+
+/// People and programs that the managed service knows
+#[derive(Debug, Args)]
+#[command(after_help = format!("EXAMPLES\n  \
+    Somebody who logs in with a password:  whimbrel user create anna@example.org --name 'Anna Example'\n  \
+    A program that acts in its own name:   whimbrel user client 'nightly archive' > client.json\n  \
+                                           whimbrel login URL --client client.json\n\n{EXIT_CODES}"))]
+pub struct UserArgs {
+    #[command(flatten)]
+    service: ServiceArgs,
+    #[command(subcommand)]
+    command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+enum UserCommand {
+    /// Make somebody known (administrators of the service only); the password is asked for, or the first line of standard input
+    Create {
+        /// The name to log in with, NAME@DOMAIN
+        #[arg(value_name = "USERNAME")]
+        username: String,
+        /// What people call them
+        #[arg(long, value_name = "TEXT")]
+        name: Option<String>,
+        /// Where to write to
+        #[arg(long, value_name = "MAIL")]
+        mail: Option<String>,
+        /// They administer the service
+        #[arg(long)]
+        admin: bool,
+    },
+    /// Make a client that acts in its own name, and print its id and secret as `login --client` reads them (administrators only)
+    Client {
+        /// What people call it
+        #[arg(value_name = "NAME")]
+        name: String,
+        /// It carries out tasks, for `whimbrel serve --no-orchestrator`
+        #[arg(long)]
+        orchestrator: bool,
+    },
+    /// Show who somebody is
+    Show {
+        /// Name or id
+        #[arg(value_name = "USER")]
+        user: String,
+    },
+}
+
+/// Runs the command.
+pub fn run(args: UserArgs, global: &Global) -> ExitCode {
+    managed(global, async |output| {
+        let mut session = Session::open(&args.service)?;
+        match args.command {
+            UserCommand::Create { username, name, mail, admin } => {
+                let wish = json!({"username": username, "name": name, "email": mail, "password": password(&username)?, "admin": admin});
+                let made = session.post("/v2/api/identities", &wish).await?;
+                let id = need(&made, "id")?;
+                output.result(&json!({"event": "user_created", "id": id, "username": made["username"]}), id);
+                Ok(exit::OK)
+            }
+            UserCommand::Client { name, orchestrator } => client(&mut session, &name, orchestrator, output).await,
+            UserCommand::Show { user } => show_one(&mut session, &user, output).await,
+        }
+    })
+}
+
+/// A password: asked for twice on a terminal, else the first line of standard input.
+fn password(username: &str) -> Result<String, Trouble> {
+    use std::io::{BufRead as _, IsTerminal as _};
+    let failed = |error| Trouble::here(error, "ask for a password", username);
+    if !std::io::stdin().is_terminal() {
+        let mut line = String::new();
+        std::io::stdin().lock().read_line(&mut line).map_err(failed)?;
+        return Ok(line.trim_end_matches(['\r', '\n']).to_owned());
+    }
+    let first = ask_hidden(&format!("Password of {username}: ")).map_err(failed)?;
+    let again = ask_hidden("The same again: ").map_err(failed)?;
+    if first == again { Ok(first) } else { Err(Trouble::Usage("these are two different passwords".to_owned())) }
+}
+
+async fn client(session: &mut Session, name: &str, orchestrator: bool, output: &mut Output) -> Result<u8, Trouble> {
+    let made = session.post("/v2/whimbrel/clients", &json!({"name": name, "orchestrator": orchestrator})).await?;
+    let made = &made["included"]["client_credential"];
+    let (id, secret) = (need(made, "client")?, need(made, "secret")?);
+    let event = json!({"event": "client_created", "client_id": id, "client_secret": secret});
+    output.result(&event, &json!({"client_id": id, "client_secret": secret}).to_string());
+    output.say("the secret is told this once");
+    Ok(exit::OK)
+}
+
+async fn show_one(session: &mut Session, user: &str, output: &mut Output) -> Result<u8, Trouble> {
+    let id = session.identity_of(user).await?;
+    let path = crate::managed::with_query("/v2/api/identities", &[("ids", &id)]);
+    let found = session.ask(AUTH, whimbrel_web::client::Method::GET, &path, None).await?;
+    let one = &found["identities"][0];
+    if one.is_null() {
+        let refusal = crate::managed::refusal::Refusal::new(404, "UserNotFound", format!("nobody has the id {id}"));
+        return Err(refusal.into());
+    }
+    let facts = [
+        ("id", text(one, "id").to_owned()),
+        ("name", text(one, "name").to_owned()),
+        ("mail", text(one, "email").to_owned()),
+        ("organization", text(one, "organization").to_owned()),
+    ];
+    let mut event = one.clone();
+    event["event"] = json!("identity");
+    output.result(&event, &show::facts(text(one, "username"), &facts));
+    Ok(exit::OK)
+}

@@ -1,0 +1,13 @@
+//! Our own commands of the managed service, against a live one with real servers.
+#![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
+
+#[allow(dead_code, reason = "the public client is not used here")]
+#[path = "../service/field.rs"]
+mod field;
+
+mod copies;
+mod endpoints;
+mod logins;
+mod quick_start;
+mod seat;
+mod tasks;
