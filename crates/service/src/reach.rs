@@ -100,7 +100,9 @@ impl Service {
     /// without files.
     pub async fn usable(&self, id: Uuid, caller: &Actor) -> Result<Usable, ApiError> {
         let (found, standing) = self.visible(caller, id).await?;
-        self.usable_for(found.record, standing).await
+        let usable = self.usable_for(found.record, standing).await?;
+        self.consented(&usable.collection, caller).await?;
+        Ok(usable)
     }
 
     /// A collection of which rules give something to everybody, for who does not log in.
@@ -125,7 +127,6 @@ impl Service {
             let name = &collection.about.display_name;
             return Err(ApiError::denied(format!("{name} is not shared any more: {reason}")));
         }
-        self.consented(&collection, caller).await?;
         let location = self.location(&collection).await?;
         let rules = if collection.kind.is_guest() { self.rules_of(id).await? } else { Vec::new() };
         let now = self.clock.now();

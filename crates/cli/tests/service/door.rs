@@ -43,7 +43,7 @@ impl<'a> Files<'a> {
         let shown = field.json(&["api", "transfer", "GET", &format!("/endpoint/{}", site.collection)]);
         let base = shown["https_server"].as_str().unwrap_or_else(|| panic!("{shown:#}")).to_owned();
         assert_eq!(shown["gcs_manager_url"], json!(base.strip_suffix(&format!("/{}", site.collection)).unwrap()));
-        let token = field.token(&format!("https://auth.globus.org/scopes/{}/https", site.collection));
+        let token = field.token_for(&format!("https://auth.globus.org/scopes/{}/https", site.collection));
         Self { field, base, token }
     }
 
@@ -56,13 +56,13 @@ impl<'a> Files<'a> {
     fn with_token(&self, token: &str, arguments: &[&str], path: &str) -> Got {
         let run = self.run(token, arguments, path);
         assert_eq!(run.code(), Some(0), "{}", run.stderr_text());
-        got(&self.field.place().join("head"), run)
+        got(&self.field.place("head"), run)
     }
 
     #[track_caller]
     fn run(&self, token: &str, arguments: &[&str], path: &str) -> Run {
         let mut tool = Tool::new("curl").args(["-sS", "--path-as-is", "--cacert"]).arg(self.field.authorities());
-        tool = tool.arg("-D").arg(self.field.place().join("head")).args(arguments);
+        tool = tool.arg("-D").arg(self.field.place("head")).args(arguments);
         if !token.is_empty() {
             tool = tool.args(["-H", &format!("Authorization: Bearer {token}")]);
         }
@@ -121,7 +121,7 @@ fn files_are_stored_whole_or_not_at_all() {
     fs::set_permissions(field.alpha().path("in/locked"), Permissions::from_mode(0o444)).unwrap();
     let files = Files::of(&field, field.alpha());
     let content: Vec<u8> = (0..5_000_000_u32).map(|at| (at % 253) as u8).collect();
-    let local = field.place().join("local");
+    let local = field.place("local");
     fs::write(&local, &content).unwrap();
     let local = local.to_str().unwrap();
 
@@ -179,7 +179,7 @@ fn files_are_for_those_who_may_have_them() {
     assert_eq!(unknown.field("www-authenticate"), Some("Bearer"));
     files.with_token("rubbish", &[], "/secret").is(401);
     files.with_token(&beta.token, &[], "/secret").is(403);
-    files.with_token(&field.token("urn:globus:auth:scope:transfer.api.globus.org:all"), &[], "/secret").is(403);
+    files.with_token(&field.token_for("urn:globus:auth:scope:transfer.api.globus.org:all"), &[], "/secret").is(403);
     // Another endpoint's server does not serve it, whatever is shown.
     let elsewhere = Files { base: beta.base.replace(&field.beta().collection, &field.alpha().collection), ..beta };
     elsewhere.with_token(&files.token, &[], "/secret").is(404);

@@ -310,12 +310,10 @@ impl Field {
         shown
     }
 
-    /// An access token of the administrator.
+    /// An access token of the administrator, for transfers.
     #[track_caller]
     pub fn token(&self) -> String {
-        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
-        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
-        token["access_token"].as_str().expect("there is a token").to_owned()
+        self.token_for("urn:globus:auth:scope:transfer.api.globus.org:all")
     }
 
     /// Asks the service with curl, as the administrator.
@@ -343,9 +341,9 @@ impl Field {
         self.try_curl(&arguments, path)
     }
 
-    /// An access token of the administrator's client.
+    /// An access token of the administrator.
     #[track_caller]
-    pub fn token(&self, scope: &str) -> String {
+    pub fn token_for(&self, scope: &str) -> String {
         let form = format!("grant_type=client_credentials&scope={scope}");
         let made = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", &form], "/v2/oauth2/token");
         made["access_token"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned()
@@ -367,11 +365,6 @@ impl Field {
         let bundle = self.directory.path().join("authorities.pem");
         fs::write(&bundle, all).unwrap();
         bundle
-    }
-
-    /// A directory for what a test needs besides.
-    pub fn place(&self) -> &Path {
-        self.directory.path()
     }
 
     /// The environment in which the public clients find the service, and are its administrator.

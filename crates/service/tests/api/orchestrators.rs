@@ -54,8 +54,7 @@ async fn a_task_is_carried_out_over_https() {
     let subject =
         Subject { kind: ItemKind::File, source: b"/srv/data/a".to_vec(), destination: b"/b".to_vec(), extra: false };
     let changes = vec![Change::Done { subject, bytes: 7, verification: Verification::NotAsked }];
-    let report =
-        Report { lease, sequence: 1, changes, occurrences: Vec::new(), gauge: None, end: Some(End::Finished) };
+    let report = Report { lease, sequence: 1, changes, occurrences: Vec::new(), gauge: None, end: Some(End::Finished) };
     assert!(matches!(ask(&bench, &token, &Request::Report(Box::new(report))).await, Response::Taken));
     let shown = bench.get(&format!("/v0.10/task/{}", lease.task), &site.ada.token).await.good();
     assert_eq!((&shown["status"], &shown["bytes_transferred"]), (&json!("SUCCEEDED"), &json!(7)));

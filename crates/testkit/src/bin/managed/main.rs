@@ -33,7 +33,7 @@ fn measure(options: &Options) -> Outcome<bool> {
     if options.wants("many") {
         figures.many = Some(tasks::many_files(&mut field, options.files)?);
     }
-    let text = page::text(&Machine::read(), &figures);
+    let text = page::text(&Machine::read()?, &figures);
     println!("{text}");
     if options.write {
         std::fs::write(page_file(), text)?;

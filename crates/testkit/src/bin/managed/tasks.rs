@@ -173,7 +173,7 @@ pub fn start_up(field: &mut Field, rounds: u32) -> Outcome<Start> {
 pub fn many_files(field: &mut Field, files: u32) -> Outcome<Many> {
     const IN_DIRECTORY: u32 = 1000;
     open_directory(&field.from("many"))?;
-    for (number, first) in (0..).zip((0..files).step_by(IN_DIRECTORY as usize)) {
+    for (number, first) in (0u32..).zip((0..files).step_by(IN_DIRECTORY as usize)) {
         let directory = field.from(&format!("many/d{number}"));
         open_directory(&directory)?;
         dataset::many_files(&directory, IN_DIRECTORY.min(files - first), SMALL, u64::from(number))?;
