@@ -34,8 +34,8 @@ const LONGEST_SCOPE: usize = 10 << 10;
 /// Most tokens that are remembered.
 const MOST_TOKENS: usize = 10_000;
 
-/// Endpoint, identity, and what for.
-type TokenOf = (Uuid, Uuid, String);
+/// Endpoint, identity, what for, and how fast.
+type TokenOf = (Uuid, Uuid, String, Option<u64>);
 
 /// Tokens for DTNs that were made a short while ago.
 #[derive(Default)]
@@ -189,12 +189,13 @@ impl Service {
             let fault = fault.subject(&collection.about.display_name);
             return Err(fault.detail("it has more rules for you than one token can hold: give you a directory above"));
         }
-        let what = (location.endpoint, identity, scope);
+        let rate = location.limits.rate;
+        let what = (location.endpoint, identity, scope, rate);
         let now = self.clock.now();
         let token = match self.site_tokens.get(&what, now) {
             Some(token) => token,
             None => {
-                let made = self.dtn_token(location.endpoint, identity, &what.2, TOKEN_LIFE).await;
+                let made = self.dtn_token(location.endpoint, identity, &what.2, rate, TOKEN_LIFE).await;
                 let token = made.map_err(|error| lost(error, &collection.about.display_name))?;
                 self.site_tokens.keep(what, token.clone(), now);
                 token

@@ -18,6 +18,9 @@ use crate::monitor::message::Claim;
 
 const OP: &str = "log in with a token";
 
+/// A managed service's claim: most bytes a second of its transfers, in decimal digits.
+const RATE: &str = "whimbrel.rate";
+
 /// Ends of fetches that one login waits for, its own issuer's or another's.
 const PATIENCE: usize = 8;
 
@@ -135,10 +138,17 @@ fn accepted(issuer: String, grant: Grant) -> Accepted {
     tracing::info!(subject, issuer, until, limited, "token accepted");
     let rules = LoginRules {
         paths: paths.unwrap_or_else(PathRules::everything),
+        bandwidth: rate(&identity),
         until: Some(until),
         ..LoginRules::unlimited()
     };
     Accepted { claim: Claim::Token { issuer, subject, groups, claims: identity }, rules }
+}
+
+/// How fast a login may be by its token, bytes a second; what cannot be read must not open anything.
+fn rate(claims: &[(String, String)]) -> Option<u64> {
+    let (_, text) = claims.iter().find(|(name, _)| name == RATE)?;
+    Some(text.parse().map_or(1, |rate: u64| rate.max(1)))
 }
 
 #[cfg(test)]

@@ -165,3 +165,9 @@ async fn a_refusal_says_which_token_why_and_until_when() {
     let forged = Secret([&key.token(BEGIN + 600, "").0[..], b"A"].concat());
     assert!(tokens.judge(&forged).await.is_err());
 }
+
+#[test]
+fn a_rate_that_cannot_be_read_is_the_slowest() {
+    let of = |text: &str| super::rate(&[("email".into(), "5".into()), (super::RATE.into(), text.into())]);
+    assert_eq!((of("2000"), of("0"), of("fast"), super::rate(&[])), (Some(2000), Some(1), Some(1), None));
+}

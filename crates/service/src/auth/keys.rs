@@ -174,7 +174,8 @@ impl Service {
 
     /// An access token for the servers of one endpoint (WLCG Common JWT Profiles 1.0), for `seconds` from now on.
     ///
-    /// `identity` is in whose name; `scope` is what for, as [`dtn_scope`] writes it. Servers find the account by `sub` or by the name,
+    /// `identity` is in whose name; `scope` is what for, as [`dtn_scope`] writes it; `rate` is how
+    /// fast, bytes a second. Servers find the account by `sub` or by the name,
     /// which is there twice: as OpenID Connect has it, and as mapping documents of Globus ask for it.
     ///
     /// # Errors
@@ -184,16 +185,20 @@ impl Service {
         endpoint: Uuid,
         identity: Uuid,
         scope: &str,
+        rate: Option<u64>,
         seconds: i64,
     ) -> Result<String, ApiError> {
         let now = self.clock.now().secs;
         let known = self.identity(identity).await?.filter(|identity| !identity.disabled);
         let username = known.ok_or_else(|| ApiError::denied("The account is closed"))?.username;
-        let claims = json!({
+        let mut claims = json!({
             "iss": self.issuer(), "sub": identity.to_string(), "aud": endpoint.to_string(), "iat": now, "nbf": now,
             "exp": now.saturating_add(seconds), "jti": random_id()?, "wlcg.ver": "1.0", "scope": scope,
             "preferred_username": username, "username": username,
         });
+        if let Some(rate) = rate {
+            claims["whimbrel.rate"] = json!(rate.to_string());
+        }
         self.sign(Algorithm::ES256, &claims).await
     }
 

@@ -69,6 +69,8 @@ pub struct Limits {
     pub concurrency: Option<u32>,
     /// Most data channels of a file.
     pub parallelism: Option<u32>,
+    /// Most bytes a second of each account on each server.
+    pub rate: Option<u64>,
 }
 
 impl Limits {
@@ -80,6 +82,7 @@ impl Limits {
             disable_verify: self.disable_verify || other.disable_verify,
             concurrency: smaller(self.concurrency, other.concurrency),
             parallelism: smaller(self.parallelism, other.parallelism),
+            rate: smaller(self.rate, other.rate),
         }
     }
 }
@@ -115,6 +118,7 @@ impl From<&Policy> for Limits {
             disable_verify: policy.disable_verify,
             concurrency: policy.max_concurrency,
             parallelism: policy.max_parallelism,
+            rate: policy.max_rate,
         }
     }
 }

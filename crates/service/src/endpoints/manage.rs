@@ -66,6 +66,9 @@ pub struct EndpointWish {
     pub max_parallelism: Option<Option<u32>>,
     #[serde(deserialize_with = "given")]
     pub preferred_parallelism: Option<Option<u32>>,
+    /// An addition of ours: most bytes a second of each account's transfers with it, on each of its servers.
+    #[serde(deserialize_with = "given")]
+    pub max_rate: Option<Option<u64>>,
     #[serde(deserialize_with = "given")]
     pub subscription_id: Option<Option<Uuid>>,
     /// Of new ones: on the caller's own machine.
@@ -128,6 +131,14 @@ impl EndpointWish {
             (&mut policy.preferred_parallelism, self.preferred_parallelism),
         ] {
             *field = wish.unwrap_or(*field);
+        }
+        if let Some(rate) = self.max_rate {
+            if rate == Some(0) {
+                return Err(ApiError::bad_request(
+                    "`max_rate` is at least one byte a second; pause what is not to go on",
+                ));
+            }
+            policy.max_rate = rate;
         }
         if let Some(directory) = self.default_directory {
             policy.default_directory = directory.filter(|text| !text.is_empty()).map(directory_of).transpose()?;

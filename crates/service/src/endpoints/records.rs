@@ -107,6 +107,8 @@ pub struct Policy {
     pub max_parallelism: Option<u32>,
     /// As many are preferred.
     pub preferred_parallelism: Option<u32>,
+    /// Most bytes a second of each account's transfers with it, each direction for itself, on each of its servers.
+    pub max_rate: Option<u64>,
 }
 
 /// An endpoint or a collection.

@@ -153,8 +153,11 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
     let elsewhere = bench.token(ada, "urn:globus:auth:scope:search.api.globus.org:all").await;
     let (transfer, orchestrate) =
         (bench.token(ada, TransferAll::NAME).await, bench.token(&mover, Orchestrate::NAME).await);
-    let for_dtn =
-        bench.service.dtn_token(things.site.endpoint, things.site.ada.id, "storage.modify:/", 3600).await.unwrap();
+    let for_dtn = bench
+        .service
+        .dtn_token(things.site.endpoint, things.site.ada.id, "storage.modify:/", None, 3600)
+        .await
+        .unwrap();
 
     for route in Service::routes() {
         let (path, body) = (things.path(&route), things.body(&route));

@@ -192,7 +192,7 @@ async fn collections_demand_encryption_and_verification() {
     let site = site(&bench).await;
     let endpoint = bench.service.add_endpoint(site.ada.id, "Other", vec![]).await.unwrap().id;
     let other = bench.service.add_mapped(endpoint, site.ada.id, "Other files", "/").await.unwrap().id;
-    change(&bench, &site, site.mapped, json!({"force_encryption": true, "max_concurrency": 3})).await;
+    change(&bench, &site, site.mapped, json!({"force_encryption": true, "max_concurrency": 3, "max_rate": 1000})).await;
     change(&bench, &site, site.guest, json!({"force_verify": true})).await;
     let server = whimbrel_engine::dispatch::Server { url: "whimbrel://other".into(), pin: None };
     bench.service.set_servers(endpoint, vec![server]).await.unwrap();
@@ -203,6 +203,10 @@ async fn collections_demand_encryption_and_verification() {
     let assignment = begin(&bench).await;
     let Work::Transfer(options) = &assignment.work else { panic!("{assignment:?}") };
     assert!(options.encrypt && options.verify && assignment.max_concurrency == Some(3), "{assignment:?}");
+
+    let rates = [Some(&assignment.source), assignment.destination.as_ref()]
+        .map(|site| claims(&site.unwrap().credential)["whimbrel.rate"].clone());
+    assert_eq!(rates, [json!("1000"), Value::Null]);
 
     // What is demanded later holds from then on.
     change(&bench, &site, other, json!({"max_concurrency": 2})).await;

@@ -163,7 +163,7 @@ async fn a_dtn_that_trusts_the_service_takes_its_tokens() {
     let (endpoint, identity) = (uuid::Uuid::from_u128(7), bench.user("ada").await.id);
     let scope = dtn_scope(&[("storage.read", "/data/a b"), ("storage.modify", "/data")]);
     assert_eq!(scope, "storage.read:/data/a%20b storage.modify:/data");
-    let token = bench.service.dtn_token(endpoint, identity, &scope, 3600).await.unwrap();
+    let token = bench.service.dtn_token(endpoint, identity, &scope, None, 3600).await.unwrap();
     let jwks = bench.ask(Method::GET, "/jwk.json", None, None).await.good();
     let (name, audiences) = (URL.to_owned(), vec![endpoint.to_string()]);
     let issuer = Issuer { name, audiences, any_audience: false, base: Vec::new(), without_scopes: false };
@@ -211,7 +211,7 @@ async fn those_who_ask_first_all_at_once_get_tokens_by_the_same_keys() {
             if number % 3 == 0 {
                 return service.jwks().await.map(|_| None);
             }
-            service.dtn_token(endpoint, identity, "storage.read:/", 60).await.map(Some)
+            service.dtn_token(endpoint, identity, "storage.read:/", None, 60).await.map(Some)
         })
     });
     let asked: Vec<_> = asked.collect();
