@@ -122,30 +122,41 @@ impl Session {
         path: &str,
         document: Option<&Value>,
     ) -> Result<Value, Trouble> {
-        let token = self.token(server, false).await?;
-        match self.ask_with(&token, &method, path, document).await {
-            Err(Trouble::Refused(refusal)) if refusal.status == 401 => {
-                let token = self.token(server, true).await?;
-                self.ask_with(&token, &method, path, document).await
-            }
-            Err(Trouble::Refused(refusal)) if refusal.code == CONSENT && self.login.acts_alone => {
-                grants::by_client(&self.reach, &self.login.client, &refusal.scopes.join(" ")).await?;
-                self.ask_with(&token, &method, path, document).await
-            }
-            answered => answered,
+        let body = document.map(|document| document.to_string().into_bytes());
+        let question = Question { method, path, bearer: None, body, limit: PATIENCE };
+        self.ask_shown(server, question, async |reach, question| reach.ask(question).await).await
+    }
+
+    /// The elements of a document that is lines of JSON.
+    ///
+    /// # Errors
+    /// As [`Self::get`].
+    pub async fn lines(&mut self, path: &str) -> Result<Vec<Value>, Trouble> {
+        let question = Question { method: Method::GET, path, bearer: None, body: None, limit: PATIENCE };
+        match self.ask_shown(TRANSFER, question, async |reach, question| reach.ask_lines(question).await).await? {
+            Value::Array(lines) => Ok(lines),
+            _ => Err(odd("it is no list")),
         }
     }
 
-    async fn ask_with(
-        &self,
-        token: &str,
-        method: &Method,
-        path: &str,
-        document: Option<&Value>,
+    async fn ask_shown(
+        &mut self,
+        server: &str,
+        question: Question<'_>,
+        ask: impl AsyncFn(&Reach, Question<'_>) -> Result<Value, Trouble>,
     ) -> Result<Value, Trouble> {
-        let body = document.map(|document| document.to_string().into_bytes());
-        let question = Question { method: method.clone(), path, bearer: Some(token), body, limit: PATIENCE };
-        self.reach.ask(question).await
+        let token = self.token(server, false).await?;
+        match ask(&self.reach, Question { bearer: Some(&token), ..question.clone() }).await {
+            Err(Trouble::Refused(refusal)) if refusal.status == 401 => {
+                let token = self.token(server, true).await?;
+                ask(&self.reach, Question { bearer: Some(&token), ..question }).await
+            }
+            Err(Trouble::Refused(refusal)) if refusal.code == CONSENT && self.login.acts_alone => {
+                grants::by_client(&self.reach, &self.login.client, &refusal.scopes.join(" ")).await?;
+                ask(&self.reach, Question { bearer: Some(&token), ..question }).await
+            }
+            answered => answered,
+        }
     }
 
     /// An access token for a resource server: the kept one, or a new one that is kept.

@@ -80,6 +80,15 @@ impl Reach {
         document(self.client.ask(question).await)
     }
 
+    /// The lines of JSON that a question is answered with, as the elements of a list.
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn ask_lines(&self, question: Question<'_>) -> Result<Value, Trouble> {
+        let body = good(self.client.ask(question).await)?;
+        body.split(|&byte| byte == b'\n').filter(|line| !line.is_empty()).map(json).collect()
+    }
+
     /// The same for a form.
     ///
     /// # Errors
@@ -101,11 +110,20 @@ impl Known {
 }
 
 fn document(answer: Result<Answer, Fault>) -> Result<Value, Trouble> {
+    json(&good(answer)?)
+}
+
+/// The body of a good answer.
+fn good(answer: Result<Answer, Fault>) -> Result<Vec<u8>, Trouble> {
     let answer = answer.map_err(|fault| fault.side_if_unknown(Side::Service))?;
     if !answer.status.is_success() {
         return Err(Refusal::read(answer.status.as_u16(), &answer.body).into());
     }
-    serde_json::from_slice(&answer.body).map_err(|error| odd(&format!("it is no JSON: {error}")))
+    Ok(answer.body.to_vec())
+}
+
+fn json(text: &[u8]) -> Result<Value, Trouble> {
+    serde_json::from_slice(text).map_err(|error| odd(&format!("it is no JSON: {error}")))
 }
 
 /// The URL of a service as people write it: `https://` may be left out.

@@ -41,8 +41,10 @@ fn a_folder_is_copied_while_nobody_watches_and_told_of_afterwards() {
     assert!(listed.starts_with(&task) && listed.lines().count() == 1, "{listed}");
     assert_eq!(seat.says(&["task", "list", "--status", "failed"]), "");
     let log = seat.says(&["task", "log", &task]);
-    assert_eq!(log.lines().count(), 20, "{log}");
-    assert!(log.contains("/run7/f07 -> /in/run7/f07") && log.contains(", verified)"), "{log}");
+    assert!(log.lines().any(|line| line == "/run7/f07 -> /in/run7/f07  copied, 7 B, verified"), "{log}");
+    let items = seat.events(0, &["task", "log", &task]);
+    assert_eq!(items.iter().filter(|item| item["type"] == "file" && item["state"] == "succeeded").count(), 20, "{log}");
+    assert_eq!(seat.says(&["task", "log", "--failed", &task]), "");
     let events = seat.says(&["task", "events", &task]);
     assert!(events.lines().next().unwrap().contains("STARTED") && events.contains("SUCCEEDED"), "{events}");
 
@@ -64,6 +66,7 @@ fn a_folder_is_copied_while_nobody_watches_and_told_of_afterwards() {
     let deleted = seat.says(&["task", "delete", "-r", "beta data:/in/run7", "--wait"]);
     assert!(!beta.path("in/run7").exists() && beta.path("in").exists());
     assert!(seat.says(&["task", "show", &deleted]).contains("delete at beta data"));
+    assert!(seat.says(&["task", "log", &deleted]).contains("/in/run7/f07  removed"));
 }
 
 #[test]
@@ -102,6 +105,7 @@ fn failures_say_what_and_why_and_exit_codes_tell_them_apart() {
     let (task, said) = seat.ends(1, &["task", "submit", "--wait", "alpha data:/none", "beta data:/x"]);
     assert!(said.contains("failed") && said.contains("FILE_NOT_FOUND") && said.contains("task events"), "{said}");
     assert!(seat.says(&["task", "events", "--errors", task.trim_end()]).contains("FILE_NOT_FOUND"));
+    assert!(seat.says(&["task", "log", "--failed", task.trim_end()]).contains("failed: FILE_NOT_FOUND"));
     assert_eq!(seat.events(1, &["task", "wait", task.trim_end()]).last().unwrap()["exit_code"], 1);
 
     // A task whose server is away waits for it, until somebody ends it or its deadline passes.

@@ -19,18 +19,20 @@ use std::sync::Arc;
 /// Items read at once.
 const PAGE: u32 = 1000;
 
-/// `GET /v2/whimbrel/tasks/{task}/log`: everything until now, or what follows the mark in `after`.
+/// `GET /v2/whimbrel/tasks/{task}/log`: everything until now, or what follows the mark in `after`; with `limit` no more than so many lines,
+/// a thousand at the most, for clients that read an answer whole.
 pub(super) async fn log(call: UserCall) -> Result<Lines, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
     let after = call.query.value("after")?.unwrap_or(0);
+    let limit: Option<u32> = call.query.value("limit")?;
     let place = call.service.streams.enter()?;
     // What fails at once is told with its status.
-    let first = call.service.store.log(task.id, after, PAGE).await?;
+    let first = call.service.store.log(task.id, after, limit.map_or(PAGE, |limit| limit.clamp(1, PAGE))).await?;
     let (sender, body) = whimbrel_web::stream();
     tokio::spawn(async move {
         let (mut page, id) = (first, task.id);
         while let Some(last) = page.last().map(|entry| entry.mark) {
-            let is_full = page.len() == PAGE as usize;
+            let is_full = limit.is_none() && page.len() == PAGE as usize;
             if sender.send(lines(&task, &page)).await.is_err() || !is_full {
                 break;
             }

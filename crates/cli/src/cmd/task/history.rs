@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use serde_json::{Value, json};
+use serde_json::Value;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::ByteCount;
 
@@ -82,68 +82,71 @@ fn line(event: &Value) -> String {
     line
 }
 
-/// Tell what became of each file of a task: copied, with its checksum, or left out, and why
+/// Tell what became of each file, directory and link of a task: copied, removed, left as it was, or not, and why
 #[derive(Debug, Args)]
 pub struct LogArgs {
     /// The task
     #[arg(value_name = "ID")]
     task: String,
-    /// Only files that were left out
+    /// Only what was not done
     #[arg(long)]
-    left_out: bool,
+    failed: bool,
 }
 
-/// Tells of files.
+/// Tells of items.
 pub async fn log(session: &mut Session, args: &LogArgs, output: &mut Output) -> Result<u8, Trouble> {
-    let place = path(&args.task)?;
-    let task = session.get(&place).await?;
-    let mut count = 0;
-    // Of deletions there is no list of what was done.
-    if !args.left_out && text(&task, "type") == "TRANSFER" {
-        let proof = show::proof(&task);
-        count += pages(session, &format!("{place}/successful_transfers"), |file| {
-            output.result(&event(file, "copied"), &copied(file, proof));
-        })
-        .await?;
+    let task = session.get(&path(&args.task)?).await?;
+    let (mut after, mut count) = (0, 0);
+    loop {
+        let fields = [("after", after.to_string()), ("limit", PAGE.to_string())];
+        let fields: Vec<_> = fields.iter().map(|(name, text)| (*name, text.as_str())).collect();
+        let items = session.lines(&with_query(&format!("/v2/whimbrel/tasks/{}/log", args.task), &fields)).await?;
+        for item in items.iter().filter(|item| !args.failed || !is_done(item)) {
+            output.result(&event(item, "item"), &item_line(&task, item));
+            count += 1;
+        }
+        match items.last() {
+            Some(last) if items.len() as u64 == PAGE => after = show::number(last, "mark"),
+            _ => break,
+        }
     }
-    count += pages(session, &format!("{place}/skipped_errors"), |file| {
-        output.result(&event(file, "left_out"), &left_out(file));
-    })
-    .await?;
     if count == 0 {
-        output.outcome(
-            &json!({"event": "nothing", "task_id": args.task}),
-            "there is nothing to tell of files of this task",
-        );
+        output.say("there is nothing to tell of items of this task");
     }
     Ok(exit::OK)
 }
 
-async fn pages(session: &mut Session, place: &str, mut each: impl FnMut(&Value)) -> Result<usize, Trouble> {
-    let (mut marker, mut count) = (None::<String>, 0);
-    loop {
-        let fields: Vec<_> = marker.iter().map(|marker| ("marker", marker.as_str())).collect();
-        let page = session.get(&with_query(place, &fields)).await?;
-        entries(&page).iter().for_each(&mut each);
-        count += entries(&page).len();
-        marker = page["next_marker"].as_str().map(str::to_owned);
-        if marker.is_none() {
-            return Ok(count);
-        }
-    }
+fn is_done(item: &Value) -> bool {
+    matches!(text(item, "state"), "succeeded" | "up_to_date")
 }
 
-/// `proof`: what is known of all files of the task together.
-fn copied(file: &Value, proof: &str) -> String {
-    let proof = match (text(file, "checksum_algorithm"), text(file, "checksum")) {
-        (_, "") => proof.to_owned(),
+fn item_line(task: &Value, item: &Value) -> String {
+    let removed = text(task, "type") == "DELETE" || item["is_delete_destination_extra"] == true;
+    let name = match (text(item, "source_path"), text(item, "destination_path")) {
+        ("", only) | (only, "") => only.to_owned(),
+        (from, to) => format!("{from} -> {to}"),
+    };
+    let done = match (text(item, "state"), text(item, "type")) {
+        ("succeeded", _) if removed => "removed".to_owned(),
+        ("succeeded", "file") => copied(task, item),
+        ("succeeded", _) => "made".to_owned(),
+        ("up_to_date", _) => "left as it was".to_owned(),
+        ("skipped_error", _) => "left out".to_owned(),
+        (state, _) => state.to_owned(),
+    };
+    let why = match text(item, "error_code") {
+        "" => String::new(),
+        code => format!(": {code}: {}", text(item, "error_details")),
+    };
+    format!("{name}  {done}{why}")
+}
+
+/// How a file was copied; what is known of the proof of all files of the task is known of each.
+fn copied(task: &Value, item: &Value) -> String {
+    let proof = match (text(item, "checksum_algorithm"), text(item, "checksum")) {
+        (_, "") => show::proof(task).to_owned(),
         (algorithm, sum) => format!("{algorithm}:{sum}"),
     };
-    let proof = if proof.is_empty() { proof } else { format!(", {proof}") };
-    let size = ByteCount(show::number(file, "size"));
-    format!("{} -> {}  ({size}{proof})", text(file, "source_path"), text(file, "destination_path"))
-}
-
-fn left_out(file: &Value) -> String {
-    format!("left out: {}  {}: {}", text(file, "source_path"), text(file, "error_code"), text(file, "error_details"))
+    let size = ByteCount(show::number(item, "bytes_transferred"));
+    if proof.is_empty() { format!("copied, {size}") } else { format!("copied, {size}, {proof}") }
 }
