@@ -21,7 +21,7 @@ use tokio::sync::{Semaphore, SemaphorePermit};
 use whimbrel_engine::guard::{Pace, Throttle, ThrottleLimits};
 
 use crate::http::{Answer, Anyone, ApiError, Call, Route};
-pub use rules::{Actor, Admin, ByClient, ByUser, Orchestrator, User, UserCall};
+pub use rules::{Actor, Admin, ByClient, ByUser, Monitor, Orchestrator, User, UserCall};
 
 /// New clients from the template that a network may have in a minute.
 const TEMPLATED: u32 = 10;

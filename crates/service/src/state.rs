@@ -12,12 +12,14 @@ use whimbrel_engine::listing::Timestamp;
 use crate::auth::{self, Auth};
 use crate::clock::Clock;
 use crate::desk::{Desk, Slots};
+use crate::house::House;
 use crate::http::{Route, router};
+use crate::metrics::Requests;
 use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::tasks::progress::Streams;
-use crate::{deploy, desk, endpoints, files, groups, notices, servers, tasks, timers};
+use crate::{deploy, desk, endpoints, files, groups, house, metrics, notices, servers, tasks, timers};
 
 /// Seconds.
 const MINUTE: i64 = 60;
@@ -52,6 +54,10 @@ pub struct Service {
     pub site_tokens: SiteTokens,
     /// Answers that go on for long.
     pub streams: Streams,
+    /// Requests that were answered.
+    pub requests: Requests,
+    /// How long what is over is kept.
+    pub house: House,
     /// How owners are told of their tasks.
     pub notifier: Notifier,
 }
@@ -60,8 +66,18 @@ impl Service {
     /// A service.
     pub fn new(config: Config, clock: Arc<dyn Clock>, store: Store) -> Self {
         let desk = Desk::new(store.clone(), Slots::default());
-        let (site_tokens, streams, notifier) = (SiteTokens::default(), Streams::default(), Notifier::default());
-        Self { config, clock, store, auth: Auth::default(), desk, site_tokens, streams, notifier }
+        Self {
+            config,
+            clock,
+            store,
+            auth: Auth::default(),
+            desk,
+            site_tokens: SiteTokens::default(),
+            streams: Streams::default(),
+            requests: Requests::default(),
+            house: House::default(),
+            notifier: Notifier::default(),
+        }
     }
 
     /// The whole table of routes: each module adds its own.
@@ -71,6 +87,8 @@ impl Service {
             tasks::routes::routes(),
             timers::routes(),
             notices::routes(),
+            house::routes(),
+            metrics::routes(),
             files::routes::routes(),
             endpoints::routes(),
             groups::routes(),

@@ -17,6 +17,7 @@ use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_service::clock::SystemClock;
+use whimbrel_service::house::Keeping;
 use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
 use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
@@ -66,6 +67,12 @@ pub struct ServeArgs {
     /// Tasks that this process carries out at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     tasks: u32,
+    /// Days for which tasks that are over are kept, with all that is told of them
+    #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    keep_tasks: u32,
+    /// Days for which the audit log is kept
+    #[arg(long, value_name = "DAYS", default_value_t = 730, value_parser = clap::value_parser!(u32).range(1..=36500))]
+    keep_audit: u32,
     #[command(flatten)]
     notify: NotifyArgs,
 }
@@ -112,6 +119,7 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let service = Arc::new(Service::new(config, Arc::new(SystemClock), store));
     place.make_administrator(&service).await?;
     service.notifier.begin(settings);
+    service.house.keep(Keeping { tasks: Some(args.keep_tasks), audit: Some(args.keep_audit) });
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));
     let orchestrator = place.orchestrator()?;
@@ -121,9 +129,14 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
         None => println!("listening on {url}"),
     }
     let router = service.router();
-    let telling = service.tell_owners(stopped.clone());
-    let ((), (), (), orchestrated) =
-        tokio::join!(server.serve(router, stopped.clone()), service.look_after(stopped), telling, orchestrating);
+    let (telling, keeping) = (service.tell_owners(stopped.clone()), service.keep_house(stopped.clone()));
+    let ((), (), (), (), orchestrated) = tokio::join!(
+        server.serve(router, stopped.clone()),
+        service.look_after(stopped),
+        telling,
+        keeping,
+        orchestrating
+    );
     orchestrated
 }
 

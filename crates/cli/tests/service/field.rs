@@ -385,6 +385,18 @@ impl Field {
             .env("HOME", home)
     }
 
+    /// Reads something of the service's with curl, as the administrator, to its end.
+    #[track_caller]
+    pub fn fetch(&self, path: &str) -> String {
+        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
+        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
+        let bearer = format!("Authorization: Bearer {}", token["access_token"].as_str().expect("there is a token"));
+        let tool = Tool::new("curl").args(["-sSN", "--cacert"]).arg(self.certificate()).args(["-H", &bearer]);
+        let run = tool.arg(format!("{}{path}", self.url)).run().expect("curl runs");
+        assert_eq!(run.code(), Some(0), "{path}: {}", run.stderr_text());
+        run.stdout_text()
+    }
+
     #[track_caller]
     fn curl(&self, arguments: &[&str], path: &str) -> Value {
         self.try_curl(arguments, path).unwrap_or_else(|error| panic!("{path}: {error}"))
@@ -480,6 +492,8 @@ fn replica(state: &Path, database: &str, url: &str) -> Command {
 fn serve(directory: &Path, listen: &str) -> Running {
     let mut command = Command::new(WHIMBREL);
     command.arg("serve").arg("--state").arg(directory.join("service")).args(["--listen", listen]);
+    // Tests are told of tasks on this host.
+    command.args(["--webhook-host", "127.0.0.1"]);
     Running::start(&mut command, "listening on ")
 }
 

@@ -5,6 +5,7 @@ mod crash;
 mod door;
 mod field;
 mod manager;
+mod news;
 mod replicas;
 mod script;
 mod sharing;

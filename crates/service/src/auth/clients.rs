@@ -180,6 +180,9 @@ pub(super) struct AdminWish {
     /// It carries out tasks.
     #[serde(default)]
     orchestrator: bool,
+    /// It collects metrics.
+    #[serde(default)]
+    monitor: bool,
     /// It may log users in at these places.
     #[serde(default)]
     redirect_uris: Vec<String>,
@@ -191,11 +194,17 @@ pub(super) struct AdminWish {
 /// `POST /v2/whimbrel/clients`, for administrators.
 pub(super) async fn add(call: Call<Admin<TransferAll>, Json<AdminWish>>) -> Result<Created<ClientAnswer>, ApiError> {
     let wish = call.body.0;
+    let role = match (wish.orchestrator, wish.monitor) {
+        (true, true) => return Err(ApiError::bad_request("A client either carries out tasks or collects metrics")),
+        (true, false) => Role::Orchestrator,
+        (false, true) => Role::Monitor,
+        (false, false) => Role::Program,
+    };
     let new = NewClient {
         name: wish.name,
-        role: if wish.orchestrator { Role::Orchestrator } else { Role::Program },
+        role,
         confidential: !wish.public_client,
-        logins: !wish.redirect_uris.is_empty() && !wish.orchestrator,
+        logins: !wish.redirect_uris.is_empty() && role == Role::Program,
         redirects: wish.redirect_uris,
         id: None,
     };

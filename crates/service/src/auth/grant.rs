@@ -11,7 +11,7 @@ use uuid::Uuid;
 
 use super::records::{Client, Code, Consent, Identity, Role, Token, TokenKind};
 use super::rules::{ByClient, basic, invalid_client};
-use super::scope::{self, Orchestrate, Scope, Wanted};
+use super::scope::{self, Monitor, Orchestrate, Scope, Wanted};
 use super::secrets::{alike, digest, fits_challenge};
 use super::tokens::{Holder, TokenDocument, holder};
 use crate::Service;
@@ -203,10 +203,14 @@ fn wanted_of(text: &str) -> Result<Vec<Wanted>, ApiError> {
     scope::parse(text).map_err(|error| ApiError::oauth(StatusCode::BAD_REQUEST, "invalid_scope", error.to_string()))
 }
 
-/// Orchestrators ask for their own scope, and nobody else does.
+/// Orchestrators and monitors ask for their own scopes, and nobody else does.
 pub(super) fn allowed(client: &Client, wanted: &[Wanted]) -> Result<(), ApiError> {
-    let orchestrator = client.role == Role::Orchestrator;
-    if wanted.iter().any(|scope| (scope.name == Orchestrate::NAME) != orchestrator) {
+    let fits = |name: &str| match client.role {
+        Role::Orchestrator => name == Orchestrate::NAME,
+        Role::Monitor => name == Monitor::NAME,
+        Role::Program => ![Orchestrate::NAME, Monitor::NAME].contains(&name),
+    };
+    if !wanted.iter().all(|scope| fits(&scope.name)) {
         return Err(ApiError::oauth(StatusCode::BAD_REQUEST, "invalid_scope", "The client may not have these scopes"));
     }
     Ok(())

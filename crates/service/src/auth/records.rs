@@ -49,6 +49,8 @@ pub enum Role {
     Program,
     /// An orchestrator: may ask for the scope to carry out tasks, and for nothing else.
     Orchestrator,
+    /// A program that collects metrics: may ask for the scope of those, and for nothing else.
+    Monitor,
 }
 
 /// A program that asks for tokens.

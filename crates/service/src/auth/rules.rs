@@ -10,7 +10,7 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
 use super::records::{Client, Identity, Role};
-use super::scope::{Orchestrate, Scope, TransferAll};
+use super::scope::{self, Orchestrate, Scope, TransferAll};
 use crate::Service;
 use crate::http::{Access, ApiError, Call, Knock, Rule};
 
@@ -93,6 +93,23 @@ impl Rule for Orchestrator {
             return Ok(actor);
         }
         Err(ApiError::denied("Only orchestrators may do that"))
+    }
+}
+
+/// A program that collects metrics with its own token, or an administrator.
+#[derive(Debug)]
+pub struct Monitor;
+
+impl Rule for Monitor {
+    type Caller = Arc<Actor>;
+    const ACCESS: Access = Access::Monitor;
+
+    async fn admit(service: &Service, knock: &Knock) -> Result<Arc<Actor>, ApiError> {
+        let actor = bearer(service, &knock.headers).await?;
+        if actor.has(scope::Monitor::NAME) || (actor.admin && actor.has(TransferAll::NAME)) {
+            return Ok(actor);
+        }
+        Err(ApiError::denied("Only clients that an administrator made to collect metrics may do that"))
     }
 }
 

@@ -55,6 +55,8 @@ scopes! {
     TimersAll = "https://auth.globus.org/scopes/524230d7-ea86-4a52-8312-86065a9e0417/timer";
     /// To carry out tasks; given to orchestrators' clients only.
     Orchestrate = "urn:whimbrel:scope:orchestrate";
+    /// To read metrics; given to monitors' clients only.
+    Monitor = "urn:whimbrel:scope:monitor";
 }
 
 /// Longest text of scopes, bytes.
@@ -163,7 +165,7 @@ pub fn resource_server(scope: &str) -> Option<&str> {
     if matches!(scope, "openid" | "profile" | "email" | "offline_access") {
         return Some(AUTH);
     }
-    if scope == Orchestrate::NAME {
+    if [Orchestrate::NAME, Monitor::NAME].contains(&scope) {
         return Some(OURS);
     }
     if let Some(rest) = scope.strip_prefix("urn:globus:auth:scope:") {
@@ -233,6 +235,7 @@ mod tests {
                 Some("aaaaaaaa-0000-4000-8000-00000000000a"),
             ),
             (Orchestrate::NAME, Some(OURS)),
+            (Monitor::NAME, Some(OURS)),
             ("urn:whimbrel:scope:anything", None),
             ("urn:globus:auth:scope:x", None),
             ("all", None),

@@ -72,6 +72,7 @@ fn access(access: Access) -> (Value, String) {
         Access::Client => (json!([{"client": []}]), "a client with its secret".to_owned()),
         Access::Scope(scope) => (json!([{"token": []}]), format!("a user, with a token for {scope}")),
         Access::Orchestrator => (json!([{"token": []}]), "an orchestrator".to_owned()),
+        Access::Monitor => (json!([{"token": []}]), "a program that collects metrics, or an administrator".to_owned()),
         Access::Server => (json!([{"token": []}]), "a server, with what it joins or has joined with".to_owned()),
         Access::Admin(scope) => {
             (json!([{"token": []}]), format!("an administrator of the service, with a token for {scope}"))

@@ -8,6 +8,7 @@ use std::future::Future;
 use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Router;
 use axum::body::Body;
@@ -35,6 +36,8 @@ pub enum Access {
     Orchestrator,
     /// A DTN, with what it joins or has joined with.
     Server,
+    /// A program that collects metrics, or an administrator.
+    Monitor,
     /// A user whom the service's own settings call an administrator, with an access token of this scope.
     Admin(&'static str),
 }
@@ -182,7 +185,12 @@ impl Route {
         let handler = Arc::new(handler);
         let boxed: Handler = Arc::new(move |service, path, request| {
             let handler = handler.clone();
-            Box::pin(async move { answer::<R, I, P, F>(service, path, request, &*handler).await })
+            Box::pin(async move {
+                let began = Instant::now();
+                let response = answer::<R, I, P, F>(service.clone(), path, request, &*handler).await;
+                service.requests.count(name, response.status(), began.elapsed());
+                response
+            })
         });
         Self { method, path, name, access: R::ACCESS, request: I::schema, response: P::schema, handler: boxed }
     }

@@ -192,23 +192,28 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn recount(&self, task: Uuid) -> Result<Counters, StoreError> {
-        let sql = "SELECT t.left_as, i.kind, i.extra, i.state, COUNT(*), CAST(SUM(i.bytes) AS BIGINT), \
-                   CAST(SUM(i.proven) AS BIGINT) FROM items i JOIN tasks t ON t.number = i.task WHERE t.id = $1 \
-                   GROUP BY t.left_as, i.kind, i.extra, i.state";
-        let mut counters = Counters::default();
-        for mut row in self.read().await?.query(sql, values![task]).await? {
-            let left_as = row.maybe_int()?.map(state).transpose()?;
-            let (kind, extra, found) = (kind(row.int()?)?, row.int()? != 0, state(row.int()?)?);
-            let state = if found.is_final() { found } else { left_as.unwrap_or(found) };
-            let count = row.count()?;
-            let mut record = ItemRecord { kind, state, bytes: row.count()?, proven: row.count()?, extra };
-            for _ in 0..count {
-                counters.step(None, &record);
-                (record.bytes, record.proven) = (0, 0);
-            }
-        }
-        Ok(counters)
+        count_items(self.read().await?.as_mut(), task).await
     }
+}
+
+/// What a task's items add up to.
+pub(super) async fn count_items(tx: &mut dyn Transaction, task: Uuid) -> Result<Counters, StoreError> {
+    let sql = "SELECT t.left_as, i.kind, i.extra, i.state, COUNT(*), CAST(SUM(i.bytes) AS BIGINT), \
+               CAST(SUM(i.proven) AS BIGINT) FROM items i JOIN tasks t ON t.number = i.task WHERE t.id = $1 \
+               GROUP BY t.left_as, i.kind, i.extra, i.state";
+    let mut counters = Counters::default();
+    for mut row in tx.query(sql, values![task]).await? {
+        let left_as = row.maybe_int()?.map(state).transpose()?;
+        let (kind, extra, found) = (kind(row.int()?)?, row.int()? != 0, state(row.int()?)?);
+        let state = if found.is_final() { found } else { left_as.unwrap_or(found) };
+        let count = row.count()?;
+        let mut record = ItemRecord { kind, state, bytes: row.count()?, proven: row.count()?, extra };
+        for _ in 0..count {
+            counters.step(None, &record);
+            (record.bytes, record.proven) = (0, 0);
+        }
+    }
+    Ok(counters)
 }
 
 fn event(mut row: Row) -> Result<TaskEvent, StoreError> {

@@ -4,7 +4,8 @@ use super::StoreError;
 use super::database::{Database, Dialect, Transaction, values};
 
 /// Statements that bring a database from each version to the next, in the order of versions from 0.
-const MIGRATIONS: &[&str] = &[include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql")];
+const MIGRATIONS: &[&str] =
+    &[include_str!("migrations/0001.sql"), include_str!("migrations/0002.sql"), include_str!("migrations/0003.sql")];
 
 /// Number of the lock under which PostgreSQL's replicas migrate, one after the other: any constant of our own.
 const LOCK: i64 = 0x7768_696d_6272_656c;

@@ -63,6 +63,8 @@ impl TimerWish {
     /// 400, naming what cannot be.
     pub fn read(self, now: Timestamp) -> Result<NewTimer, ApiError> {
         let TimerParts { timer_type, name, schedule, body } = self.timer;
+        // Schedules are of whole seconds.
+        let now = Timestamp::from_secs(now.secs);
         if let Some(other) = timer_type.filter(|kind| kind != "transfer") {
             return Err(bad(format!("timers here submit transfers; `timer_type` cannot be {other:?}")));
         }
@@ -201,7 +203,7 @@ pub fn of_run(document: &Value, submission: uuid::Uuid, label: &str) -> Value {
 mod tests {
     use super::*;
 
-    const NOW: Timestamp = Timestamp::from_secs(1_795_000_000);
+    const NOW: Timestamp = Timestamp { secs: 1_795_000_000, nanos: 5 };
 
     fn wish(schedule: &Value) -> Result<NewTimer, ApiError> {
         let document = json!({"timer": {"timer_type": "transfer", "name": "n", "schedule": schedule,
@@ -213,8 +215,9 @@ mod tests {
     #[test]
     fn schedules_are_read_as_the_clients_write_them() {
         let once = wish(&json!({"type": "once"})).unwrap();
-        assert_eq!(once.schedule, Schedule::Once { at: NOW });
+        assert_eq!(once.schedule, Schedule::Once { at: Timestamp::from_secs(NOW.secs) });
         assert!(once.document.get("submission_id").is_none());
+        assert!(wish(&json!({"type": "recurring", "interval_seconds": 60})).is_ok());
         let start = "2026-11-22T19:00:00.25+01:00";
         let end = json!({"condition": "iterations", "count": 3});
         let many = wish(&json!({"type": "recurring", "interval_seconds": 86400, "start": start, "end": end})).unwrap();

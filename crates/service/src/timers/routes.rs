@@ -15,7 +15,7 @@ use crate::http::{Answer, ApiError, Call, Created, Json, Route};
 use crate::store::{Batch, Versioned};
 use crate::tasks::submission;
 
-/// Timers of one owner at the most.
+/// Timers of one owner at the most that have not ended.
 const MOST: usize = 200;
 
 /// Largest document, bytes: some ten thousand items.
@@ -54,7 +54,8 @@ async fn add<I>(call: &TimerCall<I>, new: NewTimer) -> Result<(Timer, Value), Ap
     let (service, caller) = (&call.service, &call.caller);
     let draft = submission::read_transfer(&of_run(&new.document, random_id()?, "timer"))?;
     service.submission_of(&for_transfers(caller), &draft).await?;
-    if service.all_by_key::<Timer>("owner", &caller.identity.to_string()).await?.len() >= MOST {
+    let own = service.all_by_key::<Timer>("owner", &caller.identity.to_string()).await?;
+    if own.iter().filter(|found| found.record.state != State::Ended).count() >= MOST {
         let message = format!("You have {MOST} timers; delete one that you do not need");
         return Err(ApiError::new(StatusCode::CONFLICT, "LimitExceeded", message));
     }

@@ -14,6 +14,7 @@ use uuid::Uuid;
 use whimbrel_service::auth::clients::MadeClient;
 use whimbrel_service::auth::scope::{Scope, TransferAll};
 use whimbrel_service::clock::SetClock;
+use whimbrel_service::notices::Settings;
 use whimbrel_service::store::Store;
 use whimbrel_service::{Config, Service};
 
@@ -54,7 +55,15 @@ pub struct Bench {
 
 impl Bench {
     pub async fn new() -> Self {
-        Self::with(Arc::new(SetClock::at(NOW)), Store::open("sqlite::memory:").await.unwrap())
+        let inside = vec!["127.0.0.1".to_owned()];
+        Self::telling(Settings { inside, ..Settings::trusting(None).unwrap() }).await
+    }
+
+    /// A service that tells owners of tasks so.
+    pub async fn telling(settings: Settings) -> Self {
+        let bench = Self::with(Arc::new(SetClock::at(NOW)), Store::open("sqlite::memory:").await.unwrap());
+        bench.service.notifier.begin(settings);
+        bench
     }
 
     /// Another replica: all that they share is the store.
@@ -62,11 +71,19 @@ impl Bench {
         Self::with(self.clock.clone(), self.service.store.clone())
     }
 
-    fn with(clock: Arc<SetClock>, store: Store) -> Self {
+    pub fn with(clock: Arc<SetClock>, store: Store) -> Self {
         let config = Config { url: URL.to_owned(), domain: "example.org".to_owned() };
         let service = Arc::new(Service::new(config, clock.clone(), store));
         let router = service.router();
         Self { service, clock, router }
+    }
+
+    /// A good answer whose body is not read yet.
+    pub async fn open(&self, path: &str, token: &str) -> Body {
+        let request = Request::builder().uri(path).header(AUTHORIZATION, format!("Bearer {token}"));
+        let response = self.router.clone().call(request.body(Body::empty()).unwrap()).await.unwrap();
+        assert_eq!(response.status().as_u16(), 200);
+        response.into_body()
     }
 
     pub async fn send(&self, request: Request<Body>) -> Got {

@@ -37,6 +37,7 @@ struct Things {
     task: Uuid,
     timer: Uuid,
     group: Uuid,
+    webhook: Uuid,
 }
 
 impl Things {
@@ -61,7 +62,9 @@ impl Things {
         let timer = id(&bench.post("/v2/timer", &timers, timer).await.good()["timer"]["job_id"]);
         let groups = bench.token(&site.ada.client, GroupsAll::NAME).await;
         let group = id(&bench.post("/v2/groups", &groups, json!({"name": "g"})).await.good()["id"]);
-        Self { site, rule, role, bookmark, pause, task, timer, group }
+        let webhook = bench.post("/v2/whimbrel/webhooks", token, json!({"url": "https://example.org/x"})).await.good();
+        let webhook = id(&webhook["id"]);
+        Self { site, rule, role, bookmark, pause, task, timer, group, webhook }
     }
 
     /// The path of a route, about Ada's things.
@@ -75,8 +78,15 @@ impl Things {
             path if path.contains("{id}") => panic!("tell this test what {path} is about"),
             _ => Uuid::nil(),
         };
-        let (task, timer) = (self.task, self.timer);
-        let parts = [("{id}", id), ("{rule}", self.rule), ("{role}", self.role), ("{task}", task), ("{timer}", timer)];
+        let (task, timer, webhook) = (self.task, self.timer, self.webhook);
+        let parts = [
+            ("{id}", id),
+            ("{rule}", self.rule),
+            ("{role}", self.role),
+            ("{task}", task),
+            ("{timer}", timer),
+            ("{webhook}", webhook),
+        ];
         let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
         let path = path.replace("{server}", "1");
         assert!(!path.contains('{'), "tell this test what {path} is about");
@@ -120,7 +130,7 @@ impl Things {
 
 /// Whether a path names somebody's thing.
 fn is_about_something(route: &Route) -> bool {
-    ["{id}", "{task}", "{timer}"].iter().any(|part| route.path.contains(part))
+    ["{id}", "{task}", "{timer}", "{webhook}"].iter().any(|part| route.path.contains(part))
 }
 
 #[tokio::test]
@@ -168,6 +178,7 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
             Access::Client | Access::Server => (Vec::new(), route.name),
             Access::Scope(_) | Access::Admin(_) => (vec![&elsewhere, &orchestrate], route.name),
             Access::Orchestrator => (vec![&elsewhere, &transfer], route.name),
+            Access::Monitor => (vec![&elsewhere, &transfer, &orchestrate], route.name),
         };
         assert_eq!(ask(None).await.status, 401, "{name} without a token");
         for token in ["", "garbage", "wa_garbage", &expired, &revoked, &for_dtn] {
@@ -200,7 +211,7 @@ async fn what_is_somebodys_is_refused_to_others() {
                 assert_eq!(deleted.status, 401, "{}", route.name);
                 continue;
             }
-            Access::Anyone | Access::Admin(_) | Access::Orchestrator | Access::Server => continue,
+            Access::Anyone | Access::Admin(_) | Access::Orchestrator | Access::Monitor | Access::Server => continue,
         };
         let token = bench.token(&things.site.bob.client, scope).await;
         let got = bench.ask(route.method.clone(), &things.path(&route), Some(&token), things.body(&route)).await;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
 mod files;
+mod house;
 mod leases;
 mod made;
 mod models;
@@ -57,6 +58,10 @@ const CASES: &[(&str, Case)] = cases![
     reports::items_that_vanish_are_no_success,
     reports::of_very_many_events_the_first_and_the_newest_stay,
     reports::ten_thousand_changes_a_second,
+    house::what_is_due_is_found_in_the_order_of_its_time,
+    house::old_tasks_are_forgotten_with_all_that_is_theirs,
+    house::tasks_are_counted_by_what_they_wait_for,
+    house::owners_are_told_of_what_they_want_to_hear_once,
 ];
 
 fn runtime() -> tokio::runtime::Runtime {
