@@ -20,7 +20,8 @@ struct Got {
 impl Got {
     fn field(&self, name: &str) -> Option<&str> {
         let lines = self.head.lines().filter_map(|line| line.split_once(':'));
-        lines.filter(|(field, _)| field.eq_ignore_ascii_case(name)).map(|(_, value)| value.trim()).last()
+        let mut named = lines.filter(|(field, _)| field.eq_ignore_ascii_case(name));
+        named.next_back().map(|(_, value)| value.trim())
     }
 
     #[track_caller]

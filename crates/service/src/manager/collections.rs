@@ -118,7 +118,7 @@ impl Manager<'_> {
                 _ => false,
             };
             let kinds: Vec<_> = filters.iter().filter(|filter| filter.ends_with("_collections")).collect();
-            let kind_fits = kinds.is_empty() || kinds.into_iter().any(|filter| fits(filter));
+            let kind_fits = kinds.is_empty() || kinds.into_iter().any(&fits);
             let others_fit = filters.iter().filter(|filter| !filter.ends_with("_collections")).all(fits);
             if !kind_fits || !others_fit || !self.service.is_visible(&standing, &collection).await? {
                 continue;
