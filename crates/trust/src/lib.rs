@@ -22,6 +22,7 @@ pub mod signature;
 pub mod site;
 pub mod tls;
 pub mod token;
+mod verified;
 pub mod wrap;
 
 pub use fault::TrustFault;

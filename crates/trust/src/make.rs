@@ -33,6 +33,7 @@ use zeroize::Zeroizing;
 use crate::clock;
 use crate::fault::TrustFault;
 use crate::peer::OwnChain;
+use crate::verified::Signed;
 
 pub use proxy::{ProxyKind, grown, own_proxy, proxy, proxy_draft, proxy_request};
 
@@ -252,7 +253,7 @@ pub fn certify_request(
     signer: &OwnChain,
 ) -> Result<X509, TrustFault> {
     let key = request.public_key().map_err(failed)?;
-    if !request.verify(&key).map_err(failed)? {
+    if !request.is_signed_by(&key) {
         return Err(TrustFault::new(FaultCode::CredentialRejected, "the request is not signed with its own key"));
     }
     certify(&request.subject_name().to_der().map_err(failed)?, &key, purpose, life, signer)

@@ -13,6 +13,7 @@ use crate::fault::TrustFault;
 use crate::gsi::host::{self, Names};
 use crate::peer::{Peer, PeerJudge};
 use crate::pins::PinJudge;
+use crate::verified;
 
 /// Where the system keeps its authorities, as OpenSSL was built to know (SSL_CERT_FILE and SSL_CERT_DIR win).
 #[derive(Clone)]
@@ -47,7 +48,7 @@ impl SystemRoots {
             chain.push((*other).to_owned())?;
         }
         X509StoreContext::new()?.init(&self.0, leaf, &chain, |context| {
-            Ok(if context.verify_cert()? { Ok(()) } else { Err(context.error().error_string().to_owned()) })
+            Ok(if verified::path(context)? { Ok(()) } else { Err(context.error().error_string().to_owned()) })
         })
     }
 }

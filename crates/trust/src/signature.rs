@@ -13,6 +13,8 @@ use openssl::sign::Verifier;
 use whimbrel_proto::token::jwks::{Key, Material};
 use whimbrel_proto::token::jwt::Algorithm;
 
+use crate::verified;
+
 /// Bytes of a signature by P-256 in JOSE's form: r, then s, of 32 bytes each (RFC 7518 §3.4).
 const P256_SIGNATURE: usize = 64;
 
@@ -65,7 +67,7 @@ impl VerifyingKey {
             Self::Rsa(key) => {
                 let mut verifier = Verifier::new(MessageDigest::sha256(), key)?;
                 verifier.set_rsa_padding(Padding::PKCS1)?;
-                verifier.verify_oneshot(signature, signed)
+                Ok(verified::message(verifier, signature, signed))
             }
             Self::P256(key) => {
                 if signature.len() != P256_SIGNATURE {
@@ -74,7 +76,7 @@ impl VerifyingKey {
                 let (r, s) = signature.split_at(P256_SIGNATURE / 2);
                 // Zero and numbers beyond the group's order are refused by OpenSSL (CVE-2022-21449 was elsewhere).
                 let signature = EcdsaSig::from_private_components(BigNum::from_slice(r)?, BigNum::from_slice(s)?)?;
-                signature.verify(&sha256(signed), key)
+                Ok(verified::digest(&signature, &sha256(signed), key))
             }
         }
     }

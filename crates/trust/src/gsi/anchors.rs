@@ -19,6 +19,7 @@ use super::crl::RevocationList;
 use crate::fault::TrustFault;
 use crate::peer::OwnChain;
 use crate::places::Place;
+use crate::verified::Signed;
 
 /// Largest certificate or policy, and largest revocation list, that is read, bytes.
 const MOST_BYTES: u64 = 1 << 20;
@@ -130,9 +131,8 @@ impl Anchors {
             let last = chain.last().unwrap_or(&own.certificate);
             let der = last.to_der().map_err(|error| rejected(error.to_string()))?;
             let read = Certificate::parse(&der).map_err(|error| rejected(error.to_string()))?;
-            let signs = |above: &&Arc<Authority>| {
-                above.certificate.public_key().and_then(|key| last.verify(&key)).unwrap_or(false)
-            };
+            let signs =
+                |above: &&Arc<Authority>| above.certificate.public_key().is_ok_and(|key| last.is_signed_by(&key));
             match self.named(&read.issuer).iter().find(signs) {
                 Some(above) if !read.issuer.matches(&read.subject) => chain.push(above.certificate.clone()),
                 _ => break,

@@ -14,6 +14,7 @@ use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 use crate::fault::TrustFault;
 use crate::make::{self, KeyKind, Life, ProxyKind, digest_of};
 use crate::peer::{OwnChain, Peer};
+use crate::verified::Signed;
 
 /// Largest request, and largest certificate, that is taken from the other side, bytes.
 const MOST_BYTES: usize = 64 << 10;
@@ -86,7 +87,7 @@ pub fn issue(request: &[u8], own: &OwnChain, delegate: Delegate, life: Life) -> 
     let broken = |_| rejected("what the server sent is no request for a certificate");
     let request = openssl::x509::X509Req::from_der(request).map_err(broken)?;
     let key = request.public_key().map_err(broken)?;
-    if !request.verify(&key).unwrap_or(false) {
+    if !request.is_signed_by(&key) {
         return Err(rejected("the server's request is not signed with its own key"));
     }
     if key.security_bits() < LEAST_BITS {
@@ -129,7 +130,7 @@ pub fn assemble(answer: &[u8], key: PKey<Private>, peer: &Peer, now: Timestamp) 
         return Err(wrong("the delegated proxy has another key than was asked for"));
     }
     let signing = peer.leaf.public_key().map_err(failed)?;
-    if !certificate.verify(&signing).unwrap_or(false) {
+    if !certificate.is_signed_by(&signing) {
         return Err(wrong("the delegated proxy is not signed by the peer"));
     }
     let chain = std::iter::once(peer.leaf.clone()).chain(peer.chain.iter().cloned()).collect();

@@ -19,6 +19,7 @@ use super::verify::{by_openssl, explained};
 use super::voms::Organizations;
 use crate::fault::TrustFault;
 use crate::peer::Peer;
+use crate::verified::Signed;
 
 /// Most certificates that a peer may send, and most bytes of them.
 const MOST_CERTIFICATES: usize = 20;
@@ -306,7 +307,7 @@ fn signer_of(proxy: &Link<'_>, links: &[Link<'_>], unused: &[usize]) -> Result<u
             format!("the certificate of its issuer {} was not sent", proxy.read.issuer.one_line()),
         ));
     }
-    let signed = |at: &&usize| links[**at].x509.public_key().is_ok_and(|key| proxy.x509.verify(&key).unwrap_or(false));
+    let signed = |at: &&usize| links[**at].x509.public_key().is_ok_and(|key| proxy.x509.is_signed_by(&key));
     let signer = candidates.find(signed);
     let signer = signer.ok_or_else(|| refused(proxy, "its signature is not that of its issuer"))?;
     match proxy.read.subject.below(&links[*signer].read.subject) {

@@ -14,6 +14,7 @@ use whimbrel_proto::x509::Certificate;
 use super::anchors::Authority;
 use super::judge::{expired, not_yet};
 use crate::fault::TrustFault;
+use crate::verified;
 
 /// OpenSSL's security level of 112 bits: RSA with 2048 bits, SHA-224.
 const LEVEL: i32 = 2;
@@ -60,7 +61,7 @@ pub(super) fn by_openssl(
         others.push((*x509).to_owned())?;
     }
     X509StoreContext::new()?.init(&store, leaf, &others, |context| {
-        Ok(if context.verify_cert()? {
+        Ok(if verified::path(context)? {
             Ok(context.chain().map(|chain| chain.iter().map(X509Ref::to_owned).collect()).unwrap_or_default())
         } else {
             Err((context.error(), context.current_cert().map(X509Ref::to_owned)))

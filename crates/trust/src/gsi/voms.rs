@@ -22,6 +22,7 @@ use whimbrel_proto::x509::voms::{self, AttributeCertificate};
 
 use super::judge::Judge;
 use crate::fault::TrustFault;
+use crate::verified;
 
 /// Largest file that is read, bytes.
 const MOST_BYTES: u64 = 1 << 16;
@@ -143,7 +144,7 @@ fn is_signed(claim: &AttributeCertificate<'_>, signer: &X509) -> Result<bool, Er
     // MD5 and SHA-1 prove nothing any more.
     let Some(digest) = digest.filter(|digest| digest.size() >= 28) else { return Ok(false) };
     let key = signer.public_key()?;
-    Verifier::new(digest, &key)?.verify_oneshot(claim.signature, claim.signed)
+    Ok(verified::message(Verifier::new(digest, &key)?, claim.signature, claim.signed))
 }
 
 fn read(directory: &Path) -> io::Result<Organizations> {
