@@ -55,8 +55,8 @@ pub const SECURITY: &[Mutation] = &[
         "token: a scope of storage names a path",
         "everything for a token that names nothing",
         SCOPE_RS,
-        "                let path = path.ok_or_else(|| ScopeError::NoPath(shown(scope)))?;\n",
-        "                let path = path.unwrap_or(\"/\");\n",
+        "        let path = path.ok_or_else(|| ScopeError::NoPath(shown(scope)))?;\n",
+        "        let path = path.unwrap_or(\"/\");\n",
         TOKEN,
     ),
     mutation(

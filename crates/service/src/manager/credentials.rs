@@ -38,7 +38,7 @@ impl Record for UserCredential {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        vec![("endpoint", self.endpoint.to_string()), ("whose", whose(self.endpoint, self.identity))]
+        vec![("endpoint", self.endpoint.to_string())]
     }
 
     fn unique_keys(&self) -> Vec<(&'static str, String)> {

@@ -84,17 +84,18 @@ async fn a_database_of_a_newer_program_is_left_alone() {
     store.close().await.unwrap();
     let path = directory.path().join("store.db");
     let Some(python) = peers::python(SET_VERSION) else { return };
-    python.arg(&path).arg("99").run_ok();
+    let version = python.arg(&path).arg("99").run_ok().stdout_text();
     let error = refused(&url(&directory)).await;
     assert!(matches!(error, StoreError::NewerSchema { found: 99, .. }), "{error}");
     assert!(Fault::from(error).detail.contains("newer program"));
-    peers::python(SET_VERSION).expect("it was there before").arg(&path).arg("1").run_ok();
+    peers::python(SET_VERSION).expect("it was there before").arg(&path).arg(version.trim()).run_ok();
     assert_eq!(task(&Store::open(&url(&directory)).await.unwrap(), made).await.id, made);
 }
 
-/// As another program does, with Python's SQLite.
+/// As another program does, with Python's SQLite; tells the version before.
 const SET_VERSION: &str = "import sqlite3, sys
 c = sqlite3.connect(sys.argv[1])
+print(c.execute('SELECT version FROM schema_version').fetchone()[0])
 c.execute('UPDATE schema_version SET version = ' + sys.argv[2])
 c.commit()";
 
