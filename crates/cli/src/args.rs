@@ -10,8 +10,8 @@ use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOption
 use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{
-    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, mkdir, mv, probe, rm, serve,
-    stat, task, user,
+    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, mkdir, mv, orchestrate, probe,
+    rm, serve, stat, task, user,
 };
 use crate::login;
 
@@ -179,6 +179,7 @@ pub enum Command {
     Probe(probe::ProbeArgs),
     Dtn(Box<dtn::DtnArgs>),
     Serve(Box<serve::ServeArgs>),
+    Orchestrate(orchestrate::OrchestrateArgs),
     Login(service_login::LoginArgs),
     Logout(service_login::LogoutArgs),
     Whoami(service_login::WhoamiArgs),

@@ -114,7 +114,8 @@ async fn user(reach: &Reach, tokens: &BTreeMap<String, Token>) -> Result<String,
 }
 
 /// A client by the file that the service wrote for it, or by its id.
-fn named_client(named: &Path) -> Result<ClientCredential, Trouble> {
+/// The client that a file holds, or whose id this is.
+pub(super) fn named_client(named: &Path) -> Result<ClientCredential, Trouble> {
     let id = named.to_str().and_then(|text| Uuid::try_parse(text).ok());
     if let Some(id) = id {
         let secret = ask_hidden(&format!("Secret of client {id}: "));
@@ -131,7 +132,8 @@ fn named_client(named: &Path) -> Result<ClientCredential, Trouble> {
     Ok(ClientCredential { id, secret })
 }
 
-fn read(file: &Path) -> Result<String, Trouble> {
+/// A text file.
+pub(super) fn read(file: &Path) -> Result<String, Trouble> {
     fs::read_to_string(file).map_err(|error| Trouble::here(error, "read", file.display()))
 }
 

@@ -12,6 +12,7 @@ pub mod ls;
 pub mod man;
 pub mod mkdir;
 pub mod mv;
+pub mod orchestrate;
 pub mod probe;
 pub mod rm;
 pub mod serve;
@@ -48,6 +49,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Probe(args) => probe::run(args, global),
         Command::Dtn(args) => dtn::run(*args),
         Command::Serve(args) => serve::run(*args),
+        Command::Orchestrate(args) => orchestrate::run(args, global),
         Command::Login(args) => login::run(args, global),
         Command::Logout(args) => login::run_logout(args, global),
         Command::Whoami(args) => login::run_whoami(args, global),

@@ -3,7 +3,7 @@
 mod notify;
 mod place;
 
-pub use place::host_name;
+pub use place::{host_name, kept_name};
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -61,7 +61,7 @@ pub struct ServeArgs {
     /// What follows the @ in the names of people [default: this host's name]
     #[arg(long, value_name = "NAME")]
     domain: Option<String>,
-    /// Carry out no tasks in this process; orchestrators elsewhere do
+    /// Carry out no tasks in this process: `whimbrel orchestrate` on other hosts does
     #[arg(long)]
     no_orchestrator: bool,
     /// Tasks that this process carries out at once
@@ -162,7 +162,8 @@ async fn orchestrate(
     Orchestrator::new(limits).named(name).run(Arc::new(Here(service)), stopped).await
 }
 
-async fn stop_on_signal(stop: watch::Sender<bool>) {
+/// Sets the flag at the first signal to end, and ends the process at the second.
+pub(super) async fn stop_on_signal(stop: watch::Sender<bool>) {
     use tokio::signal::unix::{SignalKind, signal};
     let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
     else {

@@ -123,6 +123,13 @@ pub struct Person {
     secret: String,
 }
 
+impl Person {
+    /// What proves that they are the client.
+    pub fn secret(&self) -> &str {
+        &self.secret
+    }
+}
+
 /// The service with what belongs to it.
 pub struct Field {
     directory: tempfile::TempDir,
@@ -197,8 +204,36 @@ impl Field {
 
     /// Kills the service and starts it again where it was.
     pub fn restart(&mut self) {
+        self.restart_with(&[]);
+    }
+
+    /// The same, with more options.
+    pub fn restart_with(&mut self, options: &[&str]) {
         self.service.kill();
-        self.service = Running::start(&mut self.serving(&[]), "listening on ");
+        self.service = Running::start(self.serving(&[]).args(options), "listening on ");
+    }
+
+    /// Has the administrator make the client of an orchestrator, in a file.
+    #[track_caller]
+    pub fn orchestrator_client(&self, name: &str) -> PathBuf {
+        let made = self.ask("/v2/whimbrel/orchestrators", &json!({"name": name}));
+        let file = self.place(&format!("{name}.json"));
+        fs::write(&file, made.to_string()).unwrap();
+        file
+    }
+
+    /// The command of an orchestrator elsewhere.
+    pub fn orchestrating(&self, name: &str, client: &Path) -> Command {
+        let mut command = Command::new(WHIMBREL);
+        command.args(["orchestrate", "--service", &self.url, "--client"]).arg(client);
+        command.arg("--authorities").arg(self.certificate()).arg("--state").arg(self.place(&format!("{name}.state")));
+        command
+    }
+
+    /// Starts an orchestrator elsewhere.
+    #[track_caller]
+    pub fn orchestrator(&self, name: &str, client: &Path) -> Running {
+        Running::start(&mut self.orchestrating(name, client), "orchestrating for ")
     }
 
     /// The same, to be killed before its n-th sync of a file; `false`: it did not even start.

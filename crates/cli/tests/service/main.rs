@@ -3,6 +3,7 @@
 
 mod crash;
 mod door;
+mod elsewhere;
 mod field;
 mod manager;
 mod news;

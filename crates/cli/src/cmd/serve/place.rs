@@ -44,19 +44,7 @@ impl StatePlace {
 
     /// What the orchestrator of this process goes by, the same each time it is started from this directory.
     pub fn orchestrator(&self) -> Result<Uuid, Fault> {
-        const NAME: &str = "orchestrator";
-        let path = self.0.path(NAME);
-        match fs::read_to_string(&path) {
-            Ok(text) => text.trim().parse().map_err(|_| {
-                super::failed(format!("{} is damaged: delete it; running tasks then rest a moment", path.display()))
-            }),
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-                let made = whimbrel_service::store::random_uuid().map_err(Fault::from)?;
-                self.write(NAME, format!("{made}\n").as_bytes(), 0o600)?;
-                Ok(made)
-            }
-            Err(error) => Err(of_file(error, &path)),
-        }
+        kept_name(&self.0)
     }
 
     /// TLS with the administrator's certificate, or with one made here.
@@ -100,6 +88,23 @@ impl StatePlace {
 
     fn write(&self, name: &str, bytes: &[u8], mode: u32) -> Result<(), Fault> {
         self.0.write(name, bytes, mode).map_err(|error| of_file(error, &self.0.path(name)))
+    }
+}
+
+/// What an orchestrator goes by, made at its first start: one that is started again goes on with its tasks at once.
+pub fn kept_name(place: &Kept) -> Result<Uuid, Fault> {
+    const NAME: &str = "orchestrator";
+    let path = place.path(NAME);
+    match fs::read_to_string(&path) {
+        Ok(text) => text.trim().parse().map_err(|_| {
+            super::failed(format!("{} is damaged: delete it; running tasks then rest a moment", path.display()))
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            let made = whimbrel_service::store::random_uuid().map_err(Fault::from)?;
+            place.write(NAME, format!("{made}\n").as_bytes(), 0o600).map_err(|error| of_file(error, &path))?;
+            Ok(made)
+        }
+        Err(error) => Err(of_file(error, &path)),
     }
 }
 
