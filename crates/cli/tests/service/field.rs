@@ -8,6 +8,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::{Value, json};
+use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::must_not_skip;
 use whimbrel_testkit::peers::{Run, Tool, public_dir};
 
@@ -168,6 +169,17 @@ impl Field {
         let directory = public_dir().expect("a temporary directory");
         let service = serve(directory.path(), "127.0.0.1:0");
         let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+        Self::of(directory, None, service, url)
+    }
+
+    /// A service on a host of the laboratory; its methods are for threads on that host.
+    pub fn on(host: &Host) -> Self {
+        let directory = public_dir().expect("a temporary directory");
+        let listen = format!("{}:8443", host.addr());
+        let url = format!("https://{listen}");
+        let mut command = serving(directory.path(), &listen);
+        host.adopt(command.args(["--url", &url]));
+        let service = Running::start(&mut command, "listening on ");
         Self::of(directory, None, service, url)
     }
 
@@ -447,6 +459,21 @@ impl Field {
     /// An endpoint with a collection and a server that has joined.
     #[track_caller]
     pub fn site(&self, name: &str) -> Site {
+        self.site_with(name, |root, token| self.server(name, root, token))
+    }
+
+    /// The same, with a server on a host of the laboratory.
+    #[track_caller]
+    pub fn site_on(&self, host: &Host, name: &str) -> Site {
+        self.site_with(name, |root, token| {
+            let mut command = self.serving_files(name, &host.addr().to_string(), root, token, &[]);
+            host.adopt(&mut command);
+            Running::start(&mut command, "listening on ")
+        })
+    }
+
+    #[track_caller]
+    fn site_with(&self, name: &str, start: impl FnOnce(&Path, &str) -> Running) -> Site {
         let id = |made: &Value| made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
         let endpoint = id(&self.ask("/v2/whimbrel/endpoints", &json!({"display_name": format!("{name} endpoint")})));
         let place = format!("/v2/whimbrel/endpoints/{endpoint}");
@@ -456,21 +483,21 @@ impl Field {
         let root = self.directory.path().join(name);
         fs::create_dir(&root).unwrap();
         fs::set_permissions(&root, Permissions::from_mode(0o777)).unwrap();
-        let server = self.server(name, &root, token["token"].as_str().expect("there is a token"));
+        let server = start(&root, token["token"].as_str().expect("there is a token"));
         Site { endpoint, collection, root, server }
     }
 
     /// Starts a server that joins, or has joined already.
     #[track_caller]
     pub fn server(&self, name: &str, root: &Path, token: &str) -> Running {
-        Running::start(&mut self.serving_files(name, root, token, &[]), "listening on ")
+        Running::start(&mut self.serving_files(name, "127.0.0.1", root, token, &[]), "listening on ")
     }
 
     /// Starts a server that has joined already, one of whose processes is killed before its n-th call that makes something durable
     /// or gives it its name; `None`: it did not even start.
     pub fn doomed_server(&self, name: &str, root: &Path, call: u32) -> Option<Running> {
         let under = doom(call, "fsync,fdatasync,renameat,renameat2,linkat", &self.told());
-        Running::try_start(&mut self.serving_files(name, root, "used-up", &under), "listening on ").ok()
+        Running::try_start(&mut self.serving_files(name, "127.0.0.1", root, "used-up", &under), "listening on ").ok()
     }
 
     /// Whether a process was killed of the program that is doomed.
@@ -482,11 +509,11 @@ impl Field {
         self.directory.path().join("doom")
     }
 
-    fn serving_files(&self, name: &str, root: &Path, token: &str, under: &[String]) -> Command {
+    fn serving_files(&self, name: &str, address: &str, root: &Path, token: &str, under: &[String]) -> Command {
         let config = self.directory.path().join(format!("{name}.toml"));
         let state = self.directory.path().join(format!("{name}.state"));
         let text = format!(
-            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"127.0.0.1:0\"\n{}",
+            "listen = [\"{address}:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"{address}:0\"\n{}",
             self.url,
             self.certificate(),
             // Data are never handled as root.
@@ -525,11 +552,15 @@ fn replica(state: &Path, database: &str, url: &str) -> Command {
 }
 
 fn serve(directory: &Path, listen: &str) -> Running {
+    Running::start(&mut serving(directory, listen), "listening on ")
+}
+
+fn serving(directory: &Path, listen: &str) -> Command {
     let mut command = Command::new(WHIMBREL);
     command.arg("serve").arg("--state").arg(directory.join("service")).args(["--listen", listen]);
     // Tests are told of tasks on this host.
     command.args(["--webhook-host", "127.0.0.1"]);
-    Running::start(&mut command, "listening on ")
+    command
 }
 
 #[track_caller]

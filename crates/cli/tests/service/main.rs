@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
 
 mod crash;
+mod cut;
 mod door;
 mod elsewhere;
 mod field;

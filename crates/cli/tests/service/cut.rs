@@ -1,0 +1,91 @@
+//! The network of a server is cut for a minute: the task goes on when it is back, and moves little twice.
+
+use std::time::Duration;
+
+use serde_json::{Value, json};
+use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::require_root;
+
+use super::field::Field;
+
+const FILES: usize = 40;
+/// Bytes of a file; all of them take ten seconds.
+const LENGTH: usize = 500_000;
+const CUT: Duration = Duration::from_secs(60);
+/// Longest time in which a task goes on after its network is back: waits have doubled meanwhile, those of TCP, too.
+const PATIENCE: Duration = Duration::from_secs(150);
+
+fn content(file: usize) -> Vec<u8> {
+    vec![file as u8; LENGTH]
+}
+
+/// Asks for the task until the answer is as it has to be.
+#[track_caller]
+fn until(lab: &Lab, longest: Duration, shown: impl Fn() -> Value, fits: impl Fn(&Value) -> bool) -> Value {
+    let begun = lab.now();
+    loop {
+        let task = shown();
+        if fits(&task) {
+            return task;
+        }
+        assert!(lab.now() - begun < longest, "{task:#}");
+        std::thread::park_timeout(Duration::from_millis(50));
+    }
+}
+
+#[test]
+fn a_task_goes_on_after_a_minute_without_a_server() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2)).rate_mbit(16)).expect("laboratory");
+    lab.host("client").run(|| go_on(&lab));
+}
+
+fn go_on(lab: &Lab) {
+    let field = Field::on(lab.host("client"));
+    let (alpha, beta) = (field.site_on(lab.host("src"), "alpha"), field.site_on(lab.host("dst"), "beta"));
+    for file in 0..FILES {
+        alpha.write(&format!("many/f{file}"), content(file));
+    }
+    let token = field.token();
+    let submission = field.ask_with(&token, "/v0.10/submission_id", None).unwrap()["value"].clone();
+    let item =
+        json!({"DATA_TYPE": "transfer_item", "source_path": "/many", "destination_path": "/copy", "recursive": true});
+    let document = json!({
+        "DATA_TYPE": "transfer", "submission_id": submission, "verify_checksum": true,
+        "source_endpoint": alpha.collection, "destination_endpoint": beta.collection, "DATA": [item],
+    });
+    let task = field.ask_with(&token, "/v0.10/transfer", Some(&document)).unwrap();
+    let path = format!("/v0.10/task/{}", task["task_id"].as_str().unwrap_or_else(|| panic!("{task}")));
+    let shown = || field.ask_with(&token, &path, None).unwrap();
+    until(lab, PATIENCE, shown, |task| task["files_transferred"].as_u64() > Some(2));
+
+    let ways = [lab.link("client", "dst"), lab.link("src", "dst")];
+    ways.iter().for_each(|way| way.cut());
+    let cut = lab.now();
+    // It is neither lost nor given up, and the service answers.
+    until(lab, CUT + PATIENCE, shown, |task| {
+        assert_eq!(task["status"], "ACTIVE", "{task:#}");
+        lab.now() - cut > CUT
+    });
+    let told = shown();
+    assert!(told["faults"].as_u64() > Some(0), "what is wrong is told: {told:#}");
+    let (proven, before) = (told["files_transferred"].as_u64().unwrap() as usize, moved(lab));
+    ways.iter().for_each(|way| way.restore());
+    let ended = until(lab, PATIENCE, shown, |task| task["status"] != "ACTIVE");
+    println!("it went on and ended {:.0} s after the cut", (lab.now() - cut - CUT).as_secs_f64());
+    let expected = json!(["SUCCEEDED", FILES, FILES * LENGTH]);
+    assert_eq!(json!([ended["status"], ended["files"], ended["bytes_transferred"]]), expected, "{ended:#}");
+    for file in 0..FILES {
+        assert!(beta.read(&format!("copy/f{file}")) == content(file), "file {file}");
+    }
+    // Of what was proven nothing moves again; headers are a twentieth.
+    let (again, left) = (moved(lab) - before, (FILES - proven) * LENGTH);
+    assert!(again < left + left / 10, "{again} bytes for {left}, {proven} files were proven");
+}
+
+/// Bytes that came from source to destination so far.
+fn moved(lab: &Lab) -> usize {
+    lab.direction("src", "dst").counters().delivered_bytes as usize
+}
