@@ -165,8 +165,8 @@ impl SetUp<'_> {
         let config = self.state.join(format!("{name}.toml"));
         let (authorities, state) = (self.certificate(), self.state.join(format!("{name}.state")));
         let settings = format!(
-            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\naccounts = [\"nobody\"]\n[join]\nservice = {:?}\n\
-             authorities = {authorities:?}\nstate = {state:?}\n",
+            "listen = [\"127.0.0.1:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\n\
+             authorities = {authorities:?}\nstate = {state:?}\naccounts = [\"nobody\"]\n",
             self.url
         );
         fs::write(&config, settings)?;
