@@ -10,8 +10,8 @@ use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOption
 use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{
-    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, mkdir, mv, orchestrate, probe,
-    rm, serve, stat, task, user,
+    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, matrix, mkdir, mv,
+    orchestrate, probe, rm, serve, stat, task, user,
 };
 use crate::login;
 
@@ -185,6 +185,7 @@ pub enum Command {
     Whoami(service_login::WhoamiArgs),
     Task(Box<task::TaskArgs>),
     Endpoint(Box<endpoint::EndpointArgs>),
+    Matrix(matrix::MatrixArgs),
     User(user::UserArgs),
     Cert(Box<cert::CertArgs>),
     Completions(completions::CompletionsArgs),

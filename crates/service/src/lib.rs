@@ -16,6 +16,7 @@ pub mod groups;
 pub mod house;
 pub mod http;
 pub mod manager;
+pub mod matrix;
 pub mod metrics;
 pub mod notices;
 pub mod reach;

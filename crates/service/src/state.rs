@@ -19,7 +19,7 @@ use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::tasks::progress::Streams;
-use crate::{deploy, desk, endpoints, files, groups, house, metrics, notices, servers, tasks, timers};
+use crate::{deploy, desk, endpoints, files, groups, house, matrix, metrics, notices, servers, tasks, timers};
 
 /// Seconds.
 const MINUTE: i64 = 60;
@@ -86,6 +86,7 @@ impl Service {
             auth::routes(),
             tasks::routes::routes(),
             timers::routes(),
+            matrix::routes(),
             notices::routes(),
             house::routes(),
             metrics::routes(),
@@ -129,6 +130,9 @@ impl Service {
             }
             if let Err(error) = self.run_timers().await {
                 tracing::warn!("timers do not run: {error}");
+            }
+            if let Err(error) = self.run_matrices().await {
+                tracing::warn!("matrices are not filled: {error}");
             }
             let minute = self.clock.now().secs / MINUTE;
             if minute > heeded {

@@ -10,6 +10,7 @@ pub mod endpoint;
 pub mod login;
 pub mod ls;
 pub mod man;
+pub mod matrix;
 pub mod mkdir;
 pub mod mv;
 pub mod orchestrate;
@@ -55,6 +56,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Whoami(args) => login::run_whoami(args, global),
         Command::Task(args) => task::run(*args, global),
         Command::Endpoint(args) => endpoint::run(*args, global),
+        Command::Matrix(args) => matrix::run(args, global),
         Command::User(args) => user::run(args, global),
         Command::Cert(args) => cert::run(*args, global),
         Command::Completions(args) => completions::run(&args),

@@ -8,6 +8,7 @@ mod field;
 mod copies;
 mod endpoints;
 mod logins;
+mod matrices;
 mod quick_start;
 mod seat;
 mod tasks;

@@ -77,7 +77,7 @@ impl Service {
         if self.is_under_way(timer).await? {
             return Ok(Outcome::LeftOut);
         }
-        let Some(owner) = self.owner_of(timer).await? else {
+        let Some(owner) = self.acting_for(timer.owner, timer.client).await? else {
             return Err(ApiError::denied("The timer's owner may not log in any more"));
         };
         let body = self.store.get::<TimerBody>(&timer.id.to_string()).await?;
@@ -100,14 +100,14 @@ impl Service {
         Ok(self.store.task(run.task).await?.is_some_and(|task| !task.status.is_final()))
     }
 
-    /// The owner as they are now; `None`: there is no such identity any more, or it may not log in.
-    async fn owner_of(&self, timer: &Timer) -> Result<Option<Actor>, ApiError> {
-        let identity = self.store.get::<Identity>(&timer.owner.to_string()).await?.map(|found| found.record);
+    /// Somebody as they are now, for whom a program of theirs submits; `None`: there is no such identity any more, or it may not log in.
+    pub(crate) async fn acting_for(&self, identity: Uuid, client: Uuid) -> Result<Option<Actor>, ApiError> {
+        let identity = self.store.get::<Identity>(&identity.to_string()).await?.map(|found| found.record);
         let now = self.clock.now();
         Ok(identity.filter(|identity| !identity.disabled).map(|identity| Actor {
             identity: identity.id,
             username: identity.username,
-            client: timer.client,
+            client,
             scopes: vec![TransferAll::NAME.to_owned()],
             resource_server: TRANSFER.to_owned(),
             admin: identity.admin,

@@ -5,6 +5,7 @@ mod bench;
 mod collections;
 mod groups;
 mod logins;
+mod matrix;
 mod news;
 mod orchestrators;
 mod pauses;

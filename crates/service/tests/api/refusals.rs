@@ -38,6 +38,7 @@ struct Things {
     timer: Uuid,
     group: Uuid,
     webhook: Uuid,
+    matrix: Uuid,
 }
 
 impl Things {
@@ -64,7 +65,10 @@ impl Things {
         let group = id(&bench.post("/v2/groups", &groups, json!({"name": "g"})).await.good()["id"]);
         let webhook = bench.post("/v2/whimbrel/webhooks", token, json!({"url": "https://example.org/x"})).await.good();
         let webhook = id(&webhook["id"]);
-        Self { site, rule, role, bookmark, pause, task, timer, group, webhook }
+        let ends: Vec<_> = [site.mapped, site.guest].map(|id| json!({"collection_id": id, "dataset": "/probe"})).into();
+        let matrix = json!({"name": "m", "interval_seconds": 3600, "ends": ends});
+        let matrix = id(&bench.post("/v2/whimbrel/matrices", token, matrix).await.good()["id"]);
+        Self { site, rule, role, bookmark, pause, task, timer, group, webhook, matrix }
     }
 
     /// The path of a route, about Ada's things.
@@ -86,6 +90,7 @@ impl Things {
             ("{task}", task),
             ("{timer}", timer),
             ("{webhook}", webhook),
+            ("{matrix}", self.matrix),
         ];
         let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
         let path = path.replace("{server}", "1");
@@ -130,7 +135,7 @@ impl Things {
 
 /// Whether a path names somebody's thing.
 fn is_about_something(route: &Route) -> bool {
-    ["{id}", "{task}", "{timer}", "{webhook}"].iter().any(|part| route.path.contains(part))
+    ["{id}", "{task}", "{timer}", "{webhook}", "{matrix}"].iter().any(|part| route.path.contains(part))
 }
 
 #[tokio::test]
