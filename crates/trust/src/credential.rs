@@ -10,7 +10,7 @@ use openssl::pkey::{PKey, Private};
 use openssl::x509::{X509, X509Ref};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
-use whimbrel_proto::x509::Certificate;
+use whimbrel_proto::x509::{Certificate, Kind, Policy};
 use zeroize::Zeroizing;
 
 use crate::fault::TrustFault;
@@ -100,6 +100,44 @@ pub fn alive(own: &OwnChain, now: Timestamp) -> Result<(), TrustFault> {
         }
     }
     Ok(())
+}
+
+/// Whom a credential speaks for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Holder {
+    /// Subject of the person, in one-line form; of an independent proxy its own.
+    pub identity: String,
+    /// What it is, for people: `proxy`, `limited proxy`, `independent proxy`, `certificate`.
+    pub kind: &'static str,
+    /// Earliest end of life in the chain.
+    pub until: Timestamp,
+}
+
+/// Whom a credential speaks for, what it is, and until when it is good.
+///
+/// # Errors
+/// `CredentialRejected`: it is an authority's, or the certificate of the person is missing.
+pub fn holder(own: &OwnChain) -> Result<Holder, TrustFault> {
+    let mut first = None;
+    let mut until = None;
+    for certificate in std::iter::once(&own.certificate).chain(&own.chain) {
+        let der = certificate.to_der().map_err(|error| refused("", &error.to_string()))?;
+        let read = Certificate::parse(&der).map_err(|error| refused("", &error.to_string()))?;
+        let end = until.map_or(read.not_after, |end: Timestamp| end.min(read.not_after));
+        until = Some(end);
+        let subject = || read.subject.one_line();
+        let found = |kind| Ok(Holder { identity: subject(), kind, until: end });
+        match read.kind().map_err(|error| refused(&subject(), &error.to_string()))? {
+            Kind::Proxy { policy: Policy::Independent, .. } => return found("independent proxy"),
+            Kind::Proxy { policy, .. } => {
+                let word = if policy == Policy::Limited { "limited proxy" } else { "proxy" };
+                first.get_or_insert(word);
+            }
+            Kind::EndEntity => return found(first.unwrap_or("certificate")),
+            Kind::Ca => return Err(refused(&subject(), "the certificate of an authority is nobody's")),
+        }
+    }
+    Err(refused("", "the proxy is there, but not the certificate of the person it was made for"))
 }
 
 enum Missing {

@@ -4,6 +4,7 @@ pub mod acceptor;
 pub mod anchors;
 pub mod crl;
 pub mod delegate;
+pub mod deposit;
 pub mod host;
 pub mod initiator;
 pub mod judge;

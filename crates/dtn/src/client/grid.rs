@@ -13,14 +13,14 @@ use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::name::normal_form;
 use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 use whimbrel_trust::clock::now;
-use whimbrel_trust::credential::{self, Found};
+use whimbrel_trust::credential::{self, Found, Holder};
 use whimbrel_trust::fault::to_the_minute;
 use whimbrel_trust::gsi::{AnchorStore, delegate};
 use whimbrel_trust::make::{self, KeyKind, Life, ProxyKind};
 use whimbrel_trust::places::{Place, Places, Source};
 use whimbrel_trust::{OwnChain, TrustFault};
 
-use super::target::CredentialFiles;
+use super::target::{CredentialFiles, IN_MEMORY};
 
 const OP: &str = "use a certificate";
 
@@ -147,7 +147,9 @@ impl Credential {
             Source::Pair(certificate, key) if certificate == key => certificate.to_string(),
             source => source.to_string(),
         };
-        let (identity, kind, until) = told(&own)?;
+        // A descriptor of ours says nothing to people.
+        let place = if place.starts_with(IN_MEMORY) { "the managed service".to_owned() } else { place };
+        let Holder { identity, kind, until } = credential::holder(&own)?;
         let own = signing_for_globus(own)?;
         Ok(Self { own, identity, kind, place, until })
     }
@@ -167,32 +169,6 @@ impl Credential {
     pub(super) fn refused(&self, code: FaultCode, detail: String) -> TrustFault {
         TrustFault::new(code, format!("{detail}; it was shown: {self}")).about(&self.identity)
     }
-}
-
-/// Whom a chain speaks for, what it is, and until when it is good.
-fn told(own: &OwnChain) -> Result<(String, &'static str, Timestamp), TrustFault> {
-    let mut kind = None;
-    let mut until = None;
-    for certificate in std::iter::once(&own.certificate).chain(&own.chain) {
-        let der = certificate.to_der().map_err(|error| rejected(&error))?;
-        let read = Certificate::parse(&der).map_err(|error| rejected(&error))?;
-        until = Some(until.map_or(read.not_after, |end: Timestamp| end.min(read.not_after)));
-        let subject = || read.subject.one_line();
-        match read.kind().map_err(|error| rejected(&error).about(subject()))? {
-            Kind::Proxy { policy: Policy::Independent, .. } => {
-                return Ok((subject(), "independent proxy", until.unwrap_or(read.not_after)));
-            }
-            Kind::Proxy { policy, .. } => {
-                let word = if policy == Policy::Limited { "limited proxy" } else { "proxy" };
-                kind.get_or_insert(word);
-            }
-            Kind::EndEntity => {
-                return Ok((subject(), kind.unwrap_or("certificate"), until.unwrap_or(read.not_after)));
-            }
-            Kind::Ca => return Err(rejected(&"the certificate of an authority is nobody's").about(subject())),
-        }
-    }
-    Err(rejected(&"the proxy is there, but not the certificate of the person it was made for"))
 }
 
 /// Globus' servers take no rights from other keys than RSA: with such a key a proxy with one is made for this run.

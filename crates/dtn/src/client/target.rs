@@ -13,6 +13,9 @@ use super::shown::Token;
 /// The port of GridFTP servers.
 pub const GRIDFTP_PORT: u16 = 2811;
 
+/// Where a program opens its own files without a name again, in memory as they are.
+pub(crate) const IN_MEMORY: &str = "/proc/self/fd/";
+
 /// A password; `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Password(pub String);

@@ -1,10 +1,13 @@
 //! How the servers of a site are reached.
 
-use std::fs::{self, OpenOptions};
+use std::fs::File;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsRawFd as _, OwnedFd};
+use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
+use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
+use rustix::io::DupFlags;
 use whimbrel_engine::dispatch::{Credential, Server, Site};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::url::{self, Location, Remote, Scheme};
@@ -12,9 +15,8 @@ use whimbrel_trust::pins::Fingerprint;
 
 use crate::client::Token;
 use crate::client::options::Place;
-use crate::client::pair::fresh_nonce;
 use crate::client::security::{Security, Trust};
-use crate::client::target::{Address, CredentialFiles, Password, SessionOptions, Target};
+use crate::client::target::{Address, CredentialFiles, IN_MEMORY, Password, SessionOptions, Target};
 
 const OP: &str = "reach the collection";
 
@@ -174,45 +176,44 @@ fn wrong(detail: &str) -> Fault {
     Fault::new(FaultCode::InvalidArgument, OP).side(Side::Service).detail(detail)
 }
 
-/// A proxy certificate that lies in a private file while it is used.
+/// A proxy certificate as a file in memory while it is used: the grid's machinery reads files, and it belongs on no disk.
 #[derive(Debug)]
 struct ProxyFile {
+    file: Mutex<OwnedFd>,
     path: PathBuf,
 }
 
 impl ProxyFile {
     fn new(pem: &str) -> Result<Self, Fault> {
-        let nonce = u128::from_be_bytes(fresh_nonce()?);
-        let file = Self { path: std::env::temp_dir().join(format!("whimbrel-proxy-{nonce:032x}")) };
-        file.write(pem)?;
-        Ok(file)
+        let file = in_memory(pem).map_err(not_kept)?;
+        let path = PathBuf::from(format!("{IN_MEMORY}{}", file.as_raw_fd()));
+        Ok(Self { file: Mutex::new(file), path })
     }
 
+    /// Another proxy takes the place of the former, at one moment for all who read.
     fn write(&self, pem: &str) -> Result<(), Fault> {
-        let fresh = self.path.with_extension("new");
-        let written = write_private(&fresh, pem).and_then(|()| fs::rename(&fresh, &self.path));
-        written.map_err(|error| {
-            let _ = fs::remove_file(&fresh);
-            Fault::from_io(error, "keep a proxy certificate").side(Side::Us)
-        })
+        let fresh = in_memory(pem).map_err(not_kept)?;
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        rustix::io::dup3(&fresh, &mut file, DupFlags::CLOEXEC).map_err(|error| not_kept(error.into()))
     }
 }
 
-impl Drop for ProxyFile {
-    fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.path) {
-            tracing::warn!(%error, path = %self.path.display(), "a proxy certificate cannot be removed");
-        }
-    }
+fn not_kept(error: std::io::Error) -> Fault {
+    Fault::from_io(error, "keep a proxy certificate").side(Side::Us)
 }
 
-fn write_private(path: &Path, pem: &str) -> std::io::Result<()> {
-    let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
-    file.write_all(pem.as_bytes())
+fn in_memory(pem: &str) -> std::io::Result<OwnedFd> {
+    let file = memfd_create("proxy", MemfdFlags::CLOEXEC)?;
+    // Readers of credentials insist on that.
+    fchmod(&file, Mode::RUSR | Mode::WUSR)?;
+    let mut file = File::from(file);
+    file.write_all(pem.as_bytes())?;
+    Ok(file.into())
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
     use uuid::Uuid;
@@ -256,14 +257,16 @@ mod tests {
     }
 
     #[test]
-    fn a_proxy_lies_in_a_private_file_as_long_as_it_is_used() {
+    fn a_proxy_is_in_memory_as_long_as_it_is_used() {
         let reach = Reach::new(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
         let path = reach.target.credential.as_ref().unwrap().certificate.clone();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
+        assert!(fs::read_link(&path).unwrap().starts_with("/memfd:proxy (deleted)"), "it has a name");
+        assert_eq!(fs::read_to_string(&path).unwrap(), "one");
         reach.renew(&site(&["gsiftp://a"], Credential::Proxy { pem: "two".into() })).unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "two");
         drop(reach);
-        assert!(!path.exists());
+        assert!(!fs::read_link(&path).is_ok_and(|place| place.starts_with("/memfd:proxy (deleted)")));
     }
 
     #[test]
