@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 use crate::auth::Admin;
 use crate::auth::scope::TransferAll;
 use crate::endpoints::records::EntityType;
+use crate::grid;
 use crate::http::{Answer, ApiError, Call, Created, Json, Route};
 
 /// Longest life of a token to join, seconds.
@@ -57,10 +58,8 @@ struct NewServer {
 async fn server(call: AdminCall<NewServer>) -> Result<Created<Value>, ApiError> {
     let endpoint = deployment(&call).await?;
     let url = &call.body.0.url;
-    let known = ["whimbrel://", "ftps://", "gsiftp://", "ftp://"].iter().any(|scheme| url.starts_with(scheme));
-    if !known || url.len() > 512 || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(ApiError::bad_request(format!("{url:?} is no server as in gsiftp://dtn.example.org:2811")));
-    }
+    let own = call.service.collection(endpoint).await?.record.servers;
+    grid::check_url(url, call.service.logins_at(endpoint, &own).await?)?;
     let server = call.service.name_server(endpoint, url).await?;
     Ok(Answer(json!({"id": server.id})))
 }

@@ -13,7 +13,7 @@ use uuid::Uuid;
 use whimbrel_engine::dispatch::{
     Assignment, End, Lease, OperationKind, Order, POLL_SECONDS, Report, Request, Response, Site, Work,
 };
-use whimbrel_engine::{Fault, Side};
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::clock;
 use crate::store::{Reported, Store, StoreError};
@@ -40,13 +40,18 @@ pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 pub enum Halt {
     /// Its owner may not use a collection any more (permanent), or none of its servers is there (temporary).
     Fault(Fault),
+    /// Its owner has registered no credential for stock servers, or it has ended.
+    Credential(Fault),
     /// A pause rule holds; its words.
     Paused(String),
 }
 
 impl From<Fault> for Halt {
     fn from(fault: Fault) -> Self {
-        Self::Fault(fault)
+        match fault.code {
+            FaultCode::CredentialMissing | FaultCode::CredentialExpired => Self::Credential(fault),
+            _ => Self::Fault(fault),
+        }
     }
 }
 
@@ -226,7 +231,7 @@ impl Inner {
                 Err(Halt::Fault(fault)) if fault.is_temporary() => {
                     return Err(StoreError::Unavailable(fault.to_string()));
                 }
-                Err(Halt::Fault(_)) => false,
+                Err(Halt::Fault(_) | Halt::Credential(_)) => false,
             };
             unfounded.extend((!stands).then_some(Lease { task: task.id, epoch: task.epoch }));
         }
@@ -255,7 +260,7 @@ impl Inner {
 
     /// What an orchestrator needs for a task; a task whose collections cannot be reached is put off, or over.
     async fn assign(&self, sites: &dyn Sites, task: Task, lease: Lease) -> Result<Option<Assignment>, StoreError> {
-        let fault = match sites.of_task(&task).await {
+        let end = match sites.of_task(&task).await {
             Ok(reached) => {
                 // Noted first: what is given out without it would never be taken back.
                 self.store.rest_on(lease, &reached.basis).await?;
@@ -270,11 +275,11 @@ impl Inner {
                 self.store.release(lease).await?;
                 return Ok(None);
             }
-            Err(Halt::Fault(fault)) => fault.side_if_unknown(Side::Service),
-        };
-        let end = match fault.is_temporary() {
-            true => End::Again { fault, after: 10.0 },
-            false => End::Impossible { fault },
+            Err(Halt::Credential(fault)) => End::NeedsCredential { fault },
+            Err(Halt::Fault(fault)) => {
+                let fault = fault.side_if_unknown(Side::Service);
+                if fault.is_temporary() { End::Again { fault, after: 10.0 } } else { End::Impossible { fault } }
+            }
         };
         let (changes, occurrences) = (Vec::new(), Vec::new());
         let report = Report { lease, sequence: 1, changes, occurrences, gauge: None, end: Some(end) };

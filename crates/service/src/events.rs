@@ -24,6 +24,8 @@ pub mod code {
     pub const UNPAUSED: &str = "UNPAUSED";
     /// Items that could not be read were left out.
     pub const SKIPPED_ERRORS: &str = "SKIPPED_ERRORS";
+    /// The destination's servers are not ours: what they store is proven, but not that it is on a disk.
+    pub const NOT_DURABLE: &str = "NOT_DURABLE";
     /// Nothing was deleted at the destination, because a listing was not whole.
     pub const DELETE_DESTINATION_EXTRA_SKIPPED: &str = "DELETE_DESTINATION_EXTRA_SKIPPED";
 }
@@ -106,6 +108,15 @@ pub fn faulted(time: Timestamp, fault: &Fault, path: &[u8], retry_in: Option<f64
         details: details.to_string(),
         is_error: true,
     }
+}
+
+/// What stock servers do not promise, in words.
+pub const NOT_DURABLE: &str = "the destination's servers do not say whether what they have stored is on their disks: if a host crashes \
+     shortly after the task, files may be damaged or gone there; a task with sync level 3 (checksum) finds and replaces them";
+
+/// The event about what is not promised of copies at stock servers.
+pub fn not_durable(time: Timestamp) -> TaskEvent {
+    told(time, code::NOT_DURABLE, NOT_DURABLE, &json!({"not_promised": ["durability"]}))
 }
 
 /// The event of what an orchestrator tells.

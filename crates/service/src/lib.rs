@@ -12,6 +12,7 @@ pub mod desk;
 pub mod endpoints;
 pub mod events;
 pub mod files;
+pub mod grid;
 pub mod groups;
 pub mod house;
 pub mod http;

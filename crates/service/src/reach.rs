@@ -17,6 +17,7 @@ use crate::auth::scope::{Scope, TransferAll, data_access};
 use crate::endpoints::lookup::Limits;
 use crate::endpoints::records::{AccessRule, Collection, EntityType};
 use crate::endpoints::{Location, Rights, Standing, Want, Who, may};
+use crate::grid::Logins;
 use crate::http::ApiError;
 use crate::tasks::submission::Ground;
 
@@ -64,6 +65,8 @@ pub struct Usable {
     pub collection: Collection,
     /// Where its paths lead.
     pub ground: Ground,
+    /// What its servers are shown.
+    pub logins: Logins,
     location: Location,
     standing: Standing,
     rules: Vec<AccessRule>,
@@ -135,7 +138,8 @@ impl Service {
         let servers = location.servers.iter().map(|server| server.url.to_lowercase());
         let storage = servers.chain([location.endpoint.to_string()]).collect();
         let ground = Ground { base: location.base.clone(), default_directory, storage };
-        Ok(Usable { collection, ground, location, standing, rules, rights, now })
+        let logins = self.logins(&location).await?;
+        Ok(Usable { collection, ground, logins, location, standing, rules, rights, now })
     }
 
     /// Refuses whose user has not let their program use a collection that asks for that. Guest collections never do: their rules say
@@ -181,6 +185,17 @@ impl Service {
             let fault = Fault::new(FaultCode::ServerBusy, OP).side(Side::Service);
             return Err(fault.subject(&collection.about.display_name).detail("none of its servers is there now"));
         }
+        let site = |credential, local_user| {
+            let (collection, base) = (collection.id, location.base.clone());
+            Site { collection, servers, credential, base, local_user }
+        };
+        let logins = self.logins(location).await.map_err(unavailable)?;
+        if logins.is_stock() {
+            let credential = self.shown_at_stock(logins, collection, location, identity).await?;
+            // Servers for anybody have one account for all.
+            let local_user = local_user.filter(|_| logins == Logins::Proxy).map(str::to_owned);
+            return Ok(site(credential, local_user));
+        }
         // Guests act as who shares: their rights there are those of the rules, and no more than those of the sharer.
         let identity = location.sharer.unwrap_or(identity);
         let scope = dtn_scope(&rights.scopes(want));
@@ -201,13 +216,11 @@ impl Service {
                 token
             }
         };
-        let credential = Credential::Token { token };
         let local_user = match local_user {
             Some(named) => Some(named.to_owned()),
             None => self.chosen_account(location.endpoint, identity).await.map_err(unavailable)?,
         };
-        let base = location.base.clone();
-        Ok(Site { collection: collection.id, servers, credential, base, local_user })
+        Ok(site(Credential::Token { token }, local_user))
     }
 }
 

@@ -11,6 +11,7 @@ use whimbrel_engine::listing::Timestamp;
 use crate::Service;
 use crate::auth::rules::bearer_text;
 use crate::auth::secrets::{digest, random, random_id};
+use crate::grid::{self, Logins};
 use crate::http::{Access, Answer, ApiError, Call, Created, Json, Knock, Route, Rule};
 use crate::store::{AuditEntry, Batch, Record, Versioned};
 
@@ -190,6 +191,10 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
     let told = call.body.0;
     told.check()?;
     let mut token = call.caller;
+    let own = call.service.collection(token.record.endpoint).await?.record.servers;
+    if call.service.logins_at(token.record.endpoint, &own).await?.is_some_and(Logins::is_stock) {
+        return Err(grid::mixed());
+    }
     let secret = random("ws_")?;
     let server = Server {
         id: random_id()?,

@@ -19,7 +19,7 @@ use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::store::Store;
 use crate::tasks::progress::Streams;
-use crate::{deploy, desk, endpoints, files, groups, house, matrix, metrics, notices, servers, tasks, timers};
+use crate::{deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, servers, tasks, timers};
 
 /// Seconds.
 const MINUTE: i64 = 60;
@@ -94,6 +94,7 @@ impl Service {
             endpoints::routes(),
             groups::routes(),
             deploy::routes(),
+            grid::routes(),
             servers::routes(),
             desk::routes::routes(),
         ]
@@ -139,6 +140,9 @@ impl Service {
                 if let Err(error) = self.heed_pauses_of_waiting().await {
                     tracing::warn!("tasks that are paused are not looked after: {error}");
                 }
+                if let Err(error) = self.heed_credentials(None).await {
+                    tracing::warn!("tasks that wait for credentials are not looked after: {error}");
+                }
                 heeded = minute;
             }
             let hour = self.clock.now().secs / HOUR;
@@ -147,6 +151,9 @@ impl Service {
                 match self.forget_expired(Timestamp::from_secs((hour - 1) * HOUR)).await {
                     Ok(count) => tracing::debug!(count, "tokens that have ended are forgotten"),
                     Err(error) => tracing::warn!("tokens that have ended are kept: {error}"),
+                }
+                if let Err(error) = self.forget_credentials().await {
+                    tracing::warn!("credentials that have ended are kept: {error}");
                 }
                 tidied = hour;
             }

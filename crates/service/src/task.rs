@@ -8,6 +8,7 @@ use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{Counters, DeleteOptions, ItemKind, Status, TransferOptions};
 
 use crate::endpoints::Want;
+use crate::grid::Logins;
 
 /// Whether a task copies or deletes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,6 +53,9 @@ pub struct TaskEnd {
     pub base: String,
     /// Directory that all items of this end lie in, if the user wanted it kept.
     pub base_path: Option<String>,
+    /// What its servers are shown: stock servers promise less than ours.
+    #[serde(default)]
+    pub logins: Logins,
 }
 
 /// What was asked for; never changes but for `label` and `deadline`.
@@ -75,6 +79,18 @@ pub struct Wanted {
     pub notify: Notify,
     /// A digest of ends, paths and kind: two unfinished tasks of one owner never have the same.
     pub fingerprint: String,
+}
+
+impl Wanted {
+    /// Whether it copies to servers that do not say when something is on their disks.
+    pub fn is_not_durable(&self) -> bool {
+        self.destination.as_ref().is_some_and(|end| end.logins.is_stock())
+    }
+
+    /// Its ends at servers that are shown a credential of its owner.
+    pub fn grid_ends(&self) -> impl Iterator<Item = &TaskEnd> {
+        std::iter::once(&self.source).chain(&self.destination).filter(|end| end.logins == Logins::Proxy)
+    }
 }
 
 /// Which ends of a task its owner wants to hear of.

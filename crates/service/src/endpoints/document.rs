@@ -8,6 +8,7 @@ use super::decision::may_as;
 use super::lookup::Standing;
 use super::records::{Collection, EntityType, RoleName};
 use crate::Service;
+use crate::grid::Logins;
 use crate::http::ApiError;
 
 /// An endpoint or a collection as the Transfer API tells of it. Fields that only Globus' own machinery has are constant.
@@ -220,7 +221,30 @@ impl Service {
             ..EndpointDocument::default()
         };
         self.add_relations(collection, administers, &mut document).await?;
+        if let Some(identity) = standing.who.identity {
+            self.add_activation(collection, identity, &mut document).await?;
+        }
         Ok(document)
+    }
+
+    /// Whether somebody's credential for stock servers is good: the Transfer API's older documents call that activation.
+    async fn add_activation(
+        &self,
+        collection: &Collection,
+        identity: Uuid,
+        document: &mut EndpointDocument,
+    ) -> Result<(), ApiError> {
+        let own = self.store.get::<Collection>(&collection.endpoint.to_string()).await?;
+        let own = own.map(|own| own.record.servers).unwrap_or_default();
+        if self.logins_at(collection.endpoint, &own).await? != Some(Logins::Proxy) {
+            return Ok(());
+        }
+        let until = self.grid_credential(collection.endpoint, identity).await?.map(|found| found.record.until);
+        let left = until.map_or(0, |until| (until.secs - self.clock.now().secs).max(0));
+        document.activated = left > 0;
+        document.expires_in = i32::try_from(left).unwrap_or(i32::MAX);
+        document.expire_time = until.map(crate::clock::iso);
+        Ok(())
     }
 
     async fn add_relations(

@@ -13,6 +13,7 @@ use crate::Service;
 use crate::auth::scope::TransferAll;
 use crate::auth::secrets::{digest, random, random_id};
 use crate::auth::{Actor, Admin, ByUser};
+use crate::grid::{self, Logins};
 use crate::http::{Answer, ApiError, Call, Created, Done, Json, Place};
 use crate::store::{AuditEntry, Batch, Versioned};
 
@@ -400,6 +401,12 @@ pub(super) async fn create_guest(call: Call<ByUser, Json<GuestWish>>) -> Result<
     if !host.policy.allow_guests {
         return Err(ApiError::denied(format!("{} does not allow guest collections", host.about.display_name)));
     }
+    if service.logins(&service.location(&host).await?).await?.is_stock() {
+        let name = &host.about.display_name;
+        return Err(ApiError::conflict(format!(
+            "{name} is on stock servers, which cannot keep guests within a directory: nothing there is shared"
+        )));
+    }
     let name = wish.about.display_name.clone().unwrap_or_default();
     let mut guest = service.blank(kind, actor.identity, &name)?;
     (guest.host, guest.base, guest.endpoint) = (Some(host.id), directory(&wish.host_path)?, host.endpoint);
@@ -518,12 +525,8 @@ pub(super) async fn create_deployment(
 ) -> Result<Created<Made>, ApiError> {
     let wish = call.body.0;
     let servers: Vec<_> = wish.servers.into_iter().map(|url| Server { url, pin: None }).collect();
-    if let Some(server) = servers.iter().find(|server| !server.url.contains("://")) {
-        return Err(ApiError::bad_request(format!(
-            "A server is named by a URL, whimbrel://host:port, not {:?}",
-            server.url
-        )));
-    }
+    let first = servers.first().map(|server| Logins::of_url(&server.url));
+    servers.iter().try_for_each(|server| grid::check_url(&server.url, first))?;
     let owner = wish.owner.unwrap_or(call.caller.identity);
     let made = call.service.add_endpoint(owner, &wish.display_name, servers).await?;
     Ok(Answer(Made::new(&call.place, made.id, None)))

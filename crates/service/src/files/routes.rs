@@ -216,9 +216,10 @@ fn refused(fault: &Fault, what: &str, missing: &'static str) -> ApiError {
         FaultCode::AlreadyExists => external(S::BAD_GATEWAY, "Exists"),
         FaultCode::NotADirectory => external(S::BAD_GATEWAY, "NotDirectory"),
         FaultCode::NotSupported => ApiError::new(S::CONFLICT, "NotSupported", message),
-        FaultCode::LoginFailed | FaultCode::CredentialRejected | FaultCode::CredentialExpired => {
-            external(S::BAD_GATEWAY, "LoginFailed")
-        }
+        FaultCode::LoginFailed
+        | FaultCode::CredentialRejected
+        | FaultCode::CredentialExpired
+        | FaultCode::CredentialMissing => external(S::BAD_GATEWAY, "LoginFailed"),
         _ if fault.is_temporary() => ApiError::unavailable(message),
         _ => external(S::BAD_GATEWAY, ""),
     }

@@ -12,6 +12,7 @@ use crate::desk::{Halt, Pending, Reached, Sites};
 use crate::endpoints::lookup::Limits;
 use crate::endpoints::records::Collection;
 use crate::endpoints::{Location, Rights, Want};
+use crate::grid::Logins;
 use crate::http::ApiError;
 use crate::task::{Task, TaskEnd, TaskWork};
 
@@ -24,6 +25,8 @@ struct Footing {
     collection: Collection,
     location: Location,
     rights: Rights,
+    /// Which credential is shown at stock servers; `None`: none, or a token of ours.
+    serial: Option<Uuid>,
 }
 
 /// Both ends.
@@ -43,8 +46,9 @@ impl Footings {
     fn basis(&self) -> String {
         let mut digest = Sha256::new();
         for end in std::iter::once(&self.source).chain(&self.destination) {
-            let Footing { location: Location { base, sharer, limits, .. }, rights, .. } = end;
-            digest.update(format!("{base:?} {sharer:?} {limits:?} {rights:?};"));
+            let Footing { location: Location { base, sharer, limits, .. }, rights, serial, .. } = end;
+            let credential = serial.map(|serial| format!(" {serial}")).unwrap_or_default();
+            digest.update(format!("{base:?} {sharer:?} {limits:?} {rights:?}{credential};"));
         }
         digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
     }
@@ -54,7 +58,8 @@ impl Service {
     /// Both ends of a task.
     ///
     /// # Errors
-    /// `NotAuthorized`: its owner may not use one of them any more.
+    /// `NotAuthorized`: its owner may not use one of them any more. `CredentialMissing`, `CredentialExpired`: they have to register
+    /// one.
     async fn footings(&self, task: &Task) -> Result<Footings, Fault> {
         let wanted = &task.wanted;
         let source = self.footing(wanted.owner, &wanted.source).await?;
@@ -87,7 +92,11 @@ impl Service {
         if rights.is_empty() || !self.is_visible(&standing, &collection).await.map_err(unavailable)? {
             return Err(gone("the task's owner may not use it any more"));
         }
-        Ok(Footing { collection, location, rights })
+        let serial = match self.logins(&location).await.map_err(unavailable)? {
+            Logins::Proxy => Some(self.good_credential(&collection, &location, owner).await?.serial),
+            Logins::Token | Logins::Nothing => None,
+        };
+        Ok(Footing { collection, location, rights, serial })
     }
 
     /// Halts a task for which a pause rule holds.

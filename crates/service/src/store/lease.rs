@@ -8,6 +8,7 @@ use super::database::{Dialect, Transaction, values};
 use super::tasks::{COLUMNS, State, number, uuid};
 use super::time::{later, micros};
 use super::{Store, StoreError};
+use crate::events;
 use crate::task::{Condition, Task};
 
 /// A task that may be leased: `$1` is the time.
@@ -199,6 +200,9 @@ async fn give(
     state.sequence = 0;
     state.holder = Some(orchestrator);
     state.lease_until = Some(until(now));
+    if state.task.started.is_none() && state.task.wanted.is_not_durable() {
+        state.new_events.push(events::not_durable(now));
+    }
     state.task.started.get_or_insert(now);
     state.task.not_before = None;
     if matches!(state.task.condition, Condition::Queued) {

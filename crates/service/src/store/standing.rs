@@ -109,13 +109,14 @@ impl Store {
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn activate(&self, task: Uuid) -> Result<Changed, StoreError> {
+    pub async fn activate(&self, task: Uuid, now: Timestamp) -> Result<Changed, StoreError> {
         self.change(task, move |state| {
             if state.task.status != Status::Inactive {
                 return false;
             }
             state.task.status = Status::Active;
             state.task.not_before = None;
+            state.new_events.push(events::told(now, code::UNPAUSED, "goes on with another credential", &json!({})));
             state.show(Condition::Queued);
             true
         })

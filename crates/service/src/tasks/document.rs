@@ -2,12 +2,14 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+use whimbrel_engine::Side;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::plan::SyncLevel;
-use whimbrel_engine::task::{ItemKind, TransferOptions};
+use whimbrel_engine::task::{ItemKind, Status, TransferOptions};
 
 use crate::clock::iso;
 use crate::events;
+use crate::grid::cure_for;
 use crate::task::{Condition, Copied, LeftOut, Submitted, Task, TaskEnd, TaskEvent, TaskWork};
 
 /// A `task` document.
@@ -26,6 +28,7 @@ pub fn task(task: &Task, now: Timestamp) -> Value {
         "is_paused": matches!(task.condition, Condition::Paused { .. }),
         "canceled_by_admin": null,
         "canceled_by_admin_message": null,
+        "not_promised": if task.wanted.is_not_durable() { vec!["durability"] } else { Vec::new() },
         "fatal_error": task.fatal.as_ref().map(|fatal| json!({"code": fatal.code, "description": fatal.description})),
     });
     for part in [ends(task), work(&task.wanted.work), numbers(task, now), condition(task)] {
@@ -147,7 +150,11 @@ fn condition(task: &Task) -> Value {
 /// The fault in words, with when it is tried again and what helps.
 fn trouble(task: &Task, fault: &whimbrel_engine::Fault) -> String {
     let again = task.not_before.map(|time| format!("; next attempt at {}", iso(time))).unwrap_or_default();
-    format!("{fault}{again}; to cure it: {}", fault.code.explain().cure)
+    let told = format!("{fault}{again}; to cure it: {}", fault.code.explain().cure);
+    // What a server says of a credential does not say how another is registered here.
+    let is_told = task.status != Status::Inactive || fault.side == Some(Side::Service);
+    let cures = task.wanted.grid_ends().filter(|_| !is_told).map(|end| cure_for(end.collection, &end.display_name));
+    cures.fold(told, |told, cure| format!("{told}; {cure}"))
 }
 
 /// What became of a submission: `transfer_result` or `delete_result`.

@@ -99,6 +99,7 @@ fn end(usable: &Usable, local_user: Option<String>, base_path: Option<String>) -
         local_user,
         base: usable.ground.base.trim_end_matches('/').to_owned(),
         base_path,
+        logins: usable.logins,
     }
 }
 

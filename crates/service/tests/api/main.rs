@@ -3,6 +3,7 @@
 
 mod bench;
 mod collections;
+mod grid;
 mod groups;
 mod logins;
 mod matrix;

@@ -123,6 +123,7 @@ impl Things {
             (_, "rename") => Some(json!({"old_path": "/a", "new_path": "/b"})),
             (_, "symlink") => Some(json!({"path": "/l", "symlink_target": "/a"})),
             (_, "servers") => Some(json!({"url": "ftp://dtn.example.org"})),
+            (_, "credential") => Some(json!({"chain": "x"})),
             (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
             _ if route.name == "group_membership_actions" => {
                 Some(json!({"add": [{"identity_id": self.site.bob.id, "role": "admin"}]}))

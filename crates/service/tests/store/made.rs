@@ -7,6 +7,7 @@ use whimbrel_engine::fault::FaultCode;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::progress::{FileSum, Verification};
 use whimbrel_engine::task::ItemKind;
+use whimbrel_service::grid::Logins;
 use whimbrel_service::store::{Reported, Store};
 use whimbrel_service::task::{Notify, Submission, Submitted, Task, TaskEnd, TaskWork, Wanted};
 
@@ -28,6 +29,7 @@ fn end(collection: u128) -> TaskEnd {
         local_user: None,
         base: String::new(),
         base_path: None,
+        logins: Logins::Token,
     }
 }
 

@@ -456,7 +456,7 @@ async fn take_step(
             prop_assert!(store.expire(now).await.unwrap().is_empty());
         }
         TaskStep::Activate => {
-            store.activate(task).await.unwrap();
+            store.activate(task, now).await.unwrap();
             if model.status == Status::Inactive {
                 (model.status, model.not_before) = (Status::Active, 0);
             }

@@ -225,8 +225,8 @@ pub async fn a_missing_credential_makes_a_task_inactive(store: &Store) {
     take(store, ending(lease, 1, End::NeedsCredential { fault: fault(FaultCode::CredentialMissing) }), 11).await;
     assert_eq!(task(store, made).await.status, Status::Inactive);
     assert!(store.lease(id(2), at(1000), 1, MANY).await.unwrap().is_empty());
-    assert_eq!(store.activate(made).await.unwrap(), Changed::Done);
-    assert_eq!(store.activate(made).await.unwrap(), Changed::Done);
+    assert_eq!(store.activate(made, at(9)).await.unwrap(), Changed::Done);
+    assert_eq!(store.activate(made, at(9)).await.unwrap(), Changed::Done);
     assert!(matches!(task(store, made).await.condition, Condition::Queued));
     assert_eq!(leased(store, 2, 1000).await.epoch, 2);
     assert_eq!(store.events(made, None, 0, 10).await.unwrap().0[0].code, "NO_CREDENTIALS");
