@@ -203,7 +203,7 @@ fn person(
 }
 
 /// Whom a proxy is to speak for.
-fn signer(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<OwnChain, TrustFault> {
+pub(super) fn signer(certificate: Option<PathBuf>, key: Option<PathBuf>) -> Result<OwnChain, TrustFault> {
     let place = |path| Place { path, variable: None };
     let source = match certificate {
         Some(certificate) => {
@@ -253,10 +253,10 @@ fn days_from_now(days: u32) -> Life {
     Life::of(now(), i64::from(days) * DAY)
 }
 
-fn environment(name: &str) -> Option<std::ffi::OsString> {
+pub(super) fn environment(name: &str) -> Option<std::ffi::OsString> {
     std::env::var_os(name)
 }
 
-fn uid() -> u32 {
+pub(super) fn uid() -> u32 {
     rustix::process::geteuid().as_raw()
 }

@@ -1,6 +1,7 @@
 //! `whimbrel endpoint`: endpoints and collections of the managed service, and who may use them.
 
 mod access;
+mod credential;
 pub mod files;
 mod make;
 mod view;
@@ -23,6 +24,9 @@ use crate::managed::{EXIT_CODES, ServiceArgs, Session};
                                                whimbrel endpoint collection Cluster \"Cluster data\" /data\n  \
                                                whimbrel endpoint join-token Cluster --uses 2\n  \
     then on each server:                       whimbrel dtn --join URL --token TOKEN\n  \
+    Stock GridFTP servers, and a login there:  whimbrel endpoint create Grid --server gsiftp://dtn1.example.org --server gsiftp://dtn2.example.org\n  \
+                                               whimbrel endpoint collection Grid \"Grid data\" /data\n  \
+                                               whimbrel endpoint credential \"Grid data\"\n  \
     What there is:                             whimbrel endpoint list cluster\n  \
     What is in it:                             whimbrel endpoint ls -l \"Cluster data:/run7\"\n  \
     Share a directory with a colleague:        whimbrel endpoint share \"Cluster data:/run7\" \"Run 7\"\n  \
@@ -44,6 +48,7 @@ enum EndpointCommand {
     Share(make::ShareArgs),
     Server(make::ServerArgs),
     JoinToken(make::JoinTokenArgs),
+    Credential(credential::CredentialArgs),
     Update(make::UpdateArgs),
     Delete(make::DeleteArgs),
     Permissions(access::ListArgs),
@@ -69,6 +74,7 @@ pub fn run(args: EndpointArgs, global: &Global) -> ExitCode {
             EndpointCommand::Share(args) => make::share(session, &args, output).await,
             EndpointCommand::Server(args) => make::server(session, &args, output).await,
             EndpointCommand::JoinToken(args) => make::join_token(session, &args, output).await,
+            EndpointCommand::Credential(args) => credential::credential(session, &args, output).await,
             EndpointCommand::Update(args) => make::update(session, &args, output).await,
             EndpointCommand::Delete(args) => make::delete(session, &args, output).await,
             EndpointCommand::Permissions(args) => access::list(session, &args, output).await,

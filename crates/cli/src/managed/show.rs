@@ -80,6 +80,13 @@ pub fn work(task: &Value) -> String {
     line
 }
 
+/// What its servers do not promise, in words.
+fn not_promised(task: &Value) -> String {
+    let known = task["not_promised"].as_array().is_some_and(|list| list.iter().any(|word| word == "durability"));
+    let words = "durability: its servers do not say whether what they have stored is on their disks";
+    if known { words.to_owned() } else { String::new() }
+}
+
 /// What is known of how a task's copies were proven; empty: some were, and some could not be.
 pub fn proof(task: &Value) -> &'static str {
     match (number(task, "bytes_checksummed"), number(task, "bytes_transferred")) {
@@ -116,6 +123,7 @@ pub fn task(task: &Value) -> String {
             ("what", ends(task)),
             ("done", work(task)),
             ("verified", if text(task, "type") == "TRANSFER" { verified(task) } else { String::new() }),
+            ("not promised", not_promised(task)),
             ("rate", if rate > 0 { ByteRate(rate as f64).to_string() } else { String::new() }),
             ("submitted", time(task, "request_time")),
             ("ended", time(task, "completion_time")),

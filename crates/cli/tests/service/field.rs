@@ -183,6 +183,18 @@ impl Field {
         Self::of(directory, None, service, url)
     }
 
+    /// A service without endpoints, whose process has these variables in its environment.
+    #[track_caller]
+    pub fn surrounded(variables: &[(&str, &Path)]) -> Option<Self> {
+        let client = peer("globus-cli", "globus")?;
+        let directory = public_dir().expect("a temporary directory");
+        let mut command = serving(directory.path(), "127.0.0.1:0");
+        command.envs(variables.iter().copied());
+        let service = Running::start(&mut command, "listening on ");
+        let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
+        Some(Self::of(directory, Some(client), service, url))
+    }
+
     /// One replica of a service over a database, behind a URL; others come by [`Field::replica`].
     #[track_caller]
     pub fn replicated(database: &str, url: &str) -> Option<Self> {

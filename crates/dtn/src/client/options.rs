@@ -140,6 +140,9 @@ pub struct CopyOptions {
     pub concurrency: Setting<u32>,
     /// Most sessions where their number is chosen by measurement; default no bound.
     pub most_sessions: Option<u32>,
+    /// Servers of the source's and of the destination's endpoint, for files that are found while the copy runs: before the first
+    /// one nobody else knows; default 1 each.
+    pub nodes: [u32; 2],
     /// Data channels for each file.
     pub parallelism: Setting<u32>,
     /// Small files in flight for each session.

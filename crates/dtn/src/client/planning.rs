@@ -34,7 +34,10 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
     };
     let remotes = || preparation.remotes();
     let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
-    let [mut source, destination] = ends.map(end_facts);
+    let [mut source, mut destination] = ends.map(end_facts);
+    if matches!(jobs, Jobs::Files(_)) {
+        [source.nodes, destination.nodes] = options.nodes.map(|nodes| nodes.max(1));
+    }
     source.sessions = options.most_sessions;
     let may_chunk = options.range.is_none() && !options.stripe;
     Facts {

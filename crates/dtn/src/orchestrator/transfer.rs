@@ -161,6 +161,7 @@ impl Run<'_> {
         let sessions = [perf.concurrency, self.assignment.max_concurrency].into_iter().flatten().min();
         CopyOptions {
             most_sessions: sessions.map(|most| most.max(1)),
+            nodes: [self.source, self.destination].map(|end| end.target.addresses().count() as u32),
             parallelism: most(perf.parallelism, MOST_CHANNELS),
             pipeline: most(perf.pipelining, MOST_PIPELINED),
             verify: match (options.move_source, options.verify) {
@@ -183,6 +184,7 @@ pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOpti
         range: None,
         concurrency: Setting::Auto,
         most_sessions: None,
+        nodes: [1, 1],
         parallelism: Setting::Auto,
         pipeline: Setting::Auto,
         verify: Verify::WhenPossible,

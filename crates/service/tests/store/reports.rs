@@ -229,7 +229,8 @@ pub async fn a_missing_credential_makes_a_task_inactive(store: &Store) {
     assert_eq!(store.activate(made, at(9)).await.unwrap(), Changed::Done);
     assert!(matches!(task(store, made).await.condition, Condition::Queued));
     assert_eq!(leased(store, 2, 1000).await.epoch, 2);
-    assert_eq!(store.events(made, None, 0, 10).await.unwrap().0[0].code, "NO_CREDENTIALS");
+    let events = store.events(made, None, 0, 10).await.unwrap().0;
+    assert_eq!((events[0].code.as_str(), events[1].code.as_str()), ("UNPAUSED", "NO_CREDENTIALS"));
 }
 
 pub async fn what_failed_first_fails_the_task(store: &Store) {

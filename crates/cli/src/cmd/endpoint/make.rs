@@ -21,11 +21,14 @@ pub struct CreateArgs {
     /// Whose it is, if not mine: a person's name or id
     #[arg(long, value_name = "USER")]
     owner: Option<String>,
+    /// A stock server, as in gsiftp://dtn.example.org:2811; several times for several, which share their storage
+    #[arg(long = "server", value_name = "URL")]
+    servers: Vec<String>,
 }
 
 /// Makes an endpoint.
 pub async fn create(session: &mut Session, args: &CreateArgs, output: &mut Output) -> Result<u8, Trouble> {
-    let mut wish = json!({"display_name": args.name});
+    let mut wish = json!({"display_name": args.name, "servers": args.servers});
     if let Some(owner) = &args.owner {
         wish["owner"] = json!(session.identity_of(owner).await?);
     }

@@ -106,9 +106,20 @@ pub async fn show(session: &mut Session, args: &ShowArgs, output: &mut Output) -
         ("rules", rules.join("; ")),
         ("my roles", roles.join(", ")),
         ("data over", own("https_server")),
+        ("my proxy", proxy(&one)),
     ];
     output.result(&event(&one), &show::facts(text(&one, "display_name"), &facts));
     Ok(exit::OK)
+}
+
+/// The proxy that is registered for stock servers; empty where none is asked for.
+fn proxy(one: &Value) -> String {
+    match (one["activated"] == true, text(one, "expire_time")) {
+        (true, "") => String::new(),
+        (true, _) => format!("good until {}", show::time(one, "expire_time")),
+        (false, "") => "none is registered: whimbrel endpoint credential".to_owned(),
+        (false, _) => format!("ended at {}: whimbrel endpoint credential", show::time(one, "expire_time")),
+    }
 }
 
 /// List the servers of an endpoint, and which are there now
