@@ -185,6 +185,7 @@ impl Field {
 
     /// A service without endpoints, whose process has these variables in its environment.
     #[track_caller]
+    #[allow(dead_code, reason = "the tests of stock servers use it")]
     pub fn surrounded(variables: &[(&str, &Path)]) -> Option<Self> {
         let client = peer("globus-cli", "globus")?;
         let directory = public_dir().expect("a temporary directory");

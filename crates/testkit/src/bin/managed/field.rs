@@ -39,13 +39,21 @@ pub struct Field {
 impl Field {
     /// Starts everything.
     pub fn start() -> Outcome<Self> {
+        Self::with(&[], |setup, name, root, token| setup.site(name, root, token).map(|(id, server)| (id, Some(server))))
+    }
+
+    /// A service with these variables in its environment, and a collection at each end, each with its server if it has one of ours.
+    pub fn with(
+        variables: &[(&str, &Path)],
+        site: impl Fn(&SetUp<'_>, &str, &Path, &str) -> Outcome<(String, Option<Daemon>)>,
+    ) -> Outcome<Self> {
         let copies = Copies::of_beside(&["whimbrel"])?;
         let program = copies.path("whimbrel");
         let state = peers::public_dir()?;
         let room = Tmpfs::mount(ROOM)?;
         let place = state.path().join("service");
         let mut serve = Command::new(&program);
-        serve.args(["serve", "--listen", "127.0.0.1:0", "--state"]).arg(&place);
+        serve.args(["serve", "--listen", "127.0.0.1:0", "--state"]).arg(&place).envs(variables.iter().copied());
         let ready = |line: &str| Some(line.strip_prefix("listening on ")?.to_owned());
         let (service, url) = Daemon::start(serve, START_LIMIT, ready)?;
         let setup = SetUp { url: &url, state: state.path(), program: &program };
@@ -54,9 +62,9 @@ impl Field {
         for name in ["from", "to"] {
             let root = room.path().join(name);
             open_directory(&root)?;
-            let (collection, server) = setup.site(name, &root, &token)?;
+            let (collection, server) = site(&setup, name, &root, &token)?;
             collections.push(collection);
-            servers.push(server);
+            servers.extend(server);
         }
         let collections = collections.try_into().map_err(|_| "two sites were made")?;
         let roots = SystemRoots::of(X509::stack_from_pem(&fs::read(setup.certificate())?)?)?;
@@ -126,8 +134,13 @@ pub fn open_directory(path: &Path) -> Outcome<()> {
     Ok(fs::set_permissions(path, Permissions::from_mode(0o777))?)
 }
 
+/// A text of a document, which must be there.
+pub fn text(made: &Value, field: &str) -> Outcome<String> {
+    Ok(made[field].as_str().ok_or_else(|| format!("no {field}: {made}"))?.to_owned())
+}
+
 /// What is done once, with curl.
-struct SetUp<'a> {
+pub struct SetUp<'a> {
     url: &'a str,
     state: &'a Path,
     program: &'a Path,
@@ -149,14 +162,7 @@ impl SetUp<'_> {
 
     /// An endpoint with a collection and a server.
     fn site(&self, name: &str, root: &Path, token: &str) -> Outcome<(String, Daemon)> {
-        let bearer = format!("Authorization: Bearer {token}");
-        let post = |path: &str, document: Value| {
-            let body = document.to_string();
-            self.curl(&["-H", &bearer, "-H", "Content-Type: application/json", "-d", &body], path)
-        };
-        let text = |made: &Value, field: &str| -> Outcome<String> {
-            Ok(made[field].as_str().ok_or_else(|| format!("no {field}: {made}"))?.to_owned())
-        };
+        let post = |path: &str, document: Value| self.tell("POST", token, path, &document);
         let endpoint = text(&post("/v2/whimbrel/endpoints", json!({"display_name": name}))?, "id")?;
         let place = format!("/v2/whimbrel/endpoints/{endpoint}");
         let wish = json!({"display_name": format!("{name} data"), "base_path": "/"});
@@ -174,6 +180,21 @@ impl SetUp<'_> {
         command.arg("dtn").arg("--config").arg(&config).args(["--join", self.url, "--token", &join]);
         let (server, ()) = Daemon::start(command, START_LIMIT, |line| line.starts_with("listening on ").then_some(()))?;
         Ok((collection, server))
+    }
+
+    /// An endpoint of stock servers, and a collection of a directory of theirs.
+    pub fn stock_site(&self, name: &str, root: &Path, servers: &[String], token: &str) -> Outcome<String> {
+        let post = |path: &str, document: Value| self.tell("POST", token, path, &document);
+        let wish = json!({"display_name": name, "servers": servers});
+        let endpoint = text(&post("/v2/whimbrel/endpoints", wish)?, "id")?;
+        let wish = json!({"display_name": format!("{name} data"), "base_path": root});
+        text(&post(&format!("/v2/whimbrel/endpoints/{endpoint}/collections"), wish)?, "id")
+    }
+
+    /// Sends a document with a token; the answer.
+    pub fn tell(&self, method: &str, token: &str, path: &str, document: &Value) -> Outcome<Value> {
+        let (bearer, body) = (format!("Authorization: Bearer {token}"), document.to_string());
+        self.curl(&["-X", method, "-H", &bearer, "-H", "Content-Type: application/json", "-d", &body], path)
     }
 
     fn curl(&self, arguments: &[&str], path: &str) -> Outcome<Value> {

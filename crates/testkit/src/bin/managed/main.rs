@@ -6,6 +6,7 @@
 mod field;
 mod options;
 mod page;
+mod stock;
 mod tasks;
 
 use std::path::PathBuf;
@@ -22,16 +23,12 @@ fn main() -> ExitCode {
 
 /// Measures, prints and writes; false when a gate does not hold.
 fn measure(options: &Options) -> Outcome<bool> {
-    let mut field = Field::start()?;
     let mut figures = tasks::Figures::default();
-    if options.wants("first") {
-        figures.first = Some(tasks::first_bytes(&mut field, options.rounds)?);
+    if ["first", "start", "many"].iter().any(|part| options.wants(part)) {
+        measure_own(options, &mut figures)?;
     }
-    if options.wants("start") {
-        figures.start = Some(tasks::start_up(&mut field, options.rounds)?);
-    }
-    if options.wants("many") {
-        figures.many = Some(tasks::many_files(&mut field, options.files)?);
+    if options.wants("stock") {
+        figures.stock = Some(stock::one_file(options.rounds.div_ceil(3))?);
     }
     let text = page::text(&Machine::read()?, &figures);
     println!("{text}");
@@ -41,6 +38,21 @@ fn measure(options: &Options) -> Outcome<bool> {
     let broken = figures.broken();
     broken.iter().for_each(|gate| eprintln!("managed: does not hold: {gate}"));
     Ok(broken.is_empty())
+}
+
+/// What is measured with servers of our own.
+fn measure_own(options: &Options, figures: &mut tasks::Figures) -> Outcome<()> {
+    let mut field = Field::start()?;
+    if options.wants("first") {
+        figures.first = Some(tasks::first_bytes(&mut field, options.rounds)?);
+    }
+    if options.wants("start") {
+        figures.start = Some(tasks::start_up(&mut field, options.rounds)?);
+    }
+    if options.wants("many") {
+        figures.many = Some(tasks::many_files(&mut field, options.files)?);
+    }
+    Ok(())
 }
 
 /// The page that people read, in the source tree that this program was built from.

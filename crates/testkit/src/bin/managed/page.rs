@@ -2,6 +2,7 @@
 
 use whimbrel_testkit::measure::{Machine, median};
 
+use crate::stock::Stock;
 use crate::tasks::{FIRST_BYTE, Figures, First, MEMORY, Many, RATE, START, Start};
 
 const HEAD: &str = "\
@@ -19,6 +20,7 @@ pub fn text(machine: &Machine, figures: &Figures) -> String {
         figures.first.as_ref().map(first),
         figures.start.as_ref().map(start),
         figures.many.as_ref().map(many),
+        figures.stock.as_ref().map(stock),
         Some(format!(
             "Measured on {}, {} processors ({}), Linux {}, at commit {}.\n",
             machine.date, machine.cores, machine.processor, machine.kernel, machine.commit
@@ -72,5 +74,23 @@ fn many(many: &Many) -> String {
         megabytes(many.server),
         megabytes(MEMORY),
         many.seconds,
+    )
+}
+
+fn stock(stock: &Stock) -> String {
+    let row = |name: &str, seconds: &[f64]| {
+        let middle = median(seconds.iter().copied());
+        format!("| {name} | {middle:.2} | {:.0} |\n", stock.bytes as f64 / middle / 1e6)
+    };
+    format!(
+        "## A file of {} GiB between stock servers\n\n| | seconds | MB/s |\n| --- | ---: | ---: |\n{}{}{}\n\
+         Medians of {} rounds, the three in turn. Two `globus-gridftp-server` at each end share a directory; a task is divided over all four, \
+         `globus-url-copy` goes from one to one. All log in with a proxy, and data channels prove whose they are. Times of tasks begin with \
+         the submission. On one host four servers share its processors: more hosts would have their own.\n",
+        stock.bytes >> 30,
+        row("task over all four, verified", &stock.verified),
+        row("task over all four, not verified", &stock.plain),
+        row("`globus-url-copy -fast`, one pair, not verified", &stock.url_copy),
+        stock.verified.len(),
     )
 }

@@ -10,6 +10,7 @@ use whimbrel_testkit::dataset;
 use whimbrel_testkit::measure::{Outcome, median};
 
 use crate::field::{Field, open_directory};
+use crate::stock::Stock;
 
 const MIB: u64 = 1 << 20;
 /// Sizes through which the line of the start-up cost goes.
@@ -63,6 +64,7 @@ pub struct Figures {
     pub first: Option<First>,
     pub start: Option<Start>,
     pub many: Option<Many>,
+    pub stock: Option<Stock>,
 }
 
 impl Figures {
@@ -99,7 +101,7 @@ fn seconds_until(begun: Instant, what: &str, mut holds: impl FnMut() -> Outcome<
 }
 
 /// Waits for the end of a task, which must be a good one.
-fn ended(field: &Field, begun: Instant, task: &str) -> Outcome<f64> {
+pub fn ended(field: &Field, begun: Instant, task: &str) -> Outcome<f64> {
     seconds_until(begun, "the end of the task", || {
         let shown = field.task(task)?;
         match shown["status"].as_str() {
