@@ -7,6 +7,9 @@ use whimbrel_trust::make::Life;
 
 use super::grid::{Stock, until};
 
+/// Files that take longer than the last seconds of a proxy.
+const FILES: usize = 5000;
+
 #[test]
 fn a_proxy_is_registered_shown_and_removed() {
     let Some(stock) = Stock::new() else { return };
@@ -37,6 +40,51 @@ fn a_proxy_is_registered_shown_and_removed() {
     assert!(!stock.kept().windows(11).any(|part| part == b"PRIVATE KEY"));
 }
 
+/// Registers a proxy that is good for so many seconds; where it is asked about.
+#[track_caller]
+fn registered(stock: &Stock, collection: &str, seconds: i64) -> String {
+    let path = format!("/v2/whimbrel/endpoints/{collection}/credential");
+    let asked = stock.field.ask(&format!("{path}/request"), &json!({}));
+    let request = asked["request"].as_str().unwrap_or_else(|| panic!("{asked}"));
+    let chain = deposit::answer(request, &stock.alice.own, Delegate::Limited, Life::of(now(), seconds)).unwrap();
+    let made = stock.field.tell("PUT", &path, &json!({"chain": chain}));
+    assert_eq!(made["subject"], "/O=Grid/CN=alice", "{made}");
+    path
+}
+
+/// What a server says of an expired proxy is about no file: none fails for it.
+#[test]
+fn a_proxy_that_ends_while_its_task_runs_fails_no_file() {
+    let Some(stock) = Stock::new() else { return };
+    stock.register();
+    let [left, right] = &stock.sides;
+    for number in 0..FILES {
+        left.write(&format!("tree/d{}/f{number}", number % 5), format!("file {number}\n"));
+    }
+    let token = stock.field.token();
+    let shown = |path: &str| stock.field.ask_with(&token, path, None).unwrap();
+    let path = registered(&stock, &right.collection, 4);
+    until("the last seconds of the proxy", || shown(&path)["expires_in"].as_i64().unwrap() <= 2);
+    let task = stock.field.submit(&["transfer", "-r", &left.at("/tree"), &right.at("/copy")]);
+    let place = format!("/v0.10/task/{task}");
+    until("a task that waits", || shown(&place)["status"] != "ACTIVE");
+    let waiting = shown(&place);
+    assert_eq!(waiting["status"], "INACTIVE", "{waiting:#}");
+    let details = waiting["nice_status_details"].as_str().unwrap();
+    assert!(details.contains("whimbrel endpoint credential 'right data'"), "{details}");
+    assert_eq!(waiting["subtasks_failed"], 0, "{waiting:#}");
+    assert_ne!(waiting["files_transferred"], FILES, "it ended too early to be missed");
+    stock.registers(&["endpoint", "credential", "right data"]);
+    stock.field.globus(&["task", "wait", &task, "--timeout", "120", "--polling-interval", "1"]);
+    let shown = shown(&place);
+    assert_eq!((&shown["status"], &shown["files_transferred"]), (&json!("SUCCEEDED"), &json!(FILES)), "{shown:#}");
+    assert_eq!(shown["bytes_checksummed"], shown["bytes_transferred"]);
+    for number in 0..FILES {
+        let copy = std::fs::read_to_string(right.path(&format!("copy/d{}/f{number}", number % 5))).unwrap();
+        assert_eq!(copy, format!("file {number}\n"));
+    }
+}
+
 #[test]
 fn a_task_pauses_while_its_owners_proxy_is_over_and_goes_on_with_another() {
     let Some(stock) = Stock::new() else { return };
@@ -45,12 +93,7 @@ fn a_task_pauses_while_its_owners_proxy_is_over_and_goes_on_with_another() {
     left.write("one", "1");
     stock.field.carry_out(&["transfer", &left.at("/one"), &right.at("/one")]);
 
-    let path = format!("/v2/whimbrel/endpoints/{}/credential", left.collection);
-    let asked = stock.field.ask(&format!("{path}/request"), &json!({}));
-    let request = asked["request"].as_str().unwrap_or_else(|| panic!("{asked}"));
-    let chain = deposit::answer(request, &stock.alice.own, Delegate::Limited, Life::of(now(), 2)).unwrap();
-    let made = stock.field.tell("PUT", &path, &json!({"chain": chain}));
-    assert_eq!(made["subject"], "/O=Grid/CN=alice", "{made}");
+    let path = registered(&stock, &left.collection, 2);
     let token = stock.field.token();
     let shown = |path: &str| stock.field.ask_with(&token, path, None).unwrap();
     until("the end of the proxy", || shown(&path)["expires_in"] == 0);
