@@ -131,7 +131,10 @@ impl Grid {
                 let place = |path: &PathBuf| Place { path: path.clone(), variable: None };
                 let source = Source::Pair(place(certificate), place(key));
                 let own = credential::read(&source, places.uid(), &unlock)?;
-                let ended = |fault: TrustFault| TrustFault { detail: format!("{} ({source})", fault.detail), ..fault };
+                let ended = |fault: TrustFault| match certificate.starts_with(IN_MEMORY) {
+                    true => fault,
+                    false => TrustFault { detail: format!("{} ({source})", fault.detail), ..fault },
+                };
                 credential::alive(&own, now()).map_err(ended)?;
                 Ok(Found { own, source })
             }

@@ -150,11 +150,15 @@ fn condition(task: &Task) -> Value {
 /// The fault in words, with when it is tried again and what helps.
 fn trouble(task: &Task, fault: &whimbrel_engine::Fault) -> String {
     let again = task.not_before.map(|time| format!("; next attempt at {}", iso(time))).unwrap_or_default();
-    let told = format!("{fault}{again}; to cure it: {}", fault.code.explain().cure);
-    // What a server says of a credential does not say how another is registered here.
-    let is_told = task.status != Status::Inactive || fault.side == Some(Side::Service);
-    let cures = task.wanted.grid_ends().filter(|_| !is_told).map(|end| cure_for(end.collection, &end.display_name));
-    cures.fold(told, |told, cure| format!("{told}; {cure}"))
+    match (task.status, fault.side) {
+        // The service itself has said how another is registered; what a server says of a credential does not.
+        (Status::Inactive, Some(Side::Service)) => fault.to_string(),
+        (Status::Inactive, _) => {
+            let cures = task.wanted.grid_ends().map(|end| cure_for(end.collection, &end.display_name));
+            format!("{fault}; to register another: {}", cures.collect::<Vec<_>>().join(", "))
+        }
+        _ => format!("{fault}{again}; to cure it: {}", fault.code.explain().cure),
+    }
 }
 
 /// What became of a submission: `transfer_result` or `delete_result`.
