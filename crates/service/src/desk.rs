@@ -154,9 +154,15 @@ impl Inner {
             Request::Items { lease, after } => self.held(lease, self.items(lease.task, after)).await,
             Request::Finished { lease, after } => self.held(lease, self.finished(lease.task, after)).await,
             Request::Report(report) => {
-                let lease = report.lease;
+                let (lease, stopped) = (report.lease, matches!(report.end, Some(End::Stopped)));
                 Ok(match self.store.report(*report, clock::now()).await? {
-                    Reported::Taken(_) => Response::Taken,
+                    Reported::Taken(_) => {
+                        if stopped {
+                            // The rest of it may be anybody's at once.
+                            self.bell.notify_waiters();
+                        }
+                        Response::Taken
+                    }
                     Reported::LeaseLost => Response::LeaseLost { lease },
                 })
             }

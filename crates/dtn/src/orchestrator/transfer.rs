@@ -69,7 +69,9 @@ impl Run<'_> {
         }
         match (parents::make(self).await, end) {
             (Err(fault), _) => self.ended_by(fault),
-            (Ok(Some(fault)), _) => End::Again { fault, after: 0.0 },
+            // Nothing is wrong: the task begins anew at once, with nothing to tell of.
+            (Ok(Some(_)), End::Finished) if self.desk.is_first() => End::Stopped,
+            (Ok(Some(fault)), _) => End::Again { fault, after: self.desk.after() },
             (Ok(None), End::Finished) if self.options.delete_extra => mirror::delete_extras(self).await,
             (Ok(None), end) => end,
         }
