@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use serde_json::json;
+use serde_json::{Value, json};
 use whimbrel_engine::summary::exit;
 
 use super::managed;
@@ -19,7 +19,9 @@ use crate::output::Output;
 #[command(after_help = format!("EXAMPLES\n  \
     Somebody who logs in with a password:  whimbrel user create anna@example.org --name 'Anna Example'\n  \
     A program that acts in its own name:   whimbrel user client 'nightly archive' > client.json\n  \
-                                           whimbrel login URL --client client.json\n\n{EXIT_CODES}"))]
+                                           whimbrel login URL --client client.json\n  \
+    One that logs people in:               whimbrel user client Parsl --public --id 8b8060fd-610e-4a74-885e-1051c71ad473 \\\n  \
+                                             --back https://auth.globus.org/v2/web/auth-code\n\n{EXIT_CODES}"))]
 pub struct UserArgs {
     #[command(flatten)]
     service: ServiceArgs,
@@ -44,7 +46,7 @@ enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
-    /// Make a client that acts in its own name, and print its id and secret as `login --client` reads them (administrators only)
+    /// Make a client that acts in its own name or logs people in, and print its id and secret as `login --client` reads them (administrators only)
     Client {
         /// What people call it
         #[arg(value_name = "NAME")]
@@ -52,6 +54,15 @@ enum UserCommand {
         /// It carries out tasks, for `whimbrel serve --no-orchestrator`
         #[arg(long)]
         orchestrator: bool,
+        /// It logs people in and has their browsers sent back to this place; may be repeated
+        #[arg(long, value_name = "URL", conflicts_with = "orchestrator")]
+        back: Vec<String>,
+        /// It has no secret, as programs on people's own computers
+        #[arg(long, requires = "back")]
+        public: bool,
+        /// Its id, where the program has it built in
+        #[arg(long, value_name = "ID")]
+        id: Option<uuid::Uuid>,
     },
     /// Show who somebody is
     Show {
@@ -73,7 +84,10 @@ pub fn run(args: UserArgs, global: &Global) -> ExitCode {
                 output.result(&json!({"event": "user_created", "id": id, "username": made["username"]}), id);
                 Ok(exit::OK)
             }
-            UserCommand::Client { name, orchestrator } => client(&mut session, &name, orchestrator, output).await,
+            UserCommand::Client { name, orchestrator, back, public, id } => {
+                let wish = json!({"name": name, "orchestrator": orchestrator, "redirect_uris": back, "public_client": public, "id": id});
+                client(&mut session, &wish, output).await
+            }
             UserCommand::Show { user } => show_one(&mut session, &user, output).await,
         }
     })
@@ -93,10 +107,15 @@ fn password(username: &str) -> Result<String, Trouble> {
     if first == again { Ok(first) } else { Err(Trouble::Usage("these are two different passwords".to_owned())) }
 }
 
-async fn client(session: &mut Session, name: &str, orchestrator: bool, output: &mut Output) -> Result<u8, Trouble> {
-    let made = session.post("/v2/whimbrel/clients", &json!({"name": name, "orchestrator": orchestrator})).await?;
+async fn client(session: &mut Session, wish: &Value, output: &mut Output) -> Result<u8, Trouble> {
+    let made = session.post("/v2/whimbrel/clients", wish).await?;
     let made = &made["included"]["client_credential"];
-    let (id, secret) = (need(made, "client")?, need(made, "secret")?);
+    let id = need(made, "client")?;
+    if made["secret"].is_null() {
+        output.result(&json!({"event": "client_created", "client_id": id}), id);
+        return Ok(exit::OK);
+    }
+    let secret = need(made, "secret")?;
     let event = json!({"event": "client_created", "client_id": id, "client_secret": secret});
     output.result(&event, &json!({"client_id": id, "client_secret": secret}).to_string());
     output.say("the secret is told this once");

@@ -189,6 +189,8 @@ pub(super) struct AdminWish {
     /// It has no secret.
     #[serde(default)]
     public_client: bool,
+    /// Its id, where a program has it compiled in; else a random one.
+    id: Option<Uuid>,
 }
 
 /// `POST /v2/whimbrel/clients`, for administrators.
@@ -206,7 +208,7 @@ pub(super) async fn add(call: Call<Admin<TransferAll>, Json<AdminWish>>) -> Resu
         confidential: !wish.public_client,
         logins: !wish.redirect_uris.is_empty() && role == Role::Program,
         redirects: wish.redirect_uris,
-        id: None,
+        id: wish.id,
     };
     let made = call.service.add_client(new).await?;
     Ok(Answer(ClientAnswer::new(&made)))

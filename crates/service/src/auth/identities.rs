@@ -6,8 +6,8 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::records::{Consent, Identity};
-use super::rules::{Admin, User};
-use super::scope::{OpenId, TransferAll, ViewIdentitySet};
+use super::rules::{Admin, User, UserOrClient};
+use super::scope::{OpenId, TransferAll, ViewConsents, ViewIdentitySet};
 use super::secrets::{hash_password, random_id};
 use crate::Service;
 use crate::clock::iso;
@@ -170,8 +170,8 @@ pub(super) struct Identities {
     identities: Vec<IdentityDocument>,
 }
 
-/// `GET /v2/api/identities?ids=` or `usernames=`.
-pub(super) async fn identities(call: Call<User<ViewIdentitySet>>) -> Result<Answer<Identities>, ApiError> {
+/// `GET /v2/api/identities?ids=` or `usernames=`: portals ask with their secret, everybody else with a token.
+pub(super) async fn identities(call: Call<UserOrClient<ViewIdentitySet>>) -> Result<Answer<Identities>, ApiError> {
     let (service, query) = (&call.service, &call.query);
     let (ids, names): (Vec<_>, Vec<_>) = (query.list("ids").collect(), query.list("usernames").collect());
     if ids.is_empty() == names.is_empty() || ids.len() + names.len() > MOST {
@@ -260,7 +260,7 @@ impl Service {
 }
 
 /// `GET /v2/api/identities/{id}/consents`: one's own, as trees of numbered steps.
-pub(super) async fn consents(call: Call<User<ViewIdentitySet>>) -> Result<Answer<Value>, ApiError> {
+pub(super) async fn consents(call: Call<User<ViewConsents>>) -> Result<Answer<Value>, ApiError> {
     let identity = call.path.id("id", "UserNotFound")?;
     if identity != call.caller.identity {
         return Err(ApiError::denied("Consents are shown to who gave them"));

@@ -20,6 +20,9 @@ const CODE_SECONDS: i64 = 600;
 /// Longest `state` that is carried through, bytes.
 const LONGEST_STATE: usize = 2048;
 
+/// The page on which Globus shows codes: native programs have it compiled in. Ours is shown in its place, so that no code leaves us.
+const CODE_PAGE: &str = "https://auth.globus.org/v2/web/auth-code";
+
 /// What a client asks for.
 struct Asked {
     client: Client,
@@ -54,7 +57,16 @@ impl Service {
             )));
         }
         let state = query.get("state").filter(|state| state.len() <= LONGEST_STATE).map(str::to_owned);
-        Ok(self.details(query, client, &redirect, state.clone()).map_err(|error| Wrong::There(redirect, state, error)))
+        let landing = self.landing(&redirect);
+        Ok(self.details(query, client, &redirect, state.clone()).map_err(|error| Wrong::There(landing, state, error)))
+    }
+
+    /// Where a browser is sent for a redirect URI.
+    fn landing(&self, redirect: &str) -> String {
+        match redirect {
+            CODE_PAGE => format!("{}/v2/web/auth-code", self.config.url),
+            other => other.to_owned(),
+        }
     }
 
     fn details(&self, query: &Query, client: Client, redirect: &str, state: Option<String>) -> Result<Asked, ApiError> {
@@ -155,7 +167,7 @@ impl Service {
             },
         );
         // Browsers look at where the answer to a form leads, too.
-        let form_to = origin(&asked.redirect).map(str::to_owned);
+        let form_to = origin(&self.landing(&asked.redirect)).map(str::to_owned);
         Ok(HtmlPage::Html { status, html: frame("Log in", &body), cookie: Some(cookie), form_to })
     }
 }
@@ -186,7 +198,10 @@ pub(super) async fn submit(call: Call<Anyone, Form>) -> Result<HtmlPage, ApiErro
             tracing::info!(request = %call.place.request, identity = %identity.username, client = %asked.client.id, "logged in");
             let cookie = Some(format!("{}=; Path=/; Max-Age=0", service.cookie()));
             Ok(HtmlPage::See {
-                location: back(&asked.redirect, &[("code", Some(&code)), ("state", asked.state.as_deref())]),
+                location: back(
+                    &service.landing(&asked.redirect),
+                    &[("code", Some(&code)), ("state", asked.state.as_deref())],
+                ),
                 cookie,
             })
         }

@@ -128,6 +128,25 @@ impl Rule for ByClient {
     }
 }
 
+/// A user with a token of a scope, or a program by its own id and secret: it could have such a token for the asking.
+#[derive(Debug)]
+pub struct UserOrClient<S>(PhantomData<S>);
+
+impl<S: Scope> Rule for UserOrClient<S> {
+    type Caller = ();
+    const ACCESS: Access = Access::ScopeOrClient(S::NAME);
+
+    async fn admit(service: &Service, knock: &Knock) -> Result<(), ApiError> {
+        if basic(&knock.headers).is_none() {
+            return User::<S>::admit(service, knock).await.map(drop);
+        }
+        match ByClient::admit(service, knock).await?.role {
+            Role::Program => Ok(()),
+            Role::Orchestrator | Role::Monitor => Err(ApiError::denied("The client is for its own work only")),
+        }
+    }
+}
+
 /// 401 of RFC 6749 §5.2.
 pub fn invalid_client(description: &str) -> ApiError {
     ApiError::oauth(axum::http::StatusCode::UNAUTHORIZED, "invalid_client", description)

@@ -35,6 +35,24 @@ impl Scope for ViewGroups {
     const ALSO: &'static [&'static str] = &["urn:globus:auth:scope:groups.api.globus.org:all"];
 }
 
+/// Who others are, and which other identities one has.
+#[derive(Debug)]
+pub struct ViewIdentitySet;
+
+impl Scope for ViewIdentitySet {
+    const NAME: &'static str = "urn:globus:auth:scope:auth.globus.org:view_identity_set";
+    const ALSO: &'static [&'static str] = &["urn:globus:auth:scope:auth.globus.org:view_identities"];
+}
+
+/// What one has allowed to whom.
+#[derive(Debug)]
+pub struct ViewConsents;
+
+impl Scope for ViewConsents {
+    const NAME: &'static str = ViewIdentitySet::NAME;
+    const ALSO: &'static [&'static str] = &["urn:globus:auth:scope:auth.globus.org:view_consents"];
+}
+
 macro_rules! scopes {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
         $($(#[$doc])* #[derive(Debug)] pub struct $name;
@@ -47,8 +65,6 @@ scopes! {
     TransferAll = "urn:globus:auth:scope:transfer.api.globus.org:all";
     /// Who one is.
     OpenId = "openid";
-    /// Which other identities one has.
-    ViewIdentitySet = "urn:globus:auth:scope:auth.globus.org:view_identity_set";
     /// Everything about groups.
     GroupsAll = "urn:globus:auth:scope:groups.api.globus.org:all";
     /// Everything about timers.

@@ -71,6 +71,10 @@ fn access(access: Access) -> (Value, String) {
         Access::Anyone => (json!([]), "anyone".to_owned()),
         Access::Client => (json!([{"client": []}]), "a client with its secret".to_owned()),
         Access::Scope(scope) => (json!([{"token": []}]), format!("a user, with a token for {scope}")),
+        Access::ScopeOrClient(scope) => (
+            json!([{"token": []}, {"client": []}]),
+            format!("a user, with a token for {scope}, or a client with its secret"),
+        ),
         Access::Orchestrator => (json!([{"token": []}]), "an orchestrator".to_owned()),
         Access::Monitor => (json!([{"token": []}]), "a program that collects metrics, or an administrator".to_owned()),
         Access::Server => (json!([{"token": []}]), "a server, with what it joins or has joined with".to_owned()),

@@ -32,6 +32,8 @@ pub enum Access {
     Client,
     /// A user, with an access token of this scope.
     Scope(&'static str),
+    /// A user, with an access token of this scope, or a client by its own id and secret.
+    ScopeOrClient(&'static str),
     /// An orchestrator, with its own token.
     Orchestrator,
     /// A DTN, with what it joins or has joined with.

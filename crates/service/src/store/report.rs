@@ -131,7 +131,9 @@ fn finished(state: &mut State, now: Timestamp) {
             return state.finish(ItemState::Failed, None, now);
         }
     };
-    let mut event = events::told(now, &fatal.code, fatal.description.clone(), &json!({"failed": counters.failed}));
+    // Programs show the newest event's details as the reason.
+    let details = json!({"failed": counters.failed, "error": {"body": fatal.description}});
+    let mut event = events::told(now, &fatal.code, fatal.description.clone(), &details);
     event.is_error = true;
     state.new_events.push(event);
     state.finish(ItemState::Failed, Some(fatal), now);

@@ -10,8 +10,9 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use whimbrel_service::auth::clients::{MadeClient, NewClient};
 use whimbrel_service::auth::records::Role;
+use whimbrel_service::auth::scope::{Scope, TransferAll};
 
-use crate::bench::{Bench, Got};
+use crate::bench::{Bench, Got, URL};
 
 const SCOPES: &str = "openid profile email urn:globus:auth:scope:transfer.api.globus.org:all";
 const BACK: &str = "http://localhost:4321";
@@ -124,6 +125,36 @@ async fn a_person_logs_in_and_the_program_gets_tokens_that_it_can_renew() {
         assert_eq!(bench.get("/v0.10/bookmark_list", token).await.status, 401);
         assert_eq!(bench.form("/v2/oauth2/token", shown, &fields).await.code(), "invalid_grant");
     }
+}
+
+/// Public programs have their client's id built in, and a page of Globus' as the place for codes: no code is sent there.
+#[tokio::test]
+async fn a_program_that_is_known_to_globus_is_made_known_and_its_codes_are_shown_here() {
+    const PARSL: &str = "8b8060fd-610e-4a74-885e-1051c71ad473";
+    const PAGE: &str = "https://auth.globus.org/v2/web/auth-code";
+    let bench = Bench::new().await;
+    bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    let root = bench.service.bootstrap_client("root", true).await.unwrap();
+    let root = bench.token(&root, TransferAll::NAME).await;
+    let wish = json!({"name": "Try <b>it</b>", "id": PARSL, "public_client": true, "redirect_uris": [PAGE]});
+    assert_eq!(bench.post("/v2/whimbrel/clients", &root, wish.clone()).await.good()["client"]["id"], PARSL);
+    assert_eq!(bench.post("/v2/whimbrel/clients", &root, wish).await.status, 409, "it is known already");
+
+    let client = bench.service.bootstrap_client("other", false).await.unwrap();
+    let path = path(&client, &[("client_id", PARSL), ("redirect_uri", PAGE)]);
+    let (cookie, ticket) = opened(&bench, &path).await;
+    let location = log_in(&bench, &path, &cookie, &ticket, "s3cret").await.location.unwrap();
+    let query = location.strip_prefix("https://transfer.example.org/v2/web/auth-code?code=").unwrap();
+    let (code, _) = query.split_once('&').unwrap();
+    let shown = bench.ask(Method::GET, location.strip_prefix(URL).unwrap(), None, None).await;
+    assert!(shown.text.contains(code), "{}", shown.text);
+    let fields = |place| {
+        let grant = [("grant_type", "authorization_code"), ("code", code), ("client_id", PARSL)];
+        [&grant[..], &[("redirect_uri", place), ("code_verifier", VERIFIER)]].concat()
+    };
+    let own = format!("{URL}/v2/web/auth-code");
+    assert_eq!(bench.form("/v2/oauth2/token", None, &fields(&own)).await.code(), "invalid_grant");
+    assert!(bench.form("/v2/oauth2/token", None, &fields(PAGE)).await.good()["refresh_token"].is_string());
 }
 
 /// Verifies an id token as the public clients do.

@@ -182,7 +182,9 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
         let (forbidden, name): (Vec<&str>, _) = match route.access {
             Access::Anyone => continue,
             Access::Client | Access::Server => (Vec::new(), route.name),
-            Access::Scope(_) | Access::Admin(_) => (vec![&elsewhere, &orchestrate], route.name),
+            Access::Scope(_) | Access::ScopeOrClient(_) | Access::Admin(_) => {
+                (vec![&elsewhere, &orchestrate], route.name)
+            }
             Access::Orchestrator => (vec![&elsewhere, &transfer], route.name),
             Access::Monitor => (vec![&elsewhere, &transfer, &orchestrate], route.name),
         };
@@ -211,7 +213,7 @@ async fn what_is_somebodys_is_refused_to_others() {
     let mut asked = 0;
     for route in Service::routes().into_iter().filter(is_about_something) {
         let scope = match route.access {
-            Access::Scope(scope) => scope,
+            Access::Scope(scope) | Access::ScopeOrClient(scope) => scope,
             Access::Client => {
                 let deleted = bench.ask(route.method.clone(), &things.path(&route), None, None).await;
                 assert_eq!(deleted.status, 401, "{}", route.name);

@@ -1,8 +1,12 @@
 //! The issuer: tokens of clients, their scopes, and their end.
 
-use axum::http::Method;
+use axum::body::Body;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{Method, Request};
+use base64ct::{Base64, Encoding};
 use serde_json::json;
 use whimbrel_proto::token::judge::Issuer;
+use whimbrel_service::auth::clients::MadeClient;
 use whimbrel_service::auth::keys::dtn_scope;
 use whimbrel_service::auth::scope::{Orchestrate, Scope, TransferAll};
 use whimbrel_trust::token::{TokenJudge, Verdict};
@@ -136,6 +140,31 @@ async fn names_are_found_and_made_for_those_who_are_yet_to_come() {
         (found("").await.status, found("ids=x").await.status, found("ids=x&usernames=y").await.status),
         (400, 400, 400)
     );
+}
+
+/// As `ConfidentialAppAuthClient.get_identities` of the public SDK's third edition asks.
+#[tokio::test]
+async fn portals_look_people_up_with_their_secret_or_a_token_for_that() {
+    let bench = Bench::new().await;
+    let ada = bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    let portal = bench.service.bootstrap_client("portal", false).await.unwrap();
+    let mover = bench.service.bootstrap_orchestrator("mover").await.unwrap();
+    let path = format!("/v2/api/identities?ids={}", ada.id);
+    let by = async |client: &MadeClient, secret: &str| {
+        let pair = Base64::encode_string(format!("{}:{secret}", client.client.id).as_bytes());
+        let request = Request::builder().uri(&path).header(AUTHORIZATION, format!("Basic {pair}"));
+        bench.send(request.body(Body::empty()).unwrap()).await
+    };
+    let found = by(&portal, portal.secret.as_deref().unwrap()).await.good();
+    assert_eq!(found["identities"][0]["username"], "ada@example.org");
+    assert_eq!(by(&portal, "wrong").await.status, 401);
+    assert_eq!(by(&mover, mover.secret.as_deref().unwrap()).await.status, 403);
+    let token = bench.token(&portal, "urn:globus:auth:scope:auth.globus.org:view_identities").await;
+    assert_eq!(bench.get(&path, &token).await.good(), found);
+    let consents = format!("/v2/api/identities/{}/consents?all=False", portal.client.id);
+    assert_eq!(bench.get(&consents, &token).await.status, 403);
+    let token = bench.token(&portal, "urn:globus:auth:scope:auth.globus.org:view_consents").await;
+    assert_eq!((bench.get(&consents, &token).await.status, bench.get(&path, &token).await.status), (200, 403));
 }
 
 #[tokio::test]
