@@ -121,7 +121,8 @@ impl Site {
 pub struct Person {
     /// The client's id, and the identity's.
     pub id: String,
-    secret: String,
+    /// The client's secret.
+    pub secret: String,
 }
 
 impl Person {
@@ -429,20 +430,26 @@ impl Field {
 
     /// The environment in which the public clients find the service, and are its administrator.
     pub fn environment(&self, tool: Tool) -> Tool {
+        let tool = tool.limit(Duration::from_secs(180));
+        self.variables().into_iter().fold(tool, |tool, (name, value)| tool.env(&name, value))
+    }
+
+    /// The variables of that environment.
+    pub fn variables(&self) -> Vec<(String, String)> {
         let home = self.directory.path().join("home");
         fs::create_dir_all(&home).unwrap();
         let url = format!("{}/", self.url);
-        let mut tool = tool;
-        for service in ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"] {
-            tool = tool.env(&format!("GLOBUS_SDK_SERVICE_URL_{service}"), &url);
-        }
-        tool.limit(Duration::from_secs(180))
-            .env("GLOBUS_SDK_ENVIRONMENT", "whimbrel")
-            .env("GLOBUS_SDK_VERIFY_SSL", self.authorities())
-            .env("GLOBUS_CLI_CLIENT_ID", &self.id)
-            .env("GLOBUS_CLI_CLIENT_SECRET", &self.secret)
-            .env("GLOBUS_CLI_INTERACTIVE", "0")
-            .env("HOME", home)
+        let mut variables = vec![
+            ("GLOBUS_SDK_ENVIRONMENT", "whimbrel".to_owned()),
+            ("GLOBUS_SDK_VERIFY_SSL", self.authorities().display().to_string()),
+            ("GLOBUS_CLI_CLIENT_ID", self.id.clone()),
+            ("GLOBUS_CLI_CLIENT_SECRET", self.secret.clone()),
+            ("GLOBUS_CLI_INTERACTIVE", "0".to_owned()),
+            ("HOME", home.display().to_string()),
+        ];
+        let services = ["AUTH", "TRANSFER", "TIMER", "GROUPS", "FLOWS", "SEARCH"];
+        let places = services.map(|service| (format!("GLOBUS_SDK_SERVICE_URL_{service}"), url.clone()));
+        places.into_iter().chain(variables.drain(..).map(|(name, value)| (name.to_owned(), value))).collect()
     }
 
     /// Reads something of the service's with curl, as the administrator, to its end.
@@ -576,8 +583,9 @@ fn serving(directory: &Path, listen: &str) -> Command {
     command
 }
 
+/// Runs a client and expects this exit code; gives what it printed and what it complained of.
 #[track_caller]
-fn ended(code: i32, arguments: &[&str], tool: Tool) -> (String, String) {
+pub fn ended(code: i32, arguments: &[&str], tool: Tool) -> (String, String) {
     let run: Run = tool.run().expect("the client runs");
     let (output, error) = (run.stdout_text(), run.stderr_text());
     assert_eq!(run.code(), Some(code), "globus {arguments:?}\nstdout:\n{output}\nstderr:\n{error}");

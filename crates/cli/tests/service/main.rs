@@ -1,6 +1,7 @@
 //! The managed service with real servers, as the public `globus` command sees it, unmodified.
 #![allow(clippy::unwrap_used, reason = "a test that fails ends here")]
 
+mod clients;
 mod crash;
 mod cut;
 mod door;
@@ -12,6 +13,7 @@ mod replicas;
 mod script;
 mod sharing;
 mod timers;
+mod tour;
 
 use serde_json::json;
 
