@@ -85,6 +85,7 @@ impl Service {
         [
             auth::routes(),
             tasks::routes::routes(),
+            tasks::manage::routes(),
             timers::routes(),
             matrix::routes(),
             notices::routes(),
@@ -151,6 +152,9 @@ impl Service {
                 match self.forget_expired(Timestamp::from_secs((hour - 1) * HOUR)).await {
                     Ok(count) => tracing::debug!(count, "tokens that have ended are forgotten"),
                     Err(error) => tracing::warn!("tokens that have ended are kept: {error}"),
+                }
+                if let Err(error) = self.forget_cancellations().await {
+                    tracing::warn!("what managers have cancelled is remembered: {error}");
                 }
                 if let Err(error) = self.forget_credentials().await {
                     tracing::warn!("credentials that have ended are kept: {error}");

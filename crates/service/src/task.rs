@@ -172,6 +172,9 @@ pub struct Cancelled {
     pub by: Uuid,
     /// Their words; empty: none.
     pub message: String,
+    /// Of which end they are a manager, in the API's words (`SOURCE`, `DESTINATION`, `BOTH`); `None`: the task is theirs.
+    #[serde(default)]
+    pub manager_of: Option<String>,
 }
 
 /// What failed a task.

@@ -2,6 +2,7 @@
 
 pub mod document;
 pub mod log;
+pub mod manage;
 pub mod progress;
 pub mod query;
 pub mod routes;

@@ -21,7 +21,14 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn cancel(&self, task: Uuid, by: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
-        let cancelled = Cancelled { by, message: message.to_owned() };
+        self.cancel_as(task, Cancelled { by, message: message.to_owned(), manager_of: None }, now).await
+    }
+
+    /// The same by a manager of a collection.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn cancel_as(&self, task: Uuid, cancelled: Cancelled, now: Timestamp) -> Result<Changed, StoreError> {
         self.change(task, move |state| {
             let details = json!({"by": cancelled.by, "message": cancelled.message});
             let words = if cancelled.message.is_empty() { "the task was cancelled" } else { &cancelled.message };

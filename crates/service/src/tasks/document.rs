@@ -14,6 +14,7 @@ use crate::task::{Condition, Copied, LeftOut, Submitted, Task, TaskEnd, TaskEven
 
 /// A `task` document.
 pub fn task(task: &Task, now: Timestamp) -> Value {
+    let managed = task.cancelled.as_ref().filter(|cancelled| cancelled.manager_of.is_some());
     let mut document = json!({
         "DATA_TYPE": "task",
         "task_id": task.id,
@@ -26,8 +27,8 @@ pub fn task(task: &Task, now: Timestamp) -> Value {
         "deadline": iso(task.wanted.deadline),
         "history_deleted": false,
         "is_paused": matches!(task.condition, Condition::Paused { .. }),
-        "canceled_by_admin": null,
-        "canceled_by_admin_message": null,
+        "canceled_by_admin": managed.map(|cancelled| cancelled.manager_of.clone()),
+        "canceled_by_admin_message": managed.map(|cancelled| cancelled.message.clone()),
         "not_promised": if task.wanted.is_not_durable() { vec!["durability"] } else { Vec::new() },
         "fatal_error": task.fatal.as_ref().map(|fatal| json!({"code": fatal.code, "description": fatal.description})),
     });

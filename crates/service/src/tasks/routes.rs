@@ -107,7 +107,8 @@ pub(super) async fn own(service: &Service, caller: &Actor, id: Uuid) -> Result<T
     }
 }
 
-fn no_task(id: Uuid) -> ApiError {
+/// There is none, or nobody may know.
+pub(super) fn no_task(id: Uuid) -> ApiError {
     ApiError::not_found("TaskNotFound", format!("There is no task {id}"))
 }
 
@@ -160,6 +161,11 @@ async fn remove(call: UserCall) -> Result<Answer<Done>, ApiError> {
 async fn events(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let id = call.path.id("task", "TaskNotFound")?;
     own(&call.service, &call.caller, id).await?;
+    events_of(&call, id).await
+}
+
+/// A page of a task's events.
+pub(super) async fn events_of(call: &UserCall, id: Uuid) -> Result<Answer<Value>, ApiError> {
     let page = Page::of(&call.query, 10, MOST_LISTED)?;
     let filter = crate::http::Filter::of(&call.query, &["is_error"])?;
     let wanted = filter.0.first().and_then(|terms| terms.first()).map(|term| term.names("1") || term.names("true"));
@@ -184,32 +190,47 @@ fn files(kind: &str, marker: u64, data: Vec<Value>, last: Option<u64>) -> Answer
 
 async fn successful(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
+    successful_of(&call, &task).await
+}
+
+/// A page of a task's copied files.
+pub(super) async fn successful_of(call: &UserCall, task: &Task) -> Result<Answer<Value>, ApiError> {
     if task.wanted.destination.is_none() {
         return Err(ApiError::bad_request("Only transfers have a list of successful transfers"));
     }
-    let marker = marker(&call)?;
+    let marker = marker(call)?;
     let copied = call.service.store.copied(task.id, marker, MOST_FILES).await?;
-    let data = copied.iter().map(|file| document::successful_transfer(&task, file)).collect();
+    let data = copied.iter().map(|file| document::successful_transfer(task, file)).collect();
     Ok(files("successful_transfers", marker, data, copied.last().map(|file| file.mark)))
 }
 
 async fn skipped(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
-    let marker = marker(&call)?;
+    skipped_of(&call, &task).await
+}
+
+/// A page of what a task has left out.
+pub(super) async fn skipped_of(call: &UserCall, task: &Task) -> Result<Answer<Value>, ApiError> {
+    let marker = marker(call)?;
     let left_out = call.service.store.left_out(task.id, marker, MOST_FILES).await?;
-    let data = left_out.iter().map(|file| document::skipped_error(&task, file)).collect();
+    let data = left_out.iter().map(|file| document::skipped_error(task, file)).collect();
     Ok(files("skipped_errors", marker, data, left_out.last().map(|file| file.mark)))
 }
 
 async fn pause_info(call: UserCall) -> Result<Answer<Value>, ApiError> {
     let task = own(&call.service, &call.caller, call.path.id("task", "TaskNotFound")?).await?;
+    pause_info_of(&call, &task).await
+}
+
+/// For what a task waits.
+pub(super) async fn pause_info_of(call: &UserCall, task: &Task) -> Result<Answer<Value>, ApiError> {
     let message = match (&task.condition, task.status) {
         (crate::task::Condition::Paused { message, by_rule: false }, Status::Active) => Some(message.clone()),
         _ => None,
     };
     let mut rules = Vec::new();
     if !task.status.is_final() {
-        for rule in call.service.task_pauses(&task).await? {
+        for rule in call.service.task_pauses(task).await? {
             rules.push(call.service.pause_document(&rule, false).await?);
         }
     }

@@ -6,6 +6,7 @@ mod collections;
 mod grid;
 mod groups;
 mod logins;
+mod managers;
 mod matrix;
 mod news;
 mod orchestrators;

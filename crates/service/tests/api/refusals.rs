@@ -91,6 +91,7 @@ impl Things {
             ("{timer}", timer),
             ("{webhook}", webhook),
             ("{matrix}", self.matrix),
+            ("{cancel}", Uuid::nil()),
         ];
         let path = parts.iter().fold(route.path.to_owned(), |path, (part, id)| path.replace(part, &id.to_string()));
         let path = path.replace("{server}", "1");
@@ -124,6 +125,9 @@ impl Things {
             (_, "symlink") => Some(json!({"path": "/l", "symlink_target": "/a"})),
             (_, "servers") => Some(json!({"url": "ftp://dtn.example.org"})),
             (_, "credential") => Some(json!({"chain": "x"})),
+            (_, "admin_cancel" | "admin_pause" | "admin_resume") => {
+                Some(json!({"message": "m", "task_id_list": [self.task]}))
+            }
             (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
             _ if route.name == "group_membership_actions" => {
                 Some(json!({"add": [{"identity_id": self.site.bob.id, "role": "admin"}]}))
@@ -136,7 +140,9 @@ impl Things {
 
 /// Whether a path names somebody's thing.
 fn is_about_something(route: &Route) -> bool {
-    ["{id}", "{task}", "{timer}", "{webhook}", "{matrix}"].iter().any(|part| route.path.contains(part))
+    ["{id}", "{task}", "{timer}", "{webhook}", "{matrix}", "{cancel}", "/admin_"]
+        .iter()
+        .any(|part| route.path.contains(part))
 }
 
 #[tokio::test]

@@ -168,7 +168,7 @@ pub async fn a_cancelled_task_takes_no_more_reports(store: &Store) {
     let kept = task(store, made).await;
     assert_eq!((kept.counters.canceled, kept.counters.succeeded, kept.counters.open()), (2, 1, 0));
     assert_eq!((kept.status, kept.completed), (Status::Failed, Some(at(12))));
-    assert_eq!(kept.cancelled, Some(Cancelled { by: id(8), message: "no longer needed".into() }));
+    assert_eq!(kept.cancelled, Some(Cancelled { by: id(8), message: "no longer needed".into(), manager_of: None }));
     assert_eq!(kept.fatal.unwrap().code, "CANCELED");
     assert_eq!(store.renew(id(1), &[lease], at(13)).await.unwrap(), [lease]);
     assert_eq!(store.report(report(lease, 2, vec![done(1)]), at(13)).await.unwrap(), Reported::LeaseLost);
