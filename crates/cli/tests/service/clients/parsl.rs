@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use whimbrel_testkit::peers::Tool;
 
 use super::browser::Anna;
-use crate::field::{Field, peer};
+use crate::field::{Field, WHIMBREL, peer};
 
 /// What Parsl has built in: the id under which Globus knows it, and the page that shows its users their codes.
 const ID: &str = "8b8060fd-610e-4a74-885e-1051c71ad473";
@@ -22,9 +22,16 @@ fn a_workflow_moves_its_files_through_the_service() {
     // What both the servers' account and the workflow write to.
     beta.write("work/.keep", "");
 
-    let wish = json!({"name": "Parsl", "id": ID, "public_client": true, "redirect_uris": [CODE_PAGE]});
-    let made = field.ask("/v2/whimbrel/clients", &wish);
-    assert_eq!(made["client"]["id"], ID, "{made}");
+    let administrator = |arguments: &[&str]| {
+        let home = field.place("administrator");
+        let tool = Tool::new(WHIMBREL).args(arguments).env("HOME", &home).env("XDG_CONFIG_HOME", home.join(".config"));
+        tool.run_ok().stdout_text()
+    };
+    let place = |name: &str| field.place(name).display().to_string();
+    let (client, authorities) = (place("service/administrator.json"), place("service/certificate.pem"));
+    administrator(&["login", &field.url, "--client", &client, "--authorities", &authorities]);
+    let made = administrator(&["user", "client", "Parsl", "--public", "--id", ID, "--back", CODE_PAGE]);
+    assert_eq!(made.trim(), ID);
     let anna = Anna::new(&field);
     assert!(anna.log_in(&login, &[]).contains("Authorization complete"));
     let tokens: Value = serde_json::from_slice(&std::fs::read(anna.home.join(".parsl/.globus.json")).unwrap()).unwrap();
