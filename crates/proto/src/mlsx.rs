@@ -70,6 +70,8 @@ pub struct Entry {
     pub unique: Option<String>,
     /// Decoded target of a link; the reference server sends the absolute resolved one.
     pub slink: Option<Vec<u8>>,
+    /// Decoded text of a link, where it is not [`Entry::slink`]: a relative one, which goes on to work where a tree is copied to.
+    pub link_text: Option<Vec<u8>>,
     /// Entries of the directory, `.` and `..` included.
     pub xcount: Option<u64>,
     pub charset: Option<String>,
@@ -96,11 +98,12 @@ pub enum Fact {
     Count,
     Error,
     Nanos,
+    LinkText,
 }
 
 impl Fact {
     /// All facts with their wire names.
-    pub const ALL: [(Self, &'static str); 15] = [
+    pub const ALL: [(Self, &'static str); 16] = [
         (Self::Type, "Type"),
         (Self::Modify, "Modify"),
         (Self::Size, "Size"),
@@ -116,6 +119,7 @@ impl Fact {
         (Self::Count, "X.count"),
         (Self::Error, "Error"),
         (Self::Nanos, "X.nanos"),
+        (Self::LinkText, "X.link"),
     ];
 
     /// The fact of a wire name, letter case ignored (RFC 3659 §7.5); some servers call a directory's size `Sizd`.
@@ -240,6 +244,7 @@ impl Entry {
             Fact::Owner => return self.owner.clone(),
             Fact::Group => return self.group.clone(),
             Fact::Slink => return self.slink.as_deref().map(percent_encode),
+            Fact::LinkText => return self.link_text.as_deref().map(percent_encode),
         };
         text.map(String::into_bytes)
     }
@@ -287,6 +292,7 @@ impl Entry {
             Fact::Owner => self.owner = Some(value.to_vec()),
             Fact::Group => self.group = Some(value.to_vec()),
             Fact::Slink => self.slink = Some(percent_decode(value)),
+            Fact::LinkText => self.link_text = Some(percent_decode(value)),
             // Some servers send names here.
             Fact::Uid => self.uid = text().parse().ok(),
             Fact::Gid => self.gid = text().parse().ok(),

@@ -93,8 +93,7 @@ fn harvest(root: &Path, from: &str, tree: &mut Tree) {
             harvest(root, &path, tree);
             Node::Directory
         } else if kind.is_symlink() {
-            // Servers tell where a link leads, not what it says.
-            Node::Link(name(fs::read_link(entry.path()).unwrap().to_str().unwrap()).to_owned())
+            Node::Link(fs::read_link(entry.path()).unwrap().to_str().unwrap().to_owned())
         } else {
             let time = entry.metadata().unwrap().modified().unwrap();
             let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap().as_secs();

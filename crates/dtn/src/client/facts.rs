@@ -41,7 +41,8 @@ pub fn described(line: &[u8], links: bool) -> Option<Object> {
 }
 
 fn object(entry: Entry, links: bool) -> Object {
-    let target = entry.slink.filter(|target| !target.is_empty());
+    // A link is made again with the words it had, if the server tells them: a relative one points into the copy of its tree.
+    let target = entry.link_text.or(entry.slink).filter(|target| !target.is_empty());
     let kind = match (entry.kind, target) {
         (Some(EntryKind::Symlink), target) => ObjectKind::Symlink { target: target.unwrap_or_default() },
         (_, Some(target)) if links => ObjectKind::Symlink { target },
@@ -100,6 +101,8 @@ mod tests {
     #[test]
     fn links_devices_and_dots_are_told_apart() {
         assert_eq!(object(b"Type=slink;UNIX.slink=/a%20b; l").kind, ObjectKind::Symlink { target: b"/a b".to_vec() });
+        let relative = b"Type=slink;UNIX.slink=/d/t;X.link=../d/t; l";
+        assert_eq!(object(relative).kind, ObjectKind::Symlink { target: b"../d/t".to_vec() });
         assert_eq!(object(b"Type=OS.unix=slink:/t; l").kind, ObjectKind::Symlink { target: b"/t".to_vec() });
         assert_eq!(object(b"Type=OS.unix=chr; null").kind, ObjectKind::Other);
         assert_eq!(listed(b"Type=cdir; /x", false), Ok(None));

@@ -14,6 +14,8 @@ pub struct Subject<'a> {
     pub role: Option<EntryKind>,
     /// Where a link points, as an absolute path.
     pub link: Option<&'a StoragePath>,
+    /// What a link says, where that is a relative path.
+    pub link_text: Option<&'a [u8]>,
     /// Number of entries with `.` and `..`.
     pub count: Option<u64>,
     /// Names of user and group.
@@ -49,6 +51,7 @@ fn entry(subject: &Subject<'_>, name: &[u8]) -> Entry {
         gid: Some(meta.gid),
         unique: Some(format!("{:x}-{:x}", meta.unique.0, meta.unique.1)),
         slink: subject.link.map(|link| link.as_bytes().to_vec()),
+        link_text: subject.link_text.map(<[u8]>::to_vec),
         xcount: subject.count,
         charset: Some("UTF-8".to_owned()),
         error: subject.error.map(str::to_owned),
@@ -146,7 +149,8 @@ mod tests {
     fn facts(names: Option<&[String]>, meta: &Meta, role: Option<EntryKind>) -> String {
         let link = StoragePath::resolve(&StoragePath::root(), b"/a b").unwrap();
         let owner = owner();
-        let subject = Subject { meta, role, link: Some(&link), count: Some(5), owner: &owner, error: None };
+        let link_text = Some(&b"a b"[..]);
+        let subject = Subject { meta, role, link: Some(&link), link_text, count: Some(5), owner: &owner, error: None };
         let mut out = Vec::new();
         line(&mut out, wanted(names), &subject, b"hello");
         String::from_utf8(out).unwrap()
@@ -157,7 +161,7 @@ mod tests {
         assert_eq!(
             facts(None, &meta(Kind::File), None),
             "Type=file;Modify=20261121020154;Size=6;Perm=awr;UNIX.mode=0644;UNIX.owner=gftp;UNIX.uid=1001;\
-             UNIX.group=root;UNIX.gid=0;Unique=fe00-a328b6;UNIX.slink=/a%20b;X.count=5;X.nanos=5; hello"
+             UNIX.group=root;UNIX.gid=0;Unique=fe00-a328b6;UNIX.slink=/a%20b;X.count=5;X.nanos=5;X.link=a%20b; hello"
         );
     }
 

@@ -204,19 +204,27 @@ impl Style {
 struct Object {
     meta: Meta,
     link: Option<StoragePath>,
+    /// The link's own words, if they are relative.
+    text: Option<Vec<u8>>,
 }
 
 impl Object {
+    /// One that is told as it is.
+    fn plain(meta: Meta) -> Self {
+        Self { meta, link: None, text: None }
+    }
+
     /// Describes the link's target instead of a link where there is one, if links are followed.
     fn of(connector: &dyn Connector, path: &StoragePath, own: Meta, follow: bool) -> Self {
         if own.kind != Kind::Symlink {
-            return Self { meta: own, link: None };
+            return Self::plain(own);
         }
         let parent = path.parent().unwrap_or_else(StoragePath::root);
         let text = own.link_target.as_deref().unwrap_or_default();
         let link = StoragePath::resolve(&parent, text).ok();
         let target = if follow { connector.stat(path, Follow::Yes).ok() } else { None };
-        Self { meta: target.unwrap_or(own), link }
+        let text = own.link_target.clone().filter(|text| !text.is_empty() && !text.starts_with(b"/"));
+        Self { meta: target.unwrap_or(own), link, text }
     }
 
     fn facts(&self, connector: &dyn Connector, out: &mut Vec<u8>, style: &Style, name: &[u8]) {
@@ -225,6 +233,7 @@ impl Object {
             meta: &self.meta,
             role: style.role.clone(),
             link: self.link.as_ref(),
+            link_text: self.text.as_deref(),
             count: style.count,
             owner: &owner,
             error: style.error,
@@ -267,7 +276,7 @@ impl Writer {
         let follow = matches!(self.form, ListForm::Facts);
         let object = match self.directory.join(&entry.name) {
             Ok(path) if follow => Object::of(self.connector.as_ref(), &path, entry.meta, true),
-            _ => Object { meta: entry.meta, link: None },
+            _ => Object::plain(entry.meta),
         };
         Some(Ok(self.line(&object, &self.style, &entry.name)))
     }
@@ -292,7 +301,7 @@ impl Writer {
     }
 
     fn dot(&self, meta: &Meta, count: Option<u64>) -> Vec<u8> {
-        let object = Object { meta: meta.clone(), link: None };
+        let object = Object::plain(meta.clone());
         self.line(&object, &Style { role: Some(EntryKind::Current), count, ..self.style.clone() }, b".")
     }
 
@@ -302,7 +311,7 @@ impl Writer {
         let own = || self.connector.stat(&self.directory, Follow::Yes);
         match self.connector.stat(&parent, Follow::Yes).or_else(|_| own()) {
             Ok(meta) => {
-                let object = Object { meta, link: None };
+                let object = Object::plain(meta);
                 self.line(&object, &Style { role: Some(EntryKind::Parent), ..self.style.clone() }, b"..")
             }
             // Gone since it was opened: the listing itself will tell.

@@ -6,7 +6,7 @@ use super::session::Session;
 use crate::fact;
 
 /// Facts that MLSx can give, in the form of RFC 3659 §7.8: those with `*` are in the default set.
-const FACTS: [(&str, bool); 14] = [
+const FACTS: [(&str, bool); 15] = [
     ("Type", true),
     ("Size", true),
     ("Modify", true),
@@ -21,6 +21,7 @@ const FACTS: [(&str, bool); 14] = [
     ("UNIX.slink", true),
     ("X.count", false),
     ("X.nanos", true),
+    ("X.link", true),
 ];
 
 /// Features that are always there: GridFTP's labels as the reference server writes them (and STORMODE: that STORATTR takes

@@ -61,7 +61,7 @@ impl Tree {
     ) -> Result<Self, Fault> {
         // The start must be readable, whatever becomes of what is below.
         drop(connector.list(&path)?);
-        let object = Object { meta, link: None };
+        let object = Object::plain(meta);
         Ok(Self {
             writer: Writer::new(connector, spec, path.clone()),
             continue_on_error: spec.continue_on_error,

@@ -120,7 +120,7 @@ fn feat_has_the_lines_clients_look_for_and_checksums_only_after_login() {
         "ABUF",
         "SIZE",
         "PASV AllowDelayed;",
-        "MLST Type*;Size*;Modify*;Perm*;Charset;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;UNIX.slink*;X.count;X.nanos*;",
+        "MLST Type*;Size*;Modify*;Perm*;Charset;UNIX.mode*;UNIX.owner*;UNIX.uid*;UNIX.group*;UNIX.gid*;Unique*;UNIX.slink*;X.count;X.nanos*;X.link*;",
         "EPSV",
         "EPRT",
         "TVFS",
