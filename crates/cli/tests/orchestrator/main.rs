@@ -219,7 +219,8 @@ fn work_goes_on_without_the_service_until_its_lease_has_run_out() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));
     let (many, to) = (many(&field, 200), field.path("to/many"));
-    let limits = Limits { lease: Duration::from_secs(2), ..bench::limits() };
+    // Long enough for the start of data processes on a busy host.
+    let limits = Limits { lease: Duration::from_secs(10), ..bench::limits() };
     let bench = Bench::with(Arc::default(), limits);
     bench.service.deaf_after(Some(0));
     let task = ends.submit(&bench.service, Work::Transfer(Box::new(verified())), vec![item(1, &many, &to)]);

@@ -18,6 +18,9 @@ pub use self::stream::{Certified, DataStream};
 /// Longest wait for a data connection, and longest silence on it.
 const PATIENCE: Duration = Duration::from_secs(60);
 
+/// Longest wait for the reason of a server that has closed its port.
+const FAREWELL: Duration = Duration::from_secs(10);
+
 /// Longest listing taken this way, bytes.
 const MAX_LISTING: usize = 1 << 30;
 
@@ -101,10 +104,18 @@ async fn connect(remote: &mut Remote, op: Op, params: DataParams) -> Result<(Tcp
     remote.flush().await?;
     let silent =
         || Fault::new(FaultCode::TimedOut, "open data connection").subject(address.to_string()).side(Side::Network);
-    let stream = stream.await.map_err(|_| silent())?.map_err(|error| {
-        Fault::from_io(error, "open data connection").subject(address.to_string()).side(Side::Network)
-    })?;
-    Ok((stream, id))
+    let stream = stream.await.map_err(|_| silent()).and_then(|stream| {
+        let failed = |error| Fault::from_io(error, "open data connection").subject(address.to_string());
+        stream.map_err(|error| failed(error).side(Side::Network))
+    });
+    match stream {
+        Ok(stream) => Ok((stream, id)),
+        // A server that refuses what was asked for closes the port, too: what it says tells more.
+        Err(fault) => {
+            let said = timeout(FAREWELL, remote.finish(id)).await;
+            Err(said.ok().and_then(Result::err).unwrap_or(fault))
+        }
+    }
 }
 
 async fn read_all(stream: &mut DataStream, text: &mut Vec<u8>) -> Result<(), Fault> {
