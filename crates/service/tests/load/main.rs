@@ -258,6 +258,10 @@ async fn measure(name: &str, store: Store, size: Size) -> Waits {
         pollers.push(tokio::spawn(load.clone().poll(name, size.slots, held.clone())));
         reporters.push(tokio::spawn(load.clone().report(held)));
     }
+    // Readers come when work is under way.
+    while load.reported.load(Ordering::Relaxed) == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let begun = Instant::now();
     let readers = (0..size.readers)
         .map(|number| tokio::spawn(load.clone().read(number as usize, size.reads / u64::from(size.readers))));
