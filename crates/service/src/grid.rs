@@ -19,14 +19,14 @@ use crate::desk::{Halt, Sites as _};
 use crate::endpoints::Location;
 use crate::endpoints::records::Collection;
 use crate::http::ApiError;
-use crate::store::{Batch, Order, Record as _, TaskQuery, Versioned};
+use crate::store::{Batch, Record as _, TaskQuery, Versioned, time_key};
 
 pub use records::{CredentialRequest, GridCredential};
 pub use routes::routes;
 
 const OP: &str = "log in at the collection's servers";
 
-/// Tasks, or records, that are looked up in one go.
+/// Records that are looked up in one go.
 const PAGE: u32 = 500;
 
 /// Seconds after its end for which it is still known that there was a credential: a week.
@@ -177,19 +177,8 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn heed_credentials(&self, owner: Option<Uuid>) -> Result<(), ApiError> {
-        let order = vec![(Order::RequestTime, false), (Order::Id, false)];
-        let statuses = vec![Status::Inactive];
-        let mut query = TaskQuery { owner, statuses, order, limit: PAGE, ..TaskQuery::default() };
-        let mut waiting = Vec::new();
-        loop {
-            let (tasks, _) = self.store.tasks(&query).await?;
-            let is_full = tasks.len() == PAGE as usize;
-            query.offset += tasks.len() as u64;
-            waiting.extend(tasks);
-            if !is_full {
-                break;
-            }
-        }
+        let query = TaskQuery { owner, statuses: vec![Status::Inactive], ..TaskQuery::default() };
+        let waiting = self.store.all_tasks(query).await?;
         for task in &waiting {
             let goes_on = match self.basis(task).await {
                 // What was refused by a server would be refused again: only another credential helps.
@@ -214,11 +203,11 @@ impl Service {
     /// 503 without the store; what was forgotten by then stays so.
     pub async fn forget_credentials(&self) -> Result<(), ApiError> {
         let now = self.clock.now();
-        let ended = records::moment(Timestamp::from_secs(now.secs.saturating_sub(REMEMBERED)));
+        let ended = time_key(Timestamp::from_secs(now.secs.saturating_sub(REMEMBERED)));
         for found in self.store.find_until::<GridCredential>("ends", &ended, PAGE).await? {
             self.store.apply(Batch::new().delete(&found)).await?;
         }
-        for found in self.store.find_until::<CredentialRequest>("ends", &records::moment(now), PAGE).await? {
+        for found in self.store.find_until::<CredentialRequest>("ends", &time_key(now), PAGE).await? {
             self.store.apply(Batch::new().delete(&found)).await?;
         }
         Ok(())

@@ -21,6 +21,7 @@ use uuid::Uuid;
 use crate::Service;
 use crate::auth::Actor;
 use crate::auth::scope::manage_collections;
+use crate::auth::secrets::id_bytes;
 use crate::endpoints::records::{Collection, EntityType, RoleName};
 use crate::http::ApiError;
 use crate::store::Versioned;
@@ -155,11 +156,8 @@ fn gateway_of(endpoint: Uuid) -> Uuid {
 
 /// A number that follows from others (RFC 9562 §5.8).
 fn derived(what: &str, from: &[Uuid]) -> Uuid {
-    use sha2::Digest as _;
-    let hash = from.iter().fold(sha2::Sha256::new_with_prefix(what), |hash, id| hash.chain_update(id.as_bytes()));
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&hash.finalize()[..16]);
-    uuid::Builder::from_custom_bytes(bytes).into_uuid()
+    let parts = std::iter::once(what.as_bytes()).chain(from.iter().map(|id| &id.as_bytes()[..]));
+    uuid::Builder::from_custom_bytes(id_bytes(parts)).into_uuid()
 }
 
 fn read<T: DeserializeOwned>(body: Value) -> Result<T, ApiError> {

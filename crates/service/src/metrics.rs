@@ -106,7 +106,7 @@ async fn around(service: &Service, page: &mut Page, now: Timestamp) -> Result<()
     page.value("whimbrel_servers", &[("state", "ready")], ready);
     page.value("whimbrel_servers", &[("state", "away")], servers.len() - ready);
     page.single("whimbrel_timers", "Timers", service.store.count_records(Timer::KIND).await?);
-    let due = service.store.find_until::<Timer>(DUE, &crate::timers::records::due_key(now), 1).await?;
+    let due = service.store.find_until::<Timer>(DUE, &crate::store::time_key(now), 1).await?;
     let late = due.first().and_then(|timer| timer.record.due()).map_or(0, |due| (now.secs - due.secs).max(0));
     page.single("whimbrel_timer_late_seconds", "How late the timer is that should have run first", late);
     let notices = service.store.count_records(Notice::KIND).await?;

@@ -1,6 +1,7 @@
 //! Reads the body of a request within its limits.
 
 use axum::body::Body;
+use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::Body as _;
@@ -24,6 +25,17 @@ pub enum BodyError {
     /// It ended early, or was not sent as HTTP says.
     #[error("the body of the request was not sent whole")]
     Broken,
+}
+
+impl BodyError {
+    /// What a client is answered: status, and the code of the Transfer API.
+    pub fn answer(&self) -> (StatusCode, &'static str) {
+        match self {
+            Self::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "ClientError.RequestTooLarge"),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "ClientError.RequestTimeout"),
+            Self::Broken => (StatusCode::BAD_REQUEST, "ClientError.BadRequest"),
+        }
+    }
 }
 
 /// The whole body.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{POLL_SECONDS, Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_service::auth::scope::{Orchestrate, Scope as _};
 use whimbrel_trust::kept::Kept;
 use whimbrel_web::client::{Method, Question};
 
@@ -25,9 +26,6 @@ use crate::managed::{EXIT_CODES, grants};
 use crate::output::Output;
 
 const OP: &str = "orchestrate";
-
-/// What an orchestrator's tokens are for.
-const SCOPE: &str = "urn:whimbrel:scope:orchestrate";
 
 /// Time for an answer to a poll, which may wait for something to do: shorter than a lease holds, so that a dead connection loses none.
 const POLL: Duration = Duration::from_secs(POLL_SECONDS + 5);
@@ -116,7 +114,7 @@ impl Away {
         if let Some(token) = kept.as_ref().filter(|token| token.is_good(now())) {
             return Ok(token.access.clone());
         }
-        let given = grants::by_client(&self.reach, &self.client, SCOPE).await?;
+        let given = grants::by_client(&self.reach, &self.client, Orchestrate::NAME).await?;
         let token = given.into_values().next().ok_or_else(|| crate::managed::odd("no token"))?;
         Ok(kept.insert(token).access.clone())
     }

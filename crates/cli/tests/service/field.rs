@@ -455,9 +455,7 @@ impl Field {
     /// Reads something of the service's with curl, as the administrator, to its end.
     #[track_caller]
     pub fn fetch(&self, path: &str) -> String {
-        let form = "grant_type=client_credentials&scope=urn:globus:auth:scope:transfer.api.globus.org:all";
-        let token = self.curl(&["-u", &format!("{}:{}", self.id, self.secret), "-d", form], "/v2/oauth2/token");
-        let bearer = format!("Authorization: Bearer {}", token["access_token"].as_str().expect("there is a token"));
+        let bearer = format!("Authorization: Bearer {}", self.token());
         let tool = Tool::new("curl").args(["-sSN", "--cacert"]).arg(self.certificate()).args(["-H", &bearer]);
         let run = tool.arg(format!("{}{path}", self.url)).run().expect("curl runs");
         assert_eq!(run.code(), Some(0), "{path}: {}", run.stderr_text());

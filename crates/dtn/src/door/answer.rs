@@ -108,11 +108,7 @@ impl Refusal {
 
 impl From<BodyError> for Refusal {
     fn from(error: BodyError) -> Self {
-        let (status, code) = match error {
-            BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "ClientError.RequestTooLarge"),
-            BodyError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "ClientError.RequestTimeout"),
-            BodyError::Broken => (StatusCode::BAD_REQUEST, "ClientError.BadRequest"),
-        };
+        let (status, code) = error.answer();
         Self::new(status, code, error.to_string())
     }
 }

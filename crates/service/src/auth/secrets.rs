@@ -37,6 +37,14 @@ pub fn random_id() -> Result<Uuid, ApiError> {
     random_uuid().map_err(ApiError::internal)
 }
 
+/// Half of the SHA-256 digest of what an id follows from.
+pub fn id_bytes<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> [u8; 16] {
+    let digest = parts.into_iter().fold(Sha256::new(), |digest, part| digest.chain_update(part));
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&digest.finalize()[..16]);
+    bytes
+}
+
 /// SHA-256 of a text, hexadecimal: how texts that nobody can guess are kept.
 pub fn digest(text: &str) -> String {
     Sha256::digest(text.as_bytes()).iter().map(|byte| format!("{byte:02x}")).collect()

@@ -11,7 +11,7 @@ use crate::auth::secrets::random_id;
 use crate::auth::{Actor, ByUser};
 use crate::clock;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
-use crate::store::{Batch, Order, TaskQuery, Versioned};
+use crate::store::{Batch, TaskQuery, Versioned};
 use crate::task::{Task, TaskWork};
 
 /// Longest message, characters.
@@ -96,9 +96,6 @@ fn doings(task: &Task) -> Vec<(Uuid, Doing)> {
     doings
 }
 
-/// Tasks that are looked at in one go.
-const PAGE: u32 = 500;
-
 impl Service {
     /// The rules for which a task waits, or would.
     ///
@@ -161,19 +158,7 @@ impl Service {
 
     async fn heed_pauses_where(&self, query: TaskQuery) -> Result<(), ApiError> {
         let statuses = vec![Status::Active, Status::Inactive];
-        let order = vec![(Order::RequestTime, false), (Order::Id, false)];
-        let mut query = TaskQuery { statuses, order, limit: PAGE, ..query };
-        // All first: those that go on would fall out of the list, and others be passed over.
-        let mut waiting = Vec::new();
-        loop {
-            let (tasks, _) = self.store.tasks(&query).await?;
-            let is_full = tasks.len() == PAGE as usize;
-            query.offset += tasks.len() as u64;
-            waiting.extend(tasks);
-            if !is_full {
-                break;
-            }
-        }
+        let waiting = self.store.all_tasks(TaskQuery { statuses, ..query }).await?;
         for task in &waiting {
             self.heed_pauses_of(task).await?;
         }

@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
-use crate::store::Record;
+use crate::store::{Record, time_key};
 
 /// A proxy that somebody has registered for an endpoint.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -45,11 +45,6 @@ pub(super) fn whose(endpoint: Uuid, identity: Uuid) -> String {
     format!("{endpoint}|{identity}")
 }
 
-/// A point in time whose texts are in the order of time.
-pub(super) fn moment(time: Timestamp) -> String {
-    format!("{:020}", time.secs.max(0))
-}
-
 impl Record for GridCredential {
     const KIND: &'static str = "grid_credential";
 
@@ -58,7 +53,7 @@ impl Record for GridCredential {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        vec![("endpoint", self.endpoint.to_string()), ("ends", moment(self.until))]
+        vec![("endpoint", self.endpoint.to_string()), ("ends", time_key(self.until))]
     }
 }
 
@@ -70,7 +65,7 @@ impl Record for CredentialRequest {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        vec![("ends", moment(self.until))]
+        vec![("ends", time_key(self.until))]
     }
 }
 

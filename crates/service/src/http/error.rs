@@ -133,11 +133,7 @@ impl ApiError {
 
 impl From<BodyError> for ApiError {
     fn from(error: BodyError) -> Self {
-        let (status, code) = match error {
-            BodyError::TooLarge { .. } => (StatusCode::PAYLOAD_TOO_LARGE, "ClientError.RequestTooLarge"),
-            BodyError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "ClientError.RequestTimeout"),
-            BodyError::Broken => (StatusCode::BAD_REQUEST, "ClientError.BadRequest"),
-        };
+        let (status, code) = error.answer();
         Self::new(status, code, error.to_string())
     }
 }

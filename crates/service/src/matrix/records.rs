@@ -4,8 +4,8 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
-use crate::store::Record;
-use crate::timers::records::{DUE, due_key};
+use crate::store::{Record, time_key};
+use crate::timers::records::DUE;
 
 /// Measurements of one pair that are kept.
 pub const KEPT: usize = 30;
@@ -110,7 +110,7 @@ impl Record for Matrix {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        let due = self.due.map(|due| (DUE, due_key(due)));
+        let due = self.due.map(|due| (DUE, time_key(due)));
         std::iter::once(("owner", self.owner.to_string())).chain(due).collect()
     }
 }

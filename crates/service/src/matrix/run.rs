@@ -1,20 +1,20 @@
 //! Fills the tables: submits a probe, waits for its end, turns to the next pair.
 
 use serde_json::{Value, json};
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::Status;
 
 use super::records::{Matrix, Measure};
 use crate::Service;
+use crate::auth::secrets::id_bytes;
 use crate::auth::tokens::later;
 use crate::clock::iso;
 use crate::http::ApiError;
-use crate::store::{Batch, StoreError, Versioned};
+use crate::store::{Batch, StoreError, Versioned, time_key};
 use crate::task::{Submitted, Task};
 use crate::tasks::submission;
-use crate::timers::records::{DUE, due_key};
+use crate::timers::records::DUE;
 
 /// Matrices that are looked into in one go.
 const AT_ONCE: u32 = 100;
@@ -39,7 +39,7 @@ impl Service {
     /// # Errors
     /// 503 without the store. What is wrong with one keeps no other from being filled.
     pub async fn run_matrices(&self) -> Result<(), ApiError> {
-        for found in self.store.find_until::<Matrix>(DUE, &due_key(self.clock.now()), AT_ONCE).await? {
+        for found in self.store.find_until::<Matrix>(DUE, &time_key(self.clock.now()), AT_ONCE).await? {
             let id = found.record.id;
             if let Err(error) = self.run_matrix(found).await {
                 tracing::warn!(matrix = %id, "a matrix does not go on, and is tried again: {error}");
@@ -131,12 +131,7 @@ pub(super) fn document(matrix: &Matrix, pair: usize, now: Timestamp) -> Value {
 
 /// The same for the same probe, so that it becomes one task however often it is submitted.
 fn submission_of(matrix: &Matrix, pair: usize) -> Uuid {
-    let mut digest = Sha256::new();
-    digest.update(b"whimbrel matrix probe");
-    digest.update(matrix.id.as_bytes());
-    digest.update(matrix.begun.secs.to_be_bytes());
-    digest.update((pair as u64).to_be_bytes());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest.finalize()[..16]);
-    uuid::Builder::from_random_bytes(bytes).into_uuid()
+    let (begun, pair) = (matrix.begun.secs.to_be_bytes(), (pair as u64).to_be_bytes());
+    let parts = [b"whimbrel matrix probe", &matrix.id.as_bytes()[..], &begun, &pair];
+    uuid::Builder::from_random_bytes(id_bytes(parts)).into_uuid()
 }

@@ -14,9 +14,8 @@ use crate::Service;
 use crate::auth::records::Identity;
 use crate::auth::tokens::later;
 use crate::http::ApiError;
-use crate::store::{Batch, StoreError, Versioned};
+use crate::store::{Batch, StoreError, Versioned, time_key};
 use crate::task::Task;
-use crate::timers::records::due_key;
 
 /// How often what is to be told is looked for.
 const LOOK: Duration = Duration::from_secs(1);
@@ -82,7 +81,7 @@ impl Telling {
             return Ok(begun);
         }
         let now = service.clock.now();
-        for mut notice in service.store.find_until::<Notice>(DUE, &due_key(now), PAGE).await? {
+        for mut notice in service.store.find_until::<Notice>(DUE, &time_key(now), PAGE).await? {
             let owner = notice.record.owner;
             if self.running.len() >= AT_ONCE || self.of_owner.get(&owner).is_some_and(|&count| count >= OF_OWNER) {
                 continue;

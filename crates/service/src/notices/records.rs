@@ -5,9 +5,8 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::Status;
 
-use crate::store::Record;
+use crate::store::{Record, time_key};
 use crate::task::Notify;
-use crate::timers::records::due_key;
 
 /// The key under which notices are found whose time has come.
 pub const DUE: &str = "due";
@@ -41,7 +40,7 @@ impl Record for Notice {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        vec![(DUE, due_key(self.due))]
+        vec![(DUE, time_key(self.due))]
     }
 }
 

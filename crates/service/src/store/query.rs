@@ -73,6 +73,9 @@ pub struct TaskQuery {
     pub limit: u32,
 }
 
+/// Tasks that are read in one go where all are wanted.
+const AT_ONCE: u32 = 500;
+
 impl Store {
     /// Tasks, and how many there are in all, without `offset` and `limit`.
     ///
@@ -94,6 +97,27 @@ impl Store {
         let rows = tx.query(&sql, values).await?;
         let tasks = rows.into_iter().map(|row| Ok(State::read(row)?.task)).collect::<Result<_, StoreError>>()?;
         Ok((tasks, total))
+    }
+
+    /// All tasks of a query, the oldest first, whatever its page and order are.
+    ///
+    /// All before anything is done with them: what changes may fall out of the query, and others be passed over.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn all_tasks(&self, query: TaskQuery) -> Result<Vec<Task>, StoreError> {
+        let order = vec![(Order::RequestTime, false), (Order::Id, false)];
+        let mut query = TaskQuery { order, offset: 0, limit: AT_ONCE, ..query };
+        let mut all = Vec::new();
+        loop {
+            let (tasks, _) = self.tasks(&query).await?;
+            let is_full = tasks.len() == AT_ONCE as usize;
+            query.offset += tasks.len() as u64;
+            all.extend(tasks);
+            if !is_full {
+                return Ok(all);
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use whimbrel_engine::listing::Timestamp;
 
 use super::audit::AuditEntry;
 use super::database::{Dialect, Pending, Row, Transaction, Value, values};
@@ -26,6 +27,11 @@ pub trait Record: Serialize + DeserializeOwned + Send + Sync {
     fn unique_keys(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
+}
+
+/// A time as a key of records: later ones are greater as text.
+pub fn time_key(time: Timestamp) -> String {
+    format!("{:020}", time.secs.max(0))
 }
 
 /// A record as it was read.
@@ -308,4 +314,15 @@ fn first_version() -> Result<i64, StoreError> {
 /// As it stands in the database; none that was read is larger.
 fn stored(version: u64) -> i64 {
     i64::try_from(version).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_of_times_have_the_order_of_times() {
+        let times = [-5, 0, 9, 10, 1_795_000_000, i64::MAX].map(|secs| time_key(Timestamp::from_secs(secs)));
+        assert!(times.is_sorted(), "{times:?}");
+    }
 }

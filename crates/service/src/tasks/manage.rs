@@ -16,9 +16,8 @@ use crate::auth::{Actor, UserCall};
 use crate::clock;
 use crate::endpoints::records::{Collection, RoleName};
 use crate::http::{Answer, ApiError, Done, Json, Query, Route};
-use crate::store::{Batch, Order, Record, TaskQuery};
+use crate::store::{Batch, Order, Record, TaskQuery, time_key};
 use crate::task::{Cancelled, Task};
-use crate::timers::records::due_key;
 
 /// Tasks of a page, and tasks that are named in one request.
 const PAGE: u32 = 100;
@@ -83,7 +82,7 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn forget_cancellations(&self) -> Result<(), ApiError> {
-        let ended = due_key(Timestamp::from_secs(self.clock.now().secs.saturating_sub(REMEMBERED)));
+        let ended = time_key(Timestamp::from_secs(self.clock.now().secs.saturating_sub(REMEMBERED)));
         for found in self.store.find_until::<Cancellation>("at", &ended, PAGE).await? {
             self.store.apply(Batch::new().delete(&found)).await?;
         }
@@ -294,7 +293,7 @@ impl Record for Cancellation {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        vec![("at", due_key(self.at))]
+        vec![("at", time_key(self.at))]
     }
 }
 

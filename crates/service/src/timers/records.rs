@@ -6,7 +6,7 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
 use super::schedule::Schedule;
-use crate::store::Record;
+use crate::store::{Record, time_key};
 
 /// Runs that a timer remembers.
 pub const REMEMBERED: usize = 10;
@@ -139,14 +139,9 @@ impl Record for Timer {
     }
 
     fn keys(&self) -> Vec<(&'static str, String)> {
-        let due = self.due().map(|due| (DUE, due_key(due)));
+        let due = self.due().map(|due| (DUE, time_key(due)));
         std::iter::once(("owner", self.owner.to_string())).chain(due).collect()
     }
-}
-
-/// A time as a key: later ones are greater as text.
-pub fn due_key(time: Timestamp) -> String {
-    format!("{:020}", time.secs.max(0))
 }
 
 /// What a timer submits: may be large, and never changes.
@@ -163,16 +158,5 @@ impl Record for TimerBody {
 
     fn id(&self) -> String {
         self.timer.to_string()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn keys_of_times_have_the_order_of_times() {
-        let times = [-5, 0, 9, 10, 1_795_000_000, i64::MAX].map(|secs| due_key(Timestamp::from_secs(secs)));
-        assert!(times.is_sorted(), "{times:?}");
     }
 }

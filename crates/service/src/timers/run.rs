@@ -3,19 +3,19 @@
 //! A run's submission id follows from its timer and its time. So it becomes one task however often it is tried: by a replica beside
 //! this one, or after a crash between the submission and the note of it.
 
-use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
 use super::input::of_run;
-use super::records::{DUE, Reason, Run, State, Timer, TimerBody, Trouble, due_key};
+use super::records::{DUE, Reason, Run, State, Timer, TimerBody, Trouble};
 use crate::Service;
 use crate::auth::Actor;
 use crate::auth::records::Identity;
 use crate::auth::scope::{Scope as _, TRANSFER, TransferAll};
+use crate::auth::secrets::id_bytes;
 use crate::auth::tokens::later;
 use crate::http::ApiError;
-use crate::store::{Batch, StoreError, Versioned};
+use crate::store::{Batch, StoreError, Versioned, time_key};
 use crate::task::Submitted;
 use crate::tasks::submission;
 
@@ -52,7 +52,7 @@ impl Service {
     /// # Errors
     /// 503 without the store. What is wrong with one timer is noted with it, and keeps no other from running.
     pub async fn run_timers(&self) -> Result<usize, ApiError> {
-        let due = self.store.find_until::<Timer>(DUE, &due_key(self.clock.now()), AT_ONCE).await?;
+        let due = self.store.find_until::<Timer>(DUE, &time_key(self.clock.now()), AT_ONCE).await?;
         let count = due.len();
         for timer in due {
             let id = timer.record.id;
@@ -182,13 +182,8 @@ fn note(timer: &mut Timer, due: Timestamp, outcome: &Outcome, now: Timestamp) ->
 
 /// The submission id of a run: the same for the same timer and time, for everybody, and not to be guessed without the timer's id.
 fn submission_of(timer: Uuid, due: Timestamp) -> Uuid {
-    let mut digest = Sha256::new();
-    digest.update(b"whimbrel timer run");
-    digest.update(timer.as_bytes());
-    digest.update(due.secs.to_be_bytes());
-    let mut bytes = [0; 16];
-    bytes.copy_from_slice(&digest.finalize()[..16]);
-    uuid::Builder::from_random_bytes(bytes).into_uuid()
+    let parts = [b"whimbrel timer run", &timer.as_bytes()[..], &due.secs.to_be_bytes()];
+    uuid::Builder::from_random_bytes(id_bytes(parts)).into_uuid()
 }
 
 /// What a run's task is called where its user has not said it: `NAME, run N`.

@@ -13,6 +13,7 @@ use axum::http::header::{AUTHORIZATION, CONTENT_TYPE};
 use base64ct::{Base64, Encoding};
 use http_body_util::BodyExt;
 use serde_json::{Value, json};
+use tokio::sync::Notify;
 use tower_service::Service as _;
 use uuid::Uuid;
 use whimbrel_engine::dispatch::{self, Change, Lease, Order, Report, Response, Server, Subject};
@@ -53,6 +54,8 @@ struct Load {
     users: Vec<User>,
     /// Files that orchestrators have reported and the service has taken.
     reported: AtomicU64,
+    /// The first report was taken.
+    begun: Notify,
     over: AtomicBool,
 }
 
@@ -87,6 +90,7 @@ impl Load {
             service,
             users: Vec::new(),
             reported: AtomicU64::new(0),
+            begun: Notify::new(),
             over: AtomicBool::new(false),
         };
         let mut collections = None;
@@ -180,6 +184,7 @@ impl Load {
                 let answer = self.service.dispatch(ask).await.unwrap();
                 assert!(matches!(answer, Response::Taken), "{answer:?}");
                 self.reported.fetch_add(FILES_IN_REPORT, Ordering::Relaxed);
+                self.begun.notify_one();
                 waits.push(begun.elapsed());
                 if self.over.load(Ordering::Relaxed) {
                     break;
@@ -259,9 +264,7 @@ async fn measure(name: &str, store: Store, size: Size) -> Waits {
         reporters.push(tokio::spawn(load.clone().report(held)));
     }
     // Readers come when work is under way.
-    while load.reported.load(Ordering::Relaxed) == 0 {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
+    load.begun.notified().await;
     let begun = Instant::now();
     let readers = (0..size.readers)
         .map(|number| tokio::spawn(load.clone().read(number as usize, size.reads / u64::from(size.readers))));

@@ -4,9 +4,8 @@ use whimbrel_engine::dispatch::{End, Gauge, Report};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_engine::task::Status;
 use whimbrel_service::notices::records::{DUE, Notice};
-use whimbrel_service::store::{AuditEntry, AuditQuery, Batch, Record, Store};
+use whimbrel_service::store::{AuditEntry, AuditQuery, Batch, Record, Store, time_key};
 use whimbrel_service::task::Notify;
-use whimbrel_service::timers::records::due_key;
 
 use crate::made::{at, done, ending, fault, found, id, leased, report, running, submitted, take, task, transfer};
 
@@ -19,7 +18,7 @@ pub async fn what_is_due_is_found_in_the_order_of_its_time(store: &Store) {
     let all = [notice(1, 100), notice(2, 99), notice(3, 9), notice(4, 101), notice(5, 1_000_000_000)];
     store.apply(all.iter().fold(Batch::new(), |batch, notice| batch.insert(notice))).await.unwrap();
     let due = async |now: i64, limit: u32| {
-        let found = store.find_until::<Notice>(DUE, &due_key(at(now)), limit).await.unwrap();
+        let found = store.find_until::<Notice>(DUE, &time_key(at(now)), limit).await.unwrap();
         found.into_iter().map(|found| found.record.id.as_u128()).collect::<Vec<_>>()
     };
     assert_eq!(due(100, 10).await, [3, 2, 1]);

@@ -187,11 +187,11 @@ fn parsed(der: &[u8]) -> Result<Certificate<'_>, TrustFault> {
     Certificate::parse(der).map_err(|error| rejected(&format!("the certificate cannot be read: {error}")))
 }
 
-fn rejected(detail: &str) -> TrustFault {
+pub(super) fn rejected(detail: &str) -> TrustFault {
     TrustFault::new(FaultCode::CredentialRejected, detail)
 }
 
-fn failed(error: openssl::error::ErrorStack) -> TrustFault {
+pub(super) fn failed(error: openssl::error::ErrorStack) -> TrustFault {
     TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
 }
 

@@ -8,12 +8,11 @@ use std::fmt;
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::{X509, X509Req};
-use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
 use whimbrel_proto::x509::{Certificate, Form, Kind};
 use zeroize::Zeroizing;
 
-use super::delegate::{self, Delegate};
+use super::delegate::{self, Delegate, failed, rejected};
 use crate::credential::{self, Holder};
 use crate::fault::TrustFault;
 use crate::make::{self, KeyKind, Life};
@@ -136,16 +135,9 @@ fn read_key(pem: &[u8]) -> Result<PKey<Private>, TrustFault> {
     PKey::private_key_from_pem(pem).map_err(failed)
 }
 
-fn rejected(detail: &str) -> TrustFault {
-    TrustFault::new(FaultCode::CredentialRejected, detail)
-}
-
-fn failed(error: openssl::error::ErrorStack) -> TrustFault {
-    TrustFault::new(FaultCode::Internal, format!("OpenSSL: {error}"))
-}
-
 #[cfg(test)]
 mod tests {
+    use whimbrel_engine::fault::FaultCode;
     use whimbrel_proto::x509::Policy;
 
     use super::*;
