@@ -182,8 +182,9 @@ fn ipv6() -> Case {
     })
 }
 
-/// Between a server and its own host the program gives up after a lost connection, `-rst` or not, with its own server
-/// too; what can be asked of ours is that the failure is seen at once and that the next attempt works.
+/// Between a server and its own host the program mostly gives up after a lost connection, `-rst` or not, with its own
+/// server too; seldom (in 3 of 100 runs with a cut control connection) it restarts. What can be asked of ours is that
+/// the failure is seen at once, that no success is said without the same bytes, and that the next attempt works.
 fn restart(get: bool, options: &'static str, cut: Cut, word: &'static str) -> Case {
     let run = move |context: &Context| {
         let (server, place) = (Server::start(Kind::Ours), Place::new());
@@ -195,10 +196,15 @@ fn restart(get: bool, options: &'static str, cut: Cut, word: &'static str) -> Ca
             let tool = url_copy().args(["-rst-interval", "1"]).args(options.split_whitespace());
             if get { tool.args([&there, &here]) } else { tool.args([&here, &there]) }
         };
-        let run = attempt().run_failing();
+        let run = attempt().run().expect("the program starts");
         assert!(cutter.was_cut(), "nothing was cut\n{run}");
+        assert!(run.status.is_some(), "the failure was not seen\n{run}");
+        if run.success() {
+            assert_same(&from, &to);
+        }
         copies(attempt(), &from, &to);
     };
-    let proves = "the program gives up, as with its own server; the next attempt gives the same bytes";
+    let proves =
+        "the program gives up, as with its own server, or restarts to the same bytes; so does the next attempt";
     case(get, format!("{options}, {word}"), run).proves(proves).in_clear()
 }
