@@ -295,7 +295,7 @@ impl CpArgs {
                 .then(|| (self.offset.map_or(0, |offset| offset.0), length)),
             concurrency: setting(self.concurrency),
             most_sessions: None,
-            nodes: [1, 1],
+            between: None,
             parallelism: setting(self.parallelism),
             pipeline: setting(self.pipeline),
             verify: match (self.no_verify, self.verify) {

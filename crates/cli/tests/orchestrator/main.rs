@@ -369,6 +369,33 @@ fn a_move_leaves_nothing_behind_but_what_was_not_copied() {
 }
 
 #[test]
+fn directories_above_that_are_missing_are_made_and_the_same_run_ends_the_task() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    open_up(&field.path(""));
+    let (one, deep, to) = (field.path("from/one"), field.path("from/deep"), field.path("to"));
+    let word = fs::read(&one).unwrap();
+    let (there, above) = (to.join("one"), to.join("not/yet/here/deep"));
+    for move_source in [false, true] {
+        let options = TransferOptions { move_source, ..verified() };
+        let items = vec![item(1, &one, &there), item(2, &deep, &above)];
+        let (task, end) = bench.transfer(&ends, options, items);
+        assert!(matches!(end, End::Finished), "{end:?}");
+        bench.service.see(task, |task| {
+            let begun = task.occurrences.iter().filter(|told| matches!(told, Occurrence::Started { .. })).count();
+            let failed: Vec<_> = task.records.values().filter_map(|record| record.fault.as_ref()).collect();
+            assert_eq!((begun, task.open(), failed.len()), (1, 0, 0), "{failed:?} {:?}", task.occurrences);
+        });
+        assert_eq!(fs::read(&there).unwrap(), word);
+        assert_eq!((one.exists(), deep.exists()), (!move_source, !move_source));
+        assert_eq!(fs::read_dir(&above).unwrap().count(), 41);
+        fs::remove_dir_all(to.join("not")).unwrap();
+    }
+    bench.finish();
+}
+
+#[test]
 fn nothing_is_moved_or_mirrored_onto_itself() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));

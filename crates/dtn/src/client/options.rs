@@ -12,6 +12,7 @@ use whimbrel_transport::digest::Algorithm;
 
 use super::expect::{Expect, Expected};
 use super::local::LocalOptions;
+use super::shared::Route;
 use super::target::{CredentialFiles, SessionOptions, Target};
 
 /// A path on a server or on this host.
@@ -140,9 +141,9 @@ pub struct CopyOptions {
     pub concurrency: Setting<u32>,
     /// Most sessions where their number is chosen by measurement; default no bound.
     pub most_sessions: Option<u32>,
-    /// Servers of the source's and of the destination's endpoint, for files that are found while the copy runs: before the first
-    /// one nobody else knows; default 1 each.
-    pub nodes: [u32; 2],
+    /// The endpoints between which files lie that are found while the copy runs: sessions are opened, and the plan is made,
+    /// before the first one comes; default not known.
+    pub between: Option<Route>,
     /// Data channels for each file.
     pub parallelism: Setting<u32>,
     /// Small files in flight for each session.

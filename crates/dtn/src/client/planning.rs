@@ -30,14 +30,15 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
             };
             (size, [sources.first().and_then(|source| source.target.as_ref()), destination.target.as_ref()])
         }
-        Jobs::Pairs(_) | Jobs::Files(_) => (None, [None, None]),
+        Jobs::Files(_) => {
+            let ends = options.between.as_ref().map(|route| [route.source.as_ref(), route.destination.as_ref()]);
+            (None, ends.unwrap_or_default())
+        }
+        Jobs::Pairs(_) => (None, [None, None]),
     };
     let remotes = || preparation.remotes();
     let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
-    let [mut source, mut destination] = ends.map(end_facts);
-    if matches!(jobs, Jobs::Files(_)) {
-        [source.nodes, destination.nodes] = options.nodes.map(|nodes| nodes.max(1));
-    }
+    let [mut source, destination] = ends.map(end_facts);
     source.sessions = options.most_sessions;
     let may_chunk = options.range.is_none() && !options.stripe;
     Facts {

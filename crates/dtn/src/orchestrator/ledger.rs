@@ -60,6 +60,8 @@ pub(super) struct Ledger {
     /// A final item that could not be looked at again.
     pub(super) broken: Option<Fault>,
     unreached: u32,
+    /// That work has begun is told.
+    started: bool,
     /// Items whose directory is missing at the destination.
     pub(super) orphans: Orphans,
     /// Whether anything was done in this run.
@@ -85,9 +87,22 @@ impl Ledger {
             again: None,
             broken: None,
             unreached: 0,
+            started: false,
             orphans: Orphans::default(),
             progress: Rc::default(),
         }
+    }
+
+    /// The items will come once more, numbered anew.
+    pub(super) fn start_over(&mut self, finished: Keys) {
+        self.finished = finished;
+        self.items.clear();
+        self.checking.clear();
+        self.directories.clear();
+        self.busy.clear();
+        self.spoilt.clear();
+        self.roots.clear();
+        self.unreached = 0;
     }
 
     /// An item is to be done.
@@ -100,6 +115,7 @@ impl Ledger {
     /// Something has happened in the copy.
     pub(super) fn take(&mut self, event: Event) {
         match event {
+            Event::Tuned(_) if std::mem::replace(&mut self.started, true) => {}
             Event::Tuned(tuning) => self.outbox.occurrence(Occurrence::Started {
                 concurrency: tuning.concurrency.value,
                 parallelism: tuning.parallelism.value,

@@ -1,4 +1,4 @@
-//! Directories above what is copied: those that the destination does not have are made, and the task goes on at once.
+//! Directories above what is copied: those that the destination does not have are made, and the same run goes on at once.
 //!
 //! Nobody looks for them beforehand, which would cost every task a round trip for the few that need them.
 

@@ -11,8 +11,9 @@ use whimbrel_engine::tune::Setting;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::fate::{self, Leniency};
-use super::hold::Standing;
+use super::hold::{Lost, Standing};
 use super::items;
+use super::keys::Keys;
 use super::ledger::Ledger;
 use super::mirror;
 use super::parents;
@@ -23,6 +24,7 @@ use super::work::Desk;
 use crate::client::copy::copy_some;
 use crate::client::expect::{Expected, algorithm};
 use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, Jobs, Sums, Verify};
+use crate::client::shared::Route;
 
 /// Items read ahead of planning.
 const AHEAD: usize = 256;
@@ -62,19 +64,33 @@ impl Run<'_> {
     }
 
     async fn copied(&self) -> End {
-        let outcome = self.copy().await;
-        let end = self.end_of(outcome);
-        if !matches!(end, End::Finished | End::Again { .. }) {
-            return end;
+        let mut may_repeat = true;
+        loop {
+            let outcome = self.copy().await;
+            let end = self.end_of(outcome);
+            if !matches!(end, End::Finished | End::Again { .. }) {
+                return end;
+            }
+            match (parents::make(self).await, end) {
+                (Err(fault), _) => return self.ended_by(fault),
+                // Nothing is wrong: what is left goes on at once, with nothing to tell of.
+                (Ok(Some(_)), End::Finished) if may_repeat => {
+                    let Ok(()) = self.start_over().await else { return End::Stopped };
+                    may_repeat = false;
+                }
+                (Ok(Some(fault)), _) => return End::Again { fault, after: self.desk.after() },
+                (Ok(None), End::Finished) if self.options.delete_extra => return mirror::delete_extras(self).await,
+                (Ok(None), end) => return end,
+            }
         }
-        match (parents::make(self).await, end) {
-            (Err(fault), _) => self.ended_by(fault),
-            // Nothing is wrong: the task begins anew at once, with nothing to tell of.
-            (Ok(Some(_)), End::Finished) if self.desk.is_first() => End::Stopped,
-            (Ok(Some(fault)), _) => End::Again { fault, after: self.desk.after() },
-            (Ok(None), End::Finished) if self.options.delete_extra => mirror::delete_extras(self).await,
-            (Ok(None), end) => end,
-        }
+    }
+
+    /// The items come once more; what is final by now is left out.
+    async fn start_over(&self) -> Result<(), Lost> {
+        self.desk.outbox.flushed().await;
+        let finished = Keys::fetch(&self.desk.line, &self.desk.hold).await?;
+        self.ledger.borrow_mut().start_over(finished);
+        Ok(())
     }
 
     async fn copy(&self) -> Result<(), Fault> {
@@ -163,7 +179,10 @@ impl Run<'_> {
         let sessions = [perf.concurrency, self.assignment.max_concurrency].into_iter().flatten().min();
         CopyOptions {
             most_sessions: sessions.map(|most| most.max(1)),
-            nodes: [self.source, self.destination].map(|end| end.target.addresses().count() as u32),
+            between: Some(Route {
+                source: Some(self.source.target.clone()),
+                destination: Some(self.destination.target.clone()),
+            }),
             parallelism: most(perf.parallelism, MOST_CHANNELS),
             pipeline: most(perf.pipelining, MOST_PIPELINED),
             verify: match (options.move_source, options.verify) {
@@ -186,7 +205,7 @@ pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOpti
         range: None,
         concurrency: Setting::Auto,
         most_sessions: None,
-        nodes: [1, 1],
+        between: None,
         parallelism: Setting::Auto,
         pipeline: Setting::Auto,
         verify: Verify::WhenPossible,

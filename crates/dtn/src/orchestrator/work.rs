@@ -29,11 +29,6 @@ pub(super) struct Desk {
 }
 
 impl Desk {
-    /// Whether the run before this one brought something, or there was none.
-    pub(super) fn is_first(&self) -> bool {
-        self.fruitless == 0
-    }
-
     /// Seconds to wait before the task is tried again.
     pub(super) fn after(&self) -> f64 {
         let Limits { first_wait, longest_wait, .. } = self.limits;

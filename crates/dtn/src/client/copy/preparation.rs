@@ -1,7 +1,9 @@
 //! The first pair of sessions: what planning and the first transfer will want to know is asked along with the login.
 
 use std::rc::Rc;
+use std::time::Duration;
 
+use tokio::time::timeout;
 use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::Links;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -15,6 +17,9 @@ use crate::client::plan::{Known, Session};
 use crate::client::remote::Remote;
 use crate::client::shared::{self, Route, Shared};
 use crate::client::wildcard;
+
+/// How long sessions for files that are still to come are waited for.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// The first pair of sessions with what was asked in the first flight.
 #[derive(Default)]
@@ -60,7 +65,11 @@ impl Preparation {
 /// Opens the sessions of a copy whose sources are at one end, and asks in the first flight what planning and the
 /// first transfer will want to know.
 pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Preparation, Fault> {
-    let Jobs::Into { sources, destination } = jobs else { return Ok(Preparation::default()) };
+    let (sources, destination) = match (jobs, &options.between) {
+        (Jobs::Into { sources, destination }, _) => (sources, destination),
+        (Jobs::Files(_), Some(route)) => return Ok(ahead(route, options).await),
+        _ => return Ok(Preparation::default()),
+    };
     let Some((source, others)) = sources.split_first() else { return Ok(Preparation::default()) };
     if others.iter().any(|other| other.target != source.target) {
         return Ok(Preparation::default());
@@ -69,55 +78,97 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
     if route.source.is_none() && route.destination.is_none() {
         return Ok(Preparation::default());
     }
-    // A listener asked for now saves a round trip; in dry runs none is needed.
-    let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
-    let dtns = Rc::<Dtns>::default();
-    let wish = DataWish {
-        parallelism: 1,
-        stripe: options.stripe,
-        congestion: options.congestion.clone(),
-        encrypt: options.encrypt,
-        credential: options.data_credential.clone(),
-    };
-    let shared = Shared::new(options.clone(), wish, dtns.clone());
     let follow_links = options.plan.links == Links::Follow;
     // What is asked about one source alone would be lost among several.
     let plain_source = follow_links && others.is_empty() && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
-    let mut destination_first = vec![facts(destination)];
-    destination_first.extend(nonce.map(|nonce| shared.wish.listener(nonce)));
-    let sessions = async {
-        tokio::join!(
-            shared.open_server(&route, Role::Source, &source_first),
-            shared.open_server(&route, Role::Destination, &destination_first),
-        )
-    };
+    let destination_first = [facts(destination)];
+    let first = First::new(options)?;
     let listing = async {
         match options.plan.recursive && plain_source && source.target.is_some() {
-            true => Session::listing(&shared, source).await,
+            true => Session::listing(&first.shared, source).await,
             false => None,
         }
     };
-    let ((source_end, destination_end), listed) = tokio::join!(sessions, listing);
-    let (mut source_end, mut destination_end) = (source_end?, destination_end?);
+    let (ends, listed) = tokio::join!(first.open(&route, &source_first, &destination_first), listing);
+    let [mut source_end, mut destination_end] = ends?;
     let mut known = Known::default();
     if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
         known.source = answer(remote, ops[0], source, Side::Source).await?;
     }
-    let mut early = None;
     if let Some((remote, ops)) = destination_end.as_mut() {
         known.destination = match remote.lacks("MLST") {
             // Asked again by other means.
             true => None,
             false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
         };
-        if let Some((nonce, &passive)) = nonce.zip(ops.get(1)) {
+    }
+    let opened = first.opened(route, [source_end, destination_end]).await?;
+    Ok(Preparation { opened: Some(opened), known, dtns: first.dtns, listed })
+}
+
+/// Opens the sessions of files that are still to come. Nothing where that fails: whoever has work for the servers tries again.
+async fn ahead(route: &Route, options: &CopyOptions) -> Preparation {
+    let opening = async {
+        let first = First::new(options)?;
+        let ends = first.open(route, &[], &[]).await?;
+        let opened = first.opened(route.clone(), ends).await?;
+        Ok::<_, Fault>(Preparation { opened: Some(opened), dtns: first.dtns, ..Preparation::default() })
+    };
+    match timeout(PATIENCE, opening).await {
+        Ok(Ok(preparation)) => return preparation,
+        Ok(Err(fault)) => tracing::debug!(%fault, "no sessions before the first file"),
+        Err(_) => tracing::debug!("no sessions before the first file in time"),
+    }
+    Preparation::default()
+}
+
+/// An end's server, logged in, with what it was asked along with that.
+type FirstEnd = Option<(Remote, Vec<OpId>)>;
+
+/// What the first sessions are opened with.
+struct First {
+    dtns: Rc<Dtns>,
+    shared: Shared,
+    nonce: Option<[u8; 16]>,
+}
+
+impl First {
+    fn new(options: &CopyOptions) -> Result<Self, Fault> {
+        // A listener asked for now saves a round trip; in dry runs none is needed.
+        let nonce = if options.dry_run { None } else { Some(fresh_nonce()?) };
+        let dtns = Rc::<Dtns>::default();
+        let wish = DataWish {
+            parallelism: 1,
+            stripe: options.stripe,
+            congestion: options.congestion.clone(),
+            encrypt: options.encrypt,
+            credential: options.data_credential.clone(),
+        };
+        Ok(Self { shared: Shared::new(options.clone(), wish, dtns.clone()), dtns, nonce })
+    }
+
+    /// Logs in at both ends, with operations sent along.
+    async fn open(&self, route: &Route, source: &[Op], destination: &[Op]) -> Result<[FirstEnd; 2], Fault> {
+        let mut destination = destination.to_vec();
+        destination.extend(self.nonce.map(|nonce| self.shared.wish.listener(nonce)));
+        let (source, destination) = tokio::join!(
+            self.shared.open_server(route, Role::Source, source),
+            self.shared.open_server(route, Role::Destination, &destination),
+        );
+        Ok([source?, destination?])
+    }
+
+    /// The sessions as the first transfer takes them, once everything but the listener is answered.
+    async fn opened(&self, route: Route, [source, mut destination]: [FirstEnd; 2]) -> Result<Opened, Fault> {
+        let mut early = None;
+        if let Some((remote, ops)) = &mut destination
+            && let Some((nonce, &passive)) = self.nonce.zip(ops.last())
+        {
             early = shared::early_listener(remote, passive, nonce).await?;
         }
+        Ok(Opened { route, source: source.map(|(r, _)| r), destination: destination.map(|(r, _)| r), early })
     }
-    let opened =
-        Opened { route, source: source_end.map(|(r, _)| r), destination: destination_end.map(|(r, _)| r), early };
-    Ok(Preparation { opened: Some(opened), known, dtns, listed })
 }
 
 fn facts(place: &Place) -> Op {
