@@ -7,6 +7,7 @@ mod grant;
 pub mod identities;
 pub mod keys;
 mod login;
+pub mod provider;
 pub mod records;
 pub mod rules;
 pub mod scope;
@@ -35,6 +36,8 @@ const WAITING: usize = 64;
 pub struct Auth {
     memory: tokens::Memory,
     keys: keys::Keys,
+    /// Another provider whose people may log in.
+    pub provider: provider::Slot,
     throttle: Mutex<Throttle>,
     templated: Mutex<Pace>,
     /// Passwords that are verified at once: each takes 19 MiB.
@@ -48,6 +51,7 @@ impl Default for Auth {
         Self {
             memory: tokens::Memory::default(),
             keys: keys::Keys::default(),
+            provider: provider::Slot::default(),
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             templated: Mutex::new(Pace::new(Some(TEMPLATED))),
             passwords: Semaphore::new(VERIFIED_AT_ONCE),
@@ -96,6 +100,7 @@ pub fn routes() -> Vec<Route> {
         Route::get("/jwk.json", "jwks", jwks),
         Route::get("/v2/oauth2/authorize", "oauth2_authorize", login::show),
         Route::post("/v2/oauth2/authorize", "oauth2_login", login::submit),
+        Route::get(provider::BACK, "oauth2_provider", provider::arrive),
         Route::get("/v2/web/auth-code", "oauth2_code", login::show_code),
         Route::post("/v2/oauth2/token", "oauth2_token", grant::token),
         Route::post("/v2/oauth2/token/introspect", "oauth2_introspect", grant::introspect),

@@ -9,6 +9,7 @@ pub mod bootstrap;
 pub mod clock;
 pub mod deploy;
 pub mod desk;
+mod elsewhere;
 pub mod endpoints;
 pub mod events;
 pub mod files;

@@ -12,9 +12,7 @@ mod webhook;
 
 use std::sync::OnceLock;
 
-use openssl::x509::X509;
-use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_trust::TrustFault;
+use whimbrel_engine::{Fault, Side};
 use whimbrel_trust::roots::SystemRoots;
 
 pub use mail::{MailServer, Protection};
@@ -43,9 +41,7 @@ impl Settings {
     pub fn trusting(authorities: Option<&[u8]>) -> Result<Self, Fault> {
         let roots = match authorities {
             None => SystemRoots::load(),
-            Some(pem) => X509::stack_from_pem(pem)
-                .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
-                .and_then(SystemRoots::of),
+            Some(pem) => SystemRoots::of_pem(pem),
         };
         let roots = roots.map_err(|fault| fault.into_fault("tell owners", Side::Us))?;
         Ok(Self { mail: None, inside: Vec::new(), roots })

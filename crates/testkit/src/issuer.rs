@@ -1,4 +1,7 @@
-//! An issuer of access tokens: HTTPS on loopback that serves its description and its keys, and whoever asks gets a token.
+//! An issuer of tokens: HTTPS on loopback that serves its description and its keys, and whoever asks gets an access token. People log
+//! in there, too, for programs that are registered ([`Registered`]).
+
+mod people;
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -26,6 +29,9 @@ use crate::error::{Attempt, Error, Result};
 use crate::peers::public_dir;
 use crate::pki::Pki;
 
+pub use self::people::Registered;
+use self::people::{People, Request};
+
 /// A key that signs tokens, with the name that tokens and the set of keys have for it.
 #[derive(Clone, Debug)]
 pub struct SigningKey {
@@ -51,6 +57,7 @@ pub struct Issuer {
 #[derive(Debug, Default)]
 struct Shared {
     keys: Mutex<Vec<Value>>,
+    people: Mutex<People>,
     answers: AtomicUsize,
     down: AtomicBool,
     over: AtomicBool,
@@ -197,6 +204,26 @@ impl Issuer {
         Ok(())
     }
 
+    /// Registers a program that may log people in, whose id tokens this key signs.
+    pub fn register(&self, program: Registered, key: SigningKey) {
+        self.people().register(program, key);
+    }
+
+    /// Somebody logs in for what a program's URL asks, with further claims: where their browser is sent; `None` for a program or a
+    /// place that is not registered.
+    pub fn log_in(&self, asked: &str, claims: &Value) -> Option<String> {
+        self.people().log_in(asked, claims)
+    }
+
+    /// Changes the next id token's claims before they are signed.
+    pub fn spoil(&self, change: impl FnOnce(&mut Value) + Send + 'static) {
+        self.people().spoil(change);
+    }
+
+    fn people(&self) -> std::sync::MutexGuard<'_, People> {
+        self.shared.people.lock().expect("no test panics while it holds them")
+    }
+
     /// Answers nobody from now on.
     pub fn fall_silent(&self) {
         self.shared.down.store(true, Ordering::Relaxed);
@@ -237,24 +264,27 @@ fn url(address: SocketAddr) -> String {
 fn answer(mut stream: TcpStream, tls: &ServerTls, shared: &Shared, address: SocketAddr) -> io::Result<()> {
     stream.set_read_timeout(Some(Duration::from_secs(10)))?;
     let mut tls = TlsMachine::server(tls).map_err(io::Error::other)?;
-    let mut request = Vec::new();
-    while !request.ends_with(b"\r\n\r\n") {
-        let mut bytes = [0; 4096];
-        match stream.read(&mut bytes)? {
+    let mut bytes = Vec::new();
+    let request = loop {
+        if let Some(request) = Request::whole(&bytes) {
+            break request;
+        }
+        let mut more = [0; 4096];
+        match stream.read(&mut more)? {
             0 => return Ok(()),
-            count => tls.feed(&bytes[..count]),
+            count => tls.feed(&more[..count]),
         }
         if tls.drive().map_err(io::Error::other)? == Progress::Established {
-            while let Plain::Bytes(_) = tls.read(&mut request).map_err(io::Error::other)? {}
+            while let Plain::Bytes(_) = tls.read(&mut bytes).map_err(io::Error::other)? {}
         }
         send(&mut stream, &mut tls)?;
-    }
-    let request = String::from_utf8_lossy(&request);
-    let document = match request.split(' ').nth(1) {
-        Some("/.well-known/openid-configuration") => {
-            Some(json!({"issuer": url(address), "jwks_uri": format!("{}keys", url(address))}))
-        }
-        Some("/keys") => Some(json!({"keys": *shared.keys.lock().expect("no test panics while it holds them")})),
+    };
+    let url = url(address);
+    let people = || shared.people.lock().expect("no test panics while it holds them");
+    let document = match request.path.as_str() {
+        "/.well-known/openid-configuration" => Some(people().description(&url)),
+        "/keys" => Some(json!({"keys": *shared.keys.lock().expect("no test panics while it holds them")})),
+        "/token" => people().exchange(&request, &url),
         _ => None,
     };
     let text = document.as_ref().map(Value::to_string).unwrap_or_default();

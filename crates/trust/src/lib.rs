@@ -13,6 +13,7 @@ pub mod kept;
 pub mod krb5;
 pub mod make;
 pub mod mapping;
+pub mod oidc;
 pub mod peer;
 pub mod pins;
 pub mod places;

@@ -32,6 +32,16 @@ impl SystemRoots {
         SHARED.get_or_init(load).clone()
     }
 
+    /// Exactly the authorities in a PEM text.
+    ///
+    /// # Errors
+    /// `CredentialRejected`: it holds something else.
+    pub fn of_pem(pem: &[u8]) -> Result<Self, TrustFault> {
+        let read = X509::stack_from_pem(pem);
+        read.map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
+            .and_then(Self::of)
+    }
+
     /// Exactly these authorities.
     pub fn of(authorities: Vec<X509>) -> Result<Self, TrustFault> {
         Self::for_purpose(X509PurposeId::SSL_SERVER, authorities)

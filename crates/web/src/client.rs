@@ -6,6 +6,7 @@ use std::pin::Pin;
 use std::sync::Mutex;
 use std::time::Duration;
 
+use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
@@ -61,6 +62,15 @@ impl fmt::Debug for Client {
     }
 }
 
+/// How it is asked.
+#[derive(Clone, Copy)]
+struct Manner<'a> {
+    /// Of what kind the body is.
+    kind: &'static str,
+    /// An OAuth2 client's id and secret.
+    basic: Option<(&'a str, &'a str)>,
+}
+
 /// What is asked.
 #[derive(Debug, Clone)]
 pub struct Question<'a> {
@@ -100,6 +110,11 @@ impl Client {
         Ok(Self { host, port, base, tls, most, idle: Mutex::default(), public: false })
     }
 
+    /// The host that it asks, without brackets.
+    pub fn host(&self) -> &str {
+        &self.host
+    }
+
     /// The same, that asks hosts with public addresses only: for places that strangers name, who might mean one in our own networks.
     pub fn to_public_hosts(self) -> Self {
         Self { public: true, ..self }
@@ -110,7 +125,7 @@ impl Client {
     /// # Errors
     /// No connection, no answer in time, an answer that is too long; what the server answered is no error here.
     pub async fn ask(&self, question: Question<'_>) -> Result<Answer, Fault> {
-        self.ask_in_time(&question, JSON).await
+        self.ask_in_time(&question, Manner { kind: JSON, basic: None }).await
     }
 
     /// Asks as [`Self::ask`] does, with a body that is a form, as OAuth2 has it (RFC 6749 §4.1.3).
@@ -118,25 +133,33 @@ impl Client {
     /// # Errors
     /// As [`Self::ask`].
     pub async fn ask_form(&self, question: Question<'_>) -> Result<Answer, Fault> {
-        self.ask_in_time(&question, FORM).await
+        self.ask_in_time(&question, Manner { kind: FORM, basic: None }).await
     }
 
-    async fn ask_in_time(&self, question: &Question<'_>, kind: &'static str) -> Result<Answer, Fault> {
+    /// The same in the name of an OAuth2 client, by its id and secret (RFC 6749 §2.3.1).
+    ///
+    /// # Errors
+    /// As [`Self::ask`].
+    pub async fn ask_form_as(&self, client: (&str, &str), question: Question<'_>) -> Result<Answer, Fault> {
+        self.ask_in_time(&question, Manner { kind: FORM, basic: Some(client) }).await
+    }
+
+    async fn ask_in_time(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Answer, Fault> {
         let limit = question.limit;
-        timeout(limit, self.ask_at_leisure(question, kind))
+        timeout(limit, self.ask_at_leisure(question, manner))
             .await
             .unwrap_or_else(|_| Err(self.fault(FaultCode::TimedOut, format!("no answer within {} s", limit.as_secs()))))
     }
 
-    async fn ask_at_leisure(&self, question: &Question<'_>, kind: &'static str) -> Result<Answer, Fault> {
+    async fn ask_at_leisure(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Answer, Fault> {
         let kept = self.idle.lock().expect("nothing panics with it").pop();
         if let Some(connection) = kept.filter(|connection| !connection.is_closed())
-            && let Ok(answer) = self.ask_on(connection, question, kind).await?
+            && let Ok(answer) = self.ask_on(connection, question, manner).await?
         {
             return Ok(answer);
         }
         let connection = self.connect().await?;
-        self.ask_on(connection, question, kind).await?
+        self.ask_on(connection, question, manner).await?
     }
 
     /// The inner fault: the connection broke, and whether the server acted is unknown.
@@ -144,9 +167,9 @@ impl Client {
         &self,
         mut connection: SendRequest<Full<Bytes>>,
         question: &Question<'_>,
-        kind: &'static str,
+        manner: Manner<'_>,
     ) -> Result<Result<Answer, Fault>, Fault> {
-        let request = self.request(question, kind)?;
+        let request = self.request(question, manner)?;
         let broken = |error: hyper::Error| self.fault(FaultCode::ConnectionLost, error.to_string());
         let response = match connection.send_request(request).await {
             Ok(response) => response,
@@ -164,20 +187,25 @@ impl Client {
         Ok(Ok(Answer { status, body }))
     }
 
-    fn request(&self, question: &Question<'_>, kind: &'static str) -> Result<Request<Full<Bytes>>, Fault> {
+    fn request(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Request<Full<Bytes>>, Fault> {
         let bad = |detail: String| self.fault(FaultCode::InvalidArgument, detail);
         let mut request = Request::builder()
             .method(question.method.clone())
             .uri(format!("{}{}", self.base, question.path))
             .header(HOST, self.authority());
-        if let Some(token) = question.bearer {
-            let mut value = HeaderValue::try_from(format!("Bearer {token}"))
+        let basic = manner.basic.map(|(id, secret)| {
+            let encoded = |text: &str| form_urlencoded::byte_serialize(text.as_bytes()).collect::<String>();
+            let pair = format!("{}:{}", encoded(id), encoded(secret));
+            format!("Basic {}", Base64::encode_string(pair.as_bytes()))
+        });
+        if let Some(shown) = question.bearer.map(|token| format!("Bearer {token}")).or(basic) {
+            let mut value = HeaderValue::try_from(shown)
                 .map_err(|_| bad("the token holds characters that no header takes".into()))?;
             value.set_sensitive(true);
             request = request.header(AUTHORIZATION, value);
         }
         if question.body.is_some() {
-            request = request.header(CONTENT_TYPE, kind);
+            request = request.header(CONTENT_TYPE, manner.kind);
         }
         let body = Full::new(Bytes::from(question.body.clone().unwrap_or_default()));
         request.body(body).map_err(|error| bad(error.to_string()))

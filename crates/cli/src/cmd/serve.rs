@@ -2,6 +2,7 @@
 
 mod notify;
 mod place;
+mod provider;
 
 pub use place::{host_name, kept_name};
 
@@ -24,6 +25,7 @@ use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
 
 use self::notify::NotifyArgs;
 use self::place::StatePlace;
+use self::provider::ProviderArgs;
 
 const OP: &str = "serve";
 
@@ -75,6 +77,8 @@ pub struct ServeArgs {
     keep_audit: u32,
     #[command(flatten)]
     notify: NotifyArgs,
+    #[command(flatten)]
+    provider: ProviderArgs,
 }
 
 /// Runs the command.
@@ -115,10 +119,15 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: WebLimits::default() };
     let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
     let url = args.url.clone().unwrap_or_else(|| place::url(server.address(), &host));
-    let config = Config { url: url.trim_end_matches('/').to_owned(), domain: args.domain.clone().unwrap_or(host) };
+    let domain = args.domain.clone().unwrap_or(host);
+    let provider = args.provider.settings(&domain)?;
+    let config = Config { url: url.trim_end_matches('/').to_owned(), domain };
     let service = Arc::new(Service::new(config, Arc::new(SystemClock), store));
     place.make_administrator(&service).await?;
     service.notifier.begin(settings);
+    if let Some(provider) = provider {
+        service.auth.provider.begin(provider);
+    }
     service.house.keep(Keeping { tasks: Some(args.keep_tasks), audit: Some(args.keep_audit) });
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
+use tokio::signal::unix::{SignalKind, signal};
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::ByteRate;
 
@@ -43,9 +44,14 @@ pub async fn watch(
 ) -> Result<Ended, Trouble> {
     let begun = Instant::now();
     let mut pace = Pace::default();
-    let mut interrupt = std::pin::pin!(tokio::signal::ctrl_c());
+    // Caught from now on: whoever reads the first news may interrupt at once.
+    let mut interrupts = signal(SignalKind::interrupt()).map_err(|error| Trouble::here(error, "wait", "SIGINT"))?;
     loop {
-        if let Some(task) = look(session, id, &mut pace, output).await? {
+        let looked = tokio::select! {
+            looked = look(session, id, &mut pace, output) => looked?,
+            _ = interrupts.recv() => return Ok(interrupted(output)),
+        };
+        if let Some(task) = looked {
             output.end_news();
             return Ok(Ended::Over(Box::new(task)));
         }
@@ -57,13 +63,15 @@ pub async fn watch(
         let pause = left.map_or(pace.pause, |left| left.min(pace.pause));
         tokio::select! {
             () = tokio::time::sleep(pause) => {}
-            _ = &mut interrupt => {
-                output.end_news();
-                return Ok(Ended::Interrupted);
-            }
+            _ = interrupts.recv() => return Ok(interrupted(output)),
         }
         pace.pause = (pace.pause * 3 / 2).min(LATER);
     }
+}
+
+fn interrupted(output: &mut Output) -> Ended {
+    output.end_news();
+    Ended::Interrupted
 }
 
 /// What is known from one look to the next.

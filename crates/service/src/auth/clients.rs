@@ -85,6 +85,7 @@ impl Service {
             password: None,
             admin: false,
             disabled: false,
+            elsewhere: None,
             created: client.created,
         }
     }

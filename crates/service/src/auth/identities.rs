@@ -40,6 +40,13 @@ impl Service {
     /// # Errors
     /// 400 for a name that is none, 409 for one that somebody has.
     pub async fn add_identity(&self, new: NewIdentity) -> Result<Identity, ApiError> {
+        let identity = self.identity_of(new).await?;
+        self.store.apply(Batch::new().insert(&identity)).await?;
+        Ok(identity)
+    }
+
+    /// A new identity that is not kept yet.
+    pub(super) async fn identity_of(&self, new: NewIdentity) -> Result<Identity, ApiError> {
         let username = new.username.trim().to_lowercase();
         let fine = username.split_once('@').is_some_and(|(name, domain)| !name.is_empty() && !domain.is_empty());
         if !fine || username.len() > 255 || username.chars().any(|sign| sign.is_control() || sign.is_whitespace()) {
@@ -49,7 +56,7 @@ impl Service {
             Some(password) => Some(hash_password(password).await?),
             None => None,
         };
-        let identity = Identity {
+        Ok(Identity {
             id: random_id()?,
             name: new.name.unwrap_or_else(|| username.clone()),
             username,
@@ -58,10 +65,9 @@ impl Service {
             password,
             admin: new.admin,
             disabled: false,
+            elsewhere: None,
             created: self.clock.now(),
-        };
-        self.store.apply(Batch::new().insert(&identity)).await?;
-        Ok(identity)
+        })
     }
 }
 
@@ -99,10 +105,10 @@ pub struct IdentityDocument {
 
 impl From<Identity> for IdentityDocument {
     fn from(identity: Identity) -> Self {
-        let status = match (identity.disabled, &identity.password) {
-            (true, _) => "closed",
-            (false, Some(_)) => "used",
-            (false, None) => "unused",
+        let status = match (identity.disabled, &identity.password, &identity.elsewhere) {
+            (true, _, _) => "closed",
+            (false, None, None) => "unused",
+            (false, _, _) => "used",
         };
         let Identity { id, username, name, email, organization, .. } = identity;
         // One provider: this service.

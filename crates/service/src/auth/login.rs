@@ -24,10 +24,10 @@ const LONGEST_STATE: usize = 2048;
 const CODE_PAGE: &str = "https://auth.globus.org/v2/web/auth-code";
 
 /// What a client asks for.
-struct Asked {
-    client: Client,
-    redirect: String,
-    state: Option<String>,
+pub(super) struct Asked {
+    pub(super) client: Client,
+    pub(super) redirect: String,
+    pub(super) state: Option<String>,
     scope: String,
     challenge: Option<String>,
     nonce: Option<String>,
@@ -35,7 +35,7 @@ struct Asked {
 }
 
 /// What is wrong with it.
-enum Wrong {
+pub(super) enum Wrong {
     /// Whom to send the browser back to is not certain: it stays here.
     Here(String),
     /// The client is told.
@@ -43,7 +43,7 @@ enum Wrong {
 }
 
 impl Service {
-    async fn asked(&self, query: &Query) -> Result<Result<Asked, Wrong>, ApiError> {
+    pub(super) async fn asked(&self, query: &Query) -> Result<Result<Asked, Wrong>, ApiError> {
         let client = self.client(query.get("client_id").unwrap_or_default()).await?;
         let Some(client) = client.filter(|client| client.logins) else {
             return Ok(Err(Wrong::Here(
@@ -62,7 +62,7 @@ impl Service {
     }
 
     /// Where a browser is sent for a redirect URI.
-    fn landing(&self, redirect: &str) -> String {
+    pub(super) fn landing(&self, redirect: &str) -> String {
         match redirect {
             CODE_PAGE => format!("{}/v2/web/auth-code", self.config.url),
             other => other.to_owned(),
@@ -142,40 +142,74 @@ impl Service {
         Ok(text)
     }
 
+    /// Sends the browser back with a code.
+    pub(super) async fn accept(&self, asked: &Asked, identity: &Identity) -> Result<HtmlPage, ApiError> {
+        let code = self.code(asked, identity.id).await?;
+        let fields = [("code", Some(code.as_str())), ("state", asked.state.as_deref())];
+        let cookie = Some(format!("{}=; Path=/; Max-Age=0", self.cookie()));
+        Ok(HtmlPage::See { location: back(&self.landing(&asked.redirect), &fields), cookie })
+    }
+
     /// Name of the cookie that ties a form to the browser that was shown it; over TLS no other host can set it.
     fn cookie(&self) -> &'static str {
         if self.config.url.starts_with("https://") { "__Host-whimbrel-login" } else { "whimbrel-login" }
     }
 
-    fn page(&self, asked: &Asked, status: StatusCode, message: &str) -> Result<HtmlPage, ApiError> {
+    async fn page(&self, asked: &Asked, status: StatusCode, message: &str) -> Result<HtmlPage, ApiError> {
         let ticket = random("")?;
         let secure = if self.config.url.starts_with("https://") { "; Secure" } else { "" };
         let cookie = format!("{}={ticket}; Path=/; HttpOnly; SameSite=Strict; Max-Age=3600{secure}", self.cookie());
         let scopes = scope::parse(&asked.scope).unwrap_or_default();
         let items: String =
             scopes.iter().map(|scope| format!("<li><code>{}</code></li>", escape(&scope.to_string()))).collect();
-        let body = format!(
-            "<p><b>{}</b> asks you to log in.</p>{}<form method=\"post\"><input type=\"hidden\" name=\"ticket\" value=\"{ticket}\">\
-             <p><label>Name<br><input name=\"username\" autocomplete=\"username\" autofocus required></label></p>\
-             <p><label>Password<br><input name=\"password\" type=\"password\" autocomplete=\"current-password\" required></label></p>\
-             <p><button>Log in and allow</button></p></form><details><summary>What it may do then</summary><ul>{items}</ul></details>",
-            escape(&asked.client.name),
-            if message.is_empty() {
-                String::new()
-            } else {
-                format!("<p role=\"alert\"><b>{}</b></p>", escape(message))
-            },
-        );
+        let mut forms = String::new();
         // Browsers look at where the answer to a form leads, too.
-        let form_to = origin(&self.landing(&asked.redirect)).map(str::to_owned);
+        let mut form_to: Vec<_> = origin(&self.landing(&asked.redirect)).map(str::to_owned).into_iter().collect();
+        let provider = self.auth.provider.get();
+        if let Some(provider) = provider {
+            let label = escape(&provider.settings.label);
+            forms += &match provider.places(self.clock.now().secs).await {
+                Ok(places) => {
+                    form_to.extend(origin(&places.authorization_endpoint).map(str::to_owned));
+                    form(&ticket, "provider", &format!("<p><button>Log in with {label} and allow</button></p>"))
+                }
+                Err(fault) => {
+                    tracing::warn!(%fault, "the provider of identities is not reached");
+                    format!("<p role=\"alert\">{label} cannot be reached at this moment. Try again in a minute.</p>")
+                }
+            };
+        }
+        if !provider.is_some_and(|provider| provider.settings.only) {
+            forms += &form(&ticket, "password", PASSWORD);
+        }
+        let alert = match message {
+            "" => String::new(),
+            message => format!("<p role=\"alert\"><b>{}</b></p>", escape(message)),
+        };
+        let body = format!(
+            "<p><b>{}</b> asks you to log in.</p>{alert}{forms}<details><summary>What it may do then</summary><ul>{items}</ul></details>",
+            escape(&asked.client.name),
+        );
+        let form_to = (!form_to.is_empty()).then(|| form_to.join(" "));
         Ok(HtmlPage::Html { status, html: frame("Log in", &body), cookie: Some(cookie), form_to })
     }
+}
+
+/// Fields for a name and a password of ours.
+const PASSWORD: &str = "<p><label>Name<br><input name=\"username\" autocomplete=\"username\" required></label></p>\
+    <p><label>Password<br><input name=\"password\" type=\"password\" autocomplete=\"current-password\" required></label></p>\
+    <p><button>Log in and allow</button></p>";
+
+/// A form that only this browser can send; `by` says how one logs in.
+fn form(ticket: &str, by: &str, fields: &str) -> String {
+    let hidden = |name: &str, value: &str| format!("<input type=\"hidden\" name=\"{name}\" value=\"{value}\">");
+    format!("<form method=\"post\">{}{}{fields}</form>", hidden("ticket", ticket), hidden("by", by))
 }
 
 /// `GET /v2/oauth2/authorize`.
 pub(super) async fn show(call: Call<Anyone>) -> Result<HtmlPage, ApiError> {
     match call.service.asked(&call.query).await? {
-        Ok(asked) => call.service.page(&asked, StatusCode::OK, ""),
+        Ok(asked) => call.service.page(&asked, StatusCode::OK, "").await,
         Err(wrong) => Ok(wrong.page()),
     }
 }
@@ -189,25 +223,26 @@ pub(super) async fn submit(call: Call<Anyone, Form>) -> Result<HtmlPage, ApiErro
     };
     let ticket = cookie_of(&call.knock.headers, service.cookie());
     if !ticket.is_some_and(|ticket| !ticket.is_empty() && alike(ticket, form.get("ticket").unwrap_or_default())) {
-        return service.page(&asked, StatusCode::FORBIDDEN, "The page was too old. Please log in again.");
+        return service.page(&asked, StatusCode::FORBIDDEN, "The page was too old. Please log in again.").await;
+    }
+    let provider = service.auth.provider.get();
+    match (form.get("by"), provider) {
+        (Some("provider"), Some(provider)) => return service.depart(provider, &call.query).await,
+        (_, Some(provider)) if provider.settings.only => {
+            let text = format!("Log in with {}.", provider.settings.label);
+            return service.page(&asked, StatusCode::FORBIDDEN, &text).await;
+        }
+        _ => {}
     }
     let (name, password) = (form.get("username").unwrap_or_default(), form.get("password").unwrap_or_default());
     match service.by_password(call.knock.from, name, password).await {
         Ok(Some(identity)) => {
-            let code = service.code(&asked, identity.id).await?;
             tracing::info!(request = %call.place.request, identity = %identity.username, client = %asked.client.id, "logged in");
-            let cookie = Some(format!("{}=; Path=/; Max-Age=0", service.cookie()));
-            Ok(HtmlPage::See {
-                location: back(
-                    &service.landing(&asked.redirect),
-                    &[("code", Some(&code)), ("state", asked.state.as_deref())],
-                ),
-                cookie,
-            })
+            service.accept(&asked, &identity).await
         }
-        Ok(None) => service.page(&asked, StatusCode::FORBIDDEN, "The name or the password is wrong."),
+        Ok(None) => service.page(&asked, StatusCode::FORBIDDEN, "The name or the password is wrong.").await,
         Err(error) if error.status == StatusCode::TOO_MANY_REQUESTS => {
-            service.page(&asked, error.status, &error.message)
+            service.page(&asked, error.status, &error.message).await
         }
         Err(error) => Err(error),
     }
@@ -226,14 +261,9 @@ pub(super) async fn show_code(call: Call<Anyone>) -> Result<HtmlPage, ApiError> 
 }
 
 impl Wrong {
-    fn page(self) -> HtmlPage {
+    pub(super) fn page(self) -> HtmlPage {
         match self {
-            Self::Here(text) => HtmlPage::Html {
-                status: StatusCode::BAD_REQUEST,
-                html: frame("This does not work", &format!("<p>{}</p>", escape(&text))),
-                cookie: None,
-                form_to: None,
-            },
+            Self::Here(text) => refusal(StatusCode::BAD_REQUEST, &text),
             Self::There(redirect, state, error) => {
                 let fields = [
                     ("error", Some(error.code.as_ref())),
@@ -244,6 +274,12 @@ impl Wrong {
             }
         }
     }
+}
+
+/// A page that says why nothing can be done.
+pub(super) fn refusal(status: StatusCode, text: &str) -> HtmlPage {
+    let html = frame("This does not work", &format!("<p>{}</p>", escape(text)));
+    HtmlPage::Html { status, html, cookie: None, form_to: None }
 }
 
 fn frame(title: &str, body: &str) -> String {
@@ -270,7 +306,7 @@ fn escape(text: &str) -> String {
     escaped
 }
 
-fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
+pub(super) fn cookie_of<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a str> {
     let cookies = headers.get_all(COOKIE).iter().filter_map(|value| value.to_str().ok());
     let mut pairs = cookies.flat_map(|text| text.split(';')).filter_map(|pair| pair.trim().split_once('='));
     pairs.find(|(given, _)| *given == name).map(|(_, value)| value)

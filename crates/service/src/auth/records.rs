@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
+use super::secrets::digest;
 use crate::store::Record;
 
 /// Somebody: a person, or a client in its own name.
@@ -27,6 +28,52 @@ pub struct Identity {
     pub disabled: bool,
     /// Since when it is known.
     pub created: Timestamp,
+    /// Whom another provider knows them as; `None`: an identity of ours, or one that nobody has logged in as yet.
+    #[serde(default)]
+    pub elsewhere: Option<Elsewhere>,
+}
+
+/// Somebody's name at another provider of identities.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Elsewhere {
+    /// The provider.
+    pub issuer: String,
+    /// Its name for them, which is never another's.
+    pub subject: String,
+}
+
+impl Elsewhere {
+    /// The value of the key `elsewhere`.
+    pub fn key(&self) -> String {
+        digest(&format!("{}\n{}", self.issuer, self.subject))
+    }
+}
+
+/// A login that goes on at another provider; good once, for minutes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Departure {
+    /// SHA-256 of the `state` that the browser carries, hexadecimal.
+    pub hash: String,
+    /// What the client that asked for the login asked for, as its query had it.
+    pub asked: String,
+    /// What the id token has to hold.
+    pub nonce: String,
+    /// PKCE verifier for the provider's code (RFC 7636).
+    pub verifier: String,
+    /// When it ends.
+    pub expires: Timestamp,
+}
+
+impl Record for Departure {
+    const KIND: &'static str = "departure";
+
+    fn id(&self) -> String {
+        self.hash.clone()
+    }
+
+    fn keys(&self) -> Vec<(&'static str, String)> {
+        vec![("hour", hour(self.expires))]
+    }
 }
 
 impl Record for Identity {
@@ -37,7 +84,8 @@ impl Record for Identity {
     }
 
     fn unique_keys(&self) -> Vec<(&'static str, String)> {
-        vec![("username", self.username.clone())]
+        let elsewhere = self.elsewhere.iter().map(|elsewhere| ("elsewhere", elsewhere.key()));
+        std::iter::once(("username", self.username.clone())).chain(elsewhere).collect()
     }
 }
 

@@ -8,7 +8,7 @@ use serde::Serialize;
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
-use super::records::{Client, Identity, Token, TokenKind, hour};
+use super::records::{Client, Code, Departure, Identity, Token, TokenKind, hour};
 use super::rules::Actor;
 use super::scope::{Wanted, resource_server};
 use super::secrets::{digest, random, random_id};
@@ -233,7 +233,7 @@ impl Service {
         Ok(())
     }
 
-    /// Forgets tokens and codes that ended in an hour, to be called for each hour that is over; how many.
+    /// Forgets tokens, codes and departures that ended in an hour, to be called for each hour that is over; how many.
     ///
     /// # Errors
     /// 503 without the store.
@@ -245,9 +245,13 @@ impl Service {
         {
             (batch, count) = (batch.delete_id::<Token>(token.record.hash), count + 1);
         }
-        let codes = self.all_by_key::<super::records::Code>("hour", &key).await?;
+        let codes = self.all_by_key::<Code>("hour", &key).await?;
         for code in codes.into_iter().filter(|code| code.record.expires <= now) {
-            (batch, count) = (batch.delete_id::<super::records::Code>(code.record.hash), count + 1);
+            (batch, count) = (batch.delete_id::<Code>(code.record.hash), count + 1);
+        }
+        let departures = self.all_by_key::<Departure>("hour", &key).await?;
+        for departure in departures.into_iter().filter(|departure| departure.record.expires <= now) {
+            (batch, count) = (batch.delete_id::<Departure>(departure.record.hash), count + 1);
         }
         self.store.apply(batch).await?;
         Ok(count)

@@ -14,6 +14,11 @@ impl Query {
         Self(form_urlencoded::parse(text).into_owned().collect())
     }
 
+    /// The same as text.
+    pub fn to_text(&self) -> String {
+        form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.0).finish()
+    }
+
     /// The first value of a parameter.
     pub fn get<'a>(&'a self, name: &'a str) -> Option<&'a str> {
         self.all(name).next()

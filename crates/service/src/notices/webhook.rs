@@ -1,19 +1,17 @@
 //! Asks a place that a user named.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use axum::http::Method;
 use serde_json::{Value, json};
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_trust::roots::HostOfAuthorities;
-use whimbrel_trust::tls::ClientTls;
 use whimbrel_web::client::{Client, Question};
 
 use super::Settings;
 use super::records::{Event, Notice, Webhook};
 use crate::clock::iso;
+use crate::elsewhere;
 use crate::task::Task;
 use crate::tasks::document;
 
@@ -41,22 +39,8 @@ pub fn message(notice: &Notice, task: &Task, now: Timestamp) -> Value {
 /// # Errors
 /// `InvalidArgument`: the URL is none that may be asked.
 pub fn client(settings: &Settings, url: &str) -> Result<(Client, String), Fault> {
-    let bad = |detail: &str| Fault::new(FaultCode::InvalidArgument, OP).subject(url).side(Side::Us).detail(detail);
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| bad("it is no URL"))?;
-    let end = rest.find(['/', '?', '#']).unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    if path.contains('#') || !url.bytes().all(|byte| byte.is_ascii_graphic()) {
-        return Err(bad("it is no URL that can be asked"));
-    }
-    let host = match authority.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((address, _)) => address,
-        None => authority.split_once(':').map_or(authority, |(host, _)| host),
-    };
-    let judge = Arc::new(HostOfAuthorities::new(settings.roots.clone(), host));
-    let tls = ClientTls::new(judge, None).map_err(|fault| fault.into_fault(OP, Side::Us))?;
-    let client = Client::new(&format!("{scheme}://{authority}"), tls, MOST_ANSWER)?;
-    let is_inside = settings.inside.iter().any(|inside| inside.eq_ignore_ascii_case(host));
-    let path = if path.starts_with('/') { path.to_owned() } else { format!("/{path}") };
+    let (client, path) = elsewhere::client(&settings.roots, url, MOST_ANSWER, OP)?;
+    let is_inside = settings.inside.iter().any(|inside| inside.eq_ignore_ascii_case(client.host()));
     Ok((if is_inside { client } else { client.to_public_hosts() }, path))
 }
 

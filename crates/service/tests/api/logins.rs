@@ -16,9 +16,9 @@ use crate::bench::{Bench, Got, URL};
 
 const SCOPES: &str = "openid profile email urn:globus:auth:scope:transfer.api.globus.org:all";
 const BACK: &str = "http://localhost:4321";
-const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
+pub const VERIFIER: &str = "dBjftJeZ4CVP-mB92K27uhbUJU1p1r_wW1gFWFOEjXk";
 
-async fn client(bench: &Bench, confidential: bool) -> MadeClient {
+pub async fn client(bench: &Bench, confidential: bool) -> MadeClient {
     let redirects = vec!["http://localhost".to_owned(), "https://app.example.org/back".to_owned()];
     let name = "Try <b>it</b>".to_owned();
     bench
@@ -28,7 +28,7 @@ async fn client(bench: &Bench, confidential: bool) -> MadeClient {
         .unwrap()
 }
 
-fn path(client: &MadeClient, changes: &[(&str, &str)]) -> String {
+pub fn path(client: &MadeClient, changes: &[(&str, &str)]) -> String {
     let challenge = Base64UrlUnpadded::encode_string(&Sha256::digest(VERIFIER));
     let id = client.client.id.to_string();
     let mut fields = vec![
@@ -81,7 +81,7 @@ async fn code(bench: &Bench, path: &str) -> String {
     fields[0].1.clone()
 }
 
-async fn exchange(bench: &Bench, client: &MadeClient, code: &str, verifier: &str) -> Got {
+pub async fn exchange(bench: &Bench, client: &MadeClient, code: &str, verifier: &str) -> Got {
     let id = client.client.id.to_string();
     let fields = [
         ("grant_type", "authorization_code"),

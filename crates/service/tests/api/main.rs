@@ -11,6 +11,7 @@ mod matrix;
 mod news;
 mod orchestrators;
 mod pauses;
+mod provider;
 mod refusals;
 mod rights;
 mod servers;

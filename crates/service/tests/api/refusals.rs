@@ -18,6 +18,7 @@ const OPEN: &[&str] = &[
     // Where people log in.
     "oauth2_authorize",
     "oauth2_login",
+    "oauth2_provider",
     "oauth2_code",
     // They ask for a client, a code or a token in their forms.
     "oauth2_token",

@@ -39,7 +39,7 @@ impl NotifyArgs {
         if let (Some(url), Some(from)) = (&self.mail, &self.mail_from) {
             let server = MailServer::parse(url, from).map_err(failed)?;
             settings.mail = Some(match &self.mail_login {
-                Some(file) => server.with_login(&login(file)?).map_err(failed)?,
+                Some(file) => server.with_login(&secret(file)?).map_err(failed)?,
                 None => server,
             });
         }
@@ -47,8 +47,8 @@ impl NotifyArgs {
     }
 }
 
-/// Name and password, as they stand in the file.
-fn login(file: &Path) -> Result<String, Fault> {
+/// What stands in a file that nobody else may read.
+pub(super) fn secret(file: &Path) -> Result<String, Fault> {
     let mode = fs::metadata(file).map_err(|error| of_file(error, file))?.permissions().mode();
     if mode & 0o077 != 0 {
         return Err(failed(format!("{} may be read by others: chmod 600 it", file.display())));
@@ -56,6 +56,6 @@ fn login(file: &Path) -> Result<String, Fault> {
     fs::read_to_string(file).map_err(|error| of_file(error, file))
 }
 
-fn of_file(error: std::io::Error, path: &Path) -> Fault {
+pub(super) fn of_file(error: std::io::Error, path: &Path) -> Fault {
     Fault::from_io(error, OP).side(Side::Us).subject(path.display().to_string())
 }

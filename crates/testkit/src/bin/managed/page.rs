@@ -83,12 +83,13 @@ fn stock(stock: &Stock) -> String {
         format!("| {name} | {middle:.2} | {:.0} |\n", stock.bytes as f64 / middle / 1e6)
     };
     format!(
-        "## A file of {} GiB between stock servers\n\n| | seconds | MB/s |\n| --- | ---: | ---: |\n{}{}{}\n\
-         Medians of {} rounds, the three in turn. Two `globus-gridftp-server` at each end share a directory; a task is divided over all four, \
+        "## A file of {} GiB between stock servers\n\n| | seconds | MB/s |\n| --- | ---: | ---: |\n{}{}{}{}\n\
+         Medians of {} rounds, the four in turn. Two `globus-gridftp-server` at each end share a directory; a task is divided over all four, \
          `globus-url-copy` goes from one to one. All log in with a proxy, and data channels prove whose they are. Times of tasks begin with \
          the submission. On one host four servers share its processors: more hosts would have their own.\n",
         stock.bytes >> 30,
         row("task over all four, verified", &stock.verified),
+        row("`globus-url-copy -fast -verify-checksum`, one pair, MD5 too", &stock.url_copy_verified),
         row("task over all four, not verified", &stock.plain),
         row("`globus-url-copy -fast`, one pair, not verified", &stock.url_copy),
         stock.verified.len(),

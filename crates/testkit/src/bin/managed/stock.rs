@@ -26,6 +26,7 @@ pub struct Stock {
     pub bytes: u64,
     pub verified: Vec<f64>,
     pub plain: Vec<f64>,
+    pub url_copy_verified: Vec<f64>,
     pub url_copy: Vec<f64>,
 }
 
@@ -70,12 +71,13 @@ impl Grid {
     }
 
     /// From the first host of one end to the first of the other; seconds.
-    fn url_copy(&self, field: &Field, name: &str) -> Outcome<f64> {
+    fn url_copy(&self, field: &Field, name: &str, verify: bool) -> Outcome<f64> {
         let program = peers::find("globus-url-copy").ok_or("globus-url-copy is not installed")?;
         let from = format!("{}{}", self.url(0, 0), url_path(field.from(name)));
         let to = format!("{}{}", self.url(1, 0), url_path(field.to(name)));
-        let copy =
-            Tool::new(program).limit(LIMIT).args(["-fast", &from, &to]).as_member(&self.pki, &self.proxy).run()?;
+        let proof = verify.then_some("-verify-checksum");
+        let copy = Tool::new(program).limit(LIMIT).arg("-fast").args(proof).args([&from, &to]);
+        let copy = copy.as_member(&self.pki, &self.proxy).run()?;
         if !copy.success() {
             return Err(copy.to_string().into());
         }
@@ -83,7 +85,7 @@ impl Grid {
     }
 }
 
-/// Copies of one file, in turn by a task that verifies, a task that does not, and the grid's own client.
+/// Copies of one file, in turn by a task and by the grid's own client, each verified and not.
 pub fn one_file(rounds: u32) -> Outcome<Stock> {
     let grid = Grid::start()?;
     let certificates = grid.pki.certificates();
@@ -91,11 +93,19 @@ pub fn one_file(rounds: u32) -> Outcome<Stock> {
         grid.site(setup, name, root, token).map(|collection| (collection, None))
     })?;
     dataset::random_file(&field.from("file"), BYTES, 1)?;
-    let mut stock = Stock { bytes: BYTES, verified: Vec::new(), plain: Vec::new(), url_copy: Vec::new() };
+    let mut stock = Stock {
+        bytes: BYTES,
+        verified: Vec::new(),
+        plain: Vec::new(),
+        url_copy_verified: Vec::new(),
+        url_copy: Vec::new(),
+    };
     for round in 0..=rounds {
-        let seconds = [by_task(&field, true)?, by_task(&field, false)?, by_client(&grid, &field)?];
+        let by_client = |verify| by_client(&grid, &field, verify);
+        let seconds = [by_task(&field, true)?, by_client(true)?, by_task(&field, false)?, by_client(false)?];
         if round > 0 {
-            for (all, one) in [&mut stock.verified, &mut stock.plain, &mut stock.url_copy].into_iter().zip(seconds) {
+            let Stock { verified, plain, url_copy_verified, url_copy, .. } = &mut stock;
+            for (all, one) in [verified, url_copy_verified, plain, url_copy].into_iter().zip(seconds) {
                 all.push(one);
             }
         }
@@ -117,8 +127,8 @@ fn by_task(field: &Field, verify: bool) -> Outcome<f64> {
     Ok(seconds)
 }
 
-fn by_client(grid: &Grid, field: &Field) -> Outcome<f64> {
-    let seconds = grid.url_copy(field, "file")?;
+fn by_client(grid: &Grid, field: &Field, verify: bool) -> Outcome<f64> {
+    let seconds = grid.url_copy(field, "file", verify)?;
     gone(field)?;
     Ok(seconds)
 }
