@@ -58,6 +58,8 @@ pub struct Issuer {
 struct Shared {
     keys: Mutex<Vec<Value>>,
     people: Mutex<People>,
+    /// Claims of who sits before every browser that comes.
+    resident: Mutex<Value>,
     answers: AtomicUsize,
     down: AtomicBool,
     over: AtomicBool,
@@ -215,6 +217,11 @@ impl Issuer {
         self.people().log_in(asked, claims)
     }
 
+    /// Who sits before every browser that comes from now on, with these claims.
+    pub fn settle(&self, claims: Value) {
+        *self.shared.resident.lock().expect("no test panics while it holds it") = claims;
+    }
+
     /// Changes the next id token's claims before they are signed.
     pub fn spoil(&self, change: impl FnOnce(&mut Value) + Send + 'static) {
         self.people().spoil(change);
@@ -280,6 +287,17 @@ fn answer(mut stream: TcpStream, tls: &ServerTls, shared: &Shared, address: Sock
         send(&mut stream, &mut tls)?;
     };
     let url = url(address);
+    if request.path.starts_with("/authorize?") {
+        let resident = shared.resident.lock().expect("no test panics while it holds it").clone();
+        let back = shared.people.lock().expect("no test panics while it holds them").log_in(&request.path, &resident);
+        let head = match back {
+            Some(back) => format!("HTTP/1.1 302 Found\r\nLocation: {back}\r\nContent-Length: 0\r\n\r\n"),
+            None => "HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_owned(),
+        };
+        tls.write(head.as_bytes()).map_err(io::Error::other)?;
+        tls.close();
+        return send(&mut stream, &mut tls);
+    }
     let people = || shared.people.lock().expect("no test panics while it holds them");
     let document = match request.path.as_str() {
         "/.well-known/openid-configuration" => Some(people().description(&url)),

@@ -5,7 +5,11 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use serde_json::{Value, json};
 
-use super::field::Field;
+use whimbrel_testkit::issuer::{Issuer, Registered, SigningKey};
+use whimbrel_testkit::peers::Tool;
+use whimbrel_testkit::pki::Pki;
+
+use super::field::{Field, WHIMBREL};
 use super::seat::Seat;
 
 #[test]
@@ -141,4 +145,75 @@ fn without_a_browser_a_code_is_copied_and_a_wrong_one_is_refused() {
     let (_, said) = super::seat::told(2, &run, &arguments);
     assert!(said.contains("/v2/oauth2/authorize?") && said.contains("The code is unknown"), "{said}");
     seat.ends(6, &["whoami"]);
+}
+
+/// The same for somebody who presses the button of a university, where nothing is asked: they are logged in there already.
+const GUEST: &str = r#"#!/bin/sh
+jar=$(mktemp)
+page=$(curl -sS --cacert "$CERTIFICATE" -c "$jar" "$1")
+ticket=$(printf %s "$page" | sed -n 's/.*name="ticket" value="\([^"]*\)"><input type="hidden" name="by" value="provider".*/\1/p')
+curl -sS --cacert "$CERTIFICATE" -b "$jar" -c "$jar" -L -d by=provider --data-urlencode "ticket=$ticket" "$1" > "$SEEN"
+rm -f "$jar"
+"#;
+
+#[test]
+fn somebody_of_a_university_logs_in_there() {
+    let key = SigningKey::rs256("one").unwrap();
+    let issuer = Issuer::start(&Pki::new().unwrap(), &[&key]).unwrap();
+    let place = whimbrel_testkit::peers::public_dir().unwrap();
+    let secret = place.path().join("secret");
+    fs::write(&secret, "s3cret\n").unwrap();
+    let (shown, authority) = (secret.display().to_string(), issuer.authority().display().to_string());
+    let url = issuer.url();
+    let options = [
+        "--oidc-issuer",
+        &url,
+        "--oidc-client",
+        "whimbrel",
+        "--oidc-secret",
+        &shown,
+        "--oidc-authorities",
+        &authority,
+        "--oidc-domain",
+        "uni.example",
+        "--oidc-claim",
+        "preferred_username",
+        "--oidc-label",
+        "Example University",
+    ];
+    // Secrets that others may read, and names that would be ours, are refused before anything begins.
+    for (mode, options, why) in [
+        (0o644, options.to_vec(), "may be read by others"),
+        (0o600, [&options[..], &["--domain", "Uni.example"]].concat(), "another than the domain"),
+        (0o600, [&["--oidc-issuer", "http://x"][..], &options[2..]].concat(), "https://"),
+    ] {
+        fs::set_permissions(&secret, Permissions::from_mode(mode)).unwrap();
+        let state = place.path().join("none").display().to_string();
+        let run = Tool::new(WHIMBREL)
+            .args(["serve", "--state", &state, "--listen", "127.0.0.1:0"])
+            .args(options)
+            .run()
+            .unwrap();
+        assert!(run.code() == Some(2) && run.stderr_text().contains(why), "{why}: {run}");
+    }
+
+    let field = Field::serving_with(&options);
+    let redirect = format!("{}/v2/oauth2/provider", field.url);
+    let registered = Registered { id: "whimbrel".into(), secret: "s3cret".into(), redirect, by_form: false };
+    issuer.register(registered, key);
+    issuer.settle(json!({"sub": "1-2-3", "preferred_username": "grace", "name": "Grace"}));
+    let browser = field.place("browser");
+    fs::write(&browser, GUEST).unwrap();
+    fs::set_permissions(&browser, Permissions::from_mode(0o755)).unwrap();
+    let seat = Seat::new(&field, "grace");
+    let authorities = field.place("service/certificate.pem").display().to_string();
+    let both = field.place("both.pem");
+    fs::write(&both, [fs::read(&authorities).unwrap(), fs::read(&authority).unwrap()].concat()).unwrap();
+    let arguments = ["login", &field.url, "--authorities", &authorities];
+    let command = seat.command(&arguments).env("BROWSER", browser);
+    let run = command.env("CERTIFICATE", both).env("SEEN", seat.home.join("seen")).run().unwrap();
+    let (_, said) = super::seat::told(0, &run, &arguments);
+    assert!(said.contains("as grace@uni.example"), "{said}");
+    assert!(seat.says(&["whoami"]).starts_with("grace@uni.example"));
+    assert!(Seat::administrator(&field).says(&["user", "show", "grace@uni.example"]).contains("Grace"));
 }

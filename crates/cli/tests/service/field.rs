@@ -167,8 +167,14 @@ impl Field {
 
     /// A service without endpoints, for who does without the public client.
     pub fn plain() -> Self {
+        Self::serving_with(&[])
+    }
+
+    /// The same with further options.
+    pub fn serving_with(options: &[&str]) -> Self {
         let directory = public_dir().expect("a temporary directory");
-        let service = serve(directory.path(), "127.0.0.1:0");
+        let mut command = serving(directory.path(), "127.0.0.1:0");
+        let service = Running::start(command.args(options), "listening on ");
         let url = service.said.last().unwrap().strip_prefix("listening on ").unwrap().to_owned();
         Self::of(directory, None, service, url)
     }
