@@ -98,12 +98,15 @@ fn two_runs_to_one_name_never_mix_their_bytes() {
 
 #[test]
 fn a_run_whose_unfinished_copy_was_taken_over_does_not_trust_what_it_had() {
-    for options in [&["--chunk", "1M"][..], &["--chunk", "1M", "--no-verify"]] {
+    let (verified, plain) = (&["--chunk", "1M"][..], &["--chunk", "1M", "--no-verify"][..]);
+    for (options, with_sidecar) in [(verified, false), (verified, true), (plain, false)] {
         let Some(stage) = Stage::new() else { return };
         let (copy, to) = (stage.copy(), stage.field.path("to"));
         // As another host does to which it seemed to be no more.
         stage.way.at(Moment::Bytes(SIZE / 2), move |_| {
             until("a temporary file", || !unfinished(&to).is_empty());
+            let kept = || names(&to).iter().any(|name| name.to_string_lossy().ends_with("-kept"));
+            until("what is kept beside it", || !with_sidecar || kept());
             fs::rename(&unfinished(&to)[0], to.join("taken")).unwrap();
         });
         let run = stage.start(options).wait_with_output().unwrap();

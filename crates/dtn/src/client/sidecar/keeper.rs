@@ -130,6 +130,9 @@ impl Keeper {
                 let bytes = journal::encode_header(&place.header);
                 let bytes =
                     bytes.zip(records(&place.header, &proven)).map(|(header, leaves)| [header, leaves].concat());
+                // What was kept of a copy that is gone lies there still.
+                let before = self.files.get(&item).filter(|kept| kept.place.name == place.name);
+                let exists = exists || before.is_some_and(|kept| kept.exists);
                 if let Some(bytes) = bytes {
                     self.files.insert(item, Kept { place, bytes, written: 0, exists });
                 }
@@ -154,7 +157,7 @@ impl Keeper {
 
     async fn end(&mut self, item: ItemId, remove: bool) {
         match self.files.remove(&item) {
-            Some(file) if remove && (file.written > 0 || file.exists) => {
+            Some(file) if remove && file.exists => {
                 self.remove(&file.place.target, Op::Delete(kept(&file.place.name))).await;
             }
             Some(file) if !remove => {
@@ -226,4 +229,32 @@ fn slow(every: Duration) -> Interval {
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     ticks
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use whimbrel_engine::journal::Header;
+
+    use super::*;
+    use crate::client::target::SessionOptions;
+
+    #[tokio::test]
+    async fn what_was_written_between_two_beginnings_is_not_forgotten() {
+        let session = SessionOptions::default();
+        let mut keeper = Keeper::new(Dialling { dtns: Rc::default(), session, news: News::default() });
+        let item = ItemId(1);
+        let header = Header { size: 5, modified: None, leaf: 4096, algorithm: "MD5".into() };
+        let place = Place { target: Target::anonymous("localhost", 1), name: b"/d/.f".to_vec(), header };
+        let begin = |place: &Place, exists| Request::Begin { item, place: place.clone(), proven: Vec::new(), exists };
+        keeper.take(begin(&place, false)).await;
+        assert!(!keeper.files[&item].exists);
+        // As a write does, while the file is opened anew and nothing was found beside it.
+        keeper.files.get_mut(&item).unwrap().exists = true;
+        keeper.take(begin(&place, false)).await;
+        assert!(keeper.files[&item].exists, "it would never be removed");
+        keeper.take(begin(&Place { name: b"/d/.g".to_vec(), ..place }, false)).await;
+        assert!(!keeper.files[&item].exists, "of another name nothing is known");
+    }
 }
