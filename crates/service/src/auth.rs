@@ -27,6 +27,9 @@ pub use rules::{Actor, Admin, ByClient, ByUser, Monitor, Orchestrator, User, Use
 /// New clients from the template that a network may have in a minute.
 const TEMPLATED: u32 = 10;
 
+/// Logins at another provider that a network may begin in a minute: universities are behind few addresses.
+const DEPARTURES: u32 = 120;
+
 /// Passwords that are verified at once.
 const VERIFIED_AT_ONCE: usize = 2;
 /// Passwords that wait for that; more are told to come again.
@@ -40,6 +43,7 @@ pub struct Auth {
     pub provider: provider::Slot,
     throttle: Mutex<Throttle>,
     templated: Mutex<Pace>,
+    departures: Mutex<Pace>,
     /// Passwords that are verified at once: each takes 19 MiB.
     passwords: Semaphore,
     /// Those that wait for it, and those that are verified.
@@ -54,6 +58,7 @@ impl Default for Auth {
             provider: provider::Slot::default(),
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             templated: Mutex::new(Pace::new(Some(TEMPLATED))),
+            departures: Mutex::new(Pace::new(Some(DEPARTURES))),
             passwords: Semaphore::new(VERIFIED_AT_ONCE),
             verifying: AtomicUsize::new(0),
         }

@@ -575,10 +575,6 @@ fn replica(state: &Path, database: &str, url: &str) -> Command {
     command
 }
 
-fn serve(directory: &Path, listen: &str) -> Running {
-    Running::start(&mut serving(directory, listen), "listening on ")
-}
-
 fn serving(directory: &Path, listen: &str) -> Command {
     let mut command = Command::new(WHIMBREL);
     command.arg("serve").arg("--state").arg(directory.join("service")).args(["--listen", listen]);

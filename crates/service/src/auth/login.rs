@@ -227,7 +227,15 @@ pub(super) async fn submit(call: Call<Anyone, Form>) -> Result<HtmlPage, ApiErro
     }
     let provider = service.auth.provider.get();
     match (form.get("by"), provider) {
-        (Some("provider"), Some(provider)) => return service.depart(provider, &call.query).await,
+        (Some("provider"), Some(provider)) => {
+            return match service.depart(provider, call.knock.from, &call.query).await {
+                // Said on the page, from which it can be tried again.
+                Err(error) if error.status != StatusCode::INTERNAL_SERVER_ERROR => {
+                    service.page(&asked, error.status, &error.message).await
+                }
+                result => result,
+            };
+        }
         (_, Some(provider)) if provider.settings.only => {
             let text = format!("Log in with {}.", provider.settings.label);
             return service.page(&asked, StatusCode::FORBIDDEN, &text).await;

@@ -7,11 +7,12 @@ use axum::body::Body;
 use axum::http::header::{CONTENT_TYPE, COOKIE};
 use axum::http::{Method, Request};
 use serde_json::{Value, json};
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_service::auth::clients::MadeClient;
 use whimbrel_service::auth::identities::NewIdentity;
 use whimbrel_service::auth::provider::Settings;
 use whimbrel_service::auth::records::Identity;
-use whimbrel_service::clock::SetClock;
+use whimbrel_service::clock::{Clock as _, SetClock};
 use whimbrel_service::store::Store;
 use whimbrel_testkit::issuer::{Issuer, Registered, SigningKey};
 use whimbrel_testkit::pki::Pki;
@@ -321,4 +322,25 @@ async fn the_page_offers_what_there_is() {
 
     let none = Bench::new().await;
     assert_eq!(none.ask(Method::GET, "/v2/oauth2/provider?state=x&code=y", None, None).await.status, 404);
+}
+
+#[tokio::test]
+async fn logins_that_nobody_ends_are_few_and_forgotten() {
+    let site = Site::new(|_| {}).await;
+    let hour = Timestamp::from_secs(site.bench.clock.now().secs + 900);
+    let mut browser = site.browser().await;
+    let ticket = browser.ticket.clone();
+    let mut begun = 0;
+    let refused = loop {
+        let got = browser.post(&[("ticket", &ticket), ("by", "provider")]).await;
+        if got.status != 303 {
+            break got;
+        }
+        begun += 1;
+        assert!(begun < 1000, "nobody stops it");
+    };
+    assert!(refused.status == 429 && refused.text.contains("Too many logins from your network"), "{refused:?}");
+    site.bench.clock.advance(2 * 3600);
+    let forgotten = site.bench.service.forget_expired(hour).await.unwrap();
+    assert_eq!(forgotten, begun);
 }

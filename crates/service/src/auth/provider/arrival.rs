@@ -1,6 +1,8 @@
 //! Browsers go to the provider, and come back with a code.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
+use std::time::Instant;
 
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
@@ -26,7 +28,15 @@ const TOO_OLD: &str =
 
 impl Service {
     /// Sends a browser to the provider; `query` is what the client asked for.
-    pub(in crate::auth) async fn depart(&self, provider: &Provider, query: &Query) -> Result<HtmlPage, ApiError> {
+    pub(in crate::auth) async fn depart(
+        &self,
+        provider: &Provider,
+        from: IpAddr,
+        query: &Query,
+    ) -> Result<HtmlPage, ApiError> {
+        if !self.auth.departures.lock().expect("nothing panics with it").ask(from, Instant::now()) {
+            return Err(ApiError::too_many(60, "Too many logins from your network; try again in a minute"));
+        }
         let now = self.clock.now();
         let places = provider.places(now.secs).await.map_err(|fault| unreachable(provider, &fault))?;
         let (state, nonce, verifier) = (random("")?, random("")?, random("")?);
