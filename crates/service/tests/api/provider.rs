@@ -23,6 +23,9 @@ use crate::logins::{VERIFIER, client, exchange, path};
 
 const LANDING: &str = "http://localhost:4321?";
 
+/// Changes claims before they are signed.
+type Spoil = fn(&mut Value);
+
 /// A service with a provider.
 struct Site {
     bench: Bench,
@@ -245,7 +248,7 @@ async fn an_answer_is_good_once_and_in_the_browser_that_was_sent() {
 #[tokio::test]
 async fn what_the_provider_does_not_vouch_for_lets_nobody_in() {
     let site = Site::new(|_| {}).await;
-    let spoilt: [(&str, fn(&mut Value)); 7] = [
+    let spoilt: [(&str, Spoil); 7] = [
         ("nonce", |claims| claims["nonce"] = json!("another")),
         ("nonce", |claims| drop(claims.as_object_mut().unwrap().remove("nonce"))),
         ("for", |claims| claims["aud"] = json!("other")),
