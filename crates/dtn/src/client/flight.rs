@@ -19,7 +19,7 @@ use std::collections::VecDeque;
 use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::transfer::{Job, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::op::{Leaf, Notice, OpId, Outcome};
+use whimbrel_proto::op::{Leaf, Notice, Op, OpId, Outcome};
 
 use self::transfer::Transfer;
 use super::chunk::{self, OpenFile};
@@ -140,6 +140,13 @@ impl Flight {
             }
             (Purpose::Make, Step::MakeDirectory { existed }) if fault.code == FaultCode::AlreadyExists => {
                 *existed = true;
+            }
+            // A link is made beside nothing: what is there, which may be this link from a run that could not tell of it, goes
+            // first. Directories do not go so.
+            (Purpose::Make, Step::Link { replaces: replaces @ false }) if fault.code == FaultCode::AlreadyExists => {
+                *replaces = true;
+                let remove = Order::destination(Purpose::Make, Op::Delete(self.job.item.destination.clone()));
+                self.to_ask.extend([vec![remove], orders::link_orders(&self.job)].concat());
             }
             // The end of a transfer that was stopped because the other end had failed.
             _ if fault.code == FaultCode::Cancelled && self.failure.is_some() => {}
@@ -384,12 +391,16 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_that_is_there_counts_as_made_and_a_link_does_not() {
+    fn a_directory_that_is_there_counts_as_made_and_what_has_a_links_name_is_replaced_once() {
         let exists = || Err(fault(FaultCode::AlreadyExists, Side::Destination));
         let mut directory = flight(Work::MakeDirectory);
         directory.answer(Role::Destination, Purpose::Make, exists());
         assert!(matches!(directory.step, Step::MakeDirectory { existed: true }) && directory.failure.is_none());
         let mut link = flight(Work::Symlink { target: b"x".to_vec() });
+        link.answer(Role::Destination, Purpose::Make, exists());
+        let asked: Vec<_> = link.to_ask.drain(..).map(|order| order.op).collect();
+        assert!(matches!(&asked[..], [Op::Delete(path), Op::Symlink { link, .. }] if path == link), "{asked:?}");
+        assert!(link.failure.is_none());
         link.answer(Role::Destination, Purpose::Make, exists());
         assert_eq!(failed(&link), Some((Purpose::Make, FaultCode::AlreadyExists)));
     }

@@ -39,10 +39,17 @@ pub fn orders(job: &Job, manner: &Manner) -> Vec<Order> {
         Work::Copy => copy_orders(job, manner),
         Work::Compare => sum_orders(job, manner),
         Work::MakeDirectory => make(Op::MakeDirectory(item.destination.clone())),
-        Work::Symlink { target } => make(Op::Symlink { target: target.clone(), link: item.destination.clone() }),
+        Work::Symlink { .. } => link_orders(job),
         Work::SetAttributes => attribute_orders(job, &item.destination, Given::default()),
         Work::Open { .. } | Work::Chunk { .. } | Work::Commit => Vec::new(),
     }
+}
+
+/// The operation that makes a link; none for any other job.
+pub fn link_orders(job: &Job) -> Vec<Order> {
+    let Work::Symlink { target } = &job.work else { return Vec::new() };
+    let op = Op::Symlink { target: target.clone(), link: job.item.destination.clone() };
+    vec![Order::destination(Purpose::Make, op)]
 }
 
 fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {

@@ -31,7 +31,12 @@ pub enum Step {
         /// It was there.
         existed: bool,
     },
-    /// A link or attributes are made, or checksums compared.
+    /// A link is made.
+    Link {
+        /// What has its name is removed first.
+        replaces: bool,
+    },
+    /// Attributes are made, or checksums compared.
     Simple,
 }
 
@@ -41,6 +46,7 @@ impl Step {
         match job.work {
             Work::Copy => Self::Copy(CopyStep::new(manner)),
             Work::MakeDirectory => Self::MakeDirectory { existed: false },
+            Work::Symlink { .. } => Self::Link { replaces: false },
             _ => Self::Simple,
         }
     }

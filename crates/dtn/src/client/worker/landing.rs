@@ -96,7 +96,7 @@ impl Worker {
             Step::Simple if flight.job.work == Work::Compare => {
                 self.report(Input::ItemCompared { attempt, equal: flight.evidence.sums_agree() });
             }
-            Step::MakeDirectory { .. } | Step::Simple => {
+            Step::MakeDirectory { .. } | Step::Link { .. } | Step::Simple => {
                 if matches!(flight.step, Step::MakeDirectory { existed: false }) {
                     self.shared.directory_made(&flight.job.item);
                 }
