@@ -38,6 +38,7 @@ pub fn code_of(fault: FaultCode) -> &'static str {
         F::PermissionDenied | F::ReadOnly | F::NotAuthorized => "PERMISSION_DENIED",
         F::NotADirectory => "NOT_A_DIRECTORY",
         F::IsADirectory => "IS_A_DIRECTORY",
+        F::NotASymlink => "NOT_A_SYMLINK",
         F::InvalidPath => "INVALID_PATH_NAME",
         F::ChecksumMismatch | F::Unverified => "VERIFY_CHECKSUM",
         F::NotAsExpected => "EXTERNAL_CHECKSUM_MISMATCH",

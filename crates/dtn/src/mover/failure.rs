@@ -70,7 +70,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::NoSpace | FaultCode::FileTooLarge => K::NoSpace,
         FaultCode::QuotaExceeded => K::Quota,
         FaultCode::NotSupported | FaultCode::PeerIncompatible => K::NotSupported,
-        FaultCode::InvalidArgument => K::BadArgument,
+        FaultCode::InvalidArgument | FaultCode::NotASymlink => K::BadArgument,
         FaultCode::ChecksumMismatch | FaultCode::Unverified | FaultCode::NotAsExpected => K::Checksum,
         FaultCode::StorageBusy | FaultCode::TooManyOpen | FaultCode::OutOfMemory => K::Busy,
         FaultCode::ServerBusy | FaultCode::TooManyAttempts => K::Busy,

@@ -72,6 +72,9 @@ fault_codes! {
     IsADirectory, permanent: "is a directory",
         "a file was expected",
         "copy directories with -r, or name a file";
+    NotASymlink, permanent: "not a symbolic link",
+        "a link was to be made again, and the source is a file or a directory",
+        "name it as an ordinary item, or correct the path";
     DirectoryNotEmpty, permanent: "directory not empty",
         "only empty directories can be removed this way",
         "remove its contents first, or remove it recursively";

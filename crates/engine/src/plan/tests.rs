@@ -494,7 +494,7 @@ fn a_root_that_is_not_what_was_demanded_is_refused() {
         (Root { recursive: Some(true), ..root("/s/a") }, Some(FaultCode::NotADirectory)),
         (Root { recursive: Some(false), ..root("/s/a") }, None),
         (Root { recursive: Some(true), ..root("/s/b") }, None),
-        (Root { links: Some(Links::Copy), ..root("/s/a") }, Some(FaultCode::InvalidArgument)),
+        (Root { links: Some(Links::Copy), ..root("/s/a") }, Some(FaultCode::NotASymlink)),
         (Root { links: Some(Links::Copy), ..root("/s/l") }, None),
         (Root { links: Some(Links::Follow), recursive: Some(false), ..root("/s/l") }, None),
     ];

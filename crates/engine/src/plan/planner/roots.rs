@@ -147,9 +147,7 @@ fn demanded(root: &Root, object: &Object) -> Option<Fault> {
     let is_link = matches!(object.kind, ObjectKind::Symlink { .. });
     let fault = |code| Some(Fault::new(code, "copy").side(Side::Source));
     match (root.recursive, &object.kind) {
-        _ if root.links == Some(Links::Copy) && !is_link => {
-            Some(fault(FaultCode::InvalidArgument)?.detail("it is to be made again as a symbolic link, and is none"))
-        }
+        _ if root.links == Some(Links::Copy) && !is_link => fault(FaultCode::NotASymlink),
         (Some(false), ObjectKind::Directory) => fault(FaultCode::IsADirectory),
         (Some(true), kind) if *kind != ObjectKind::Directory && !is_link => fault(FaultCode::NotADirectory),
         _ => None,
