@@ -135,7 +135,7 @@ struct TransferDocument {
     #[serde(default)]
     delete_source: bool,
     recursive_symlinks: Option<Symlinks>,
-    filter_rules: Option<Vec<FilterRule>>,
+    filter_rules: Option<Vec<Value>>,
     #[serde(default)]
     store_base_path_info: bool,
     source_local_user: Option<String>,
@@ -234,7 +234,15 @@ pub fn read_delete(document: &Value) -> Result<Draft, Invalid> {
 }
 
 fn parse<'a, T: Deserialize<'a>>(document: &'a Value, what: &str) -> Result<T, Invalid> {
-    T::deserialize(document).map_err(|error| bad(format!("{what}: {error}")))
+    fields(document).map_err(|error| bad(format!("{what}: {error}")))
+}
+
+/// Reads an object by the names of its fields; a list of values, in whatever order, is none.
+fn fields<'a, T: Deserialize<'a>>(value: &'a Value) -> Result<T, String> {
+    if !value.is_object() {
+        return Err("it is no object with named fields".into());
+    }
+    T::deserialize(value).map_err(|error| error.to_string())
 }
 
 /// A document may say what it is; what it says must be true.
@@ -277,18 +285,24 @@ fn sync_level(level: Option<u8>) -> Result<SyncLevel, Invalid> {
     }
 }
 
-fn filter(rules: &[FilterRule]) -> Result<Filter, Invalid> {
+fn filter(rules: &[Value]) -> Result<Filter, Invalid> {
     if rules.len() > MOST_RULES {
         return Err(bad(format!("there are {} filter rules, more than {MOST_RULES}", rules.len())));
     }
+    let rules: Vec<FilterRule> = rules.iter().map(filter_rule).collect::<Result<_, _>>()?;
     let is_pattern = |rule: &&FilterRule| (1..=LONGEST_PATTERN).contains(&rule.name.len()) && !rule.name.contains('/');
     match rules.iter().find(|rule| !is_pattern(rule)) {
-        None => Ok(Filter(rules.to_vec())),
+        None => Ok(Filter(rules)),
         Some(rule) => Err(bad(format!(
             "the name of a filter rule is a pattern for names of 1 to {LONGEST_PATTERN} bytes without a slash, not {:?}",
             rule.name.chars().take(LONGEST_PATTERN).collect::<String>()
         ))),
     }
+}
+
+fn filter_rule(rule: &Value) -> Result<FilterRule, Invalid> {
+    expect_type(rule, "filter_rule")?;
+    parse(rule, "filter_rules")
 }
 
 fn read_items(data: &[Value], read: impl Fn(&Value) -> Result<DraftItem, String>) -> Result<Vec<DraftItem>, Invalid> {
@@ -304,11 +318,12 @@ fn read_items(data: &[Value], read: impl Fn(&Value) -> Result<DraftItem, String>
 }
 
 fn transfer_item(value: &Value) -> Result<DraftItem, String> {
-    let read = ItemDocument::deserialize(value).map_err(|error| error.to_string())?;
-    let symlink = match value.get("DATA_TYPE").and_then(Value::as_str) {
-        None | Some("transfer_item") => false,
-        Some("transfer_symlink_item") => true,
-        Some(other) => return Err(format!("no item is of type {other:?}")),
+    let read: ItemDocument = fields(value)?;
+    let symlink = match value.get("DATA_TYPE").unwrap_or(&Value::Null) {
+        Value::Null => false,
+        said if said == "transfer_item" => false,
+        said if said == "transfer_symlink_item" => true,
+        other => return Err(format!("no item is of type {other}")),
     };
     let checksum = checksum(&read)?;
     if checksum.is_some() && (read.recursive == Some(true) || symlink) {
@@ -348,11 +363,8 @@ fn checksum(item: &ItemDocument) -> Result<Option<ExternalChecksum>, String> {
 }
 
 fn delete_item(value: &Value) -> Result<DraftItem, String> {
-    match value.get("DATA_TYPE").and_then(Value::as_str) {
-        None | Some("delete_item") => {}
-        Some(other) => return Err(format!("no item is of type {other:?}")),
-    }
-    let read = DeleteItemDocument::deserialize(value).map_err(|error| error.to_string())?;
+    expect_type(value, "delete_item").map_err(|invalid| invalid.message)?;
+    let read: DeleteItemDocument = fields(value)?;
     Ok(DraftItem { source: read.path, destination: String::new(), recursive: None, symlink: false, checksum: None })
 }
 
@@ -444,12 +456,16 @@ impl Draft {
         Ok(normal)
     }
 
+    /// The same for the same paths, in whatever order they are named, with or without slashes at their ends.
     fn fingerprint(&self, placed: &Placed) -> String {
         let mut digest = Sha256::new();
         digest.update(self.source.as_bytes());
         digest.update(self.destination.unwrap_or_default().as_bytes());
-        let destinations = placed.destinations.iter().map(Some).chain(std::iter::repeat(None));
-        for (source, destination) in placed.sources.iter().zip(destinations) {
+        let sources = placed.sources.iter().map(|path| path.trim_end_matches('/'));
+        let destinations = placed.destinations.iter().map(|path| Some(path.trim_end_matches('/')));
+        let mut pairs: Vec<_> = sources.zip(destinations.chain(std::iter::repeat(None))).collect();
+        pairs.sort_unstable();
+        for (source, destination) in pairs {
             for path in [Some(source), destination].into_iter().flatten() {
                 digest.update(path.as_bytes());
                 digest.update([0]);

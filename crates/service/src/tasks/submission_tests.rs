@@ -149,4 +149,11 @@ fn the_fingerprint_tells_paths_and_ends_apart() {
     let item =
         |source: &str, destination: &str| json!({"DATA": [{"source_path": source, "destination_path": destination}]});
     assert_ne!(of(item("/a", "/b/c")), of(item("/a/b", "/c")));
+    assert_eq!(of(item("/a/", "/b")), of(item("//a", "/b/")));
+    let items = |items: [[&str; 2]; 2]| {
+        let items = items.map(|[source, destination]| json!({"source_path": source, "destination_path": destination}));
+        json!({"DATA": items})
+    };
+    assert_eq!(of(items([["/a", "/b"], ["/a/", "/c"]])), of(items([["/a", "/c/"], ["/a/", "/b"]])), "in any order");
+    assert_ne!(of(items([["/a", "/b"], ["/c", "/d"]])), of(items([["/a", "/d"], ["/c", "/b"]])));
 }

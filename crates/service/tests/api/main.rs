@@ -3,6 +3,7 @@
 
 mod bench;
 mod collections;
+mod documents;
 mod grid;
 mod groups;
 mod logins;
