@@ -146,6 +146,8 @@ pub struct Field {
     pub alpha: Option<Site>,
     /// Where the copies go.
     pub beta: Option<Site>,
+    /// A section of the configuration of servers that are started from now on.
+    pub limits: String,
 }
 
 impl Field {
@@ -231,7 +233,7 @@ impl Field {
         let made: Value = serde_json::from_slice(&file).unwrap();
         let text = |name: &str| made[name].as_str().unwrap().to_owned();
         let (id, secret) = (text("client_id"), text("client_secret"));
-        Self { directory, client, service, url, id, secret, alpha: None, beta: None }
+        Self { directory, client, service, url, id, secret, alpha: None, beta: None, limits: String::new() }
     }
 
     /// Kills the service and starts it again where it was.
@@ -537,11 +539,12 @@ impl Field {
         let config = self.directory.path().join(format!("{name}.toml"));
         let state = self.directory.path().join(format!("{name}.state"));
         let text = format!(
-            "listen = [\"{address}:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"{address}:0\"\n{}",
+            "listen = [\"{address}:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"{address}:0\"\n{}{}",
             self.url,
             self.certificate(),
             // Data are never handled as root.
             if rustix::process::geteuid().is_root() { "accounts = [\"nobody\"]\n" } else { "" },
+            self.limits,
         );
         fs::write(&config, text).unwrap();
         let mut command = command_under(under);

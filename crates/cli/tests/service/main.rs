@@ -4,6 +4,7 @@
 mod clients;
 mod crash;
 mod cut;
+mod documents;
 mod door;
 mod elsewhere;
 mod field;
