@@ -130,6 +130,14 @@ fn a_wrong_checksum_of_the_users_ends_the_task_and_a_right_one_does_not() {
     assert_eq!(fault.code, FaultCode::NotAsExpected);
     assert!(!to.join("wrong").exists());
     bench.service.see(task, |task| assert_eq!(task.paths(ItemState::Failed).len(), 1));
+
+    // Among others, with which it could move together.
+    let mut items = with("00000000000000000000000000000000", "among");
+    items.extend((2..20).map(|number| item(number, &from.join("one"), &to.join(format!("beside{number}")))));
+    let (_, end) = bench.transfer(&ends, verified(), items);
+    let End::Impossible { fault } = end else { panic!("{end:?}") };
+    assert_eq!(fault.code, FaultCode::NotAsExpected);
+    assert!(!to.join("among").exists());
     bench.finish();
 }
 

@@ -53,7 +53,8 @@ fn packed(job: &Job, shared: &Shared) -> Option<PackedFile> {
     let item = &job.item;
     let plain = job.work == Work::Copy && item.range.is_none() && job.received.is_empty();
     let size = item.size.filter(|size| (1..=SMALL).contains(size))?;
-    if !plain || shared.is_device(item.root) {
+    // A pack tells no digests but its own: what the user expects of a file could not be compared.
+    if !plain || shared.is_device(item.root) || shared.expected(item).is_some() {
         return None;
     }
     let modified = item.attributes.modified.map(|time| (time.secs, time.nanos));
