@@ -255,6 +255,8 @@ pub enum SkipReason {
     SameChecksum,
     /// A symbolic link with the same target.
     SameLink,
+    /// A symbolic link to be made where something is, and the sync level asks for no more.
+    LinkExists,
     /// A symbolic link, and the user asked to skip them.
     Link,
     /// A device, pipe or socket.
@@ -264,7 +266,7 @@ pub enum SkipReason {
 impl fmt::Display for SkipReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Exists => "exists at the destination",
+            Self::Exists | Self::LinkExists => "exists at the destination",
             Self::SameSize => "same size",
             Self::SameSizeAndNotNewer => "same size and not newer",
             Self::SameChecksum => "same checksum",

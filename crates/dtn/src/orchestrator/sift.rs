@@ -117,7 +117,7 @@ impl Ledger {
     fn skip(&mut self, item: &Item, reason: SkipReason) {
         let kind = match reason {
             SkipReason::Link | SkipReason::Unsupported => return,
-            SkipReason::SameLink => ItemKind::Symlink,
+            SkipReason::SameLink | SkipReason::LinkExists => ItemKind::Symlink,
             _ => ItemKind::File,
         };
         let subject = Self::subject(item, kind);

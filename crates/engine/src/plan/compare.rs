@@ -47,7 +47,7 @@ pub(super) fn link(target: &[u8], existing: Option<&Object>, options: &PlanOptio
         None => Verdict::Copy,
         Some(ObjectKind::Directory) => Verdict::Refuse(FaultCode::IsADirectory),
         Some(_) if options.sync == SyncLevel::None => Verdict::Copy,
-        Some(_) if options.sync == SyncLevel::Exists => Verdict::Skip(SkipReason::Exists),
+        Some(_) if options.sync == SyncLevel::Exists => Verdict::Skip(SkipReason::LinkExists),
         Some(ObjectKind::Symlink { target: old }) if old == target && !old.is_empty() => {
             Verdict::Skip(SkipReason::SameLink)
         }
