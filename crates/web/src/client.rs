@@ -10,7 +10,7 @@ use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
-use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST, HeaderValue};
+use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
 pub use hyper::{Method, StatusCode};
 use hyper::{Request, Uri};
 use hyper_util::rt::TokioIo;
@@ -20,6 +20,8 @@ use tokio::time::timeout;
 use tokio_openssl::SslStream;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_trust::tls::{ClientTls, verdict};
+
+use crate::upgrade::Line;
 
 const OP: &str = "ask the service";
 
@@ -144,6 +146,31 @@ impl Client {
         self.ask_in_time(&question, Manner { kind: FORM, basic: Some(client) }).await
     }
 
+    /// Asks on a connection of its own to go on as `protocol`; an answer that declines is the inner error.
+    ///
+    /// # Errors
+    /// No connection, or no answer; who calls it bounds the time.
+    pub async fn upgrade(
+        &self,
+        path: &str,
+        bearer: Option<&str>,
+        protocol: &'static str,
+    ) -> Result<Result<Line, Answer>, Fault> {
+        let question = Question { method: Method::GET, path, bearer, body: None, limit: CONNECT };
+        let mut request = self.request(&question, Manner { kind: JSON, basic: None })?;
+        request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
+        request.headers_mut().insert(UPGRADE, HeaderValue::from_static(protocol));
+        let broken = |error: hyper::Error| self.fault(FaultCode::ConnectionLost, error.to_string());
+        let response = self.connect().await?.send_request(request).await.map_err(broken)?;
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Ok(Ok(hyper::upgrade::on(response).await.map_err(broken)?.into()));
+        }
+        let status = response.status();
+        let body = Limited::new(response.into_body(), self.most).collect().await;
+        let body = body.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?.to_bytes();
+        Ok(Err(Answer { status, body }))
+    }
+
     async fn ask_in_time(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Answer, Fault> {
         let limit = question.limit;
         timeout(limit, self.ask_at_leisure(question, manner))
@@ -256,7 +283,7 @@ impl Client {
         let spoken = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = spoken.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?;
         // It ends when the sender is dropped; how a connection breaks is told to whoever asks on it.
-        drop(tokio::spawn(connection));
+        drop(tokio::spawn(connection.with_upgrades()));
         Ok(sender)
     }
 
@@ -293,8 +320,18 @@ fn is_this_host(host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use std::sync::Arc;
+
+    use whimbrel_trust::roots::{HostOfAuthorities, SystemRoots};
+
     use super::*;
+
+    /// A client of a server on this host.
+    pub(crate) fn client(url: &str) -> Client {
+        let nobody = HostOfAuthorities::new(SystemRoots::of(Vec::new()).unwrap(), "localhost");
+        Client::new(url, ClientTls::new(Arc::new(nobody), None).unwrap(), 1 << 10).unwrap()
+    }
 
     #[test]
     fn only_addresses_of_the_public_network_are_public() {

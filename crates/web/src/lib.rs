@@ -8,9 +8,11 @@ pub mod limits;
 pub mod request_id;
 pub mod server;
 pub mod stream;
+pub mod upgrade;
 
 pub use body::BodyError;
 pub use limits::{BodyLimits, Limits};
 pub use request_id::RequestId;
 pub use server::{Listen, Peer, Security, Server, WebError};
 pub use stream::stream;
+pub use upgrade::{Line, Offer};

@@ -83,7 +83,7 @@ impl Connection {
             .header_read_timeout(self.limits.head)
             .max_headers(self.limits.head_fields)
             .max_header_size(self.limits.head_bytes);
-        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service));
+        let mut connection = pin!(http.serve_connection(TokioIo::new(stream), service).with_upgrades());
         let ended = tokio::select! {
             ended = connection.as_mut() => ended,
             () = stopped(&mut self.stop) => {
