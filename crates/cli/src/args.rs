@@ -211,6 +211,9 @@ pub enum Command {
     /// Serve collections over HTTPS for `dtn`, which starts it; not for people
     #[command(hide = true)]
     DtnDoor,
+    /// Make connections for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    DtnCaller,
 }
 
 #[cfg(test)]

@@ -61,8 +61,6 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
     let mut addresses = remote.hosts.iter().map(|host| (host.name.clone(), host.port.unwrap_or(default_port)));
     let (host, port) = addresses.next().ok_or_else(|| PlaceError(UrlError::NoHost.to_string()))?;
     let target = Target {
-        host,
-        port,
         others: addresses.collect(),
         user: remote.user,
         password: remote.password.map(Password),
@@ -73,11 +71,7 @@ fn server(remote: Remote) -> Result<Place, PlaceError> {
             Some(Scheme::SshFtp) => Security::Ssh,
             _ => Security::Clear,
         },
-        subject: None,
-        credential: None,
-        kerberos: false,
-        token: None,
-        keys: Vec::new(),
+        ..Target::anonymous(host, port)
     };
     // An empty path is the directory a login starts in.
     let path = if remote.path.is_empty() { b".".to_vec() } else { remote.path };

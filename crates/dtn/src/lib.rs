@@ -3,8 +3,10 @@
 //! [`front`] owns control connections and never touches files; [`mover`] touches data and never
 //! parses a control line; the two meet in the mover protocol ([`mover::message`]), the same over a
 //! socket pair to a local data process as over TCP to a data node. [`monitor`] starts both, and alone knows who may
-//! become whom. [`door`] serves collections over HTTPS. [`client`] drives servers; [`orchestrator`] does so for the managed service.
+//! become whom. [`door`] serves collections over HTTPS; [`caller`] makes connections for a server that takes none.
+//! [`client`] drives servers; [`orchestrator`] does so for the managed service.
 
+pub mod caller;
 pub mod client;
 pub mod confine;
 pub mod congestion;

@@ -16,6 +16,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
 use whimbrel_proto::token::http::HttpsUrl;
 
+use crate::caller;
 use crate::confine::Sandbox;
 use crate::door;
 use crate::front::certificate::CertificateFiles;
@@ -23,6 +24,7 @@ use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, TlsConfig};
 use crate::monitor::jobs::{self, Order};
 use crate::monitor::keeper::{account, is_root};
 use crate::monitor::listeners::Bound;
+use crate::packets::Channel;
 use crate::small;
 
 pub use talk::serve_standard_input;
@@ -70,6 +72,8 @@ struct About {
     name: String,
     /// Where it serves collections over HTTPS, if it does.
     https: Option<String>,
+    /// Whether it takes no connections, and leaves some with the service.
+    outbound: bool,
 }
 
 /// What the talking process is told.
@@ -97,6 +101,8 @@ pub(crate) struct Member {
     talker: Child,
     /// Serves collections over HTTPS.
     door: Option<Child>,
+    /// Makes connections, where none are taken.
+    caller: Option<Child>,
     draining: bool,
 }
 
@@ -129,7 +135,9 @@ pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result
     };
     let talker = stay(program, &question(Errand::Stay(membership.clone()))?)?;
     let door = bound.https.as_ref().map(|listener| open_door(&config, join, &membership, bound, listener, program));
-    let member = Member { talker, door: door.transpose()?, draining: false };
+    let calls = bound.calls.as_ref();
+    let caller = calls.map(|calls| open_caller(&config, join, &membership, &calls.caller, program)).transpose()?;
+    let member = Member { talker, door: door.transpose()?, caller, draining: false };
     let issuer = issuer(join, &config, &membership)?;
     config.tokens.get_or_insert_default().issuer.push(issuer);
     Ok((config, Some(member)))
@@ -172,7 +180,8 @@ fn about(config: &DtnConfig, join: &JoinConfig, bound: &Bound) -> Result<About, 
     let tls = config.tls.as_ref().expect("it was made where there was none");
     let pin = files::fingerprint(&tls.certificate)?;
     let https = join.https_url.clone().filter(|_| bound.https.is_some()).or(https);
-    Ok(About { addresses, pin, version: env!("CARGO_PKG_VERSION").to_owned(), name, https })
+    let version = env!("CARGO_PKG_VERSION").to_owned();
+    Ok(About { addresses, pin, version, name, https, outbound: bound.calls.is_some() })
 }
 
 fn host_name() -> String {
@@ -209,6 +218,24 @@ fn open_door(
             sandbox: config.sandbox,
         },
     )
+}
+
+/// Starts the process that makes connections.
+fn open_caller(
+    config: &DtnConfig,
+    join: &JoinConfig,
+    membership: &Membership,
+    channel: &Channel,
+    program: &Path,
+) -> Result<Child, Fault> {
+    let settings = caller::Settings {
+        service: join.service.clone(),
+        authorities: join.authorities.as_deref().map(|path| small::read(path, OP, MOST_AUTHORITIES)).transpose()?,
+        server: membership.server.clone(),
+        secret: membership.secret.clone(),
+        sandbox: config.sandbox,
+    };
+    caller::start(program, channel, nobody()?, &settings)
 }
 
 /// Where a listening socket is reached from this host.
@@ -289,25 +316,26 @@ impl Member {
     /// Has the service told that nothing new is to begin here, and begins nothing new over HTTPS.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
-        for child in std::iter::once(&self.talker).chain(&self.door) {
+        for child in std::iter::once(&self.talker).chain(&self.door).chain(&self.caller) {
             let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
             // It may have ended; then the service finds out by itself.
             let _gone = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
         }
     }
 
-    /// How the process for HTTPS has ended, if it has and was not told to.
-    pub(crate) fn door_ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
+    /// How the process for HTTPS, or that which makes connections, has ended, if it has and was not told to.
+    pub(crate) fn one_ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
         if self.draining {
             return Ok(None);
         }
-        self.door.as_mut().map_or(Ok(None), Child::try_wait)
+        let ended = |child: &mut Option<Child>| child.as_mut().map_or(Ok(None), Child::try_wait);
+        Ok(ended(&mut self.door)?.or(ended(&mut self.caller)?))
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        for child in std::iter::once(&mut self.talker).chain(&mut self.door) {
+        for child in std::iter::once(&mut self.talker).chain(&mut self.door).chain(&mut self.caller) {
             // It may have ended already.
             let _ended = child.kill().and_then(|()| child.wait());
         }

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Box<dyn Error>> {
     let service = Arc::new(Service::new(config, Arc::new(SystemClock), Store::open("sqlite::memory:").await?));
     let admin = service.bootstrap_client("try", true).await?;
     service.bootstrap_person("ada@example.org", "s3cret", false).await?;
-    let servers = vec![Server { url: "whimbrel://127.0.0.1:2811".to_owned(), pin: None }];
+    let servers = vec![Server::at("whimbrel://127.0.0.1:2811", None)];
     let endpoint = service.add_endpoint(admin.client.id, "Try", servers).await?;
     let mapped = service.add_mapped(endpoint.id, admin.client.id, "Try files", "/").await?;
     println!("export GLOBUS_SDK_ENVIRONMENT=mylab GLOBUS_CLI_CLIENT_ID={}", admin.client.id);

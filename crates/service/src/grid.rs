@@ -105,7 +105,7 @@ impl Service {
             return Ok(Some(Logins::of_url(&server.url)));
         }
         let servers = self.servers(endpoint).await?;
-        Ok(servers.iter().find_map(|server| server.addresses.first()).map(|url| Logins::of_url(url)))
+        Ok(servers.iter().find_map(crate::servers::Server::url).map(|url| Logins::of_url(&url)))
     }
 
     /// What is shown where a collection's files are.

@@ -14,5 +14,5 @@ pub use error::ApiError;
 pub use filter::{Filter, Order, Term, compare, orders};
 pub use input::{Form, Input, Json};
 pub use query::{Fields, Page, Query};
-pub use reply::{Accepted, Answer, Created, Done, Events, Lines, Metrics, Page as HtmlPage, Place, Reply};
+pub use reply::{Accepted, Answer, Created, Done, Events, Lines, Metrics, Page as HtmlPage, Place, Reply, Switching};
 pub use route::{Access, Anyone, Call, Knock, PathParams, Route, Rule, router};

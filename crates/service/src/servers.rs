@@ -1,6 +1,7 @@
 //! DTNs that register themselves: they join an endpoint with a token, then tell of themselves now and then.
 
 mod door;
+pub mod rendezvous;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
@@ -11,6 +12,7 @@ use whimbrel_engine::listing::Timestamp;
 use crate::Service;
 use crate::auth::rules::bearer_text;
 use crate::auth::secrets::{digest, random, random_id};
+use crate::endpoints::records::Collection;
 use crate::grid::{self, Logins};
 use crate::http::{Access, Answer, ApiError, Call, Created, Json, Knock, Route, Rule};
 use crate::store::{AuditEntry, Batch, Record, Versioned};
@@ -79,6 +81,9 @@ pub struct Server {
     /// Where it serves collections over HTTPS, without a slash at the end; `None`: it does not.
     #[serde(default)]
     pub https: Option<String>,
+    /// It takes no connections, and leaves some at the rendezvous.
+    #[serde(default)]
+    pub outbound: bool,
 }
 
 impl Record for Server {
@@ -95,6 +100,22 @@ impl Record for Server {
 }
 
 impl Server {
+    /// Its name, as far as host names go, and the beginning of its id: laptops are often called alike.
+    fn label(&self) -> String {
+        let is_fit = |letter: &char| letter.is_ascii_alphanumeric() || *letter == '-';
+        let name: String = self.name.split('.').next().unwrap_or_default().chars().filter(is_fit).take(40).collect();
+        let id = &self.id.simple().to_string()[..8];
+        if name.is_empty() { format!("dtn-{id}") } else { format!("{name}-{id}") }
+    }
+
+    /// How it is named to those who reach it; `None`: it has told no address.
+    pub fn url(&self) -> Option<String> {
+        match self.outbound {
+            true => Some(format!("whimbrel://{}", self.label())),
+            false => self.addresses.first().cloned(),
+        }
+    }
+
     /// Whether new work may begin there.
     pub fn is_ready(&self, now: Timestamp) -> bool {
         !self.draining && (self.secret.is_none() || now.secs - self.seen.secs <= SILENCE)
@@ -106,24 +127,61 @@ pub fn routes() -> Vec<Route> {
     vec![
         Route::post("/v2/whimbrel/servers", "server_join", join),
         Route::post("/v2/whimbrel/servers/{server}/beat", "server_beat", beat),
+        Route::get("/v2/whimbrel/servers/{server}/wait", "server_wait", rendezvous::leave),
+        Route::get("/v2/whimbrel/dispatch/servers/{server}", "dispatch_server", rendezvous::take),
         Route::post("/v2/whimbrel/servers/{server}/access", "server_access", door::access),
         Route::post("/v2/whimbrel/servers/{server}/manage", "server_manage", door::manage),
     ]
+}
+
+/// What a server may join with.
+enum Ticket {
+    /// A token, of an administrator.
+    Token(Versioned<JoinToken>),
+    /// The setup key of somebody's own machine, which is good once.
+    Setup(Box<Versioned<Collection>>),
+}
+
+impl Ticket {
+    fn endpoint(&self) -> Uuid {
+        match self {
+            Self::Token(token) => token.record.endpoint,
+            Self::Setup(machine) => machine.record.id,
+        }
+    }
+
+    /// Uses it once.
+    fn used(self, batch: Batch) -> Batch {
+        match self {
+            Self::Token(mut token) => {
+                token.record.uses_left -= 1;
+                batch.update(&token)
+            }
+            Self::Setup(mut machine) => {
+                machine.record.setup_key = None;
+                batch.update(&machine)
+            }
+        }
+    }
 }
 
 /// Whoever has a token to join an endpoint.
 struct Joining;
 
 impl Rule for Joining {
-    type Caller = Versioned<JoinToken>;
+    type Caller = Ticket;
     const ACCESS: Access = Access::Server;
 
-    async fn admit(service: &Service, knock: &Knock) -> Result<Versioned<JoinToken>, ApiError> {
+    async fn admit(service: &Service, knock: &Knock) -> Result<Ticket, ApiError> {
         let unknown = || ApiError::unauthenticated("The token to join is unknown, used up or has expired");
-        let text = bearer_text(&knock.headers).ok_or_else(unknown)?;
-        let found = service.store.get::<JoinToken>(&digest(text)).await?;
+        let digest = digest(bearer_text(&knock.headers).ok_or_else(unknown)?);
         let is_good = |token: &JoinToken| token.uses_left > 0 && token.expires >= service.clock.now();
-        found.filter(|found| is_good(&found.record)).ok_or_else(unknown)
+        if let Some(found) = service.store.get::<JoinToken>(&digest).await?.filter(|found| is_good(&found.record)) {
+            return Ok(Ticket::Token(found));
+        }
+        let machine = service.store.find::<Collection>("setup", &digest, None, 1).await?.pop();
+        let machine = machine.filter(|machine| !machine.record.deleted).ok_or_else(unknown)?;
+        Ok(Ticket::Setup(Box::new(machine)))
     }
 }
 
@@ -154,6 +212,8 @@ struct Told {
     draining: bool,
     load: Option<f64>,
     https: Option<String>,
+    #[serde(default)]
+    outbound: bool,
 }
 
 impl Told {
@@ -162,7 +222,10 @@ impl Told {
             let known = ["whimbrel://", "ftps://"].iter().any(|scheme| address.starts_with(scheme));
             known && is_url(address)
         };
-        if self.addresses.is_empty() || self.addresses.len() > MOST_ADDRESSES {
+        if self.outbound && (!self.addresses.is_empty() || self.https.is_some()) {
+            return Err(ApiError::bad_request("A server that takes no connections has no addresses"));
+        }
+        if (self.addresses.is_empty() && !self.outbound) || self.addresses.len() > MOST_ADDRESSES {
             return Err(ApiError::bad_request(format!("A server has 1 to {MOST_ADDRESSES} addresses")));
         }
         if let Some(address) = self.addresses.iter().find(|address| !is_address(address)) {
@@ -190,15 +253,16 @@ fn is_pin(text: &str) -> bool {
 async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiError> {
     let told = call.body.0;
     told.check()?;
-    let mut token = call.caller;
-    let own = call.service.collection(token.record.endpoint).await?.record.servers;
-    if call.service.logins_at(token.record.endpoint, &own).await?.is_some_and(Logins::is_stock) {
+    let ticket = call.caller;
+    let endpoint = ticket.endpoint();
+    let own = call.service.collection(endpoint).await?.record.servers;
+    if call.service.logins_at(endpoint, &own).await?.is_some_and(Logins::is_stock) {
         return Err(grid::mixed());
     }
     let secret = random("ws_")?;
     let server = Server {
         id: random_id()?,
-        endpoint: token.record.endpoint,
+        endpoint,
         name: told.name,
         addresses: told.addresses,
         pin: told.pin,
@@ -208,8 +272,8 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
         draining: false,
         load: told.load,
         https: told.https,
+        outbound: told.outbound,
     };
-    token.record.uses_left -= 1;
     let entry = AuditEntry {
         number: 0,
         time: call.service.clock.now(),
@@ -219,7 +283,7 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
         detail: json!({"from": call.knock.from, "addresses": server.addresses, "name": server.name}),
     };
     // Two servers with the last use of a token: one of them finds the token changed, and is refused.
-    call.service.store.apply(Batch::new().update(&token).insert(&server).audit(entry)).await?;
+    call.service.store.apply(ticket.used(Batch::new()).insert(&server).audit(entry)).await?;
     call.service.desk.ring();
     Ok(Answer(json!({
         "server_id": server.id,
@@ -241,6 +305,7 @@ async fn beat(call: Call<Joined, Json<Told>>) -> Result<Answer<Value>, ApiError>
     let record = &mut server.record;
     (record.addresses, record.pin, record.version, record.name) = (told.addresses, told.pin, told.version, told.name);
     (record.draining, record.load, record.seen, record.https) = (told.draining, told.load, now, told.https);
+    record.outbound = told.outbound;
     call.service.store.apply(Batch::new().update(&server)).await?;
     if server.record.is_ready(now) != was_ready {
         call.service.desk.ring();
@@ -286,6 +351,7 @@ impl Service {
             draining: false,
             load: None,
             https: None,
+            outbound: false,
         };
         self.store.apply(Batch::new().insert(&server)).await?;
         Ok(server)
@@ -322,8 +388,10 @@ impl Service {
         let mut ready = self.servers(endpoint).await?;
         ready.retain(|server| server.is_ready(now));
         ready.sort_by(|a, b| a.load.unwrap_or(0.0).total_cmp(&b.load.unwrap_or(0.0)).then(a.id.cmp(&b.id)));
-        let reached =
-            |server: Server| Some(dispatch::Server { url: server.addresses.into_iter().next()?, pin: server.pin });
+        let reached = |server: Server| {
+            let rendezvous = server.outbound.then_some(server.id);
+            Some(dispatch::Server { url: server.url()?, pin: server.pin, rendezvous })
+        };
         Ok(ready.into_iter().filter_map(reached).collect())
     }
 }

@@ -17,6 +17,7 @@ use crate::http::{Route, router};
 use crate::metrics::Requests;
 use crate::notices::Notifier;
 use crate::reach::SiteTokens;
+use crate::servers::rendezvous::Rendezvous;
 use crate::store::Store;
 use crate::tasks::progress::Streams;
 use crate::{deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, servers, tasks, timers};
@@ -60,6 +61,8 @@ pub struct Service {
     pub house: House,
     /// How owners are told of their tasks.
     pub notifier: Notifier,
+    /// Servers that connect to this service.
+    pub rendezvous: Rendezvous,
 }
 
 impl Service {
@@ -77,6 +80,7 @@ impl Service {
             requests: Requests::default(),
             house: House::default(),
             notifier: Notifier::default(),
+            rendezvous: Rendezvous::default(),
         }
     }
 

@@ -22,8 +22,8 @@ use whimbrel_proto::rules::Networks;
 
 /// Serve files of this host to GridFTP and FTP programs (a data transfer node)
 ///
-/// Prints one line `listening on URL` for each address when it is ready. SIGTERM or Ctrl-C ends it
-/// gently: no new connections are taken, running transfers are finished.
+/// Prints one line `listening on URL` for each address when it is ready, with --outbound `connecting to URL`. SIGTERM or Ctrl-C
+/// ends it gently: no new connections are taken, running transfers are finished.
 #[derive(Debug, Args)]
 #[command(after_help = "EXAMPLES\n  \
     Serve /data to the local network without passwords, reading only:\n    \
@@ -87,6 +87,10 @@ pub struct DtnArgs {
     /// Certificates (PEM) of who vouches for the service's host [default: this computer's authorities]
     #[arg(long, value_name = "FILE", requires = "join")]
     join_authorities: Option<PathBuf>,
+    /// Make connections to the service and to other servers, and take none: for laptops, and hosts behind address translation
+    /// or a firewall
+    #[arg(long, requires = "join", conflicts_with_all = ["listen", "node_listen"])]
+    outbound: bool,
     /// Refuse everything that changes files
     #[arg(long)]
     read_only: bool,
@@ -244,6 +248,11 @@ pub fn run_door() -> ExitCode {
     told(whimbrel_dtn::door::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
+/// Runs `dtn-caller`.
+pub fn run_caller() -> ExitCode {
+    told(whimbrel_dtn::caller::serve_standard_input().map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs `fetch-keys`.
 pub fn run_fetch_keys() -> ExitCode {
     told(whimbrel_dtn::keys::serve_standard_input().map(|()| ExitCode::SUCCESS))
@@ -264,7 +273,7 @@ impl DtnArgs {
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
             gsi: gsi(self.gsi, self.gridmap, file.gsi),
-            join: join(self.join, self.token, self.join_authorities, file.join),
+            join: join((self.join, self.outbound), self.token, self.join_authorities, file.join),
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -292,7 +301,7 @@ impl DtnArgs {
 }
 
 fn join(
-    service: Option<String>,
+    (service, outbound): (Option<String>, bool),
     token: Option<String>,
     authorities: Option<PathBuf>,
     file: Option<JoinConfig>,
@@ -302,7 +311,8 @@ fn join(
     }
     let file = file.unwrap_or_default();
     let authorities = authorities.or(file.authorities);
-    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, ..file })
+    let outbound = outbound || file.outbound;
+    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, outbound, ..file })
 }
 
 fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {

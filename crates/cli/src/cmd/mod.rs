@@ -66,6 +66,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::FetchKeys => dtn::run_fetch_keys(),
         Command::DtnMember => dtn::run_member(),
         Command::DtnDoor => dtn::run_door(),
+        Command::DtnCaller => dtn::run_caller(),
         Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }

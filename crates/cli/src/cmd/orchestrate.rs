@@ -1,5 +1,6 @@
 //! `whimbrel orchestrate`: carries out a managed service's tasks from another host.
 
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -9,15 +10,17 @@ use clap::Args;
 use serde_json::json;
 use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
+use whimbrel_dtn::client::meeting::absent;
 use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{POLL_SECONDS, Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_service::auth::scope::{Orchestrate, Scope as _};
+use whimbrel_service::servers::rendezvous::PROTOCOL;
 use whimbrel_trust::kept::Kept;
 use whimbrel_web::client::{Method, Question};
 
 use super::login::{named_client, read};
-use super::serve::{kept_name, stop_on_signal};
+use super::serve::{joined, kept_name, stop_on_signal};
 use crate::args::Global;
 use crate::managed::logins::{ClientCredential, Token, now};
 use crate::managed::reach::{self, Reach};
@@ -150,6 +153,19 @@ impl Desk for Away {
             Trouble::Refused(refusal) => failed(FaultCode::ConnectionLost, refusal.message).side(Side::Service),
             Trouble::Usage(text) => failed(FaultCode::InvalidArgument, text),
         })
+    }
+
+    async fn meet(&self, server: Uuid) -> Result<UnixStream, Fault> {
+        let refused = |text: String| failed(FaultCode::ConnectionLost, text).side(Side::Service);
+        let token = self.token().await.map_err(|trouble| refused(format!("no token: {trouble:?}")))?;
+        let path = format!("/v2/whimbrel/dispatch/servers/{server}");
+        match self.reach.upgrade(&path, &token, PROTOCOL).await? {
+            Ok(line) => joined(line),
+            Err(503) => Err(absent("")),
+            Err(status) => {
+                Err(refused(format!("the service answered {status} to who would reach a server by way of it")))
+            }
+        }
     }
 }
 

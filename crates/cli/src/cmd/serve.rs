@@ -7,6 +7,7 @@ mod provider;
 pub use place::{host_name, kept_name};
 
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -14,6 +15,7 @@ use std::sync::Arc;
 use clap::Args;
 use tokio::sync::watch;
 use uuid::Uuid;
+use whimbrel_dtn::client::meeting::absent;
 use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
 use whimbrel_engine::dispatch::{Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -21,7 +23,7 @@ use whimbrel_service::clock::SystemClock;
 use whimbrel_service::house::Keeping;
 use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
-use whimbrel_web::{Limits as WebLimits, Listen, Security, Server};
+use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server};
 
 use self::notify::NotifyArgs;
 use self::place::StatePlace;
@@ -156,6 +158,13 @@ impl Desk for Here {
     async fn ask(&self, request: Request) -> Result<Response, Fault> {
         self.0.dispatch(request).await
     }
+
+    async fn meet(&self, server: Uuid) -> Result<UnixStream, Fault> {
+        let met = self.0.meet(server).await;
+        let met = met
+            .map_err(|error| Fault::new(FaultCode::ServerBusy, "connect").side(Side::Service).detail(error.message))?;
+        joined(met.ok_or_else(|| absent(""))?)
+    }
 }
 
 async fn orchestrate(
@@ -169,6 +178,20 @@ async fn orchestrate(
     }
     let limits = Limits { tasks: args.tasks, local: super::local_options(), ..Limits::default() };
     Orchestrator::new(limits).named(name).run(Arc::new(Here(service)), stopped).await
+}
+
+/// An end of a socket pair whose bytes are carried to and from a connection.
+pub(super) fn joined(mut line: Line) -> Result<UnixStream, Fault> {
+    let failed = |error| Fault::from_io(error, "connect").side(Side::Us);
+    let (theirs, ours) = UnixStream::pair().map_err(failed)?;
+    theirs.set_nonblocking(true).and_then(|()| ours.set_nonblocking(true)).map_err(failed)?;
+    let mut ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
+    tokio::spawn(async move {
+        if let Err(error) = tokio::io::copy_bidirectional(&mut ours, &mut line).await {
+            tracing::debug!(%error, "a control connection that a server made has broken");
+        }
+    });
+    Ok(theirs)
 }
 
 /// Sets the flag at the first signal to end, and ends the process at the second.

@@ -11,6 +11,7 @@ use whimbrel_trust::peer::PeerJudge;
 use whimbrel_trust::pins::{HostName, PinJudge, PinVerdict, Pins};
 use whimbrel_trust::roots::{HostJudge, HostOfAuthorities, SystemRoots};
 use whimbrel_trust::tls::ClientTls;
+use whimbrel_web::Line;
 use whimbrel_web::client::{Answer, Client, Question};
 
 use super::odd;
@@ -78,6 +79,15 @@ impl Reach {
     /// No answer, or a refusal.
     pub async fn ask(&self, question: Question<'_>) -> Result<Value, Trouble> {
         document(self.client.ask(question).await)
+    }
+
+    /// A connection to the service that goes on as something else; the inner error: the status of its refusal.
+    ///
+    /// # Errors
+    /// No connection, or no answer.
+    pub async fn upgrade(&self, path: &str, bearer: &str, protocol: &'static str) -> Result<Result<Line, u16>, Fault> {
+        let asked = self.client.upgrade(path, Some(bearer), protocol).await?;
+        Ok(asked.map_err(|answer| answer.status.as_u16()))
     }
 
     /// The lines of JSON that a question is answered with, as the elements of a list.

@@ -125,7 +125,7 @@ impl Ends {
         let url = self.servers[end].url("/");
         Site {
             collection: Uuid::from_u128(end as u128),
-            servers: vec![SiteServer { url: url.trim_end_matches('/').to_owned(), pin: None }],
+            servers: vec![SiteServer::at(url.trim_end_matches('/'), None)],
             credential: Credential::None,
             base: self.base.clone(),
             local_user: None,

@@ -63,7 +63,7 @@ impl Grid {
     }
 
     fn site(&self, servers: &[&Dtn]) -> Site {
-        let known = |server: &&Dtn| SiteServer { url: format!("whimbrel://{}", server.addr()), pin: Some(self.pin()) };
+        let known = |server: &&Dtn| SiteServer::at(format!("whimbrel://{}", server.addr()), Some(self.pin()));
         Site {
             collection: Uuid::nil(),
             servers: servers.iter().map(known).collect(),

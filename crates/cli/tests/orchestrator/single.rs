@@ -125,7 +125,7 @@ fn operations_do_what_file_managers_do_and_a_second_one_costs_no_login() {
     let bench = Bench::new();
     let site = Site {
         collection: Uuid::nil(),
-        servers: vec![SiteServer { url: format!("ftp://{}", server.addr()), pin: None }],
+        servers: vec![SiteServer::at(format!("ftp://{}", server.addr()), None)],
         credential: Credential::None,
         base: "/".into(),
         local_user: None,

@@ -63,6 +63,11 @@ impl Running {
         self.child.try_wait().expect("it is a child").is_some()
     }
 
+    /// Its process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Kills it, and waits until it is gone.
     pub fn kill(&mut self) {
         // It may have ended by itself.
@@ -488,6 +493,19 @@ impl Field {
         self.site_with(name, |root, token| self.server(name, root, token))
     }
 
+    /// The same, with a server that takes no connections.
+    #[track_caller]
+    pub fn outbound_site(&self, name: &str) -> Site {
+        self.site_with(name, |root, token| self.outbound_server(name, root, token))
+    }
+
+    /// Starts a server that takes no connections, and joins or has joined already.
+    #[track_caller]
+    pub fn outbound_server(&self, name: &str, root: &Path, token: &str) -> Running {
+        let mut command = self.serving_files(name, "", root, token, &[]);
+        Running::start(command.arg("--outbound"), "connecting to ")
+    }
+
     /// The same, with a server on a host of the laboratory.
     #[track_caller]
     pub fn site_on(&self, host: &Host, name: &str) -> Site {
@@ -538,8 +556,13 @@ impl Field {
     fn serving_files(&self, name: &str, address: &str, root: &Path, token: &str, under: &[String]) -> Command {
         let config = self.directory.path().join(format!("{name}.toml"));
         let state = self.directory.path().join(format!("{name}.state"));
+        // A server without an address makes connections.
+        let (listen, https) = match address {
+            "" => (String::new(), String::new()),
+            _ => (format!("listen = [\"{address}:0\"]\n"), format!("https = \"{address}:0\"\n")),
+        };
         let text = format!(
-            "listen = [\"{address}:0\"]\nroot = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\nhttps = \"{address}:0\"\n{}{}",
+            "{listen}root = {root:?}\n[join]\nservice = {:?}\nauthorities = {:?}\nstate = {state:?}\n{https}{}{}",
             self.url,
             self.certificate(),
             // Data are never handled as root.

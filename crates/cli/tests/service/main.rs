@@ -10,6 +10,7 @@ mod elsewhere;
 mod field;
 mod manager;
 mod news;
+mod outbound;
 mod replicas;
 mod script;
 mod sharing;

@@ -1,7 +1,7 @@
 //! The wire side of a control connection: moves the bytes of its machine, nothing of their meaning.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
 use bytes::{Buf, Bytes, BytesMut};
@@ -15,6 +15,7 @@ use whimbrel_proto::reply::MAX_REPLY_LINE;
 use whimbrel_trust::tls::{Plain, TlsMachine};
 
 use super::gssapi::Wrapped;
+use super::meeting;
 use super::security::{Handshake, Security, told};
 use super::ssh;
 use super::stream::Stream;
@@ -22,6 +23,9 @@ use super::target::{AddressFamily, SessionOptions, Target};
 
 /// Verbs whose arguments nobody may see.
 const SECRET: [&[u8]; 4] = [b"PASS ", b"ACCT ", b"ADAT ", b"DCSC "];
+
+/// Both addresses of a connection that the server made: it listens at none.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 /// Prints the dialogue.
 #[derive(Debug)]
@@ -71,6 +75,9 @@ impl Channel {
                 input: started.input,
                 ..Self::new((stream, started.ends.0, started.ends.1), target, options)
             });
+        }
+        if let Some(stream) = meeting::meet(target, options).await? {
+            return Ok(Self::new((Stream::Met(stream), NOWHERE, NOWHERE), target, options));
         }
         let addresses = resolve(target, options.family).await?;
         let lost = |error| Fault::from_io(error, "connect").subject(target.to_string()).side(Side::Network);

@@ -127,6 +127,11 @@ impl End {
         self.remote().is_none_or(|remote| remote.features.has(feature))
     }
 
+    /// Whether it takes no data connections, and only makes some.
+    pub fn is_outbound(&self) -> bool {
+        self.remote().is_some_and(|remote| remote.features.has("OUTBOUND"))
+    }
+
     /// Whether it can encrypt data connections with a key from their nonce.
     pub fn encrypts_data(&self) -> bool {
         let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");

@@ -34,6 +34,7 @@ pub mod end;
 pub mod expect;
 pub mod follow;
 pub mod local;
+pub mod meeting;
 pub mod options;
 pub mod probe;
 pub mod remote;

@@ -12,6 +12,8 @@ use super::end::{End, reachable};
 use super::options::DataCredential;
 use super::remote::EndEvent;
 
+const CONNECT: &str = "make data connections";
+
 /// Which end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum Role {
@@ -143,7 +145,7 @@ impl Pair {
         self.congestion.clone_from(&wish.congestion);
         let mode = self.mode();
         let accord = self.accord(mode, wish).await?;
-        let listener = self.listener(mode);
+        let listener = self.listener(mode)?;
         let (addresses, nonce) = self.listen(listener, mode, wish, &accord).await.map_err(|fault| (listener, fault))?;
         let connector = if listener == Role::Source { Role::Destination } else { Role::Source };
         let server = self.end(listener).addresses().map(|(server, _)| server.ip());
@@ -179,10 +181,18 @@ impl Pair {
     }
 
     /// The sender connects in extended block mode (GFD.20 §3.3) unless the servers are ours; in
-    /// stream mode a server listens for a local end, which may be behind a firewall.
-    fn listener(&self, mode: Mode) -> Role {
+    /// stream mode a server listens for a local end, which may be behind a firewall. Who takes no connections connects.
+    fn listener(&self, mode: Mode) -> Result<Role, (Role, Fault)> {
+        match (self.source.is_outbound(), self.destination.is_outbound()) {
+            (true, true) => return Err((Role::Destination, both_outbound())),
+            (true, false) => return Ok(Role::Destination),
+            (false, true) if mode == Mode::Stream || self.source.has("REVERSE") => return Ok(Role::Source),
+            (false, true) => return Err((Role::Source, sender_connects())),
+            (false, false) => {}
+        }
         let to_here = matches!(self.destination, End::Local(_)) && matches!(self.source, End::Remote(_));
-        if to_here && (mode == Mode::Stream || self.source.has("REVERSE")) { Role::Source } else { Role::Destination }
+        let sends = to_here && (mode == Mode::Stream || self.source.has("REVERSE"));
+        Ok(if sends { Role::Source } else { Role::Destination })
     }
 
     async fn listen(
@@ -215,6 +225,20 @@ impl Pair {
             event = self.destination.event() => (Role::Destination, event),
         }
     }
+}
+
+/// The fault of two ends neither of which takes connections.
+pub fn both_outbound() -> Fault {
+    Fault::new(FaultCode::PeerIncompatible, CONNECT)
+        .side(Side::Destination)
+        .detail("neither data transfer node takes connections (whimbrel dtn --outbound): copy by way of one that does")
+}
+
+/// The fault of a sender that has to connect, to a receiver that takes no connections.
+pub fn sender_connects() -> Fault {
+    Fault::new(FaultCode::PeerIncompatible, CONNECT).side(Side::Source).detail(
+        "the source's server connects to where it sends, and the destination takes no connections (whimbrel dtn --outbound)",
+    )
 }
 
 /// The addresses in the answer to `Passive`.

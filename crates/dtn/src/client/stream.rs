@@ -1,4 +1,4 @@
-//! The bytes below a control connection: a TCP connection, or the input and output of a program.
+//! The bytes below a control connection: a TCP connection, one that the server made, or the input and output of a program.
 
 use std::io;
 use std::net::SocketAddr;
@@ -17,6 +17,8 @@ use super::ssh::Ssh;
 pub(super) enum Stream {
     /// To the server.
     Tcp(TcpStream),
+    /// One that the server made, by way of somebody who kept it.
+    Met(UnixStream),
     /// To ssh, which ends with it.
     Ssh(UnixStream, Box<Ssh>),
 }
@@ -43,7 +45,7 @@ impl Stream {
                 let (reader, writer) = stream.split();
                 (Box::new(reader), Box::new(writer))
             }
-            Self::Ssh(stream, _) => {
+            Self::Met(stream) | Self::Ssh(stream, _) => {
                 let (reader, writer) = stream.split();
                 (Box::new(reader), Box::new(writer))
             }
@@ -54,7 +56,7 @@ impl Stream {
     pub(super) fn try_write(&self, bytes: &[u8]) -> io::Result<usize> {
         match self {
             Self::Tcp(stream) => stream.try_write(bytes),
-            Self::Ssh(stream, _) => stream.try_write(bytes),
+            Self::Met(stream) | Self::Ssh(stream, _) => stream.try_write(bytes),
         }
     }
 
@@ -68,7 +70,7 @@ impl Stream {
     /// How bytes are protected; `None`: they are not.
     pub(super) fn protection(&self) -> Option<String> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Met(_) => None,
             Self::Ssh(_, ssh) => Some(format!("ssh to {}, which has checked the host's key", ssh.host())),
         }
     }
@@ -76,7 +78,7 @@ impl Stream {
     /// The program below, if there is one.
     pub(super) fn ssh(&mut self) -> Option<&mut Ssh> {
         match self {
-            Self::Tcp(_) => None,
+            Self::Tcp(_) | Self::Met(_) => None,
             Self::Ssh(_, ssh) => Some(ssh),
         }
     }
@@ -86,7 +88,7 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_read(cx, buf),
-            Self::Ssh(stream, _) => Pin::new(stream).poll_read(cx, buf),
+            Self::Met(stream) | Self::Ssh(stream, _) => Pin::new(stream).poll_read(cx, buf),
         }
     }
 }
@@ -95,21 +97,21 @@ impl AsyncWrite for Stream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_write(cx, bytes),
-            Self::Ssh(stream, _) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Met(stream) | Self::Ssh(stream, _) => Pin::new(stream).poll_write(cx, bytes),
         }
     }
 
     fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_flush(cx),
-            Self::Ssh(stream, _) => Pin::new(stream).poll_flush(cx),
+            Self::Met(stream) | Self::Ssh(stream, _) => Pin::new(stream).poll_flush(cx),
         }
     }
 
     fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Self::Tcp(stream) => Pin::new(stream).poll_shutdown(cx),
-            Self::Ssh(stream, _) => Pin::new(stream).poll_shutdown(cx),
+            Self::Met(stream) | Self::Ssh(stream, _) => Pin::new(stream).poll_shutdown(cx),
         }
     }
 }

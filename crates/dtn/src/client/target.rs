@@ -7,6 +7,7 @@ use std::time::Duration;
 use whimbrel_trust::gsi::Delegate;
 use whimbrel_trust::pins::Fingerprint;
 
+use super::meeting::Meeting;
 use super::security::{Security, Trust};
 use super::shown::Token;
 
@@ -54,6 +55,8 @@ pub struct Target {
     pub token: Option<Token>,
     /// Keys of its servers: when there are any, who shows one over TLS is believed, and nobody else.
     pub keys: Vec<Fingerprint>,
+    /// Those of its servers that take no connections, and who keeps some that they made.
+    pub meeting: Option<Meeting>,
 }
 
 /// A certificate, perhaps with those above it, and its private key; both may be in one file, as of a proxy.
@@ -80,6 +83,7 @@ impl Target {
             kerberos: false,
             token: None,
             keys: Vec::new(),
+            meeting: None,
         }
     }
 

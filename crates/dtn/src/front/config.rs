@@ -161,6 +161,28 @@ impl DtnConfig {
             || !self.mapping.is_empty()
     }
 
+    /// The service with which this server leaves connections, because it takes none; `None`: it listens.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: something else is to listen.
+    pub fn outbound(&self) -> Result<Option<String>, Fault> {
+        let Some(join) = self.join.as_ref().filter(|join| join.outbound) else { return Ok(None) };
+        let listens = [
+            ("listen", !self.listen.is_empty()),
+            ("[tls] listen", self.tls.as_ref().is_some_and(|tls| !tls.listen.is_empty())),
+            ("node_listen", self.node_listen.is_some()),
+            ("[join] https", join.https.is_some()),
+            ("[join] addresses", !join.addresses.is_empty()),
+        ];
+        match listens.iter().find(|(_, is)| *is) {
+            Some((name, _)) => {
+                let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject(*name);
+                Err(fault.detail("a server that only makes connections (outbound) cannot be reached there"))
+            }
+            None => Ok(Some(join.service.clone())),
+        }
+    }
+
     /// What data processes obey. Data ports not set here come from GLOBUS_TCP_PORT_RANGE.
     pub fn data_settings(&self) -> Result<DataSettings, Fault> {
         let root = self.root.as_deref().unwrap_or(Path::new("/"));
@@ -236,6 +258,19 @@ mod tests {
         named(DtnConfig::read(&path).unwrap_err());
         std::fs::write(&path, "read_only = true").unwrap();
         assert!(DtnConfig::read(&path).unwrap().read_only);
+    }
+
+    #[test]
+    fn who_only_makes_connections_listens_nowhere() {
+        let outbound = |text: &str| {
+            let text = format!("{text}\n[join]\nservice = \"https://s\"\noutbound = true\n");
+            DtnConfig::parse(&text).unwrap().outbound()
+        };
+        assert_eq!(outbound("").unwrap().as_deref(), Some("https://s"));
+        for text in ["listen = [\"[::1]:0\"]", "node_listen = \"[::1]:0\""] {
+            assert_eq!(outbound(text).unwrap_err().code, FaultCode::InvalidArgument, "{text}");
+        }
+        assert_eq!(DtnConfig::parse("[join]\nservice = \"https://s\"").unwrap().outbound().unwrap(), None);
     }
 
     #[test]

@@ -137,19 +137,23 @@ enum Answer {
 type Waiting = Arc<Mutex<Option<HashMap<Ticket, oneshot::Sender<Answer>>>>>;
 
 /// The channel, and a second descriptor of it that the runtime watches.
-struct Line {
+pub(super) struct Line {
     channel: Channel,
     watched: UnixDatagram,
 }
 
 impl Line {
-    fn new(channel: Channel) -> io::Result<Self> {
+    pub(super) fn new(channel: Channel) -> io::Result<Self> {
         let watched = std::os::unix::net::UnixDatagram::from(channel.as_fd().try_clone_to_owned()?);
         watched.set_nonblocking(true)?;
         Ok(Self { channel, watched: UnixDatagram::from_std(watched)? })
     }
 
-    async fn when<T>(&self, interest: Interest, mut act: impl FnMut(&Channel) -> io::Result<T>) -> io::Result<T> {
+    pub(super) async fn when<T>(
+        &self,
+        interest: Interest,
+        mut act: impl FnMut(&Channel) -> io::Result<T>,
+    ) -> io::Result<T> {
         self.watched.async_io(interest, || act(&self.channel)).await
     }
 }

@@ -16,8 +16,9 @@ use super::guard::Refused;
 use super::nodes::NodeSecret;
 use super::server::Server;
 use super::urgent::UrgentStream;
-use super::{metrics, nodes};
+use super::{called, metrics, nodes};
 use crate::keepalive;
+use crate::packets::Channel;
 
 /// Sockets of a DTN, bound but not yet served.
 pub struct Listeners {
@@ -26,6 +27,8 @@ pub struct Listeners {
     tls: Vec<TcpListener>,
     nodes: Option<TcpListener>,
     metrics: Option<TcpListener>,
+    /// Connections that this server has made, one a packet.
+    calls: Option<Channel>,
 }
 
 impl Listeners {
@@ -43,7 +46,13 @@ impl Listeners {
             tls: tls.into_iter().map(take).collect::<Result<_, _>>()?,
             nodes: nodes.map(take).transpose()?,
             metrics: metrics.map(take).transpose()?,
+            calls: None,
         })
+    }
+
+    /// The same with connections that this server makes.
+    pub(super) fn with_calls(self, calls: Option<Channel>) -> Self {
+        Self { calls, ..self }
     }
 
     /// Serves until `drain` turns true and the last connection has ended (or the drain's time is up).
@@ -62,6 +71,9 @@ impl Listeners {
         let tls = self.tls.into_iter().map(|listener| (listener, Beginning::Tls));
         for (listener, beginning) in clear.chain(tls) {
             acceptors.spawn(accept(listener, beginning, server.clone(), slots.clone(), drain.clone()));
+        }
+        if let Some(channel) = self.calls {
+            acceptors.spawn(called::take(channel, server.clone(), slots.clone(), drain.clone()));
         }
         while acceptors.join_next().await.is_some() {}
         let patience = server.settings().drain_timeout.unwrap_or(Duration::MAX);

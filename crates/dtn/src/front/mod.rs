@@ -5,6 +5,7 @@
 
 mod accept;
 pub mod access;
+mod called;
 pub mod certificate;
 pub mod config;
 pub mod connection;

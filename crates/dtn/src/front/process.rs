@@ -59,15 +59,18 @@ async fn serve(
 /// The sockets in the order that [`FromMonitor::Hello`] gives them in.
 fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<Listeners, Fault> {
     let expected = settings.control + settings.tls + usize::from(settings.nodes) + usize::from(settings.metrics);
+    let expected = expected + usize::from(settings.outbound);
     if descriptors.len() != expected {
         let found = format!("{} listening sockets of {expected}", descriptors.len());
         return Err(Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(found));
     }
+    let mut descriptors = descriptors;
+    let calls = if settings.outbound { descriptors.pop().map(Channel::from) } else { None };
     let mut sockets = descriptors.into_iter().map(TcpListener::from);
     let control = sockets.by_ref().take(settings.control).collect();
     let tls = sockets.by_ref().take(settings.tls).collect();
     let nodes = if settings.nodes { sockets.next() } else { None };
-    Listeners::new(control, tls, nodes, sockets.next())
+    Ok(Listeners::new(control, tls, nodes, sockets.next())?.with_calls(calls))
 }
 
 /// A switch that SIGTERM and SIGINT turn true: a service manager may ask all processes alike.

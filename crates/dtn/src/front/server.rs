@@ -195,6 +195,7 @@ impl Server {
             anonymous: self.settings.anonymous,
             mechanisms: self.mechanisms(),
             read_only: self.settings.read_only,
+            outbound: self.settings.outbound,
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
             rules: self.settings.rules.clone(),

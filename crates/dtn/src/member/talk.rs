@@ -87,7 +87,7 @@ impl Question {
 
     fn description(&self) -> Value {
         json!({"addresses": self.about.addresses, "pin": self.about.pin, "version": self.about.version,
-               "name": self.about.name, "https": self.about.https})
+               "name": self.about.name, "https": self.about.https, "outbound": self.about.outbound})
     }
 
     /// Tells of this server until the monitor ends.

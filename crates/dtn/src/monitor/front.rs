@@ -56,6 +56,7 @@ fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
         tls: bound.tls.len(),
         nodes: bound.nodes.is_some(),
         metrics: bound.metrics.is_some(),
+        outbound: bound.calls.is_some(),
         ..front_settings(config)?
     })
 }
@@ -138,5 +139,6 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         tls: 0,
         nodes: false,
         metrics: false,
+        outbound: false,
     })
 }

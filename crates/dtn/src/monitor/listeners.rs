@@ -6,6 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use whimbrel_engine::Fault;
 
 use crate::front::config::{DtnConfig, resolve};
+use crate::packets::Channel;
 
 /// Sockets of a DTN, bound but not yet served.
 #[derive(Debug)]
@@ -20,23 +21,40 @@ pub struct Bound {
     pub metrics: Option<TcpListener>,
     /// For HTTPS; the front has nothing to do with it.
     pub https: Option<TcpListener>,
+    /// Where the front gets connections that this server makes; then there are no sockets for control connections.
+    pub calls: Option<Calls>,
+}
+
+/// A channel for connections that this server makes.
+#[derive(Debug)]
+pub struct Calls {
+    /// The front's end.
+    pub front: Channel,
+    /// The end of the process that makes them.
+    pub caller: Channel,
+    /// With whom they are left, for people.
+    service: String,
 }
 
 impl Bound {
     /// Binds every configured address.
     pub fn new(config: &DtnConfig) -> Result<Self, Fault> {
-        let control = config.listen_addresses().iter().map(|address| bind(address)).collect::<Result<_, _>>()?;
+        let calls = config.outbound()?.map(Calls::new).transpose()?;
+        let listened = if calls.is_some() { Vec::new() } else { config.listen_addresses() };
+        let control = listened.iter().map(|address| bind(address)).collect::<Result<_, _>>()?;
         let tls = config.tls.iter().flat_map(|tls| &tls.listen);
         let tls = tls.map(|address| bind(address)).collect::<Result<_, _>>()?;
         let nodes = config.node_listen.as_deref().map(bind).transpose()?;
         let metrics = config.metrics.as_deref().map(bind).transpose()?;
         let https = config.join.as_ref().and_then(|join| join.https.as_deref()).map(bind).transpose()?;
-        Ok(Self { control, tls, nodes, metrics, https })
+        Ok(Self { control, tls, nodes, metrics, https, calls })
     }
 
-    /// All of the front, those for control connections first, then those inside TLS, then that for nodes, then that for metrics.
+    /// All of the front, those for control connections first, then those inside TLS, then that for nodes, then that for metrics, then the
+    /// channel for connections that this server makes.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
-        self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd).collect()
+        let sockets = self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd);
+        sockets.chain(self.calls.iter().map(|calls| calls.front.as_fd())).collect()
     }
 
     /// What scripts wait for: one line for each address.
@@ -58,7 +76,17 @@ impl Bound {
         if let Some(address) = self.https.as_ref().and_then(at) {
             lines += &format!("collections at https://{address}/\n");
         }
+        if let Some(calls) = &self.calls {
+            lines += &format!("connecting to {}\n", calls.service);
+        }
         lines
+    }
+}
+
+impl Calls {
+    fn new(service: String) -> Result<Self, Fault> {
+        let (front, caller) = Channel::pair().map_err(|error| Fault::from_io(error, "make a channel"))?;
+        Ok(Self { front, caller, service })
     }
 }
 

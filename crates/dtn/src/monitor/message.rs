@@ -67,7 +67,8 @@ pub enum ToMonitor {
 /// From the monitor to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromMonitor {
-    /// First message. Beside it: the listening sockets for control connections, for those inside TLS, for data nodes and metrics, in this order.
+    /// First message. Beside it: the listening sockets for control connections, for those inside TLS, for data nodes and metrics, and the channel
+    /// of connections that this server makes, in this order.
     Hello(Box<FrontSettings>),
     /// Answer to [`ToMonitor::Anonymous`] and [`ToMonitor::Claim`]: `None` if nobody is let in for that.
     Mapped {
@@ -248,4 +249,6 @@ pub struct FrontSettings {
     pub nodes: bool,
     /// Whether a listener for metrics is.
     pub metrics: bool,
+    /// Control connections come through a channel, which is the last descriptor; no data connections are taken.
+    pub outbound: bool,
 }

@@ -80,9 +80,9 @@ impl Monitor {
                         if let Some(status) = self.front.try_wait().map_err(failed)? {
                             return Ok(status);
                         }
-                        let door = self.member.as_mut().map_or(Ok(None), Member::door_ended);
+                        let door = self.member.as_mut().map_or(Ok(None), Member::one_ended);
                         if let Some(status) = door.map_err(failed)? {
-                            tracing::error!(%status, "the process that serves HTTPS has ended");
+                            tracing::error!(%status, "the process that serves HTTPS, or makes connections, has ended");
                             return Ok(status);
                         }
                     }

@@ -1,18 +1,29 @@
 //! The right to work on a task, and questions to the service.
 
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::sleep;
+use uuid::Uuid;
 use whimbrel_engine::dispatch::{Lease, Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
+
+use crate::client::meeting::MeetingPlace;
 
 /// Longest wait between two attempts to ask.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// A question with where its answer goes.
-pub(super) type Asked = (Request, oneshot::Sender<Result<Response, Fault>>);
+/// What is asked, with where its answer goes.
+#[derive(Debug)]
+pub(super) enum Asked {
+    /// A question.
+    Question(Request, oneshot::Sender<Result<Response, Fault>>),
+    /// A connection that a server has made.
+    Meeting(Uuid, oneshot::Sender<Result<UnixStream, Fault>>),
+}
 
 /// How things stand with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,11 +75,25 @@ impl Hold {
 #[derive(Debug)]
 pub(super) struct Lost;
 
+fn gone() -> Fault {
+    Fault::new(FaultCode::Cancelled, "ask the service").side(Side::Us)
+}
+
 /// Where questions go: the task that talks to the service.
 #[derive(Debug, Clone)]
 pub(super) struct Line {
     asks: mpsc::UnboundedSender<Asked>,
     first_wait: Duration,
+}
+
+impl MeetingPlace for Line {
+    fn meet(&self, server: Uuid) -> Pin<Box<dyn Future<Output = Result<UnixStream, Fault>> + Send + '_>> {
+        Box::pin(async move {
+            let (sender, answer) = oneshot::channel();
+            self.asks.send(Asked::Meeting(server, sender)).map_err(|_| gone())?;
+            answer.await.map_err(|_| gone())?
+        })
+    }
 }
 
 impl Line {
@@ -80,8 +105,7 @@ impl Line {
     /// Asks once.
     pub(super) async fn ask(&self, request: Request) -> Result<Response, Fault> {
         let (sender, answer) = oneshot::channel();
-        let gone = || Fault::new(FaultCode::Cancelled, "ask the service").side(Side::Us);
-        self.asks.send((request, sender)).map_err(|_| gone())?;
+        self.asks.send(Asked::Question(request, sender)).map_err(|_| gone())?;
         answer.await.map_err(|_| gone())?
     }
 

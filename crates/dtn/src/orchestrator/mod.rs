@@ -22,14 +22,15 @@ mod site;
 mod transfer;
 mod work;
 
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::sync::watch;
 use uuid::Uuid;
-use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{LEASE_SECONDS, Request, Response};
 use whimbrel_engine::retry::RetryPolicy;
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::client::local::LocalOptions;
 
@@ -39,6 +40,15 @@ pub trait Desk: Send + Sync + 'static {
     ///
     /// A fault means that nobody knows whether the service has heard it; whoever must know asks again.
     fn ask(&self, request: Request) -> impl Future<Output = Result<Response, Fault>> + Send;
+
+    /// A connection to a server that takes none, which it has made itself, as an end of a socket pair in non-blocking mode.
+    ///
+    /// # Errors
+    /// There is none in time, or nobody here keeps such connections.
+    fn meet(&self, server: Uuid) -> impl Future<Output = Result<UnixStream, Fault>> + Send {
+        let fault = Fault::new(FaultCode::NotSupported, "connect").subject(server.to_string()).side(Side::Us);
+        async { Err(fault.detail("this orchestrator cannot reach servers that only make connections")) }
+    }
 }
 
 /// What an orchestrator obeys.

@@ -106,7 +106,7 @@ impl Operations {
     }
 
     async fn open(&self, site: &Site) -> Result<Session, Fault> {
-        let reach = Reach::new(site)?;
+        let reach = Reach::new(site, &self.line)?;
         let (remote, _) = Dtns::default().dial(&reach.target, &site::session(""), &[]).await?;
         Ok(Session { end: End::Remote(Box::new(remote)), reach, used: Instant::now() })
     }

@@ -138,11 +138,14 @@ fn far() -> Instant {
 }
 
 impl<D: Desk> Loop<D> {
-    fn pass_on(&self, (request, answer): Asked) {
+    fn pass_on(&self, asked: Asked) {
         let desk = self.desk.clone();
         tokio::spawn(async move {
             // Who asked may have gone.
-            let _ = answer.send(desk.ask(request).await);
+            match asked {
+                Asked::Question(request, answer) => drop(answer.send(desk.ask(request).await)),
+                Asked::Meeting(server, answer) => drop(answer.send(desk.meet(server).await)),
+            }
         });
     }
 

@@ -1,19 +1,23 @@
 //! How the servers of a site are reached.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{MemfdFlags, Mode, fchmod, memfd_create};
 use rustix::io::DupFlags;
+use uuid::Uuid;
 use whimbrel_engine::dispatch::{Credential, Server, Site};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::url::{self, Location, Remote, Scheme};
 use whimbrel_trust::pins::Fingerprint;
 
+use super::hold::Line;
 use crate::client::Token;
+use crate::client::meeting::{Meeting, MeetingPlace};
 use crate::client::options::Place;
 use crate::client::security::{Security, Trust};
 use crate::client::target::{Address, CredentialFiles, IN_MEMORY, Password, SessionOptions, Target};
@@ -35,8 +39,10 @@ impl Reach {
     ///
     /// # Errors
     /// Servers that cannot be named so; a credential that they cannot be shown.
-    pub(super) fn new(site: &Site) -> Result<Self, Fault> {
-        let (scheme, addresses) = addresses(&site.servers)?;
+    pub(super) fn new(site: &Site, line: &Line) -> Result<Self, Fault> {
+        let (scheme, met, addresses) = addresses(&site.servers)?;
+        let place = || Arc::new(line.clone()) as Arc<dyn MeetingPlace>;
+        let meeting = (!met.is_empty()).then(|| Meeting::new(met, place()));
         let mut addresses = addresses.into_iter();
         let (host, port) = addresses.next().ok_or_else(|| wrong("the collection has no servers"))?;
         let security = match scheme {
@@ -51,6 +57,7 @@ impl Reach {
             user: site.local_user.clone(),
             security,
             keys: keys(&site.servers)?,
+            meeting,
             ..Target::anonymous(host, port)
         };
         let mut reach = Self { target, base: site.base.clone(), token: None, proxy: None };
@@ -89,6 +96,17 @@ impl Reach {
             }
         }
         Ok(())
+    }
+
+    /// Whether none of its servers takes connections.
+    pub(super) fn is_outbound(&self) -> bool {
+        let is_met = |address| self.target.meeting.as_ref().is_some_and(|meeting| meeting.is_for(&address));
+        self.target.addresses().all(is_met)
+    }
+
+    /// Whether its servers are of another make, as far as their names tell.
+    pub(super) fn is_stock(&self) -> bool {
+        self.target.security == Security::Gsi
     }
 
     /// Shows a renewed credential in new sessions. Servers that came or went are heeded by the next run of the task.
@@ -142,8 +160,10 @@ pub(super) fn trimmed(path: &[u8]) -> &[u8] {
     &path[..end.min(path.len())]
 }
 
-fn addresses(servers: &[Server]) -> Result<(Scheme, Vec<Address>), Fault> {
+/// How servers are spoken to, those that are met, and all of them.
+fn addresses(servers: &[Server]) -> Result<(Scheme, BTreeMap<Address, Uuid>, Vec<Address>), Fault> {
     let mut known = None;
+    let mut met = BTreeMap::new();
     let mut addresses = Vec::new();
     for server in servers {
         let remote = match url::parse(server.url.as_bytes()) {
@@ -157,9 +177,14 @@ fn addresses(servers: &[Server]) -> Result<(Scheme, Vec<Address>), Fault> {
         if *known.get_or_insert(scheme) != scheme {
             return Err(wrong("its servers are reached in different ways"));
         }
-        addresses.extend(hosts.into_iter().map(|host| (host.name, host.port.unwrap_or(scheme.default_port()))));
+        for host in hosts {
+            let port = if server.rendezvous.is_some() { 0 } else { host.port.unwrap_or(scheme.default_port()) };
+            let address = (host.name, port);
+            met.extend(server.rendezvous.map(|id| (address.clone(), id)));
+            addresses.push(address);
+        }
     }
-    Ok((known.ok_or_else(|| wrong("the collection has no servers"))?, addresses))
+    Ok((known.ok_or_else(|| wrong("the collection has no servers"))?, met, addresses))
 }
 
 /// Any of a site's servers may have any of its keys: they serve the same storage.
@@ -216,49 +241,64 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use uuid::Uuid;
-
     use super::*;
 
     fn site(urls: &[&str], credential: Credential) -> Site {
-        let servers = urls.iter().map(|url| Server { url: (*url).to_owned(), pin: Some("ab".repeat(32)) }).collect();
+        let servers = urls.iter().map(|url| Server::at(*url, Some("ab".repeat(32)))).collect();
         Site { collection: Uuid::nil(), servers, credential, base: "/data/x".into(), local_user: None }
+    }
+
+    fn reach(site: &Site) -> Result<Reach, Fault> {
+        let (asks, _) = tokio::sync::mpsc::unbounded_channel();
+        Reach::new(site, &Line::new(asks, std::time::Duration::ZERO))
+    }
+
+    #[test]
+    fn servers_that_take_no_connections_are_met() {
+        let mut site = site(&["whimbrel://laptop-1", "whimbrel://a:1"], Credential::None);
+        site.servers[0].rendezvous = Some(Uuid::from_u128(5));
+        let mixed = reach(&site).unwrap();
+        let meeting = mixed.target.meeting.as_ref().unwrap();
+        assert!(meeting.is_for(&("laptop-1".into(), 0)) && !meeting.is_for(&("a".into(), 1)));
+        assert!(!mixed.is_outbound() && mixed.target.to_string() == "laptop-1,a:1");
+        site.servers.pop();
+        assert!(reach(&site).unwrap().is_outbound());
     }
 
     #[test]
     fn several_servers_are_one_target_with_the_keys_of_all() {
         let token = Credential::Token { token: "abc".into() };
-        let reach = Reach::new(&site(&["whimbrel://a:1", "whimbrel://[::1]:2"], token)).unwrap();
+        let reach = reach(&site(&["whimbrel://a:1", "whimbrel://[::1]:2"], token)).unwrap();
         let target = &reach.target;
         assert_eq!((target.to_string(), target.security, target.keys.len()), ("a:1,[::1]:2".into(), Security::Tls, 2));
         assert!(reach.is_root(b"/data//x/./") && !reach.is_root(b"/data") && !reach.is_root(b"/data/x/y"));
-        let other = Reach::new(&site(&["whimbrel://B:2", "whimbrel://A:1"], Credential::None)).unwrap();
+        let other = reach(&site(&["whimbrel://B:2", "whimbrel://A:1"], Credential::None)).unwrap();
         assert!(reach.overlaps(b"/x/y", &other, b"/x//y/z") && reach.overlaps(b"/x/y/", &other, b"/x"));
         assert!(!reach.overlaps(b"/x/y", &other, b"/x/yz"));
-        let third = Reach::new(&site(&["whimbrel://a:2"], Credential::None)).unwrap();
+        let third = reach(&site(&["whimbrel://a:2"], Credential::None)).unwrap();
         assert!(!reach.overlaps(b"/x", &third, b"/x"));
         for urls in [&["ftp://a", "gsiftp://b"][..], &["/a"], &["a:/b"], &[]] {
-            assert!(Reach::new(&site(urls, Credential::None)).is_err(), "{urls:?}");
+            assert!(reach(&site(urls, Credential::None)).is_err(), "{urls:?}");
         }
     }
 
     #[test]
     fn a_token_is_not_shown_in_clear() {
-        let fault = Reach::new(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
+        let fault = reach(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
         assert!(!fault.to_string().contains("secret") && fault.to_string().contains("whimbrel://"), "{fault}");
     }
 
     #[test]
     fn a_grid_server_gets_the_users_proxy_or_nothing() {
         for credential in [Credential::None, Credential::Token { token: "t".into() }] {
-            let fault = Reach::new(&site(&["gsiftp://a"], credential)).unwrap_err();
+            let fault = reach(&site(&["gsiftp://a"], credential)).unwrap_err();
             assert_eq!(fault.code, FaultCode::CredentialMissing);
         }
     }
 
     #[test]
     fn a_proxy_is_in_memory_as_long_as_it_is_used() {
-        let reach = Reach::new(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
+        let reach = reach(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
         let path = reach.target.credential.as_ref().unwrap().certificate.clone();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fs::read_link(&path).unwrap().starts_with("/memfd:proxy (deleted)"), "it has a name");

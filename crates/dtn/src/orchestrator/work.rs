@@ -17,6 +17,7 @@ use super::ledger::Ledger;
 use super::report::{Outbox, Reporter};
 use super::site::Reach;
 use super::transfer::{self, Run};
+use crate::client::pair::{both_outbound, sender_connects};
 
 /// How the service is talked to about a task.
 pub(super) struct Desk {
@@ -66,9 +67,10 @@ impl Sites {
         }
     }
 
-    fn open(&self, assignment: &Assignment) -> Result<Both, Fault> {
-        let source = Arc::new(Reach::new(&assignment.source)?);
-        let destination = assignment.destination.as_ref().map(|site| Reach::new(site).map(Arc::new)).transpose()?;
+    fn open(&self, assignment: &Assignment, line: &Line) -> Result<Both, Fault> {
+        let source = Arc::new(Reach::new(&assignment.source, line)?);
+        let destination =
+            assignment.destination.as_ref().map(|site| Reach::new(site, line).map(Arc::new)).transpose()?;
         let sites = [Some(source), destination];
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(sites.clone());
         Ok(sites)
@@ -96,7 +98,7 @@ impl Job {
         let finished = Keys::fetch(&line, &hold).await?;
         let desk = Desk { line, hold, outbox, limits, fruitless };
         let progress = Rc::new(Cell::new(false));
-        let end = match sites.open(&assignment) {
+        let end = match sites.open(&assignment, &desk.line) {
             Ok([Some(source), destination]) => {
                 let (moved, sources) = mpsc::unbounded_channel();
                 let is_move = matches!(&assignment.work, Work::Transfer(options) if options.move_source);
@@ -145,12 +147,24 @@ async fn carry_out(
         Work::Delete(options) => return delete::run(desk, assignment, *options, source, finished, progress).await,
     };
     let Some(destination) = destination else { return impossible("the transfer has no destination") };
+    if let Some(fault) = no_way(source, destination) {
+        return End::Impossible { fault };
+    }
     let cancel = Rc::new(watch::channel(false).0);
     let mut ledger = Ledger::new(desk.outbox.clone(), finished, transfer::leniency(options), cancel.clone());
     ledger.moves = options.move_source;
     ledger.progress = progress.clone();
     let ledger = Rc::new(RefCell::new(ledger));
     Run { desk, assignment, options, source, destination, ledger, cancel }.run(moved).await
+}
+
+/// Why no data connection can be made, as far as that is known before anything is asked.
+fn no_way(source: &Reach, destination: &Reach) -> Option<Fault> {
+    match (source.is_outbound(), destination.is_outbound()) {
+        (true, true) => Some(both_outbound()),
+        (false, true) if source.is_stock() => Some(sender_connects()),
+        _ => None,
+    }
 }
 
 fn impossible(detail: &str) -> End {

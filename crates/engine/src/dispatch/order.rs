@@ -79,6 +79,16 @@ pub struct Server {
     pub url: String,
     /// SHA-256 of its certificate's public key, when the server told the service itself; it takes the place of authorities.
     pub pin: Option<String>,
+    /// Its number, when it takes no connections: the service has some that it made.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub rendezvous: Option<Uuid>,
+}
+
+impl Server {
+    /// One that takes connections.
+    pub fn at(url: impl Into<String>, pin: Option<String>) -> Self {
+        Self { url: url.into(), pin, rendezvous: None }
+    }
 }
 
 /// What opens a server; never printed.

@@ -115,6 +115,8 @@ pub struct ServerConfig {
     pub announce_get_put: bool,
     /// Announce REVERSE and let either side of MODE E listen; default true.
     pub reverse: bool,
+    /// Make data connections and take none: announce OUTBOUND and refuse PASV, EPSV and SPAS (502); default false.
+    pub outbound: bool,
     /// Announce DCNONCE and accept SITE DCNONCE; default true.
     pub data_nonce: bool,
     /// Most that one measurement may take (SITE PROBE, ERET M and D, ESTO M and D); `None`: refused, and PROBE is not
@@ -157,6 +159,7 @@ impl Default for ServerConfig {
             leaf_checksums: Vec::new(),
             announce_get_put: false,
             reverse: true,
+            outbound: false,
             data_nonce: true,
             probe: Some(Bounds { bytes: 16 << 30, time: Duration::from_secs(60) }),
             congestion: Vec::new(),

@@ -16,6 +16,9 @@ use crate::op::{Family, Mode, Op, Outcome};
 
 /// PASV (RFC 959 §4.1.2), EPSV (RFC 2428 §3), SPAS (GFD.20 §3.3).
 pub(super) fn passive(session: &mut Session, config: &ServerConfig, kind: PassiveKind, family: Option<Family>) -> Step {
+    if config.outbound {
+        return takes_none();
+    }
     if session.epsv_only && kind != PassiveKind::Extended {
         return epsv_all_in_force();
     }
@@ -54,6 +57,9 @@ pub(super) fn active_for(session: &mut Session, config: &ServerConfig, target: S
 
 /// `pasv` of GET and PUT (GFD.47 §3.2).
 pub(super) fn passive_for(session: &mut Session, config: &ServerConfig, transfer: Transfer) -> Step {
+    if config.outbound {
+        return takes_none();
+    }
     match session.params_for_handle(config) {
         Ok(params) => {
             let op = Op::Passive { striped: false, family: Some(Family::V4), params };
@@ -61,6 +67,11 @@ pub(super) fn passive_for(session: &mut Session, config: &ServerConfig, transfer
         }
         Err(refusal) => Step::Answer(refusal),
     }
+}
+
+/// 502 (RFC 959 §4.2): the command is known and not carried out here.
+fn takes_none() -> Step {
+    Step::Answer(Answer::line(502, "This server makes data connections and takes none."))
 }
 
 fn epsv_all_in_force() -> Step {

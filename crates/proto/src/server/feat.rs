@@ -91,6 +91,9 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
     if config.reverse {
         answer.push("REVERSE");
     }
+    if config.outbound {
+        answer.push("OUTBOUND");
+    }
     announce_security(config, session, &mut answer);
     config.extra_features.iter().for_each(|feature| answer.push(feature));
     answer

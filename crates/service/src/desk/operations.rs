@@ -101,7 +101,7 @@ mod tests {
     fn site() -> Site {
         Site {
             collection: Uuid::nil(),
-            servers: vec![Server { url: "ftp://h".into(), pin: None }],
+            servers: vec![Server::at("ftp://h", None)],
             credential: Credential::None,
             base: String::new(),
             local_user: None,

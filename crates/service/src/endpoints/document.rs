@@ -107,10 +107,12 @@ pub struct ServerDocument {
     pub subject: Option<String>,
     pub is_connected: bool,
     pub is_paused: bool,
+    /// An addition of ours: it takes no connections, and connects to the service.
+    pub outbound: bool,
 }
 
 impl ServerDocument {
-    fn new(place: usize, url: &str, is_connected: bool) -> Self {
+    fn new(place: usize, (url, is_connected, outbound): (&str, bool, bool)) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let authority = rest.split('/').next().unwrap_or_default();
         let (hostname, port) = match authority.rsplit_once(':') {
@@ -127,6 +129,7 @@ impl ServerDocument {
             subject: None,
             is_connected,
             is_paused: false,
+            outbound,
         }
     }
 }
@@ -138,14 +141,13 @@ impl Service {
             return Ok(Vec::new());
         }
         let now = self.clock.now();
-        let mut servers: Vec<_> = collection.servers.iter().map(|server| (server.url.clone(), true)).collect();
+        let mut servers: Vec<_> = collection.servers.iter().map(|server| (server.url.clone(), true, false)).collect();
         for server in self.servers(collection.id).await? {
             let is_ready = server.is_ready(now);
-            servers.extend(server.addresses.into_iter().next().map(|url| (url, is_ready)));
+            servers.extend(server.url().map(|url| (url, is_ready, server.outbound)));
         }
-        let document =
-            |(place, (url, is_connected)): (usize, (String, bool))| ServerDocument::new(place, &url, is_connected);
-        Ok(servers.into_iter().enumerate().map(document).collect())
+        let documents = servers.iter().enumerate();
+        Ok(documents.map(|(place, (url, is, outbound))| ServerDocument::new(place, (url, *is, *outbound))).collect())
     }
 }
 
@@ -289,7 +291,7 @@ impl Service {
 
 /// The first server, as clients of the hosted service know control connections.
 fn control_url(servers: &[ServerDocument]) -> Option<String> {
-    let server = servers.first()?;
+    let server = servers.iter().find(|server| !server.outbound)?;
     let port = server.port.map_or_else(String::new, |port| format!(":{port}"));
     Some(format!("tlsftp://{}{port}", server.hostname))
 }

@@ -524,7 +524,7 @@ pub(super) async fn create_deployment(
     call: Call<Admin<TransferAll>, Json<DeploymentWish>>,
 ) -> Result<Created<Made>, ApiError> {
     let wish = call.body.0;
-    let servers: Vec<_> = wish.servers.into_iter().map(|url| Server { url, pin: None }).collect();
+    let servers: Vec<_> = wish.servers.into_iter().map(|url| Server::at(url, None)).collect();
     let first = servers.first().map(|server| Logins::of_url(&server.url));
     servers.iter().try_for_each(|server| grid::check_url(&server.url, first))?;
     let owner = wish.owner.unwrap_or(call.caller.identity);

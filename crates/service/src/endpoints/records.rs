@@ -162,6 +162,7 @@ impl Record for Collection {
     fn keys(&self) -> Vec<(&'static str, String)> {
         let mut keys = vec![("owner", self.owner.to_string()), ("endpoint", self.endpoint.to_string())];
         keys.extend(self.host.map(|host| ("host", host.to_string())));
+        keys.extend(self.setup_key.iter().map(|digest| ("setup", digest.clone())));
         keys
     }
 }

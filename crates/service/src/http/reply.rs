@@ -115,6 +115,19 @@ impl Reply for Events {
     }
 }
 
+/// The connection goes on as this protocol (101).
+pub struct Switching(pub &'static str);
+
+impl Reply for Switching {
+    fn into_response(self, _: &Place) -> Response<Body> {
+        whimbrel_web::upgrade::switching(self.0)
+    }
+
+    fn schema(_: &mut SchemaGenerator) -> (StatusCode, &'static str, Option<Schema>) {
+        (StatusCode::SWITCHING_PROTOCOLS, "application/octet-stream", None)
+    }
+}
+
 /// JSON documents, one a line.
 pub struct Lines(pub Body);
 

@@ -17,7 +17,7 @@ use axum::http::{HeaderMap, Method, Response, StatusCode};
 use axum::routing::{MethodFilter, MethodRouter};
 use schemars::{Schema, SchemaGenerator};
 use uuid::Uuid;
-use whimbrel_web::{BodyLimits, Peer, RequestId};
+use whimbrel_web::{BodyLimits, Offer, Peer, RequestId};
 
 use super::reply::{Place, Reply};
 use super::{ApiError, Input, Query};
@@ -65,6 +65,8 @@ pub struct Knock {
     pub from: IpAddr,
     /// Its header fields.
     pub headers: HeaderMap,
+    /// What its connection may go on as.
+    pub offer: Option<Offer>,
 }
 
 /// [`Access::Anyone`].
@@ -209,7 +211,8 @@ async fn answer<R: Rule, I: Input, P: Reply, F: Future<Output = Result<P, ApiErr
         let (parts, body) = request.into_parts();
         let query = Query::parse(parts.uri.query().unwrap_or_default().as_bytes());
         let from = parts.extensions.get::<Peer>().map_or(IpAddr::from([0; 4]), |peer| peer.address.ip());
-        let knock = Knock { from, headers: parts.headers };
+        let offer = Offer::of(&parts);
+        let knock = Knock { from, headers: parts.headers, offer };
         // Strangers are refused before anything of a body is kept.
         let caller = R::admit(&service, &knock).await?;
         let body = I::read(&knock.headers, body).await?;

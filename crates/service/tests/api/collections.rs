@@ -18,7 +18,7 @@ pub struct Site {
 
 pub async fn site(bench: &Bench) -> Site {
     let (ada, bob) = (bench.user("ada").await, bench.user("bob").await);
-    let servers = vec![Server { url: "whimbrel://dtn.example.org:2811".to_owned(), pin: None }];
+    let servers = vec![Server::at("whimbrel://dtn.example.org:2811", None)];
     let endpoint = bench.service.add_endpoint(ada.id, "Lab", servers).await.unwrap().id;
     let mapped = bench.service.add_mapped(endpoint, ada.id, "Lab files", "/srv/data").await.unwrap().id;
     let body = json!({"DATA_TYPE": "shared_endpoint", "host_endpoint": mapped, "host_path": "/shared/", "display_name": "Ada's"});

@@ -32,7 +32,7 @@ impl Grid {
         let ada = bench.user("ada").await;
         let (mut endpoints, mut collections) = ([Uuid::nil(); 2], [Uuid::nil(); 2]);
         for (number, name) in ["Left", "Right"].into_iter().enumerate() {
-            let servers = [1, 2].map(|host| Server { url: format!("gsiftp://{name}{host}.example.org"), pin: None });
+            let servers = [1, 2].map(|host| Server::at(format!("gsiftp://{name}{host}.example.org"), None));
             endpoints[number] = bench.service.add_endpoint(ada.id, name, servers.to_vec()).await.unwrap().id;
             let made = bench.service.add_mapped(endpoints[number], ada.id, &format!("{name} data"), "/srv").await;
             collections[number] = made.unwrap().id;

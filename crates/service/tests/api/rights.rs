@@ -194,7 +194,7 @@ async fn collections_demand_encryption_and_verification() {
     let other = bench.service.add_mapped(endpoint, site.ada.id, "Other files", "/").await.unwrap().id;
     change(&bench, &site, site.mapped, json!({"force_encryption": true, "max_concurrency": 3, "max_rate": 1000})).await;
     change(&bench, &site, site.guest, json!({"force_verify": true})).await;
-    let server = whimbrel_engine::dispatch::Server { url: "whimbrel://other".into(), pin: None };
+    let server = whimbrel_engine::dispatch::Server::at("whimbrel://other", None);
     bench.service.set_servers(endpoint, vec![server]).await.unwrap();
     let body = transfer((site.guest, "/a"), (other, "/a"));
     let submitted = id(&bench.post("/v0.10/transfer", &site.ada.token, body).await.good()["task_id"]);

@@ -116,7 +116,7 @@ impl Load {
     }
 
     async fn collections(&self, owner: Uuid) -> (Uuid, Uuid) {
-        let servers = vec![Server { url: "whimbrel://dtn.example.org:2811".into(), pin: None }];
+        let servers = vec![Server::at("whimbrel://dtn.example.org:2811", None)];
         let endpoint = self.service.add_endpoint(owner, "Lab", servers).await.unwrap().id;
         let from = self.service.add_mapped(endpoint, owner, "Instrument", "/raw").await.unwrap().id;
         (from, self.service.add_mapped(endpoint, owner, "Archive", "/archive").await.unwrap().id)

@@ -12,7 +12,7 @@ use crate::managed::refusal::Trouble;
 use crate::managed::{Session, need, text};
 use crate::output::Output;
 
-/// Make an endpoint: a name for servers (administrators of the service only)
+/// Make an endpoint: a name for servers (administrators of the service only), or with --personal for one's own computer
 #[derive(Debug, Args)]
 pub struct CreateArgs {
     /// Its name
@@ -24,16 +24,35 @@ pub struct CreateArgs {
     /// A stock server, as in gsiftp://dtn.example.org:2811; several times for several, which share their storage
     #[arg(long = "server", value_name = "URL")]
     servers: Vec<String>,
+    /// For a computer of mine, whose files only I use, and those with whom I share them; prints how to start its server
+    #[arg(long, conflicts_with_all = ["owner", "servers"])]
+    personal: bool,
 }
 
 /// Makes an endpoint.
 pub async fn create(session: &mut Session, args: &CreateArgs, output: &mut Output) -> Result<u8, Trouble> {
+    if args.personal {
+        return personal(session, &args.name, output).await;
+    }
     let mut wish = json!({"display_name": args.name, "servers": args.servers});
     if let Some(owner) = &args.owner {
         wish["owner"] = json!(session.identity_of(owner).await?);
     }
     let made = session.post("/v2/whimbrel/endpoints", &wish).await?;
     made_id(&made, "endpoint_created", output)
+}
+
+async fn personal(session: &mut Session, name: &str, output: &mut Output) -> Result<u8, Trouble> {
+    let wish = json!({"DATA_TYPE": "endpoint", "display_name": name, "is_globus_connect": true});
+    let made = session.post("/v0.10/endpoint", &wish).await?;
+    let (id, token) = (need(&made, "id")?, need(&made, "globus_connect_setup_key")?);
+    output.result(&json!({"event": "endpoint_created", "id": id, "token": token}), id);
+    let service = session.login().service.clone();
+    let authorities = if session.login().authorities.is_some() { " --join-authorities FILE" } else { "" };
+    output.say(&format!(
+        "on that computer: whimbrel dtn --root DIRECTORY --join {service} --token {token} --outbound{authorities}"
+    ));
+    Ok(exit::OK)
 }
 
 /// Tells the id of what was made.

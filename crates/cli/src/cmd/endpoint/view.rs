@@ -138,7 +138,8 @@ pub async fn servers(session: &mut Session, args: &ServersArgs, output: &mut Out
         let state = if server["is_connected"] == true { "there" } else { "gone" };
         let mut event = server.clone();
         event["event"] = json!("server");
-        output.result(&event, &format!("{state:<5}  {}", text(server, "uri")));
+        let way = if server["outbound"] == true { "  outbound: it connects to the service" } else { "" };
+        output.result(&event, &format!("{state:<5}  {}{way}", text(server, "uri")));
     }
     if entries(&list).is_empty() {
         output.say("it has no servers yet; let one join: whimbrel endpoint join-token");

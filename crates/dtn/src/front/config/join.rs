@@ -30,6 +30,8 @@ pub struct JoinConfig {
     pub accounts: Vec<String>,
     /// Where files of its collections are had over HTTPS, and the collections managed: `HOST:PORT`. Default: nowhere.
     pub https: Option<String>,
+    /// Make connections and take none: for hosts behind address translation or a firewall, and laptops. Default: no.
+    pub outbound: bool,
     /// URL under which that is reached, `https://HOST[:PORT]`. Default: this host's name, or the address it listens at.
     pub https_url: Option<String>,
 }

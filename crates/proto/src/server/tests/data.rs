@@ -150,3 +150,13 @@ fn abor_when_idle_closes_the_data_handle() {
     assert_eq!(peer.exchange("ABOR", &Op::CloseData, Outcome::Done), "226 Abort successful.\r\n");
     assert_eq!(peer.send("RETR /x"), "425 Use PASV or PORT first.\r\n");
 }
+
+#[test]
+fn who_takes_no_data_connections_says_so() {
+    let mut peer = Peer::logged_in_with(ServerConfig { outbound: true, ..ServerConfig::default() });
+    assert!(peer.send("FEAT").contains("\r\n OUTBOUND\r\n"));
+    for line in ["PASV", "EPSV", "SPAS", "OPTS PASV AllowDelayed=1;", "GET path=/f;pasv;"] {
+        assert_eq!(peer.send(line).starts_with("502 "), !line.starts_with("OPTS"), "{line}");
+    }
+    assert!(!Peer::logged_in().send("FEAT").contains("OUTBOUND"));
+}

@@ -1,0 +1,154 @@
+//! Servers that take no connections: laptops, and hosts behind address translation.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+
+use serde_json::json;
+
+use super::field::Field;
+
+/// A file of several chunks, and many small ones.
+const LARGE: usize = 40 << 20;
+const SMALL: usize = 40;
+
+fn field() -> Option<Field> {
+    let mut field = Field::alone()?;
+    field.alpha = Some(field.site("alpha"));
+    field.beta = Some(field.outbound_site("beta"));
+    Some(field)
+}
+
+fn large() -> Vec<u8> {
+    (0..LARGE as u32 / 4).flat_map(|word| word.wrapping_mul(0x9e37_79b9).to_le_bytes()).collect()
+}
+
+/// The process and all that it has started.
+fn family(pid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|child| child.parse().ok());
+    std::iter::once(pid).chain(children.flat_map(family)).collect()
+}
+
+/// The numbers of the sockets that a process has open.
+fn sockets(pid: u32) -> BTreeSet<String> {
+    let open = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let links = open.filter_map(|entry| fs::read_link(entry.path()).ok());
+    links.filter_map(|link| Some(link.to_str()?.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())).collect()
+}
+
+/// The sockets of TCP that processes listen at.
+fn listening(pids: &[u32]) -> Vec<String> {
+    let own: BTreeSet<_> = pids.iter().flat_map(|pid| sockets(*pid)).collect();
+    let mut found = Vec::new();
+    for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
+        for line in fs::read_to_string(table).unwrap_or_default().lines().skip(1) {
+            let fields: Vec<_> = line.split_whitespace().collect();
+            // The state 0A is LISTEN; the tenth field is the socket's number.
+            if fields[3] == "0A" && own.contains(fields[9]) {
+                found.push(fields[1].to_owned());
+            }
+        }
+    }
+    found
+}
+
+#[track_caller]
+fn listens_nowhere(field: &Field) {
+    if !rustix::process::geteuid().is_root() {
+        return println!("skipped: only root sees the sockets of processes that keep secrets");
+    }
+    let pids = family(field.beta().server.pid());
+    assert!(pids.len() > 3, "front, caller, talker: {pids:?}");
+    assert_eq!(listening(&pids), Vec::<String>::new());
+    assert!(!listening(&family(field.alpha().server.pid())).is_empty(), "this test sees who listens");
+}
+
+/// Both ways, also encrypted; what file managers ask goes by the same connections.
+#[test]
+fn a_server_that_listens_nowhere_sends_and_receives() {
+    let Some(field) = field() else { return };
+    let content = large();
+    field.alpha().write("from/large", &content);
+    for number in 0..SMALL {
+        field.alpha().write(&format!("from/d/f{number}"), format!("file {number}\n"));
+    }
+    fs::set_permissions(&field.beta().root, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
+    field.carry_out(&["transfer", "-r", &field.alpha().at("/from"), &field.beta().at("/there")]);
+    listens_nowhere(&field);
+    field.carry_out(&["transfer", "-r", "--encrypt-data", &field.beta().at("/there"), &field.alpha().at("/back")]);
+    for place in [field.beta().path("there"), field.alpha().path("back")] {
+        assert!(fs::read(place.join("large")).unwrap() == content, "{}", place.display());
+        for number in 0..SMALL {
+            let small = fs::read_to_string(place.join(format!("d/f{number}"))).unwrap();
+            assert_eq!(small, format!("file {number}\n"));
+        }
+    }
+    listens_nowhere(&field);
+
+    let listed = field.globus(&["ls", &field.beta().at("/there")]);
+    assert_eq!(listed.lines().collect::<Vec<_>>(), ["d/", "large"]);
+    field.globus(&["mkdir", &field.beta().at("/new")]);
+    field.globus(&["rename", &field.beta().collection, "/new", "/named"]);
+    assert!(field.beta().path("named").is_dir());
+    let stat = field.json(&["stat", &field.beta().at("/there/large")]);
+    assert_eq!(stat["size"], json!(LARGE), "{stat:#}");
+    field.globus(&["rm", "-r", &field.beta().at("/there"), "--timeout", "60"]);
+    assert!(!field.beta().path("there").exists());
+
+    // It says what it is, and that its files are not had over HTTPS.
+    let token = field.token();
+    let about = |id: &str, what: &str| field.ask_with(&token, &format!("/v0.10/endpoint/{id}{what}"), None).unwrap();
+    let servers = about(&field.beta().endpoint, "/server_list");
+    assert_eq!((&servers["DATA"][0]["outbound"], &servers["DATA"][0]["is_connected"]), (&json!(true), &json!(true)));
+    let (here, there) = (about(&field.beta().collection, ""), about(&field.alpha().collection, ""));
+    assert!(here["https_server"].is_null() && there["https_server"].is_string(), "{here:#} {there:#}");
+}
+
+/// A service that is killed is connected to again, and so is one whose server comes back.
+#[test]
+fn it_connects_again_and_again() {
+    let Some(mut field) = field() else { return };
+    field.alpha().write("one", "1");
+    field.restart();
+    field.carry_out(&["transfer", &field.alpha().at("/one"), &field.beta().at("/one")]);
+    let mut beta = field.beta.take().unwrap();
+    beta.server.kill();
+    // The public client would ask until it is known to be gone.
+    let listing = format!("/v0.10/operation/endpoint/{}/ls?path=/", beta.collection);
+    let refused = field.ask_with(&field.token(), &listing, None).unwrap();
+    assert!(refused["message"].as_str().is_some_and(|text| text.contains("has not connected")), "{refused:#}");
+    let task = field.submit(&["transfer", &field.alpha().at("/one"), &beta.at("/two")]);
+    beta.server = field.outbound_server("beta", &beta.root, "used-up-long-ago");
+    field.globus(&["task", "wait", &task, "--timeout", "120", "--polling-interval", "1"]);
+    assert_eq!(beta.read("two"), b"1");
+}
+
+/// Orchestrators elsewhere reach it by way of the service.
+#[test]
+fn orchestrators_on_other_hosts_reach_it() {
+    let Some(mut field) = field() else { return };
+    field.restart_with(&["--no-orchestrator"]);
+    let client = field.orchestrator_client("movers");
+    let _mover = field.orchestrator("first", &client);
+    field.alpha().write("one", large());
+    field.carry_out(&["transfer", &field.alpha().at("/one"), &field.beta().at("/one")]);
+    assert!(field.beta().read("one") == large());
+    listens_nowhere(&field);
+}
+
+/// Two of them have nobody between who listens: that is told at once, and nothing is made.
+#[test]
+fn two_that_take_no_connections_are_told_what_is_missing() {
+    let Some(mut field) = Field::alone() else { return };
+    field.alpha = Some(field.outbound_site("alpha"));
+    field.beta = Some(field.outbound_site("beta"));
+    field.alpha().write("d/one", "1");
+    let task = field.submit(&["transfer", "-r", &field.alpha().at("/d"), &field.beta().at("/d")]);
+    field.globus_ends(1, &["task", "wait", &task, "--timeout", "60", "--polling-interval", "1"]);
+    let shown = field.json(&["task", "show", &task]);
+    assert_eq!(shown["status"], "FAILED", "{shown:#}");
+    let why = shown["fatal_error"]["description"].as_str().unwrap_or_default().to_owned();
+    assert!(why.contains("takes connections"), "{shown:#}");
+    assert!(!Path::new(&field.beta().path("d")).exists());
+}

@@ -1,0 +1,254 @@
+//! The process that makes connections for a server that takes none, and leaves them with the service until they are wanted.
+//!
+//! It has the server's secret at the service, and no files. Of what is inside of a connection that is taken it understands nothing: the
+//! front gets one end of a socket pair, and bytes are carried to and fro.
+
+use std::io::{self, Read as _, Write as _};
+use std::os::fd::{AsFd as _, OwnedFd};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
+use std::time::Duration;
+
+use openssl::x509::X509;
+use serde::{Deserialize, Serialize};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::UnixStream;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep, timeout};
+use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_proto::server::Secret;
+use whimbrel_proto::token::http::HttpsUrl;
+use whimbrel_trust::TrustFault;
+use whimbrel_trust::roots::{HostOfAuthorities, SystemRoots};
+use whimbrel_trust::tls::ClientTls;
+use whimbrel_web::Line;
+use whimbrel_web::client::Client;
+
+use crate::confine::{self, Needs, Sandbox};
+use crate::front::process::drain_on_signal;
+use crate::monitor::keeper::Account;
+use crate::packets::Channel;
+use crate::parent;
+
+const OP: &str = "connect to the service";
+
+/// What connections go on as.
+const PROTOCOL: &str = "whimbrel-control";
+
+/// Connections that wait.
+const WAITING: usize = 4;
+
+/// Pause before another connection, doubled while none comes about.
+const FIRST_PAUSE: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// A connection that held so long was a good one.
+const GOOD: Duration = Duration::from_secs(10);
+
+/// Time for a connection to wait at the service.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// After so long without a word a connection is gone; the service says one every 15 s.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// What the service says to a connection that waits, and to one that is taken; both are answered alike.
+const STILL: u8 = b'.';
+const TAKEN: u8 = b'!';
+
+/// Longest refusal, bytes.
+const MOST_ANSWER: usize = 64 << 10;
+
+/// To the front. A packet is never empty: that would be the end.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) enum Called {
+    /// A connection was taken; beside it, our end of a socket pair.
+    Taken,
+}
+
+/// What the process is told.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Settings {
+    /// The service: its URL.
+    pub(crate) service: String,
+    /// PEM text of those who vouch for it; `None`: those of the system.
+    pub(crate) authorities: Option<Vec<u8>>,
+    /// This server's number there.
+    pub(crate) server: String,
+    /// What proves that it is this server.
+    pub(crate) secret: Secret,
+    /// How far it is confined.
+    pub(crate) sandbox: Sandbox,
+}
+
+/// Starts the process, which gets the channel to the front as its standard output.
+pub(crate) fn start(
+    program: &Path,
+    channel: &Channel,
+    account: Option<Account>,
+    settings: &Settings,
+) -> Result<Child, Fault> {
+    let socket = channel.as_fd().try_clone_to_owned().map_err(failed)?;
+    let mut command = Command::new(program);
+    command.arg("dtn-caller").stdin(Stdio::piped()).stdout(Stdio::from(socket));
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
+    if let Some(account) = account {
+        command.uid(account.uid).gid(account.gid);
+    }
+    let mut child = command.spawn().map_err(failed)?;
+    let mut stdin = child.stdin.take().expect("it was asked for");
+    stdin.write_all(&postcard::to_stdvec(settings).expect("texts can always be written")).map_err(failed)?;
+    Ok(child)
+}
+
+/// Makes connections with the settings on standard input, for the front at the channel that is standard output, to the end of the drain.
+///
+/// # Errors
+/// They are none, or this process cannot be confined.
+pub fn serve_standard_input() -> Result<(), Fault> {
+    parent::end_with_parent()?;
+    confine::keep_secrets()?;
+    let channel: OwnedFd = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
+    let mut settings = Vec::new();
+    io::stdin().lock().read_to_end(&mut settings).map_err(failed)?;
+    let settings: Settings = postcard::from_bytes(&settings)
+        .map_err(|_| Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it"))?;
+    confine::enter(&Needs::fetch(), settings.sandbox)?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let result = runtime.block_on(serve(&settings, Channel::from(channel)));
+    runtime.shutdown_background();
+    result
+}
+
+async fn serve(settings: &Settings, front: Channel) -> Result<(), Fault> {
+    let (drain, mut draining) = watch::channel(false);
+    drain_on_signal(drain)?;
+    let caller = Arc::new(Caller::new(settings, front)?);
+    let places = Arc::new(Semaphore::new(WAITING));
+    let draining_too = draining.clone();
+    let mut lines = JoinSet::new();
+    loop {
+        tokio::select! {
+            place = places.clone().acquire_owned() => {
+                let place = place.expect("nobody closes it");
+                lines.spawn(caller.clone().line(place, draining_too.clone()));
+            }
+            Some(_ended) = lines.join_next() => {}
+            _ = draining.wait_for(|drain| *drain) => break,
+        }
+    }
+    // Those that wait end; what is used goes on to its end.
+    while lines.join_next().await.is_some() {}
+    Ok(())
+}
+
+struct Caller {
+    client: Client,
+    path: String,
+    secret: String,
+    front: Channel,
+}
+
+impl Caller {
+    fn new(settings: &Settings, front: Channel) -> Result<Self, Fault> {
+        let refused = |fault: TrustFault| fault.into_fault(OP, Side::Us);
+        let roots = match settings.authorities.as_deref() {
+            None => SystemRoots::load(),
+            Some(pem) => X509::stack_from_pem(pem)
+                .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
+                .and_then(SystemRoots::of),
+        };
+        let service = settings.service.trim_end_matches('/');
+        let host = HttpsUrl::parse(service).map(|place| place.host().to_owned()).unwrap_or_default();
+        let judge = HostOfAuthorities::new(roots.map_err(refused)?, &host);
+        let tls = ClientTls::new(Arc::new(judge), None).map_err(refused)?;
+        Ok(Self {
+            client: Client::new(service, tls, MOST_ANSWER)?,
+            path: format!("/v2/whimbrel/servers/{}/wait", settings.server),
+            secret: String::from_utf8_lossy(&settings.secret.0).into_owned(),
+            front,
+        })
+    }
+
+    /// One connection after the other, until one is taken, whose place another may have then.
+    async fn line(self: Arc<Self>, place: OwnedSemaphorePermit, mut drain: watch::Receiver<bool>) {
+        let (mut pause, mut in_trouble) = (FIRST_PAUSE, false);
+        loop {
+            let began = Instant::now();
+            let waited = tokio::select! {
+                waited = self.wait() => waited,
+                _ = drain.wait_for(|drain| *drain) => return,
+            };
+            match waited {
+                Ok(line) => {
+                    drop(place);
+                    return self.carry(line).await;
+                }
+                Err(fault) if began.elapsed() > GOOD => {
+                    tracing::debug!(%fault, "a connection that waited is gone");
+                    (pause, in_trouble) = (FIRST_PAUSE, false);
+                }
+                // A time of trouble is spoken of once.
+                Err(fault) if !in_trouble => {
+                    tracing::warn!(%fault, "no connection waits at the service");
+                    in_trouble = true;
+                }
+                Err(_) => {}
+            }
+            tokio::select! {
+                () = sleep(pause) => pause = (pause * 2).min(LONGEST_PAUSE),
+                _ = drain.wait_for(|drain| *drain) => return,
+            }
+        }
+    }
+
+    /// Leaves a connection with the service until it is taken.
+    async fn wait(&self) -> Result<Line, Fault> {
+        let late = |_| Err(lost("no connection in time"));
+        let asked = timeout(LIMIT, self.client.upgrade(&self.path, Some(&self.secret), PROTOCOL));
+        let mut line = asked.await.unwrap_or_else(late)?.map_err(|answer| {
+            let detail = format!("the service answered {} to a connection that was to wait", answer.status);
+            Fault::new(FaultCode::ServerBusy, OP).side(Side::Service).detail(detail)
+        })?;
+        let broken = |error: io::Error| lost(&error.to_string());
+        loop {
+            let said = timeout(SILENCE, line.read_u8()).await.map_err(|_| lost("the service is silent"))?;
+            let said = said.map_err(broken)?;
+            if said != STILL && said != TAKEN {
+                return Err(Fault::new(FaultCode::PeerMisbehaved, OP).side(Side::Service));
+            }
+            line.write_all(&[said]).await.map_err(broken)?;
+            line.flush().await.map_err(broken)?;
+            if said == TAKEN {
+                return Ok(line);
+            }
+        }
+    }
+
+    /// Hands the front what is inside, and carries it.
+    async fn carry(&self, mut line: Line) {
+        let handed = || -> io::Result<UnixStream> {
+            let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
+            ours.set_nonblocking(true)?;
+            self.front.send(&Called::Taken, &[theirs.as_fd()])?;
+            UnixStream::from_std(ours)
+        };
+        let mut front = match handed() {
+            Ok(front) => front,
+            Err(error) => return tracing::warn!(%error, "the front takes no connection"),
+        };
+        if let Err(error) = tokio::io::copy_bidirectional(&mut line, &mut front).await {
+            tracing::debug!(%error, "a control connection by way of the service has broken");
+        }
+    }
+}
+
+fn lost(detail: &str) -> Fault {
+    Fault::new(FaultCode::ConnectionLost, OP).side(Side::Network).detail(detail)
+}
+
+fn failed(error: io::Error) -> Fault {
+    Fault::from_io(error, OP).side(Side::Us)
+}
