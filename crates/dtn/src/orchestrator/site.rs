@@ -40,7 +40,7 @@ impl Reach {
     /// # Errors
     /// Servers that cannot be named so; a credential that they cannot be shown.
     pub(super) fn new(site: &Site, line: &Line) -> Result<Self, Fault> {
-        let (scheme, met, addresses) = addresses(&site.servers)?;
+        let Servers { scheme, met, addresses } = addresses(&site.servers)?;
         let place = || Arc::new(line.clone()) as Arc<dyn MeetingPlace>;
         let meeting = (!met.is_empty()).then(|| Meeting::new(met, place()));
         let mut addresses = addresses.into_iter();
@@ -160,8 +160,16 @@ pub(super) fn trimmed(path: &[u8]) -> &[u8] {
     &path[..end.min(path.len())]
 }
 
-/// How servers are spoken to, those that are met, and all of them.
-fn addresses(servers: &[Server]) -> Result<(Scheme, BTreeMap<Address, Uuid>, Vec<Address>), Fault> {
+/// The servers of a site.
+struct Servers {
+    scheme: Scheme,
+    /// Those that are met.
+    met: BTreeMap<Address, Uuid>,
+    /// All of them.
+    addresses: Vec<Address>,
+}
+
+fn addresses(servers: &[Server]) -> Result<Servers, Fault> {
     let mut known = None;
     let mut met = BTreeMap::new();
     let mut addresses = Vec::new();
@@ -184,7 +192,7 @@ fn addresses(servers: &[Server]) -> Result<(Scheme, BTreeMap<Address, Uuid>, Vec
             addresses.push(address);
         }
     }
-    Ok((known.ok_or_else(|| wrong("the collection has no servers"))?, met, addresses))
+    Ok(Servers { scheme: known.ok_or_else(|| wrong("the collection has no servers"))?, met, addresses })
 }
 
 /// Any of a site's servers may have any of its keys: they serve the same storage.
@@ -248,7 +256,7 @@ mod tests {
         Site { collection: Uuid::nil(), servers, credential, base: "/data/x".into(), local_user: None }
     }
 
-    fn reach(site: &Site) -> Result<Reach, Fault> {
+    fn reached(site: &Site) -> Result<Reach, Fault> {
         let (asks, _) = tokio::sync::mpsc::unbounded_channel();
         Reach::new(site, &Line::new(asks, std::time::Duration::ZERO))
     }
@@ -257,48 +265,48 @@ mod tests {
     fn servers_that_take_no_connections_are_met() {
         let mut site = site(&["whimbrel://laptop-1", "whimbrel://a:1"], Credential::None);
         site.servers[0].rendezvous = Some(Uuid::from_u128(5));
-        let mixed = reach(&site).unwrap();
+        let mixed = reached(&site).unwrap();
         let meeting = mixed.target.meeting.as_ref().unwrap();
         assert!(meeting.is_for(&("laptop-1".into(), 0)) && !meeting.is_for(&("a".into(), 1)));
         assert!(!mixed.is_outbound() && mixed.target.to_string() == "laptop-1,a:1");
         site.servers.pop();
-        assert!(reach(&site).unwrap().is_outbound());
+        assert!(reached(&site).unwrap().is_outbound());
     }
 
     #[test]
     fn several_servers_are_one_target_with_the_keys_of_all() {
         let token = Credential::Token { token: "abc".into() };
-        let reach = reach(&site(&["whimbrel://a:1", "whimbrel://[::1]:2"], token)).unwrap();
+        let reach = reached(&site(&["whimbrel://a:1", "whimbrel://[::1]:2"], token)).unwrap();
         let target = &reach.target;
         assert_eq!((target.to_string(), target.security, target.keys.len()), ("a:1,[::1]:2".into(), Security::Tls, 2));
         assert!(reach.is_root(b"/data//x/./") && !reach.is_root(b"/data") && !reach.is_root(b"/data/x/y"));
-        let other = reach(&site(&["whimbrel://B:2", "whimbrel://A:1"], Credential::None)).unwrap();
+        let other = reached(&site(&["whimbrel://B:2", "whimbrel://A:1"], Credential::None)).unwrap();
         assert!(reach.overlaps(b"/x/y", &other, b"/x//y/z") && reach.overlaps(b"/x/y/", &other, b"/x"));
         assert!(!reach.overlaps(b"/x/y", &other, b"/x/yz"));
-        let third = reach(&site(&["whimbrel://a:2"], Credential::None)).unwrap();
+        let third = reached(&site(&["whimbrel://a:2"], Credential::None)).unwrap();
         assert!(!reach.overlaps(b"/x", &third, b"/x"));
         for urls in [&["ftp://a", "gsiftp://b"][..], &["/a"], &["a:/b"], &[]] {
-            assert!(reach(&site(urls, Credential::None)).is_err(), "{urls:?}");
+            assert!(reached(&site(urls, Credential::None)).is_err(), "{urls:?}");
         }
     }
 
     #[test]
     fn a_token_is_not_shown_in_clear() {
-        let fault = reach(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
+        let fault = reached(&site(&["ftp://a"], Credential::Token { token: "secret".into() })).unwrap_err();
         assert!(!fault.to_string().contains("secret") && fault.to_string().contains("whimbrel://"), "{fault}");
     }
 
     #[test]
     fn a_grid_server_gets_the_users_proxy_or_nothing() {
         for credential in [Credential::None, Credential::Token { token: "t".into() }] {
-            let fault = reach(&site(&["gsiftp://a"], credential)).unwrap_err();
+            let fault = reached(&site(&["gsiftp://a"], credential)).unwrap_err();
             assert_eq!(fault.code, FaultCode::CredentialMissing);
         }
     }
 
     #[test]
     fn a_proxy_is_in_memory_as_long_as_it_is_used() {
-        let reach = reach(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
+        let reach = reached(&site(&["gsiftp://a"], Credential::Proxy { pem: "one".into() })).unwrap();
         let path = reach.target.credential.as_ref().unwrap().certificate.clone();
         assert_eq!(fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         assert!(fs::read_link(&path).unwrap().starts_with("/memfd:proxy (deleted)"), "it has a name");
