@@ -3,15 +3,13 @@
 //! It has the server's secret at the service, and no files. Of what is inside of a connection that is taken it understands nothing: the
 //! front gets one end of a socket pair, and bytes are carried to and fro.
 
-use std::io::{self, Read as _, Write as _};
+use std::io;
 use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
-use openssl::x509::X509;
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::UnixStream;
@@ -20,20 +18,18 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
-use whimbrel_proto::token::http::HttpsUrl;
-use whimbrel_trust::TrustFault;
-use whimbrel_trust::roots::{HostOfAuthorities, SystemRoots};
-use whimbrel_trust::tls::ClientTls;
 use whimbrel_web::Line;
 use whimbrel_web::client::Client;
 
 use crate::confine::{self, Needs, Sandbox};
 use crate::front::process::drain_on_signal;
+use crate::helper::Helper;
 use crate::monitor::keeper::Account;
 use crate::packets::Channel;
-use crate::parent;
 
 const OP: &str = "connect to the service";
+
+const HELPER: Helper = Helper { command: "dtn-caller", op: OP };
 
 /// What connections go on as.
 const PROTOCOL: &str = "whimbrel-control";
@@ -90,17 +86,7 @@ pub(crate) fn start(
     account: Option<Account>,
     settings: &Settings,
 ) -> Result<Child, Fault> {
-    let socket = channel.as_fd().try_clone_to_owned().map_err(failed)?;
-    let mut command = Command::new(program);
-    command.arg("dtn-caller").stdin(Stdio::piped()).stdout(Stdio::from(socket));
-    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
-    if let Some(account) = account {
-        command.uid(account.uid).gid(account.gid);
-    }
-    let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(&postcard::to_stdvec(settings).expect("texts can always be written")).map_err(failed)?;
-    Ok(child)
+    HELPER.start(program, channel, account, settings)
 }
 
 /// Makes connections with the settings on standard input, for the front at the channel that is standard output, to the end of the drain.
@@ -108,15 +94,10 @@ pub(crate) fn start(
 /// # Errors
 /// They are none, or this process cannot be confined.
 pub fn serve_standard_input() -> Result<(), Fault> {
-    parent::end_with_parent()?;
-    confine::keep_secrets()?;
-    let channel: OwnedFd = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
-    let mut settings = Vec::new();
-    io::stdin().lock().read_to_end(&mut settings).map_err(failed)?;
-    let settings: Settings = postcard::from_bytes(&settings)
-        .map_err(|_| Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it"))?;
+    let (settings, channel): (Settings, OwnedFd) = HELPER.told()?;
     confine::enter(&Needs::fetch(), settings.sandbox)?;
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| HELPER.failed(error))?;
     let result = runtime.block_on(serve(&settings, Channel::from(channel)));
     runtime.shutdown_background();
     result
@@ -153,19 +134,8 @@ struct Caller {
 
 impl Caller {
     fn new(settings: &Settings, front: Channel) -> Result<Self, Fault> {
-        let refused = |fault: TrustFault| fault.into_fault(OP, Side::Us);
-        let roots = match settings.authorities.as_deref() {
-            None => SystemRoots::load(),
-            Some(pem) => X509::stack_from_pem(pem)
-                .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
-                .and_then(SystemRoots::of),
-        };
-        let service = settings.service.trim_end_matches('/');
-        let host = HttpsUrl::parse(service).map(|place| place.host().to_owned()).unwrap_or_default();
-        let judge = HostOfAuthorities::new(roots.map_err(refused)?, &host);
-        let tls = ClientTls::new(Arc::new(judge), None).map_err(refused)?;
         Ok(Self {
-            client: Client::new(service, tls, MOST_ANSWER)?,
+            client: HELPER.client(&settings.service, settings.authorities.as_deref(), MOST_ANSWER)?,
             path: format!("/v2/whimbrel/servers/{}/wait", settings.server),
             secret: String::from_utf8_lossy(&settings.secret.0).into_owned(),
             front,
@@ -247,8 +217,4 @@ impl Caller {
 
 fn lost(detail: &str) -> Fault {
     Fault::new(FaultCode::ConnectionLost, OP).side(Side::Network).detail(detail)
-}
-
-fn failed(error: io::Error) -> Fault {
-    Fault::from_io(error, OP).side(Side::Us)
 }

@@ -14,12 +14,10 @@ mod sessions;
 mod spot;
 mod web;
 
-use std::io::{self, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd as _, OwnedFd};
-use std::os::unix::process::CommandExt as _;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
@@ -31,10 +29,12 @@ use whimbrel_web::{Limits, Security, Server};
 use crate::confine::{self, Needs, Sandbox};
 use crate::front::certificate::CertificateFiles;
 use crate::front::process::drain_on_signal;
+use crate::helper::Helper;
 use crate::monitor::keeper::Account;
-use crate::parent;
 
 const OP: &str = "serve HTTPS";
+
+const HELPER: Helper = Helper { command: "dtn-door", op: OP };
 
 /// What the process is told.
 #[derive(Debug, Serialize, Deserialize)]
@@ -70,17 +70,7 @@ pub(crate) fn start(
     account: Option<Account>,
     settings: &Settings,
 ) -> Result<Child, Fault> {
-    let socket = listener.as_fd().try_clone_to_owned().map_err(failed)?;
-    let mut command = Command::new(program);
-    command.arg("dtn-door").stdin(Stdio::piped()).stdout(Stdio::from(socket));
-    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
-    if let Some(account) = account {
-        command.uid(account.uid).gid(account.gid);
-    }
-    let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(&postcard::to_stdvec(settings).expect("texts can always be written")).map_err(failed)?;
-    Ok(child)
+    HELPER.start(program, listener, account, settings)
 }
 
 /// Serves with the settings on standard input and the socket that is standard output, to the end of the drain.
@@ -88,17 +78,10 @@ pub(crate) fn start(
 /// # Errors
 /// They are none, or this process cannot be confined.
 pub fn serve_standard_input() -> Result<(), Fault> {
-    parent::end_with_parent()?;
-    // It holds the host's key, and tokens of users.
-    confine::keep_secrets()?;
-    let socket: OwnedFd = io::stdout().as_fd().try_clone_to_owned().map_err(failed)?;
-    let mut settings = Vec::new();
-    io::stdin().lock().read_to_end(&mut settings).map_err(failed)?;
-    let settings: Settings = postcard::from_bytes(&settings)
-        .map_err(|_| Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it"))?;
+    let (settings, socket): (Settings, OwnedFd) = HELPER.told()?;
     confine::enter(&Needs::fetch(), settings.sandbox)?;
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(failed)?;
+    let runtime = runtime.map_err(|error| HELPER.failed(error))?;
     let result = runtime.block_on(serve(settings, socket.into()));
     runtime.shutdown_background();
     result
@@ -115,8 +98,4 @@ async fn serve(settings: Settings, listener: TcpListener) -> Result<(), Fault> {
         server.map_err(|error| Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(error.to_string()))?;
     server.serve(web::router(settings)?, draining).await;
     Ok(())
-}
-
-fn failed(error: io::Error) -> Fault {
-    Fault::from_io(error, OP).side(Side::Us)
 }

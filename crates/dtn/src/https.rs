@@ -5,7 +5,6 @@ use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use openssl::x509::X509;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::token::http::{Answer, AnswerReader, HttpsUrl};
 use whimbrel_trust::TrustFault;
@@ -28,12 +27,7 @@ pub(crate) struct Https {
 impl Https {
     /// Requests until a point in time, to hosts that the authorities in `authorities` (PEM) vouch for; without any, those of the system.
     pub(crate) fn new(op: &'static str, authorities: Option<&[u8]>, until: Instant) -> Result<Self, Fault> {
-        let roots = match authorities {
-            None => SystemRoots::load(),
-            Some(pem) => X509::stack_from_pem(pem)
-                .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
-                .and_then(SystemRoots::of),
-        };
+        let roots = SystemRoots::of_pem_or_system(authorities);
         Ok(Self { op, roots: roots.map_err(|fault| fault.into_fault(op, Side::Us))?, until })
     }
 

@@ -19,6 +19,7 @@ pub mod mover;
 pub mod orchestrator;
 
 mod handshake;
+mod helper;
 mod https;
 mod journaled;
 mod keepalive;

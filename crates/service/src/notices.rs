@@ -39,11 +39,8 @@ impl Settings {
     /// # Errors
     /// The authorities cannot be read.
     pub fn trusting(authorities: Option<&[u8]>) -> Result<Self, Fault> {
-        let roots = match authorities {
-            None => SystemRoots::load(),
-            Some(pem) => SystemRoots::of_pem(pem),
-        };
-        let roots = roots.map_err(|fault| fault.into_fault("tell owners", Side::Us))?;
+        let roots =
+            SystemRoots::of_pem_or_system(authorities).map_err(|fault| fault.into_fault("tell owners", Side::Us))?;
         Ok(Self { mail: None, inside: Vec::new(), roots })
     }
 }

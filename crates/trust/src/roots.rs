@@ -42,6 +42,14 @@ impl SystemRoots {
             .and_then(Self::of)
     }
 
+    /// Exactly the authorities in a PEM text; without one those of the system.
+    ///
+    /// # Errors
+    /// `CredentialRejected`: it holds something else; the system's cannot be read.
+    pub fn of_pem_or_system(pem: Option<&[u8]>) -> Result<Self, TrustFault> {
+        pem.map_or_else(Self::load, Self::of_pem)
+    }
+
     /// Exactly these authorities.
     pub fn of(authorities: Vec<X509>) -> Result<Self, TrustFault> {
         Self::for_purpose(X509PurposeId::SSL_SERVER, authorities)

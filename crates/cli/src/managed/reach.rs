@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use openssl::x509::X509;
 use serde_json::Value;
 use whimbrel_dtn::client::security::known_hosts;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -47,10 +46,8 @@ impl Reach {
         let refused = |fault: TrustFault| Trouble::Fault(fault.into_fault(OP, Side::Us));
         let (judge, known): (Arc<dyn PeerJudge>, _) = match authorities {
             Some(pem) => {
-                let roots = X509::stack_from_pem(pem.as_bytes())
-                    .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
-                    .and_then(SystemRoots::of);
-                (Arc::new(HostOfAuthorities::new(roots.map_err(refused)?, &host)), None)
+                let roots = SystemRoots::of_pem(pem.as_bytes()).map_err(refused)?;
+                (Arc::new(HostOfAuthorities::new(roots, &host)), None)
             }
             None => {
                 let known = Known::of(&host, port, newcomers)?;

@@ -6,18 +6,13 @@ use std::time::{Duration, Instant};
 
 use axum::http::{Method, StatusCode};
 use openssl::sha::sha256;
-use openssl::x509::X509;
 use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::{Fault, FaultCode, Side};
-use whimbrel_proto::token::http::HttpsUrl;
-use whimbrel_trust::TrustFault;
-use whimbrel_trust::roots::{HostOfAuthorities, SystemRoots};
-use whimbrel_trust::tls::ClientTls;
 use whimbrel_web::client::{Client, Question};
 
 use super::answer::Refusal;
-use super::{OP, Settings};
+use super::{HELPER, Settings};
 
 /// How long a verdict is believed: the service itself believes a token as long.
 const BELIEVED: Duration = Duration::from_secs(5);
@@ -62,19 +57,8 @@ pub(super) struct Judge {
 
 impl Judge {
     pub(super) fn new(settings: &Settings) -> Result<Self, Fault> {
-        let refused = |fault: TrustFault| fault.into_fault(OP, Side::Us);
-        let roots = match settings.authorities.as_deref() {
-            None => SystemRoots::load(),
-            Some(pem) => X509::stack_from_pem(pem)
-                .map_err(|error| TrustFault::new(FaultCode::CredentialRejected, format!("authorities: {error}")))
-                .and_then(SystemRoots::of),
-        };
-        let service = settings.service.trim_end_matches('/');
-        let host = HttpsUrl::parse(service).map(|place| place.host().to_owned()).unwrap_or_default();
-        let judge = HostOfAuthorities::new(roots.map_err(refused)?, &host);
-        let tls = ClientTls::new(Arc::new(judge), None).map_err(refused)?;
         Ok(Self {
-            client: Client::new(service, tls, MOST_ANSWER)?,
+            client: HELPER.client(&settings.service, settings.authorities.as_deref(), MOST_ANSWER)?,
             server: settings.server.clone(),
             secret: String::from_utf8_lossy(&settings.secret.0).into_owned(),
             known: Mutex::default(),

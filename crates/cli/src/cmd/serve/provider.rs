@@ -57,10 +57,8 @@ impl ProviderArgs {
         if domain == own || domain == format!("clients.{own}") || domain.contains('@') {
             return Err(failed("--oidc-domain has to be another than the domain of the people of this service"));
         }
-        let roots = match &self.oidc_authorities {
-            None => SystemRoots::load(),
-            Some(file) => SystemRoots::of_pem(&fs::read(file).map_err(|error| of_file(error, file))?),
-        };
+        let pem = self.oidc_authorities.as_deref().map(|file| fs::read(file).map_err(|error| of_file(error, file)));
+        let roots = SystemRoots::of_pem_or_system(pem.transpose()?.as_deref());
         let secret = secret(file)?.trim_end_matches(['\r', '\n']).to_owned();
         if secret.is_empty() {
             return Err(Fault::new(FaultCode::CredentialMissing, OP)
