@@ -4,7 +4,6 @@
 
 mod support;
 
-use std::cell::Cell;
 use std::fs;
 use std::io::{BufRead as _, BufReader};
 use std::net::SocketAddr;
@@ -28,6 +27,9 @@ const MIB: u64 = 1 << 20;
 /// Bytes of a file that moves in chunks, and of its leaves when a chunk has 4 MiB.
 const SIZE: u64 = 8 * MIB;
 const LEAF: u64 = MIB / 2;
+
+/// Where the leaf starts whose rest a relay holds.
+const HELD: u64 = 5 * LEAF;
 
 /// The digest that another program computes.
 fn sum(program: &str, path: &Path) -> String {
@@ -301,16 +303,16 @@ fn what_cannot_be_meant_is_refused_before_anything_is_copied() {
     }
 }
 
-/// Copies `source` from server to server in chunks, over one data connection. When nearly 3 MiB have passed, the relay
-/// before the destination holds that connection and calls `damage` with the unfinished file: more of every leaf that it
-/// finds begun is to come, so none of these has been read back yet.
+/// Copies `source` from server to server in chunks, over one data connection. When most of the leaf at [`HELD`] has
+/// passed, the relay before the destination holds that connection and calls `damage` with the unfinished file: the chunk
+/// to which that leaf and the one at 2 MiB belong cannot be read back yet.
 fn copy_damaged(options: &[&str], source: &Path, copy: &Path, damage: impl FnOnce(PathBuf) + Send + 'static) -> Run {
     let start = || Dtn::builder().anonymous().root(Path::new("/")).start();
     let (from, to) = (start(), start());
     let way = Way::new();
     let relay = Relay::before(to.addr(), &way).unwrap();
     let hidden = copy.with_file_name(".copy.whimbrel-part");
-    way.at(Moment::Bytes(3 * MIB - LEAF / 4), move |_| damage(hidden));
+    way.at(Moment::Bytes(HELD + LEAF * 3 / 4), move |_| damage(hidden));
     let tool = whimbrel(options).args(["--chunk", "4M", "--concurrency", "1", "--parallelism", "1"]);
     let run = tool.args([from.url(source), format!("ftp://{}{}", relay.addr(), url_path(copy))]).run().unwrap();
     way.end();
@@ -328,34 +330,27 @@ fn cmp(left: &Path, right: &Path) -> bool {
     Command::new("cmp").arg("--silent").args([left, right]).status().unwrap().success()
 }
 
-/// Waits until a leaf has begun to arrive, changes its first byte, and writes down which it was.
-fn flip_begun_leaf(unfinished: &Path, source: &Path, note: &Path) {
-    // One look decides: a moment later the leaf may be whole.
-    let begun = Cell::new(None);
-    until("a leaf that is there in part", || {
-        begun.set(begun_leaf(unfinished, source, LEAF));
-        begun.get().is_some()
-    });
-    let at = begun.get().unwrap();
-    flip_bit(unfinished, at).unwrap();
-    fs::write(note, at.to_string()).unwrap();
+/// Waits until the leaf of which the relay holds the rest has begun to arrive, and changes its first byte. Another leaf
+/// that is seen in part may be whole, and read back, a moment later.
+fn flip_held_leaf(unfinished: &Path, source: &Path) {
+    until("the held leaf is there in part", || begun_leaf(unfinished, source, LEAF) == Some(HELD));
+    flip_bit(unfinished, HELD).unwrap();
 }
 
 #[test]
 fn a_byte_that_changes_in_storage_before_it_is_read_back_is_caught_and_its_leaf_alone_goes_again() {
     for options in [&["--json", "cp"][..], &["--json", "cp", "--verify", "disk"], &["cp"]] {
         let field = Field::new();
-        let (source, copy, note) = (field.path("source"), field.path("to/copy"), field.path("note"));
+        let (source, copy) = (field.path("source"), field.path("to/copy"));
         whimbrel_testkit::dataset::random_file(&source, SIZE, 1).unwrap();
-        let (wanted, written) = (source.clone(), note.clone());
-        let run = copy_damaged(options, &source, &copy, move |hidden| flip_begun_leaf(&hidden, &wanted, &written));
+        let wanted = source.clone();
+        let run = copy_damaged(options, &source, &copy, move |hidden| flip_held_leaf(&hidden, &wanted));
         assert!(cmp(&source, &copy), "{options:?}");
-        let at: u64 = fs::read_to_string(&note).expect("a byte was changed").parse().unwrap();
         if options.contains(&"--json") {
-            assert_eq!(wrong_leaves(&run), [(at, at + LEAF)], "{options:?}");
+            assert_eq!(wrong_leaves(&run), [(HELD, HELD + LEAF)], "{options:?}");
             assert_eq!(event(&run, "summary")["verified"], 1);
         } else {
-            let told = format!("bytes {at} to {} differed at the destination and go again", at + LEAF);
+            let told = format!("bytes {HELD} to {} differed at the destination and go again", HELD + LEAF);
             assert!(run.stderr_text().contains(&told), "{}", run.stderr_text());
         }
     }
