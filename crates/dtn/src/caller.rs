@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::UnixStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::task::JoinSet;
 use tokio::time::{Instant, sleep, timeout};
+use whimbrel_engine::dispatch::waiting::{PROTOCOL, STILL, TAKEN};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::server::Secret;
 use whimbrel_web::Line;
@@ -30,9 +30,6 @@ use crate::packets::Channel;
 const OP: &str = "connect to the service";
 
 const HELPER: Helper = Helper { command: "dtn-caller", op: OP };
-
-/// What connections go on as.
-const PROTOCOL: &str = "whimbrel-control";
 
 /// Connections that wait.
 const WAITING: usize = 4;
@@ -49,10 +46,6 @@ const LIMIT: Duration = Duration::from_secs(30);
 
 /// After so long without a word a connection is gone; the service says one every 15 s.
 const SILENCE: Duration = Duration::from_secs(60);
-
-/// What the service says to a connection that waits, and to one that is taken; both are answered alike.
-const STILL: u8 = b'.';
-const TAKEN: u8 = b'!';
 
 /// Longest refusal, bytes.
 const MOST_ANSWER: usize = 64 << 10;
@@ -198,18 +191,17 @@ impl Caller {
     }
 
     /// Hands the front what is inside, and carries it.
-    async fn carry(&self, mut line: Line) {
-        let handed = || -> io::Result<UnixStream> {
-            let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-            ours.set_nonblocking(true)?;
+    async fn carry(&self, line: Line) {
+        let handed = || {
+            let (theirs, carrying) = line.paired()?;
             self.front.send(&Called::Taken, &[theirs.as_fd()])?;
-            UnixStream::from_std(ours)
+            io::Result::Ok(carrying)
         };
-        let mut front = match handed() {
-            Ok(front) => front,
+        let carrying = match handed() {
+            Ok(carrying) => carrying,
             Err(error) => return tracing::warn!(%error, "the front takes no connection"),
         };
-        if let Err(error) = tokio::io::copy_bidirectional(&mut line, &mut front).await {
+        if let Err(error) = carrying.await {
             tracing::debug!(%error, "a control connection by way of the service has broken");
         }
     }

@@ -9,6 +9,7 @@ mod order;
 mod report;
 #[cfg(test)]
 mod tests;
+pub mod waiting;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;

@@ -9,10 +9,11 @@ use std::time::Duration;
 use base64ct::{Base64, Encoding as _};
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Full, Limited};
+use hyper::body::Incoming;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, HeaderValue, UPGRADE};
 pub use hyper::{Method, StatusCode};
-use hyper::{Request, Uri};
+use hyper::{Request, Response, Uri};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
@@ -165,10 +166,7 @@ impl Client {
         if response.status() == StatusCode::SWITCHING_PROTOCOLS {
             return Ok(Ok(hyper::upgrade::on(response).await.map_err(broken)?.into()));
         }
-        let status = response.status();
-        let body = Limited::new(response.into_body(), self.most).collect().await;
-        let body = body.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?.to_bytes();
-        Ok(Err(Answer { status, body }))
+        self.answer(response).await.map(Err)
     }
 
     async fn ask_in_time(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Answer, Fault> {
@@ -202,16 +200,21 @@ impl Client {
             Ok(response) => response,
             Err(error) => return Ok(Err(broken(error))),
         };
-        let status = response.status();
-        let body = Limited::new(response.into_body(), self.most).collect().await;
-        let body = body.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?.to_bytes();
+        let answer = self.answer(response).await?;
         if connection.ready().await.is_ok() {
             let mut idle = self.idle.lock().expect("nothing panics with it");
             if idle.len() < MOST_IDLE {
                 idle.push(connection);
             }
         }
-        Ok(Ok(Answer { status, body }))
+        Ok(Ok(answer))
+    }
+
+    async fn answer(&self, response: Response<Incoming>) -> Result<Answer, Fault> {
+        let status = response.status();
+        let body = Limited::new(response.into_body(), self.most).collect().await;
+        let body = body.map_err(|error| self.fault(FaultCode::ConnectionLost, error.to_string()))?.to_bytes();
+        Ok(Answer { status, body })
     }
 
     fn request(&self, question: &Question<'_>, manner: Manner<'_>) -> Result<Request<Full<Bytes>>, Fault> {

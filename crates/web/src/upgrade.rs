@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::os::unix::net::UnixStream;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
@@ -25,6 +26,19 @@ impl Line {
     /// A stream as it is.
     pub fn new(stream: impl AsyncRead + AsyncWrite + Send + 'static) -> Self {
         Self(Box::pin(stream))
+    }
+
+    /// One end of a socket pair, in non-blocking mode, and what carries bytes between its other end and this connection until both
+    /// have ended. Must be called within a runtime.
+    ///
+    /// # Errors
+    /// No socket pair can be made.
+    pub fn paired(mut self) -> io::Result<(UnixStream, impl Future<Output = io::Result<()>> + Send)> {
+        let (theirs, ours) = UnixStream::pair()?;
+        theirs.set_nonblocking(true)?;
+        ours.set_nonblocking(true)?;
+        let mut ours = tokio::net::UnixStream::from_std(ours)?;
+        Ok((theirs, async move { tokio::io::copy_bidirectional(&mut ours, &mut self).await.map(drop) }))
     }
 }
 

@@ -12,10 +12,10 @@ use tokio::sync::{Mutex, watch};
 use uuid::Uuid;
 use whimbrel_dtn::client::meeting::absent;
 use whimbrel_dtn::orchestrator::{Desk, Limits, Orchestrator};
+use whimbrel_engine::dispatch::waiting::PROTOCOL;
 use whimbrel_engine::dispatch::{POLL_SECONDS, Request, Response};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_service::auth::scope::{Orchestrate, Scope as _};
-use whimbrel_service::servers::rendezvous::PROTOCOL;
 use whimbrel_trust::kept::Kept;
 use whimbrel_web::client::{Method, Question};
 

@@ -181,13 +181,10 @@ async fn orchestrate(
 }
 
 /// An end of a socket pair whose bytes are carried to and from a connection.
-pub(super) fn joined(mut line: Line) -> Result<UnixStream, Fault> {
-    let failed = |error| Fault::from_io(error, "connect").side(Side::Us);
-    let (theirs, ours) = UnixStream::pair().map_err(failed)?;
-    theirs.set_nonblocking(true).and_then(|()| ours.set_nonblocking(true)).map_err(failed)?;
-    let mut ours = tokio::net::UnixStream::from_std(ours).map_err(failed)?;
+pub(super) fn joined(line: Line) -> Result<UnixStream, Fault> {
+    let (theirs, carrying) = line.paired().map_err(|error| Fault::from_io(error, "connect").side(Side::Us))?;
     tokio::spawn(async move {
-        if let Err(error) = tokio::io::copy_bidirectional(&mut ours, &mut line).await {
+        if let Err(error) = carrying.await {
             tracing::debug!(%error, "a control connection that a server made has broken");
         }
     });

@@ -28,7 +28,7 @@ use super::sidecar::{Dialling, News, Sidecars};
 use super::target::Target;
 use super::whole::Whole;
 
-pub use self::opening::early_listener;
+pub use self::opening::{LoggedIn, asked_early};
 
 /// The two ends of a root; `None` is this host.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

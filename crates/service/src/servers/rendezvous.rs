@@ -14,15 +14,13 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::sync::{Notify, oneshot};
 use tokio::time::{Instant, interval, timeout};
 use uuid::Uuid;
+use whimbrel_engine::dispatch::waiting::{PROTOCOL, STILL, TAKEN};
 use whimbrel_web::{Line, Offer};
 
 use super::{Joined, itself};
 use crate::Service;
 use crate::auth::Orchestrator;
 use crate::http::{ApiError, Call, Switching};
-
-/// What requests offer to go on as.
-pub const PROTOCOL: &str = "whimbrel-control";
 
 /// Connections of a server that wait at the most.
 const MOST_WAITING: usize = 16;
@@ -46,11 +44,6 @@ impl Default for Times {
         Self { sign, silence, answer, patience }
     }
 }
-
-/// What is said to a connection that waits, and what it answers.
-const STILL: u8 = b'.';
-/// What is said to one that is taken, and what it answers.
-const TAKEN: u8 = b'!';
 
 /// Where a connection goes that is taken.
 type Taker = oneshot::Sender<Line>;

@@ -12,10 +12,10 @@ use whimbrel_proto::op::{Op, OpId};
 use crate::client::dtns::Dtns;
 use crate::client::end::described;
 use crate::client::options::{CopyOptions, Jobs, Place};
-use crate::client::pair::{DataWish, Early, Role, fresh_nonce};
+use crate::client::pair::{DataWish, Early, fresh_nonce};
 use crate::client::plan::{Known, Session};
 use crate::client::remote::Remote;
-use crate::client::shared::{self, Route, Shared};
+use crate::client::shared::{LoggedIn, Route, Shared, asked_early};
 use crate::client::wildcard;
 
 /// How long sessions for files that are still to come are waited for.
@@ -90,7 +90,8 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
             false => None,
         }
     };
-    let (ends, listed) = tokio::join!(first.open(&route, &source_first, &destination_first), listing);
+    let (ends, listed) =
+        tokio::join!(first.shared.log_in(&route, [&source_first, &destination_first], first.nonce), listing);
     let [mut source_end, mut destination_end] = ends?;
     let mut known = Known::default();
     if let Some((remote, ops)) = source_end.as_mut().filter(|(_, ops)| !ops.is_empty()) {
@@ -111,7 +112,7 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
 async fn ahead(route: &Route, options: &CopyOptions) -> Preparation {
     let opening = async {
         let first = First::new(options)?;
-        let ends = first.open(route, &[], &[]).await?;
+        let ends = first.shared.log_in(route, [&[], &[]], first.nonce).await?;
         let opened = first.opened(route.clone(), ends).await?;
         Ok::<_, Fault>(Preparation { opened: Some(opened), dtns: first.dtns, ..Preparation::default() })
     };
@@ -122,9 +123,6 @@ async fn ahead(route: &Route, options: &CopyOptions) -> Preparation {
     }
     Preparation::default()
 }
-
-/// An end's server, logged in, with what it was asked along with that.
-type FirstEnd = Option<(Remote, Vec<OpId>)>;
 
 /// What the first sessions are opened with.
 struct First {
@@ -148,25 +146,9 @@ impl First {
         Ok(Self { shared: Shared::new(options.clone(), wish, dtns.clone()), dtns, nonce })
     }
 
-    /// Logs in at both ends, with operations sent along.
-    async fn open(&self, route: &Route, source: &[Op], destination: &[Op]) -> Result<[FirstEnd; 2], Fault> {
-        let mut destination = destination.to_vec();
-        destination.extend(self.nonce.map(|nonce| self.shared.wish.listener(nonce)));
-        let (source, destination) = tokio::join!(
-            self.shared.open_server(route, Role::Source, source),
-            self.shared.open_server(route, Role::Destination, &destination),
-        );
-        Ok([source?, destination?])
-    }
-
     /// The sessions as the first transfer takes them, once everything but the listener is answered.
-    async fn opened(&self, route: Route, [source, mut destination]: [FirstEnd; 2]) -> Result<Opened, Fault> {
-        let mut early = None;
-        if let Some((remote, ops)) = &mut destination
-            && let Some((nonce, &passive)) = self.nonce.zip(ops.last())
-        {
-            early = shared::early_listener(remote, passive, nonce).await?;
-        }
+    async fn opened(&self, route: Route, [source, mut destination]: [LoggedIn; 2]) -> Result<Opened, Fault> {
+        let early = asked_early(&mut destination, self.nonce).await?;
         Ok(Opened { route, source: source.map(|(r, _)| r), destination: destination.map(|(r, _)| r), early })
     }
 }

@@ -16,6 +16,9 @@ use crate::client::target::Target;
 /// How long rules are waited for: a server that cannot be reached is tried again by whoever has work for it.
 const RULES: Duration = Duration::from_secs(10);
 
+/// An end's server with what it was asked along with the login; `None`: this host.
+pub type LoggedIn = Option<(Remote, Vec<OpId>)>;
+
 impl Shared {
     /// Learns the administrators' rules of both ends before anything is decided about their files. The sessions that this takes
     /// are left for the first transfer.
@@ -49,32 +52,33 @@ impl Shared {
         if let Some((_, pair)) = prepared {
             return Ok(pair);
         }
-        // Asked along with the login, a listener costs no round trip of its own.
-        let nonce = fresh_nonce()?;
-        let first = [self.wish.listener(nonce)];
-        let (source, destination) = tokio::join!(
-            self.open_server(route, Role::Source, &[]),
-            self.open_server(route, Role::Destination, &first),
-        );
-        let (source, mut destination) = (source?, destination?);
-        let mut early = None;
-        if let Some((remote, asked)) = &mut destination
-            && let [passive] = asked[..]
-        {
-            early = early_listener(remote, passive, nonce).await?;
-        }
+        let nonce = Some(fresh_nonce()?);
+        let [source, mut destination] = self.log_in(route, [&[], &[]], nonce).await?;
+        let early = asked_early(&mut destination, nonce).await?;
         let mut pair = self.complete(source.map(|(end, _)| end), destination.map(|(end, _)| end)).await?;
         pair.early = early;
         Ok(pair)
     }
 
-    /// The server in a role, logged in, with the first operations sent along; `None` for this host.
-    pub async fn open_server(
+    /// Logs in at both ends, with operations for the source and the destination sent along. The listener of `nonce` comes last at the
+    /// destination ([`asked_early`]): asked so, it costs no round trip of its own.
+    pub async fn log_in(
         &self,
         route: &Route,
-        role: Role,
-        first: &[Op],
-    ) -> Result<Option<(Remote, Vec<OpId>)>, Fault> {
+        [source, destination]: [&[Op]; 2],
+        nonce: Option<[u8; 16]>,
+    ) -> Result<[LoggedIn; 2], Fault> {
+        let mut destination = destination.to_vec();
+        destination.extend(nonce.map(|nonce| self.wish.listener(nonce)));
+        let (source, destination) = tokio::join!(
+            self.open_server(route, Role::Source, source),
+            self.open_server(route, Role::Destination, &destination),
+        );
+        Ok([source?, destination?])
+    }
+
+    /// The server in a role, logged in, with the first operations sent along; `None` for this host.
+    pub async fn open_server(&self, route: &Route, role: Role, first: &[Op]) -> Result<LoggedIn, Fault> {
         let Some(target) = route.target(role) else { return Ok(None) };
         self.dial(target, role, first).await.map(Some)
     }
@@ -125,8 +129,19 @@ impl Shared {
     }
 }
 
+/// The listener of `nonce` that was asked for along with the login, once everything before it is answered.
+pub async fn asked_early(destination: &mut LoggedIn, nonce: Option<[u8; 16]>) -> Result<Option<Early>, Fault> {
+    match (destination, nonce) {
+        (Some((remote, asked)), Some(nonce)) => match asked.last() {
+            Some(&passive) => early_listener(remote, passive, nonce).await,
+            None => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
 /// The listener asked for ahead; `None` when the server has no extended block mode, say.
-pub async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
+async fn early_listener(remote: &mut Remote, passive: OpId, nonce: [u8; 16]) -> Result<Option<Early>, Fault> {
     match remote.finish(passive).await {
         Ok(outcome) => {
             let nonce = remote.nonce_accepted().then_some(nonce);
