@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use whimbrel_dtn::client::security::Trust;
 use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
+use whimbrel_engine::units::ByteCount;
 use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{
@@ -125,6 +126,15 @@ impl LoginArgs {
         let certificate = self.certificate.clone()?;
         let key = self.key.clone().unwrap_or_else(|| certificate.clone());
         Some(Box::new(CredentialFiles { certificate, key }))
+    }
+}
+
+/// Reads a bound on a rate, bytes per second, as in `50M`.
+pub fn parse_rate(text: &str) -> Result<ByteCount, String> {
+    match text.parse::<ByteCount>() {
+        Ok(ByteCount(0)) => Err("a rate is at least one byte a second".to_owned()),
+        Ok(rate) => Ok(rate),
+        Err(error) => Err(error.to_string()),
     }
 }
 

@@ -48,6 +48,26 @@ fn a_tree_is_copied_on_this_host() {
 }
 
 #[test]
+fn a_bound_on_the_rate_is_kept_whatever_the_servers_are() {
+    const SIZE: usize = 24 << 20;
+    for kind in Server::kinds() {
+        let (Some(source), Some(destination)) = (kind(), kind()) else { continue };
+        let field = Field::new();
+        std::fs::write(field.path("from/large"), pattern(SIZE)).unwrap();
+        let (from, to) = (source.url(field.path("from/large")), destination.url(field.path("to/large")));
+        let run = expect(0, ["--json", "cp", "--max-rate", "8M", "--explain", &from, &to]);
+        assert!(std::fs::read(field.path("to/large")).unwrap() == pattern(SIZE));
+        let elapsed = support::event(&run, "summary")["elapsed"].as_f64().unwrap();
+        // What may be begun while a second of it is owed, and a second's worth in one part.
+        assert!(elapsed > (SIZE >> 20) as f64 / 8.0 - 2.0, "{elapsed} s");
+        let told = run.stdout_text();
+        assert!(told.contains("what 8.39 MB/s let pass in a second, or a leaf"), "{told}");
+    }
+    let run = expect(2, ["cp", "--max-rate", "0", "a", "b"]);
+    assert!(run.stderr_text().contains("at least one byte a second"), "{}", run.stderr_text());
+}
+
+#[test]
 fn several_channels_carry_one_file() {
     between_servers(|source, destination| {
         let field = Field::new();

@@ -12,7 +12,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 use support::dtn::{Dtn, until};
-use support::{Field, Server, expect, names, pattern, whimbrel};
+use support::{Field, Server, event, events, expect, names, pattern, whimbrel};
 use whimbrel_dtn::client::run::RunId;
 use whimbrel_dtn::client::temporary;
 use whimbrel_engine::listing::Timestamp;
@@ -35,15 +35,6 @@ const HELD: u64 = 5 * LEAF;
 fn sum(program: &str, path: &Path) -> String {
     let output = Command::new(program).arg(path).output().expect("coreutils are installed");
     String::from_utf8(output.stdout).unwrap().split(' ').next().unwrap().to_owned()
-}
-
-fn events(run: &Run) -> Vec<Value> {
-    run.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
-}
-
-fn event(run: &Run, name: &str) -> Value {
-    let found = events(run).into_iter().find(|event| event["event"] == name);
-    found.unwrap_or_else(|| panic!("no {name} in {}", run.stdout_text()))
 }
 
 fn local(field: &Field, name: &str) -> String {

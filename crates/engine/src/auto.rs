@@ -37,6 +37,8 @@ const LEAST_LEAF: u64 = 4096;
 const AHEAD: u32 = 2;
 /// Files below this are not worth an opening and a commit between near peers.
 const THRESHOLD: u64 = 2 * LEAVES * LEAF;
+/// The least under a bound on the rate: opening a file for parts takes round trips.
+const BOUND_THRESHOLD: u64 = 8 << 20;
 /// The same on longer ways, unless an opening and a commit would be much of a file's time there.
 const FAR_THRESHOLD: u64 = 2 * LEAF;
 /// Round trips that a file must last for that.
@@ -82,6 +84,8 @@ pub struct Facts {
     pub control_rtt: Option<Duration>,
     /// Bytes per second that were measured between the ends, or that the link carries.
     pub rate: Option<f64>,
+    /// Most bytes per second that the run may move; `None`: no bound.
+    pub max_rate: Option<u64>,
     /// Part of the segments that is lost, 0 to 1, when known.
     pub loss: Option<f64>,
     /// Whether the congestion control takes no loss for congestion (BBR).
@@ -117,7 +121,7 @@ impl Plan {
     /// The machine's options that follow from it.
     pub fn options(&self, facts: &Facts) -> TransferOptions {
         let options = TransferOptions::tuned(&facts.tune_input(), &self.tuning);
-        TransferOptions { chunking: self.chunking.value, ..options }
+        TransferOptions { chunking: self.chunking.value, max_rate: facts.max_rate, ..options }
     }
 }
 
@@ -154,7 +158,8 @@ impl Facts {
     }
 
     fn rate(&self) -> f64 {
-        self.rate.filter(|rate| *rate > 0.0).unwrap_or(ASSUMED_RATE)
+        let rate = self.rate.filter(|rate| *rate > 0.0).unwrap_or(ASSUMED_RATE);
+        self.max_rate.map_or(rate, |most| rate.min(most.max(1) as f64))
     }
 
     fn is_near(&self) -> bool {
@@ -184,7 +189,9 @@ impl Facts {
 
     /// Fewest bytes of a file that is worth dividing.
     fn threshold(&self) -> u64 {
-        match self.control_rtt {
+        // Nothing slows a file that is moved whole: under a bound on the rate those are short.
+        let bound = self.max_rate.map_or(u64::MAX, |most| (1 << most.max(1).ilog2()).max(BOUND_THRESHOLD));
+        bound.min(match self.control_rtt {
             _ if self.pairs() > 1 => SPREAD,
             Some(rtt) if !self.is_near() => {
                 let bytes = (FAR_TRIPS * rtt.as_secs_f64() * self.rate()) as u64;
@@ -192,7 +199,7 @@ impl Facts {
                 (1 << bytes.max(1).ilog2()).clamp(FAR_THRESHOLD, THRESHOLD)
             }
             _ => THRESHOLD,
-        }
+        })
     }
 
     /// Pieces that can be moved at the same time: files, and parts of those that can be divided.
@@ -315,7 +322,7 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     if large == 0 {
         return Some(format!("no file has {}", ByteCount(threshold)));
     }
-    if facts.verify {
+    if facts.verify || facts.max_rate.is_some() {
         // Parts are read back while others move; a whole file is read back after it has moved.
         return None;
     }
@@ -347,7 +354,12 @@ fn chunk_size(facts: &Facts, sessions: u32) -> Choice<u64> {
         size = choice(least, "8 leaves, which are hashed at once");
     }
     size.value = size.value.next_multiple_of(LEAF);
-    size
+    match facts.max_rate {
+        Some(most) if most.max(LEAF) < size.value => {
+            choice(most.max(LEAF), format!("what {}/s let pass in a second, or a leaf", ByteCount(most)))
+        }
+        _ => size,
+    }
 }
 
 #[cfg(test)]
@@ -491,5 +503,16 @@ mod tests {
         let plan = plan(&facts);
         let options = plan.options(&facts);
         assert_eq!((options.concurrency, options.chunking), (4, plan.chunking.value));
+    }
+
+    #[test]
+    fn under_a_bound_on_the_rate_shorter_files_are_divided() {
+        let free = facts(&[100 * MIB; 20], 0);
+        assert_eq!(plan(&free).chunking.value, None);
+        let bound = Facts { max_rate: Some(20 * MIB), verify: false, ..free };
+        let plan = plan(&bound);
+        let chunking = plan.chunking.value.expect("they are divided");
+        assert_eq!((chunking.threshold, plan.options(&bound).max_rate), (16 * MIB, Some(20 * MIB)));
+        assert_eq!(plan.chunking.reason, "parts of 33.6 MB: what 21.0 MB/s let pass in a second, or a leaf");
     }
 }

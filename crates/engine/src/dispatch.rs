@@ -130,6 +130,13 @@ pub enum Order {
         /// The destination; `None` for deletions.
         destination: Option<Box<Site>>,
     },
+    /// From now on a task may move so many bytes per second.
+    Rate {
+        /// The task.
+        lease: Lease,
+        /// Bytes per second; `None`: no bound.
+        most: Option<u64>,
+    },
 }
 
 /// What tells an item from the others of its task: a digest (XXH3-128) of the path where it is copied to, or of the path

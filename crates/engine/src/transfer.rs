@@ -54,6 +54,7 @@ use crate::plan::ItemId;
 use crate::progress::Progress;
 use crate::summary::{Failures, Summary};
 
+mod budget;
 mod chunked;
 mod chunks;
 #[cfg(test)]
@@ -79,6 +80,7 @@ mod tests;
 pub use messages::{Attempt, Command, Input, Job, Opening, Phase, Slot, Work};
 pub use options::{Chunking, StallPolicy, TransferOptions};
 
+use budget::Budget;
 use directories::Directories;
 use entry::Entry;
 use queue::{Class, Queue};
@@ -102,6 +104,8 @@ pub struct TransferMachine {
     slots: Vec<SlotData>,
     /// Attempts that are not listened to any more, though they still take their sessions' time.
     orphans: BTreeMap<Attempt, Slot>,
+    /// How fast data may be asked for.
+    budget: Budget,
     /// Starts so far.
     given: u64,
     commands: VecDeque<Command>,
@@ -128,6 +132,7 @@ impl TransferMachine {
         Self {
             slots: slots.collect(),
             usual: options.chunking,
+            budget: Budget::new(options.max_rate, now),
             options,
             progress: Progress::new(now),
             failures: Failures::default(),
@@ -165,7 +170,7 @@ impl TransferMachine {
     /// When to call [`Input::Tick`] at the latest; `None` while only inputs matter.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let slots = self.slots.iter().filter_map(|slot| slot.deadline(&self.options.stall));
-        slots.chain(self.delayed.first().map(|(at, _)| *at)).min()
+        slots.chain(self.delayed.first().map(|(at, _)| *at)).chain(self.budget.due()).min()
     }
 
     /// Whether the planner may go on: false while enough items wait.

@@ -17,7 +17,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::clock;
 use crate::store::{Reported, Store, StoreError};
-use crate::task::Task;
+use crate::task::{Task, TaskWork};
 use operations::{Answer, Operations};
 
 /// How often the store is asked for work that came by another replica.
@@ -77,6 +77,12 @@ pub trait Sites: Send + Sync {
     /// # Errors
     /// The task may not go on.
     fn basis<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<String, Halt>>;
+
+    /// Bytes per second of each of these tasks, which run; `None`: no bound but those that their servers keep by themselves.
+    ///
+    /// # Errors
+    /// Nobody can tell now.
+    fn rates<'a>(&'a self, tasks: &'a [Task]) -> Pending<'a, Result<Vec<Option<u64>>, Fault>>;
 
     /// A task as it is to be carried out now.
     ///
@@ -201,12 +207,14 @@ impl Inner {
     ) -> Result<Response, StoreError> {
         let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
         let mut ending = self.store.renew(orchestrator, running, clock::now()).await?;
-        ending.extend(self.unfounded(sites, orchestrator, running).await?);
+        let held = self.store.held(orchestrator, running).await?;
+        ending.extend(self.unfounded(sites, &held).await?);
         loop {
             // Whoever rings after this line is heard below.
             let rung = self.bell.notified();
-            let orders = self.orders(sites, orchestrator, free, &ending).await?;
+            let mut orders = self.orders(sites, orchestrator, free, &ending).await?;
             if !orders.is_empty() || Instant::now() >= until {
+                orders.extend(self.rates(sites, &held, &ending).await?);
                 return Ok(Response::Orders { orders });
             }
             // A ring, the time of a look, or the end of the poll: each is looked into in the same way.
@@ -222,16 +230,11 @@ impl Inner {
     }
 
     /// Leases that rest on what is not so any more: work on them ends, and what may be done of the task begins anew.
-    async fn unfounded(
-        &self,
-        sites: &dyn Sites,
-        orchestrator: Uuid,
-        running: &[Lease],
-    ) -> Result<Vec<Lease>, StoreError> {
+    async fn unfounded(&self, sites: &dyn Sites, held: &[Task]) -> Result<Vec<Lease>, StoreError> {
         let mut unfounded = Vec::new();
-        for task in self.store.held(orchestrator, running).await? {
-            let stands = match sites.basis(&task).await {
-                Ok(basis) => task.basis == Some(basis),
+        for task in held {
+            let stands = match sites.basis(task).await {
+                Ok(basis) => task.basis.as_ref() == Some(&basis),
                 Err(Halt::Paused(message)) => !self.store.pause_by_rule(task.id, &message, clock::now()).await?,
                 // Nobody can tell now; the orchestrator asks again soon, and its lease runs out if that does not help.
                 Err(Halt::Fault(fault)) if fault.is_temporary() => {
@@ -242,6 +245,17 @@ impl Inner {
             unfounded.extend((!stands).then_some(Lease { task: task.id, epoch: task.epoch }));
         }
         Ok(unfounded)
+    }
+
+    /// The rates of tasks that run. Nobody is woken by them, and every answer says them anew: what an answer that was lost said, the
+    /// next one says.
+    async fn rates(&self, sites: &dyn Sites, held: &[Task], ending: &[Lease]) -> Result<Vec<Order>, StoreError> {
+        let lease = |task: &Task| Lease { task: task.id, epoch: task.epoch };
+        let is_copy = |task: &&Task| matches!(task.wanted.work, TaskWork::Transfer(_));
+        let copies: Vec<_> =
+            held.iter().filter(is_copy).filter(|task| !ending.contains(&lease(task))).cloned().collect();
+        let rates = sites.rates(&copies).await.map_err(|fault| StoreError::Unavailable(fault.to_string()))?;
+        Ok(copies.iter().zip(rates).map(|(task, most)| Order::Rate { lease: lease(task), most }).collect())
     }
 
     async fn orders(
@@ -271,9 +285,10 @@ impl Inner {
                 // Noted first: what is given out without it would never be taken back.
                 self.store.rest_on(lease, &reached.basis).await?;
                 let Reached { work, source, destination, max_concurrency, basis: _ } = reached;
+                let rates = sites.rates(std::slice::from_ref(&task)).await;
+                let max_rate = rates.map_err(|fault| StoreError::Unavailable(fault.to_string()))?.pop().flatten();
                 let label = task.wanted.label.unwrap_or_default();
-                let assignment =
-                    Assignment { lease, work, source, destination, label, max_concurrency, max_rate: None };
+                let assignment = Assignment { lease, work, source, destination, label, max_concurrency, max_rate };
                 return Ok(Some(assignment));
             }
             Err(Halt::Paused(message)) => {

@@ -7,6 +7,7 @@ pub mod document;
 pub mod lookup;
 pub mod manage;
 mod pauses;
+pub mod rates;
 pub mod records;
 pub mod rights;
 mod roles;
@@ -21,7 +22,7 @@ use crate::http::Route;
 
 /// Routes of endpoints and what belongs to them.
 pub fn routes() -> Vec<Route> {
-    [managing(), permissions(), personal(), monitoring()].concat()
+    [managing(), permissions(), personal(), monitoring(), rates::routes()].concat()
 }
 
 fn managing() -> Vec<Route> {

@@ -1,5 +1,6 @@
 //! How collections are reached: by whom, at which servers, with which credential.
 
+mod rates;
 mod tasks;
 
 use std::collections::HashMap;

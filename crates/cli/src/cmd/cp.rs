@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
 use whimbrel_dtn::client::follow::{Ends, follow};
-use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, Sums, Verify};
+use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, RateBound, Sums, Verify};
 use whimbrel_dtn::client::target::SessionOptions;
 use whimbrel_engine::Fault;
 use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
@@ -19,7 +19,7 @@ use whimbrel_engine::units::ByteCount;
 use whimbrel_proto::policy::LEAST_CHUNK;
 
 use super::{block_on, finish, local_options, log_in, usage};
-use crate::args::{Global, HELP_END};
+use crate::args::{Global, HELP_END, parse_rate};
 use crate::login::Logins;
 use crate::output::Output;
 use crate::place;
@@ -62,6 +62,9 @@ pub struct CpArgs {
     /// Small files in flight on each session [default: chosen by size and distance]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     pipeline: Option<u32>,
+    /// Most bytes a second of all files together, as in 50M: large files go in parts of about a second's worth [default: no bound]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    max_rate: Option<ByteCount>,
     /// First byte to copy, as in 100M; it goes to the same place in the destination file
     #[arg(long, value_name = "BYTES")]
     offset: Option<ByteCount>,
@@ -296,6 +299,7 @@ impl CpArgs {
             concurrency: setting(self.concurrency),
             most_sessions: None,
             between: None,
+            rate: RateBound::fixed(self.max_rate.map(|rate| rate.0)),
             parallelism: setting(self.parallelism),
             pipeline: setting(self.pipeline),
             verify: match (self.no_verify, self.verify) {

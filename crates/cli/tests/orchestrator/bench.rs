@@ -143,18 +143,23 @@ impl Ends {
     }
 
     fn put(&self, service: &Service, work: Work, destination: Option<Site>, items: Vec<WorkItem>) -> Uuid {
-        let task = Uuid::from_u128(rand());
-        let assignment = Assignment {
-            lease: Lease { task, epoch: 0 },
+        let assignment = Assignment { destination, ..self.assignment(work) };
+        let task = assignment.lease.task;
+        service.submit(assignment, items);
+        task
+    }
+
+    /// From the first server to the second one.
+    pub fn assignment(&self, work: Work) -> Assignment {
+        Assignment {
+            lease: Lease { task: Uuid::from_u128(rand()), epoch: 0 },
             work,
             source: self.site(0),
-            destination,
+            destination: Some(self.site(1)),
             label: "test".into(),
             max_concurrency: None,
             max_rate: None,
-        };
-        service.submit(assignment, items);
-        task
+        }
     }
 }
 

@@ -137,11 +137,25 @@ impl Service {
     }
 
     pub fn stop(&self, task: Uuid) {
+        self.order(task, |lease| Order::Stop { lease });
+    }
+
+    /// Most bytes a second from now on.
+    pub fn rate(&self, task: Uuid, most: Option<u64>) {
+        self.order(task, |lease| Order::Rate { lease, most });
+    }
+
+    fn order(&self, task: Uuid, order: impl FnOnce(Lease) -> Order) {
         let mut state = self.lock();
         let lease = state.tasks[&task].assignment.lease;
-        state.orders.push_back(Order::Stop { lease });
+        state.orders.push_back(order(lease));
         drop(state);
         self.changed.notify_waiters();
+    }
+
+    /// Whether all orders were taken.
+    pub fn has_no_orders(&self) -> bool {
+        self.lock().orders.is_empty()
     }
 
     /// From now on every so many answers to reports are lost.

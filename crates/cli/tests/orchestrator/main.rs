@@ -206,6 +206,29 @@ fn work_that_is_stopped_ends_early_and_is_finished_later() {
 }
 
 #[test]
+fn a_task_goes_as_fast_as_it_may_and_that_may_change() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let (many, to) = (many(&field, 200), field.path("to/many"));
+    let bench = Bench::new();
+    let mut assignment = ends.assignment(Work::Transfer(Box::new(verified())));
+    assignment.max_rate = Some(1);
+    let task = assignment.lease.task;
+    bench.service.submit(assignment, vec![item(1, &many, &to)]);
+    let copied = || bench.service.see(task, |task| task.count(ItemKind::File, ItemState::Succeeded));
+    until("a file", || copied() > 0);
+    // The next one begins when its 3,000 bytes have been paid off, one a second.
+    bench.service.rate(task, Some(2));
+    until("the order is taken", || bench.service.has_no_orders());
+    assert_eq!(copied(), 1);
+    bench.service.rate(task, None);
+    let end = bench.wait(task);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    assert_same(&many, &to);
+    bench.finish();
+}
+
+#[test]
 fn a_lease_that_is_anothers_ends_work_without_a_word() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));

@@ -105,6 +105,18 @@ pub fn expect<A: AsRef<std::ffi::OsStr>>(code: i32, arguments: impl IntoIterator
     run
 }
 
+/// What a run with `--json` has printed.
+pub fn events(run: &Run) -> Vec<serde_json::Value> {
+    run.stdout_text().lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+/// The first event of this name.
+#[track_caller]
+pub fn event(run: &Run, name: &str) -> serde_json::Value {
+    let found = events(run).into_iter().find(|event| event["event"] == name);
+    found.unwrap_or_else(|| panic!("no {name} in {}", run.stdout_text()))
+}
+
 /// A directory with `from` (a small tree) and an empty `to`, open to everybody.
 pub struct Field {
     directory: tempfile::TempDir,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use whimbrel_engine::Fault;
 use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Links, PlanOptions};
@@ -128,6 +128,43 @@ pub struct Demand {
     pub expected: Option<Expected>,
 }
 
+/// A bound on the bytes per second of a copy, which may change while it runs; default none.
+#[derive(Debug, Clone, Default)]
+pub struct RateBound {
+    /// What does not change.
+    own: Option<u64>,
+    changing: Option<watch::Receiver<Option<u64>>>,
+}
+
+impl RateBound {
+    /// One that stays; `None`: none.
+    pub fn fixed(most: Option<u64>) -> Self {
+        Self { own: most, changing: None }
+    }
+
+    /// The lesser of this one and one that changes.
+    pub fn and(self, changing: watch::Receiver<Option<u64>>) -> Self {
+        Self { changing: Some(changing), ..self }
+    }
+
+    /// Bytes per second now; `None`: no bound.
+    pub fn now(&self) -> Option<u64> {
+        let changing = self.changing.as_ref().and_then(|bound| *bound.borrow());
+        [self.own, changing].into_iter().flatten().min()
+    }
+
+    /// Waits for the next change; what holds then. Never returns where none will come.
+    pub async fn changed(&mut self) -> Option<u64> {
+        if let Some(changing) = &mut self.changing
+            && changing.changed().await.is_ok()
+        {
+            return self.now();
+        }
+        self.changing = None;
+        std::future::pending().await
+    }
+}
+
 /// Everything a copy obeys.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
@@ -144,6 +181,8 @@ pub struct CopyOptions {
     /// The endpoints between which files lie that are found while the copy runs: sessions are opened, and the plan is made,
     /// before the first one comes; default not known.
     pub between: Option<Route>,
+    /// Most bytes per second of all its files together, as a mean.
+    pub rate: RateBound,
     /// Data channels for each file.
     pub parallelism: Setting<u32>,
     /// Small files in flight for each session.

@@ -46,6 +46,7 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
         more_to_come: size.is_none(),
         source,
         destination,
+        max_rate: options.rate.now(),
         rtt: data_rtt(&ways),
         control_rtt: ways.iter().copied().flatten().max(),
         can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),

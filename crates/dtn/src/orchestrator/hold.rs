@@ -41,12 +41,24 @@ pub(super) enum Standing {
 pub(super) struct Hold {
     pub(super) lease: Lease,
     standing: Arc<watch::Sender<Standing>>,
+    /// Most bytes per second of the task.
+    rate: Arc<watch::Sender<Option<u64>>>,
 }
 
 impl Hold {
-    /// A lease that was just granted.
-    pub(super) fn new(lease: Lease) -> Self {
-        Self { lease, standing: Arc::new(watch::channel(Standing::Held).0) }
+    /// A lease that was just granted, with most bytes per second.
+    pub(super) fn new(lease: Lease, rate: Option<u64>) -> Self {
+        Self { lease, standing: Arc::new(watch::channel(Standing::Held).0), rate: Arc::new(watch::channel(rate).0) }
+    }
+
+    /// Most bytes per second from now on.
+    pub(super) fn set_rate(&self, most: Option<u64>) {
+        self.rate.send_if_modified(|now| std::mem::replace(now, most) != most);
+    }
+
+    /// Most bytes per second, and when that changes.
+    pub(super) fn rate(&self) -> watch::Receiver<Option<u64>> {
+        self.rate.subscribe()
     }
 
     /// It stands so from now on, unless it stands worse already.

@@ -205,6 +205,11 @@ impl<D: Desk> Loop<D> {
                     running.sites.renew(&source, destination.as_deref());
                 }
             }
+            Order::Rate { lease, most } => {
+                if let Some(running) = self.running.get(&lease) {
+                    running.hold.set_rate(most);
+                }
+            }
         }
     }
 
@@ -216,7 +221,7 @@ impl<D: Desk> Loop<D> {
         // A newer lease of a task takes the place of an older one.
         let older = self.running.values().filter(|running| running.hold.lease.task == lease.task);
         older.for_each(|running| running.hold.set(Standing::Lost));
-        let (hold, sites) = (Hold::new(lease), Sites::default());
+        let (hold, sites) = (Hold::new(lease, assignment.max_rate), Sites::default());
         if self.stopping {
             hold.set(Standing::Stopping);
         }

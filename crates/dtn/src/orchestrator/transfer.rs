@@ -23,7 +23,7 @@ use super::site::{self, Reach};
 use super::work::Desk;
 use crate::client::copy::copy_some;
 use crate::client::expect::{Expected, algorithm};
-use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, Jobs, Sums, Verify};
+use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, Jobs, RateBound, Sums, Verify};
 use crate::client::shared::Route;
 
 /// Items read ahead of planning.
@@ -183,6 +183,7 @@ impl Run<'_> {
                 source: Some(self.source.target.clone()),
                 destination: Some(self.destination.target.clone()),
             }),
+            rate: RateBound::fixed(options.max_rate).and(self.desk.hold.rate()),
             parallelism: most(perf.parallelism, MOST_CHANNELS),
             pipeline: most(perf.pipelining, MOST_PIPELINED),
             verify: match (options.move_source, options.verify) {
@@ -206,6 +207,7 @@ pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOpti
         concurrency: Setting::Auto,
         most_sessions: None,
         between: None,
+        rate: RateBound::default(),
         parallelism: Setting::Auto,
         pipeline: Setting::Auto,
         verify: Verify::WhenPossible,

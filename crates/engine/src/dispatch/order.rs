@@ -24,7 +24,7 @@ pub struct Assignment {
     pub label: String,
     /// Most sessions at once that this task may have; `None`: what is chosen by measurement.
     pub max_concurrency: Option<u32>,
-    /// Most bytes per second; `None`: no bound.
+    /// Most bytes per second besides what the work says itself; `None`: no bound.
     pub max_rate: Option<u64>,
 }
 

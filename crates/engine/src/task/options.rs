@@ -106,6 +106,8 @@ pub struct TransferOptions {
     pub filter: Filter,
     /// Hints.
     pub perf: Perf,
+    /// Most bytes per second, as a mean (an addition to the Transfer API); `None`: no bound.
+    pub max_rate: Option<u64>,
 }
 
 /// How a deletion is to be done.

@@ -28,8 +28,10 @@ struct Weather {
     silence: u64,
     changes: u64,
     whole: u64,
-    /// How often the number of sessions is changed.
+    /// How often the number of sessions is changed, and the rate where there is one.
     tuned: u64,
+    /// Most bytes per second.
+    rate: Option<u64>,
 }
 
 /// One file at the destination.
@@ -85,7 +87,7 @@ impl World {
         self.check();
     }
 
-    /// Nothing waits while a session has nothing to do, and what is held is bounded by what runs.
+    /// Nothing waits while a session has nothing to do, unless for the rate, and what is held is bounded by what runs.
     fn check(&mut self) {
         let chunk = |job: &&Job| matches!(job.work, Work::Chunk { .. });
         let in_air: usize = self.sessions.values().map(|jobs| jobs.iter().filter(chunk).count()).sum();
@@ -93,7 +95,7 @@ impl World {
         let machine = &self.machine;
         let idle = machine.slots.iter().any(|slot| slot.takes_work() && slot.pipeline.is_empty());
         let waits = machine.queue.next_parts().is_some() && !machine.queue.has_short();
-        assert!(!(idle && waits), "a session idles while a chunk waits");
+        assert!(!(idle && waits) || machine.budget.due().is_some(), "a session idles while a chunk waits");
         let snapshot = machine.progress().snapshot(self.now);
         assert!(snapshot.bytes_done <= snapshot.bytes_total, "{snapshot:?}");
     }
@@ -267,6 +269,10 @@ impl World {
         if self.chance(self.weather.tuned) {
             let sessions = 1 + self.random(self.speeds.len() as u64) as u32;
             self.put(Input::Concurrency { sessions });
+            if let Some(rate) = self.weather.rate {
+                let most = Some(rate / 2 + self.random(rate));
+                self.put(Input::Rate { most });
+            }
         }
         let due = self.agenda.keys().next().copied();
         let deadline = self.machine.poll_timeout();
@@ -297,6 +303,7 @@ fn run(seed: u64, sizes: &[u64], speeds: &[u64], weather: Weather) -> World {
         pipeline: Setting::Fixed(3),
         small_limit: CHUNK,
         chunking: Some(chunking),
+        max_rate: weather.rate,
         queue_limit: 10,
         seed,
         ..TransferOptions::default()
@@ -339,8 +346,8 @@ fn run(seed: u64, sizes: &[u64], speeds: &[u64], weather: Weather) -> World {
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..300, 0u64..200, 0u64..10, 0u64..100, 0u64..20, 0u64..20, (0u64..100, 0u64..20)).prop_map(
-        |(damage, temporary, permanent, session_loss, silence, changes, (whole, tuned))| Weather {
+    (0u64..300, 0u64..200, 0u64..10, 0u64..100, 0u64..20, 0u64..20, (0u64..100, 0u64..20, rate())).prop_map(
+        |(damage, temporary, permanent, session_loss, silence, changes, (whole, tuned, rate))| Weather {
             damage,
             temporary,
             permanent,
@@ -349,8 +356,13 @@ fn weather() -> impl Strategy<Value = Weather> {
             changes,
             whole,
             tuned,
+            rate,
         },
     )
+}
+
+fn rate() -> impl Strategy<Value = Option<u64>> {
+    prop::option::weighted(0.3, LEAF..100 * CHUNK)
 }
 
 fn size() -> impl Strategy<Value = u64> {
@@ -398,5 +410,24 @@ proptest! {
         let limit = ideal * 1.05 + (2 * CHUNK) as f64 / slowest + 3.0;
         let took = world.now.duration_since(world.start).as_secs_f64() * 1000.0;
         prop_assert!(took <= limit, "{took} ms, ideally {ideal} ms, at most {limit} ms");
+    }
+
+    #[test]
+    fn a_bound_on_the_rate_is_kept_and_used(
+        seed: u64,
+        sizes in prop::collection::vec(prop_oneof![1u64..LEAF, 2 * CHUNK..40 * CHUNK], 1..20),
+        sessions in 1usize..7,
+        rate in LEAF..10 * CHUNK,
+    ) {
+        // The sessions could do far more.
+        let speeds = vec![rate; sessions];
+        let world = run(seed, &sizes, &speeds, Weather { rate: Some(rate), ..Weather::default() });
+        let summary = world.machine.summary(world.now);
+        prop_assert_eq!((summary.bytes_wasted, summary.exit_code), (0, 0));
+        let moved = (summary.bytes - summary.bytes_resumed) as f64;
+        let took = world.now.duration_since(world.start).as_secs_f64();
+        // What is begun while a second of it is owed, and the last part.
+        prop_assert!(took >= moved / rate as f64 - 2.5, "{took} s for {moved} bytes at {rate}");
+        prop_assert!(took <= moved / rate as f64 + 2.5, "{took} s for {moved} bytes at {rate}");
     }
 }

@@ -13,6 +13,7 @@ impl TransferMachine {
     /// Gives every session that can take it its next work.
     pub(super) fn dispatch(&mut self, now: Instant) {
         if self.is_over() {
+            self.budget.await_it(now, false);
             self.close_all();
             return;
         }
@@ -23,12 +24,13 @@ impl TransferMachine {
         self.dispatch_short(now);
         // What the first rule kept free for nobody is not left idle.
         self.dispatch_large(now);
+        self.budget.await_it(now, self.queue.has_data());
     }
 
     fn dispatch_large(&mut self, now: Instant) {
         // Looking at every session for nothing would be most of the work in a run of small files.
         let mut given = self.queue.bulk() > 0;
-        while given {
+        while given && self.budget.allows(now) {
             let ready = self.slots.iter().filter(|slot| slot.takes_work()).count();
             let share = self.queue.large_share(ready);
             let whole = self.slots.iter().filter(|slot| !slot.retired && slot.count(Load::Whole) > 0).count();
@@ -79,7 +81,8 @@ impl TransferMachine {
         let (depth, room) = (self.depth(), self.room());
         while self.queue.has_short() {
             let (index, item) = if let Some(index) = self.least_loaded(depth, room) {
-                (index, self.queue.pop_short())
+                let data = self.budget.allows(now);
+                (index, if data { self.queue.pop_short() } else { self.queue.pop_control() })
             } else if let Some(index) = self.between_chunks() {
                 (index, self.queue.pop_control())
             } else {
@@ -163,6 +166,9 @@ impl TransferMachine {
         let (work, item, received) = (entry.work.clone(), entry.item.clone(), entry.received.clone());
         let tries = entry.tries;
         let job = Job { attempt, work, item, received };
+        if job.work == Work::Copy {
+            self.budget.charge(now, job.item.size.unwrap_or(0).saturating_sub(job.received.len()));
+        }
         if matches!(job.work, Work::Copy | Work::Compare | Work::Open { .. }) {
             self.progress.attempt(&job.item, tries, job.received.len());
         }
@@ -182,6 +188,7 @@ impl TransferMachine {
         let attempt = entry.run(now, Slot(index as u32), part.clone());
         let item = entry.item.clone();
         self.parts_changed(id);
+        self.budget.charge(now, part.end - part.start);
         let job = Job { attempt, work: Work::Chunk { part }, item, received: RangeSet::new() };
         self.give(now, index, job, Load::Chunk);
         true

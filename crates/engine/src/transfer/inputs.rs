@@ -32,6 +32,7 @@ impl TransferMachine {
             Input::ItemCompared { attempt, equal } => self.compared(now, attempt, equal),
             Input::ItemFailed { attempt, fault, received } => self.failed(now, attempt, fault, &received),
             Input::Concurrency { sessions } => self.set_concurrency(now, sessions),
+            Input::Rate { most } => self.budget.set_rate(now, most),
             Input::Cancel => self.cancel(),
             Input::ItemOpened { attempt, verified, found } => self.opened(now, attempt, &verified, &found),
             Input::ItemWhole { attempt } => self.whole(now, attempt),
@@ -238,6 +239,10 @@ impl TransferMachine {
             return self.misused(now, attempt);
         }
         if entry.work == Work::Copy || entry.work == Work::Compare {
+            if entry.item.size.is_none() {
+                // Nobody knew when it began.
+                self.budget.charge(now, bytes);
+            }
             self.progress.moved(now, attempt.item, bytes);
         }
         self.leave_well(now, slot, attempt);

@@ -193,6 +193,11 @@ pub enum Input {
         /// How many.
         sessions: u32,
     },
+    /// From now on so many bytes per second in the mean; `None`: no bound.
+    Rate {
+        /// Bytes per second.
+        most: Option<u64>,
+    },
     /// The user or the administrator wants it to end.
     Cancel,
     /// Time has passed.

@@ -93,6 +93,8 @@ pub struct TransferOptions {
     pub small_limit: u64,
     /// Whether and how large files are moved in parts; default `None`: whole.
     pub chunking: Option<Chunking>,
+    /// Most bytes per second, as a mean: what begins is paid off before more begins. Default `None`: no bound.
+    pub max_rate: Option<u64>,
     /// Items held above which [`super::TransferMachine::wants_more`] says no; default 4096.
     pub queue_limit: usize,
     /// When failed attempts are repeated.
@@ -129,6 +131,7 @@ impl Default for TransferOptions {
             rtt: None,
             small_limit: 16 << 20,
             chunking: None,
+            max_rate: None,
             queue_limit: 4096,
             retry: RetryPolicy::default(),
             stall: StallPolicy::default(),

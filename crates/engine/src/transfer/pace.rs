@@ -31,7 +31,8 @@ impl TransferMachine {
 
     /// Bytes of the next part of a session: a chunk, while there are plenty for each; then so little that what it may have
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, and what
-    /// it moves in a round trip, or it would run dry between two. That keeps the ends of the sessions together though
+    /// it moves in a round trip, or it would run dry between two; and where the rate is bounded no more than what that lets pass
+    /// in a second. That keeps the ends of the sessions together though
     /// their rates change: what a slow one holds at the end is little.
     pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
         let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
@@ -41,7 +42,8 @@ impl TransferMachine {
         let least = least.min(longest).max(leaf).next_multiple_of(leaf);
         let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
         let part = share as u64 / (2 * self.ahead() as u64);
-        part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least))
+        let part = part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least));
+        self.budget.part().map_or(part, |most| part.min(most / leaf * leaf).max(leaf))
     }
 
     /// Whether a session ends with what it has before all sessions together end with everything: the others do the

@@ -152,6 +152,11 @@ impl Queue {
         self.control.len() + self.small.len()
     }
 
+    /// Whether anything waits that moves data.
+    pub(super) fn has_data(&self) -> bool {
+        !self.small.is_empty() || self.bulk() > 0
+    }
+
     pub(super) fn has_whole(&self) -> bool {
         !self.large.is_empty()
     }

@@ -148,6 +148,10 @@ impl Sites for Service {
         })
     }
 
+    fn rates<'a>(&'a self, tasks: &'a [Task]) -> Pending<'a, Result<Vec<Option<u64>>, Fault>> {
+        Box::pin(async move { self.rates_of(tasks).await.map_err(unavailable) })
+    }
+
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>> {
         Box::pin(async move {
             let ends = self.footings(task).await?;

@@ -143,6 +143,16 @@ impl Store {
         Ok(tasks.into_iter().filter(named).collect())
     }
 
+    /// All tasks that some orchestrator works on, but for those that are to end.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn running(&self) -> Result<Vec<Task>, StoreError> {
+        let sql = format!("SELECT {COLUMNS} FROM tasks WHERE holder IS NOT NULL AND paused = 0");
+        let rows = self.read().await?.query(&sql, values![]).await?;
+        rows.into_iter().map(|row| Ok(State::read(row)?.task)).collect()
+    }
+
     /// Ends a lease without a report: the task is anybody's. Nothing happens when it is lost already.
     ///
     /// # Errors

@@ -72,7 +72,8 @@ fn work(work: &TaskWork) -> Value {
         TaskWork::Delete(_) => json!({
             "type": "DELETE", "sync_level": null, "verify_checksum": false, "encrypt_data": false,
             "preserve_timestamp": false, "skip_source_errors": false, "fail_on_quota_errors": false,
-            "delete_destination_extra": false, "recursive_symlinks": null, "filter_rules": null,
+            "delete_destination_extra": false, "max_rate": null, "recursive_symlinks": null,
+            "filter_rules": null,
         }),
         TaskWork::Transfer(options) => json!({
             "type": "TRANSFER",
@@ -85,6 +86,7 @@ fn work(work: &TaskWork) -> Value {
             "fail_on_quota_errors": options.fail_on_quota_errors,
             "delete_destination_extra": options.delete_extra,
             "delete_source": options.move_source,
+            "max_rate": options.max_rate,
             "recursive_symlinks": options.symlinks,
             "filter_rules": filter_rules(options),
         }),

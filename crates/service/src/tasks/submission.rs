@@ -143,6 +143,7 @@ struct TransferDocument {
     perf_cc: Option<u32>,
     perf_p: Option<u32>,
     perf_pp: Option<u32>,
+    max_rate: Option<u64>,
 }
 
 /// What transfers and deletions have in common.
@@ -258,6 +259,9 @@ fn transfer_options(read: &TransferDocument) -> Result<TransferOptions, Invalid>
     if read.delete_source && !read.verify_checksum {
         return Err(bad("delete_source needs verify_checksum: a source is deleted only once its copy is proven"));
     }
+    if read.max_rate == Some(0) {
+        return Err(bad("max_rate is at least one byte a second"));
+    }
     Ok(TransferOptions {
         sync: sync_level(read.sync_level)?,
         verify: read.verify_checksum,
@@ -271,6 +275,7 @@ fn transfer_options(read: &TransferDocument) -> Result<TransferOptions, Invalid>
         symlinks: read.recursive_symlinks.unwrap_or_default(),
         filter: filter(read.filter_rules.as_deref().unwrap_or_default())?,
         perf: Perf { concurrency: read.perf_cc, parallelism: read.perf_p, pipelining: read.perf_pp },
+        max_rate: read.max_rate,
     })
 }
 

@@ -115,7 +115,7 @@ fn spoilt_field(rng: &mut Rng, site: &Site) -> (&'static str, Value, Refusal) {
         "notify_on_inactive",
         "store_base_path_info",
     ];
-    match rng.below(12) {
+    match rng.below(13) {
         0 => (of(&flags, rng), pick(rng, &[json!("true"), json!(1), json!([true]), json!({})]), BAD),
         1 => ("sync_level", pick(rng, &[json!(4), json!(-1), json!(300), json!("3"), json!(1.5), json!(true)]), BAD),
         2 => {
@@ -159,6 +159,7 @@ fn spoilt_field(rng: &mut Rng, site: &Site) -> (&'static str, Value, Refusal) {
             pick(rng, &[json!(-1), json!("4"), json!(1.5), json!(1u64 << 40)]),
             BAD,
         ),
+        11 => ("max_rate", pick(rng, &[json!(-1), json!("4"), json!(1.5), json!(0)]), BAD),
         // An endpoint has no files; its collections have.
         _ => (of(&ends, rng), json!(site.endpoint), (400, "")),
     }

@@ -63,9 +63,9 @@ impl Grid {
         self.bench.put(&format!("/v2/whimbrel/endpoints/{place}/credential"), &self.ada.token, answer).await.good()
     }
 
-    async fn submit(&self) -> Uuid {
+    async fn submit(&self, copy: &str) -> Uuid {
         let submission = self.bench.get("/v0.10/submission_id", &self.ada.token).await.good()["value"].clone();
-        let item = json!({"DATA_TYPE": "transfer_item", "source_path": "/a", "destination_path": "/b"});
+        let item = json!({"DATA_TYPE": "transfer_item", "source_path": "/a", "destination_path": copy});
         let document = json!({"DATA_TYPE": "transfer", "submission_id": submission, "DATA": [item],
                               "source_endpoint": self.collections[0], "destination_endpoint": self.collections[1]});
         id(&self.bench.post("/v0.10/transfer", &self.ada.token, document).await.good()["task_id"])
@@ -176,7 +176,7 @@ async fn stock_servers_are_an_endpoint_of_their_own_and_share_nothing() {
 #[tokio::test]
 async fn a_task_waits_for_a_credential_and_goes_on_with_another() {
     let grid = Grid::new().await;
-    let task = grid.submit().await;
+    let task = grid.submit("/b").await;
     grid.register(grid.collections[1], 7200).await;
     let (first, waited) = tokio::join!(grid.run(), async {
         let shown = grid.waits(task).await;
@@ -213,12 +213,26 @@ async fn a_task_waits_for_a_credential_and_goes_on_with_another() {
 }
 
 #[tokio::test]
+async fn a_bound_on_stock_servers_is_kept_by_who_drives_them_for_all_tasks_of_one_owner_together() {
+    let grid = Grid::new().await;
+    grid.register(grid.collections[0], 7200).await;
+    grid.register(grid.collections[1], 7200).await;
+    let place = format!("/v0.10/endpoint/{}", grid.endpoints[1]);
+    grid.bench.put(&place, &grid.ada.token, json!({"max_rate": 5000})).await.good();
+    grid.submit("/b").await;
+    let first = grid.run().await;
+    assert_eq!(first.max_rate, Some(5000));
+    grid.submit("/c").await;
+    assert_eq!(grid.run().await.max_rate, Some(2500));
+}
+
+#[tokio::test]
 async fn a_renewed_credential_is_used_before_the_former_ends_and_one_that_a_server_refuses_is_not_tried_again() {
     let grid = Grid::new().await;
     for place in grid.collections {
         grid.register(place, 3600).await;
     }
-    let task = grid.submit().await;
+    let task = grid.submit("/b").await;
     let first = grid.run().await;
     grid.register(grid.collections[1], 3600).await;
     let orders = grid.poll(vec![first.lease]).await;

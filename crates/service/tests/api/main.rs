@@ -13,6 +13,7 @@ mod news;
 mod orchestrators;
 mod pauses;
 mod provider;
+mod rates;
 mod refusals;
 mod rights;
 mod servers;

@@ -35,6 +35,7 @@ struct Things {
     role: Uuid,
     bookmark: Uuid,
     pause: Uuid,
+    rate: Uuid,
     task: Uuid,
     timer: Uuid,
     group: Uuid,
@@ -54,6 +55,8 @@ impl Things {
         let bookmark = id(&bench.post("/v0.10/bookmark", token, bookmark).await.good()["id"]);
         let pause = json!({"endpoint_id": site.guest, "message": "m"});
         let pause = id(&bench.post("/v0.10/endpoint_manager/pause_rule", token, pause).await.good()["id"]);
+        let rate = json!({"endpoint_id": site.guest, "max_rate": 5});
+        let rate = id(&bench.post("/v2/whimbrel/rate_rules", token, rate).await.good()["id"]);
         let submission = Uuid::from_u128(0x40_0080_0000_0000_0000_0001);
         let task = json!({"DATA_TYPE": "delete", "endpoint": site.guest, "submission_id": submission, "DATA": [{"DATA_TYPE": "delete_item", "path": "/x"}]});
         let task = id(&bench.post("/v0.10/delete", token, task).await.good()["task_id"]);
@@ -69,7 +72,7 @@ impl Things {
         let ends: Vec<_> = [site.mapped, site.guest].map(|id| json!({"collection_id": id, "dataset": "/probe"})).into();
         let matrix = json!({"name": "m", "interval_seconds": 3600, "ends": ends});
         let matrix = id(&bench.post("/v2/whimbrel/matrices", token, matrix).await.good()["id"]);
-        Self { site, rule, role, bookmark, pause, task, timer, group, webhook, matrix }
+        Self { site, rule, role, bookmark, pause, rate, task, timer, group, webhook, matrix }
     }
 
     /// The path of a route, about Ada's things.
@@ -87,6 +90,7 @@ impl Things {
         let parts = [
             ("{id}", id),
             ("{rule}", self.rule),
+            ("{rate_rule}", self.rate),
             ("{role}", self.role),
             ("{task}", task),
             ("{timer}", timer),
@@ -129,6 +133,7 @@ impl Things {
             (_, "admin_cancel" | "admin_pause" | "admin_resume") => {
                 Some(json!({"message": "m", "task_id_list": [self.task]}))
             }
+            _ if route.path.contains("/rate_rules") => Some(json!({"endpoint_id": self.site.guest, "max_rate": 6})),
             (_, "pause_rule") => Some(json!({"endpoint_id": self.site.guest, "message": "m"})),
             _ if route.name == "group_membership_actions" => {
                 Some(json!({"add": [{"identity_id": self.site.bob.id, "role": "admin"}]}))

@@ -107,6 +107,7 @@ impl CpArgs {
             ("perf_cc", json!(self.concurrency)),
             ("perf_p", json!(self.parallelism)),
             ("perf_pp", json!(self.pipeline)),
+            ("max_rate", json!(self.max_rate.map(|rate| rate.0))),
         ] {
             options.insert(name.to_owned(), value);
         }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 use whimbrel_engine::summary::exit;
+use whimbrel_engine::units::ByteCount;
 
 use super::super::cp::list::words;
 use super::wait;
+use crate::args::parse_rate;
 use crate::managed::names::Spot;
 use crate::managed::refusal::Trouble;
 use crate::managed::submission::{Deletion, Pair, Transfer, pairs};
@@ -85,6 +87,9 @@ pub struct TransferArgs {
     /// Data channels for each file [default: chosen by size and distance]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     parallelism: Option<u32>,
+    /// Most bytes a second of all files together, as in 50M [default: no bound but the collections' own]
+    #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
+    max_rate: Option<ByteCount>,
     /// Account to use at the source, where you have several
     #[arg(long, value_name = "ACCOUNT")]
     source_account: Option<String>,
@@ -205,6 +210,9 @@ impl TransferArgs {
         }
         for (name, number) in [("perf_cc", self.concurrency), ("perf_p", self.parallelism)] {
             number.into_iter().for_each(|number| set(name, json!(number)));
+        }
+        if let Some(ByteCount(rate)) = self.max_rate {
+            set("max_rate", json!(rate));
         }
         for (name, account) in
             [("source_local_user", &self.source_account), ("destination_local_user", &self.destination_account)]

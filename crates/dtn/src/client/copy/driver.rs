@@ -90,6 +90,7 @@ impl Driver {
         let mut cancelled = false;
         let mut ticks = interval(self.shared.options.progress);
         ticks.tick().await; // the first one is at once
+        let mut rate = self.shared.options.rate.clone();
         let mut looks = interval(LOOK_EVERY);
         looks.tick().await;
         loop {
@@ -125,6 +126,7 @@ impl Driver {
                         self.take(Input::Cancel);
                     }
                 },
+                most = rate.changed() => self.take(Input::Rate { most }),
                 () = sleep_until(deadline.unwrap_or_else(far).into()) => self.take(Input::Tick),
                 _ = looks.tick() => self.look(Instant::now(), events),
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
