@@ -21,7 +21,7 @@ cargo xtask COMMAND
   demo [--keep]   set up, build, start two data transfer nodes, move a data set between them, verify it
   test [STAGE]    set up and run every test, or one stage: setup hygiene unit demo
   bench [ARG...]  compare with the peers, side by side, and write docs/reference/performance.md
-  managed [ARG...]  what the managed service costs: first byte, start-up, a million files; writes docs/reference/managed.md
+  managed [ARG...]  what the managed service costs: first byte, start-up, a million files; writes docs/reference/performance.md
   paths [ARG...]  whether copies without options are as good as the best options, on paths drawn by seed
   paper [ARG...]  reproduce the figures of the paper on chunked transfers, check its claims, write
                   docs/reference/paper-results.md

@@ -10,6 +10,7 @@
 //! | [`records`] | records of TLS made by hand, for clients that no library would be |
 //! | [`relay`] | a relay before an FTP server that data pass, with faults by bytes moved and commands seen |
 //! | [`measure`] | what the programs that measure share |
+//! | [`performance`] | the page on which they write |
 //! | [`plot`] | charts of lines and of bars as SVG, for the reference |
 //! | [`pace`] | storage of a fixed rate |
 //! | [`fuzz`] | what must hold for every input of a parser or a machine |
@@ -37,6 +38,7 @@ pub mod measure;
 pub mod osts;
 pub mod pace;
 pub mod peers;
+pub mod performance;
 pub mod pki;
 pub mod plot;
 pub mod records;

@@ -11,17 +11,16 @@ mod logins;
 mod machine;
 mod neighbour;
 mod options;
-mod page;
 mod path;
 mod report;
 mod room;
 mod servers;
 mod wan;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use whimbrel_testkit::measure::{Outcome, run_program};
+use whimbrel_testkit::performance;
 
 use case::{Case, Results};
 use options::{Options, Section};
@@ -61,7 +60,7 @@ fn compare(options: &Options) -> Outcome<bool> {
         println!("{}", report::section(&done));
         if options.write {
             // At once, so that what ends the run later costs only its own section.
-            page::update(&page_file(), &machine, &done)?;
+            write(&machine, &done)?;
         }
         measured.push(done);
     }
@@ -73,9 +72,12 @@ fn compare(options: &Options) -> Outcome<bool> {
     Ok(failures.is_empty())
 }
 
-/// The page that people read, in the source tree that this program was built from.
-fn page_file() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/performance.md"))
+/// Puts a section into the page that people read, unless nothing of it could be measured.
+fn write(machine: &machine::Machine, done: &Measured) -> Outcome<()> {
+    if done.cases.is_empty() {
+        return Ok(());
+    }
+    Ok(performance::update(done.section.name(), &format!("{}\n{machine}\n", report::section(done)))?)
 }
 
 impl Measured {

@@ -9,10 +9,10 @@ mod page;
 mod stock;
 mod tasks;
 
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 use whimbrel_testkit::measure::{Machine, Outcome, run_program};
+use whimbrel_testkit::performance;
 
 use field::Field;
 use options::Options;
@@ -33,7 +33,7 @@ fn measure(options: &Options) -> Outcome<bool> {
     let text = page::text(&Machine::read()?, &figures);
     println!("{text}");
     if options.write {
-        std::fs::write(page_file(), text)?;
+        performance::update("managed", &text)?;
     }
     let broken = figures.broken();
     broken.iter().for_each(|gate| eprintln!("managed: does not hold: {gate}"));
@@ -53,9 +53,4 @@ fn measure_own(options: &Options, figures: &mut tasks::Figures) -> Outcome<()> {
         figures.many = Some(tasks::many_files(&mut field, options.files)?);
     }
     Ok(())
-}
-
-/// The page that people read, in the source tree that this program was built from.
-fn page_file() -> PathBuf {
-    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/managed.md"))
 }

@@ -8,7 +8,7 @@ usage: managed --measure [PARTS] [--rounds N] [--files N] [--write]
   --measure [PARTS]  some of first,start,many,stock [default: all]
   --rounds N         measured rounds, after one to warm up [default: 30 for first, a third of it for start and stock]
   --files N          files of the large task [default: 20000; the page's figure is that of 1000000]
-  --write            replace docs/reference/managed.md; needs all parts and 1000000 files";
+  --write            replace its section of docs/reference/performance.md; needs all parts and 1000000 files";
 
 /// Files of the task that the page tells of.
 pub const PAGE_FILES: u32 = 1_000_000;

@@ -1,4 +1,4 @@
-//! The figures as a page.
+//! The figures as a section of the page.
 
 use whimbrel_testkit::measure::{Machine, median};
 
@@ -6,14 +6,14 @@ use crate::stock::Stock;
 use crate::tasks::{FIRST_BYTE, Figures, First, MEMORY, Many, RATE, START, Start};
 
 const HEAD: &str = "\
-# What the managed service costs
+## What the managed service costs
 
 Written by `cargo xtask managed --measure --files 1000000 --write`. One service with SQLite, one client over HTTPS that keeps its
 connection, two data transfer nodes that joined and handle data as `nobody`, confined; all on one host, files on tmpfs, every file
 verified. Times begin with the submission and end as the client sees it, which looks each millisecond.
 ";
 
-/// The whole page.
+/// The section.
 pub fn text(machine: &Machine, figures: &Figures) -> String {
     let parts = [
         Some(HEAD.to_owned()),
@@ -35,7 +35,7 @@ fn first(first: &First) -> String {
         format!("| {name} | {:.1} | {:.1} |\n", median(seconds.iter().copied()) * 1e3, longest * 1e3)
     };
     format!(
-        "## A file of one byte\n\n| until | median, ms | longest, ms |\n| --- | ---: | ---: |\n{}{}{}\n\
+        "### A file of one byte\n\n| until | median, ms | longest, ms |\n| --- | ---: | ---: |\n{}{}{}\n\
          {} tasks, one after the other; asked for are {:.0} ms to the first byte. The very first task, with the servers' keys still to \
          fetch, had its file there after {:.0} ms.\n",
         row("the submission is answered", &first.answered),
@@ -50,7 +50,7 @@ fn first(first: &First) -> String {
 fn start(start: &Start) -> String {
     let rows = start.samples.iter().map(|(bytes, seconds)| format!("| {} | {seconds:.3} |\n", bytes >> 20));
     format!(
-        "## Start-up cost of a task\n\n| MiB | seconds |\n| ---: | ---: |\n{}\n\
+        "### Start-up cost of a task\n\n| MiB | seconds |\n| ---: | ---: |\n{}\n\
          Medians of tasks of one file. The line through them begins at **{:.3} s** (asked for are {START} s; the paper's service had 2.3 s) \
          and rises by {:.0} MB/s.\n",
         rows.collect::<String>(),
@@ -62,7 +62,7 @@ fn start(start: &Start) -> String {
 fn many(many: &Many) -> String {
     let megabytes = |bytes: u64| bytes as f64 / 1e6;
     format!(
-        "## A task of {} files of 1 KiB\n\n| | measured | asked for |\n| --- | ---: | ---: |\n\
+        "### A task of {} files of 1 KiB\n\n| | measured | asked for |\n| --- | ---: | ---: |\n\
          | files a second | {:.0} | at least {RATE:.0} |\n\
          | memory of the service, MB | {:.0} | at most {:.0} |\n\
          | memory of a server, MB | {:.0} | at most {:.0} |\n\n\
@@ -83,7 +83,7 @@ fn stock(stock: &Stock) -> String {
         format!("| {name} | {middle:.2} | {:.0} |\n", stock.bytes as f64 / middle / 1e6)
     };
     format!(
-        "## A file of {} GiB between stock servers\n\n| | seconds | MB/s |\n| --- | ---: | ---: |\n{}{}{}{}\n\
+        "### A file of {} GiB between stock servers\n\n| | seconds | MB/s |\n| --- | ---: | ---: |\n{}{}{}{}\n\
          Medians of {} rounds, the four in turn. Two `globus-gridftp-server` at each end share a directory; a task is divided over all four, \
          `globus-url-copy` goes from one to one. All log in with a proxy, and data channels prove whose they are. Times of tasks begin with \
          the submission. On one host four servers share its processors: more hosts would have their own.\n",
