@@ -516,6 +516,16 @@ impl Field {
         })
     }
 
+    /// The same, with a server on a host of the laboratory that takes no connections.
+    #[track_caller]
+    pub fn outbound_site_on(&self, host: &Host, name: &str) -> Site {
+        self.site_with(name, |root, token| {
+            let mut command = self.serving_files(name, "", root, token, &[]);
+            host.adopt(command.arg("--outbound"));
+            Running::start(&mut command, "connecting to ")
+        })
+    }
+
     #[track_caller]
     fn site_with(&self, name: &str, start: impl FnOnce(&Path, &str) -> Running) -> Site {
         let id = |made: &Value| made["id"].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();

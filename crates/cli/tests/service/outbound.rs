@@ -2,11 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::ErrorKind;
+use std::net::{TcpListener, TcpStream};
 use std::path::Path;
+use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
+use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::require_root;
 
-use super::field::Field;
+use super::field::{Field, Site};
 
 /// A file of several chunks, and many small ones.
 const LARGE: usize = 40 << 20;
@@ -135,6 +140,76 @@ fn orchestrators_on_other_hosts_reach_it() {
     field.carry_out(&["transfer", &field.alpha().at("/one"), &field.beta().at("/one")]);
     assert!(field.beta().read("one") == large());
     listens_nowhere(&field);
+}
+
+/// A firewall that drops the first packet of every connection to the host: what it makes itself is all that there is.
+#[test]
+fn a_firewall_that_lets_nothing_in_is_no_hindrance() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2))).expect("laboratory");
+    lab.host("client").run(|| through_the_firewall(&lab));
+}
+
+fn through_the_firewall(lab: &Lab) {
+    // Somebody listens there, and can be reached until the firewall stands.
+    let within = lab.host("dst").run(|| TcpListener::bind((lab.host("dst").addr(), 0))).expect("a port");
+    let port = within.local_addr().expect("it is bound");
+    let connect = || TcpStream::connect_timeout(&port, Duration::from_millis(500)).map_err(|error| error.kind());
+    assert!(connect().is_ok() && lab.host("src").run(connect).is_ok(), "it listens");
+    let inward = [lab.direction("client", "dst"), lab.direction("src", "dst")];
+    inward.iter().for_each(|way| way.set_refused_ports(Some(1..=u16::MAX)));
+    let dropped = || inward.each_ref().map(|way| way.counters().blocked);
+    let nothing_comes_in = || {
+        let before = dropped();
+        assert_eq!(connect().unwrap_err(), ErrorKind::TimedOut);
+        assert_eq!(lab.host("src").run(connect).unwrap_err(), ErrorKind::TimedOut);
+        assert!(dropped().iter().zip(before).all(|(now, before)| *now > before), "the firewall dropped both");
+    };
+    nothing_comes_in();
+
+    let field = Field::on(lab.host("client"));
+    let alpha = field.site_on(lab.host("src"), "alpha");
+    let beta = field.outbound_site_on(lab.host("dst"), "beta");
+    let before = dropped();
+    let content = large();
+    alpha.write("from/large", &content);
+    for number in 0..SMALL {
+        alpha.write(&format!("from/d/f{number}"), format!("file {number}\n"));
+    }
+    move_tree(&field, (&alpha, "/from"), (&beta, "/there"));
+    move_tree(&field, (&beta, "/there"), (&alpha, "/back"));
+    assert_eq!(dropped(), before, "nobody even tries to connect to it");
+    for place in [beta.path("there"), alpha.path("back")] {
+        assert!(fs::read(place.join("large")).unwrap() == content, "{}", place.display());
+        for number in 0..SMALL {
+            assert_eq!(fs::read_to_string(place.join(format!("d/f{number}"))).unwrap(), format!("file {number}\n"));
+        }
+    }
+    nothing_comes_in();
+}
+
+/// Moves a directory without the public client, which asks from another host than the service's.
+#[track_caller]
+fn move_tree(field: &Field, (source, from): (&Site, &str), (destination, to): (&Site, &str)) {
+    let token = field.token();
+    let ask = |path: &str, document: Option<&Value>| field.ask_with(&token, path, document).unwrap();
+    let item = json!({"DATA_TYPE": "transfer_item", "source_path": from, "destination_path": to, "recursive": true});
+    let document = json!({
+        "DATA_TYPE": "transfer", "submission_id": ask("/v0.10/submission_id", None)["value"],
+        "source_endpoint": source.collection, "destination_endpoint": destination.collection, "DATA": [item],
+    });
+    let task = ask("/v0.10/transfer", Some(&document));
+    let path = format!("/v0.10/task/{}", task["task_id"].as_str().unwrap_or_else(|| panic!("{task}")));
+    let ended = loop {
+        let shown = ask(&path, None);
+        if shown["status"] != "ACTIVE" {
+            break shown;
+        }
+        std::thread::yield_now();
+    };
+    assert_eq!((&ended["status"], &ended["files"]), (&json!("SUCCEEDED"), &json!(SMALL + 1)), "{ended:#}");
 }
 
 /// Two of them have nobody between who listens: that is told at once, and nothing is made.
