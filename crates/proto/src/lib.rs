@@ -20,6 +20,7 @@ pub mod pack;
 pub mod policy;
 pub mod protect;
 pub mod ranges;
+pub mod relay;
 pub mod reply;
 pub mod rules;
 pub mod server;

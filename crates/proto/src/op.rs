@@ -17,6 +17,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use crate::command::Secret;
+use crate::relay::Announcement;
 
 pub use answer::{Failure, FailureKind, Notice, Outcome};
 pub use data::{DataParams, Family, GsiPeer, Layout, Level, Mode, Shield};
@@ -50,6 +51,9 @@ pub enum Op {
         /// Frozen for the life of the data handle.
         params: DataParams,
     },
+    /// Join data connections of two other servers that say this token (SITE RELAY); answers [`Outcome::Listening`]. For whoever
+    /// listens to them, not for the data side.
+    Relay(Announcement),
     /// Close the data handle with its listener and connections.
     CloseData,
     /// Send a file over the data handle (RETR, ERET, GET).

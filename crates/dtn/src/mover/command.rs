@@ -21,7 +21,7 @@ pub fn changes(op: &Op) -> bool {
         Op::CommitChunked { .. } | Op::DropChunked { .. } => true,
         Op::Extents { .. } => false,
         Op::Probe(probe) => probe.kind.writes(),
-        Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::DataCredential(_) => false,
+        Op::Passive { .. } | Op::Active { .. } | Op::CloseData | Op::DataCredential(_) | Op::Relay(_) => false,
         Op::Send(_) | Op::SendPack(_) => false,
         Op::SendListing(_) | Op::Listing(_) | Op::Facts { .. } | Op::Size(_) => false,
         Op::Modified(_) | Op::EnterDirectory(_) | Op::Exists(_) | Op::Checksum { .. } => false,

@@ -6,11 +6,13 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use socket2::SockRef;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
+use whimbrel_proto::relay::HELLO_BYTES;
 use whimbrel_transport::cancel::after_refusal;
 use whimbrel_transport::mode_e::{self, Connection};
-use whimbrel_transport::tcp::{self, ConnectOptions, Dialling};
+use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, TcpChannel};
 use whimbrel_transport::{DataChannel, secure};
 
 use super::node::Node;
@@ -27,7 +29,7 @@ const LATER: Duration = Duration::from_millis(50);
 /// Opens the connections of the given lanes that have none yet, all at once.
 ///
 /// With `present`, each proves itself with the handle's nonce: a listening sender has no other
-/// proof of who connects.
+/// proof of who connects. At a relay the handshake with the other end proves it.
 pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], present: bool) -> Result<(), Fault> {
     let options = connect_options(task.node, &handle.params);
     let each = parallelism(&handle.params);
@@ -47,19 +49,38 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
             return Ok(());
         }
         let (group, dialled): (Vec<usize>, Vec<Dialling>) = group.into_iter().unzip();
-        let shielded = |dialling: Dialling| handle.guard.shield(dialling.finish(task.cancel)?);
+        let hello = handle.hello();
+        let shielded = |dialling: Dialling| {
+            let channel = dialling.finish(task.cancel)?;
+            if let Some(hello) = &hello {
+                greet_relay(&channel, hello)?;
+            }
+            handle.guard.shield(channel)
+        };
         let mut channels = dialled.into_iter().map(shielded).collect::<Result<Vec<_>, Fault>>()?;
-        if handle.guard.proves_first() {
+        // At a relay nothing is known of the other end until it has proven itself.
+        if hello.is_some() || handle.guard.proves_first() {
             let mut all: Vec<_> = channels.iter_mut().map(|channel| channel.as_mut() as &mut dyn DataChannel).collect();
             secure::prove_all(&mut all, options.timeout, task.cancel)?;
         }
         for (lane, channel) in group.into_iter().zip(channels) {
             let mut connection = Connection::new(channel);
-            if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present) {
+            if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present && hello.is_none()) {
                 connection.greet(nonce, options.timeout, task.cancel)?;
             }
             handle.lanes[lane].connections.push(connection);
         }
+    }
+}
+
+/// Tells a relay which transfer a new connection belongs to.
+fn greet_relay(channel: &TcpChannel, hello: &[u8; HELLO_BYTES]) -> Result<(), Fault> {
+    // Nothing was sent before: there is room for it.
+    let sent = SockRef::from(&channel.as_fd()).send(hello);
+    let failed = |error| Fault::from_io(error, "connect by a relay").side(Side::Network);
+    match sent.map_err(failed)? {
+        HELLO_BYTES => Ok(()),
+        _ => Err(failed(std::io::ErrorKind::WriteZero.into())),
     }
 }
 

@@ -287,9 +287,10 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
         Rendezvous::Connect => dial::connect_lanes(task, handle, &lanes, false)?,
     }
     transfer.used(handle);
-    // A listening sender has checked the nonce; a connecting one has to show it.
+    // A listening sender has checked the nonce; a connecting one has to show it, unless there was a handshake of both ends.
     let nonce = match handle.rendezvous {
         Rendezvous::Listen(_) => None,
+        Rendezvous::Connect if handle.params.relay.is_some() => None,
         Rendezvous::Connect => handle.params.nonce,
     };
     let jobs = lane_jobs(&work.what, &share, handle.params.layout);

@@ -10,9 +10,10 @@ use std::sync::Arc;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::command::Secret;
 use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Shield, Spent};
+use whimbrel_proto::relay::{HELLO_BYTES, Hello, Part};
 use whimbrel_transport::mode_e::Connection;
 use whimbrel_transport::tcp::{self, ChannelOptions, ConnectOptions, Dialling, Listener, PortRange};
-use whimbrel_trust::TrustFault;
+use whimbrel_trust::{TrustFault, psk};
 
 use super::credential::DataCredential;
 use super::dial;
@@ -151,6 +152,9 @@ impl Session {
     /// PASV, EPSV, SPAS: listens.
     pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
+        if params.relay.is_some() {
+            return Err(wrong_relay("nobody listens where a relay is between: send PORT"));
+        }
         let guard = Arc::new(self.guard(params, true)?);
         let ip = self.listen_ip(family)?;
         let ports = self.node.settings.data_ports;
@@ -171,13 +175,17 @@ impl Session {
     /// PORT, EPRT, SPOR: remembers where to connect, and calls our own peers at once.
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
-        let guard = Arc::new(self.guard(params, false)?);
+        check_relay(targets, params)?;
+        // At a relay both ends call, and one of them answers in TLS.
+        let guard = Arc::new(self.guard(params, params.relay == Some(Part::Server))?);
         for &target in targets {
             self.check_target(target, params)?;
         }
         // Our own clients' transfers follow soon, and their listeners know whom they wait for. Of several addresses each
         // node of a striped server calls only some.
-        let ahead = targets.len() == 1 && params.mode == Mode::Extended && params.nonce.is_some();
+        // A relay waits for what connections say first, which the transfer tells it.
+        let ours = params.nonce.is_some() && params.relay.is_none();
+        let ahead = targets.len() == 1 && params.mode == Mode::Extended && ours;
         let lane = |&target: &SocketAddr| {
             let target = SocketAddr::new(target.ip().to_canonical(), target.port());
             let dialled = if ahead { dial::dial_ahead(&self.node, params, target) } else { Vec::new() };
@@ -356,6 +364,12 @@ impl Handle {
         (0..self.lanes.len()).filter(|lane| lane % count == index).collect()
     }
 
+    /// What each connection says first, where a relay is between.
+    pub fn hello(&self) -> Option<[u8; HELLO_BYTES]> {
+        let (part, nonce) = (self.params.relay?, self.params.nonce.as_ref()?);
+        Some(Hello { token: psk::relay_token(nonce), part }.encode())
+    }
+
     /// The other end, for logs.
     pub fn peer(&self) -> Option<SocketAddr> {
         let open = self.lanes.iter().flat_map(|lane| &lane.connections).next();
@@ -405,6 +419,23 @@ fn feeds(index: usize, count: usize, targets: usize) -> Vec<Feed> {
         return (index..targets).step_by(count).map(|target| feed(target, 0, 1)).collect();
     }
     (0..targets).map(|target| feed(target, index, count)).collect()
+}
+
+/// Whoever passes bytes on must be able neither to read nor to change them.
+fn check_relay(targets: &[SocketAddr], params: &DataParams) -> Result<(), Fault> {
+    if params.relay.is_none() {
+        return Ok(());
+    }
+    match (params.mode, &params.shield, targets.len()) {
+        (Mode::Extended, Shield::Nonce, 1) => Ok(()),
+        _ => Err(wrong_relay(
+            "a relay is used in MODE E, by one address, and encrypted with a nonce (PROT P, SITE DCNONCE)",
+        )),
+    }
+}
+
+fn wrong_relay(detail: &str) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, "connect by a relay").side(Side::Peer).detail(detail)
 }
 
 /// How many connections to open to each address.

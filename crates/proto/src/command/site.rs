@@ -6,6 +6,7 @@ use super::args::{CommandError, first_word, optional, path, splitn, syntax, time
 use super::{Chunk, EncodeError, Secret, SiteProbe, WirePath, chunk, probe};
 use crate::leaf;
 use crate::op::LeafSpec;
+use crate::relay::{Announcement, MOST_CONNECTIONS, MOST_SECONDS, Part, Token};
 use crate::timeval::Timestamp;
 
 /// Which socket buffer a command sets, seen from the server.
@@ -114,6 +115,10 @@ pub enum Site {
     Fault(Vec<u8>),
     /// Our own: 16 bytes in hex that data connections of the next handle must present.
     DcNonce(Nonce),
+    /// Our own: joins connections of two other servers that say this token.
+    Relay(Announcement),
+    /// Our own: the next PORT names a relay, where this server takes this part.
+    DcRelay(Part),
     /// Our own: digests in the final replies of transfers from now on; `None` ends it.
     Leaves(Option<LeafSpec>),
     /// Our own: which leaves of a file are holes.
@@ -172,6 +177,8 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"RDEL" => path(VERB, rest).map(Site::Rdel),
         b"CHROOT" => path(VERB, rest).map(Site::Chroot),
         b"DCNONCE" => nonce(rest),
+        b"RELAY" => announcement(rest),
+        b"DCRELAY" => part(rest),
         b"LEAVES" => chunk::leaves(rest),
         b"CHUNK" => chunk::parse(rest),
         b"READBACK" => read_back(rest),
@@ -243,13 +250,39 @@ fn utime_of_lftp(text: &[u8]) -> Option<Site> {
 }
 
 fn nonce(rest: Option<&[u8]>) -> Result<Site, CommandError> {
-    let hex = rest.unwrap_or(b"").trim_ascii();
-    let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
-    let bytes: Option<Vec<u8>> = hex.chunks(2).map(|c| Some(digit(c[0])? << 4 | digit(*c.get(1)?)?)).collect();
-    match bytes {
+    match unhex(rest.unwrap_or(b"").trim_ascii()) {
         Some(bytes) if bytes.len() == 16 => Ok(Site::DcNonce(Secret(bytes))),
         _ => Err(syntax(VERB, "DCNONCE is 32 hexadecimal digits")),
     }
+}
+
+fn unhex(hex: &[u8]) -> Option<Vec<u8>> {
+    let digit = |b: u8| char::from(b).to_digit(16).map(|d| d as u8);
+    hex.chunks(2).map(|c| Some(digit(c[0])? << 4 | digit(*c.get(1)?)?)).collect()
+}
+
+/// `token connections seconds`.
+fn announcement(rest: Option<&[u8]>) -> Result<Site, CommandError> {
+    let wrong = || syntax(VERB, "RELAY is 64 hexadecimal digits, 1 to 256 connections and 1 to 3600 seconds");
+    let words: Vec<_> = rest.unwrap_or(b"").trim_ascii().split(|&b| b == b' ').collect();
+    let &[token, connections, seconds] = &words[..] else { return Err(wrong()) };
+    let token = unhex(token).and_then(|bytes| Token::try_from(bytes).ok());
+    let within = |text: &[u8], most: u64| unsigned(VERB, text).ok().filter(|number| (1..=most).contains(number));
+    let connections = within(connections, MOST_CONNECTIONS.into()).and_then(|number| u16::try_from(number).ok());
+    let seconds = within(seconds, MOST_SECONDS.into()).and_then(|number| u32::try_from(number).ok());
+    match (token, connections, seconds) {
+        (Some(token), Some(connections), Some(seconds)) => {
+            Ok(Site::Relay(Announcement { token, connections, seconds }))
+        }
+        _ => Err(wrong()),
+    }
+}
+
+/// `CLIENT` or `SERVER`.
+fn part(rest: Option<&[u8]>) -> Result<Site, CommandError> {
+    let word = rest.unwrap_or(b"").trim_ascii();
+    let known = Part::ALL.into_iter().find(|part| word.eq_ignore_ascii_case(part.word().as_bytes()));
+    known.map(Site::DcRelay).ok_or(syntax(VERB, "DCRELAY is CLIENT or SERVER"))
 }
 
 /// `DISK` or `MEMORY`.
@@ -333,6 +366,10 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::AuthzAssert(text) => with("AUTHZ_ASSERT", text),
         Site::Fault(text) => with("FAULT", text),
         Site::DcNonce(Secret(bytes)) => with("DCNONCE", leaf::hex(bytes).as_bytes()),
+        Site::Relay(Announcement { token, connections, seconds }) => {
+            with("RELAY", format!("{} {connections} {seconds}", leaf::hex(token)).as_bytes())
+        }
+        Site::DcRelay(part) => with("DCRELAY", part.word().as_bytes()),
         Site::Leaves(spec) => chunk::format_leaves(spec.as_ref())?,
         Site::Chunk(chunk) => chunk::format(chunk)?,
         Site::ReadBack { disk } => with("READBACK", if *disk { b"DISK" } else { b"MEMORY" }),

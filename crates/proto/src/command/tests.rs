@@ -1,6 +1,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::relay::{Announcement, Part};
 
 fn parse(line: &str) -> Result<Command, CommandError> {
     Command::parse(line.as_bytes())
@@ -117,6 +118,14 @@ fn refusals_are_told_apart() {
         "SITE TRNC x a",
         "SITE DCNONCE 12",
         "SITE DCNONCE zz",
+        "SITE DCRELAY",
+        "SITE DCRELAY BOTH",
+        "SITE RELAY",
+        "SITE RELAY abab 1 1",
+        "SITE RELAY abababababababababababababababababababababababababababababababab 0 60",
+        "SITE RELAY abababababababababababababababababababababababababababababababab 257 60",
+        "SITE RELAY abababababababababababababababababababababababababababababababab 4 3601",
+        "SITE RELAY abababababababababababababababababababababababababababababababab 4",
         "SITE UTIME x",
         "OPTS",
         "OPTS RETR Parallelism=0;",
@@ -346,6 +355,12 @@ fn other_commands() -> impl Strategy<Value = Command> {
             ])),
             17 => Command::Site(Site::BufferSize { verb: BufferVerb::ALL[n as usize % 7].0, bytes: n }),
             18 => Command::Opts(Opts::Passive { verb: PassiveVerb::Spas, allow_delayed: flag }),
+            19 => Command::Site(Site::DcRelay(Part::ALL[n as usize % 2])),
+            20 => Command::Site(Site::Relay(Announcement {
+                token: std::array::from_fn(|at| n.to_be_bytes()[at % 8]),
+                connections: n as u16 % 256 + 1,
+                seconds: n as u32 % 3600 + 1,
+            })),
             _ => Command::Site(Site::DcNonce(Secret(n.to_be_bytes().repeat(2)))),
         }
     })

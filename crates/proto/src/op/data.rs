@@ -2,6 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::relay::Part;
+
 /// Address family of a data connection (RFC 2428 §2).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Family {
@@ -30,11 +32,14 @@ pub struct DataParams {
     pub congestion: Option<String>,
     /// How the two ends of a connection prove who they are and hide what they carry.
     pub shield: Shield,
+    /// The address is that of a relay, which the other end dials, too: our part there. Only with [`Shield::Nonce`].
+    pub relay: Option<Part>,
 }
 
 /// Authentication and protection of data connections (DCAU of GFD.20 §3.1, PROT of RFC 2228 §3).
 ///
-/// Whoever opened the TCP connection is the TLS client, except for [`Shield::Session`].
+/// Whoever opened the TCP connection is the TLS client, except for [`Shield::Session`], and where a relay is between
+/// ([`DataParams::relay`]).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Shield {
     /// Plain TCP; a nonce, where there is one, still proves the transfer a connection belongs to.
@@ -82,6 +87,7 @@ impl Default for DataParams {
             nonce: None,
             congestion: None,
             shield: Shield::None,
+            relay: None,
         }
     }
 }

@@ -117,8 +117,10 @@ pub struct ServerConfig {
     pub reverse: bool,
     /// Make data connections and take none: announce OUTBOUND and refuse PASV, EPSV and SPAS (502); default false.
     pub outbound: bool,
-    /// Announce DCNONCE and accept SITE DCNONCE; default true.
+    /// Announce DCNONCE and DCRELAY, and accept SITE DCNONCE and SITE DCRELAY; default true.
     pub data_nonce: bool,
+    /// Join data connections of other servers: announce RELAY and accept SITE RELAY; default false.
+    pub relay: bool,
     /// Most that one measurement may take (SITE PROBE, ERET M and D, ESTO M and D); `None`: refused, and PROBE is not
     /// announced. Default: 16 GiB, 60 s.
     pub probe: Option<Bounds>,
@@ -161,6 +163,7 @@ impl Default for ServerConfig {
             reverse: true,
             outbound: false,
             data_nonce: true,
+            relay: false,
             probe: Some(Bounds { bytes: 16 << 30, time: Duration::from_secs(60) }),
             congestion: Vec::new(),
             rules: Vec::new(),

@@ -143,6 +143,17 @@ pub(super) fn finish_passive(
     }
 }
 
+/// Where connections to be joined are taken, in the long form of 229: whoever dials is on other hosts.
+pub(super) fn finish_relay(outcome: Outcome) -> Step {
+    Step::Answer(match outcome {
+        Outcome::Listening(addresses) if !addresses.is_empty() => {
+            Answer::line(229, format!("Joining Data Connections ({})", format_eprt(addresses[0])))
+        }
+        Outcome::Failed(failure) => failure::answer(&failure),
+        _ => Answer::line(451, "No address to listen on."),
+    })
+}
+
 /// The targets are stored: the reply, or the transfer that named them.
 pub(super) fn finish_active(session: &mut Session, (mode, then): (Mode, Option<Transfer>), outcome: Outcome) -> Step {
     if let Outcome::Failed(failure) = outcome {

@@ -87,12 +87,16 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
     if config.data_nonce {
         // A nonce is a secret only where the connection that carries it is protected.
         answer.push(if session.security.is_protected() { "DCNONCE TLS" } else { "DCNONCE" });
+        answer.push("DCRELAY");
     }
     if config.reverse {
         answer.push("REVERSE");
     }
     if config.outbound {
         answer.push("OUTBOUND");
+    }
+    if config.relay && logged_in {
+        answer.push("RELAY");
     }
     announce_security(config, session, &mut answer);
     config.extra_features.iter().for_each(|feature| answer.push(feature));

@@ -214,9 +214,9 @@ impl Session {
     /// What a new data handle freezes; a nonce is good for one handle, so that a client can go on without it. The reply in its place if
     /// connections cannot be protected as they must be.
     pub(super) fn params_for_handle(&mut self, config: &ServerConfig) -> Result<DataParams, Answer> {
-        let nonce = self.params.nonce.take();
+        let (nonce, relay) = (self.params.nonce.take(), self.params.relay.take());
         let shield = self.security.shield(config, nonce.is_some())?;
-        Ok(DataParams { nonce, shield, ..self.params.clone() })
+        Ok(DataParams { nonce, shield, relay, ..self.params.clone() })
     }
 
     /// True if a transfer has succeeded over the MODE E handle in force, so that the next one reuses its connections.

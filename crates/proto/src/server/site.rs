@@ -4,10 +4,11 @@ use super::answer::Answer;
 use super::config::ServerConfig;
 use super::event::Label;
 use super::session::Session;
-use super::step::Step;
+use super::step::{Step, Task};
 use super::{checksum, chunk, files, help, options, policy, probe};
 use crate::command::{BufferVerb, Secret, Site, octal_mode, quote_pairs};
 use crate::op::Op;
+use crate::relay::{Announcement, Part};
 use crate::timeval::Timestamp;
 
 /// One SITE command; all of GCT practice unless a handler says otherwise.
@@ -32,6 +33,8 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::Congestion(name) => probe::congestion(session, config, name),
         Site::Spent(on) => probe::spent(session, on),
         Site::DcNonce(secret) => nonce(session, config, &secret),
+        Site::DcRelay(part) => relayed(session, config, part),
+        Site::Relay(announcement) => relay(config, announcement),
         Site::SymlinkFrom(target) => {
             session.symlink_target = Some(target);
             Step::Answer(Answer::line(350, "OK. Send SITE SYMLINKTO with symlink name."))
@@ -115,6 +118,23 @@ fn nonce(session: &mut Session, config: &ServerConfig, secret: &Secret) -> Step 
         }
         Ok(_) => Step::Answer(not_there(502, b"DCNONCE")),
         Err(_) => Step::Answer(Answer::line(501, "DCNONCE is 32 hexadecimal digits.")),
+    }
+}
+
+/// SITE DCRELAY (our own): the next PORT names a relay, and this end takes this part in TLS with the other one.
+fn relayed(session: &mut Session, config: &ServerConfig, part: Part) -> Step {
+    if !config.data_nonce {
+        return Step::Answer(not_there(502, b"DCRELAY"));
+    }
+    session.params.relay = Some(part);
+    Step::Answer(ok())
+}
+
+/// SITE RELAY (our own): connections of two others that say this token are joined here.
+fn relay(config: &ServerConfig, announcement: Announcement) -> Step {
+    match config.relay {
+        true => Step::run(Op::Relay(announcement), Task::Relay),
+        false => Step::Answer(Answer::line(502, "This server is no relay.")),
     }
 }
 

@@ -47,6 +47,8 @@ pub(super) enum Task {
     Reinitialise,
     /// PASV and its kin, or a transfer that begins with one.
     Passive { kind: PassiveKind, mode: Mode, then: Option<Transfer> },
+    /// SITE RELAY.
+    Relay,
     /// PORT and its kin, or a transfer that names its target.
     Active { mode: Mode, then: Option<Transfer> },
     /// A transfer or listing over the data handle.
@@ -123,6 +125,7 @@ impl Task {
                 let step = data::finish_active(session, (mode, then), outcome);
                 if cancelled { aborted_before_it_began() } else { step }
             }
+            Self::Relay => data::finish_relay(outcome),
             Self::Contents(contents) => contents.finish(outcome),
             Self::Facts { path } => listing::finish_facts(&path, outcome),
             Self::Size => files::finish_size(outcome),

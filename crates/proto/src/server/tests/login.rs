@@ -128,6 +128,7 @@ fn feat_has_the_lines_clients_look_for_and_checksums_only_after_login() {
         "SPAS",
         "SPOR",
         "DCNONCE",
+        "DCRELAY",
         "REVERSE",
         "X-TEST",
     ] {

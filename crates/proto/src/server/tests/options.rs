@@ -2,6 +2,7 @@
 
 use super::*;
 use crate::op::{DataParams, Family, Layout, Mode, ReceiveSpec, SendSpec, WriteKind};
+use crate::relay::{Announcement, Part};
 
 /// The parameters that a PASV now would freeze.
 fn frozen(peer: &mut Peer) -> DataParams {
@@ -122,6 +123,36 @@ fn buffer_commands_set_the_side_they_name() {
     assert_eq!(peer.send("ABUF PASSIVE"), "200 ABUF Command Successful.\r\n");
     let params = frozen(&mut peer);
     assert_eq!((params.send_buffer, params.receive_buffer), (None, None));
+}
+
+#[test]
+fn the_part_at_a_relay_is_good_for_one_handle() {
+    let mut peer = Peer::logged_in();
+    assert!(peer.send("FEAT").contains("\r\n DCRELAY\r\n"));
+    assert_eq!(peer.send("SITE DCRELAY server"), "250 OK.\r\n");
+    assert_eq!(frozen(&mut peer).relay, Some(Part::Server));
+    assert_eq!(frozen(&mut peer).relay, None);
+    assert!(peer.send("SITE DCRELAY BOTH").starts_with("501 "));
+}
+
+#[test]
+fn tokens_are_announced_at_relays_alone() {
+    let announce = format!("SITE RELAY {} 4 60", "ab".repeat(32));
+    let mut peer = Peer::logged_in();
+    assert!(!peer.send("FEAT").contains(" RELAY"));
+    assert!(peer.send(&announce).starts_with("502 "));
+    let mut peer = Peer::connect(ServerConfig { relay: true, ..ServerConfig::default() });
+    peer.output();
+    assert!(!peer.send("FEAT").contains(" RELAY"), "strangers need not know");
+    assert!(peer.send(&announce).starts_with("530 "));
+    let mut peer = Peer::logged_in_with(ServerConfig { relay: true, ..ServerConfig::default() });
+    assert!(peer.send("FEAT").contains("\r\n RELAY\r\n"));
+    assert_eq!(peer.send(&announce), "");
+    let announcement = Announcement { token: [0xab; 32], connections: 4, seconds: 60 };
+    let (id, op) = peer.op();
+    assert_eq!(op, Op::Relay(announcement));
+    let at = Outcome::Listening(vec!["192.0.2.7:2812".parse().unwrap()]);
+    assert_eq!(peer.finish(id, at), "229 Joining Data Connections (|1|192.0.2.7|2812|)\r\n");
 }
 
 #[test]

@@ -122,6 +122,7 @@ pub(super) fn check_op(op: &Op) {
         }
         Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
         Op::Probe(probe) => check_path(&probe.path),
+        Op::Relay(announcement) => assert!(announcement.connections > 0 && announcement.seconds > 0),
         Op::CloseData | Op::DataCredential(_) => {}
     }
 }

@@ -118,7 +118,7 @@ fn natural(op: &Op) -> Outcome {
             "10.0.0.1:2000".parse().expect("an address"),
             "10.0.0.2:2001".parse().expect("one"),
         ]),
-        Op::Passive { .. } => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
+        Op::Passive { .. } | Op::Relay(_) => Outcome::Listening(vec!["10.0.0.1:2000".parse().expect("an address")]),
         Op::Send(spec) => {
             Outcome::Transferred { bytes: 5, leaves: natural_leaves(spec.leaves.as_ref()), read_from: None }
         }
