@@ -224,6 +224,9 @@ pub enum Command {
     /// Make connections for `dtn`, which starts it; not for people
     #[command(hide = true)]
     DtnCaller,
+    /// Join data connections of other servers for `dtn`, which starts it; not for people
+    #[command(hide = true)]
+    DtnRelay,
 }
 
 #[cfg(test)]

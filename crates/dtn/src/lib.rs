@@ -3,7 +3,8 @@
 //! [`front`] owns control connections and never touches files; [`mover`] touches data and never
 //! parses a control line; the two meet in the mover protocol ([`mover::message`]), the same over a
 //! socket pair to a local data process as over TCP to a data node. [`monitor`] starts both, and alone knows who may
-//! become whom. [`door`] serves collections over HTTPS; [`caller`] makes connections for a server that takes none.
+//! become whom. [`door`] serves collections over HTTPS; [`caller`] makes connections for a server that takes none;
+//! [`relay`] joins data connections of two such servers.
 //! [`client`] drives servers; [`orchestrator`] does so for the managed service.
 
 pub mod caller;
@@ -17,6 +18,7 @@ pub mod member;
 pub mod monitor;
 pub mod mover;
 pub mod orchestrator;
+pub mod relay;
 
 mod handshake;
 mod helper;

@@ -25,6 +25,7 @@ use crate::monitor::jobs::{self, Order};
 use crate::monitor::keeper::{account, is_root};
 use crate::monitor::listeners::Bound;
 use crate::packets::Channel;
+use crate::relay;
 use crate::small;
 
 pub use talk::serve_standard_input;
@@ -74,6 +75,8 @@ struct About {
     https: Option<String>,
     /// Whether it takes no connections, and leaves some with the service.
     outbound: bool,
+    /// Whether it joins data connections of others.
+    relay: bool,
 }
 
 /// What the talking process is told.
@@ -103,6 +106,8 @@ pub(crate) struct Member {
     door: Option<Child>,
     /// Makes connections, where none are taken.
     caller: Option<Child>,
+    /// Joins data connections of others.
+    relay: Option<Child>,
     draining: bool,
 }
 
@@ -137,7 +142,10 @@ pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result
     let door = bound.https.as_ref().map(|listener| open_door(&config, join, &membership, bound, listener, program));
     let calls = bound.calls.as_ref();
     let caller = calls.map(|calls| open_caller(&config, join, &membership, &calls.caller, program)).transpose()?;
-    let member = Member { talker, door: door.transpose()?, caller, draining: false };
+    let relay = bound.relay.as_ref();
+    let relay = relay
+        .map(|joins| relay::start(program, &joins.listener, (&joins.front, &joins.relay), nobody()?, config.sandbox));
+    let member = Member { talker, door: door.transpose()?, caller, relay: relay.transpose()?, draining: false };
     let issuer = issuer(join, &config, &membership)?;
     config.tokens.get_or_insert_default().issuer.push(issuer);
     Ok((config, Some(member)))
@@ -181,7 +189,7 @@ fn about(config: &DtnConfig, join: &JoinConfig, bound: &Bound) -> Result<About, 
     let pin = files::fingerprint(&tls.certificate)?;
     let https = join.https_url.clone().filter(|_| bound.https.is_some()).or(https);
     let version = env!("CARGO_PKG_VERSION").to_owned();
-    Ok(About { addresses, pin, version, name, https, outbound: bound.calls.is_some() })
+    Ok(About { addresses, pin, version, name, https, outbound: bound.calls.is_some(), relay: bound.relay.is_some() })
 }
 
 fn host_name() -> String {
@@ -316,26 +324,27 @@ impl Member {
     /// Has the service told that nothing new is to begin here, and begins nothing new over HTTPS.
     pub(crate) fn drain(&mut self) {
         self.draining = true;
-        for child in std::iter::once(&self.talker).chain(&self.door).chain(&self.caller) {
+        for child in std::iter::once(&self.talker).chain(&self.door).chain(&self.caller).chain(&self.relay) {
             let pid = i32::try_from(child.id()).ok().and_then(rustix::process::Pid::from_raw);
             // It may have ended; then the service finds out by itself.
             let _gone = pid.map(|pid| rustix::process::kill_process(pid, rustix::process::Signal::TERM));
         }
     }
 
-    /// How the process for HTTPS, or that which makes connections, has ended, if it has and was not told to.
+    /// How the process for HTTPS, or that which makes or joins connections, has ended, if it has and was not told to.
     pub(crate) fn one_ended(&mut self) -> std::io::Result<Option<ExitStatus>> {
         if self.draining {
             return Ok(None);
         }
         let ended = |child: &mut Option<Child>| child.as_mut().map_or(Ok(None), Child::try_wait);
-        Ok(ended(&mut self.door)?.or(ended(&mut self.caller)?))
+        Ok(ended(&mut self.door)?.or(ended(&mut self.caller)?).or(ended(&mut self.relay)?))
     }
 }
 
 impl Drop for Member {
     fn drop(&mut self) {
-        for child in std::iter::once(&mut self.talker).chain(&mut self.door).chain(&mut self.caller) {
+        let others = [&mut self.door, &mut self.caller, &mut self.relay];
+        for child in std::iter::once(&mut self.talker).chain(others.into_iter().flatten()) {
             // It may have ended already.
             let _ended = child.kill().and_then(|()| child.wait());
         }

@@ -91,6 +91,10 @@ pub struct DtnArgs {
     /// or a firewall
     #[arg(long, requires = "join", conflicts_with_all = ["listen", "node_listen"])]
     outbound: bool,
+    /// Let servers that take no connections exchange files by way of this one: it passes their data on, encrypted, at this address
+    /// [default with --relay alone: [::]:2812]
+    #[arg(long, value_name = "ADDR:PORT", num_args = 0..=1, default_missing_value = "[::]:2812", requires = "join", conflicts_with = "outbound")]
+    relay: Option<String>,
     /// Refuse everything that changes files
     #[arg(long)]
     read_only: bool,
@@ -253,6 +257,11 @@ pub fn run_caller() -> ExitCode {
     told(whimbrel_dtn::caller::serve_standard_input().map(|()| ExitCode::SUCCESS))
 }
 
+/// Runs `dtn-relay`.
+pub fn run_relay() -> ExitCode {
+    told(whimbrel_dtn::relay::serve_standard_input().map(|()| ExitCode::SUCCESS))
+}
+
 /// Runs `fetch-keys`.
 pub fn run_fetch_keys() -> ExitCode {
     told(whimbrel_dtn::keys::serve_standard_input().map(|()| ExitCode::SUCCESS))
@@ -273,7 +282,7 @@ impl DtnArgs {
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
             gsi: gsi(self.gsi, self.gridmap, file.gsi),
-            join: join((self.join, self.outbound), self.token, self.join_authorities, file.join),
+            join: join((self.join, self.outbound, self.relay), self.token, self.join_authorities, file.join),
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -301,7 +310,7 @@ impl DtnArgs {
 }
 
 fn join(
-    (service, outbound): (Option<String>, bool),
+    (service, outbound, relay): (Option<String>, bool, Option<String>),
     token: Option<String>,
     authorities: Option<PathBuf>,
     file: Option<JoinConfig>,
@@ -311,8 +320,8 @@ fn join(
     }
     let file = file.unwrap_or_default();
     let authorities = authorities.or(file.authorities);
-    let outbound = outbound || file.outbound;
-    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, outbound, ..file })
+    let (outbound, relay) = (outbound || file.outbound, relay.or(file.relay));
+    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, outbound, relay, ..file })
 }
 
 fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {

@@ -67,6 +67,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::DtnMember => dtn::run_member(),
         Command::DtnDoor => dtn::run_door(),
         Command::DtnCaller => dtn::run_caller(),
+        Command::DtnRelay => dtn::run_relay(),
         Command::LfsHelper { program } => dtn::run_lfs_helper(&program),
     }
 }

@@ -85,6 +85,11 @@ impl Needs {
         Self { read: read.map(PathBuf::from).collect(), write: Vec::new(), calls: Calls::Fetch }
     }
 
+    /// Of the process that joins data connections: the sockets that it has.
+    pub fn relay() -> Self {
+        Self { read: vec![PathBuf::from("/etc/localtime")], write: Vec::new(), calls: Calls::Front }
+    }
+
     /// Of a data process: the tree that it serves.
     pub fn data(settings: &DataSettings) -> Self {
         let root = Path::new(OsStr::from_bytes(&settings.root)).to_owned();

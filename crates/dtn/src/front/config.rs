@@ -172,6 +172,7 @@ impl DtnConfig {
             ("[tls] listen", self.tls.as_ref().is_some_and(|tls| !tls.listen.is_empty())),
             ("node_listen", self.node_listen.is_some()),
             ("[join] https", join.https.is_some()),
+            ("[join] relay", join.relay.is_some()),
             ("[join] addresses", !join.addresses.is_empty()),
         ];
         match listens.iter().find(|(_, is)| *is) {

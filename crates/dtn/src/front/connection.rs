@@ -424,6 +424,11 @@ impl Connection {
             }
             ServerEvent::StartTls => self.start_tls(),
             ServerEvent::Token(token) => self.take_token(token),
+            ServerEvent::Run { id, op: Op::Relay(what) } => {
+                let user = self.plane.as_ref().map_or("", |plane| plane.user());
+                let outcome = self.server.announce(user, what, self.ends.local);
+                self.control.outcome(Instant::now(), id, outcome);
+            }
             ServerEvent::Run { id, op } => {
                 if let Op::Passive { params, .. } | Op::Active { params, .. } = &op {
                     self.spends_tickets = params.shield == Shield::Session;

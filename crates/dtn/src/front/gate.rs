@@ -137,19 +137,24 @@ enum Answer {
 type Waiting = Arc<Mutex<Option<HashMap<Ticket, oneshot::Sender<Answer>>>>>;
 
 /// The channel, and a second descriptor of it that the runtime watches.
-pub(super) struct Line {
+#[derive(Debug)]
+pub(crate) struct Line {
     channel: Channel,
     watched: UnixDatagram,
 }
 
 impl Line {
-    pub(super) fn new(channel: Channel) -> io::Result<Self> {
+    pub(crate) fn new(channel: Channel) -> io::Result<Self> {
         let watched = std::os::unix::net::UnixDatagram::from(channel.as_fd().try_clone_to_owned()?);
         watched.set_nonblocking(true)?;
         Ok(Self { channel, watched: UnixDatagram::from_std(watched)? })
     }
 
-    pub(super) async fn when<T>(
+    pub(crate) fn channel(&self) -> &Channel {
+        &self.channel
+    }
+
+    pub(crate) async fn when<T>(
         &self,
         interest: Interest,
         mut act: impl FnMut(&Channel) -> io::Result<T>,

@@ -14,6 +14,7 @@ use tokio::net::{TcpListener, TcpStream};
 use super::guard::Guard;
 use super::server::Server;
 use crate::mover::message::Load;
+use crate::relay::Passed;
 
 /// Longest scrape request read, bytes.
 const MAX_REQUEST: usize = 8 << 10;
@@ -29,6 +30,10 @@ pub struct Metrics {
     handshakes_resumed: AtomicU64,
     replies_ok: AtomicU64,
     replies_failed: AtomicU64,
+    relay_bytes: AtomicU64,
+    relay_joined: AtomicU64,
+    relay_refused: AtomicU64,
+    relay_open: AtomicU64,
 }
 
 impl Metrics {
@@ -61,10 +66,19 @@ impl Metrics {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Where data connections of others are joined, what has passed.
+    pub(crate) fn relay_passed(&self, passed: &Passed) {
+        let keep = |counter: &AtomicU64, value| counter.store(value, Ordering::Relaxed);
+        keep(&self.relay_bytes, passed.bytes);
+        keep(&self.relay_joined, passed.joined);
+        keep(&self.relay_refused, passed.refused);
+        keep(&self.relay_open, passed.open.into());
+    }
+
     /// The text exposition format, from these counters and the summed load of all data processes.
     fn render(&self, guard: &Guard, load: &Load, data_processes: usize) -> String {
         let read = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
-        let rows: [(&str, &str, &str, u64); 18] = [
+        let rows: [(&str, &str, &str, u64); 22] = [
             ("control_connections_total", "counter", "Control connections accepted.", read(&self.connections_total)),
             ("control_connections", "gauge", "Control connections open.", read(&self.connections_open)),
             ("logins_total", "counter", "Logins accepted.", read(&self.logins_ok)),
@@ -92,6 +106,15 @@ impl Metrics {
             ("send_bytes_per_second", "gauge", "Bytes sent a second of late.", load.send_rate),
             ("transfers_running", "gauge", "Transfers running.", u64::from(load.transfers_running)),
             ("data_channels", "gauge", "Data channels open.", u64::from(load.channels_open)),
+            ("relay_bytes_total", "counter", "Bytes passed on between two other servers.", read(&self.relay_bytes)),
+            ("relay_pairs_total", "counter", "Data connections of other servers joined.", read(&self.relay_joined)),
+            (
+                "relay_refused_total",
+                "counter",
+                "Connections and tokens refused where data connections are joined.",
+                read(&self.relay_refused),
+            ),
+            ("relay_pairs", "gauge", "Data connections of other servers open.", read(&self.relay_open)),
             ("data_processes", "gauge", "Data processes and nodes attached.", data_processes as u64),
         ];
         let refused = guard.counts().map(|(name, help, count)| (name, "counter", help, count));

@@ -23,6 +23,7 @@ pub mod nodes;
 mod patience;
 pub mod plane;
 pub mod process;
+mod relay;
 pub mod sealed;
 pub mod server;
 pub mod stdio;

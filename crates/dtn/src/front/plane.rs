@@ -81,6 +81,11 @@ impl Plane {
         Ok(plane)
     }
 
+    /// Who is logged in.
+    pub fn user(&self) -> &str {
+        &self.identity.user
+    }
+
     /// Where the login begins: the account's home directory, or `/` where that cannot be entered.
     pub fn home(&self) -> &[u8] {
         &self.home

@@ -11,6 +11,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::gate::{Gate, MonitorLink};
 use super::kerberos::Keys;
+use super::relay::{self, Relay};
 use super::{Listeners, Server};
 use crate::confine::{self, Needs};
 use crate::monitor::message::{FromMonitor, FrontSettings};
@@ -48,8 +49,11 @@ async fn serve(
     let (drain, draining) = watch::channel(false);
     drain_on_signal(drain.clone())?;
     let link = Arc::new(MonitorLink::new(channel, drain)?);
-    let listeners = listeners(&settings, descriptors)?;
-    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos));
+    let (listeners, relay) = listeners(&settings, descriptors)?;
+    let relay = settings.relay.zip(relay).map(|(bound, channel)| Relay::new(channel, bound)).transpose()?;
+    let server = Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos).with_relay(relay);
+    let server = Arc::new(server);
+    tokio::spawn(relay::listen(server.clone()));
     link.ready().await?;
     server.make_ready();
     server.warn_about_openness();
@@ -57,20 +61,21 @@ async fn serve(
 }
 
 /// The sockets in the order that [`FromMonitor::Hello`] gives them in.
-fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<Listeners, Fault> {
+fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<(Listeners, Option<Channel>), Fault> {
     let expected = settings.control + settings.tls + usize::from(settings.nodes) + usize::from(settings.metrics);
-    let expected = expected + usize::from(settings.outbound);
+    let expected = expected + usize::from(settings.outbound) + usize::from(settings.relay.is_some());
     if descriptors.len() != expected {
         let found = format!("{} listening sockets of {expected}", descriptors.len());
         return Err(Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(found));
     }
     let mut descriptors = descriptors;
+    let relay = settings.relay.and_then(|_| descriptors.pop()).map(Channel::from);
     let calls = if settings.outbound { descriptors.pop().map(Channel::from) } else { None };
     let mut sockets = descriptors.into_iter().map(TcpListener::from);
     let control = sockets.by_ref().take(settings.control).collect();
     let tls = sockets.by_ref().take(settings.tls).collect();
     let nodes = if settings.nodes { sockets.next() } else { None };
-    Ok(Listeners::new(control, tls, nodes, sockets.next())?.with_calls(calls))
+    Ok((Listeners::new(control, tls, nodes, sockets.next())?.with_calls(calls), relay))
 }
 
 /// A switch that SIGTERM and SIGINT turn true: a service manager may ask all processes alike.

@@ -22,6 +22,7 @@ use super::guard::{Guard, Refused};
 use super::kerberos::Keys;
 use super::metrics::Metrics;
 use super::plane::Plane;
+use super::relay::Relay;
 use super::tokens::Tokens;
 use super::users::verify_password;
 use super::wire::Wire;
@@ -80,6 +81,8 @@ pub struct Server {
     tokens: Option<Arc<Tokens>>,
     /// The one connection comes over ssh, which has made the login.
     ssh: bool,
+    /// Joins data connections of others, where it does.
+    relay: Option<Relay>,
     verifying: Semaphore,
     waiting: Semaphore,
     /// Data processes and nodes.
@@ -111,6 +114,7 @@ impl Server {
             verifying: Semaphore::new(VERIFIED_AT_ONCE),
             waiting: Semaphore::new(MOST_WAITING),
             ssh: false,
+            relay: None,
             metrics: Metrics::default(),
             guard: Arc::new(Guard::new(settings.doors.clone())),
             settings,
@@ -120,6 +124,16 @@ impl Server {
     /// The same for one connection that comes over ssh: whoever is there may act as the account that runs this process.
     pub fn over_ssh(self) -> Self {
         Self { ssh: true, ..self }
+    }
+
+    /// The same with a process that joins data connections of others.
+    pub(super) fn with_relay(self, relay: Option<Relay>) -> Self {
+        Self { relay, ..self }
+    }
+
+    /// The way to that process, if there is one.
+    pub(super) fn relay(&self) -> Option<&Relay> {
+        self.relay.as_ref()
     }
 
     /// True where ssh has made the login.
@@ -196,6 +210,7 @@ impl Server {
             mechanisms: self.mechanisms(),
             read_only: self.settings.read_only,
             outbound: self.settings.outbound,
+            relay: self.relay.is_some(),
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
             rules: self.settings.rules.clone(),

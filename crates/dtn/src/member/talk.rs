@@ -87,7 +87,8 @@ impl Question {
 
     fn description(&self) -> Value {
         json!({"addresses": self.about.addresses, "pin": self.about.pin, "version": self.about.version,
-               "name": self.about.name, "https": self.about.https, "outbound": self.about.outbound})
+               "name": self.about.name, "https": self.about.https, "outbound": self.about.outbound,
+               "relay": self.about.relay})
     }
 
     /// Tells of this server until the monitor ends.

@@ -57,6 +57,7 @@ fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
         nodes: bound.nodes.is_some(),
         metrics: bound.metrics.is_some(),
         outbound: bound.calls.is_some(),
+        relay: bound.relay.as_ref().map(|relay| relay.address),
         ..front_settings(config)?
     })
 }
@@ -140,5 +141,6 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         nodes: false,
         metrics: false,
         outbound: false,
+        relay: None,
     })
 }

@@ -1,6 +1,6 @@
 //! Listening sockets, bound before anything else runs: ports below 1024 need root.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
 
 use whimbrel_engine::Fault;
@@ -23,6 +23,21 @@ pub struct Bound {
     pub https: Option<TcpListener>,
     /// Where the front gets connections that this server makes; then there are no sockets for control connections.
     pub calls: Option<Calls>,
+    /// Where data connections of others are joined.
+    pub relay: Option<Joins>,
+}
+
+/// A socket for data connections of others, for a process that the front tells whom to join.
+#[derive(Debug)]
+pub struct Joins {
+    /// The socket.
+    pub listener: TcpListener,
+    /// Its address.
+    pub address: SocketAddr,
+    /// The front's end.
+    pub front: Channel,
+    /// That process' end.
+    pub relay: Channel,
 }
 
 /// A channel for connections that this server makes.
@@ -47,14 +62,16 @@ impl Bound {
         let nodes = config.node_listen.as_deref().map(bind).transpose()?;
         let metrics = config.metrics.as_deref().map(bind).transpose()?;
         let https = config.join.as_ref().and_then(|join| join.https.as_deref()).map(bind).transpose()?;
-        Ok(Self { control, tls, nodes, metrics, https, calls })
+        let relay = config.join.as_ref().and_then(|join| join.relay.as_deref()).map(Joins::new).transpose()?;
+        Ok(Self { control, tls, nodes, metrics, https, calls, relay })
     }
 
     /// All of the front, those for control connections first, then those inside TLS, then that for nodes, then that for metrics, then the
-    /// channel for connections that this server makes.
+    /// channel for connections that this server makes, then that for what is announced.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let sockets = self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd);
-        sockets.chain(self.calls.iter().map(|calls| calls.front.as_fd())).collect()
+        let sockets = sockets.chain(self.calls.iter().map(|calls| calls.front.as_fd()));
+        sockets.chain(self.relay.iter().map(|relay| relay.front.as_fd())).collect()
     }
 
     /// What scripts wait for: one line for each address.
@@ -76,6 +93,9 @@ impl Bound {
         if let Some(address) = self.https.as_ref().and_then(at) {
             lines += &format!("collections at https://{address}/\n");
         }
+        if let Some(relay) = &self.relay {
+            lines += &format!("joining data connections at {}\n", relay.address);
+        }
         if let Some(calls) = &self.calls {
             lines += &format!("connecting to {}\n", calls.service);
         }
@@ -87,6 +107,16 @@ impl Calls {
     fn new(service: String) -> Result<Self, Fault> {
         let (front, caller) = Channel::pair().map_err(|error| Fault::from_io(error, "make a channel"))?;
         Ok(Self { front, caller, service })
+    }
+}
+
+impl Joins {
+    fn new(address: &str) -> Result<Self, Fault> {
+        let failed = |error| Fault::from_io(error, "listen").subject(address);
+        let listener = bind(address)?;
+        let address = listener.local_addr().map_err(failed)?;
+        let (front, relay) = Channel::pair().map_err(failed)?;
+        Ok(Self { listener, address, front, relay })
     }
 }
 

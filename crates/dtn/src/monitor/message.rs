@@ -1,6 +1,6 @@
 //! What the front and the monitor say to each other, one message a packet, with descriptors beside some.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
@@ -249,6 +249,8 @@ pub struct FrontSettings {
     pub nodes: bool,
     /// Whether a listener for metrics is.
     pub metrics: bool,
-    /// Control connections come through a channel, which is the last descriptor; no data connections are taken.
+    /// Control connections come through a channel, which follows them; no data connections are taken.
     pub outbound: bool,
+    /// Where data connections of others are joined: what users announce goes through a channel, which is the last descriptor.
+    pub relay: Option<SocketAddr>,
 }

@@ -82,7 +82,7 @@ impl Monitor {
                         }
                         let door = self.member.as_mut().map_or(Ok(None), Member::one_ended);
                         if let Some(status) = door.map_err(failed)? {
-                            tracing::error!(%status, "the process that serves HTTPS, or makes connections, has ended");
+                            tracing::error!(%status, "the process that serves HTTPS, or makes or joins connections, has ended");
                             return Ok(status);
                         }
                     }

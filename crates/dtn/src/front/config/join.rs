@@ -34,6 +34,9 @@ pub struct JoinConfig {
     pub outbound: bool,
     /// URL under which that is reached, `https://HOST[:PORT]`. Default: this host's name, or the address it listens at.
     pub https_url: Option<String>,
+    /// `HOST:PORT` at which data connections of servers are joined that take none, so that they exchange files by way of this one.
+    /// Default: nowhere.
+    pub relay: Option<String>,
 }
 
 /// Longest URL of this server, bytes.
