@@ -64,6 +64,8 @@ pub struct Reached {
     pub source: Site,
     /// The destination; `None` for deletions.
     pub destination: Option<Site>,
+    /// Where both ends meet if neither takes connections, the best one first.
+    pub relays: Vec<Site>,
     /// Most sessions at once.
     pub max_concurrency: Option<u32>,
     /// See [`Sites::basis`].
@@ -284,12 +286,20 @@ impl Inner {
             Ok(reached) => {
                 // Noted first: what is given out without it would never be taken back.
                 self.store.rest_on(lease, &reached.basis).await?;
-                let Reached { work, source, destination, max_concurrency, basis: _ } = reached;
+                let Reached { work, source, destination, relays, max_concurrency, basis: _ } = reached;
                 let rates = sites.rates(std::slice::from_ref(&task)).await;
                 let max_rate = rates.map_err(|fault| StoreError::Unavailable(fault.to_string()))?.pop().flatten();
                 let label = task.wanted.label.unwrap_or_default();
-                let assignment = Assignment { lease, work, source, destination, label, max_concurrency, max_rate };
-                return Ok(Some(assignment));
+                return Ok(Some(Assignment {
+                    lease,
+                    work,
+                    source,
+                    destination,
+                    relays,
+                    label,
+                    max_concurrency,
+                    max_rate,
+                }));
             }
             Err(Halt::Paused(message)) => {
                 self.store.pause_by_rule(task.id, &message, clock::now()).await?;

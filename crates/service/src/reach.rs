@@ -1,6 +1,7 @@
 //! How collections are reached: by whom, at which servers, with which credential.
 
 mod rates;
+mod relays;
 mod tasks;
 
 use std::collections::HashMap;

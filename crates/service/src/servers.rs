@@ -12,7 +12,7 @@ use whimbrel_engine::listing::Timestamp;
 use crate::Service;
 use crate::auth::rules::bearer_text;
 use crate::auth::secrets::{digest, random, random_id};
-use crate::endpoints::records::Collection;
+use crate::endpoints::records::{Collection, EntityType};
 use crate::grid::{self, Logins};
 use crate::http::{Access, Answer, ApiError, Call, Created, Json, Knock, Route, Rule};
 use crate::store::{AuditEntry, Batch, Record, Versioned};
@@ -84,6 +84,9 @@ pub struct Server {
     /// It takes no connections, and leaves some at the rendezvous.
     #[serde(default)]
     pub outbound: bool,
+    /// It joins data connections of servers that take none.
+    #[serde(default)]
+    pub relay: bool,
 }
 
 impl Record for Server {
@@ -95,7 +98,8 @@ impl Record for Server {
 
     fn keys(&self) -> Vec<(&'static str, String)> {
         let secret = self.secret.iter().map(|digest| ("secret", digest.clone()));
-        std::iter::once(("endpoint", self.endpoint.to_string())).chain(secret).collect()
+        let relay = self.relay.then(|| ("relay", "yes".to_owned()));
+        std::iter::once(("endpoint", self.endpoint.to_string())).chain(secret).chain(relay).collect()
     }
 }
 
@@ -214,6 +218,8 @@ struct Told {
     https: Option<String>,
     #[serde(default)]
     outbound: bool,
+    #[serde(default)]
+    relay: bool,
 }
 
 impl Told {
@@ -224,6 +230,9 @@ impl Told {
         };
         if self.outbound && (!self.addresses.is_empty() || self.https.is_some()) {
             return Err(ApiError::bad_request("A server that takes no connections has no addresses"));
+        }
+        if self.outbound && self.relay {
+            return Err(ApiError::bad_request("A server that takes no connections joins none of others"));
         }
         if (self.addresses.is_empty() && !self.outbound) || self.addresses.len() > MOST_ADDRESSES {
             return Err(ApiError::bad_request(format!("A server has 1 to {MOST_ADDRESSES} addresses")));
@@ -273,6 +282,7 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
         load: told.load,
         https: told.https,
         outbound: told.outbound,
+        relay: told.relay,
     };
     let entry = AuditEntry {
         number: 0,
@@ -305,7 +315,7 @@ async fn beat(call: Call<Joined, Json<Told>>) -> Result<Answer<Value>, ApiError>
     let record = &mut server.record;
     (record.addresses, record.pin, record.version, record.name) = (told.addresses, told.pin, told.version, told.name);
     (record.draining, record.load, record.seen, record.https) = (told.draining, told.load, now, told.https);
-    record.outbound = told.outbound;
+    (record.outbound, record.relay) = (told.outbound, told.relay);
     call.service.store.apply(Batch::new().update(&server)).await?;
     if server.record.is_ready(now) != was_ready {
         call.service.desk.ring();
@@ -352,6 +362,7 @@ impl Service {
             load: None,
             https: None,
             outbound: false,
+            relay: false,
         };
         self.store.apply(Batch::new().insert(&server)).await?;
         Ok(server)
@@ -377,6 +388,21 @@ impl Service {
         // One that is away for a moment comes back to the same place: better a refused connection than no place at all.
         servers.sort_by_key(|server| (!server.is_ready(now), server.id));
         Ok(servers.into_iter().next().and_then(|server| server.https))
+    }
+
+    /// Servers of deployments that join data connections of others. Those of somebody's own machine do so for nobody.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn relay_servers(&self) -> Result<Vec<Server>, ApiError> {
+        let mut relays = Vec::new();
+        for found in self.store.find::<Server>("relay", "yes", None, MOST_SERVERS).await? {
+            let endpoint = self.store.get::<Collection>(&found.record.endpoint.to_string()).await?;
+            let is_deployment =
+                |found: &Versioned<Collection>| found.record.kind == EntityType::Endpoint && !found.record.deleted;
+            relays.extend(endpoint.filter(is_deployment).map(|_| found.record));
+        }
+        Ok(relays)
     }
 
     /// The servers of an endpoint where work may begin, the least loaded first.

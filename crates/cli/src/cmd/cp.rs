@@ -320,6 +320,7 @@ impl CpArgs {
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
             session: SessionOptions { label: self.label.clone(), guarded: self.safe, ..global.session() },
             local: local_options(),
+            relays: Vec::new(),
         }
     }
 

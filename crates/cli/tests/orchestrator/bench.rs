@@ -156,6 +156,7 @@ impl Ends {
             work,
             source: self.site(0),
             destination: Some(self.site(1)),
+            relays: Vec::new(),
             label: "test".into(),
             max_concurrency: None,
             max_rate: None,

@@ -286,6 +286,7 @@ fn a_server_that_is_down_leaves_the_task_for_later() {
         work: Work::Transfer(Box::new(verified())),
         source: ends.site(0),
         destination: Some(down),
+        relays: Vec::new(),
         label: String::new(),
         max_concurrency: None,
         max_rate: None,

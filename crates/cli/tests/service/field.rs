@@ -506,6 +506,20 @@ impl Field {
         Running::start(command.arg("--outbound"), "connecting to ")
     }
 
+    /// The same, with a server that passes data on between such.
+    #[track_caller]
+    pub fn relay_site(&self, name: &str) -> Site {
+        self.site_with(name, |root, token| self.relay_server(name, root, token))
+    }
+
+    /// Starts a server that passes data on between such that take no connections, and joins or has joined already.
+    #[track_caller]
+    pub fn relay_server(&self, name: &str, root: &Path, token: &str) -> Running {
+        let mut command = self.serving_files(name, "127.0.0.1", root, token, &[]);
+        command.args(["--relay", "127.0.0.1:0", "--metrics", "127.0.0.1:0"]);
+        Running::start(&mut command, "joining data connections at ")
+    }
+
     /// The same, with a server on a host of the laboratory.
     #[track_caller]
     pub fn site_on(&self, host: &Host, name: &str) -> Site {

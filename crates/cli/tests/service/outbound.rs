@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::peers::Tool;
 use whimbrel_testkit::require_root;
 
 use super::field::{Field, Site};
@@ -59,14 +60,14 @@ fn listening(pids: &[u32]) -> Vec<String> {
 }
 
 #[track_caller]
-fn listens_nowhere(field: &Field) {
+fn listens_nowhere(quiet: &Site, loud: &Site) {
     if !rustix::process::geteuid().is_root() {
         return println!("skipped: only root sees the sockets of processes that keep secrets");
     }
-    let pids = family(field.beta().server.pid());
+    let pids = family(quiet.server.pid());
     assert!(pids.len() > 3, "front, caller, talker: {pids:?}");
     assert_eq!(listening(&pids), Vec::<String>::new());
-    assert!(!listening(&family(field.alpha().server.pid())).is_empty(), "this test sees who listens");
+    assert!(!listening(&family(loud.server.pid())).is_empty(), "this test sees who listens");
 }
 
 /// Both ways, also encrypted; what file managers ask goes by the same connections.
@@ -80,7 +81,7 @@ fn a_server_that_listens_nowhere_sends_and_receives() {
     }
     fs::set_permissions(&field.beta().root, std::os::unix::fs::PermissionsExt::from_mode(0o777)).unwrap();
     field.carry_out(&["transfer", "-r", &field.alpha().at("/from"), &field.beta().at("/there")]);
-    listens_nowhere(&field);
+    listens_nowhere(field.beta(), field.alpha());
     field.carry_out(&["transfer", "-r", "--encrypt-data", &field.beta().at("/there"), &field.alpha().at("/back")]);
     for place in [field.beta().path("there"), field.alpha().path("back")] {
         assert!(fs::read(place.join("large")).unwrap() == content, "{}", place.display());
@@ -89,7 +90,7 @@ fn a_server_that_listens_nowhere_sends_and_receives() {
             assert_eq!(small, format!("file {number}\n"));
         }
     }
-    listens_nowhere(&field);
+    listens_nowhere(field.beta(), field.alpha());
 
     let listed = field.globus(&["ls", &field.beta().at("/there")]);
     assert_eq!(listed.lines().collect::<Vec<_>>(), ["d/", "large"]);
@@ -139,7 +140,7 @@ fn orchestrators_on_other_hosts_reach_it() {
     field.alpha().write("one", large());
     field.carry_out(&["transfer", &field.alpha().at("/one"), &field.beta().at("/one")]);
     assert!(field.beta().read("one") == large());
-    listens_nowhere(&field);
+    listens_nowhere(field.beta(), field.alpha());
 }
 
 /// A firewall that drops the first packet of every connection to the host: what it makes itself is all that there is.
@@ -224,6 +225,89 @@ fn two_that_take_no_connections_are_told_what_is_missing() {
     let shown = field.json(&["task", "show", &task]);
     assert_eq!(shown["status"], "FAILED", "{shown:#}");
     let why = shown["fatal_error"]["description"].as_str().unwrap_or_default().to_owned();
-    assert!(why.contains("takes connections"), "{shown:#}");
+    assert!(why.contains("takes connections") && why.contains("--relay"), "{shown:#}");
     assert!(!Path::new(&field.beta().path("d")).exists());
+}
+
+/// Both dial a third, which passes on what it cannot read; whatever the task says, it is encrypted.
+#[test]
+fn two_that_take_no_connections_exchange_files_by_way_of_a_third() {
+    let Some(mut field) = Field::alone() else { return };
+    let relay = field.relay_site("gamma");
+    field.alpha = Some(field.outbound_site("alpha"));
+    field.beta = Some(field.outbound_site("beta"));
+    let content = large();
+    field.alpha().write("from/large", &content);
+    for number in 0..SMALL {
+        field.alpha().write(&format!("from/d/f{number}"), format!("file {number}\n"));
+    }
+    field.carry_out(&["transfer", "-r", &field.alpha().at("/from"), &field.beta().at("/there")]);
+    field.carry_out(&["transfer", "-r", &field.beta().at("/there"), &field.alpha().at("/back")]);
+    for place in [field.beta().path("there"), field.alpha().path("back")] {
+        assert!(fs::read(place.join("large")).unwrap() == content, "{}", place.display());
+        for number in 0..SMALL {
+            let small = fs::read_to_string(place.join(format!("d/f{number}"))).unwrap();
+            assert_eq!(small, format!("file {number}\n"));
+        }
+    }
+    listens_nowhere(field.alpha(), &relay);
+    listens_nowhere(field.beta(), &relay);
+    // What is told of the last second may still be on its way.
+    let passed = || metric(&relay, "relay_bytes_total");
+    while passed() < 2 * LARGE as u64 {
+        std::thread::yield_now();
+    }
+    assert!(metric(&relay, "relay_pairs_total") > 2);
+    assert_eq!(metric(&relay, "relay_refused_total"), 0);
+    let server =
+        field.ask_with(&field.token(), &format!("/v0.10/endpoint/{}/server_list", relay.endpoint), None).unwrap();
+    assert_eq!(server["DATA"][0]["relay"], json!(true), "{server:#}");
+}
+
+/// What a server counts.
+#[track_caller]
+fn metric(site: &Site, name: &str) -> u64 {
+    let page = site.server.said.iter().find_map(|line| line.strip_prefix("metrics at ")).expect("it counts");
+    let run = Tool::new("curl").args(["-sS", page]).run().expect("curl runs");
+    let text = run.stdout_text();
+    let value = text.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+}
+
+/// A task waits for a relay that is killed and comes back, elsewhere, and moves little twice.
+#[test]
+fn a_task_outlives_its_relay() {
+    const FILES: usize = 60;
+    let Some(mut field) = Field::alone() else { return };
+    let mut relay = field.relay_site("gamma");
+    field.alpha = Some(field.outbound_site("alpha"));
+    field.beta = Some(field.outbound_site("beta"));
+    let content = |file: usize| vec![file as u8; 1_000_000];
+    for file in 0..FILES {
+        field.alpha().write(&format!("many/f{file}"), content(file));
+    }
+    // All of them take twelve seconds, and the buffers of one connection hold a sixth: it is not over before its relay is.
+    let place = format!("/v0.10/endpoint/{}", field.beta().collection);
+    let slow = json!({"max_rate": 5_000_000, "network_use": "custom", "max_concurrency": 1, "preferred_concurrency": 1,
+                      "max_parallelism": 1, "preferred_parallelism": 1});
+    let told = field.tell("PUT", &place, &slow);
+    assert_eq!(told["code"], "Updated", "{told:#}");
+    let task = field.submit(&["transfer", "-r", &field.alpha().at("/many"), &field.beta().at("/copy")]);
+    let token = field.token();
+    let shown = || field.ask_with(&token, &format!("/v0.10/task/{task}"), None).unwrap();
+    while shown()["files_transferred"].as_u64() < Some(2) {
+        std::thread::yield_now();
+    }
+    relay.server.kill();
+    while shown()["faults"].as_u64() < Some(1) {
+        assert_eq!(shown()["status"], "ACTIVE", "it waits");
+        std::thread::yield_now();
+    }
+    relay.server = field.relay_server("gamma", &relay.root, "used-up-long-ago");
+    field.globus(&["task", "wait", &task, "--timeout", "120", "--polling-interval", "1"]);
+    let shown = shown();
+    assert_eq!((&shown["status"], &shown["files"]), (&json!("SUCCEEDED"), &json!(FILES)), "{shown:#}");
+    for file in 0..FILES {
+        assert!(field.beta().read(&format!("copy/f{file}")) == content(file), "file {file}");
+    }
 }

@@ -37,6 +37,7 @@ pub mod local;
 pub mod meeting;
 pub mod options;
 pub mod probe;
+pub mod relays;
 pub mod remote;
 pub mod reply;
 pub mod rules;

@@ -168,6 +168,8 @@ impl RateBound {
 /// Everything a copy obeys.
 #[derive(Debug, Clone)]
 pub struct CopyOptions {
+    /// By way of whom servers exchange data neither of which takes connections, the best one first.
+    pub relays: Vec<Target>,
     /// What is copied and when.
     pub plan: PlanOptions,
     /// Only the plan: nothing is written.

@@ -1,15 +1,18 @@
 //! Two ends and the data connections between them.
 
 use std::net::SocketAddr;
+use std::rc::Rc;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, Mode, Op, OpId, Outcome, Shield};
+use whimbrel_proto::relay::Part;
 use whimbrel_transport::digest::Algorithm;
 
 use super::accord::Accord;
 use super::checksum::{SharedChecksum, common_checksum};
 use super::end::{End, reachable};
 use super::options::DataCredential;
+use super::relays::Relays;
 use super::remote::EndEvent;
 
 const CONNECT: &str = "make data connections";
@@ -93,6 +96,8 @@ pub struct Pair {
     pub stream_only: bool,
     /// Congestion control that the data connections were made with, where one was asked for.
     pub congestion: Option<String>,
+    /// By way of whom they exchange data if neither takes connections.
+    pub relays: Option<Rc<Relays>>,
     /// Both ends were given a credential for their data connections.
     pub(super) given: bool,
 }
@@ -100,7 +105,16 @@ pub struct Pair {
 impl Pair {
     /// Two ends without data connections.
     pub fn new(source: End, destination: End) -> Self {
-        Self { source, destination, wire: None, early: None, stream_only: false, congestion: None, given: false }
+        Self {
+            source,
+            destination,
+            wire: None,
+            early: None,
+            stream_only: false,
+            congestion: None,
+            relays: None,
+            given: false,
+        }
     }
 
     /// The end in a role.
@@ -143,6 +157,9 @@ impl Pair {
         self.wire = None;
         self.check_congestion(wish).map_err(|fault| (Role::Source, fault))?;
         self.congestion.clone_from(&wish.congestion);
+        if self.source.is_outbound() && self.destination.is_outbound() {
+            return self.connect_by_relay(wish).await;
+        }
         let mode = self.mode();
         let accord = self.accord(mode, wish).await?;
         let listener = self.listener(mode)?;
@@ -156,6 +173,30 @@ impl Pair {
         let id = self.end(connector).submit(op).map_err(|fault| (connector, fault))?;
         self.wire = Some(Wire { mode, reusable: mode == Mode::Extended });
         Ok((connector, id))
+    }
+
+    /// Both ends dial a relay, which is told to join them. They encrypt, whatever is wished: it must be able to do no more than that.
+    async fn connect_by_relay(&mut self, wish: &DataWish) -> Result<(Role, OpId), (Role, Fault)> {
+        let destination = |fault| (Role::Destination, fault);
+        let relays = self.relays.clone().ok_or_else(|| destination(both_outbound()))?;
+        let role = [Role::Source, Role::Destination].into_iter().find(|role| !self.end(*role).has("DCRELAY"));
+        if let Some(role) = role {
+            return Err((role, no_relay(role.side())));
+        }
+        let wish = DataWish { encrypt: true, credential: DataCredential::Usual, ..wish.clone() };
+        let accord = self.accord(self.mode(), &wish).await?;
+        if self.mode() != Mode::Extended || !accord.nonce || accord.shield(Role::Source) != Shield::Nonce {
+            return Err(destination(no_relay(Side::Destination)));
+        }
+        let nonce = fresh_nonce().map_err(destination)?;
+        let params = params(Mode::Extended, &wish, Some(nonce), Shield::Nonce);
+        let address = relays.announce(&nonce, params.parallelism).await.map_err(destination)?;
+        let dial =
+            |part| Op::Active { targets: vec![address], params: DataParams { relay: Some(part), ..params.clone() } };
+        self.destination.run(dial(Part::Server)).await.map_err(destination)?;
+        let id = self.source.submit(dial(Part::Client)).map_err(|fault| (Role::Source, fault))?;
+        self.wire = Some(Wire { mode: Mode::Extended, reusable: true });
+        Ok((Role::Source, id))
     }
 
     /// Congestion controls that the sender lets us choose.
@@ -184,8 +225,7 @@ impl Pair {
     /// stream mode a server listens for a local end, which may be behind a firewall. Who takes no connections connects.
     fn listener(&self, mode: Mode) -> Result<Role, (Role, Fault)> {
         match (self.source.is_outbound(), self.destination.is_outbound()) {
-            (true, true) => return Err((Role::Destination, both_outbound())),
-            (true, false) => return Ok(Role::Destination),
+            (true, _) => return Ok(Role::Destination),
             (false, true) if mode == Mode::Stream || self.source.has("REVERSE") => return Ok(Role::Source),
             (false, true) => return Err((Role::Source, sender_connects())),
             (false, false) => {}
@@ -231,7 +271,16 @@ impl Pair {
 pub fn both_outbound() -> Fault {
     Fault::new(FaultCode::PeerIncompatible, CONNECT)
         .side(Side::Destination)
-        .detail("neither data transfer node takes connections (whimbrel dtn --outbound): copy by way of one that does")
+        .detail(
+            "neither data transfer node takes connections (whimbrel dtn --outbound), and no other one of the service passes data on \
+             between such (whimbrel dtn --join URL --relay): have one do so, or copy by way of a collection whose server takes connections",
+        )
+}
+
+/// The fault of an end that takes no connections and cannot meet another one at a relay, either.
+fn no_relay(side: Side) -> Fault {
+    let fault = Fault::new(FaultCode::PeerIncompatible, CONNECT).side(side);
+    fault.detail("it takes no connections, and is too old, or not protected enough, to exchange data by way of a relay")
 }
 
 /// The fault of a sender that has to connect, to a receiver that takes no connections.

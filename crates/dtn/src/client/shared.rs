@@ -22,6 +22,7 @@ use super::expect::{Expect, Expected};
 use super::local::LocalData;
 use super::options::CopyOptions;
 use super::pair::{DataWish, Pair, Role};
+use super::relays::Relays;
 use super::rules::Decision;
 use super::run::RunId;
 use super::sidecar::{Dialling, News, Sidecars};
@@ -91,6 +92,7 @@ pub struct Shared {
     given_up: RefCell<Vec<(Target, Vec<u8>)>>,
     /// What is proven of unfinished files at servers that keep no journal.
     pub sidecars: Sidecars,
+    relays: Option<Rc<Relays>>,
     dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
     steering: RefCell<Option<Steering>>,
@@ -105,6 +107,7 @@ impl Shared {
     /// Nothing known yet, except of DTNs.
     pub fn new(options: CopyOptions, wish: DataWish, dtns: Rc<Dtns>) -> Self {
         Self {
+            relays: Relays::new(&options.relays, &options.session).map(Rc::new),
             options,
             wish,
             local: OnceCell::new(),

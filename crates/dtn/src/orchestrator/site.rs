@@ -141,6 +141,17 @@ impl Reach {
     }
 }
 
+/// Servers that join data connections of others, as far as they can be used.
+pub(super) fn relays(sites: &[Site], line: &Line) -> Vec<Target> {
+    let reached = sites.iter().map(|site| Reach::new(site, line));
+    let told = reached.inspect(|reach| {
+        if let Err(fault) = reach {
+            tracing::warn!(%fault, "a relay cannot be used");
+        }
+    });
+    told.flatten().map(|reach| reach.target).collect()
+}
+
 /// The components of a path.
 fn parts(path: &[u8]) -> impl Iterator<Item = &[u8]> {
     path.split(|&byte| byte == b'/').filter(|part| !part.is_empty() && *part != b".")

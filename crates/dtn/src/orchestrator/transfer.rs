@@ -193,6 +193,7 @@ impl Run<'_> {
                 (false, false) => Verify::Never,
             },
             encrypt: options.encrypt,
+            relays: site::relays(&self.assignment.relays, &self.desk.line),
             ..usual_options(self.desk, self.assignment, self.plan_options())
         }
     }
@@ -223,6 +224,7 @@ pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOpti
         progress: desk.limits.gauge,
         session: site::session(&assignment.label),
         local: desk.limits.local.clone(),
+        relays: Vec::new(),
     }
 }
 

@@ -147,7 +147,7 @@ async fn carry_out(
         Work::Delete(options) => return delete::run(desk, assignment, *options, source, finished, progress).await,
     };
     let Some(destination) = destination else { return impossible("the transfer has no destination") };
-    if let Some(fault) = no_way(source, destination) {
+    if let Some(fault) = no_way(source, destination, !assignment.relays.is_empty()) {
         return End::Impossible { fault };
     }
     let cancel = Rc::new(watch::channel(false).0);
@@ -159,8 +159,9 @@ async fn carry_out(
 }
 
 /// Why no data connection can be made, as far as that is known before anything is asked.
-fn no_way(source: &Reach, destination: &Reach) -> Option<Fault> {
+fn no_way(source: &Reach, destination: &Reach, relayed: bool) -> Option<Fault> {
     match (source.is_outbound(), destination.is_outbound()) {
+        (true, true) if relayed => None,
         (true, true) => Some(both_outbound()),
         (false, true) if source.is_stock() => Some(sender_connects()),
         _ => None,

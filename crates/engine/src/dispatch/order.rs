@@ -20,6 +20,9 @@ pub struct Assignment {
     pub source: Site,
     /// Where to; `None` for deletions.
     pub destination: Option<Site>,
+    /// Servers that join data connections of others, the best one first, where neither end takes connections.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub relays: Vec<Site>,
     /// What the task is called, for servers' logs and their administrators' rules; empty: nothing.
     pub label: String,
     /// Most sessions at once that this task may have; `None`: what is chosen by measurement.

@@ -212,6 +212,9 @@ impl Service {
     }
 }
 
+/// The scope of tokens with which data connections of others are joined, and nothing else is done.
+pub const RELAY_SCOPE: &str = "whimbrel.relay";
+
 /// The text of scopes with the path at the servers that each is about, and what lies below it.
 pub fn dtn_scope(scopes: &[(&str, &str)]) -> String {
     let scopes: Vec<_> = scopes.iter().map(|(name, path)| format!("{name}:{}", scope_path(path))).collect();

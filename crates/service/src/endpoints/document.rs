@@ -109,10 +109,12 @@ pub struct ServerDocument {
     pub is_paused: bool,
     /// An addition of ours: it takes no connections, and connects to the service.
     pub outbound: bool,
+    /// An addition of ours: servers that take no connections exchange files by way of it.
+    pub relay: bool,
 }
 
 impl ServerDocument {
-    fn new(place: usize, (url, is_connected, outbound): (&str, bool, bool)) -> Self {
+    fn new(place: usize, url: &str, is_connected: bool) -> Self {
         let (scheme, rest) = url.split_once("://").unwrap_or(("", url));
         let authority = rest.split('/').next().unwrap_or_default();
         let (hostname, port) = match authority.rsplit_once(':') {
@@ -129,7 +131,8 @@ impl ServerDocument {
             subject: None,
             is_connected,
             is_paused: false,
-            outbound,
+            outbound: false,
+            relay: false,
         }
     }
 }
@@ -141,13 +144,15 @@ impl Service {
             return Ok(Vec::new());
         }
         let now = self.clock.now();
-        let mut servers: Vec<_> = collection.servers.iter().map(|server| (server.url.clone(), true, false)).collect();
+        let named = collection.servers.iter().enumerate();
+        let mut documents: Vec<_> =
+            named.map(|(place, server)| ServerDocument::new(place, &server.url, true)).collect();
         for server in self.servers(collection.id).await? {
-            let is_ready = server.is_ready(now);
-            servers.extend(server.url().map(|url| (url, is_ready, server.outbound)));
+            let Some(url) = server.url() else { continue };
+            let document = ServerDocument::new(documents.len(), &url, server.is_ready(now));
+            documents.push(ServerDocument { outbound: server.outbound, relay: server.relay, ..document });
         }
-        let documents = servers.iter().enumerate();
-        Ok(documents.map(|(place, (url, is, outbound))| ServerDocument::new(place, (url, *is, *outbound))).collect())
+        Ok(documents)
     }
 }
 

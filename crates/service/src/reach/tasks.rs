@@ -3,7 +3,7 @@
 
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
-use whimbrel_engine::dispatch::Work;
+use whimbrel_engine::dispatch::{Site, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::{OP, lost, unavailable};
@@ -170,11 +170,20 @@ impl Sites for Service {
                 (Some(footing), Some(end)) => Some(site(footing, end, Want::Write).await?),
                 _ => None,
             };
+            let relays = match &destination {
+                Some(there) if takes_none(&source) && takes_none(there) => self.relays(wanted.owner).await?,
+                _ => Vec::new(),
+            };
             let limits = ends.limits();
             let work = work(&wanted.work, limits)?;
-            Ok(Reached { work, source, destination, max_concurrency: limits.concurrency, basis })
+            Ok(Reached { work, source, destination, relays, max_concurrency: limits.concurrency, basis })
         })
     }
+}
+
+/// Whether one of its servers takes no connections.
+fn takes_none(site: &Site) -> bool {
+    site.servers.iter().any(|server| server.rendezvous.is_some())
 }
 
 /// What is to be done, as the collections demand it by now.

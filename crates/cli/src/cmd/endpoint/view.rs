@@ -138,7 +138,11 @@ pub async fn servers(session: &mut Session, args: &ServersArgs, output: &mut Out
         let state = if server["is_connected"] == true { "there" } else { "gone" };
         let mut event = server.clone();
         event["event"] = json!("server");
-        let way = if server["outbound"] == true { "  outbound: it connects to the service" } else { "" };
+        let way = match (&server["outbound"], &server["relay"]) {
+            (Value::Bool(true), _) => "  outbound: it connects to the service",
+            (_, Value::Bool(true)) => "  relay: it passes data on between outbound servers",
+            _ => "",
+        };
         output.result(&event, &format!("{state:<5}  {}{way}", text(server, "uri")));
     }
     if entries(&list).is_empty() {

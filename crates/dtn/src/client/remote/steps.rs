@@ -114,12 +114,14 @@ impl Remote {
         self.shield = params.shield.clone();
         let protection = self.shielding(&params.shield);
         let nonce = params.nonce.map(|nonce| Command::Site(Site::DcNonce(Secret(nonce.to_vec()))));
+        let relay = params.relay.map(|part| Command::Site(Site::DcRelay(part)));
         self.change_mode(params.mode)
             .into_iter()
             .chain(buffer.and_then(|size| self.wish(Command::Sbuf(size.into()))))
             .chain(congestion.map(|command| Ask::new(command, Step::Need, "set congestion control", b"")))
             .chain(protection.into_iter().map(|order| Ask::new(order.command, Step::Need, "protect data", b"")))
             .chain(nonce.map(|command| Ask::new(command, Step::Nonce, "set nonce", b"")))
+            .chain(relay.map(|command| Ask::new(command, Step::Need, "connect by a relay", b"")))
             .collect()
     }
 
@@ -374,6 +376,10 @@ fn site(op: &Op) -> Result<Vec<Ask>, Fault> {
             Ask::new(Command::Site(Site::SymlinkFrom(target.clone())), Step::Need, "link to", target),
             Ask::plain(Command::Site(Site::SymlinkTo(link.clone())), "make link", link),
         ],
+        Op::Relay(what) => {
+            let command = Command::Site(Site::Relay(*what));
+            vec![Ask::new(command, Step::Done(Answer::Passive), "announce data connections", b"")]
+        }
         Op::Extents { path, leaf } => {
             let command = Command::Site(Site::Extents { leaf: *leaf, path: path.clone() });
             vec![Ask::new(command, Step::Done(Answer::Extents), "find holes", path)]

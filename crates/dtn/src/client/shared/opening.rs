@@ -106,7 +106,9 @@ impl Shared {
             Some(remote) => End::Remote(Box::new(remote)),
             None => End::Local(self.local().await?.attach(by_source.0, by_source.1)?),
         };
-        Ok(Pair::new(source, destination))
+        let mut pair = Pair::new(source, destination);
+        pair.relays.clone_from(&self.relays);
+        Ok(pair)
     }
 
     /// One end for listings and questions. A server is asked `first` along with the login; the number of operations that
