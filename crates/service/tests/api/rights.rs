@@ -39,7 +39,7 @@ pub fn is_stop(orders: &[Order], lease: Lease) -> bool {
 }
 
 /// The claims of a site's token.
-fn claims(credential: &Credential) -> Value {
+pub fn claims(credential: &Credential) -> Value {
     let Credential::Token { token } = credential else { panic!("{credential:?}") };
     let part = token.split('.').nth(1).unwrap();
     serde_json::from_slice(&Base64UrlUnpadded::decode_vec(part).unwrap()).unwrap()

@@ -4,6 +4,7 @@ use serde_json::{Value, json};
 
 use crate::bench::Bench;
 use crate::collections::site;
+use crate::rights::{begin, claims, stopped, transfer};
 
 fn told(address: &str) -> Value {
     let pin = format!("sha256:{}", "ab".repeat(32));
@@ -109,4 +110,70 @@ async fn the_setup_key_of_ones_own_machine_lets_it_join_once() {
     assert_eq!(bench.post(PLACE, key, outbound("laptop")).await.status, 401);
     let shown = bench.get(&format!("/v0.10/endpoint/{}", made["id"].as_str().unwrap()), &site.ada.token).await.json();
     assert_eq!((&shown["gcp_connected"], &shown["DATA"][0]["outbound"]), (&json!(true), &json!(true)), "{shown:#}");
+}
+
+/// What a server tells that joins connections of others.
+fn relay(address: &str, load: f64) -> Value {
+    let mut told = told(address);
+    (told["relay"], told["load"]) = (json!(true), json!(load));
+    told
+}
+
+#[tokio::test]
+async fn tasks_between_servers_that_take_no_connections_are_told_of_relays() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let token = bench.service.join_token(site.endpoint, 9, 3600).await.unwrap();
+    let mut both = outbound("laptop");
+    both["relay"] = json!(true);
+    assert_eq!(bench.post(PLACE, &token, both).await.status, 400);
+    let join = async |told: Value| {
+        let made = bench.post(PLACE, &token, told).await.json();
+        let text = |field: &str| made[field].as_str().unwrap_or_else(|| panic!("{made}")).to_owned();
+        (format!("{PLACE}/{}/beat", text("server_id")), text("secret"))
+    };
+    let busy = join(relay("whimbrel://busy:1", 2.0)).await;
+    let idle = join(relay("whimbrel://idle:1", 0.5)).await;
+    let task = transfer((site.mapped, "/a"), (site.mapped, "/b"));
+    bench.post("/v0.10/transfer", &site.ada.token, task).await.good();
+    let direct = begin(&bench).await;
+    assert!(direct.relays.is_empty(), "its servers take connections");
+    stopped(&bench, direct.lease).await;
+
+    let laptop = join(outbound("laptop")).await;
+    let hosts = |relays: &[whimbrel_engine::dispatch::Site]| {
+        relays.iter().map(|relay| relay.servers[0].url.clone()).collect::<Vec<_>>()
+    };
+    let told = begin(&bench).await;
+    assert_eq!(hosts(&told.relays), ["whimbrel://idle:1", "whimbrel://busy:1"]);
+    assert!(told.relays[0].servers[0].pin.is_some());
+    let shown = claims(&told.relays[0].credential);
+    let expected = json!(["whimbrel.relay", site.endpoint, site.ada.id]);
+    assert_eq!(json!([shown["scope"], shown["aud"], shown["sub"]]), expected, "it opens no file");
+    stopped(&bench, told.lease).await;
+
+    // One that is silent may come back, and is tried last; one that does so no more is forgotten.
+    bench.clock.advance(40);
+    assert_eq!(bench.post(&laptop.0, &laptop.1, outbound("laptop")).await.status, 200);
+    assert_eq!(bench.post(&busy.0, &busy.1, relay("whimbrel://busy:2", 9.0)).await.status, 200);
+    let told = begin(&bench).await;
+    assert_eq!(hosts(&told.relays), ["whimbrel://busy:2", "whimbrel://idle:1"]);
+    stopped(&bench, told.lease).await;
+    assert_eq!(bench.post(&idle.0, &idle.1, self::told("whimbrel://idle:1")).await.status, 200);
+    assert_eq!(hosts(&begin(&bench).await.relays), ["whimbrel://busy:2"]);
+}
+
+/// Whoever connects a machine of their own does not get to stand between others.
+#[tokio::test]
+async fn ones_own_machine_is_no_relay_for_others() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let wish = json!({"DATA_TYPE": "endpoint", "display_name": "laptop", "is_globus_connect": true});
+    let made = bench.post("/v0.10/endpoint", &site.ada.token, wish).await.good();
+    let key = made["globus_connect_setup_key"].as_str().unwrap();
+    assert_eq!(bench.post(PLACE, key, relay("whimbrel://laptop:1", 0.0)).await.status, 201);
+    assert!(bench.service.relay_servers().await.unwrap().is_empty());
+    let token = bench.service.join_token(site.endpoint, 1, 3600).await.unwrap();
+    assert_eq!(bench.post(PLACE, &token, relay("whimbrel://dtn:1", 0.0)).await.status, 201);
+    assert_eq!(bench.service.relay_servers().await.unwrap().len(), 1);
 }
