@@ -190,7 +190,7 @@ impl Relay {
                 Some((ToRelay::Announce(user, what), _)) => {
                     if let Err(refusal) = self.table().announce(Instant::now(), user, &what) {
                         self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                        tracing::warn!(%refusal, "an announcement is refused");
+                        tracing::debug!(%refusal, "an announcement is refused");
                     }
                 }
                 Some((ToRelay::Listen, _)) => return Err(ErrorKind::InvalidData.into()),
@@ -244,7 +244,7 @@ impl Relay {
             Ok(Arrival::Joined(one, other)) => self.pass(one, other).await,
             Err(refusal) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
-                tracing::info!(%from, %refusal, "a connection is refused");
+                tracing::debug!(%from, %refusal, "a connection is refused");
             }
         }
     }
