@@ -522,6 +522,16 @@ impl Field {
 
     /// The same, with a server on a host of the laboratory.
     #[track_caller]
+    pub fn relay_site_on(&self, host: &Host, name: &str) -> Site {
+        self.site_with(name, |root, token| {
+            let mut command = self.serving_files(name, &host.addr().to_string(), root, token, &[]);
+            host.adopt(command.arg("--relay").arg(format!("{}:0", host.addr())));
+            Running::start(&mut command, "joining data connections at ")
+        })
+    }
+
+    /// The same, with a server on a host of the laboratory.
+    #[track_caller]
     pub fn site_on(&self, host: &Host, name: &str) -> Site {
         self.site_with(name, |root, token| {
             let mut command = self.serving_files(name, &host.addr().to_string(), root, token, &[]);

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::lab::{Lab, Link, LinkHandle};
 use whimbrel_testkit::peers::Tool;
 use whimbrel_testkit::require_root;
 
@@ -153,42 +153,97 @@ fn a_firewall_that_lets_nothing_in_is_no_hindrance() {
     lab.host("client").run(|| through_the_firewall(&lab));
 }
 
-fn through_the_firewall(lab: &Lab) {
-    // Somebody listens there, and can be reached until the firewall stands.
-    let within = lab.host("dst").run(|| TcpListener::bind((lab.host("dst").addr(), 0))).expect("a port");
-    let port = within.local_addr().expect("it is bound");
-    let connect = || TcpStream::connect_timeout(&port, Duration::from_millis(500)).map_err(|error| error.kind());
-    assert!(connect().is_ok() && lab.host("src").run(connect).is_ok(), "it listens");
-    let inward = [lab.direction("client", "dst"), lab.direction("src", "dst")];
-    inward.iter().for_each(|way| way.set_refused_ports(Some(1..=u16::MAX)));
-    let dropped = || inward.each_ref().map(|way| way.counters().blocked);
-    let nothing_comes_in = || {
-        let before = dropped();
-        assert_eq!(connect().unwrap_err(), ErrorKind::TimedOut);
-        assert_eq!(lab.host("src").run(connect).unwrap_err(), ErrorKind::TimedOut);
-        assert!(dropped().iter().zip(before).all(|(now, before)| *now > before), "the firewall dropped both");
-    };
-    nothing_comes_in();
+/// A host into which no connection is let.
+struct Walled<'a> {
+    lab: &'a Lab,
+    host: &'static str,
+    /// Somebody listens there, and could be reached until the firewall stood.
+    within: TcpListener,
+    inward: [LinkHandle; 2],
+}
 
-    let field = Field::on(lab.host("client"));
-    let alpha = field.site_on(lab.host("src"), "alpha");
-    let beta = field.outbound_site_on(lab.host("dst"), "beta");
-    let before = dropped();
+impl<'a> Walled<'a> {
+    /// Raises a firewall around a host, against both of its neighbours.
+    fn new(lab: &'a Lab, host: &'static str, neighbours: [&'static str; 2]) -> Self {
+        let within = lab.host(host).run(|| TcpListener::bind((lab.host(host).addr(), 0))).expect("a port");
+        let inward = neighbours.map(|neighbour| lab.direction(neighbour, host));
+        let walled = Self { lab, host, within, inward };
+        assert!(neighbours.iter().all(|neighbour| walled.reached_from(neighbour).is_ok()), "it listens");
+        walled.inward.iter().for_each(|way| way.set_refused_ports(Some(1..=u16::MAX)));
+        walled.holds(neighbours);
+        walled
+    }
+
+    fn reached_from(&self, neighbour: &str) -> Result<TcpStream, ErrorKind> {
+        let port = self.within.local_addr().expect("it is bound");
+        let connect = || TcpStream::connect_timeout(&port, Duration::from_millis(500));
+        self.lab.host(neighbour).run(connect).map_err(|error| error.kind())
+    }
+
+    /// Packets that the firewall has dropped.
+    fn dropped(&self) -> [u64; 2] {
+        self.inward.each_ref().map(|way| way.counters().blocked)
+    }
+
+    #[track_caller]
+    fn holds(&self, neighbours: [&'static str; 2]) {
+        let before = self.dropped();
+        for neighbour in neighbours {
+            assert_eq!(self.reached_from(neighbour).unwrap_err(), ErrorKind::TimedOut, "{neighbour} to {}", self.host);
+        }
+        assert!(self.dropped().iter().zip(before).all(|(now, before)| *now > before), "the firewall dropped both");
+    }
+}
+
+/// Moves files and back; the firewalls drop nothing, for nobody even tries to come in.
+#[track_caller]
+fn to_and_fro(field: &Field, alpha: &Site, beta: &Site, walls: &[Walled<'_>]) {
+    let before: Vec<_> = walls.iter().map(Walled::dropped).collect();
     let content = large();
     alpha.write("from/large", &content);
     for number in 0..SMALL {
         alpha.write(&format!("from/d/f{number}"), format!("file {number}\n"));
     }
-    move_tree(&field, (&alpha, "/from"), (&beta, "/there"));
-    move_tree(&field, (&beta, "/there"), (&alpha, "/back"));
-    assert_eq!(dropped(), before, "nobody even tries to connect to it");
+    move_tree(field, (alpha, "/from"), (beta, "/there"));
+    move_tree(field, (beta, "/there"), (alpha, "/back"));
+    assert_eq!(walls.iter().map(Walled::dropped).collect::<Vec<_>>(), before, "nobody even tries to connect there");
     for place in [beta.path("there"), alpha.path("back")] {
         assert!(fs::read(place.join("large")).unwrap() == content, "{}", place.display());
         for number in 0..SMALL {
             assert_eq!(fs::read_to_string(place.join(format!("d/f{number}"))).unwrap(), format!("file {number}\n"));
         }
     }
-    nothing_comes_in();
+}
+
+fn through_the_firewall(lab: &Lab) {
+    let neighbours = ["client", "src"];
+    let walls = [Walled::new(lab, "dst", neighbours)];
+    let field = Field::on(lab.host("client"));
+    let alpha = field.site_on(lab.host("src"), "alpha");
+    let beta = field.outbound_site_on(lab.host("dst"), "beta");
+    to_and_fro(&field, &alpha, &beta, &walls);
+    walls[0].holds(neighbours);
+}
+
+/// Both ends behind firewalls, and the third is all that they reach.
+#[test]
+fn two_behind_firewalls_exchange_files_by_way_of_a_third() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(2))).expect("laboratory");
+    lab.host("client").run(|| {
+        let around = [("src", ["client", "dst"]), ("dst", ["client", "src"])];
+        let walls = around.map(|(host, neighbours)| Walled::new(&lab, host, neighbours));
+        let field = Field::on(lab.host("client"));
+        let _relay = field.relay_site_on(lab.host("client"), "gamma");
+        let alpha = field.outbound_site_on(lab.host("src"), "alpha");
+        let beta = field.outbound_site_on(lab.host("dst"), "beta");
+        to_and_fro(&field, &alpha, &beta, &walls);
+        for (wall, (_, neighbours)) in walls.iter().zip(around) {
+            wall.holds(neighbours);
+        }
+    });
 }
 
 /// Moves a directory without the public client, which asks from another host than the service's.
