@@ -307,6 +307,7 @@ fn two_that_take_no_connections_exchange_files_by_way_of_a_third() {
     }
     listens_nowhere(field.alpha(), &relay);
     listens_nowhere(field.beta(), &relay);
+    is_confined(&relay, "dtn-relay");
     // What is told of the last second may still be on its way.
     let passed = || metric(&relay, "relay_bytes_total");
     while passed() < 2 * LARGE as u64 {
@@ -317,6 +318,23 @@ fn two_that_take_no_connections_exchange_files_by_way_of_a_third() {
     let server =
         field.ask_with(&field.token(), &format!("/v0.10/endpoint/{}/server_list", relay.endpoint), None).unwrap();
     assert_eq!(server["DATA"][0]["relay"], json!(true), "{server:#}");
+}
+
+/// Looks at the process of a server that a hidden command is: it makes no other system calls than it needs, and is not root.
+#[track_caller]
+fn is_confined(site: &Site, command: &str) {
+    let is_it = |pid: &u32| {
+        let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        line.split(|byte| *byte == 0).nth(1) == Some(command.as_bytes())
+    };
+    let pid = family(site.server.pid()).into_iter().find(is_it).expect("it runs");
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let field = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|line| line.split_whitespace().next()).map(str::to_owned).unwrap_or_default()
+    };
+    assert_eq!((field("Seccomp:").as_str(), field("CapEff:").as_str()), ("2", "0000000000000000"), "{status}");
+    assert_ne!(field("Uid:"), "0");
 }
 
 /// What a server counts.
