@@ -233,3 +233,18 @@ fn a_collection_is_no_faster_than_it_is_to_be() {
     let rate = task["effective_bytes_per_second"].as_u64().unwrap();
     assert!(rate < 3_000_000 && beta.read("big").len() == 6_000_000, "{task:#}");
 }
+
+#[test]
+fn a_rate_rule_slows_down_the_tasks_that_it_is_about() {
+    let Some(field) = Field::new() else { return };
+    let (alpha, beta) = (field.alpha(), field.beta());
+    for number in 0..20 {
+        alpha.write(&format!("many/{number}"), "x".repeat(1_000_000));
+    }
+    let rule = field.ask("/v2/whimbrel/rate_rules", &json!({"endpoint_id": alpha.collection, "max_rate": 4_000_000}));
+    assert_eq!(rule["in_force"], true, "{rule}");
+    let task = field.carry_out(&["transfer", "-r", &alpha.at("/many"), &beta.at("/many")]);
+    let rate = task["effective_bytes_per_second"].as_u64().unwrap();
+    // The bytes that may be owed when the last file begins are not waited for.
+    assert!(rate < 6_000_000 && beta.read("many/19").len() == 1_000_000, "{task:#}");
+}

@@ -1,6 +1,7 @@
 //! How fast tasks may go that run.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 
 use uuid::Uuid;
 
@@ -52,8 +53,8 @@ impl Service {
         running.retain(is_copy);
         let mut known = HashMap::new();
         for end in running.iter().flat_map(ends) {
-            if !known.contains_key(&end.collection) {
-                known.insert(end.collection, self.end_of(end).await?);
+            if let Entry::Vacant(place) = known.entry(end.collection) {
+                place.insert(self.end_of(end).await?);
             }
         }
         let bounds = self.bounds(&running, &rules, &known);
