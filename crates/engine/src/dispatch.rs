@@ -14,7 +14,7 @@ pub mod waiting;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-pub use operation::{Entry, EntryKind, Operation, OperationKind, OperationResult};
+pub use operation::{Bounds, Draft, Entry, EntryKind, Operation, OperationKind, OperationResult};
 pub use order::{Assignment, Credential, Server, Site, Work, WorkItem};
 pub use report::{Change, End, Gauge, Occurrence, Report, Subject};
 

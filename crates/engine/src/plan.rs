@@ -16,6 +16,7 @@ use crate::listing::{Object, Timestamp, path_text};
 use crate::task::{Filter, ItemKind};
 
 mod compare;
+mod forecast;
 mod inquiry;
 mod planner;
 mod print;
@@ -23,6 +24,7 @@ mod question;
 #[cfg(test)]
 mod tests;
 
+pub use forecast::{Aim, Cut, Forecast, Forecaster, Step, StepKind, Things};
 pub use inquiry::Inquiry;
 pub use planner::Planner;
 pub use print::{PlanTotals, quote_path};

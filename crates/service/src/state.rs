@@ -19,6 +19,7 @@ use crate::notices::Notifier;
 use crate::reach::SiteTokens;
 use crate::servers::rendezvous::Rendezvous;
 use crate::store::Store;
+use crate::tasks::plan::Plans;
 use crate::tasks::progress::Streams;
 use crate::{deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, servers, tasks, timers};
 
@@ -57,6 +58,8 @@ pub struct Service {
     pub streams: Streams,
     /// Requests that were answered.
     pub requests: Requests,
+    /// Who has looked at what tasks would do.
+    pub plans: Plans,
     /// How long what is over is kept.
     pub house: House,
     /// How owners are told of their tasks.
@@ -77,6 +80,7 @@ impl Service {
             desk,
             site_tokens: SiteTokens::default(),
             streams: Streams::default(),
+            plans: Plans::default(),
             requests: Requests::default(),
             house: House::default(),
             notifier: Notifier::default(),

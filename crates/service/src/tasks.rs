@@ -3,6 +3,7 @@
 pub mod document;
 pub mod log;
 pub mod manage;
+pub mod plan;
 pub mod progress;
 pub mod query;
 pub mod routes;

@@ -3,6 +3,7 @@
 
 mod bench;
 mod desk;
+mod foresee;
 mod random;
 mod secured;
 mod single;

@@ -6,7 +6,7 @@ use std::os::unix::fs::symlink;
 use std::path::Path;
 use std::time::{Duration, SystemTime};
 
-use whimbrel_engine::dispatch::End;
+use whimbrel_engine::dispatch::{End, Work};
 use whimbrel_engine::plan::SyncLevel;
 use whimbrel_engine::task::{
     Filter, FilterMethod, FilterRule, FilterType, ItemKind, ItemState, Symlinks, TransferOptions,
@@ -14,6 +14,7 @@ use whimbrel_engine::task::{
 use whimbrel_testkit::rng::Rng;
 
 use crate::bench::{Bench, Ends, item};
+use crate::foresee::assert_came_true;
 use crate::open_up;
 
 const CASES: u64 = 40;
@@ -271,6 +272,7 @@ fn every_option_does_to_random_trees_what_it_says() {
         plant(&to, &destination);
         open_up(&field.path(""));
 
+        let planted_there = destination.clone();
         let mut model = Model {
             options: &options,
             source: source.clone(),
@@ -291,6 +293,13 @@ fn every_option_does_to_random_trees_what_it_says() {
             model.tidy("");
         }
 
+        let work = Work::Transfer(Box::new(options.clone()));
+        let forecast = bench.foresee(&ends, ends.draft(work, vec![item(1, &from, &to)]));
+        for (root, planted) in [(&from, &source), (&to, &planted_there)] {
+            let mut found = Tree::new();
+            harvest(root, "", &mut found);
+            assert_eq!(found, *planted, "looking ahead has changed something: seed {seed}");
+        }
         let (task, end) = bench.transfer(&ends, options.clone(), vec![item(1, &from, &to)]);
         assert!(matches!(end, End::Finished), "{seed}: {end:?} {options:?}");
         let (mut found, mut left) = (Tree::new(), Tree::new());
@@ -307,6 +316,7 @@ fn every_option_does_to_random_trees_what_it_says() {
             assert_eq!(found, model.destination, "{context}");
         }
         bench.service.see(task, |task| {
+            assert_came_true(&forecast, task, !options.filter.0.is_empty(), &context);
             let done = |kind| {
                 let records = task.records.values().filter(|record| !record.subject.extra);
                 records.filter(|record| record.subject.kind == kind && record.state == ItemState::Succeeded).count()

@@ -8,7 +8,7 @@ use std::rc::Rc;
 use tokio::sync::{mpsc, watch};
 use tokio::task::LocalSet;
 use whimbrel_engine::Fault;
-use whimbrel_engine::auto::{self, Explain};
+use whimbrel_engine::auto::{self, Explain, Line, Plan};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Action, PlanTotals};
 use whimbrel_engine::summary::Summary;
@@ -86,7 +86,7 @@ async fn run(
         credential: options.data_credential.clone(),
     };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
-    let other_kind = preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"));
+    let other_kind = is_of_another_kind(&preparation);
     let listed = preparation.listed.take();
     let known = preparation.leave(&shared).await?;
     let (actions, planned) = mpsc::channel(PLANNED_AHEAD);
@@ -95,11 +95,7 @@ async fn run(
         return dry(planning, planned, events).await;
     }
     events(Event::Tuned(plan.tuning.clone()));
-    let mut explain = Explain::new(&plan);
-    explain.congestion(shared.options.congestion.as_deref());
-    if other_kind {
-        explain.temporary_names();
-    }
+    let explain = explained(&plan, &shared.options, other_kind);
     if shared.options.explain {
         events(Event::Explained(explain.clone()));
     }
@@ -112,6 +108,31 @@ async fn run(
         .drive(planning, planned, cancel, &mut events)
         .await
         .map(Report::Done)
+}
+
+/// How a copy of files that are still to come would begin: each choice with its reason. Nothing is copied.
+///
+/// Must run in a [`LocalSet`].
+pub(crate) async fn beginning(options: &CopyOptions) -> Vec<Line> {
+    let (_, none) = mpsc::channel(1);
+    let jobs = Jobs::Files(none);
+    let preparation = prepare(&jobs, options).await.unwrap_or_default();
+    let plan = auto::plan(&planning::facts(&jobs, options, &preparation));
+    explained(&plan, options, is_of_another_kind(&preparation)).plan
+}
+
+/// Whether the destination's server keeps no unfinished files.
+fn is_of_another_kind(preparation: &Preparation) -> bool {
+    preparation.destination().is_some_and(|remote| !remote.features.has("CHUNK"))
+}
+
+fn explained(plan: &Plan, options: &CopyOptions, other_kind: bool) -> Explain {
+    let mut explain = Explain::new(plan);
+    explain.congestion(options.congestion.as_deref());
+    if other_kind {
+        explain.temporary_names();
+    }
+    explain
 }
 
 async fn dry(

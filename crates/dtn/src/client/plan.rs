@@ -3,6 +3,7 @@
 mod desk;
 mod lister;
 
+use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -55,6 +56,8 @@ pub struct Planning<S = All> {
     actions: Sender<Action>,
     sieve: S,
     extras: Option<Sender<Extra>>,
+    /// Where it is told how many entries filters have left out.
+    filtered: Rc<Cell<u64>>,
     desks: Vec<Desk>,
     /// Sessions that were opened before the first question: the desks' first ones.
     sessions: Vec<Session>,
@@ -113,6 +116,7 @@ impl<S: Sieve> Planning<S> {
             actions,
             sieve,
             extras: None,
+            filtered: Rc::default(),
             desks: Vec::new(),
             sessions: Vec::new(),
             stats: HashMap::new(),
@@ -129,6 +133,12 @@ impl<S: Sieve> Planning<S> {
     /// Tells there what destinations hold that sources do not.
     pub fn telling_extras(mut self, extras: mpsc::Sender<Extra>) -> Self {
         self.extras = Some(extras);
+        self
+    }
+
+    /// Tells there how many entries of source directories filters have left out so far.
+    pub fn counting_filtered(mut self, filtered: Rc<Cell<u64>>) -> Self {
+        self.filtered = filtered;
         self
     }
 
@@ -355,6 +365,7 @@ impl<S: Sieve> Planning<S> {
     }
 
     async fn drain(&mut self) -> Result<(), Gone> {
+        self.filtered.set(self.planner.filtered());
         while let Some(action) = self.planner.poll_action() {
             if let Action::Copy { item } | Action::CompareChecksum { item } = &action {
                 self.meet(item.root).await;

@@ -39,7 +39,12 @@ pub(super) async fn run(
     let aim = Aim::Named { ignore_missing: options.ignore_missing };
     let is_finished = |subject: &_| finished.contains(subject);
     let removal = Removal { desk, assignment, reach: site, plan, aim, is_finished: &is_finished, progress };
-    let naming = name(desk, assignment, site, options.globs, items, sender);
+    let naming = async {
+        tokio::select! {
+            () = name(&assignment.label, site, options.globs, items, sender) => {}
+            () = desk.hold.until(Standing::Stopping) => {}
+        }
+    };
     let (tally, (), ()) =
         tokio::join!(removal.run(files), items::feed(&desk.line, &desk.hold, to, |item| item), naming);
     if desk.hold.standing() >= Standing::Stopping {
@@ -54,45 +59,38 @@ pub(super) async fn run(
 }
 
 /// Makes paths of what the user named.
-async fn name(
-    desk: &Desk,
-    assignment: &Assignment,
+pub(super) async fn name(
+    label: &str,
     site: &Reach,
     globs: bool,
     mut items: mpsc::Receiver<WorkItem>,
     files: mpsc::Sender<Found>,
 ) {
-    let work = async {
-        while let Some(item) = items.recv().await {
-            let path = trimmed(&item.source);
-            let (above, last) = split(path);
-            let sent = if globs && glob::is_pattern(last) {
-                match matching(assignment, site, above, last).await {
-                    Ok(found) if found.is_empty() => {
-                        let fault = Fault::new(FaultCode::NotFound, "match").on_path(path).side(Side::Source);
-                        files.send(root(site, path, Err(fault.detail("nothing matches the pattern")))).await
-                    }
-                    Ok(found) => {
-                        let mut sent = Ok(());
-                        for object in found {
-                            let path = join(above, &object.path);
-                            sent = files.send(root(site, &path, Ok(Some(object)))).await;
-                        }
-                        sent
-                    }
-                    Err(fault) => files.send(root(site, path, Err(fault))).await,
+    while let Some(item) = items.recv().await {
+        let path = trimmed(&item.source);
+        let (above, last) = split(path);
+        let sent = if globs && glob::is_pattern(last) {
+            match matching(label, site, above, last).await {
+                Ok(found) if found.is_empty() => {
+                    let fault = Fault::new(FaultCode::NotFound, "match").on_path(path).side(Side::Source);
+                    files.send(root(site, path, Err(fault.detail("nothing matches the pattern")))).await
                 }
-            } else {
-                files.send(root(site, path, whole(site, path))).await
-            };
-            if sent.is_err() {
-                return;
+                Ok(found) => {
+                    let mut sent = Ok(());
+                    for object in found {
+                        let path = join(above, &object.path);
+                        sent = files.send(root(site, &path, Ok(Some(object)))).await;
+                    }
+                    sent
+                }
+                Err(fault) => files.send(root(site, path, Err(fault))).await,
             }
+        } else {
+            files.send(root(site, path, whole(site, path))).await
+        };
+        if sent.is_err() {
+            return;
         }
-    };
-    tokio::select! {
-        () = work => {}
-        () = desk.hold.until(Standing::Stopping) => {}
     }
 }
 
@@ -112,13 +110,8 @@ fn split(path: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-async fn matching(
-    assignment: &Assignment,
-    site: &Reach,
-    directory: &[u8],
-    pattern: &[u8],
-) -> Result<Vec<Object>, Fault> {
-    let session = site::session(&assignment.label);
+async fn matching(label: &str, site: &Reach, directory: &[u8], pattern: &[u8]) -> Result<Vec<Object>, Fault> {
+    let session = site::session(label);
     let (remote, _) = Dtns::default().dial(&site.target, &session, &[]).await?;
     let mut found = Vec::new();
     let mut end = Session::Remote(Box::new(remote));

@@ -20,9 +20,10 @@ use super::fate;
 use super::hold::Standing;
 use super::items;
 use super::keys::Keys;
+use super::options::usual;
 use super::removal::{Aim, Found, Removal, no_data, root};
 use super::report::Outbox;
-use super::transfer::{Run, usual_options};
+use super::transfer::Run;
 use crate::client::options::{CopyOptions, Jobs};
 use crate::client::plan::{Known, Planning, Sieve};
 use crate::client::shared::Shared;
@@ -124,7 +125,7 @@ async fn list(
     again: Rc<RefCell<Option<Fault>>>,
 ) -> Result<(), Fault> {
     let plan = PlanOptions { sync: SyncLevel::None, mirror: true, ..run.plan_options() };
-    let options = CopyOptions { dry_run: true, ..usual_options(run.desk, run.assignment, plan) };
+    let options = CopyOptions { dry_run: true, ..usual(&run.desk.limits, &run.assignment.label, plan) };
     let shared = Rc::new(Shared::new(options, no_data(), Rc::default()));
     // Nothing passes the sieve.
     let (actions, _none) = mpsc::channel(1);
@@ -143,13 +144,17 @@ async fn name(run: &Run<'_>, finished: &Keys, mut found: mpsc::Receiver<Extra>, 
         if is_copy(finished, &extra.path) {
             continue;
         }
-        let object = match extra.kind {
-            ItemKind::Directory => Object::directory(""),
-            ItemKind::Symlink => Object::symlink("", ""),
-            ItemKind::File => Object::file("", 0),
-        };
-        if to.send(root(run.destination, &extra.path, Ok(Some(object)))).await.is_err() {
+        if to.send(root(run.destination, &extra.path, Ok(Some(as_listed(extra.kind))))).await.is_err() {
             return;
         }
+    }
+}
+
+/// Something as a listing tells of it, as far as that matters to who removes it.
+pub(super) fn as_listed(kind: ItemKind) -> Object {
+    match kind {
+        ItemKind::Directory => Object::directory(""),
+        ItemKind::Symlink => Object::symlink("", ""),
+        ItemKind::File => Object::file("", 0),
     }
 }

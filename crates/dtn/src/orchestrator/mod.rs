@@ -6,12 +6,14 @@
 
 mod delete;
 mod fate;
+mod foresee;
 mod hold;
 mod items;
 mod keys;
 mod ledger;
 mod mirror;
 mod operate;
+mod options;
 mod parents;
 mod removal;
 mod report;

@@ -15,6 +15,7 @@ use whimbrel_proto::mlsx;
 use whimbrel_proto::op::{Notice, Op, Outcome};
 
 use super::Limits;
+use super::foresee::Foreseer;
 use super::hold::Line;
 use super::site::{self, Reach, trimmed};
 use crate::client::Owner;
@@ -46,6 +47,7 @@ struct Operations {
     line: Line,
     limits: Limits,
     idle: RefCell<Vec<Idle>>,
+    foreseer: Foreseer,
 }
 
 /// Starts the thread; it ends with the sender.
@@ -54,7 +56,8 @@ pub(super) fn start(line: Line, limits: Limits) -> Result<mpsc::UnboundedSender<
     let failed = |error| Fault::from_io(error, "start a thread for operations").side(Side::Us);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
     let work = move || {
-        let shared = Rc::new(Operations { line, limits, idle: RefCell::default() });
+        let foreseer = Foreseer::new(line.clone(), limits.clone());
+        let shared = Rc::new(Operations { line, limits, idle: RefCell::default(), foreseer });
         LocalSet::new().block_on(&runtime, async move {
             let mut ticks = interval(shared.limits.idle);
             loop {
@@ -74,7 +77,10 @@ pub(super) fn start(line: Line, limits: Limits) -> Result<mpsc::UnboundedSender<
 
 impl Operations {
     async fn carry_out(self: Rc<Self>, operation: Operation) {
-        let result = self.result(&operation.site, &operation.kind).await;
+        let result = match operation.kind {
+            OperationKind::Foresee(draft) => self.foreseer.foresee(operation.site, *draft).await,
+            kind => self.result(&operation.site, &kind).await,
+        };
         let answer = Request::Answer { operation: operation.id, result };
         let mut wait = self.limits.service_wait;
         for _ in 0..TOLD {
@@ -186,6 +192,7 @@ async fn operate(session: &mut Session, kind: &OperationKind) -> Result<Operatio
             end.run(Op::Rename { from: from.to_vec(), to: to.to_vec() }).await?;
             Ok(OperationResult::Done)
         }
+        OperationKind::Foresee(_) => Err(Fault::new(FaultCode::Internal, "foresee").side(Side::Us)),
     }
 }
 

@@ -21,9 +21,9 @@ use whimbrel_proto::op::{Op, OpId, Outcome};
 
 use super::fate::{self, Fate, Leniency};
 use super::hold::Standing;
+use super::options::usual;
 use super::sift::deleted;
 use super::site::Reach;
-use super::transfer::usual_options;
 use super::work::Desk;
 use crate::client::dtns::Dtns;
 use crate::client::options::{CopyOptions, DataCredential, Demand, FoundFile, Jobs, Place};
@@ -122,7 +122,8 @@ impl Removal<'_> {
     }
 
     async fn work(&self, files: mpsc::Receiver<Found>) -> Tally {
-        let options = CopyOptions { dry_run: true, ..usual_options(self.desk, self.assignment, self.plan.clone()) };
+        let options =
+            CopyOptions { dry_run: true, ..usual(&self.desk.limits, &self.assignment.label, self.plan.clone()) };
         let shared = Rc::new(Shared::new(options.clone(), no_data(), Rc::default()));
         let (actions, planned) = mpsc::channel(AHEAD);
         let planning = Planning::new(shared, actions, All).run(Jobs::Files(files), Known::default());

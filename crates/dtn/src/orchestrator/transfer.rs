@@ -4,11 +4,10 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tokio::sync::{mpsc, watch};
+use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
-use whimbrel_engine::plan::{Links, PlanOptions, Preserve};
-use whimbrel_engine::task::{Symlinks, TransferOptions};
-use whimbrel_engine::tune::Setting;
-use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_engine::plan::PlanOptions;
+use whimbrel_engine::task::TransferOptions;
 
 use super::fate::{self, Leniency};
 use super::hold::{Lost, Standing};
@@ -16,21 +15,17 @@ use super::items;
 use super::keys::Keys;
 use super::ledger::Ledger;
 use super::mirror;
+use super::options::{self, Manner};
 use super::parents;
 use super::roundup;
 use super::sift::Sift;
 use super::site::{self, Reach};
 use super::work::Desk;
 use crate::client::copy::copy_some;
-use crate::client::expect::{Expected, algorithm};
-use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, Jobs, RateBound, Sums, Verify};
-use crate::client::shared::Route;
+use crate::client::options::{CopyOptions, FoundFile, Jobs, RateBound};
 
 /// Items read ahead of planning.
 const AHEAD: usize = 256;
-/// Most data channels and small files in flight that users may ask for.
-const MOST_CHANNELS: u32 = 64;
-const MOST_PIPELINED: u32 = 60;
 
 /// What a run works with.
 pub(super) struct Run<'a> {
@@ -112,27 +107,7 @@ impl Run<'_> {
 
     /// An item as the client machinery takes it. One that cannot be understood is a fault of its own.
     pub(super) fn found(&self, item: WorkItem) -> Result<FoundFile, Fault> {
-        let (source, destination) = (self.source.place(&item.source), self.destination.place(&item.destination));
-        let expected = item.checksum.as_ref().map(|checksum| {
-            let known = algorithm(&checksum.algorithm);
-            known.and_then(|known| Expected::new(known, &checksum.digest)).map_err(|error| {
-                let fault = Fault::new(FaultCode::InvalidArgument, "read the expected checksum");
-                fault.on_path(&item.source).side(Side::Service).detail(error.to_string())
-            })
-        });
-        let (expected, found) = match expected.transpose() {
-            // A move would delete what it has just written, a mirror its own source.
-            Ok(_) if self.source.overlaps(&item.source, self.destination, &item.destination) => {
-                let fault = Fault::new(FaultCode::InvalidArgument, "copy").on_path(&item.source).side(Side::Service);
-                (None, Err(fault.detail("source and destination are the same, or one is in the other")))
-            }
-            Ok(expected) => (expected, Ok(None)),
-            Err(fault) => (None, Err(fault)),
-        };
-        let links = if item.symlink { Links::Copy } else { Links::Follow };
-        // A checksum is of a file.
-        let recursive = if expected.is_some() { Some(false) } else { item.recursive };
-        Ok(FoundFile { source, destination, found, demand: Demand { recursive, links: Some(links), expected } })
+        options::found(self.source, self.destination, item)
     }
 
     fn end_of(&self, outcome: Result<(), Fault>) -> End {
@@ -157,74 +132,16 @@ impl Run<'_> {
 
     /// How directories are read, at either end.
     pub(super) fn plan_options(&self) -> PlanOptions {
-        let options = self.options;
-        PlanOptions {
-            sync: options.sync,
-            recursive: true,
-            links: match options.symlinks {
-                Symlinks::Ignore => Links::Skip,
-                Symlinks::Keep => Links::Copy,
-                Symlinks::Copy => Links::Follow,
-            },
-            preserve: Preserve { times: options.preserve_times, modes: options.preserve_modes },
-            filter: options.filter.clone(),
-            ..PlanOptions::default()
-        }
+        options::plan(self.options)
     }
 
     fn copy_options(&self) -> CopyOptions {
-        let (options, perf) = (self.options, self.options.perf);
-        let most =
-            |hint: Option<u32>, most: u32| hint.map_or(Setting::Auto, |hint| Setting::Fixed(hint.clamp(1, most)));
-        let sessions = [perf.concurrency, self.assignment.max_concurrency].into_iter().flatten().min();
+        let manner = Manner { label: &self.assignment.label, max_concurrency: self.assignment.max_concurrency };
         CopyOptions {
-            most_sessions: sessions.map(|most| most.max(1)),
-            between: Some(Route {
-                source: Some(self.source.target.clone()),
-                destination: Some(self.destination.target.clone()),
-            }),
-            rate: RateBound::fixed(options.max_rate).and(self.desk.hold.rate()),
-            parallelism: most(perf.parallelism, MOST_CHANNELS),
-            pipeline: most(perf.pipelining, MOST_PIPELINED),
-            verify: match (options.move_source, options.verify) {
-                // What is not proven is not deleted.
-                (true, _) => Verify::Require,
-                (false, true) => Verify::WhenPossible,
-                (false, false) => Verify::Never,
-            },
-            encrypt: options.encrypt,
+            rate: RateBound::fixed(self.options.max_rate).and(self.desk.hold.rate()),
             relays: site::relays(&self.assignment.relays, &self.desk.line),
-            ..usual_options(self.desk, self.assignment, self.plan_options())
+            ..options::copy(&self.desk.limits, manner, self.options, [self.source, self.destination])
         }
-    }
-}
-
-/// What every use of the client machinery for a task has in common.
-pub(super) fn usual_options(desk: &Desk, assignment: &Assignment, plan: PlanOptions) -> CopyOptions {
-    CopyOptions {
-        plan,
-        dry_run: false,
-        range: None,
-        concurrency: Setting::Auto,
-        most_sessions: None,
-        between: None,
-        rate: RateBound::default(),
-        parallelism: Setting::Auto,
-        pipeline: Setting::Auto,
-        verify: Verify::WhenPossible,
-        checksum: None,
-        sums: Sums::default(),
-        congestion: None,
-        explain: false,
-        chunks: Chunks::Auto,
-        stripe: false,
-        encrypt: false,
-        data_credential: DataCredential::Usual,
-        retry: desk.limits.retry.clone(),
-        progress: desk.limits.gauge,
-        session: site::session(&assignment.label),
-        local: desk.limits.local.clone(),
-        relays: Vec::new(),
     }
 }
 

@@ -159,7 +159,7 @@ async fn carry_out(
 }
 
 /// Why no data connection can be made, as far as that is known before anything is asked.
-fn no_way(source: &Reach, destination: &Reach, relayed: bool) -> Option<Fault> {
+pub(super) fn no_way(source: &Reach, destination: &Reach, relayed: bool) -> Option<Fault> {
     match (source.is_outbound(), destination.is_outbound()) {
         (true, true) if relayed => None,
         (true, true) => Some(both_outbound()),

@@ -1,10 +1,11 @@
-//! Single operations on a collection: what file managers do.
+//! Single operations on a collection: what file managers do, and what a task would do.
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::Site;
+use super::{Site, Work, WorkItem};
 use crate::listing::{Timestamp, path_text};
+use crate::plan::Forecast;
 
 /// One thing to do at a site at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -59,6 +60,38 @@ pub enum OperationKind {
         #[serde(with = "path_text")]
         target: Vec<u8>,
     },
+    /// What a task would do is told, and nothing is done.
+    Foresee(Box<Draft>),
+}
+
+/// A task that nobody has submitted yet; the operation's site is its source, or where is deleted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Draft {
+    /// What is to be done.
+    pub work: Work,
+    /// Where to; `None` for deletions.
+    pub destination: Option<Site>,
+    /// What the user named, or the first of it.
+    pub items: Vec<WorkItem>,
+    /// Whether they named more.
+    pub more: bool,
+    /// What the task is to be called; empty: nothing.
+    pub label: String,
+    /// Most sessions at once; `None`: what is chosen by measurement.
+    pub max_concurrency: Option<u32>,
+    /// Where it is to stop.
+    pub bounds: Bounds,
+}
+
+/// How far is looked ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Bounds {
+    /// Most files, directories and links that are counted.
+    pub entries: u64,
+    /// Longest time, seconds.
+    pub seconds: u32,
+    /// Most steps that are told one by one.
+    pub steps: u32,
 }
 
 /// What came of an operation.
@@ -77,6 +110,8 @@ pub enum OperationResult {
         /// The object; its name is the last component of the path.
         entry: Entry,
     },
+    /// What the task would do.
+    Foreseen(Box<Forecast>),
 }
 
 /// What kind of thing an entry is.

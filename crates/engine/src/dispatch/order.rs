@@ -32,7 +32,7 @@ pub struct Assignment {
 }
 
 /// What is to be done.
-#[derive(Debug, Clone, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "work", rename_all = "snake_case")]
 pub enum Work {
     /// Files are copied.

@@ -33,6 +33,8 @@ pub struct Planner {
     directories: HashMap<DirectoryId, Directory>,
     actions: VecDeque<Action>,
     extras: VecDeque<Extra>,
+    /// Entries of sources that filters have left out.
+    filtered: u64,
     breadth: Breadth,
     next_root: u64,
     next_query: u64,
@@ -101,6 +103,7 @@ impl Planner {
             directories: HashMap::new(),
             actions: VecDeque::new(),
             extras: VecDeque::new(),
+            filtered: 0,
             breadth: Breadth::default(),
             next_root: 0,
             next_query: 0,
@@ -190,6 +193,11 @@ impl Planner {
     /// The next thing at the destination that the source does not have ([`PlanOptions::mirror`]).
     pub fn poll_extra(&mut self) -> Option<Extra> {
         self.extras.pop_front()
+    }
+
+    /// Entries of source directories that the filter has left out so far, each directory as one.
+    pub fn filtered(&self) -> u64 {
+        self.filtered
     }
 
     /// Whether everything is planned and every action was taken.

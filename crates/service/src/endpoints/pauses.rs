@@ -12,7 +12,7 @@ use crate::auth::{Actor, ByUser};
 use crate::clock;
 use crate::http::{Answer, ApiError, Call, Created, Done, Json};
 use crate::store::{Batch, TaskQuery, Versioned};
-use crate::task::{Task, TaskWork};
+use crate::task::{Task, TaskWork, Wanted};
 
 /// Longest message, characters.
 const LONGEST: usize = 512;
@@ -85,14 +85,14 @@ impl Pauses {
 }
 
 /// What a task does at its source, and at its destination.
-fn doings(task: &Task) -> Vec<(Uuid, Doing)> {
-    let source = task.wanted.source.collection;
-    let mut doings = match &task.wanted.work {
+fn doings(wanted: &Wanted) -> Vec<(Uuid, Doing)> {
+    let source = wanted.source.collection;
+    let mut doings = match &wanted.work {
         TaskWork::Delete(_) => vec![(source, Doing::Delete)],
         TaskWork::Transfer(options) if options.move_source => vec![(source, Doing::Read), (source, Doing::Delete)],
         TaskWork::Transfer(_) => vec![(source, Doing::Read)],
     };
-    doings.extend(task.wanted.destination.as_ref().map(|end| (end.collection, Doing::Write)));
+    doings.extend(wanted.destination.as_ref().map(|end| (end.collection, Doing::Write)));
     doings
 }
 
@@ -102,10 +102,18 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn task_pauses(&self, task: &Task) -> Result<Vec<PauseRule>, ApiError> {
+        self.pauses_of(&task.wanted).await
+    }
+
+    /// The same for a task that nobody has submitted yet.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn pauses_of(&self, wanted: &Wanted) -> Result<Vec<PauseRule>, ApiError> {
         let mut rules: Vec<PauseRule> = Vec::new();
-        for (collection, doing) in doings(task) {
+        for (collection, doing) in doings(wanted) {
             let Some(found) = self.store.get::<Collection>(&collection.to_string()).await? else { continue };
-            for rule in self.effective_pauses(&found.record, task.wanted.owner).await? {
+            for rule in self.effective_pauses(&found.record, wanted.owner).await? {
                 if rule.pauses.hold(doing) && !rules.iter().any(|known| known.id == rule.id) {
                     rules.push(rule);
                 }

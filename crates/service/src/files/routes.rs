@@ -197,7 +197,7 @@ async fn symlink(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, ApiErro
 }
 
 /// The API's error for an operation's fault. Codes with `ExternalError` are not tried again by clients, plain 503 is.
-fn refused(fault: &Fault, what: &str, missing: &'static str) -> ApiError {
+pub(crate) fn refused(fault: &Fault, what: &str, missing: &'static str) -> ApiError {
     use axum::http::StatusCode as S;
     let cure = fault.code.explain().cure;
     let message = format!("{fault}. {}{}.", cure[..1].to_uppercase(), &cure[1..]);

@@ -42,6 +42,15 @@ impl Store {
         .await
     }
 
+    /// What is in the way of a submission now; nothing is written.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn in_the_way(&self, wanted: &Wanted) -> Result<Option<Submitted>, StoreError> {
+        let mut tx = self.read().await?;
+        in_the_way(&mut *tx, wanted).await
+    }
+
     /// What the user named, by number: items that follow `after` (0 begins), about `limit` of them; none at the end.
     ///
     /// # Errors
@@ -105,14 +114,18 @@ async fn insert(
 
 /// The task that is in the way of a submission.
 async fn known(tx: &mut dyn Transaction, wanted: &Wanted) -> Result<Submitted, StoreError> {
+    // Without one it came to its end between the two statements.
+    in_the_way(tx, wanted).await?.ok_or_else(|| StoreError::Again("a task that ends".into()))
+}
+
+async fn in_the_way(tx: &mut dyn Transaction, wanted: &Wanted) -> Result<Option<Submitted>, StoreError> {
     let sql = "SELECT id FROM tasks WHERE owner = $1 AND submission = $2";
     if let Some(mut row) = tx.query(sql, values![wanted.owner, wanted.submission]).await?.pop() {
-        return Ok(Submitted::Repeated(uuid(&row.text()?)?));
+        return Ok(Some(Submitted::Repeated(uuid(&row.text()?)?)));
     }
     let sql = "SELECT id FROM tasks WHERE owner = $1 AND fingerprint = $2 AND status IN ('ACTIVE', 'INACTIVE')";
     match tx.query(sql, values![wanted.owner, wanted.fingerprint.as_str()]).await?.pop() {
-        Some(mut row) => Ok(Submitted::Conflict(uuid(&row.text()?)?)),
-        // It came to its end between the two statements.
-        None => Err(StoreError::Again("a task that ends".into())),
+        Some(mut row) => Ok(Some(Submitted::Conflict(uuid(&row.text()?)?))),
+        None => Ok(None),
     }
 }

@@ -14,7 +14,7 @@ use crate::task::Task;
 use crate::{Service, clock};
 
 /// Largest submission, bytes: 100,000 items with long paths.
-const MOST_SUBMISSION: usize = 64 << 20;
+pub(super) const MOST_SUBMISSION: usize = 64 << 20;
 
 /// Tasks of one page, and events.
 const MOST_LISTED: usize = 1000;
@@ -37,6 +37,8 @@ pub fn routes() -> Vec<Route> {
         Route::get("/v0.10/task/{task}/successful_transfers", "task_successful_transfers", successful),
         Route::get("/v0.10/task/{task}/skipped_errors", "task_skipped_errors", skipped),
         Route::get("/v0.10/task/{task}/pause_info", "task_pause_info", pause_info),
+        Route::post("/v2/whimbrel/plan/transfer", "plan_transfer", super::plan::transfer),
+        Route::post("/v2/whimbrel/plan/delete", "plan_delete", super::plan::delete),
         Route::get("/v2/whimbrel/tasks/{task}/progress", "task_progress", super::progress::progress),
         Route::get("/v2/whimbrel/tasks/{task}/log", "task_log", super::log::log),
     ]

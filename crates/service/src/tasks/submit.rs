@@ -17,6 +17,14 @@ const USUAL_LIFE: i64 = 7 * 24 * 3600;
 /// Farthest deadline, seconds: a quarter of a year.
 const LONGEST_LIFE: i64 = 92 * 24 * 3600;
 
+/// What a draft would be as a task, with its collections.
+pub(super) struct Prepared {
+    pub(super) submission: Submission,
+    pub(super) source: Usable,
+    pub(super) destination: Option<Usable>,
+    pub(super) limits: Limits,
+}
+
 impl Service {
     /// Makes a task of a draft, once for each submission id of its owner.
     ///
@@ -39,6 +47,14 @@ impl Service {
     /// # Errors
     /// As [`Service::submit`].
     pub async fn submission_of(&self, caller: &Actor, draft: &Draft) -> Result<Submission, ApiError> {
+        Ok(self.prepared(caller, draft).await?.submission)
+    }
+
+    /// The same with its collections.
+    ///
+    /// # Errors
+    /// As [`Service::submit`].
+    pub(super) async fn prepared(&self, caller: &Actor, draft: &Draft) -> Result<Prepared, ApiError> {
         let source = self.usable(draft.source, caller).await?;
         let destination = match draft.destination {
             Some(id) => Some(self.usable(id, caller).await?),
@@ -47,7 +63,8 @@ impl Service {
         let placed = draft.place(&source.ground, destination.as_ref().map(|there| &there.ground))?;
         permit(draft, &placed, &source, destination.as_ref())?;
         let there = destination.as_ref().map(Usable::limits).unwrap_or_default();
-        let work = demanded(&draft.work, there.and(source.limits()))?;
+        let limits = there.and(source.limits());
+        let work = demanded(&draft.work, limits)?;
         let deadline = self.deadline(draft.deadline)?;
         let base_path = |paths: &[String]| draft.base_path_info.then(|| common_directory(paths));
         let wanted = Wanted {
@@ -63,7 +80,7 @@ impl Service {
             notify: draft.notify,
             fingerprint: placed.fingerprint.clone(),
         };
-        Ok(Submission { wanted, items: placed.items })
+        Ok(Prepared { submission: Submission { wanted, items: placed.items }, source, destination, limits })
     }
 
     fn deadline(&self, wanted: Option<Timestamp>) -> Result<Timestamp, ApiError> {

@@ -253,8 +253,11 @@ async fn a_document_with_one_thing_wrong_is_refused_and_no_task_comes_of_it() {
         let mut wrong = good.clone();
         let (status, code) = spoil(rng, &mut wrong, &site);
         let context = format!("seed {seed}: {wrong:#}");
+        let planned = bench.post("/v2/whimbrel/plan/transfer", &site.ada.token, wrong.clone()).await;
         let got = bench.post("/v0.10/transfer", &site.ada.token, wrong).await;
         let refused = got.json();
+        assert_eq!((planned.status, planned.code()), (got.status, got.code()), "{planned:?} {context}");
+        assert_eq!(planned.json()["message"], refused["message"], "{context}");
         assert!(got.status == status || code.is_empty() && (400..500).contains(&got.status), "{got:?} {context}");
         assert!(code.is_empty() || refused["code"] == code, "{got:?} {context}");
         let told = ["code", "message", "request_id", "resource"].map(|name| refused[name].as_str().unwrap_or_default());

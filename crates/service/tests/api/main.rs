@@ -12,6 +12,7 @@ mod matrix;
 mod news;
 mod orchestrators;
 mod pauses;
+mod plans;
 mod provider;
 mod rates;
 mod refusals;

@@ -52,6 +52,7 @@ impl Planner {
             return None;
         }
         if !self.takes(&object) {
+            self.filtered += 1;
             return None;
         }
         let directory = self.directories.get(&id)?;

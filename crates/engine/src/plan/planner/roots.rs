@@ -64,7 +64,7 @@ impl Planner {
             Some(Open::Link { place, existing }) => {
                 let parent = place.parent;
                 match source {
-                    Ok(object) if !self.takes_followed(&place.source, &object.kind) => {}
+                    Ok(object) if !self.takes_followed(&place.source, &object.kind) => self.filtered += 1,
                     Ok(object) => {
                         if let Some(child) = self.plan_object(place, object, existing) {
                             // The child takes over the link's part of its directory.
