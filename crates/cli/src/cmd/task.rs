@@ -2,6 +2,7 @@
 
 mod history;
 mod list;
+pub mod plan;
 mod submit;
 
 use std::process::ExitCode;
@@ -27,6 +28,7 @@ pub use submit::{listed, parse_time};
 #[derive(Debug, Args)]
 #[command(after_help = format!("EXAMPLES\n  \
     Copy a folder, and walk away:      whimbrel task submit -r \"Cluster data:/run7\" Archive:/2026/\n  \
+    Look before you copy:              whimbrel task submit -r --dry-run Cluster:/run7 Archive:/run7\n  \
     Only what is new, and wait:        whimbrel task submit -r --sync mtime --wait Cluster:/run7 Archive:/run7\n  \
     How it goes:                       whimbrel task list\n  \
                                        whimbrel task wait ID\n  \

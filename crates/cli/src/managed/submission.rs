@@ -132,16 +132,32 @@ impl Deletion {
 }
 
 impl Session {
+    /// What the task of a `transfer` or `delete` document would do; nothing is done.
+    ///
+    /// # Errors
+    /// A refusal, as for the submission; no answer.
+    pub async fn plan(&mut self, document: &mut Value) -> Result<Value, Trouble> {
+        self.complete(document).await?;
+        let path = format!("/v2/whimbrel/plan/{}", need(document, "DATA_TYPE")?);
+        self.post(&path, document).await
+    }
+
+    /// A document has an id, which makes it the same one when it comes again.
+    async fn complete(&mut self, document: &mut Value) -> Result<(), Trouble> {
+        if document["submission_id"].is_null() {
+            let given = self.get("/v0.10/submission_id").await?;
+            document["submission_id"] = json!(need(&given, "value")?);
+        }
+        Ok(())
+    }
+
     /// Submits a `transfer` or `delete` document, again and again while the service does not answer; the task's id.
     ///
     /// # Errors
     /// A refusal, or no answer for half a minute.
     pub async fn submit(&mut self, mut document: Value) -> Result<String, Trouble> {
         let path = format!("/v0.10/{}", need(&document, "DATA_TYPE")?);
-        if document["submission_id"].is_null() {
-            let given = self.get("/v0.10/submission_id").await?;
-            document["submission_id"] = json!(need(&given, "value")?);
-        }
+        self.complete(&mut document).await?;
         let mut pause = FIRST_PAUSE;
         for attempt in 1.. {
             match self.post(&path, &document).await {

@@ -9,6 +9,7 @@ mod copies;
 mod endpoints;
 mod logins;
 mod matrices;
+mod plans;
 mod quick_start;
 mod seat;
 mod tasks;

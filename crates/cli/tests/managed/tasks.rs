@@ -19,7 +19,7 @@ fn a_folder_is_copied_while_nobody_watches_and_told_of_afterwards() {
     }
     alpha.write("run7/x.tmp", "left out");
 
-    let planned = ["task", "submit", "-r", "--dry-run", "alpha data:/run7", "beta data:/in/"];
+    let planned = ["task", "submit", "-r", "--print-document", "alpha data:/run7", "beta data:/in/"];
     let document: Value = serde_json::from_str(&seat.says(&planned)).unwrap();
     assert_eq!(document["DATA"][0]["destination_path"], "/in/run7");
     assert_eq!(seat.says(&["task", "list"]), "");

@@ -483,6 +483,16 @@ fn filters_prune_what_is_met_in_directories_and_not_what_is_named() {
             "set      /e",
         ]
     );
+    // A directory counts as one, whatever is in it, and a link by what it leads to.
+    let mut planner = Planner::new(options);
+    planner.add_root(Root::new("/s", "/d"));
+    planner.no_more_roots();
+    while let Some(query) = planner.poll_query() {
+        disks.answer(query, 0).into_iter().for_each(|input| planner.handle(input));
+        while planner.poll_action().is_some() {}
+    }
+    assert!(planner.is_finished());
+    assert_eq!(planner.filtered(), 3);
 }
 
 #[test]

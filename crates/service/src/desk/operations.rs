@@ -58,11 +58,21 @@ impl Operations {
         Ok(Place { operations: self, id })
     }
 
-    /// Operations for an orchestrator, the oldest first; they are its from now on.
+    /// Operations for an orchestrator, the oldest first; they are its from now on. A plan's message may be large, so that one goes with
+    /// each answer.
     pub fn take(&self, most: usize) -> Vec<Operation> {
+        let is_plan = |operation: &Operation| matches!(operation.kind, OperationKind::Foresee(_));
         let mut state = self.state.lock().expect("nothing panics with it");
-        let count = most.min(state.waiting.len());
-        state.waiting.drain(..count).collect()
+        let mut taken: Vec<Operation> = Vec::new();
+        while taken.len() < most
+            && let Some(next) = state.waiting.front()
+        {
+            if is_plan(next) && taken.iter().any(is_plan) {
+                break;
+            }
+            taken.extend(state.waiting.pop_front());
+        }
+        taken
     }
 
     /// Hands on an answer; nobody may be waiting for it any more.
@@ -96,7 +106,8 @@ fn busy(detail: String) -> Fault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use whimbrel_engine::dispatch::{Credential, Server};
+    use whimbrel_engine::dispatch::{Bounds, Credential, Draft, Server, Work};
+    use whimbrel_engine::task::DeleteOptions;
 
     fn site() -> Site {
         Site {
@@ -126,6 +137,30 @@ mod tests {
         };
         let (answer, ()) = tokio::join!(asked, worker);
         assert_eq!(answer.unwrap(), OperationResult::Done);
+    }
+
+    #[tokio::test]
+    async fn plans_are_handed_out_one_by_one() {
+        let bounds = Bounds { entries: 1, seconds: 1, steps: 1 };
+        let draft = Draft {
+            work: Work::Delete(DeleteOptions::default()),
+            destination: None,
+            items: Vec::new(),
+            more: false,
+            label: String::new(),
+            max_concurrency: None,
+            bounds,
+        };
+        let plan = || OperationKind::Foresee(Box::new(draft.clone()));
+        let operations = Operations::default();
+        let kinds = [mkdir(), plan(), mkdir(), plan(), mkdir()];
+        let mut places = Vec::new();
+        for (id, kind) in (1..).zip(kinds) {
+            let operation = Operation { id: Uuid::from_u128(id), site: site(), kind };
+            places.push(operations.enter(operation, oneshot::channel().0).unwrap());
+        }
+        let taken = || operations.take(9).iter().map(|operation| operation.id.as_u128()).collect::<Vec<_>>();
+        assert_eq!((taken(), taken(), taken()), (vec![1, 2, 3], vec![4, 5], vec![]));
     }
 
     #[tokio::test]

@@ -190,7 +190,7 @@ async fn who_may_not_submit_a_document_may_not_have_it_planned() {
     let (asked, told) = foreseen(&bench, &site.bob.token, &document, Ok(Forecast::default())).await;
     told.good();
     let scope = scope(&draft(&asked).destination.as_ref().unwrap().credential);
-    assert!(scope.contains("storage.read:/in") || scope.contains("/in"), "{scope}");
+    assert!(scope.contains("/in") && !scope.contains("storage.modify"), "{scope}");
 }
 
 #[tokio::test]

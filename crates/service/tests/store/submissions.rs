@@ -17,6 +17,16 @@ pub async fn a_submission_is_taken_once(store: &Store) {
     let mut same_items = transfer(1, 2);
     same_items.wanted.fingerprint = transfer(1, 1).wanted.fingerprint;
     assert_eq!(store.submit(&same_items, at(6)).await.unwrap(), Submitted::Conflict(first));
+    // The same is told without a submission, and nothing comes of it.
+    let mut new = same_items.clone();
+    (new.wanted.submission, new.wanted.fingerprint) = (id(77), "another".to_owned());
+    for (submission, way) in [
+        (transfer(1, 1), Some(Submitted::Repeated(first))),
+        (same_items.clone(), Some(Submitted::Conflict(first))),
+        (new, None),
+    ] {
+        assert_eq!(store.in_the_way(&submission.wanted).await.unwrap(), way);
+    }
     // What another owner submits is another task.
     assert_ne!(submitted(store, &transfer(2, 1), 6).await, first);
     store.cancel(first, id(1), "", at(7)).await.unwrap();

@@ -8,6 +8,7 @@ use whimbrel_engine::summary::exit;
 
 use super::super::endpoint::files::described;
 use super::super::managed;
+use super::super::task::plan::plan;
 use super::super::task::{listed, wait};
 use super::{CpArgs, LinkRule, When};
 use crate::args::Global;
@@ -24,13 +25,13 @@ pub struct ManagedArgs {
     /// Have the managed service copy, as -rft of GridCopy: it goes on when this computer is off. Places are COLLECTION:PATH, with names or
     /// ids of collections (whimbrel endpoint list); waits until all is done, and Ctrl-C ends the waiting alone
     #[arg(long, conflicts_with_all = [
-        "dry_run", "offset", "length", "checksum", "congestion", "explain", "chunk", "safe", "stripe", "attempts", "source_subject",
+        "offset", "length", "checksum", "congestion", "explain", "chunk", "safe", "stripe", "attempts", "source_subject",
         "destination_subject", "source_credential", "destination_credential", "source_kerberos", "destination_kerberos", "no_data_auth",
         "data_credential", "print_checksum", "expect_from", "follow",
     ])]
     pub managed: bool,
     /// Print the task's id, and do not wait
-    #[arg(long, requires = "managed")]
+    #[arg(long, requires = "managed", conflicts_with = "dry_run")]
     no_wait: bool,
     /// Which service, where you are logged in at several [default: WHIMBREL_SERVICE, or where you logged in last]
     #[arg(long, value_name = "URL", requires = "managed")]
@@ -53,6 +54,9 @@ async fn copy(args: &CpArgs, output: &mut Output) -> Result<u8, Trouble> {
     }
     let transfer = Transfer { pairs, recursive: args.recursive, checksum, options };
     let document = transfer.document(&mut session).await?;
+    if args.dry_run {
+        return plan(&mut session, document, output).await;
+    }
     let task = session.submit(document).await?;
     let event = json!({"event": "submitted", "task_id": task});
     if args.managed.no_wait {

@@ -10,6 +10,7 @@ use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::ByteCount;
 
 use super::super::cp::list::words;
+use super::plan;
 use super::wait;
 use crate::args::parse_rate;
 use crate::managed::names::Spot;
@@ -116,9 +117,12 @@ pub struct CommonArgs {
     /// Wait until it is over, and end as it ends; Ctrl-C ends the waiting, not the task
     #[arg(long)]
     wait: bool,
-    /// Print what would be submitted, and submit nothing
-    #[arg(long)]
+    /// Print what the task would do, and do nothing: what is copied, kept, left out and deleted, and what may be in the way
+    #[arg(long, conflicts_with = "wait")]
     dry_run: bool,
+    /// Print the document that would be submitted, and submit nothing
+    #[arg(long, conflicts_with_all = ["wait", "dry_run"])]
+    print_document: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -279,6 +283,9 @@ pub async fn submit(session: &mut Session, args: SubmitArgs, output: &mut Output
 
 async fn send(session: &mut Session, document: Value, args: &CommonArgs, output: &mut Output) -> Result<u8, Trouble> {
     if args.dry_run {
+        return plan::plan(session, document, output).await;
+    }
+    if args.print_document {
         let text = serde_json::to_string_pretty(&document).unwrap_or_default();
         output.result(&json!({"event": "document", "document": document}), &text);
         return Ok(exit::OK);
