@@ -81,6 +81,11 @@ impl Output {
             Event::CannotRead { source, fault } => {
                 self.say(&format!("{} cannot be read now and is asked again: {fault}", quote_path(source)));
             }
+            Event::CaughtUp { files } => {
+                self.say(&format!(
+                    "caught up: what was there at first ({files} files) is copied; what comes is followed"
+                ));
+            }
             Event::WatchEnded { unfinished } => {
                 self.following = false;
                 if *unfinished > 0 {

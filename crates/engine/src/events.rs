@@ -46,6 +46,11 @@ pub enum Event {
         /// Why.
         fault: Fault,
     },
+    /// Of a followed directory, everything that the first look at all of it found is copied, or has failed. Told once.
+    CaughtUp {
+        /// How many files that were.
+        files: u64,
+    },
     /// Nothing more is looked for (`--follow`); what is ready is finished.
     WatchEnded {
         /// Files left because they were still being written.
@@ -270,6 +275,7 @@ mod tests {
             Event::ListingDone { files: 1, bytes: 2 },
             Event::Watching { source: b"/s\xff".to_vec(), events: true, scan_interval: 5.0, quiet_time: 0.5 },
             Event::CannotRead { source: b"/s".to_vec(), fault: fault() },
+            Event::CaughtUp { files: 4 },
             Event::WatchEnded { unfinished: 3 },
             Event::SessionLost { slot: Slot(1), fault: fault(), retry_in: None },
             Event::GivenUp { fault: fault() },

@@ -81,6 +81,18 @@ pub struct Quiet {
     /// What is not at the destination although it should be: the end marker does not vouch for it.
     failed: HashSet<Arc<[u8]>>,
     stopped: bool,
+    backlog: Backlog,
+}
+
+/// What was there when everything was looked at for the first time.
+#[derive(Debug)]
+enum Backlog {
+    /// Not everything has been looked at.
+    Unknown,
+    /// So many files, of which these are not copied yet.
+    Known(u64, HashSet<Arc<[u8]>>),
+    /// That there is none any more was told.
+    Told,
 }
 
 /// The scan that finds what was there when the end marker appeared.
@@ -139,6 +151,7 @@ impl Quiet {
             unread: Unread::default(),
             failed: HashSet::new(),
             stopped: false,
+            backlog: Backlog::Unknown,
         }
     }
 
@@ -217,6 +230,7 @@ impl Quiet {
     pub fn gone(&mut self, path: &[u8]) {
         let key: Arc<[u8]> = path.into();
         self.settle(&key);
+        self.caught(&key);
         if self.files.get(&key).is_some_and(|file| !file.busy) {
             self.files.remove(&key);
         } else if let Some(file) = self.files.get_mut(&key) {
@@ -293,6 +307,12 @@ impl Quiet {
             }
         }
         let whole = starts.iter().any(Vec::is_empty);
+        if whole && matches!(self.backlog, Backlog::Unknown) {
+            let open =
+                self.files.iter().filter(|(key, file)| (file.open.is_some() || file.busy) && !self.is_marker(key));
+            let open: HashSet<_> = open.map(|(key, _)| key.clone()).collect();
+            self.backlog = Backlog::Known(open.len() as u64, open);
+        }
         if self.sweep == Sweep::Unread || (whole && self.sweep == Sweep::Running) {
             self.sweep = if self.unread.is_waiting() { Sweep::Unread } else { Sweep::Done };
         }
@@ -306,6 +326,7 @@ impl Quiet {
         } else {
             self.failed.insert(key.clone());
         }
+        self.caught(&key);
         let Some(file) = self.files.get_mut(&key) else { return };
         self.busy -= u64::from(std::mem::take(&mut file.busy));
         match &file.open {
@@ -382,6 +403,18 @@ impl Quiet {
         Some((key.to_vec(), version))
     }
 
+    /// That everything is copied, or has failed, that the first scan of everything had found: how many files that were. Once.
+    pub fn caught_up(&mut self) -> Option<u64> {
+        match &self.backlog {
+            Backlog::Known(files, open) if open.is_empty() => {
+                let files = *files;
+                self.backlog = Backlog::Told;
+                Some(files)
+            }
+            _ => None,
+        }
+    }
+
     /// When the first waiting file will have been quiet for long enough.
     pub fn next_due(&self) -> Option<Instant> {
         self.due.first().map(|(at, _)| *at)
@@ -436,6 +469,12 @@ impl Quiet {
             keys.iter().for_each(|key| self.schedule(key));
         }
         Some(key)
+    }
+
+    fn caught(&mut self, key: &Arc<[u8]>) {
+        if let Backlog::Known(_, open) = &mut self.backlog {
+            open.remove(key);
+        }
     }
 
     fn is_marker(&self, path: &[u8]) -> bool {
@@ -505,6 +544,7 @@ impl Quiet {
     /// Nobody will see the file any more, which its directory answers for.
     fn forgo(&mut self, key: &Arc<[u8]>) {
         if self.files.get(key).and_then(|file| file.open.as_ref()).is_some_and(|open| !open.ready) {
+            self.caught(key);
             self.settle(key);
         }
     }

@@ -12,7 +12,8 @@ mod tests;
 
 pub use counters::Counters;
 pub use options::{
-    DeleteOptions, ExternalChecksum, Filter, FilterMethod, FilterRule, FilterType, Perf, Symlinks, TransferOptions,
+    DeleteOptions, ExternalChecksum, Filter, FilterMethod, FilterRule, FilterType, Follow, Perf, Symlinks,
+    TransferOptions,
 };
 pub use path::{InvalidPath, inside, normal};
 pub use state::{ItemKind, ItemRecord, ItemState, Status};

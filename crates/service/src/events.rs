@@ -26,6 +26,8 @@ pub mod code {
     pub const SKIPPED_ERRORS: &str = "SKIPPED_ERRORS";
     /// The destination's servers are not ours: what they store is proven, but not that it is on a disk.
     pub const NOT_DURABLE: &str = "NOT_DURABLE";
+    /// Of a directory that is followed, all is copied that was there when work on it began.
+    pub const CAUGHT_UP: &str = "CAUGHT_UP";
     /// Nothing was deleted at the destination, because a listing was not whole.
     pub const DELETE_DESTINATION_EXTRA_SKIPPED: &str = "DELETE_DESTINATION_EXTRA_SKIPPED";
 }
@@ -128,6 +130,10 @@ pub fn of(time: Timestamp, occurrence: &Occurrence) -> TaskEvent {
             told(time, code::STARTED, "started", &details)
         }
         Occurrence::Faulted { fault, path, retry_in } => faulted(time, fault, path, *retry_in),
+        Occurrence::CaughtUp { files } => {
+            let description = "what was there at first is copied; what comes is followed";
+            told(time, code::CAUGHT_UP, description, &json!({"files": files}))
+        }
         Occurrence::ExtraKept { directory } => {
             let details = json!({"directory": String::from_utf8_lossy(directory)});
             let description = "nothing was deleted below a directory that could not be listed completely";

@@ -121,6 +121,7 @@ pub fn task(task: &Value) -> String {
             ("trouble", trouble(task)),
             ("label", text(task, "label").to_owned()),
             ("what", ends(task)),
+            ("follows", follows(task)),
             ("done", work(task)),
             ("verified", if text(task, "type") == "TRANSFER" { verified(task) } else { String::new() }),
             ("not promised", not_promised(task)),
@@ -130,6 +131,15 @@ pub fn task(task: &Value) -> String {
             ("deadline", time(task, "deadline")),
         ],
     )
+}
+
+/// Until when a directory is followed.
+fn follows(task: &Value) -> String {
+    match (&task["whimbrel_follow"], text(&task["whimbrel_follow"], "until")) {
+        (Value::Null, _) => String::new(),
+        (_, "") => "what is written, until it is cancelled or its deadline".to_owned(),
+        (_, until) => format!("what is written, until a file {until} appears"),
+    }
 }
 
 fn verified(task: &Value) -> String {

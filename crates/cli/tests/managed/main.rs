@@ -7,6 +7,7 @@ mod field;
 
 mod copies;
 mod endpoints;
+mod follow;
 mod logins;
 mod matrices;
 mod plans;

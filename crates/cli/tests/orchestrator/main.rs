@@ -3,6 +3,7 @@
 
 mod bench;
 mod desk;
+mod follow;
 mod foresee;
 mod random;
 mod secured;

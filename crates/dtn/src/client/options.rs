@@ -126,6 +126,8 @@ pub struct Demand {
     pub links: Option<Links>,
     /// What the file must be.
     pub expected: Option<Expected>,
+    /// It is copied whatever is at the destination.
+    pub replace: bool,
 }
 
 /// A bound on the bytes per second of a copy, which may change while it runs; default none.

@@ -176,7 +176,8 @@ impl<S: Sieve> Planning<S> {
             tokio::select! {
                 Some(found) = Coming::next(&mut coming), if self.planner.wants_root() => match found {
                     Some(Ok(FoundFile { source, destination, found: Ok(object), demand })) => {
-                        self.add_source(&source, &destination, (object, None), demand);
+                        let existing = demand.replace.then_some(Existing::Absent);
+                        self.add_source(&source, &destination, (object, existing), demand);
                     }
                     Some(Ok(FoundFile { source, destination, found: Err(fault), .. })) => {
                         self.planner.refuse_root(Root::new(source.path, destination.path), fault);

@@ -14,6 +14,7 @@ use whimbrel_engine::task::ItemKind;
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::fate::{self, Fate, Leniency};
+use super::follow::Followed;
 use super::keys::Keys;
 use super::parents::Orphans;
 use super::report::Outbox;
@@ -66,6 +67,8 @@ pub(super) struct Ledger {
     pub(super) orphans: Orphans,
     /// Whether anything was done in this run.
     pub(super) progress: Rc<Cell<bool>>,
+    /// A directory is followed: files may come again.
+    pub(super) follows: Option<Followed>,
 }
 
 impl Ledger {
@@ -90,6 +93,7 @@ impl Ledger {
             started: false,
             orphans: Orphans::default(),
             progress: Rc::default(),
+            follows: None,
         }
     }
 
@@ -135,6 +139,8 @@ impl Ledger {
             }
             Event::SessionLost { fault, retry_in, .. } => self.faulted(fault, Vec::new(), retry_in),
             Event::GivenUp { fault } => self.give_up(fault),
+            Event::CaughtUp { files } => self.outbox.occurrence(Occurrence::CaughtUp { files }),
+            Event::CannotRead { source, fault } => self.faulted(fault, source, None),
             _ => {}
         }
     }
@@ -161,6 +167,7 @@ impl Ledger {
                 let proven = outcome == Outcome::Linked
                     || matches!(verification, Verification::Verified { .. })
                     || item.size == Some(0);
+                self.settled(&subject);
                 let source = subject.source.clone();
                 self.outbox.change(Change::Done { subject, bytes, verification });
                 if self.moves && proven {
@@ -177,6 +184,7 @@ impl Ledger {
         let known = self.items.remove(&item);
         let source = checked.or_else(|| known.as_ref().map(|subject| subject.source.clone()));
         if let Some(subject) = known {
+            self.settled(&subject);
             self.progress.set(true);
             self.outbox.change(Change::UpToDate { subject });
         }
@@ -199,8 +207,13 @@ impl Ledger {
             return self.directory_failed(id, fault);
         }
         let root = self.roots.remove(&failure.item);
-        if let Some(subject) = self.items.remove(&failure.item) {
-            self.judge(root, subject, fault);
+        match self.items.remove(&failure.item) {
+            Some(subject) => self.judge(root, subject, fault),
+            // A later version of something that is final: the marker waits for it.
+            None if self.follows.is_some() && self.leniency.fate(fault) != Fate::Failed => {
+                self.again.get_or_insert_with(|| fault.clone());
+            }
+            None => {}
         }
     }
 
@@ -216,7 +229,7 @@ impl Ledger {
             // What follows from that says nothing about the item.
             return;
         }
-        if self.orphans.take(&subject, fault) {
+        if self.follows.is_none() && self.orphans.take(&subject, fault) {
             return;
         }
         if self.leniency.ends_task(fault) {
@@ -235,6 +248,7 @@ impl Ledger {
                 self.faulted(fault.clone(), subject.key_path().to_vec(), None);
                 self.outbox.change(Change::Retrying { subject });
             }
+            Fate::Skipped | Fate::Failed if self.follows.is_some() => self.failed_for_now(subject, fault),
             Fate::Skipped => {
                 self.progress.set(true);
                 self.outbox.change(Change::SkippedError { subject, fault: fault.clone() });
@@ -273,7 +287,7 @@ impl Ledger {
         });
     }
 
-    fn faulted(&self, fault: Fault, path: Vec<u8>, retry_in: Option<f64>) {
+    pub(super) fn faulted(&self, fault: Fault, path: Vec<u8>, retry_in: Option<f64>) {
         if fault.code != FaultCode::Cancelled {
             self.outbox.occurrence(Occurrence::Faulted { fault, path, retry_in });
         }

@@ -6,6 +6,7 @@
 
 mod delete;
 mod fate;
+mod follow;
 mod foresee;
 mod hold;
 mod items;

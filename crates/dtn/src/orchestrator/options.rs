@@ -1,7 +1,7 @@
 //! What users ask of transfers, as the client machinery takes it.
 
 use whimbrel_engine::dispatch::WorkItem;
-use whimbrel_engine::plan::{Links, PlanOptions, Preserve};
+use whimbrel_engine::plan::{Links, PlanOptions, Preserve, SyncLevel};
 use whimbrel_engine::task::{Symlinks, TransferOptions};
 use whimbrel_engine::tune::Setting;
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -45,13 +45,15 @@ pub(super) fn found(from: &Reach, to: &Reach, item: WorkItem) -> Result<FoundFil
     let links = if item.symlink { Links::Copy } else { Links::Follow };
     // A checksum is of a file.
     let recursive = if expected.is_some() { Some(false) } else { item.recursive };
-    Ok(FoundFile { source, destination, found, demand: Demand { recursive, links: Some(links), expected } })
+    let demand = Demand { recursive, links: Some(links), expected, ..Demand::default() };
+    Ok(FoundFile { source, destination, found, demand })
 }
 
 /// How directories are read, at either end.
 pub(super) fn plan(options: &TransferOptions) -> PlanOptions {
     PlanOptions {
-        sync: options.sync,
+        // What an earlier run has moved is told by size and time.
+        sync: if options.follow.is_some() { SyncLevel::Mtime } else { options.sync },
         recursive: true,
         links: match options.symlinks {
             Symlinks::Ignore => Links::Skip,

@@ -40,9 +40,14 @@ impl Ledger {
                 self.found(&item, subject, None);
                 Some(Action::Symlink { item, target })
             }
+            // Who follows waits for the end of each file.
             Action::Skip { item, reason } => {
                 self.skip(&item, reason);
-                None
+                self.follows.is_some().then_some(Action::Skip { item, reason })
+            }
+            Action::Refuse { item, fault } if self.follows.is_some() => {
+                self.refuse(&item, &fault);
+                Some(Action::Refuse { item, fault })
             }
             Action::Refuse { item, fault } => {
                 let listed = item.parent.filter(|_| item_is_parent(self, &item));
@@ -103,6 +108,10 @@ impl Ledger {
 
     fn file(&mut self, item: Item, action: impl FnOnce(Item) -> Action) -> Option<Action> {
         let subject = Self::subject(&item, ItemKind::File);
+        if self.follows.is_some() && self.is_final(&subject) {
+            // Another version of it, which the record knows nothing of.
+            return Some(action(item));
+        }
         if self.finished.contains(&subject) {
             // Copied and not deleted, or failed: who is equal was moved.
             return self.moves.then(|| {
@@ -121,9 +130,10 @@ impl Ledger {
             _ => ItemKind::File,
         };
         let subject = Self::subject(item, kind);
-        if self.finished.contains(&subject) {
+        if self.is_final(&subject) {
             return;
         }
+        self.settled(&subject);
         self.progress.set(true);
         self.outbox.change(Change::Found { subject: subject.clone(), size: item.size });
         self.outbox.change(Change::UpToDate { subject });
@@ -142,7 +152,7 @@ impl Ledger {
             self.spoilt.insert(item.root);
             return self.directory_failed(id, fault);
         }
-        if self.finished.contains(&subject) {
+        if self.is_final(&subject) {
             return;
         }
         self.outbox.change(Change::Found { subject: subject.clone(), size: None });

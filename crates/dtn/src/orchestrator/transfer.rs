@@ -10,6 +10,7 @@ use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::task::TransferOptions;
 
 use super::fate::{self, Leniency};
+use super::follow;
 use super::hold::{Lost, Standing};
 use super::items;
 use super::keys::Keys;
@@ -89,6 +90,9 @@ impl Run<'_> {
     }
 
     async fn copy(&self) -> Result<(), Fault> {
+        if let Some(wanted) = &self.options.follow {
+            return follow::follow(self, wanted).await;
+        }
         let (sender, files) = mpsc::channel(AHEAD);
         let (line, hold) = (&self.desk.line, &self.desk.hold);
         let sieve = Sift { ledger: self.ledger.clone(), outbox: self.desk.outbox.clone() };
@@ -135,7 +139,7 @@ impl Run<'_> {
         options::plan(self.options)
     }
 
-    fn copy_options(&self) -> CopyOptions {
+    pub(super) fn copy_options(&self) -> CopyOptions {
         let manner = Manner { label: &self.assignment.label, max_concurrency: self.assignment.max_concurrency };
         CopyOptions {
             rate: RateBound::fixed(self.options.max_rate).and(self.desk.hold.rate()),

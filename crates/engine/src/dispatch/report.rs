@@ -130,6 +130,11 @@ pub enum Occurrence {
         /// Seconds until it is tried again; `None`: it is not.
         retry_in: Option<f64>,
     },
+    /// Of a directory that is followed, everything is done that was there when it was looked at first.
+    CaughtUp {
+        /// How many files that were.
+        files: u64,
+    },
     /// Deletion of what the source does not have was left out, because a listing was not whole.
     ExtraKept {
         /// The directory that could not be read.

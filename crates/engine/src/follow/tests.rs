@@ -258,3 +258,23 @@ fn a_failure_that_a_later_version_made_good_holds_no_marker_back() {
     world.scan(2, &[("a", 2), ("END", 0)]);
     assert_eq!((world.ready(), world.quiet.next_failed().is_none()), (vec!["END".to_owned()], true));
 }
+
+#[test]
+fn that_what_was_there_at_first_is_copied_is_told_once_whatever_else_comes() {
+    let mut world = World::new();
+    assert_eq!(world.quiet.caught_up(), None, "nobody has looked");
+    world.scan_from(0, &["d"], &[("d/a", 1)], &[]);
+    assert_eq!(world.quiet.caught_up(), None, "only a part was looked at");
+    world.scan(1, &[("d/a", 1), ("b", 1), ("c", 1), ("END", 1)]);
+    world.scan(11, &[("d/a", 1), ("b", 1), ("c", 2), ("new", 1), ("END", 1)]);
+    assert_eq!(world.ready(), ["d/a", "b"]);
+    world.end("b");
+    world.fail("d/a");
+    assert_eq!(world.quiet.caught_up(), None, "one is written on");
+    world.scan(12, &[("d/a", 1), ("b", 1), ("new", 1), ("END", 1)]);
+    assert_eq!(world.quiet.caught_up(), Some(3), "it is gone, and what came later does not count");
+    assert_eq!(world.quiet.caught_up(), None);
+    let mut empty = World::new();
+    empty.scan(0, &[]);
+    assert_eq!(empty.quiet.caught_up(), Some(0));
+}

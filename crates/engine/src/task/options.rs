@@ -108,6 +108,20 @@ pub struct TransferOptions {
     pub perf: Perf,
     /// Most bytes per second, as a mean (an addition to the Transfer API); `None`: no bound.
     pub max_rate: Option<u64>,
+    /// The one directory named is copied while programs write it, each file as it is complete (an addition to the Transfer API).
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub follow: Option<Follow>,
+}
+
+/// How a directory is followed while it is written.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Follow {
+    /// Name of the file in it that says that nothing more comes; `None`: only the deadline or somebody ends it.
+    pub until: Option<String>,
+    /// A file is complete that did not change for so many seconds.
+    pub settled_after_seconds: u32,
+    /// Hidden and temporary names are copied, too.
+    pub include_hidden: bool,
 }
 
 /// How a deletion is to be done.

@@ -73,7 +73,7 @@ fn work(work: &TaskWork) -> Value {
             "type": "DELETE", "sync_level": null, "verify_checksum": false, "encrypt_data": false,
             "preserve_timestamp": false, "skip_source_errors": false, "fail_on_quota_errors": false,
             "delete_destination_extra": false, "max_rate": null, "recursive_symlinks": null,
-            "filter_rules": null,
+            "filter_rules": null, "whimbrel_follow": null,
         }),
         TaskWork::Transfer(options) => json!({
             "type": "TRANSFER",
@@ -89,6 +89,7 @@ fn work(work: &TaskWork) -> Value {
             "max_rate": options.max_rate,
             "recursive_symlinks": options.symlinks,
             "filter_rules": filter_rules(options),
+            "whimbrel_follow": options.follow,
         }),
     }
 }

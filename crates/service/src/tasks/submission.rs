@@ -12,7 +12,7 @@ use whimbrel_engine::dispatch::WorkItem;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::plan::SyncLevel;
 use whimbrel_engine::task::{
-    DeleteOptions, ExternalChecksum, Filter, FilterRule, Perf, Symlinks, TransferOptions, inside, normal,
+    DeleteOptions, ExternalChecksum, Filter, FilterRule, Follow, Perf, Symlinks, TransferOptions, inside, normal,
 };
 
 use crate::clock;
@@ -144,6 +144,16 @@ struct TransferDocument {
     perf_p: Option<u32>,
     perf_pp: Option<u32>,
     max_rate: Option<u64>,
+    whimbrel_follow: Option<FollowDocument>,
+}
+
+/// That the one directory named is copied while it is written: an addition to the Transfer API.
+#[derive(Deserialize)]
+struct FollowDocument {
+    until: Option<String>,
+    settled_after_seconds: Option<u32>,
+    #[serde(default)]
+    include_hidden: bool,
 }
 
 /// What transfers and deletions have in common.
@@ -194,8 +204,12 @@ pub fn read_transfer(document: &Value) -> Result<Draft, Invalid> {
     let read: TransferDocument = parse(document, "transfer")?;
     let common: CommonDocument = parse(document, "transfer")?;
     let options = transfer_options(&read)?;
+    let items = read_items(&read.data, transfer_item)?;
+    if options.follow.is_some() {
+        followed(&options, &items)?;
+    }
     Ok(Draft {
-        items: read_items(&read.data, transfer_item)?,
+        items,
         submission: read.submission_id,
         source: read.source_endpoint,
         destination: Some(read.destination_endpoint),
@@ -276,7 +290,44 @@ fn transfer_options(read: &TransferDocument) -> Result<TransferOptions, Invalid>
         filter: filter(read.filter_rules.as_deref().unwrap_or_default())?,
         perf: Perf { concurrency: read.perf_cc, parallelism: read.perf_p, pipelining: read.perf_pp },
         max_rate: read.max_rate,
+        follow: read.whimbrel_follow.as_ref().map(follow).transpose()?,
     })
+}
+
+/// Seconds without change after which a followed file is complete, where nobody says otherwise, and the most.
+const SETTLED_AFTER: u32 = 10;
+const MOST_SETTLED_AFTER: u32 = 86_400;
+
+fn follow(read: &FollowDocument) -> Result<Follow, Invalid> {
+    let is_name = |name: &String| (1..=255).contains(&name.len()) && !name.contains(['/', '\0', '\r', '\n']);
+    if read.until.as_ref().is_some_and(|name| !is_name(name) || matches!(&name[..], "." | "..")) {
+        return Err(bad("whimbrel_follow: until is the name of a file in the directory, not a path"));
+    }
+    let seconds = read.settled_after_seconds.unwrap_or(SETTLED_AFTER);
+    if !(1..=MOST_SETTLED_AFTER).contains(&seconds) {
+        return Err(bad(format!("whimbrel_follow: settled_after_seconds is between 1 and {MOST_SETTLED_AFTER}")));
+    }
+    let (until, include_hidden) = (read.until.clone(), read.include_hidden);
+    Ok(Follow { until, settled_after_seconds: seconds, include_hidden })
+}
+
+/// Refuses what cannot be said of a directory that is followed.
+fn followed(options: &TransferOptions, items: &[DraftItem]) -> Result<(), Invalid> {
+    let is_directory = |item: &DraftItem| item.recursive != Some(false) && !item.symlink && item.checksum.is_none();
+    if !matches!(items, [item] if is_directory(item)) {
+        return Err(bad("whimbrel_follow is about exactly one directory"));
+    }
+    let said = [
+        ("sync_level", options.sync != SyncLevel::None),
+        ("delete_destination_extra", options.delete_extra),
+        ("delete_source", options.move_source),
+        ("skip_source_errors", options.skip_source_errors),
+        ("filter_rules", !options.filter.0.is_empty()),
+    ];
+    match said.into_iter().find(|(_, is_said)| *is_said) {
+        Some((name, _)) => Err(bad(format!("whimbrel_follow does not go with {name}"))),
+        None => Ok(()),
+    }
 }
 
 fn sync_level(level: Option<u8>) -> Result<SyncLevel, Invalid> {

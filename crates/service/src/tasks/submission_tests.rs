@@ -58,6 +58,42 @@ fn each_option_is_taken() {
 }
 
 #[test]
+fn a_directory_is_followed_where_nothing_else_is_asked_for() {
+    let follow = options(&json!({"whimbrel_follow": {"until": "DONE"}})).unwrap().follow.unwrap();
+    assert_eq!(
+        (follow.until.as_deref(), follow.settled_after_seconds, follow.include_hidden),
+        (Some("DONE"), 10, false)
+    );
+    let follow = json!({"settled_after_seconds": 30, "include_hidden": true});
+    let read =
+        options(&json!({"whimbrel_follow": follow, "verify_checksum": true, "preserve_timestamp": true})).unwrap();
+    assert_eq!(read.follow.unwrap().settled_after_seconds, 30);
+    let item = json!({"source_path": "/a", "destination_path": "/b"});
+    for (name, value) in [
+        ("whimbrel_follow", json!({"until": "a/b"})),
+        ("whimbrel_follow", json!({"until": ""})),
+        ("whimbrel_follow", json!({"until": ".."})),
+        ("whimbrel_follow", json!({"settled_after_seconds": 0})),
+        ("whimbrel_follow", json!({"settled_after_seconds": 86_401})),
+        ("whimbrel_follow", json!(true)),
+        ("sync_level", json!(1)),
+        ("delete_destination_extra", json!(true)),
+        ("skip_source_errors", json!(true)),
+        ("filter_rules", json!([{"method": "exclude", "name": "x"}])),
+        ("DATA", json!([item, {"source_path": "/c", "destination_path": "/d"}])),
+        ("DATA", json!([{"source_path": "/a", "destination_path": "/b", "recursive": false}])),
+    ] {
+        let mut change = json!({"whimbrel_follow": {"until": "DONE"}});
+        change[name] = value;
+        let invalid = options(&change).unwrap_err();
+        assert!(
+            invalid.message.contains("whimbrel_follow") || invalid.message.contains("transfer"),
+            "{change}: {invalid:?}"
+        );
+    }
+}
+
+#[test]
 fn what_cannot_be_meant_is_refused_with_its_place() {
     let item = |more: Value| {
         let mut item = json!({"source_path": "/a", "destination_path": "/b"});

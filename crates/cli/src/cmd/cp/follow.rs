@@ -5,8 +5,11 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::time::Duration;
 
 use clap::Args;
+use serde_json::{Map, Value, json};
 use whimbrel_dtn::client::follow::{FollowOptions, swallows_itself};
 use whimbrel_dtn::client::options::Place;
+
+use crate::managed::refusal::Trouble;
 
 /// Copying while files are written.
 #[derive(Debug, Args)]
@@ -51,6 +54,28 @@ impl FollowArgs {
             }
             _ => Ok(()),
         }
+    }
+
+    /// What a task of the managed service is told of it.
+    ///
+    /// # Errors
+    /// The name of the marker is none.
+    pub fn document(&self) -> Result<Map<String, Value>, Trouble> {
+        let mut fields = Map::new();
+        if !self.follow {
+            return Ok(fields);
+        }
+        let until = self.until.as_ref().map(|name| {
+            let name = name.to_str().filter(|name| !name.is_empty() && !name.contains('/'));
+            name.ok_or_else(|| {
+                Trouble::Usage("--until takes the name of a file in the directory, not a path".to_owned())
+            })
+        });
+        let quiet = self.quiet_time.unwrap_or(QUIET_TIME);
+        let seconds = quiet.as_secs() + u64::from(quiet.subsec_nanos() > 0);
+        let follow = json!({"until": until.transpose()?, "settled_after_seconds": seconds, "include_hidden": self.include_hidden});
+        fields.insert("whimbrel_follow".to_owned(), follow);
+        Ok(fields)
     }
 
     /// The options, for two places.

@@ -27,7 +27,7 @@ pub struct ManagedArgs {
     #[arg(long, conflicts_with_all = [
         "offset", "length", "checksum", "congestion", "explain", "chunk", "safe", "stripe", "attempts", "source_subject",
         "destination_subject", "source_credential", "destination_credential", "source_kerberos", "destination_kerberos", "no_data_auth",
-        "data_credential", "print_checksum", "expect_from", "follow",
+        "data_credential", "print_checksum", "expect_from", "scan_interval",
     ])]
     pub managed: bool,
     /// Print the task's id, and do not wait
@@ -47,12 +47,14 @@ async fn copy(args: &CpArgs, output: &mut Output) -> Result<u8, Trouble> {
     let mut options = args.managed_options()?;
     options.extend(args.label.iter().map(|label| ("label".to_owned(), json!(label))));
     let mut session = Session::open(&ServiceArgs { service: args.managed.service.clone() })?;
+    options.extend(args.follow.document()?);
     let pairs = args.managed_pairs(&mut session).await?;
     let checksum = args.sums.expected().map(|expected| (expected.algorithm.to_string(), expected.digest.clone()));
     if checksum.is_some() && (pairs.len() != 1 || args.recursive) {
         return Err(Trouble::Usage("--expect is about one file".to_owned()));
     }
-    let transfer = Transfer { pairs, recursive: args.recursive, checksum, options };
+    let recursive = args.recursive || args.follow.follow;
+    let transfer = Transfer { pairs, recursive, checksum, options };
     let document = transfer.document(&mut session).await?;
     if args.dry_run {
         return plan(&mut session, document, output).await;
@@ -85,6 +87,13 @@ impl CpArgs {
         let destination = sources.pop().filter(|_| !sources.is_empty());
         let destination =
             destination.ok_or_else(|| Trouble::Usage("cp needs a source and a destination".to_owned()))?;
+        if self.follow.follow {
+            // What is in the one goes into the other.
+            return match <[Spot; 1]>::try_from(sources) {
+                Ok([source]) => Ok(vec![Pair { source, destination }]),
+                Err(_) => Err(Trouble::Usage("--follow takes one directory and a destination".to_owned())),
+            };
+        }
         let decided = sources.len() > 1 || destination.path.ends_with('/');
         let into = decided || is_directory(session, &destination).await?;
         Ok(pairs(sources, &destination, into))

@@ -20,7 +20,7 @@ use crate::client::options::{Demand, FoundFile, Place};
 type Handed = Result<FoundFile, Fault>;
 
 /// The state of a run.
-pub struct Follower {
+pub struct Follower<C> {
     root: Place,
     interval: Duration,
     quiet: Quiet,
@@ -37,9 +37,11 @@ pub struct Follower {
     /// Whether copies get more of their sources than scans tell.
     preserve: bool,
     stopping: bool,
+    /// Whether the sync level decides about a file, by its path at the destination.
+    compared: C,
 }
 
-impl Follower {
+impl<C: FnMut(&[u8]) -> bool> Follower<C> {
     /// A run that has not looked yet; with `preserve`, copies get more of their sources than scans tell.
     pub fn new(
         follow: &FollowOptions,
@@ -47,6 +49,7 @@ impl Follower {
         preserve: bool,
         source: Source,
         destination: Destination,
+        compared: C,
     ) -> Self {
         Self {
             root: follow.source.clone(),
@@ -61,6 +64,7 @@ impl Follower {
             failing: None,
             preserve,
             stopping: false,
+            compared,
         }
     }
 
@@ -86,6 +90,9 @@ impl Follower {
         tell: &impl Fn(Event),
     ) -> Result<(), Fault> {
         while !self.quiet.is_over() {
+            if let Some(files) = self.quiet.caught_up() {
+                tell(Event::CaughtUp { files });
+            }
             self.begin_scan();
             let wake = self.wake();
             tokio::select! {
@@ -271,12 +278,9 @@ impl Follower {
         let source = self.root.with_path(join(&self.root.path, &path));
         // A file of this host is looked at again for nothing; a server would be asked for each.
         let object = (!self.source.is_here() && !self.preserve).then(|| version.object());
-        permit.send(Ok(FoundFile {
-            source,
-            destination: self.destination.of(&path),
-            found: Ok(object),
-            demand: Demand::default(),
-        }));
+        let destination = self.destination.of(&path);
+        let demand = Demand { replace: !(self.compared)(&destination.path), ..Demand::default() };
+        permit.send(Ok(FoundFile { source, destination, found: Ok(object), demand }));
     }
 }
 

@@ -11,8 +11,9 @@ use whimbrel_engine::events::Event;
 use whimbrel_engine::follow::Names;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::copy::{Report, copy};
+use super::copy::{Report, copy_some};
 use super::options::{CopyOptions, Jobs, Place};
+use super::plan::{All, Sieve};
 use destination::Destination;
 use follower::Follower;
 use source::Source;
@@ -73,6 +74,23 @@ pub async fn follow(
     ends: Ends,
     events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
+    follow_some(follow, options, ends, (All, |_| true), events).await
+}
+
+/// The same for what a sieve lets pass, which must be everything that is to end: a file whose action is left out is waited for.
+///
+/// `compared` is asked with the path at the destination before a version of a file is handed over: whether the copy's sync level decides about it,
+/// or it is copied whatever is there.
+///
+/// # Errors
+/// As [`follow`].
+pub(crate) async fn follow_some(
+    follow: FollowOptions,
+    options: CopyOptions,
+    ends: Ends,
+    (sieve, compared): (impl Sieve, impl FnMut(&[u8]) -> bool),
+    events: impl FnMut(Event),
+) -> Result<Report, Fault> {
     let interval = follow.scan_interval.unwrap_or(match follow.source.target {
         None => LOCAL_INTERVAL,
         Some(_) => REMOTE_INTERVAL,
@@ -97,8 +115,8 @@ pub async fn follow(
         tell(event);
     };
     let preserve = options.plan.preserve.modes || options.plan.preserve.times;
-    let follower = Follower::new(&follow, interval, preserve, source, destination);
-    let copying = copy(Jobs::Files(jobs), options, ends.cancel, pass_on);
+    let follower = Follower::new(&follow, interval, preserve, source, destination, compared);
+    let copying = copy_some(Jobs::Files(jobs), options, ends.cancel, sieve, pass_on);
     let (report, ()) = tokio::join!(copying, follower.run(files, told, ends.stop, &tell));
     report.map(|report| match report {
         Report::Done(mut summary) => {

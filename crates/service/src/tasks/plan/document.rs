@@ -122,6 +122,13 @@ fn told(wanted: &Wanted, forecast: &Forecast, warnings: &Warnings<'_>) -> Vec<Va
 
 fn of_transfer(options: &TransferOptions, forecast: &Forecast, tell: &mut impl FnMut(&str, String)) {
     let copies = forecast.files_to_copy + forecast.files_to_compare > 0;
+    if let Some(follow) = &options.follow {
+        let end = match &follow.until {
+            Some(name) => format!("until a file {name} appears"),
+            None => "until somebody ends it, or its deadline".to_owned(),
+        };
+        tell("FOLLOWS", format!("This is what is there now; the task would follow what comes, {end}"));
+    }
     if forecast.failing > 0 {
         let message = match options.skip_source_errors {
             true => "Some of it cannot be read or written: what cannot be read would be left out and listed",
@@ -129,7 +136,7 @@ fn of_transfer(options: &TransferOptions, forecast: &Forecast, tell: &mut impl F
         };
         tell("FAILING", message.to_owned());
     }
-    if copies && options.sync == SyncLevel::None {
+    if copies && options.sync == SyncLevel::None && options.follow.is_none() {
         let message =
             "Files of the same names at the destination would be replaced: without a sync level nobody looks for them";
         tell("REPLACES", message.to_owned());
