@@ -63,6 +63,8 @@ fn a_proxy_that_ends_while_its_task_runs_fails_no_file() {
     }
     let token = stock.field.token();
     let shown = |path: &str| stock.field.ask_with(&token, path, None).unwrap();
+    // So slow that the proxy ends first, however fast the machine is.
+    let slow = stock.field.ask("/v2/whimbrel/rate_rules", &json!({"endpoint_id": right.collection, "max_rate": 500}));
     let path = registered(&stock, &right.collection, 4);
     until("the last seconds of the proxy", || shown(&path)["expires_in"].as_i64().unwrap() <= 2);
     let task = stock.field.submit(&["transfer", "-r", &left.at("/tree"), &right.at("/copy")]);
@@ -74,6 +76,7 @@ fn a_proxy_that_ends_while_its_task_runs_fails_no_file() {
     assert!(details.contains("whimbrel endpoint credential 'right data'") && !details.contains("/proc"), "{details}");
     assert_eq!(waiting["subtasks_failed"], 0, "{waiting:#}");
     assert_ne!(waiting["files_transferred"], FILES, "it ended too early to be missed");
+    stock.field.tell("DELETE", &format!("/v2/whimbrel/rate_rules/{}", slow["id"].as_str().unwrap()), &json!({}));
     stock.registers(&["endpoint", "credential", "right data"]);
     stock.field.globus(&["task", "wait", &task, "--timeout", "120", "--polling-interval", "1"]);
     let shown = shown(&place);
