@@ -21,8 +21,15 @@ pub fn program(name: &str, args: &[&str]) -> Command {
 }
 
 /// Cargo, the same one that runs this program.
+///
+/// Nothing is kept for incremental builds unless the caller's environment asks for it: a whole run builds each program once, and what
+/// would be kept doubles the disk it needs.
 pub fn cargo(args: &[&str]) -> Command {
-    program(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args)
+    let mut command = program(&std::env::var("CARGO").unwrap_or_else(|_| "cargo".into()), args);
+    if std::env::var_os("CARGO_INCREMENTAL").is_none() {
+        command.env("CARGO_INCREMENTAL", "0");
+    }
+    command
 }
 
 /// Shows and runs a program; fails when it does.

@@ -61,7 +61,8 @@ pub fn run_all() -> Result {
 }
 
 /// Python programs that tests call, each in an environment of its own: its name, and a program in it.
-const ENVIRONMENTS: &[(&str, &str)] = &[("globus-cli", "globus"), ("globusfs", "python"), ("parsl", "python")];
+const ENVIRONMENTS: &[(&str, &str)] =
+    &[("globus-cli", "globus"), ("globusfs", "python"), ("parsl", "python"), ("openid", "python")];
 
 /// Makes the environments that are not there, under `target/peers`.
 fn environments() -> Result {

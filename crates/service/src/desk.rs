@@ -4,7 +4,8 @@ pub mod operations;
 pub mod routes;
 
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use tokio::sync::Notify;
@@ -23,6 +24,9 @@ use operations::{Answer, Operations};
 /// How often the store is asked for work that came by another replica.
 const LOOK: Duration = Duration::from_secs(1);
 
+/// An orchestrator whose poll was answered comes again within this time.
+const NEXT_POLL: Duration = Duration::from_secs(5);
+
 /// Operations that one poll is given.
 const OPERATIONS_AT_ONCE: usize = 32;
 
@@ -30,7 +34,7 @@ const OPERATIONS_AT_ONCE: usize = 32;
 const PAGE: u32 = 1000;
 
 /// Time for a single operation: a user waits.
-const OPERATION_LIMIT: Duration = Duration::from_secs(60);
+pub(crate) const OPERATION_LIMIT: Duration = Duration::from_secs(60);
 
 /// A future of a trait's method.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -118,13 +122,43 @@ struct Inner {
     operations: Operations,
     /// Rung when there may be something to do.
     bell: Notify,
+    polls: Polls,
+}
+
+/// Whether orchestrators ask for work here.
+#[derive(Debug, Default)]
+struct Polls {
+    open: AtomicUsize,
+    last: Mutex<Option<Instant>>,
+}
+
+impl Polls {
+    fn begin(&self) -> Polling<'_> {
+        self.open.fetch_add(1, Ordering::SeqCst);
+        Polling(self)
+    }
+
+    fn come(&self) -> bool {
+        let last = *self.last.lock().expect("nothing panics with it");
+        self.open.load(Ordering::SeqCst) > 0 || last.is_some_and(|last| last.elapsed() < NEXT_POLL)
+    }
+}
+
+/// A poll that is being answered.
+struct Polling<'a>(&'a Polls);
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        *self.0.last.lock().expect("nothing panics with it") = Some(Instant::now());
+        self.0.open.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 impl Desk {
     /// A desk over a store.
     pub fn new(store: Store, slots: Slots) -> Self {
-        let (operations, bell) = (Operations::default(), Notify::new());
-        Self { inner: Arc::new(Inner { store, slots, operations, bell }) }
+        let (operations, bell, polls) = (Operations::default(), Notify::new(), Polls::default());
+        Self { inner: Arc::new(Inner { store, slots, operations, bell, polls }) }
     }
 
     /// Says that there may be something to do: a task came, or is to stop.
@@ -138,6 +172,16 @@ impl Desk {
     /// What the server said, or that nobody did it in time.
     pub async fn operate(&self, site: Site, kind: OperationKind) -> Answer {
         self.inner.operations.carry_out(site, kind, OPERATION_LIMIT, || self.ring()).await
+    }
+
+    /// Whether some orchestrator asks for work here.
+    pub fn is_asked(&self) -> bool {
+        self.inner.polls.come()
+    }
+
+    /// Hands on what an orchestrator says of an operation, or gives it back: nobody here waits for it.
+    pub fn answered(&self, operation: Uuid, answer: Answer) -> Option<Answer> {
+        self.inner.operations.answered(operation, answer)
     }
 
     /// Answers an orchestrator.
@@ -175,7 +219,8 @@ impl Inner {
                 })
             }
             Request::Answer { operation, result } => {
-                self.operations.answered(operation, result);
+                // Who asked may have gone.
+                let _foreign = self.operations.answered(operation, result);
                 Ok(Response::Taken)
             }
         }
@@ -207,6 +252,7 @@ impl Inner {
         free: u32,
         running: &[Lease],
     ) -> Result<Response, StoreError> {
+        let _polling = self.polls.begin();
         let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
         let mut ending = self.store.renew(orchestrator, running, clock::now()).await?;
         let held = self.store.held(orchestrator, running).await?;

@@ -22,6 +22,7 @@ pub mod matrix;
 pub mod metrics;
 pub mod notices;
 pub mod reach;
+pub mod replicas;
 pub mod servers;
 pub mod state;
 pub mod store;

@@ -1,6 +1,6 @@
 //! How collections are reached: by whom, at which servers, with which credential.
 
-mod rates;
+pub mod rates;
 mod relays;
 mod tasks;
 

@@ -133,6 +133,7 @@ pub fn routes() -> Vec<Route> {
         Route::post("/v2/whimbrel/servers/{server}/beat", "server_beat", beat),
         Route::get("/v2/whimbrel/servers/{server}/wait", "server_wait", rendezvous::leave),
         Route::get("/v2/whimbrel/dispatch/servers/{server}", "dispatch_server", rendezvous::take),
+        Route::get("/v2/whimbrel/replicas/servers/{server}", "replica_server", rendezvous::lend),
         Route::post("/v2/whimbrel/servers/{server}/access", "server_access", door::access),
         Route::post("/v2/whimbrel/servers/{server}/manage", "server_manage", door::manage),
     ]

@@ -17,11 +17,14 @@ use crate::http::{Route, router};
 use crate::metrics::Requests;
 use crate::notices::Notifier;
 use crate::reach::SiteTokens;
+use crate::replicas::Replicas;
 use crate::servers::rendezvous::Rendezvous;
 use crate::store::Store;
 use crate::tasks::plan::Plans;
 use crate::tasks::progress::Streams;
-use crate::{deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, servers, tasks, timers};
+use crate::{
+    deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, replicas, servers, tasks, timers,
+};
 
 /// Seconds.
 const MINUTE: i64 = 60;
@@ -66,6 +69,8 @@ pub struct Service {
     pub notifier: Notifier,
     /// Servers that connect to this service.
     pub rendezvous: Rendezvous,
+    /// Others of this service over the same store.
+    pub replicas: Replicas,
 }
 
 impl Service {
@@ -85,6 +90,7 @@ impl Service {
             house: House::default(),
             notifier: Notifier::default(),
             rendezvous: Rendezvous::default(),
+            replicas: Replicas::default(),
         }
     }
 
@@ -105,6 +111,7 @@ impl Service {
             deploy::routes(),
             grid::routes(),
             servers::routes(),
+            replicas::routes(),
             desk::routes::routes(),
         ]
         .concat()
@@ -120,7 +127,13 @@ impl Service {
     /// # Errors
     /// The store cannot be used: nothing was done, and the same may be asked again.
     pub async fn dispatch(&self, request: Request) -> Result<Response, Fault> {
-        self.desk.answer(self, request).await
+        match request {
+            Request::Answer { operation, result } => {
+                self.answered(operation, result).await;
+                Ok(Response::Taken)
+            }
+            request => self.desk.answer(self, request).await,
+        }
     }
 
     /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, timers, and ends of tokens.

@@ -3,6 +3,7 @@
 pub mod document;
 pub mod log;
 pub mod manage;
+mod pace;
 pub mod plan;
 pub mod progress;
 pub mod query;

@@ -16,6 +16,7 @@ pub mod mv;
 pub mod orchestrate;
 pub mod probe;
 pub mod rm;
+pub mod rule;
 pub mod serve;
 pub mod stat;
 pub mod task;
@@ -57,6 +58,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Task(args) => task::run(*args, global),
         Command::Endpoint(args) => endpoint::run(*args, global),
         Command::Matrix(args) => matrix::run(args, global),
+        Command::Rule(args) => rule::run(*args, global),
         Command::User(args) => user::run(args, global),
         Command::Cert(args) => cert::run(*args, global),
         Command::Completions(args) => completions::run(&args),

@@ -56,6 +56,9 @@ pub struct ServeArgs {
     /// How clients and servers reach it [default: this host's name and the port it listens at]
     #[arg(long, value_name = "URL")]
     url: Option<String>,
+    /// How other replicas over the same database reach this one [default: this host's name and the port it listens at]
+    #[arg(long, value_name = "URL", requires = "database")]
+    own_url: Option<String>,
     /// Certificate for TLS, a PEM file [default: one made at the first start, in the state directory]
     #[arg(long, value_name = "FILE", requires = "key")]
     certificate: Option<PathBuf>,
@@ -107,7 +110,7 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let settings = args.notify.settings()?;
     let place = StatePlace::at(args.state.as_deref())?;
     let host = place::host_name();
-    let tls = place.tls(args.certificate.as_deref().zip(args.key.as_deref()), args.url.as_deref(), &host)?;
+    let (tls, pin) = place.tls(args.certificate.as_deref().zip(args.key.as_deref()), args.url.as_deref(), &host)?;
     let database = args.database.clone().unwrap_or_else(|| place.database());
     let store = match database.starts_with("sqlite:") {
         true => Store::open(&database).await,
@@ -120,7 +123,8 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let store = store.map_err(Fault::from)?;
     let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: WebLimits::default() };
     let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
-    let url = args.url.clone().unwrap_or_else(|| place::url(server.address(), &host));
+    let here = place::url(server.address(), &host);
+    let url = args.url.clone().unwrap_or_else(|| here.clone());
     let domain = args.domain.clone().unwrap_or(host);
     let provider = args.provider.settings(&domain)?;
     let config = Config { url: url.trim_end_matches('/').to_owned(), domain };
@@ -134,6 +138,10 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));
     let orchestrator = place.orchestrator()?;
+    if !database.starts_with("sqlite:") {
+        let own = args.own_url.as_deref().unwrap_or(&here);
+        service.replicas.begin(own, pin).map_err(|error| failed(error.to_string()))?;
+    }
     let orchestrating = orchestrate(&args, orchestrator, service.clone(), stopped.clone());
     match args.url {
         Some(_) => println!("listening on {url} (here: {})", server.address()),
@@ -141,8 +149,9 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     }
     let router = service.router();
     let (telling, keeping) = (service.tell_owners(stopped.clone()), service.keep_house(stopped.clone()));
-    let ((), (), (), (), orchestrated) = tokio::join!(
+    let ((), (), (), (), (), orchestrated) = tokio::join!(
         server.serve(router, stopped.clone()),
+        service.attend(stopped.clone()),
         service.look_after(stopped),
         telling,
         keeping,

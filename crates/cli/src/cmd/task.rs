@@ -115,7 +115,7 @@ fn path(task: &str) -> Result<String, Trouble> {
 async fn show_all(session: &mut Session, tasks: &[String], output: &mut Output) -> Result<u8, Trouble> {
     let mut codes = Vec::new();
     for task in tasks {
-        codes.push(match session.get(&path(task)?).await {
+        codes.push(match shown(session, task).await {
             Ok(task) => {
                 output.result(&event(&task, "task"), &show::task(&task));
                 exit::OK
@@ -124,6 +124,15 @@ async fn show_all(session: &mut Session, tasks: &[String], output: &mut Output) 
         });
     }
     Ok(for_each_code(&codes))
+}
+
+/// A task's document; of one that runs with what holds it back, as `rate`.
+async fn shown(session: &mut Session, task: &str) -> Result<Value, Trouble> {
+    let mut document = session.get(&path(task)?).await?;
+    if text(&document, "status") == "ACTIVE" && text(&document, "type") == "TRANSFER" {
+        document["rate"] = session.get(&format!("/v2/whimbrel/tasks/{task}/rate")).await?;
+    }
+    Ok(document)
 }
 
 /// A document with the name of what it tells.

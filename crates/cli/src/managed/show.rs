@@ -126,11 +126,33 @@ pub fn task(task: &Value) -> String {
             ("verified", if text(task, "type") == "TRANSFER" { verified(task) } else { String::new() }),
             ("not promised", not_promised(task)),
             ("rate", if rate > 0 { ByteRate(rate as f64).to_string() } else { String::new() }),
+            ("slowed", slowed(task)),
             ("submitted", time(task, "request_time")),
             ("ended", time(task, "completion_time")),
             ("deadline", time(task, "deadline")),
         ],
     )
+}
+
+/// What keeps a task from going faster that somebody has asked for; empty: nothing does.
+fn slowed(task: &Value) -> String {
+    let brakes = task["rate"]["held_by"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let rate = |document: &Value| ByteRate(number(document, "max_rate") as f64).to_string();
+    let brake = |brake: &Value| {
+        let why = match (text(brake, "message"), text(brake, "rate_rule_id")) {
+            ("", "") => "of each user there".to_owned(),
+            ("", rule) => format!("by rule {rule}"),
+            (message, _) => format!("by rule: {message}"),
+        };
+        match number(brake, "tasks") {
+            0 | 1 => why,
+            tasks => format!("{why} ({} for {tasks} tasks together)", rate(brake)),
+        }
+    };
+    match brakes {
+        [] => String::new(),
+        _ => format!("to {} {}", rate(&task["rate"]), brakes.iter().map(brake).collect::<Vec<_>>().join("; ")),
+    }
 }
 
 /// Until when a directory is followed.
@@ -190,6 +212,12 @@ mod tests {
                           "nice_status_short_description": "busy"});
         assert!(work(&task).starts_with("1 of 3+ files copied, 2") && work(&task).ends_with("2 faults"));
         assert_eq!((trouble(&task).as_str(), proof(&task)), ("busy: it waits", "not verified"));
+        assert_eq!(slowed(&task), "");
+        let shared = json!({"rate_rule_id": "r", "message": "Working hours", "max_rate": 90_000_000, "tasks": 2});
+        let alone = json!({"rate_rule_id": "r", "message": "", "max_rate": 45_000_000, "tasks": 1});
+        let held = json!({"rate": {"max_rate": 45_000_000, "held_by": [shared, alone]}});
+        let told = "to 45.0 MB/s by rule: Working hours (90.0 MB/s for 2 tasks together); by rule r";
+        assert_eq!(slowed(&held), told);
         let proven = json!({"bytes_checksummed": 2048, "bytes_transferred": 2048});
         assert_eq!((proof(&proven), verified(&proven)), ("verified", "all by checksum".to_owned()));
         assert_eq!(verified(&json!({"bytes_checksummed": 1000, "bytes_transferred": 2000})), "1.00 KB of 2.00 KB");

@@ -113,3 +113,52 @@ fn a_directory_is_shared_and_taken_back() {
     seat.ends(1, &["endpoint", "permit", "Run 7:/", "--user", "nobody@elsewhere.example.org"]);
     seat.ends(2, &["endpoint", "permit", "Run 7:/"]);
 }
+
+#[test]
+fn who_runs_a_place_slows_its_tasks_down_lets_them_wait_and_lets_them_go() {
+    let field = Field::plain();
+    let seat = Seat::administrator(&field);
+    let (one, two) = (site(&seat, "one"), site(&seat, "two"));
+    assert_eq!(seat.says(&["rule", "list"]), "");
+    let names = ["run/a", "run/b", "run/c"];
+    names.iter().for_each(|name| one.write(name, "x".repeat(1 << 20)));
+
+    // Slow enough to be seen while it runs, however long looking takes.
+    let slow = ["rule", "slow", "1", "--at", "two data", "--message", "Somebody else's beam time"];
+    let slow = seat.says(&slow);
+    let task = seat.says(&["task", "submit", "-r", "one data:/run", "two data:/run"]);
+    let shown = seat.until(&["task", "show", &task], |shown| shown.contains("slowed"));
+    assert!(shown.contains("by rule: Somebody else's beam time"), "{shown}");
+    let held = &seat.events(0, &["task", "show", &task])[0]["rate"]["held_by"][0];
+    assert_eq!((&held["rate_rule_id"], &held["tasks"]), (&json!(slow), &json!(1)));
+
+    let hours = ["--from", "08:00", "--to", "18:00", "--days", "mon-fri", "--utc-offset", "-08:00"];
+    let everywhere = seat.says(&[&["rule", "slow", "1.5G"][..], &hours].concat());
+    let pause =
+        ["rule", "pause", "--at", "two site", "--only", "write", "--only", "delete", "The robot is being repaired"];
+    let pause = seat.says(&pause);
+    let listed = seat.says(&["rule", "list"]);
+    for words in [
+        [&slow, "slow", "two data", "1 B/s", "Somebody else's beam time"],
+        [&everywhere, "slow", "everywhere", "1.50 GB/s", "mon,tue,wed,thu,fri 08:00-18:00 UTC-08:00"],
+        [&pause, "pause", "two site", "write, delete", "The robot is being repaired"],
+    ] {
+        let line = listed.lines().find(|line| line.starts_with(words[0])).unwrap_or_default();
+        assert!(words.iter().all(|word| line.contains(*word)), "{words:?}: {listed}");
+    }
+    let events = seat.events(0, &["rule", "list"]);
+    assert_eq!(events.iter().filter(|event| event["kind"] == "slow").count(), 2, "{events:?}");
+    seat.until(&["task", "show", &task], |shown| shown.contains("The robot is being repaired"));
+
+    seat.ends(0, &["rule", "lift", &pause, &slow, &everywhere]);
+    assert_eq!(seat.says(&["rule", "list"]), "");
+    seat.ends(0, &["task", "wait", &task]);
+    assert!(names.iter().all(|name| two.read(name).len() == 1 << 20));
+
+    seat.ends(1, &["rule", "lift", &pause]);
+    seat.ends(2, &["rule", "slow", "1G", "--from", "08:00"]);
+    seat.ends(2, &["rule", "slow", "1G", "--from", "08:00", "--to", "18:00", "--days", "never"]);
+    seat.ends(1, &["rule", "slow", "1G", "--from", "8", "--to", "18:00"]);
+    seat.ends(1, &["rule", "slow", "0", "--at", "two data"]);
+    seat.ends(2, &["rule", "pause", "no place named"]);
+}

@@ -14,3 +14,4 @@ mod plans;
 mod quick_start;
 mod seat;
 mod tasks;
+mod university;

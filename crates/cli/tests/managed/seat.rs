@@ -1,7 +1,7 @@
 //! A user's place: a home of their own, from which commands are given.
 
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use whimbrel_testkit::peers::{Run, Tool};
@@ -63,6 +63,19 @@ impl<'a> Seat<'a> {
     #[track_caller]
     pub fn says(&self, arguments: &[&str]) -> String {
         self.ends(0, arguments).0.trim_end().to_owned()
+    }
+
+    /// Runs the command until what it prints is as wanted, and gives that.
+    #[track_caller]
+    pub fn until(&self, arguments: &[&str], wanted: impl Fn(&str) -> bool) -> String {
+        let deadline = Instant::now() + Duration::from_secs(120);
+        loop {
+            let said = self.says(arguments);
+            if wanted(&said) {
+                return said;
+            }
+            assert!(Instant::now() < deadline, "whimbrel {arguments:?} still says:\n{said}");
+        }
     }
 
     /// The events that the command prints with `--json`.

@@ -213,16 +213,28 @@ impl Field {
     /// One replica of a service over a database, behind a URL; others come by [`Field::replica`].
     #[track_caller]
     pub fn replicated(database: &str, url: &str) -> Option<Self> {
+        Self::replicated_with(database, url, &[])
+    }
+
+    /// The same with further options.
+    #[track_caller]
+    pub fn replicated_with(database: &str, url: &str, options: &[&str]) -> Option<Self> {
         let client = peer("globus-cli", "globus")?;
         let directory = public_dir().expect("a temporary directory");
         let mut command = replica(&directory.path().join("service"), database, url);
-        let service = Running::start(&mut command, "listening on ");
+        let service = Running::start(command.args(options), "listening on ");
         Some(Self::of(directory, Some(client), service, url.to_owned()))
     }
 
     /// Another replica, with the keys of the first.
     #[track_caller]
     pub fn replica(&self, name: &str, database: &str) -> Running {
+        self.replica_with(name, database, &[])
+    }
+
+    /// The same with further options.
+    #[track_caller]
+    pub fn replica_with(&self, name: &str, database: &str, options: &[&str]) -> Running {
         let (first, state) = (self.directory.path().join("service"), self.directory.path().join(name));
         if !state.exists() {
             fs::DirBuilder::new().mode(0o700).create(&state).unwrap();
@@ -230,7 +242,7 @@ impl Field {
                 fs::copy(first.join(file), state.join(file)).unwrap();
             }
         }
-        Running::start(&mut replica(&state, database, &self.url), "listening on ")
+        Running::start(replica(&state, database, &self.url).args(options), "listening on ")
     }
 
     fn of(directory: tempfile::TempDir, client: Option<PathBuf>, service: Running, url: String) -> Self {

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -17,6 +18,8 @@ const FILES: usize = 150;
 struct Balancer {
     address: SocketAddr,
     replicas: Arc<Mutex<Vec<SocketAddr>>>,
+    /// Each connection goes to the next one.
+    turns: Arc<AtomicBool>,
 }
 
 impl Balancer {
@@ -24,11 +27,16 @@ impl Balancer {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let replicas: Arc<Mutex<Vec<SocketAddr>>> = Arc::default();
-        let known = replicas.clone();
+        let (known, turns) = (replicas.clone(), Arc::<AtomicBool>::default());
+        let take_turns = turns.clone();
         // It ends with the test program.
         thread::spawn(move || {
-            for client in listener.incoming() {
-                let replicas = known.lock().unwrap().clone();
+            for (number, client) in listener.incoming().enumerate() {
+                let mut replicas = known.lock().unwrap().clone();
+                if take_turns.load(Ordering::SeqCst) {
+                    let count = replicas.len();
+                    replicas.rotate_left(number % count);
+                }
                 let server = replicas.iter().find_map(|replica| TcpStream::connect(replica).ok());
                 if let (Ok(client), Some(server)) = (client, server) {
                     pass(&client, &server);
@@ -36,7 +44,7 @@ impl Balancer {
                 }
             }
         });
-        Self { address, replicas }
+        Self { address, replicas, turns }
     }
 
     fn url(&self) -> String {
@@ -124,4 +132,50 @@ fn tasks_of_a_replica_that_dies_are_finished_by_the_other() {
 
     let listed: Value = field.ask_with(&token, "/v0.10/task_list?limit=100", None).unwrap();
     assert_eq!(listed["DATA"].as_array().unwrap().len(), 2 * TASKS);
+}
+
+/// A laptop waits at one replica and is wanted at the other, the only one that carries out tasks; then that is the only one left.
+#[test]
+fn a_server_that_takes_no_connections_is_met_at_whichever_replica_it_waits() {
+    let Some(postgres) = Postgres::start() else { return };
+    let (balancer, database) = (Balancer::start(), postgres.database("fleet"));
+    let Some(mut field) = Field::replicated(&database, &balancer.url()) else { return };
+    balancer.knows(&[&field.service]);
+    field.alpha = Some(field.site("alpha"));
+    field.alpha().write("from/one", "1");
+    let mut second = field.replica_with("second", &database, &["--no-orchestrator"]);
+    balancer.knows(&[&second]);
+    field.beta = Some(field.outbound_site("beta"));
+    assert_eq!(field.globus(&["ls", &field.beta().at("/")]), "", "asked at the replica where it waits");
+
+    balancer.knows(&[&field.service]);
+    field.carry_out(&["transfer", "-r", &field.alpha().at("/from"), &field.beta().at("/there")]);
+    assert_eq!(field.beta().read("there/one"), b"1");
+    assert_eq!(field.globus(&["ls", &field.beta().at("/there")]).trim_end(), "one");
+
+    second.kill();
+    field.carry_out(&["transfer", &field.beta().at("/there/one"), &field.alpha().at("/back")]);
+    assert_eq!(field.alpha().read("back"), b"1");
+}
+
+/// An orchestrator elsewhere, whose questions and answers arrive at any replica, as those of users do.
+#[test]
+fn what_users_ask_one_replica_is_answered_by_way_of_another() {
+    let Some(postgres) = Postgres::start() else { return };
+    let (balancer, database) = (Balancer::start(), postgres.database("fleet"));
+    let Some(mut field) = Field::replicated_with(&database, &balancer.url(), &["--no-orchestrator"]) else { return };
+    balancer.knows(&[&field.service]);
+    let second = field.replica_with("second", &database, &["--no-orchestrator"]);
+    field.alpha = Some(field.site("alpha"));
+    field.alpha().write("here/one", "1");
+    balancer.knows(&[&field.service, &second]);
+    balancer.turns.store(true, Ordering::SeqCst);
+    let client = field.orchestrator_client("mover");
+    let _orchestrator = field.orchestrator("mover", &client);
+    // Each command makes a connection of its own.
+    for number in 0..8 {
+        assert_eq!(field.globus(&["ls", &field.alpha().at("/here")]).trim_end(), "one", "question {number}");
+    }
+    field.globus(&["mkdir", &field.alpha().at("/made")]);
+    assert!(field.alpha().path("made").is_dir());
 }

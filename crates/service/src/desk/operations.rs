@@ -75,12 +75,12 @@ impl Operations {
         taken
     }
 
-    /// Hands on an answer; nobody may be waiting for it any more.
-    pub fn answered(&self, id: Uuid, answer: Answer) {
+    /// Hands on an answer, or gives it back: nobody waits for it here, or any more.
+    pub fn answered(&self, id: Uuid, answer: Answer) -> Option<Answer> {
         let asking = self.state.lock().expect("nothing panics with it").asking.remove(&id);
-        // Who asked may have gone in this moment.
-        if let Some(sender) = asking {
-            drop(sender.send(answer));
+        match asking {
+            Some(sender) => sender.send(answer).err(),
+            None => Some(answer),
         }
     }
 }
@@ -132,8 +132,8 @@ mod tests {
             was_rung.await.unwrap();
             let taken = operations.take(5);
             assert_eq!((taken.len(), operations.take(5).len()), (1, 0));
-            operations.answered(taken[0].id, Ok(OperationResult::Done));
-            operations.answered(taken[0].id, Ok(OperationResult::Done));
+            assert!(operations.answered(taken[0].id, Ok(OperationResult::Done)).is_none());
+            assert!(operations.answered(taken[0].id, Ok(OperationResult::Done)).is_some());
         };
         let (answer, ()) = tokio::join!(asked, worker);
         assert_eq!(answer.unwrap(), OperationResult::Done);

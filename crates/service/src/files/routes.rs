@@ -58,7 +58,7 @@ impl Spot {
 
     async fn operate<I>(&self, call: &UserCall<I>, kind: OperationKind, need: Want) -> Result<OperationResult, Fault> {
         let site = call.service.site(&self.usable, call.caller.identity, self.local_user.as_deref(), need).await?;
-        call.service.desk.operate(site, kind).await
+        call.service.operate(site, kind).await
     }
 }
 

@@ -77,6 +77,7 @@ fn access(access: Access) -> (Value, String) {
         ),
         Access::Orchestrator => (json!([{"token": []}]), "an orchestrator".to_owned()),
         Access::Monitor => (json!([{"token": []}]), "a program that collects metrics, or an administrator".to_owned()),
+        Access::Replica => (json!([{"token": []}]), "another replica of this service".to_owned()),
         Access::Server => (json!([{"token": []}]), "a server, with what it joins or has joined with".to_owned()),
         Access::Admin(scope) => {
             (json!([{"token": []}]), format!("an administrator of the service, with a token for {scope}"))

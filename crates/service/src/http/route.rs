@@ -38,6 +38,8 @@ pub enum Access {
     Orchestrator,
     /// A DTN, with what it joins or has joined with.
     Server,
+    /// Another replica of this service, with what it has told of itself in the store.
+    Replica,
     /// A program that collects metrics, or an administrator.
     Monitor,
     /// A user whom the service's own settings call an administrator, with an access token of this scope.

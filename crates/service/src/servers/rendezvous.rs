@@ -21,6 +21,7 @@ use super::{Joined, itself};
 use crate::Service;
 use crate::auth::Orchestrator;
 use crate::http::{ApiError, Call, Switching};
+use crate::replicas::Fellow;
 
 /// Connections of a server that wait at the most.
 const MOST_WAITING: usize = 16;
@@ -79,18 +80,26 @@ impl Place {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
+    /// One that waits already; `None`: none does.
+    async fn take_waiting(&self) -> Option<Line> {
+        while let Some(waiting) = self.last() {
+            let (taker, line) = oneshot::channel();
+            // What has gone meanwhile, or does not answer, sends none.
+            if waiting.send(taker).is_ok()
+                && let Ok(line) = line.await
+            {
+                return Some(line);
+            }
+        }
+        None
+    }
+
     async fn take(&self) -> Line {
         loop {
             let mut news = pin!(self.news.notified());
             news.as_mut().enable();
-            while let Some(waiting) = self.last() {
-                let (taker, line) = oneshot::channel();
-                // What has gone meanwhile, or does not answer, sends none.
-                if waiting.send(taker).is_ok()
-                    && let Ok(line) = line.await
-                {
-                    return line;
-                }
+            if let Some(line) = self.take_waiting().await {
+                return line;
             }
             news.await;
         }
@@ -102,9 +111,19 @@ impl Rendezvous {
         self.places.lock().unwrap_or_else(PoisonError::into_inner).entry(server).or_default().clone()
     }
 
-    /// A connection of a server, the next one if none waits; `None`: it makes none in time.
-    pub async fn take(&self, server: Uuid) -> Option<Line> {
-        timeout(self.times.patience, self.place(server).take()).await.ok()
+    /// A connection of a server, the next one if none waits, or what `elsewhere` gives before; `None`: nothing comes in time.
+    async fn take(&self, server: Uuid, elsewhere: impl Future<Output = Line>) -> Option<Line> {
+        let place = self.place(server);
+        let any = async {
+            if let Some(line) = place.take_waiting().await {
+                return line;
+            }
+            tokio::select! {
+                line = place.take() => line,
+                line = elsewhere => line,
+            }
+        };
+        timeout(self.times.patience, any).await.ok()
     }
 
     /// Keeps a connection until it is taken or ends.
@@ -173,6 +192,19 @@ pub(super) async fn take(call: Call<Orchestrator>) -> Result<Switching, ApiError
     let offer = offered(&call)?;
     let server = call.path.id("server", "ServerNotFound")?;
     let there = call.service.meet(server).await?;
+    hand_on(server, offer, there)
+}
+
+/// `GET /v2/whimbrel/replicas/servers/{server}`: such a connection, for another replica, if one waits here.
+pub(super) async fn lend(call: Call<Fellow>) -> Result<Switching, ApiError> {
+    let offer = offered(&call)?;
+    let server = call.path.id("server", "ServerNotFound")?;
+    let there = call.service.rendezvous.place(server).take_waiting().await;
+    hand_on(server, offer, there)
+}
+
+/// Carries what is said on a connection to who has asked for it.
+fn hand_on(server: Uuid, offer: Offer, there: Option<Line>) -> Result<Switching, ApiError> {
     let mut there = there.ok_or_else(|| ApiError::unavailable("The data transfer node has not connected"))?;
     tokio::spawn(async move {
         let carried = async { tokio::io::copy_bidirectional(&mut offer.line().await?, &mut there).await };
@@ -193,12 +225,14 @@ impl Service {
         if !known.is_some_and(|known| known.record.outbound) {
             return Err(ApiError::not_found("ServerNotFound", format!("No server {server} connects to this service")));
         }
-        Ok(self.rendezvous.take(server).await)
+        Ok(self.rendezvous.take(server, self.meet_elsewhere(server)).await)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::future::pending;
+
     use tokio::io::DuplexStream;
 
     use super::*;
@@ -230,7 +264,7 @@ mod tests {
             server.write_all(b"!220 hello").await.unwrap();
             server
         });
-        let mut line = rendezvous.take(SERVER).await.unwrap();
+        let mut line = rendezvous.take(SERVER, pending()).await.unwrap();
         let mut greeting = [0; 9];
         line.read_exact(&mut greeting).await.unwrap();
         assert_eq!(&greeting, b"220 hello");
@@ -255,10 +289,21 @@ mod tests {
             living.write_all(&[TAKEN]).await.unwrap();
             living
         });
-        assert!(rendezvous.take(SERVER).await.is_some());
+        assert!(rendezvous.take(SERVER, pending()).await.is_some());
         assert!(kept.await.unwrap().is_err());
         drop(serving.await.unwrap());
-        assert!(rendezvous.take(SERVER).await.is_none());
+        assert!(rendezvous.take(SERVER, pending()).await.is_none());
+    }
+
+    #[tokio::test]
+    async fn what_waits_elsewhere_is_taken_where_nothing_waits_here() {
+        let rendezvous = hasty(Duration::from_secs(60));
+        let (ours, mut theirs) = tokio::io::duplex(64);
+        let mut line = rendezvous.take(SERVER, async { Line::new(ours) }).await.unwrap();
+        theirs.write_all(b"220").await.unwrap();
+        let mut greeting = [0; 3];
+        line.read_exact(&mut greeting).await.unwrap();
+        assert_eq!(&greeting, b"220");
     }
 
     #[tokio::test]

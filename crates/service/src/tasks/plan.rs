@@ -135,7 +135,7 @@ impl Service {
             max_concurrency: limits.concurrency,
             bounds: Bounds { entries: MOST_ENTRIES, seconds: LONGEST, steps: u32::try_from(steps).unwrap_or(u32::MAX) },
         };
-        match self.desk.operate(from, OperationKind::Foresee(Box::new(draft))).await {
+        match self.operate(from, OperationKind::Foresee(Box::new(draft))).await {
             Ok(OperationResult::Foreseen(forecast)) => Ok(*forecast),
             Ok(_) => Err(ApiError::internal("a plan was asked for, and something else came")),
             Err(fault) => Err(failed(&fault)),

@@ -41,6 +41,7 @@ pub fn routes() -> Vec<Route> {
         Route::post("/v2/whimbrel/plan/delete", "plan_delete", super::plan::delete),
         Route::get("/v2/whimbrel/tasks/{task}/progress", "task_progress", super::progress::progress),
         Route::get("/v2/whimbrel/tasks/{task}/log", "task_log", super::log::log),
+        Route::get("/v2/whimbrel/tasks/{task}/rate", "task_rate", super::pace::rate),
     ]
 }
 

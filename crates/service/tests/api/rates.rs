@@ -64,6 +64,14 @@ async fn tasks_that_run_share_what_rules_leave_them() {
     let (rates, third, rate) = told(&bench, &[free.lease, second]).await;
     assert_eq!((rates, rate), (vec![Some(400), Some(100)], Some(400)));
 
+    // Its owner sees what holds a task back; nothing does where they wish no more.
+    let pace = async |task| bench.get(&format!("/v2/whimbrel/tasks/{task}/rate"), &site.ada.token).await.good();
+    let held = json!([{"rate_rule_id": made["id"], "endpoint_id": null, "message": made["message"], "max_rate": 900, "tasks": 3}]);
+    assert_eq!(pace(free.lease.task).await, json!({"max_rate": 400, "held_by": held}));
+    assert_eq!(pace(second.task).await, json!({"max_rate": 100, "held_by": []}));
+    let others = bench.get(&format!("/v2/whimbrel/tasks/{}/rate", second.task), &site.bob.token).await;
+    assert_eq!(others.status, 404);
+
     let place = format!("{RULES}/{}", made["id"].as_str().unwrap());
     bench.delete(&place, &site.ada.token).await.good();
     // Nothing is said about a task that ends.

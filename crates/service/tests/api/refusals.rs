@@ -193,7 +193,7 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
             async |token: Option<&str>| -> Got { bench.ask(route.method.clone(), &path, token, body.clone()).await };
         let (forbidden, name): (Vec<&str>, _) = match route.access {
             Access::Anyone => continue,
-            Access::Client | Access::Server => (Vec::new(), route.name),
+            Access::Client | Access::Server | Access::Replica => (Vec::new(), route.name),
             Access::Scope(_) | Access::ScopeOrClient(_) | Access::Admin(_) => {
                 (vec![&elsewhere, &orchestrate], route.name)
             }
@@ -210,7 +210,7 @@ async fn every_route_refuses_who_does_not_show_what_it_asks_for() {
         if matches!(route.access, Access::Admin(_)) {
             assert_eq!(ask(Some(&transfer)).await.status, 403, "{name} by a user");
         }
-        if matches!(route.access, Access::Client | Access::Server) {
+        if matches!(route.access, Access::Client | Access::Server | Access::Replica) {
             for token in [&transfer, &orchestrate, &elsewhere] {
                 assert_eq!(ask(Some(token)).await.status, 401, "{name} by somebody else");
             }
@@ -231,7 +231,8 @@ async fn what_is_somebodys_is_refused_to_others() {
                 assert_eq!(deleted.status, 401, "{}", route.name);
                 continue;
             }
-            Access::Anyone | Access::Admin(_) | Access::Orchestrator | Access::Monitor | Access::Server => continue,
+            Access::Anyone | Access::Admin(_) | Access::Orchestrator | Access::Monitor => continue,
+            Access::Server | Access::Replica => continue,
         };
         let token = bench.token(&things.site.bob.client, scope).await;
         let got = bench.ask(route.method.clone(), &things.path(&route), Some(&token), things.body(&route)).await;

@@ -11,6 +11,7 @@ use whimbrel_trust::credential;
 use whimbrel_trust::kept::Kept;
 use whimbrel_trust::make::{self, HostName};
 use whimbrel_trust::peer::OwnChain;
+use whimbrel_trust::pins::Fingerprint;
 use whimbrel_trust::tls::{Clients, ServerTls, TicketKeys};
 
 use super::OP;
@@ -47,14 +48,21 @@ impl StatePlace {
         kept_name(&self.0)
     }
 
-    /// TLS with the administrator's certificate, or with one made here.
-    pub fn tls(&self, named: Option<(&Path, &Path)>, url: Option<&str>, host: &str) -> Result<ServerTls, Fault> {
+    /// TLS with the administrator's certificate, or with one made here, and the fingerprint of its key.
+    pub fn tls(
+        &self,
+        named: Option<(&Path, &Path)>,
+        url: Option<&str>,
+        host: &str,
+    ) -> Result<(ServerTls, Fingerprint), Fault> {
         let own = match named {
             Some((certificate, key)) => read_chain(&[certificate, key])?,
             None => self.own_certificate(url, host)?,
         };
         let tickets = TicketKeys::new().and_then(|keys| ServerTls::new(&own, &Clients::Unasked, Some(&keys)));
-        tickets.map_err(|fault| fault.into_fault(OP, Side::Us))
+        let tls = tickets.map_err(|fault| fault.into_fault(OP, Side::Us))?;
+        let pin = Fingerprint::of(&own.certificate).map_err(|error| super::failed(error.to_string()))?;
+        Ok((tls, pin))
     }
 
     /// The certificate made at the first start, in `certificate.pem` for clients to trust, with its key in `key.pem`.

@@ -37,6 +37,17 @@ pub fn shares(wished: &[Option<u64>], bounds: &[Bound]) -> Vec<Option<u64>> {
     }
 }
 
+/// The bounds, by their places in the list, that keep a task from having more than it was given.
+pub fn tight(task: usize, given: &[Option<u64>], bounds: &[Bound]) -> Vec<usize> {
+    let is_full = |bound: &Bound| {
+        let used: u64 = bound.of.iter().filter_map(|&task| given[task]).sum();
+        // What cannot be divided is left over.
+        used + bound.of.len() as u64 > bound.most
+    };
+    let holds = |bound: &Bound| bound.of.contains(&task) && is_full(bound);
+    (0..bounds.len()).filter(|&at| holds(&bounds[at])).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -56,6 +67,15 @@ mod tests {
     fn the_tightest_bound_comes_first_and_leaves_the_rest_of_the_wider_one() {
         let given = shares(&[None; 3], &[bound(90, &[0, 1, 2]), bound(10, &[0])]);
         assert_eq!(given, [Some(10), Some(40), Some(40)]);
+    }
+
+    #[test]
+    fn what_holds_a_task_back_is_told() {
+        let bounds = [bound(91, &[0, 1, 2]), bound(10, &[0]), bound(1000, &[1])];
+        let given = shares(&[None, None, Some(5)], &bounds);
+        assert_eq!(given, [Some(10), Some(76), Some(5)]);
+        assert_eq!([0, 1, 2].map(|task| tight(task, &given, &bounds)), [vec![0, 1], vec![0], vec![0]]);
+        assert_eq!(tight(0, &shares(&[Some(5)], &bounds[1..2]), &bounds[1..2]), Vec::<usize>::new());
     }
 
     #[test]
