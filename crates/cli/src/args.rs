@@ -12,7 +12,7 @@ use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{
     cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, matrix, mkdir, mv,
-    orchestrate, probe, rm, rule, serve, stat, task, user,
+    orchestrate, overview, probe, rm, rule, serve, stat, task, user,
 };
 use crate::login;
 
@@ -196,6 +196,7 @@ pub enum Command {
     Task(Box<task::TaskArgs>),
     Endpoint(Box<endpoint::EndpointArgs>),
     Matrix(matrix::MatrixArgs),
+    Overview(overview::OverviewArgs),
     Rule(Box<rule::RuleArgs>),
     User(user::UserArgs),
     Cert(Box<cert::CertArgs>),

@@ -21,6 +21,7 @@ pub mod manager;
 pub mod matrix;
 pub mod metrics;
 pub mod notices;
+pub mod overview;
 pub mod reach;
 pub mod replicas;
 pub mod servers;

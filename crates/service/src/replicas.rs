@@ -78,6 +78,12 @@ impl Replica {
         now.secs - self.seen.secs <= SILENCE
     }
 
+    /// Where it is reached, when it was last there, and whether it is now.
+    pub(crate) fn told(self, now: Timestamp) -> (String, Timestamp, bool) {
+        let is_there = self.is_there(now);
+        (self.url, self.seen, is_there)
+    }
+
     fn client(&self) -> Result<Client, Fault> {
         let damaged =
             || Fault::new(FaultCode::Internal, OP).subject(&self.url).side(Side::Us).detail("its pin is none");
@@ -164,6 +170,11 @@ impl Service {
             Ok(()) | Err(StoreError::Conflict(_)) => Ok(()),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// All that were there lately, this process included.
+    pub(crate) async fn all_replicas(&self) -> Result<Vec<Replica>, ApiError> {
+        Ok(self.all::<Replica>().await?.into_iter().map(|found| found.record).collect())
     }
 
     /// This process among its replicas, and the others that are there; none without [`Replicas::begin`].

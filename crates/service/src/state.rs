@@ -23,7 +23,8 @@ use crate::store::Store;
 use crate::tasks::plan::Plans;
 use crate::tasks::progress::Streams;
 use crate::{
-    deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, replicas, servers, tasks, timers,
+    deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, overview, replicas, servers, tasks,
+    timers,
 };
 
 /// Seconds.
@@ -105,6 +106,7 @@ impl Service {
             notices::routes(),
             house::routes(),
             metrics::routes(),
+            overview::routes(),
             files::routes::routes(),
             endpoints::routes(),
             groups::routes(),

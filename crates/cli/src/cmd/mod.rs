@@ -14,6 +14,7 @@ pub mod matrix;
 pub mod mkdir;
 pub mod mv;
 pub mod orchestrate;
+pub mod overview;
 pub mod probe;
 pub mod rm;
 pub mod rule;
@@ -58,6 +59,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Task(args) => task::run(*args, global),
         Command::Endpoint(args) => endpoint::run(*args, global),
         Command::Matrix(args) => matrix::run(args, global),
+        Command::Overview(args) => overview::run(args, global),
         Command::Rule(args) => rule::run(*args, global),
         Command::User(args) => user::run(args, global),
         Command::Cert(args) => cert::run(*args, global),

@@ -69,6 +69,24 @@ enum TaskCommand {
         /// All of mine that are not over
         #[arg(long, conflicts_with = "tasks")]
         all: bool,
+        /// Tasks of others, at a place that I manage: their owners are told why
+        #[arg(long, value_name = "WHY", conflicts_with = "all")]
+        message: Option<String>,
+    },
+    /// Let tasks at a place that I manage wait; their owners are told why
+    Pause {
+        /// Tasks
+        #[arg(required = true, value_name = "ID")]
+        tasks: Vec<String>,
+        /// Words for their owners
+        #[arg(long, value_name = "WHY")]
+        message: String,
+    },
+    /// Let tasks that were paused go on
+    Resume {
+        /// Tasks
+        #[arg(required = true, value_name = "ID")]
+        tasks: Vec<String>,
     },
     /// Change the label or the deadline of a task
     Update {
@@ -97,7 +115,14 @@ pub fn run(args: TaskArgs, global: &Global) -> ExitCode {
             TaskCommand::List(args) => list::list(session, &args, output).await,
             TaskCommand::Show { tasks } => show_all(session, &tasks, output).await,
             TaskCommand::Wait { tasks, timeout } => wait_all(session, &tasks, timeout, output).await,
-            TaskCommand::Cancel { tasks, all } => cancel(session, tasks, all, output).await,
+            TaskCommand::Cancel { tasks, message: Some(why), .. } => {
+                manage(session, "admin_cancel", &tasks, Some(&why), output).await
+            }
+            TaskCommand::Cancel { tasks, all, .. } => cancel(session, tasks, all, output).await,
+            TaskCommand::Pause { tasks, message } => {
+                manage(session, "admin_pause", &tasks, Some(&message), output).await
+            }
+            TaskCommand::Resume { tasks } => manage(session, "admin_resume", &tasks, None, output).await,
             TaskCommand::Update { task, label, deadline } => update(session, &task, label, deadline, output).await,
             TaskCommand::Events(args) => history::events(session, &args, output).await,
             TaskCommand::Log(args) => history::log(session, &args, output).await,
@@ -203,6 +228,27 @@ async fn cancel(session: &mut Session, tasks: Vec<String>, all: bool, output: &m
         output.say("no task of yours is under way");
     }
     Ok(for_each_code(&codes))
+}
+
+/// Does something with tasks of others, as who manages a place: with all of them, or with none.
+async fn manage(
+    session: &mut Session,
+    what: &str,
+    tasks: &[String],
+    why: Option<&str>,
+    output: &mut Output,
+) -> Result<u8, Trouble> {
+    tasks.iter().try_for_each(|task| path(task).map(drop))?;
+    let mut wish = json!({"task_id_list": tasks});
+    why.into_iter().for_each(|why| wish["message"] = json!(why));
+    let answer = session.post(&format!("/v0.10/endpoint_manager/{what}"), &wish).await?;
+    let (done, words) = match what {
+        "admin_cancel" => ("cancelled", "the tasks end; what is copied already stays"),
+        "admin_pause" => ("paused", text(&answer, "message")),
+        _ => ("resumed", text(&answer, "message")),
+    };
+    output.outcome(&json!({"event": done, "task_ids": tasks}), words);
+    Ok(exit::OK)
 }
 
 /// Tasks of the user that are not over.

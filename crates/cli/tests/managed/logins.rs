@@ -83,7 +83,7 @@ rm -f "$jar"
 "#;
 
 /// Makes anna known, and gives her a seat with a browser.
-fn anna(field: &Field) -> (Seat<'_>, String) {
+pub fn anna(field: &Field) -> (Seat<'_>, String) {
     let administrator = Seat::administrator(field);
     let id = administrator.with_input("s3cret\n", &["user", "create", "anna@example.org", "--name", "Anna"]);
     assert!(administrator.says(&["user", "show", "anna@example.org"]).contains("Anna"));
@@ -94,7 +94,7 @@ fn anna(field: &Field) -> (Seat<'_>, String) {
     (seat, id.trim_end().to_owned())
 }
 
-fn log_in_by_browser(seat: &Seat<'_>) {
+pub fn log_in_by_browser(seat: &Seat<'_>) {
     let authorities = seat.field.place("service/certificate.pem").display().to_string();
     let arguments = ["login", &seat.field.url, "--authorities", &authorities];
     let command = seat.command(&arguments).env("BROWSER", seat.field.place("browser"));

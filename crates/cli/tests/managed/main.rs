@@ -10,6 +10,7 @@ mod endpoints;
 mod follow;
 mod logins;
 mod matrices;
+mod overviews;
 mod plans;
 mod quick_start;
 mod seat;

@@ -53,6 +53,14 @@ impl<'a> Seat<'a> {
         told(code, &self.command(arguments).run().expect("it runs"), arguments)
     }
 
+    /// The same with one of several exit codes.
+    #[track_caller]
+    pub fn ends_any(&self, codes: &[i32], arguments: &[&str]) -> (String, String) {
+        let run = self.command(arguments).run().expect("it runs");
+        let code = run.code().filter(|code| codes.contains(code)).unwrap_or(codes[0]);
+        told(code, &run, arguments)
+    }
+
     /// Runs the command with something on its standard input, and expects it to succeed.
     #[track_caller]
     pub fn with_input(&self, input: &str, arguments: &[&str]) -> String {

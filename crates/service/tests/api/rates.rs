@@ -70,7 +70,7 @@ async fn tasks_that_run_share_what_rules_leave_them() {
     assert_eq!(pace(free.lease.task).await, json!({"max_rate": 400, "held_by": held}));
     assert_eq!(pace(second.task).await, json!({"max_rate": 100, "held_by": []}));
     let others = bench.get(&format!("/v2/whimbrel/tasks/{}/rate", second.task), &site.bob.token).await;
-    assert_eq!(others.status, 404);
+    assert_eq!(others.status, 403);
 
     let place = format!("{RULES}/{}", made["id"].as_str().unwrap());
     bench.delete(&place, &site.ada.token).await.good();

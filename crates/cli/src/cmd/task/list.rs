@@ -5,6 +5,7 @@ use serde_json::Value;
 use whimbrel_engine::summary::exit;
 
 use super::event;
+use crate::managed::names::Kind;
 use crate::managed::refusal::Trouble;
 use crate::managed::{Session, entries, show, text, with_query};
 use crate::output::Output;
@@ -12,7 +13,7 @@ use crate::output::Output;
 /// Tasks of one page.
 const PAGE: usize = 100;
 
-/// List my tasks, the latest first
+/// List my tasks, the latest first; or those of everybody at a place that I manage
 #[derive(Debug, Args)]
 pub struct ListArgs {
     /// Only those of this status; several with commas
@@ -21,6 +22,9 @@ pub struct ListArgs {
     /// Only those whose label holds this text
     #[arg(long, value_name = "TEXT", value_parser = label)]
     label: Option<String>,
+    /// Tasks of everybody from or to this endpoint or collection, for those who manage it
+    #[arg(long, value_name = "NAME", conflicts_with = "label")]
+    at: Option<String>,
     /// Most tasks that are shown
     #[arg(short = 'n', long, value_name = "N", default_value_t = 20, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     limit: u32,
@@ -69,6 +73,40 @@ impl ListArgs {
 
 /// Lists tasks.
 pub async fn list(session: &mut Session, args: &ListArgs, output: &mut Output) -> Result<u8, Trouble> {
+    let found = match &args.at {
+        Some(place) => managed(session, args, place).await?,
+        None => own(session, args).await?,
+    };
+    for (task, line) in found.iter().zip(show::table(&found.iter().map(row).collect::<Vec<_>>())) {
+        output.result(&event(task, "task"), &line);
+    }
+    if found.is_empty() {
+        output.say("there is no such task");
+    }
+    Ok(exit::OK)
+}
+
+/// Tasks of everybody at a place.
+async fn managed(session: &mut Session, args: &ListArgs, place: &str) -> Result<Vec<Value>, Trouble> {
+    let id = session.id_of(place, Kind::Any).await?;
+    let statuses = args.status.iter().map(|status| status.name()).collect::<Vec<_>>().join(",");
+    let most = args.limit as usize;
+    let (mut found, mut key) = (Vec::new(), String::new());
+    loop {
+        let mut fields = vec![("filter_endpoint", id.as_str())];
+        fields.extend((!statuses.is_empty()).then_some(("filter_status", statuses.as_str())));
+        fields.extend((!key.is_empty()).then_some(("last_key", key.as_str())));
+        let page = session.get(&with_query("/v0.10/endpoint_manager/task_list", &fields)).await?;
+        found.extend(entries(&page).iter().cloned());
+        if page["has_next_page"] != true || found.len() >= most {
+            found.truncate(most);
+            return Ok(found);
+        }
+        key = text(&page, "last_key").to_owned();
+    }
+}
+
+async fn own(session: &mut Session, args: &ListArgs) -> Result<Vec<Value>, Trouble> {
     let (filter, most) = (args.filter(), args.limit as usize);
     let mut found: Vec<Value> = Vec::new();
     while found.len() < most {
@@ -81,13 +119,7 @@ pub async fn list(session: &mut Session, args: &ListArgs, output: &mut Output) -
             break;
         }
     }
-    for (task, line) in found.iter().zip(show::table(&found.iter().map(row).collect::<Vec<_>>())) {
-        output.result(&event(task, "task"), &line);
-    }
-    if found.is_empty() {
-        output.say("there is no such task");
-    }
-    Ok(exit::OK)
+    Ok(found)
 }
 
 fn row(task: &Value) -> Vec<String> {
@@ -111,7 +143,8 @@ mod tests {
 
     #[test]
     fn filters_say_what_was_asked_for() {
-        let args = ListArgs { status: vec![Status::Active, Status::Failed], label: Some("run 7".into()), limit: 1 };
+        let args =
+            ListArgs { status: vec![Status::Active, Status::Failed], label: Some("run 7".into()), at: None, limit: 1 };
         assert_eq!(args.filter(), "type:TRANSFER,DELETE/status:ACTIVE,FAILED/label:~*run 7*");
         assert!(label("a/b").is_err() && label("a b").is_ok());
     }
