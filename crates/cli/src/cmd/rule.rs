@@ -26,8 +26,8 @@ const PAUSES: &str = "/v0.10/endpoint_manager/pause_rule";
 /// `whimbrel task show`. Rules for an endpoint hold for all collections on it.
 #[derive(Debug, Args)]
 #[command(after_help = format!("EXAMPLES\n  \
-    At working hours 1 gigabyte a second:   whimbrel rule slow 1G --at Cluster --days mon-fri --from 08:00 --to 18:00 --utc-offset +01:00\n  \
-    Somebody has all the network:           whimbrel rule slow 100M --at Cluster --user anna@example.org\n  \
+    At working hours 1 gigabyte a second:   whimbrel rule slow 1GB --at Cluster --days mon-fri --from 08:00 --to 18:00 --utc-offset +01:00\n  \
+    Somebody has all the network:           whimbrel rule slow 100MB --at Cluster --user anna@example.org\n  \
     Nothing is to be written for now:       whimbrel rule pause --at Archive --only write 'The tape robot is being repaired'\n  \
     What holds:                             whimbrel rule list\n  \
     As before:                              whimbrel rule lift ID\n\n{EXIT_CODES}"))]
@@ -55,7 +55,7 @@ enum RuleCommand {
 /// Bound how many bytes a second tasks copy together
 #[derive(Debug, Args)]
 struct SlowArgs {
-    /// Bytes a second of all these tasks together, as in 100M or 1.5G
+    /// Bytes a second of all these tasks together, as in 100MB or 1.5GB (a bare M or G is binary: 1G is 1.07 GB)
     #[arg(value_name = "RATE")]
     rate: ByteCount,
     /// Only tasks from or to this endpoint or collection [default: all tasks of the service, for its administrators only]

@@ -115,6 +115,9 @@ impl Refusal {
             (_, "ClientError.NotFound" | "NotFound") => {
                 "look what is there: whimbrel endpoint ls COLLECTION:DIRECTORY".to_owned()
             }
+            (403, "access_denied") => {
+                "log in as somebody whom the service lets in, or ask its administrator".to_owned()
+            }
             (403, _) => "ask whoever owns it: whimbrel endpoint show tells who that is".to_owned(),
             (409, _) if self.task.is_some() => "wait for that task, or end it: whimbrel task cancel".to_owned(),
             (429, _) => "wait, and try again".to_owned(),

@@ -133,7 +133,7 @@ fn who_runs_a_place_slows_its_tasks_down_lets_them_wait_and_lets_them_go() {
     assert_eq!((&held["rate_rule_id"], &held["tasks"]), (&json!(slow), &json!(1)));
 
     let hours = ["--from", "08:00", "--to", "18:00", "--days", "mon-fri", "--utc-offset", "-08:00"];
-    let everywhere = seat.says(&[&["rule", "slow", "1.5G"][..], &hours].concat());
+    let everywhere = seat.says(&[&["rule", "slow", "1.5GB"][..], &hours].concat());
     let pause =
         ["rule", "pause", "--at", "two site", "--only", "write", "--only", "delete", "The robot is being repaired"];
     let pause = seat.says(&pause);
@@ -158,7 +158,7 @@ fn who_runs_a_place_slows_its_tasks_down_lets_them_wait_and_lets_them_go() {
     seat.ends(1, &["rule", "lift", &pause]);
     seat.ends(2, &["rule", "slow", "1G", "--from", "08:00"]);
     seat.ends(2, &["rule", "slow", "1G", "--from", "08:00", "--to", "18:00", "--days", "never"]);
-    seat.ends(1, &["rule", "slow", "1G", "--from", "8", "--to", "18:00"]);
-    seat.ends(1, &["rule", "slow", "0", "--at", "two data"]);
+    seat.ends(2, &["rule", "slow", "1G", "--from", "8", "--to", "18:00"]);
+    seat.ends(2, &["rule", "slow", "0", "--at", "two data"]);
     seat.ends(2, &["rule", "pause", "no place named"]);
 }
