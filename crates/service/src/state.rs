@@ -138,10 +138,18 @@ impl Service {
         }
     }
 
+    /// Has keys to sign with: making one takes most of a second, for which no task is to wait.
+    async fn make_keys(&self) {
+        if let Err(error) = self.jwks().await {
+            tracing::warn!("keys are made when they are needed: {error}");
+        }
+    }
+
     /// Does what time brings about, until `stop` is `true` or its sender gone: deadlines, timers, and ends of tokens.
     pub async fn look_after(&self, mut stop: watch::Receiver<bool>) {
         let mut tidied = self.clock.now().secs / HOUR;
         let mut heeded = 0;
+        self.make_keys().await;
         loop {
             let stopped = tokio::time::timeout(LOOK_AFTER, stop.wait_for(|stop| *stop)).await;
             if stopped.is_ok() {
@@ -182,6 +190,7 @@ impl Service {
                 if let Err(error) = self.forget_credentials().await {
                     tracing::warn!("credentials that have ended are kept: {error}");
                 }
+                self.make_keys().await;
                 tidied = hour;
             }
         }
