@@ -44,6 +44,8 @@ pub struct Auth {
     throttle: Mutex<Throttle>,
     templated: Mutex<Pace>,
     departures: Mutex<Pace>,
+    /// What of refused logins goes into the audit log.
+    pub(crate) refusals: crate::audit::Refusals,
     /// Passwords that are verified at once: each takes 19 MiB.
     passwords: Semaphore,
     /// Those that wait for it, and those that are verified.
@@ -59,6 +61,7 @@ impl Default for Auth {
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             templated: Mutex::new(Pace::new(Some(TEMPLATED))),
             departures: Mutex::new(Pace::new(Some(DEPARTURES))),
+            refusals: crate::audit::Refusals::default(),
             passwords: Semaphore::new(VERIFIED_AT_ONCE),
             verifying: AtomicUsize::new(0),
         }

@@ -3,11 +3,12 @@
 use uuid::Uuid;
 
 use crate::Service;
+use crate::audit::SERVICE;
 use crate::auth::clients::{MadeClient, NewClient};
 use crate::auth::identities::NewIdentity;
 use crate::auth::records::{Client, Identity, Role};
 use crate::http::ApiError;
-use crate::store::Batch;
+use crate::store::{AuditEntry, Batch};
 
 impl Service {
     /// Whether nobody can do anything yet: there is no client.
@@ -44,9 +45,7 @@ impl Service {
     /// # Errors
     /// 400 for a name that is none.
     pub async fn bootstrap_orchestrator(&self, name: &str) -> Result<MadeClient, ApiError> {
-        let (role, redirects) = (Role::Orchestrator, Vec::new());
-        let new = NewClient { name: name.to_owned(), role, confidential: true, logins: false, redirects, id: None };
-        self.add_client(new).await
+        self.add_client(NewClient::orchestrator(name)).await
     }
 
     /// A person with a password.
@@ -67,7 +66,9 @@ impl Service {
         let mut found =
             found.ok_or_else(|| ApiError::not_found("UserNotFound", format!("Nobody has the id {identity}")))?;
         found.record.admin = admin;
-        self.store.apply(Batch::new().update(&found)).await?;
+        let action = if admin { "identity.admin" } else { "identity.no_admin" };
+        let entry = AuditEntry::new(self.clock.now(), SERVICE, action, identity.to_string());
+        self.store.apply(Batch::new().update(&found).audit(entry)).await?;
         self.auth.forget();
         Ok(())
     }

@@ -46,7 +46,7 @@ async fn join_token(call: AdminCall<NewJoinToken>) -> Result<Created<Value>, Api
     if !(1..=1000).contains(&uses) || !(1..=LONGEST).contains(&seconds) {
         return Err(ApiError::bad_request("A token to join is for 1 to 1000 servers and for at most 31 days"));
     }
-    let token = call.service.join_token(endpoint, uses, seconds).await?;
+    let token = call.service.join_token_by(&call.caller.identity.to_string(), endpoint, uses, seconds).await?;
     Ok(Answer(json!({"token": token, "uses": uses, "seconds": seconds})))
 }
 
@@ -60,7 +60,7 @@ async fn server(call: AdminCall<NewServer>) -> Result<Created<Value>, ApiError> 
     let url = &call.body.0.url;
     let own = call.service.collection(endpoint).await?.record.servers;
     grid::check_url(url, call.service.logins_at(endpoint, &own).await?)?;
-    let server = call.service.name_server(endpoint, url).await?;
+    let server = call.service.name_server(call.caller.identity, endpoint, url).await?;
     Ok(Answer(json!({"id": server.id})))
 }
 

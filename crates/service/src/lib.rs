@@ -4,6 +4,7 @@
 //! fleets), leases it to orchestrators through `engine`'s dispatch messages, survives every crash, and tells the
 //! truth about progress. It knows neither storage nor the protocols of servers.
 
+mod audit;
 pub mod auth;
 pub mod bootstrap;
 pub mod clock;

@@ -10,8 +10,10 @@ use whimbrel_engine::dispatch;
 use whimbrel_engine::listing::Timestamp;
 
 use crate::Service;
+use crate::audit::SERVICE;
 use crate::auth::rules::bearer_text;
 use crate::auth::secrets::{digest, random, random_id};
+use crate::clock::iso;
 use crate::endpoints::records::{Collection, EntityType};
 use crate::grid::{self, Logins};
 use crate::http::{Access, Answer, ApiError, Call, Created, Json, Knock, Route, Rule};
@@ -155,6 +157,14 @@ impl Ticket {
         }
     }
 
+    /// What it is, for the audit log.
+    fn name(&self) -> &'static str {
+        match self {
+            Self::Token(_) => "join_token",
+            Self::Setup(_) => "setup_key",
+        }
+    }
+
     /// Uses it once.
     fn used(self, batch: Batch) -> Batch {
         match self {
@@ -285,14 +295,9 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
         outbound: told.outbound,
         relay: told.relay,
     };
-    let entry = AuditEntry {
-        number: 0,
-        time: call.service.clock.now(),
-        actor: format!("server:{}", server.id),
-        action: "server_join".into(),
-        subject: format!("endpoint:{}", server.endpoint),
-        detail: json!({"from": call.knock.from, "addresses": server.addresses, "name": server.name}),
-    };
+    let detail =
+        json!({"from": call.knock.from, "addresses": server.addresses, "name": server.name, "by": ticket.name()});
+    let entry = call.service.entry(server.id, "server.join", server.endpoint).detail(detail);
     // Two servers with the last use of a token: one of them finds the token changed, and is refused.
     call.service.store.apply(ticket.used(Batch::new()).insert(&server).audit(entry)).await?;
     call.service.desk.ring();
@@ -338,18 +343,34 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn join_token(&self, endpoint: Uuid, uses: u32, seconds: i64) -> Result<String, ApiError> {
-        let text = random("wj_")?;
-        let expires = Timestamp::from_secs(self.clock.now().secs.saturating_add(seconds));
-        let token = JoinToken { digest: digest(&text), endpoint, expires, uses_left: uses };
-        self.store.apply(Batch::new().insert(&token)).await?;
-        Ok(text)
+        self.join_token_by(SERVICE, endpoint, uses, seconds).await
     }
 
-    /// Names a server that does not speak to the service.
+    /// The same in somebody's name.
     ///
     /// # Errors
     /// 503 without the store.
-    pub async fn name_server(&self, endpoint: Uuid, url: &str) -> Result<Server, ApiError> {
+    pub(crate) async fn join_token_by(
+        &self,
+        by: &str,
+        endpoint: Uuid,
+        uses: u32,
+        seconds: i64,
+    ) -> Result<String, ApiError> {
+        let text = random("wj_")?;
+        let expires = Timestamp::from_secs(self.clock.now().secs.saturating_add(seconds));
+        let token = JoinToken { digest: digest(&text), endpoint, expires, uses_left: uses };
+        let entry = AuditEntry::new(self.clock.now(), by, "join_token.create", endpoint.to_string());
+        let entry = entry.detail(json!({"uses": uses, "until": iso(expires)}));
+        self.store.apply(Batch::new().insert(&token).audit(entry)).await?;
+        Ok(text)
+    }
+
+    /// Names a server that does not speak to the service, in somebody's name.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn name_server(&self, by: Uuid, endpoint: Uuid, url: &str) -> Result<Server, ApiError> {
         let server = Server {
             id: random_id()?,
             endpoint,
@@ -365,7 +386,8 @@ impl Service {
             outbound: false,
             relay: false,
         };
-        self.store.apply(Batch::new().insert(&server)).await?;
+        let entry = self.entry(by, "server.name", endpoint).detail(json!({"server": server.id, "url": url}));
+        self.store.apply(Batch::new().insert(&server).audit(entry)).await?;
         Ok(server)
     }
 

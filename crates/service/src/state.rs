@@ -23,8 +23,8 @@ use crate::store::Store;
 use crate::tasks::plan::Plans;
 use crate::tasks::progress::Streams;
 use crate::{
-    deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, overview, replicas, servers, tasks,
-    timers,
+    audit, deploy, desk, endpoints, files, grid, groups, house, matrix, metrics, notices, overview, replicas, servers,
+    tasks, timers,
 };
 
 /// Seconds.
@@ -98,6 +98,7 @@ impl Service {
     /// The whole table of routes: each module adds its own.
     pub fn routes() -> Vec<Route> {
         [
+            audit::routes(),
             auth::routes(),
             tasks::routes::routes(),
             tasks::manage::routes(),

@@ -11,8 +11,9 @@ use super::rules::{Admin, ByClient};
 use super::scope::TransferAll;
 use super::secrets::{digest, random, random_id};
 use crate::Service;
+use crate::audit::{NOBODY, SERVICE};
 use crate::http::{Answer, Anyone, ApiError, Call, Created, Json};
-use crate::store::Batch;
+use crate::store::{AuditEntry, Batch};
 
 /// The public command line's template: each installation becomes a client of its own with its first login.
 const CLI_TEMPLATE: Uuid = uuid!("95fdeba8-fac2-42bd-a357-e068d82ff78e");
@@ -46,12 +47,28 @@ pub struct MadeClient {
     pub secret: Option<String>,
 }
 
+impl NewClient {
+    /// One that carries out tasks.
+    pub(crate) fn orchestrator(name: &str) -> Self {
+        let (role, redirects) = (Role::Orchestrator, Vec::new());
+        Self { name: name.to_owned(), role, confidential: true, logins: false, redirects, id: None }
+    }
+}
+
 impl Service {
     /// A new client; a confidential one with an identity of the same id.
     ///
     /// # Errors
     /// 400 for a name that is none, 409 for an id that is taken.
     pub async fn add_client(&self, new: NewClient) -> Result<MadeClient, ApiError> {
+        self.add_client_by(SERVICE, new).await
+    }
+
+    /// The same in somebody's name.
+    ///
+    /// # Errors
+    /// Those of [`Service::add_client`].
+    pub(crate) async fn add_client_by(&self, by: &str, new: NewClient) -> Result<MadeClient, ApiError> {
         let name = new.name.trim();
         if name.is_empty() || name.chars().count() > LONGEST_NAME || name.chars().any(char::is_control) {
             return Err(ApiError::bad_request(format!("A client's name has 1 to {LONGEST_NAME} characters")));
@@ -71,7 +88,10 @@ impl Service {
         if new.confidential {
             batch = batch.insert(&self.own_identity(&client));
         }
-        self.store.apply(batch).await?;
+        let detail =
+            json!({"name": client.name, "role": client.role, "logins": client.logins, "redirects": client.redirects});
+        let entry = AuditEntry::new(self.clock.now(), by, "client.create", id.to_string()).detail(detail);
+        self.store.apply(batch.audit(entry)).await?;
         Ok(MadeClient { client, secret })
     }
 
@@ -97,7 +117,8 @@ impl Service {
     pub async fn remove_client(&self, id: Uuid) -> Result<(), ApiError> {
         let tokens = self.all_by_key::<Token>("client", &id.to_string()).await?;
         let batch = tokens.iter().fold(Batch::new(), |batch, token| batch.delete_id::<Token>(&token.record.hash));
-        self.store.apply(batch.delete_id::<Client>(id.to_string())).await?;
+        let entry = self.entry(id, "client.remove", id);
+        self.store.apply(batch.delete_id::<Client>(id.to_string()).audit(entry)).await?;
         self.auth.memory.forget();
         Ok(())
     }
@@ -160,7 +181,7 @@ pub(super) async fn from_template(call: Call<Anyone, Json<ClientQuestion>>) -> R
         redirects: vec![format!("{}/v2/web/auth-code", call.service.config.url), "http://localhost".to_owned()],
         id: None,
     };
-    let made = call.service.add_client(new).await?;
+    let made = call.service.add_client_by(NOBODY, new).await?;
     Ok(Answer(ClientAnswer::new(&made)))
 }
 
@@ -211,6 +232,6 @@ pub(super) async fn add(call: Call<Admin<TransferAll>, Json<AdminWish>>) -> Resu
         redirects: wish.redirect_uris,
         id: wish.id,
     };
-    let made = call.service.add_client(new).await?;
+    let made = call.service.add_client_by(&call.caller.identity.to_string(), new).await?;
     Ok(Answer(ClientAnswer::new(&made)))
 }

@@ -15,6 +15,7 @@ use super::scope::{self, Monitor, Orchestrate, Scope, Wanted};
 use super::secrets::{alike, digest, fits_challenge};
 use super::tokens::{Holder, TokenDocument, holder};
 use crate::Service;
+use crate::audit::Refused;
 use crate::http::{Answer, Anyone, ApiError, Call, Form, Query};
 use crate::store::Batch;
 
@@ -58,6 +59,7 @@ impl Service {
     pub(super) async fn client_by_secret(&self, from: IpAddr, id: &str, secret: &str) -> Result<Client, ApiError> {
         self.throttled(from, Some(id))?;
         let client = self.client(id).await?;
+        let named = client.as_ref().map(|client| client.id);
         let known = client.filter(|client| client.secret.as_deref().is_some_and(|hash| alike(hash, &digest(secret))));
         match known {
             Some(client) => {
@@ -66,6 +68,7 @@ impl Service {
             }
             None => {
                 self.auth.throttle.lock().expect("nothing panics with it").failed(from, Some(id), Instant::now());
+                self.tell_refused(Refused::Client, from, named, "secret").await?;
                 Err(invalid_client("The client or its secret is wrong"))
             }
         }
@@ -121,6 +124,9 @@ impl Service {
         // Whoever is second with a code fails here.
         let (mut document, batch) = self.issue(holder, &wanted, Batch::new().delete(&found))?;
         let batch = self.consenting(holder, &wanted, batch).await?;
+        let scopes: Vec<_> = wanted.iter().map(ToString::to_string).collect();
+        let detail = json!({"scopes": scopes, "refreshable": holder.refreshable, "grant": holder.grant});
+        let batch = batch.audit(self.entry(code.identity, "token.grant", client.id).detail(detail));
         if wanted.iter().any(|scope| scope.name == "openid") {
             document.id_token = Some(self.id_token(client.id, code.identity, code.nonce.as_deref()).await?);
         }
@@ -167,15 +173,17 @@ impl Service {
         let id = Consent::id_of(holder.identity, holder.client);
         let Some(mut known) = self.store.get::<Consent>(&id).await? else {
             let (identity, client) = (holder.identity, holder.client);
-            return Ok(batch.insert(&Consent { identity, client, paths, created: now, updated: now }));
+            let entry = self.entry(identity, "consent.give", client).detail(json!({"scopes": paths}));
+            return Ok(batch.insert(&Consent { identity, client, paths, created: now, updated: now }).audit(entry));
         };
         let new: Vec<_> = paths.into_iter().filter(|path| !known.record.paths.contains(path)).collect();
         if new.is_empty() {
             return Ok(batch);
         }
+        let entry = self.entry(holder.identity, "consent.give", holder.client).detail(json!({"scopes": new}));
         known.record.paths.extend(new);
         known.record.updated = now;
-        Ok(batch.update(&known))
+        Ok(batch.update(&known).audit(entry))
     }
 
     /// Whether an identity lets a client use `dependency` through `root`.

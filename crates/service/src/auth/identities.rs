@@ -10,6 +10,7 @@ use super::rules::{Admin, User, UserOrClient};
 use super::scope::{OpenId, TransferAll, ViewConsents, ViewIdentitySet};
 use super::secrets::{hash_password, random_id};
 use crate::Service;
+use crate::audit::SERVICE;
 use crate::clock::iso;
 use crate::http::{Answer, ApiError, Call, Created, Json};
 use crate::store::{AuditEntry, Batch};
@@ -40,8 +41,16 @@ impl Service {
     /// # Errors
     /// 400 for a name that is none, 409 for one that somebody has.
     pub async fn add_identity(&self, new: NewIdentity) -> Result<Identity, ApiError> {
+        self.add_identity_by(SERVICE, new).await
+    }
+
+    /// The same in somebody's name.
+    async fn add_identity_by(&self, by: &str, new: NewIdentity) -> Result<Identity, ApiError> {
         let identity = self.identity_of(new).await?;
-        self.store.apply(Batch::new().insert(&identity)).await?;
+        let detail =
+            json!({"username": identity.username, "admin": identity.admin, "password": identity.password.is_some()});
+        let entry = AuditEntry::new(self.clock.now(), by, "identity.create", identity.id.to_string()).detail(detail);
+        self.store.apply(Batch::new().insert(&identity).audit(entry)).await?;
         Ok(identity)
     }
 
@@ -191,7 +200,7 @@ pub(super) async fn identities(call: Call<UserOrClient<ViewIdentitySet>>) -> Res
     for name in names {
         match service.identity_by_name(name).await? {
             Some(identity) => found.push(identity),
-            None if query.flag("provision")? == Some(true) => found.push(service.provision(name).await?),
+            None if query.flag("provision")? == Some(true) => found.push(service.provision(call.caller, name).await?),
             None => {}
         }
     }
@@ -201,12 +210,13 @@ pub(super) async fn identities(call: Call<UserOrClient<ViewIdentitySet>>) -> Res
 impl Service {
     /// An identity for somebody who is yet to come: access can be given to it already. Only names of other domains, for ours are given
     /// by administrators.
-    async fn provision(&self, username: &str) -> Result<Identity, ApiError> {
+    async fn provision(&self, by: Uuid, username: &str) -> Result<Identity, ApiError> {
         let ours = username.to_lowercase().ends_with(&format!("@{}", self.config.domain.to_lowercase()));
         if ours || username.to_lowercase().ends_with(&self.client_domain()) {
             return Err(ApiError::bad_request(format!("There is no {username} here, and only administrators make it")));
         }
-        self.add_identity(NewIdentity { username: username.to_owned(), ..NewIdentity::default() }).await
+        let new = NewIdentity { username: username.to_owned(), ..NewIdentity::default() };
+        self.add_identity_by(&by.to_string(), new).await
     }
 
     /// What the names of clients' own identities end with.
@@ -219,7 +229,8 @@ impl Service {
 pub(super) async fn add(
     call: Call<Admin<TransferAll>, Json<NewIdentity>>,
 ) -> Result<Created<IdentityDocument>, ApiError> {
-    call.service.add_identity(call.body.0).await.map(IdentityDocument::from).map(Answer)
+    let by = call.caller.identity.to_string();
+    call.service.add_identity_by(&by, call.body.0).await.map(IdentityDocument::from).map(Answer)
 }
 
 /// What an administrator changes about an identity.

@@ -4,6 +4,7 @@ use std::time::Instant;
 
 use axum::http::header::COOKIE;
 use axum::http::{HeaderMap, StatusCode};
+use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::grant::allowed;
@@ -12,6 +13,7 @@ use super::scope;
 use super::secrets::{alike, digest, random, verify_password};
 use super::tokens::{invalid_scope, later};
 use crate::Service;
+use crate::audit::Refused;
 use crate::http::{Anyone, ApiError, Call, Form, HtmlPage, Query};
 use crate::store::Batch;
 
@@ -116,16 +118,18 @@ impl Service {
         let hash =
             identity.as_ref().filter(|identity| !identity.disabled).and_then(|identity| identity.password.clone());
         let good = verify_password(hash, password.to_owned()).await?;
-        let mut throttle = self.auth.throttle.lock().expect("nothing panics with it");
         if good {
-            throttle.succeeded(from, &name, Instant::now());
+            self.auth.throttle.lock().expect("nothing panics with it").succeeded(from, &name, Instant::now());
             return Ok(identity);
         }
-        throttle.failed(from, Some(&name), Instant::now());
+        self.auth.throttle.lock().expect("nothing panics with it").failed(from, Some(&name), Instant::now());
+        let known = identity.map(|identity| identity.id);
+        self.tell_refused(Refused::Login, from, known, "password").await?;
         Ok(None)
     }
 
-    async fn code(&self, asked: &Asked, identity: Uuid) -> Result<String, ApiError> {
+    /// A code for somebody who has logged in: `how` says by what, and from where.
+    async fn code(&self, asked: &Asked, identity: Uuid, how: Value) -> Result<String, ApiError> {
         let text = random("wc_")?;
         let code = Code {
             hash: digest(&text),
@@ -138,13 +142,14 @@ impl Service {
             offline: asked.offline,
             expires: later(self.clock.now(), CODE_SECONDS),
         };
-        self.store.apply(Batch::new().insert(&code)).await?;
+        let entry = self.entry(identity, "login", asked.client.id).detail(how);
+        self.store.apply(Batch::new().insert(&code).audit(entry)).await?;
         Ok(text)
     }
 
     /// Sends the browser back with a code.
-    pub(super) async fn accept(&self, asked: &Asked, identity: &Identity) -> Result<HtmlPage, ApiError> {
-        let code = self.code(asked, identity.id).await?;
+    pub(super) async fn accept(&self, asked: &Asked, identity: &Identity, how: Value) -> Result<HtmlPage, ApiError> {
+        let code = self.code(asked, identity.id, how).await?;
         let fields = [("code", Some(code.as_str())), ("state", asked.state.as_deref())];
         let cookie = Some(format!("{}=; Path=/; Max-Age=0", self.cookie()));
         Ok(HtmlPage::See { location: back(&self.landing(&asked.redirect), &fields), cookie })
@@ -246,7 +251,7 @@ pub(super) async fn submit(call: Call<Anyone, Form>) -> Result<HtmlPage, ApiErro
     match service.by_password(call.knock.from, name, password).await {
         Ok(Some(identity)) => {
             tracing::info!(request = %call.place.request, identity = %identity.username, client = %asked.client.id, "logged in");
-            service.accept(&asked, &identity).await
+            service.accept(&asked, &identity, json!({"by": "password", "from": call.knock.from})).await
         }
         Ok(None) => service.page(&asked, StatusCode::FORBIDDEN, "The name or the password is wrong.").await,
         Err(error) if error.status == StatusCode::TOO_MANY_REQUESTS => {

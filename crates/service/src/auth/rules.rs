@@ -133,15 +133,16 @@ impl Rule for ByClient {
 pub struct UserOrClient<S>(PhantomData<S>);
 
 impl<S: Scope> Rule for UserOrClient<S> {
-    type Caller = ();
+    type Caller = Uuid;
     const ACCESS: Access = Access::ScopeOrClient(S::NAME);
 
-    async fn admit(service: &Service, knock: &Knock) -> Result<(), ApiError> {
+    async fn admit(service: &Service, knock: &Knock) -> Result<Uuid, ApiError> {
         if basic(&knock.headers).is_none() {
-            return User::<S>::admit(service, knock).await.map(drop);
+            return User::<S>::admit(service, knock).await.map(|actor| actor.identity);
         }
-        match ByClient::admit(service, knock).await?.role {
-            Role::Program => Ok(()),
+        let client = ByClient::admit(service, knock).await?;
+        match client.role {
+            Role::Program => Ok(client.id),
             Role::Orchestrator | Role::Monitor => Err(ApiError::denied("The client is for its own work only")),
         }
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
+use serde_json::json;
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
@@ -216,7 +217,11 @@ impl Service {
                 }
             }
         }
-        self.store.apply(batch).await?;
+        // Without proof it is as if they did it in whose name the token is.
+        let detail =
+            json!({"identity": token.identity, "kind": token.kind, "for": token.resource_server, "grant": token.grant});
+        let entry = self.entry(client.unwrap_or(token.identity), "token.revoke", token.client).detail(detail);
+        self.store.apply(batch.audit(entry)).await?;
         self.auth.memory.forget();
         Ok(())
     }

@@ -4,6 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
+use crate::auth::clients::NewClient;
 use crate::auth::scope::TransferAll;
 use crate::auth::{Admin, Orchestrator};
 use crate::http::{Answer, ApiError, Call, Created, Json, Route};
@@ -38,7 +39,8 @@ struct NewOrchestrator {
 
 /// Makes the client of an orchestrator; its secret is told once.
 async fn orchestrator(call: Call<Admin<TransferAll>, Json<NewOrchestrator>>) -> Result<Created<Value>, ApiError> {
-    let made = call.service.bootstrap_orchestrator(&call.body.0.name).await?;
+    let new = NewClient::orchestrator(&call.body.0.name);
+    let made = call.service.add_client_by(&call.caller.identity.to_string(), new).await?;
     let secret = made.secret.unwrap_or_default();
     Ok(Answer(json!({"client_id": made.client.id, "client_secret": secret, "name": made.client.name})))
 }

@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
@@ -131,7 +131,7 @@ pub(super) async fn create(call: Call<ByUser, Json<AccessWish>>) -> Result<Creat
         created: service.clock.now(),
         expires: service.end(wish.expiration_date.as_deref())?,
     };
-    let entry = service.entry(call.caller.identity, "access.create", collection.id);
+    let entry = service.entry(call.caller.identity, "access.create", collection.id).detail(told(&rule));
     service.store.apply(Batch::new().insert(&rule).require(&found).audit(entry)).await.map_err(
         |error| match error {
             crate::store::StoreError::Conflict(_) => ApiError::new(
@@ -146,6 +146,12 @@ pub(super) async fn create(call: Call<ByUser, Json<AccessWish>>) -> Result<Creat
     let message = "Access rule created successfully.";
     let (data_type, code) = ("access_create_result", "Created");
     Ok(Answer(AccessCreated { data_type, code, message, access_id: rule.id, request_id, resource }))
+}
+
+/// A rule, for the audit log.
+fn told(rule: &AccessRule) -> Value {
+    json!({"rule": rule.id, "principal": rule.principal, "path": rule.path, "permissions": rule.permissions,
+           "until": rule.expires.map(clock::iso)})
 }
 
 fn rule_path(path: &str) -> Result<String, ApiError> {
@@ -238,6 +244,7 @@ pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Ans
         rule.record.expires = call.service.end(date.as_str())?;
     }
     let entry = call.service.entry(call.caller.identity, "access.update", collection.record.id);
+    let entry = entry.detail(told(&rule.record));
     call.service.store.apply(Batch::new().update(&rule).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Updated", "Access rule updated successfully")))
 }
@@ -246,6 +253,7 @@ pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Ans
 pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
     let (collection, rule) = call.service.rule(&call).await?;
     let entry = call.service.entry(call.caller.identity, "access.delete", collection.record.id);
+    let entry = entry.detail(told(&rule.record));
     call.service.store.apply(Batch::new().delete(&rule).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Access rule deleted successfully")))
 }

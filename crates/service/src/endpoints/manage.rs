@@ -2,7 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Deserializer, Serialize};
-use serde_json::Value;
+use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::dispatch::Server;
 use whimbrel_engine::task::normal;
@@ -275,9 +275,19 @@ impl Service {
     /// # Errors
     /// 400 for a name that is none.
     pub async fn add_endpoint(&self, owner: Uuid, name: &str, servers: Vec<Server>) -> Result<Collection, ApiError> {
+        self.add_endpoint_by(owner, owner, name, servers).await
+    }
+
+    async fn add_endpoint_by(
+        &self,
+        by: Uuid,
+        owner: Uuid,
+        name: &str,
+        servers: Vec<Server>,
+    ) -> Result<Collection, ApiError> {
         let mut endpoint = self.blank(EntityType::Endpoint, owner, name)?;
         (endpoint.servers, endpoint.public) = (servers, true);
-        self.add_collection_record(&endpoint).await?;
+        self.add_collection_record(&endpoint, by).await?;
         Ok(endpoint)
     }
 
@@ -299,12 +309,16 @@ impl Service {
         let mut collection = self.blank(EntityType::Mapped, owner, name)?;
         (collection.base, collection.endpoint, collection.public) = (directory(base)?, endpoint.record.id, true);
         collection.policy.allow_guests = true;
-        self.add_collection_record(&collection).await?;
+        self.add_collection_record(&collection, owner).await?;
         Ok(collection)
     }
 
-    pub(crate) async fn add_collection_record(&self, collection: &Collection) -> Result<(), ApiError> {
-        let entry = self.entry(collection.owner, "collection.create", collection.id);
+    pub(crate) async fn add_collection_record(&self, collection: &Collection, by: Uuid) -> Result<(), ApiError> {
+        let (name, kind) = (&collection.about.display_name, collection.kind);
+        let detail = json!({
+            "name": name, "kind": kind, "owner": collection.owner, "endpoint": collection.endpoint, "base": collection.base,
+        });
+        let entry = self.entry(by, "collection.create", collection.id).detail(detail);
         Ok(self.store.apply(Batch::new().insert(collection).audit(entry)).await?)
     }
 
@@ -371,7 +385,7 @@ pub(super) async fn create(call: Call<ByUser, Json<EndpointWish>>) -> Result<Cre
     wish.apply(&mut collection)?;
     let key = random("wk_")?;
     collection.setup_key = Some(digest(&key));
-    call.service.add_collection_record(&collection).await?;
+    call.service.add_collection_record(&collection, call.caller.identity).await?;
     Ok(Answer(Made::new(&call.place, collection.id, Some(key))))
 }
 
@@ -411,7 +425,7 @@ pub(super) async fn create_guest(call: Call<ByUser, Json<GuestWish>>) -> Result<
     let mut guest = service.blank(kind, actor.identity, &name)?;
     (guest.host, guest.base, guest.endpoint) = (Some(host.id), directory(&wish.host_path)?, host.endpoint);
     wish.about.apply(&mut guest)?;
-    service.add_collection_record(&guest).await?;
+    service.add_collection_record(&guest, actor.identity).await?;
     Ok(Answer(Made::new(&call.place, guest.id, None)))
 }
 
@@ -461,7 +475,9 @@ pub(super) struct SubscriptionWish {
 pub(super) async fn set_subscription(call: Call<ByUser, Json<SubscriptionWish>>) -> Result<Answer<Done>, ApiError> {
     let mut found = administered(&call).await?;
     found.record.subscription = call.body.0.subscription_id;
-    call.service.store.apply(Batch::new().update(&found)).await?;
+    let entry = call.service.entry(call.caller.identity, "collection.update", found.record.id);
+    let entry = entry.detail(json!({"subscription_id": found.record.subscription}));
+    call.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Updated", "Endpoint updated successfully")))
 }
 
@@ -475,7 +491,9 @@ pub(super) struct VerifiedWish {
 pub(super) async fn set_verified(call: Call<ByUser, Json<VerifiedWish>>) -> Result<Answer<Done>, ApiError> {
     let mut found = administered(&call).await?;
     found.record.admin_verified = Some(call.body.0.subscription_admin_verified);
-    call.service.store.apply(Batch::new().update(&found)).await?;
+    let entry = call.service.entry(call.caller.identity, "collection.update", found.record.id);
+    let entry = entry.detail(json!({"subscription_admin_verified": found.record.admin_verified}));
+    call.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Updated", "Endpoint updated successfully")))
 }
 
@@ -528,7 +546,7 @@ pub(super) async fn create_deployment(
     let first = servers.first().map(|server| Logins::of_url(&server.url));
     servers.iter().try_for_each(|server| grid::check_url(&server.url, first))?;
     let owner = wish.owner.unwrap_or(call.caller.identity);
-    let made = call.service.add_endpoint(owner, &wish.display_name, servers).await?;
+    let made = call.service.add_endpoint_by(call.caller.identity, owner, &wish.display_name, servers).await?;
     Ok(Answer(Made::new(&call.place, made.id, None)))
 }
 

@@ -2,6 +2,7 @@
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::task::Status;
 
@@ -305,10 +306,15 @@ pub(super) async fn create(call: Call<ByUser, Json<PauseWish>>) -> Result<Create
         started: now,
         modified: now,
     };
-    let entry = service.entry(call.caller.identity, "pause_rule.create", collection.id);
+    let entry = service.entry(call.caller.identity, "pause_rule.create", collection.id).detail(told(&rule));
     service.store.apply(Batch::new().insert(&rule).audit(entry)).await?;
     service.heed_pauses(rule.collection).await?;
     service.pause_document(&rule, true).await.map(Answer)
+}
+
+/// A rule, for the audit log.
+fn told(rule: &PauseRule) -> Value {
+    json!({"rule": rule.id, "message": rule.message, "identity": rule.identity, "pauses": rule.pauses})
 }
 
 async fn managed<I>(call: &Call<ByUser, I>) -> Result<Versioned<PauseRule>, ApiError> {
@@ -333,7 +339,9 @@ pub(super) async fn update(call: Call<ByUser, Json<PauseWish>>) -> Result<Answer
     }
     found.record.pauses = call.body.0.pauses.over(found.record.pauses);
     (found.record.modified, found.record.made_by) = (call.service.clock.now(), call.caller.identity);
-    call.service.store.apply(Batch::new().update(&found)).await?;
+    let entry = call.service.entry(call.caller.identity, "pause_rule.update", found.record.collection);
+    let entry = entry.detail(told(&found.record));
+    call.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     call.service.heed_pauses(found.record.collection).await?;
     call.service.pause_document(&found.record, true).await.map(Answer)
 }
@@ -342,6 +350,7 @@ pub(super) async fn update(call: Call<ByUser, Json<PauseWish>>) -> Result<Answer
 pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
     let found = managed(&call).await?;
     let entry = call.service.entry(call.caller.identity, "pause_rule.delete", found.record.collection);
+    let entry = entry.detail(told(&found.record));
     call.service.store.apply(Batch::new().delete(&found).audit(entry)).await?;
     call.service.heed_pauses(found.record.collection).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Pause rule deleted successfully")))

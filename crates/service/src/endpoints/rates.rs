@@ -5,6 +5,7 @@ pub mod shares;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
@@ -208,7 +209,7 @@ async fn create(call: Call<ByUser, Json<RateWish>>) -> Result<Created<RateRuleDo
         return Err(ApiError::bad_request(format!("There are {MOST} rate rules already")));
     }
     let rule = service.rule_of(random_id()?, wish, &call.caller);
-    let entry = service.entry(call.caller.identity, "rate_rule.create", rule.id);
+    let entry = service.entry(call.caller.identity, "rate_rule.create", rule.id).detail(told(&rule));
     service.store.apply(Batch::new().insert(&rule).audit(entry)).await?;
     Ok(Answer(service.shown(rule)))
 }
@@ -226,7 +227,7 @@ async fn update(call: Call<ByUser, Json<RateWish>>) -> Result<Answer<RateRuleDoc
     let wish = call.body.0.clone().checked()?;
     service.may_bound(&call.caller, wish.endpoint_id).await?;
     found.record = service.rule_of(found.record.id, wish, &call.caller);
-    let entry = service.entry(call.caller.identity, "rate_rule.update", found.record.id);
+    let entry = service.entry(call.caller.identity, "rate_rule.update", found.record.id).detail(told(&found.record));
     service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     Ok(Answer(service.shown(found.record)))
 }
@@ -234,9 +235,15 @@ async fn update(call: Call<ByUser, Json<RateWish>>) -> Result<Answer<RateRuleDoc
 /// `DELETE /v2/whimbrel/rate_rules/{rate_rule}`.
 async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
     let found = call.service.rate_rule(&call).await?;
-    let entry = call.service.entry(call.caller.identity, "rate_rule.delete", found.record.id);
+    let entry =
+        call.service.entry(call.caller.identity, "rate_rule.delete", found.record.id).detail(told(&found.record));
     call.service.store.apply(Batch::new().delete(&found).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Rate rule deleted successfully")))
+}
+
+/// A rule, for the audit log.
+fn told(rule: &RateRule) -> Value {
+    json!({"place": rule.collection, "identity": rule.identity, "max_rate": rule.max_rate, "hours": rule.hours, "message": rule.message})
 }
 
 /// The places of a collection at which rules for it may stand.

@@ -272,6 +272,13 @@ pub struct RoleGiven {
     pub role: RoleName,
 }
 
+impl RoleGiven {
+    /// For the audit log.
+    pub(crate) fn told(&self) -> serde_json::Value {
+        serde_json::json!({"id": self.id, "principal": self.principal, "role": self.role})
+    }
+}
+
 impl Record for RoleGiven {
     const KIND: &'static str = "role";
 

@@ -80,7 +80,7 @@ pub(super) async fn create(call: Call<ByUser, Json<RoleWish>>) -> Result<Created
         ));
     }
     let given = RoleGiven { id: random_id()?, collection: found.record.id, principal, role: wish.role };
-    let entry = service.entry(call.caller.identity, "role.create", found.record.id);
+    let entry = service.entry(call.caller.identity, "role.create", found.record.id).detail(given.told());
     service.store.apply(Batch::new().insert(&given).require(&found).audit(entry)).await?;
     Ok(Answer(given.into()))
 }
@@ -102,6 +102,7 @@ pub(super) async fn show(call: Call<ByUser>) -> Result<Answer<RoleDocument>, Api
 pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
     let given = role(&call).await?;
     let entry = call.service.entry(call.caller.identity, "role.delete", given.record.collection);
+    let entry = entry.detail(given.record.told());
     call.service.store.apply(Batch::new().delete(&given).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Deleted", "Role deleted successfully")))
 }

@@ -12,6 +12,7 @@ use crate::auth::UserCall;
 use crate::endpoints::{Doing, Want};
 use crate::http::{Accepted, Answer, ApiError, Done, Filter, Json, Order, Page, Query, Route, compare, orders};
 use crate::reach::Usable;
+use crate::store::Batch;
 
 /// The routes.
 pub fn routes() -> Vec<Route> {
@@ -54,6 +55,32 @@ impl Spot {
         let whole = inside(&self.usable.ground.base, path);
         let trimmed = whole.trim_end_matches('/');
         if trimmed.is_empty() { b"/".to_vec() } else { trimmed.as_bytes().to_vec() }
+    }
+
+    /// Does something that changes what is there, and keeps who did it and what came of it, even if the caller goes away meanwhile.
+    async fn change<I>(
+        &self,
+        call: &UserCall<I>,
+        kind: OperationKind,
+        (action, detail): (&str, Value),
+    ) -> Result<Result<OperationResult, Fault>, ApiError> {
+        let (service, identity) = (call.service.clone(), call.caller.identity);
+        let site = match service.site(&self.usable, identity, self.local_user.as_deref(), Want::Write).await {
+            Ok(site) => site,
+            // Nothing was asked of any server.
+            Err(fault) => return Ok(Err(fault)),
+        };
+        let mut entry = service.entry(identity, action, self.usable.collection.id).detail(detail);
+        let doing = tokio::spawn(async move {
+            let outcome = service.operate(site, kind).await;
+            entry.time = service.clock.now();
+            entry.detail["outcome"] = match &outcome {
+                Ok(_) => json!("done"),
+                Err(fault) => json!(fault.code.name()),
+            };
+            service.store.apply(Batch::new().audit(entry)).await.map(|()| outcome)
+        });
+        Ok(doing.await.map_err(ApiError::internal)??)
     }
 
     async fn operate<I>(&self, call: &UserCall<I>, kind: OperationKind, need: Want) -> Result<OperationResult, Fault> {
@@ -161,7 +188,7 @@ async fn make_directory(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, 
     let spot = Spot::of(&call, local_user(&call.body.0), Doing::MakeDirectory).await?;
     let path = spot.path(text(&call.body.0, "path")?, Want::Write)?;
     let kind = OperationKind::MakeDirectory { path: spot.there(&path) };
-    match spot.operate(&call, kind, Want::Write).await {
+    match spot.change(&call, kind, ("file.mkdir", json!({"path": path}))).await? {
         Ok(_) => Ok(Answer(json!({
             "DATA_TYPE": "mkdir_result", "code": "DirectoryCreated",
             "message": "The directory was created successfully",
@@ -176,7 +203,7 @@ async fn rename(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
     let from = spot.path(text(&call.body.0, "old_path")?, Want::Write)?;
     let to = spot.path(text(&call.body.0, "new_path")?, Want::Write)?;
     let kind = OperationKind::Rename { from: spot.there(&from), to: spot.there(&to) };
-    match spot.operate(&call, kind, Want::Write).await {
+    match spot.change(&call, kind, ("file.rename", json!({"path": from, "to": to}))).await? {
         Ok(_) => Ok(Answer(Done::new(&call.place, "FileRenamed", "File or directory renamed successfully"))),
         Err(fault) => Err(refused(&fault, "RenameFailed", "ClientError.NotFound")),
     }
@@ -185,9 +212,9 @@ async fn rename(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
 async fn symlink(call: UserCall<Json<Value>>) -> Result<Accepted<Value>, ApiError> {
     let spot = Spot::of(&call, local_user(&call.body.0), Doing::Symlink).await?;
     let path = spot.path(text(&call.body.0, "path")?, Want::Write)?;
-    let target = text(&call.body.0, "symlink_target")?.as_bytes().to_vec();
-    let kind = OperationKind::Symlink { path: spot.there(&path), target };
-    match spot.operate(&call, kind, Want::Write).await {
+    let target = text(&call.body.0, "symlink_target")?;
+    let kind = OperationKind::Symlink { path: spot.there(&path), target: target.as_bytes().to_vec() };
+    match spot.change(&call, kind, ("file.symlink", json!({"path": path, "target": target}))).await? {
         Ok(_) => Ok(Answer(json!({
             "DATA_TYPE": "symlink_result", "code": "SymlinkCreated", "message": "The symlink was created successfully",
             "request_id": call.place.request.to_string(), "resource": call.place.resource,

@@ -120,8 +120,13 @@ impl Service {
         }
     }
 
-    async fn change_group(&self, by: Uuid, found: &Versioned<Group>, action: &str) -> Result<(), ApiError> {
-        let entry = self.entry(by, action, found.record.id);
+    async fn change_group(
+        &self,
+        by: Uuid,
+        found: &Versioned<Group>,
+        (action, detail): (&str, Value),
+    ) -> Result<(), ApiError> {
+        let entry = self.entry(by, action, found.record.id).detail(detail);
         Ok(self.store.apply(Batch::new().update(found).audit(entry)).await?)
     }
 }
@@ -141,7 +146,9 @@ async fn update(call: GroupCall<Json<GroupWish>>) -> Result<Answer<Value>, ApiEr
     found.record.name = wish.name.trim().to_owned();
     found.record.description.clone_from(&wish.description);
     found.record.terms.clone_from(&wish.terms_and_conditions);
-    call.service.change_group(call.caller.identity, &found, "group.update").await?;
+    call.service
+        .change_group(call.caller.identity, &found, ("group.update", json!({"name": found.record.name})))
+        .await?;
     call.service.group_document(&found.record, call.caller.identity, &[]).await.map(Answer)
 }
 
@@ -166,7 +173,7 @@ async fn set_policies(call: GroupCall<Json<Policies>>) -> Result<Answer<Policies
         return Err(ApiError::bad_request("These are too many or too long signup_fields"));
     }
     found.record.policies = wish.clone();
-    call.service.change_group(call.caller.identity, &found, "group.policies").await?;
+    call.service.change_group(call.caller.identity, &found, ("group.policies", json!(found.record.policies))).await?;
     Ok(Answer(found.record.policies))
 }
 
@@ -184,7 +191,7 @@ async fn act(call: GroupCall<Json<BTreeMap<Action, Vec<Target>>>>) -> Result<Ans
     if wanted.values().map(Vec::len).sum::<usize>() > MOST_ACTIONS {
         return Err(ApiError::bad_request(format!("At most {MOST_ACTIONS} memberships are changed at once")));
     }
-    let (mut done, mut errors) = (Map::new(), Map::new());
+    let (mut done, mut errors, mut told) = (Map::new(), Map::new(), Map::new());
     for action in Action::ALL.into_iter().filter(|action| wanted.contains_key(action)) {
         for target in &wanted[&action] {
             let known = service.identity(target.identity_id).await?.is_some();
@@ -193,7 +200,10 @@ async fn act(call: GroupCall<Json<BTreeMap<Action, Vec<Target>>>>) -> Result<Ans
                 false => Err(("NOT_FOUND", "Nobody has that id")),
             };
             match changed {
-                Ok(membership) => push(&mut done, action, service.membership(found.record.id, &membership).await?),
+                Ok(membership) => {
+                    push(&mut told, action, json!({"identity": membership.identity, "role": membership.role}));
+                    push(&mut done, action, service.membership(found.record.id, &membership).await?);
+                }
                 Err((code, detail)) => {
                     let error = json!({"identity_id": target.identity_id, "code": code, "detail": detail});
                     push(&mut errors, action, error);
@@ -202,7 +212,7 @@ async fn act(call: GroupCall<Json<BTreeMap<Action, Vec<Target>>>>) -> Result<Ans
         }
     }
     if !done.is_empty() {
-        service.change_group(by, &found, "group.members").await?;
+        service.change_group(by, &found, ("group.members", Value::Object(told))).await?;
     }
     if !errors.is_empty() {
         done.insert("errors".to_owned(), Value::Object(errors));

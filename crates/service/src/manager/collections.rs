@@ -152,7 +152,7 @@ impl Manager<'_> {
         };
         made.policy.allow_guests = false;
         wish.apply(&mut made)?;
-        self.service.add_collection_record(&made).await?;
+        self.service.add_collection_record(&made, self.actor.identity).await?;
         let mut told = told("success", "Operation successful", vec![self.collection_document(&made).await?]);
         told["http_response_code"] = json!(201);
         Ok(told)

@@ -85,7 +85,7 @@ impl Manager<'_> {
             return Err(unprocessable(format!("There are {MOST} roles, as many as there may be")));
         }
         let given = RoleGiven { id: random_id()?, collection: found.record.id, principal, role };
-        let entry = self.service.entry(self.actor.identity, "role.create", found.record.id);
+        let entry = self.service.entry(self.actor.identity, "role.create", found.record.id).detail(given.told());
         self.service.store.apply(Batch::new().insert(&given).require(&found).audit(entry)).await?;
         Ok(told("success", &format!("Created Role {}", given.id), vec![self.role_document(&given)]))
     }
@@ -107,6 +107,7 @@ impl Manager<'_> {
     pub(super) async fn delete_role(&self, id: &str) -> Result<Value, ApiError> {
         let found = self.role(id).await?;
         let entry = self.service.entry(self.actor.identity, "role.delete", found.record.collection);
+        let entry = entry.detail(found.record.told());
         self.service.store.apply(Batch::new().delete(&found).audit(entry)).await?;
         Ok(told("success", &format!("Deleted Role {id}"), Vec::new()))
     }

@@ -84,7 +84,7 @@ impl Service {
     async fn probe(&self, matrix: &Matrix) -> Result<Option<Probe>, ApiError> {
         let Some(owner) = self.acting_for(matrix.owner, matrix.client).await? else { return Ok(None) };
         let draft = submission::read_transfer(&document(matrix, matrix.pair, self.clock.now()))?;
-        Ok(Some(match self.submit(&owner, &draft).await {
+        Ok(Some(match self.submit(&owner, &draft, Some(("matrix", matrix.id))).await {
             Ok(Submitted::New(task) | Submitted::Repeated(task)) => Probe::Task(task),
             Ok(Submitted::Conflict(task)) => {
                 Probe::Refused(format!("a transfer of the same paths is not over: {task}"))

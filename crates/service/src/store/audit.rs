@@ -3,9 +3,16 @@
 use serde_json::Value as Json;
 use whimbrel_engine::listing::Timestamp;
 
-use super::database::{Row, Transaction, values};
+use super::database::{Dialect, Row, Transaction, Value, values};
 use super::time::{from_micros, micros};
 use super::{Store, StoreError};
+
+/// Number of the lock that PostgreSQL's transactions share from their first entry to their end: any constant of our own.
+const LOCK: i64 = 0x7768_696d_6175_6469;
+
+/// Microseconds by which an entry may be older or younger than those with numbers near its own: clocks of replicas differ, and what takes
+/// long has the time at which it ended.
+const SLACK_MICROS: i64 = 3_600_000_000;
 
 /// An entry of the audit log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -60,24 +67,133 @@ pub struct AuditQuery {
     pub actor: Option<String>,
     /// About this subject.
     pub subject: Option<String>,
+    /// Of this action; one that ends with a point stands for all that begin with it.
+    pub action: Option<String>,
     /// Only older ones than this entry, the last of the page before.
     pub before: Option<(Timestamp, u64)>,
 }
 
 impl Store {
+    /// Entries in the order of their numbers, those after number `after` (0 begins) and up to `until`, which [`Store::audit_end`] told.
+    /// Where a page ends another one goes on, and nothing is missed or told twice.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn audit_after(
+        &self,
+        query: &AuditQuery,
+        after: u64,
+        until: u64,
+        limit: u32,
+    ) -> Result<Vec<AuditEntry>, StoreError> {
+        let mut tx = self.read().await?;
+        let (mut first, mut last) = (number(after), number(until));
+        // Times are looked up by their index; the numbers around them are all that is read of the log.
+        if let Some(since) = query.since {
+            let sql = "SELECT number FROM audit WHERE time < $1 ORDER BY time DESC, number DESC LIMIT 1";
+            let found = tx.query(sql, values![micros(since).saturating_sub(SLACK_MICROS)]).await?.pop();
+            first = first.max(found.map(|mut row| row.int()).transpose()?.unwrap_or(0));
+        }
+        if let Some(until) = query.until {
+            let sql = "SELECT number FROM audit WHERE time >= $1 ORDER BY time, number LIMIT 1";
+            let found = tx.query(sql, values![micros(until).saturating_add(SLACK_MICROS)]).await?.pop();
+            last = last.min(found.map(|mut row| row.int()).transpose()?.unwrap_or(i64::MAX));
+        }
+        let mut conditions = Conditions::of(query);
+        conditions.add("number >", Some(first));
+        conditions.add("number <=", Some(last));
+        let (sql, values) = conditions.statement("number", limit);
+        tx.query(&sql, values).await?.into_iter().map(entry).collect()
+    }
+
+    /// The number of the newest entry before which no other one can come any more; 0: there is none.
+    ///
+    /// In PostgreSQL a transaction may end after another one whose entries have higher numbers: those that are under way are waited for.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn audit_end(&self) -> Result<u64, StoreError> {
+        let mut tx = self.read().await?;
+        if tx.dialect() == Dialect::Sqlite {
+            return newest(&mut *tx).await;
+        }
+        drop(tx);
+        self.write(|tx| {
+            Box::pin(async move {
+                tx.execute("SELECT pg_advisory_xact_lock($1)", values![LOCK]).await?;
+                newest(tx).await
+            })
+        })
+        .await
+    }
+
     /// Entries, newest first.
     ///
     /// # Errors
     /// Those of the database.
     pub async fn audit(&self, query: &AuditQuery, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
-        let sql = "SELECT number, time, actor, action, subject, detail FROM audit WHERE time >= $1 AND time < $2 \
-                   AND (time < $3 OR time = $3 AND number < $4) AND ($5 IS NULL OR actor = $5) \
-                   AND ($6 IS NULL OR subject = $6) ORDER BY time DESC, number DESC LIMIT $7";
-        let since = query.since.map_or(i64::MIN, micros);
-        let until = query.until.map_or(i64::MAX, micros);
-        let (time, number) = query.before.map_or((i64::MAX, 0), |(time, number)| (micros(time), number.cast_signed()));
-        let values = values![since, until, time, number, query.actor.clone(), query.subject.clone(), limit];
-        self.read().await?.query(sql, values).await?.into_iter().map(entry).collect()
+        let mut conditions = Conditions::of(query);
+        if let Some((time, number)) = query.before {
+            let place = conditions.values.len() + 1;
+            conditions.all.push(format!("(time < ${place} OR time = ${place} AND number < ${})", place + 1));
+            conditions.values.extend(values![micros(time), self::number(number)]);
+        }
+        let (sql, values) = conditions.statement("time DESC, number DESC", limit);
+        self.read().await?.query(&sql, values).await?.into_iter().map(entry).collect()
+    }
+}
+
+/// A number as databases keep it.
+fn number(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+async fn newest(tx: &mut dyn Transaction) -> Result<u64, StoreError> {
+    let rows = tx.query("SELECT number FROM audit ORDER BY number DESC LIMIT 1", values![]).await?;
+    rows.into_iter().next().map_or(Ok(0), |mut row| row.count())
+}
+
+/// What entries are asked for. What is not asked for is not in the statement, so that databases plan for what is.
+#[derive(Debug, Default)]
+struct Conditions {
+    all: Vec<String>,
+    values: Vec<Value>,
+}
+
+impl Conditions {
+    fn of(query: &AuditQuery) -> Self {
+        let mut conditions = Self::default();
+        conditions.add("time >=", query.since.map(micros));
+        conditions.add("time <", query.until.map(micros));
+        conditions.add("actor =", query.actor.clone());
+        conditions.add("subject =", query.subject.clone());
+        match query.action.as_deref().map(|action| (action, action.strip_suffix('.'))) {
+            None => {}
+            Some((action, None)) => conditions.add("action =", Some(action)),
+            Some((prefix, Some(stem))) => {
+                conditions.add("action >=", Some(prefix));
+                // A slash is the sign after the point.
+                conditions.add("action <", Some(format!("{stem}/")));
+            }
+        }
+        conditions
+    }
+
+    fn add(&mut self, condition: &str, value: Option<impl Into<Value>>) {
+        if let Some(value) = value {
+            self.values.push(value.into());
+            self.all.push(format!("{condition} ${}", self.values.len()));
+        }
+    }
+
+    fn statement(mut self, order: &str, limit: u32) -> (String, Vec<Value>) {
+        self.values.push(limit.into());
+        let conditions = if self.all.is_empty() { "1 = 1".to_owned() } else { self.all.join(" AND ") };
+        let sql = format!(
+            "SELECT number, time, actor, action, subject, detail FROM audit WHERE {conditions} ORDER BY {order} LIMIT ${}",
+            self.values.len()
+        );
+        (sql, self.values)
     }
 }
 
@@ -93,6 +209,10 @@ fn entry(mut row: Row) -> Result<AuditEntry, StoreError> {
 }
 
 pub(super) async fn append(tx: &mut dyn Transaction, entry: AuditEntry) -> Result<(), StoreError> {
+    if tx.dialect() == Dialect::Postgres {
+        // Shared: entries wait for no others, only who asks for the end of the log waits for them. Nothing is locked after it.
+        tx.execute("SELECT pg_advisory_xact_lock_shared($1)", values![LOCK]).await?;
+    }
     let sql = "INSERT INTO audit (time, actor, action, subject, detail) VALUES ($1, $2, $3, $4, $5)";
     let values = values![micros(entry.time), entry.actor, entry.action, entry.subject, entry.detail.to_string()];
     tx.execute(sql, values).await.map(drop)

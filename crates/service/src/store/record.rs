@@ -194,7 +194,9 @@ impl Store {
     /// [`StoreError::Conflict`]: a version is not the newest, or an identity or unique key is taken. Nothing was changed then.
     pub async fn apply(&self, batch: Batch) -> Result<(), StoreError> {
         self.write(move |tx| {
-            let steps = batch.steps.clone();
+            let mut steps = batch.steps.clone();
+            // Entries come last: who waits for those of others has nothing locked that these would wait for.
+            steps.sort_by_key(|step| matches!(step, Step::Audit(_)));
             Box::pin(async move {
                 lock(tx, &steps).await?;
                 for step in steps {

@@ -5,6 +5,7 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{ItemState, Status};
 
+use super::audit::{self, AuditEntry};
 use super::database::values;
 use super::tasks::{Changed, State, lock, uuid};
 use super::time::micros;
@@ -29,7 +30,9 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn cancel_as(&self, task: Uuid, cancelled: Cancelled, now: Timestamp) -> Result<Changed, StoreError> {
-        self.change(task, move |state| {
+        let entry = AuditEntry::new(now, cancelled.by.to_string(), "task.cancel", task.to_string());
+        let entry = entry.detail(json!({"message": cancelled.message, "manager_of": cancelled.manager_of}));
+        self.change_by(task, Some(entry), move |state| {
             let details = json!({"by": cancelled.by, "message": cancelled.message});
             let words = if cancelled.message.is_empty() { "the task was cancelled" } else { &cancelled.message };
             state.new_events.push(events::told(now, code::CANCELED, words, &details));
@@ -74,8 +77,23 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn pause(&self, task: Uuid, message: &str, now: Timestamp) -> Result<Changed, StoreError> {
+        self.pause_by(task, message, None, now).await
+    }
+
+    /// The same; `entry` says who did it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn pause_by(
+        &self,
+        task: Uuid,
+        message: &str,
+        entry: Option<AuditEntry>,
+        now: Timestamp,
+    ) -> Result<Changed, StoreError> {
         let message = message.to_owned();
-        self.change(task, move |state| pause(state, &message, false, now)).await.map(|(changed, _)| changed)
+        let change = move |state: &mut State| pause(state, &message, false, now);
+        self.change_by(task, entry, change).await.map(|(changed, _)| changed)
     }
 
     /// Lets a task wait for as long as pause rules hold; one that somebody has paused stays theirs. Whether it changed.
@@ -97,7 +115,20 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn resume(&self, task: Uuid, now: Timestamp) -> Result<Changed, StoreError> {
-        self.change(task, move |state| resume(state, now)).await.map(|(changed, _)| changed)
+        self.resume_by(task, None, now).await
+    }
+
+    /// The same; `entry` says who did it.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn resume_by(
+        &self,
+        task: Uuid,
+        entry: Option<AuditEntry>,
+        now: Timestamp,
+    ) -> Result<Changed, StoreError> {
+        self.change_by(task, entry, move |state| resume(state, now)).await.map(|(changed, _)| changed)
     }
 
     /// Lets a task go on that pause rules have paused, and nobody else. Whether it changed.
@@ -137,8 +168,18 @@ impl Store {
         task: Uuid,
         change: impl Fn(&mut State) -> bool + Clone + Send + Sync + 'static,
     ) -> Result<(Changed, bool), StoreError> {
+        self.change_by(task, None, change).await
+    }
+
+    /// The same; `entry` is kept if it did.
+    async fn change_by(
+        &self,
+        task: Uuid,
+        entry: Option<AuditEntry>,
+        change: impl Fn(&mut State) -> bool + Clone + Send + Sync + 'static,
+    ) -> Result<(Changed, bool), StoreError> {
         self.write(move |tx| {
-            let change = change.clone();
+            let (change, entry) = (change.clone(), entry.clone());
             Box::pin(async move {
                 let Some(mut state) = lock(tx, task).await? else { return Ok((Changed::NotFound, false)) };
                 if state.task.status.is_final() {
@@ -147,6 +188,9 @@ impl Store {
                 let is_changed = change(&mut state);
                 if is_changed {
                     state.save(tx).await?;
+                    if let Some(entry) = entry {
+                        audit::append(tx, entry).await?;
+                    }
                 }
                 Ok((Changed::Done, is_changed))
             })

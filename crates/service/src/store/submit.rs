@@ -1,10 +1,12 @@
 //! New tasks, and what their users named.
 
+use serde_json::{Value as Json, json};
 use uuid::Uuid;
 use whimbrel_engine::dispatch::WorkItem;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{Counters, Status};
 
+use super::audit::{self, AuditEntry};
 use super::database::{Transaction, values};
 use super::tasks::{number, text, uuid};
 use super::time::micros;
@@ -23,11 +25,20 @@ impl Store {
     /// # Errors
     /// [`StoreError::Invalid`]: its items are none, or not numbered upwards.
     pub async fn submit(&self, submission: &Submission, now: Timestamp) -> Result<Submitted, StoreError> {
+        self.submit_by(submission, json!({}), now).await
+    }
+
+    /// The same; `how` says in the audit log by which way it came, besides what it is.
+    ///
+    /// # Errors
+    /// Those of [`Store::submit`].
+    pub async fn submit_by(&self, submission: &Submission, how: Json, now: Timestamp) -> Result<Submitted, StoreError> {
         let pages = std::sync::Arc::new(pages(&submission.items)?);
         let wanted = std::sync::Arc::new(submission.wanted.clone());
         let id = super::seal::random_uuid()?;
+        let entry = entry(id, submission, how, now);
         self.write(move |tx| {
-            let (pages, wanted) = (pages.clone(), wanted.clone());
+            let (pages, wanted, entry) = (pages.clone(), wanted.clone(), entry.clone());
             Box::pin(async move {
                 let Some(task) = insert(tx, id, &wanted, now).await? else {
                     return known(tx, &wanted).await;
@@ -36,6 +47,7 @@ impl Store {
                     let sql = "INSERT INTO submitted (task, last, items) VALUES ($1, $2, $3)";
                     tx.execute(sql, values![task, *last, items.clone()]).await?;
                 }
+                audit::append(tx, entry).await?;
                 Ok(Submitted::New(id))
             })
         })
@@ -68,6 +80,19 @@ impl Store {
         items.truncate(limit as usize);
         Ok(items)
     }
+}
+
+/// One entry for a task, whatever it is about: its items are its own log's.
+fn entry(id: Uuid, submission: &Submission, how: Json, now: Timestamp) -> AuditEntry {
+    let wanted = &submission.wanted;
+    let mut detail = json!({
+        "type": wanted.work.name(), "source": wanted.source.collection, "items": submission.items.len(),
+        "destination": wanted.destination.as_ref().map(|end| end.collection), "label": wanted.label,
+    });
+    for (name, value) in how.as_object().into_iter().flatten() {
+        detail[name] = value.clone();
+    }
+    AuditEntry::new(now, wanted.owner.to_string(), "task.submit", id.to_string()).detail(detail)
 }
 
 fn pages(items: &[WorkItem]) -> Result<Vec<Page>, StoreError> {

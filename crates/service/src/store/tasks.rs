@@ -7,6 +7,7 @@ use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::task::{ItemState, Status};
 
+use super::audit::{self, AuditEntry};
 use super::database::{Row, Transaction, values};
 use super::time::{from_micros, micros};
 use super::{Store, StoreError, history};
@@ -205,7 +206,7 @@ impl Store {
         Ok(row.map(State::read).transpose()?.map(|state| state.task))
     }
 
-    /// Gives an unfinished task of this owner (`None`: of anybody) another name or deadline.
+    /// Gives an unfinished task of this owner (`None`: of anybody) another name or deadline; `entry` says who did it.
     ///
     /// # Errors
     /// Those of the database.
@@ -215,9 +216,10 @@ impl Store {
         owner: Option<Uuid>,
         label: Option<String>,
         deadline: Option<Timestamp>,
+        entry: Option<AuditEntry>,
     ) -> Result<Changed, StoreError> {
         self.write(move |tx| {
-            let label = label.clone();
+            let (label, entry) = (label.clone(), entry.clone());
             Box::pin(async move {
                 let Some(state) = lock(tx, id).await? else { return Ok(Changed::NotFound) };
                 let mut wanted = state.task.wanted;
@@ -232,6 +234,9 @@ impl Store {
                 let sql = "UPDATE tasks SET wanted = $1, label = $2, deadline = $3 WHERE number = $4";
                 let folded = wanted.label.as_deref().map(str::to_lowercase);
                 tx.execute(sql, values![text(&wanted)?, folded, micros(wanted.deadline), state.number]).await?;
+                if let Some(entry) = entry {
+                    audit::append(tx, entry).await?;
+                }
                 Ok(Changed::Done)
             })
         })

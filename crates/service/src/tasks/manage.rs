@@ -302,11 +302,7 @@ async fn cancel(call: UserCall<Json<Named>>) -> Result<Answer<Value>, ApiError> 
     let message = words(&call)?.to_owned();
     let tasks = managed(&call).await?;
     let made = Cancellation { id: random_id()?, by, at: now, tasks: tasks.iter().map(|(id, _)| *id).collect() };
-    let batch = made
-        .tasks
-        .iter()
-        .fold(Batch::new().insert(&made), |batch, task| batch.audit(service.entry(by, "task.cancel", *task)));
-    service.store.apply(batch).await?;
+    service.store.apply(Batch::new().insert(&made)).await?;
     for (task, ends) in tasks {
         let cancelled = Cancelled { by, message: message.clone(), manager_of: Some(ends.to_owned()) };
         service.store.cancel_as(task, cancelled, now).await?;
@@ -332,9 +328,10 @@ async fn pause(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
     let (service, now) = (&call.service, call.service.clock.now());
     let message = words(&call)?;
     let tasks = managed(&call).await?;
-    audit(&call, "task.pause", &tasks).await?;
-    for (task, _) in tasks {
-        service.store.pause(task, message, now).await?;
+    for (task, ends) in tasks {
+        let entry = service.entry(call.caller.identity, "task.pause", task);
+        let entry = entry.detail(json!({"message": message, "manager_of": ends}));
+        service.store.pause_by(task, message, Some(entry), now).await?;
     }
     service.desk.ring();
     Ok(Answer(Done::new(&call.place, "PauseAccepted", "The tasks wait; what they do ends in an orderly way")))
@@ -343,17 +340,10 @@ async fn pause(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
 async fn resume(call: UserCall<Json<Named>>) -> Result<Answer<Done>, ApiError> {
     let (service, now) = (&call.service, call.service.clock.now());
     let tasks = managed(&call).await?;
-    audit(&call, "task.resume", &tasks).await?;
-    for (task, _) in tasks {
-        service.store.resume(task, now).await?;
+    for (task, ends) in tasks {
+        let entry = service.entry(call.caller.identity, "task.resume", task).detail(json!({"manager_of": ends}));
+        service.store.resume_by(task, Some(entry), now).await?;
     }
     service.desk.ring();
     Ok(Answer(Done::new(&call.place, "ResumeAccepted", "The tasks go on, unless a pause rule holds them")))
-}
-
-async fn audit(call: &UserCall<Json<Named>>, what: &str, tasks: &[(Uuid, &str)]) -> Result<(), ApiError> {
-    let by = call.caller.identity;
-    let entries = tasks.iter().map(|(task, _)| call.service.entry(by, what, *task));
-    call.service.store.apply(entries.fold(Batch::new(), Batch::audit)).await?;
-    Ok(())
 }

@@ -58,13 +58,13 @@ async fn submission_id(_: UserCall) -> Result<Answer<Value>, ApiError> {
 
 async fn transfer(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Accepted<Value>, ApiError> {
     let draft = submission::read_transfer(&call.body.0)?;
-    let submitted = call.service.submit(&call.caller, &draft).await?;
+    let submitted = call.service.submit(&call.caller, &draft, None).await?;
     answer("transfer", &call.place.request.to_string(), &draft, submitted)
 }
 
 async fn delete(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Accepted<Value>, ApiError> {
     let draft = submission::read_delete(&call.body.0)?;
-    let submitted = call.service.submit(&call.caller, &draft).await?;
+    let submitted = call.service.submit(&call.caller, &draft, None).await?;
     answer("delete", &call.place.request.to_string(), &draft, submitted)
 }
 
@@ -127,7 +127,9 @@ async fn update(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
     if deadline.is_some_and(|deadline| deadline <= call.service.clock.now()) {
         return Err(ApiError::bad_request("The deadline has passed already; `task cancel` ends a task now"));
     }
-    match call.service.store.update_task(id, None, label, deadline).await? {
+    let entry = call.service.entry(call.caller.identity, "task.update", id);
+    let entry = entry.detail(json!({"label": label, "deadline": deadline.map(clock::iso)}));
+    match call.service.store.update_task(id, None, label, deadline, Some(entry)).await? {
         Changed::Done => Ok(Answer(Done::new(&call.place, "Updated", "The task has been updated"))),
         Changed::Over => Err(ApiError::conflict("The task is over, and never changes again")),
         Changed::NotFound => Err(no_task(id)),

@@ -1,5 +1,7 @@
 //! From a document to a task: who may do it, where it happens.
 
+use serde_json::json;
+use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
 use super::submission::{Draft, Placed};
@@ -26,13 +28,23 @@ pub(super) struct Prepared {
 }
 
 impl Service {
-    /// Makes a task of a draft, once for each submission id of its owner.
+    /// Makes a task of a draft, once for each submission id of its owner; `cause` is what submits it in their name (`timer`), if they do
+    /// not themselves.
     ///
     /// # Errors
     /// 400 for paths that cannot be, 403 and 404 for collections that the caller may not use, 503 without the store.
-    pub async fn submit(&self, caller: &Actor, draft: &Draft) -> Result<Submitted, ApiError> {
+    pub async fn submit(
+        &self,
+        caller: &Actor,
+        draft: &Draft,
+        cause: Option<(&str, Uuid)>,
+    ) -> Result<Submitted, ApiError> {
         let submission = self.submission_of(caller, draft).await?;
-        let submitted = self.store.submit(&submission, self.clock.now()).await?;
+        let mut how = json!({"client": caller.client});
+        if let Some((what, id)) = cause {
+            how[what] = json!(id);
+        }
+        let submitted = self.store.submit_by(&submission, how, self.clock.now()).await?;
         if let Submitted::New(id) = submitted
             && let Some(task) = self.store.task(id).await?
         {

@@ -139,7 +139,9 @@ struct JobChange {
 async fn update(call: TimerCall<Json<JobChange>>) -> Result<Answer<Value>, ApiError> {
     let mut found = own(&call).await?;
     found.record.name = name_of(Some(call.body.0.name.clone()))?;
-    call.service.store.apply(Batch::new().update(&found)).await?;
+    let entry = call.service.entry(call.caller.identity, "timer.update", found.record.id);
+    let entry = entry.detail(json!({"name": found.record.name}));
+    call.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     whole(&call, &found.record).await.map(Answer)
 }
 

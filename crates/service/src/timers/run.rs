@@ -84,7 +84,7 @@ impl Service {
         let body = body.ok_or_else(|| ApiError::internal(format!("timer {} has no body", timer.id)))?;
         let document = of_run(&body.record.document, submission_of(timer.id, due), &label_of(timer));
         let draft = submission::read_transfer(&document)?;
-        Ok(match self.submit(&owner, &draft).await? {
+        Ok(match self.submit(&owner, &draft, Some(("timer", timer.id))).await? {
             Submitted::New(task) | Submitted::Repeated(task) => Outcome::Task(task),
             // The last time of all is not left out, but waits.
             Submitted::Conflict(task) if timer.schedule.next(self.clock.now(), timer.runs).is_none() => {

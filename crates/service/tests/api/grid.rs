@@ -15,17 +15,17 @@ use crate::bench::{Bench, NOW, Somebody};
 use crate::collections::id;
 
 /// A service with two endpoints of stock servers, and a grid that they belong to.
-struct Grid {
-    bench: Bench,
+pub struct Grid {
+    pub bench: Bench,
     pki: Pki,
     alice: Member,
-    ada: Somebody,
-    endpoints: [Uuid; 2],
+    pub ada: Somebody,
+    pub endpoints: [Uuid; 2],
     collections: [Uuid; 2],
 }
 
 impl Grid {
-    async fn new() -> Self {
+    pub async fn new() -> Self {
         let bench = Bench::new().await;
         // Certificates live by the real clock.
         bench.clock.advance(clock::now().secs - NOW);
@@ -58,7 +58,7 @@ impl Grid {
         self.bench.clock.now().secs - clock::now().secs
     }
 
-    async fn register(&self, place: Uuid, seconds: i64) -> Value {
+    pub async fn register(&self, place: Uuid, seconds: i64) -> Value {
         let answer = self.answer(&self.ada, place, &self.alice, seconds).await;
         self.bench.put(&format!("/v2/whimbrel/endpoints/{place}/credential"), &self.ada.token, answer).await.good()
     }

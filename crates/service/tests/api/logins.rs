@@ -51,7 +51,7 @@ pub fn path(client: &MadeClient, changes: &[(&str, &str)]) -> String {
 }
 
 /// What a browser has of the page: its cookie, and the ticket in its form.
-async fn opened(bench: &Bench, path: &str) -> (String, String) {
+pub async fn opened(bench: &Bench, path: &str) -> (String, String) {
     let page = bench.ask(Method::GET, path, None, None).await;
     assert_eq!(page.status, 200, "{page:?}");
     assert!(page.text.contains("Try &lt;b&gt;it&lt;/b&gt;") && !page.text.contains("<script"), "{}", page.text);
@@ -61,7 +61,7 @@ async fn opened(bench: &Bench, path: &str) -> (String, String) {
     (cookie.split_once(';').unwrap().0.to_owned(), ticket.to_owned())
 }
 
-async fn log_in(bench: &Bench, path: &str, cookie: &str, ticket: &str, password: &str) -> Got {
+pub async fn log_in(bench: &Bench, path: &str, cookie: &str, ticket: &str, password: &str) -> Got {
     let fields = [("ticket", ticket), ("username", "Ada"), ("password", password)];
     let body = form_urlencoded::Serializer::new(String::new()).extend_pairs(fields).finish();
     let request = Request::builder().method(Method::POST).uri(path).header(COOKIE, cookie);

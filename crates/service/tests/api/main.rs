@@ -1,6 +1,7 @@
 //! The service as programs see it: whole requests against the whole table of routes.
 #![allow(clippy::unwrap_used, reason = "a panic is how a test fails")]
 
+mod audit;
 mod bench;
 mod collections;
 mod documents;

@@ -34,6 +34,8 @@ const CASES: &[(&str, Case)] = cases![
     records::a_record_made_again_is_not_taken_for_the_one_before,
     records::what_cannot_be_stored_is_refused,
     records::audit_is_listed_newest_first_in_pages,
+    records::audit_goes_on_after_a_mark_and_misses_nothing,
+    records::who_exports_while_others_write_misses_nothing,
     records::of_many_changes_at_once_one_wins,
     submissions::a_submission_is_taken_once,
     submissions::a_hundred_thousand_items_come_back_in_order,

@@ -119,6 +119,91 @@ pub async fn audit_is_listed_newest_first_in_pages(store: &Store) {
     assert_eq!(of(AuditQuery { since, until, ..AuditQuery::default() }).await, ["s3", "s2"]);
 }
 
+pub async fn audit_goes_on_after_a_mark_and_misses_nothing(store: &Store) {
+    let entry = |number: i64| {
+        let action = ["role.create", "role.delete", "rolex", "access.create"][usize::try_from(number % 4).unwrap()];
+        // Clocks differ: times go back and forth by half an hour.
+        let time = Timestamp::from_secs(number * 600 + if number % 2 == 0 { 1800 } else { 0 });
+        AuditEntry::new(time, if number % 3 == 0 { "ada" } else { "bob" }, action, format!("s{number}"))
+    };
+    store.apply((0..40).fold(Batch::new(), |batch, number| batch.audit(entry(number)))).await.unwrap();
+    let end = store.audit_end().await.unwrap();
+    let told = |query: AuditQuery, after: u64, until: u64, limit: u32| async move {
+        let entries = store.audit_after(&query, after, until, limit).await.unwrap();
+        entries.into_iter().map(|entry| (entry.number, entry.subject)).collect::<Vec<_>>()
+    };
+    let all = told(AuditQuery::default(), 0, end, 1000).await;
+    assert_eq!(all.len(), 40);
+    assert!(all.is_sorted() && all[0].1 == "s0" && all[39].0 == end);
+    let (mut pages, mut mark) = (Vec::new(), 0);
+    while pages.len() < 40 {
+        let page = told(AuditQuery::default(), mark, end, 7).await;
+        mark = page.last().unwrap().0;
+        pages.extend(page);
+    }
+    assert_eq!(pages, all);
+    assert!(told(AuditQuery::default(), end, end, 7).await.is_empty());
+
+    let of = |query: AuditQuery| async move {
+        let kept = told(query.clone(), 0, end, 1000).await.into_iter().map(|(_, subject)| subject).collect::<Vec<_>>();
+        let time = |time: Option<Timestamp>| time.map(|time| time.secs);
+        let fits = |entry: &AuditEntry| {
+            time(query.since).is_none_or(|since| entry.time.secs >= since)
+                && time(query.until).is_none_or(|until| entry.time.secs < until)
+                && query.actor.as_ref().is_none_or(|actor| *actor == entry.actor)
+                && query.subject.as_ref().is_none_or(|subject| *subject == entry.subject)
+                && query.action.as_ref().is_none_or(|action| match action.ends_with('.') {
+                    true => entry.action.starts_with(action),
+                    false => *action == entry.action,
+                })
+        };
+        let expected: Vec<_> = (0..40).map(entry).filter(fits).map(|entry| entry.subject).collect();
+        assert_eq!(kept, expected, "{query:?}");
+        expected.len()
+    };
+    let query = AuditQuery::default;
+    let at = |seconds| Some(Timestamp::from_secs(seconds));
+    assert_eq!(of(AuditQuery { action: Some("role.".into()), ..query() }).await, 20);
+    assert_eq!(of(AuditQuery { action: Some("rolex".into()), ..query() }).await, 10);
+    assert_eq!(of(AuditQuery { actor: Some("ada".into()), since: at(12_000), ..query() }).await, 8);
+    assert_eq!(of(AuditQuery { subject: Some("s9".into()), until: at(12_000), ..query() }).await, 1);
+    assert_eq!(of(AuditQuery { since: at(12_000), until: at(15_000), ..query() }).await, 4);
+    assert_eq!(of(AuditQuery { since: at(1_000_000), ..query() }).await, 0);
+}
+
+/// Those who write do not wait for each other, so that entries become visible in another order than that of their numbers.
+pub async fn who_exports_while_others_write_misses_nothing(store: &Store) {
+    let mut writing = tokio::task::JoinSet::new();
+    for writer in 0..8 {
+        let store = store.clone();
+        writing.spawn(async move {
+            for number in 0..25 {
+                let entry = AuditEntry::new(Timestamp::from_secs(number), "ada", "act", format!("{writer}:{number}"));
+                let thing = thing(&format!("{writer}:{number}"), "x", &format!("{writer}:{number}"));
+                store.apply(Batch::new().audit(entry).insert(&thing)).await.unwrap();
+            }
+        });
+    }
+    let (mut seen, mut mark) = (Vec::new(), 0);
+    loop {
+        // What is there once nobody writes any more is the last of it.
+        let is_last = writing.try_join_next().is_none() && writing.is_empty();
+        let end = store.audit_end().await.unwrap();
+        for entry in store.audit_after(&AuditQuery::default(), mark, end, 1000).await.unwrap() {
+            mark = entry.number;
+            seen.push(entry.subject);
+        }
+        if is_last {
+            break;
+        }
+        tokio::task::yield_now().await;
+    }
+    seen.sort();
+    let mut all: Vec<_> = (0..8).flat_map(|writer| (0..25).map(move |number| format!("{writer}:{number}"))).collect();
+    all.sort();
+    assert_eq!(seen, all);
+}
+
 pub async fn of_many_changes_at_once_one_wins(store: &Store) {
     store.apply(Batch::new().insert(&thing("a", "0", "a")).insert(&thing("b", "0", "b"))).await.unwrap();
     let mut changes = tokio::task::JoinSet::new();

@@ -133,14 +133,14 @@ pub async fn a_task_gets_another_label_and_deadline(store: &Store) {
     let made = submitted(store, &transfer(1, 1), 0).await;
     let change = |task, owner, label: &str, deadline| {
         let label = Some(label.to_owned());
-        async move { store.update_task(task, owner, label, deadline).await.unwrap() }
+        async move { store.update_task(task, owner, label, deadline, None).await.unwrap() }
     };
     assert_eq!(change(made, Some(id(2)), "x", None).await, Changed::NotFound);
     assert_eq!(change(id(9), None, "x", None).await, Changed::NotFound);
     assert_eq!(change(made, Some(id(1)), "Mine", Some(at(77))).await, Changed::Done);
     let wanted = task(store, made).await.wanted;
     assert_eq!((wanted.label.as_deref(), wanted.deadline), (Some("Mine"), at(77)));
-    assert_eq!(store.update_task(made, None, None, None).await.unwrap(), Changed::Done);
+    assert_eq!(store.update_task(made, None, None, None, None).await.unwrap(), Changed::Done);
     assert_eq!(task(store, made).await.wanted, wanted);
     let lease = leased(store, 1, 1).await;
     take(store, ending(lease, 1, End::Finished), 2).await;

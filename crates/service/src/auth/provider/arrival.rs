@@ -6,12 +6,13 @@ use std::time::Instant;
 
 use axum::http::StatusCode;
 use base64ct::{Base64UrlUnpadded, Encoding as _};
-use serde_json::Value;
+use serde_json::{Value, json};
 use whimbrel_engine::Fault;
 use whimbrel_trust::oidc::Person;
 
 use super::{BACK, Provider, Ties};
 use crate::Service;
+use crate::audit::Refused;
 use crate::auth::identities::NewIdentity;
 use crate::auth::login::{Asked, Wrong, cookie_of, refusal};
 use crate::auth::records::{Departure, Elsewhere, Identity};
@@ -152,14 +153,19 @@ pub(in crate::auth) async fn arrive(call: Call<Anyone>) -> Result<HtmlPage, ApiE
         Err(wrong) => return Ok(wrong.page()),
     };
     let page = match service.answer_of(provider, &call, &departure).await? {
-        Err(error) => service.denied(asked, error),
+        Err(error) => {
+            service.tell_refused(Refused::Login, call.knock.from, None, "provider").await?;
+            service.denied(asked, error)
+        }
         Ok(identity) if identity.disabled => {
+            service.tell_refused(Refused::Login, call.knock.from, Some(identity.id), "provider").await?;
             let closed = format!("The account {} is closed.", identity.username);
             refusal(StatusCode::FORBIDDEN, &closed)
         }
         Ok(identity) => {
             tracing::info!(request = %call.place.request, identity = %identity.username, client = %asked.client.id, "logged in elsewhere");
-            service.accept(&asked, &identity).await?
+            let how = json!({"by": "provider", "issuer": provider.settings.issuer, "from": call.knock.from});
+            service.accept(&asked, &identity, how).await?
         }
     };
     Ok(match page {
