@@ -11,7 +11,7 @@ use whimbrel_engine::units::ByteCount;
 use whimbrel_trust::gsi::Delegate;
 
 use crate::cmd::{
-    cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, matrix, mkdir, mv,
+    audit, cert, check, cksum, completions, cp, dtn, endpoint, login as service_login, ls, man, matrix, mkdir, mv,
     orchestrate, overview, probe, rm, rule, serve, stat, task, user,
 };
 use crate::login;
@@ -195,6 +195,7 @@ pub enum Command {
     Whoami(service_login::WhoamiArgs),
     Task(Box<task::TaskArgs>),
     Endpoint(Box<endpoint::EndpointArgs>),
+    Audit(audit::AuditArgs),
     Matrix(matrix::MatrixArgs),
     Overview(overview::OverviewArgs),
     Rule(Box<rule::RuleArgs>),

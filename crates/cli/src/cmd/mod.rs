@@ -1,5 +1,6 @@
 //! One module for each command.
 
+pub mod audit;
 pub mod cert;
 pub mod check;
 pub mod cksum;
@@ -58,6 +59,7 @@ pub fn run(cli: Cli) -> ExitCode {
         Command::Whoami(args) => login::run_whoami(args, global),
         Command::Task(args) => task::run(*args, global),
         Command::Endpoint(args) => endpoint::run(*args, global),
+        Command::Audit(args) => audit::run(args, global),
         Command::Matrix(args) => matrix::run(args, global),
         Command::Overview(args) => overview::run(args, global),
         Command::Rule(args) => rule::run(*args, global),

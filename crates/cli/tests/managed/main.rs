@@ -5,6 +5,7 @@
 #[path = "../service/field.rs"]
 mod field;
 
+mod audits;
 mod copies;
 mod endpoints;
 mod follow;
