@@ -94,8 +94,8 @@ impl Replica {
     }
 }
 
-/// What this process is among replicas.
-#[derive(Debug, Clone)]
+/// What this process is among replicas. It cannot be printed, for it has the secret.
+#[derive(Clone)]
 struct Own {
     id: Uuid,
     url: String,
@@ -104,7 +104,7 @@ struct Own {
 }
 
 /// The replicas of this service; without [`Replicas::begin`] it is the only one.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Replicas(OnceLock<Own>);
 
 impl Replicas {

@@ -85,10 +85,9 @@ fn facts(document: &Value) -> Vec<(&'static str, String)> {
         (waiting, oldest) => format!("{waiting} waiting (the oldest for {oldest} s)"),
     };
     let (paused, inactive, troubled) = (count("paused"), count("inactive"), count("troubled"));
-    let tasks_now = format!(
-        "{} running, {waiting}, {paused} paused, {inactive} without a credential; {troubled} of these in trouble",
-        count("running")
-    );
+    let troubled = if troubled > 0 { format!("; {troubled} of these in trouble") } else { String::new() };
+    let running = count("running");
+    let tasks_now = format!("{running} running, {waiting}, {paused} paused, {inactive} without a credential{troubled}");
     let (succeeded, failed, cancelled) = (count("succeeded"), count("failed"), count("cancelled"));
     let replicas = list(document, "replicas").iter().map(|one| match one["is_there"] == true {
         true => text(one, "url").to_owned(),
@@ -159,6 +158,6 @@ mod tests {
         ] {
             assert!(page.contains(words), "{words}\n{page}");
         }
-        assert!(!shown(&json!({"tasks": {}})).contains("trouble\n"));
+        assert!(!shown(&json!({"tasks": {}})).contains("trouble"));
     }
 }

@@ -18,10 +18,9 @@ fn who_did_what_is_told_to_administrators_and_exported_without_gaps() {
     let field = Field::plain();
     let (anna, id) = anna(&field);
     log_in_by_browser(&anna);
-    let seat = Seat::new(&field, "boss");
+    let seat = Seat::administrator(&field);
     let (client, authorities) = ("service/administrator.json", "service/certificate.pem");
     let [client, authorities] = [client, authorities].map(|name| field.place(name).display().to_string());
-    seat.ends(0, &["login", &field.url, "--client", &client, "--authorities", &authorities]);
     let one = site(&seat, "one");
     one.write("run/a", "1");
     let task = anna.says(&["task", "submit", "--wait", "one data:/run/a", "one data:/run/b"]);

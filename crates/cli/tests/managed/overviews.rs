@@ -12,10 +12,7 @@ fn who_runs_a_place_sees_its_tasks_and_ends_them() {
     let field = Field::plain();
     let (anna, _) = anna(&field);
     log_in_by_browser(&anna);
-    let seat = Seat::new(&field, "boss");
-    let (client, authorities) = ("service/administrator.json", "service/certificate.pem");
-    let [client, authorities] = [client, authorities].map(|name| field.place(name).display().to_string());
-    seat.ends(0, &["login", &field.url, "--client", &client, "--authorities", &authorities]);
+    let seat = Seat::administrator(&field);
     let one = site(&seat, "one");
     seat.says(&["endpoint", "create", "Empty site"]);
     ["run/a", "run/b", "run/c"].iter().for_each(|name| one.write(name, "x".repeat(1 << 20)));

@@ -17,10 +17,10 @@ pub struct Seat<'a> {
 }
 
 impl<'a> Seat<'a> {
-    /// Somebody who has never been here.
+    /// Somebody at home; at their first time they have never been here.
     pub fn new(field: &'a Field, name: &str) -> Self {
         let home = field.place(&format!("home-{name}"));
-        std::fs::create_dir(&home).unwrap();
+        std::fs::create_dir_all(&home).unwrap();
         Self { field, home }
     }
 
