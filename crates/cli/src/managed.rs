@@ -208,7 +208,12 @@ pub fn need<'a>(document: &'a Value, name: &str) -> Result<&'a str, Trouble> {
 
 /// The entries of a list.
 pub fn entries(document: &Value) -> &[Value] {
-    document["DATA"].as_array().map(Vec::as_slice).unwrap_or_default()
+    list(document, "DATA")
+}
+
+/// A list in a document; empty where it is missing.
+pub fn list<'a>(document: &'a Value, name: &str) -> &'a [Value] {
+    document[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// A path with a query.

@@ -1,6 +1,5 @@
 //! The audit log as administrators read it, and what goes into it of those who were not let in.
 
-use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
@@ -12,6 +11,7 @@ use whimbrel_engine::guard::{LineBudget, LineBudgetLimits};
 
 use crate::Service;
 use crate::auth::Admin;
+use crate::auth::identities::Names;
 use crate::auth::scope::TransferAll;
 use crate::clock::{self, iso};
 use crate::http::{ApiError, Call, Lines, Query, Route};
@@ -29,7 +29,7 @@ const PAGE: u32 = 1000;
 /// Longest text of a filter, bytes.
 const LONGEST: usize = 128;
 
-/// Refusals of a kind that are kept in an hour: some 100 MB in two years, however much somebody guesses.
+/// Refusals of a kind that are kept in ten minutes: some 2 million in two years, however much somebody guesses.
 const REFUSALS: LineBudgetLimits = LineBudgetLimits { most: 20, interval: Duration::from_secs(600) };
 
 /// The routes.
@@ -171,7 +171,7 @@ async fn audit(call: Call<Admin<TransferAll>>) -> Result<Lines, ApiError> {
         let (mut page, mut names) = (first, Names::default());
         while let Some(last) = page.last().map(|entry| entry.number) {
             let is_full = wanted.limit.is_none() && page.len() == PAGE as usize;
-            let (text, next) = tokio::join!(names.lines(&call.service, &page), async {
+            let (text, next) = tokio::join!(lines(&call.service, &mut names, &page), async {
                 if is_full { self::page(&call.service, &wanted, last, until).await } else { Ok(Vec::new()) }
             });
             let told = match &text {
@@ -204,32 +204,18 @@ async fn page(service: &Arc<Service>, wanted: &Wanted, after: u64, until: u64) -
     Ok(newest)
 }
 
-/// What actors are called, as far as they are known.
-#[derive(Debug, Default)]
-struct Names(HashMap<String, Option<String>>);
-
-impl Names {
-    async fn lines(&mut self, service: &Service, page: &[AuditEntry]) -> Result<Bytes, ApiError> {
-        let mut text = String::new();
-        for entry in page {
-            let name = self.of(service, &entry.actor).await?;
-            text.push_str(&line(entry, name.as_deref()).to_string());
-            text.push('\n');
-        }
-        Ok(Bytes::from(text))
-    }
-
-    async fn of(&mut self, service: &Service, actor: &str) -> Result<Option<String>, ApiError> {
-        if let Some(known) = self.0.get(actor) {
-            return Ok(known.clone());
-        }
-        let found = match Uuid::try_parse(actor) {
-            Ok(id) => service.identity(id).await?.map(|identity| identity.username),
+/// Entries as lines. Actors that are no identities have no name.
+async fn lines(service: &Service, names: &mut Names, page: &[AuditEntry]) -> Result<Bytes, ApiError> {
+    let mut text = String::new();
+    for entry in page {
+        let name = match Uuid::try_parse(&entry.actor) {
+            Ok(id) => names.of(service, id).await?,
             Err(_) => None,
         };
-        self.0.insert(actor.to_owned(), found.clone());
-        Ok(found)
+        text.push_str(&line(entry, name.as_deref()).to_string());
+        text.push('\n');
     }
+    Ok(Bytes::from(text))
 }
 
 fn line(entry: &AuditEntry, name: Option<&str>) -> Value {

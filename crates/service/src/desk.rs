@@ -95,6 +95,9 @@ pub trait Sites: Send + Sync {
     /// # Errors
     /// The task may not go on, or cannot now.
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>>;
+
+    /// Takes an answer that nobody waits for here: they do at another desk, or no longer.
+    fn answered_elsewhere(&self, operation: Uuid, answer: Answer) -> Pending<'_, ()>;
 }
 
 /// How many tasks run at once.
@@ -219,8 +222,9 @@ impl Inner {
                 })
             }
             Request::Answer { operation, result } => {
-                // Who asked may have gone.
-                let _foreign = self.operations.answered(operation, result);
+                if let Some(foreign) = self.operations.answered(operation, result) {
+                    sites.answered_elsewhere(operation, foreign).await;
+                }
                 Ok(Response::Taken)
             }
         }

@@ -13,7 +13,7 @@ use crate::auth::Admin;
 use crate::auth::scope::TransferAll;
 use crate::auth::tokens::later;
 use crate::http::{Answer, ApiError, Call, Route};
-use crate::store::{AuditEntry, Batch, Miscount, Record, StoreError, Versioned};
+use crate::store::{AuditEntry, Batch, Census, Miscount, Record, StoreError, Versioned};
 use crate::timers::records::{State, Timer, TimerBody};
 
 /// Seconds.
@@ -89,6 +89,14 @@ impl Record for Night {
 }
 
 impl Service {
+    /// How many tasks there are and how they fare, those included that were over within the last day.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub(crate) async fn census(&self, now: Timestamp) -> Result<Census, ApiError> {
+        Ok(self.store.census(later(now, -DAY)).await?)
+    }
+
     /// Does what is to be done once a night (UTC), until `stop` is `true` or its sender gone.
     pub async fn keep_house(self: &Arc<Self>, mut stop: watch::Receiver<bool>) {
         loop {

@@ -10,15 +10,11 @@ use whimbrel_engine::listing::Timestamp;
 
 use crate::Service;
 use crate::auth::Monitor;
-use crate::auth::tokens::later;
 use crate::http::{ApiError, Call, Metrics, Route};
 use crate::notices::records::Notice;
 use crate::servers::Server;
 use crate::store::Record as _;
 use crate::timers::records::{DUE, Timer};
-
-/// Seconds for which tasks that are over are counted: a day.
-const LATELY: i64 = 24 * 3600;
 
 /// Upper bounds of the times in which requests are answered, seconds.
 const BOUNDS: [f64; 8] = [0.005, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 60.0];
@@ -71,7 +67,7 @@ async fn metrics(call: Call<Monitor>) -> Result<Metrics, ApiError> {
 }
 
 async fn tasks(service: &Service, page: &mut Page, now: Timestamp) -> Result<(), ApiError> {
-    let census = service.store.census(later(now, -LATELY)).await?;
+    let census = service.census(now).await?;
     page.family("whimbrel_tasks", "gauge", "Tasks that are not over, by what they wait for");
     let states = [
         ("running", census.running),
@@ -83,15 +79,12 @@ async fn tasks(service: &Service, page: &mut Page, now: Timestamp) -> Result<(),
         page.value("whimbrel_tasks", &[("state", state)], count);
     }
     page.single("whimbrel_tasks_troubled", "Tasks that are tried again after something went wrong", census.troubled);
-    let oldest = census.oldest_waiting.map_or(0, |oldest| (now.secs - oldest.secs).max(0));
+    let oldest = census.oldest_waiting_seconds(now);
     page.single("whimbrel_oldest_waiting_task_seconds", "Age of the oldest task that waits for its turn", oldest);
     page.single("whimbrel_bytes_per_second", "Bytes that all running tasks move in a second", census.rate.round());
     page.family("whimbrel_tasks_ended_last_day", "gauge", "Tasks that were over within the last 24 hours");
-    let ends = [
-        ("succeeded", census.succeeded),
-        ("failed", census.failed.saturating_sub(census.cancelled)),
-        ("cancelled", census.cancelled),
-    ];
+    let ends =
+        [("succeeded", census.succeeded), ("failed", census.failed_uncancelled()), ("cancelled", census.cancelled)];
     for (end, count) in ends {
         page.value("whimbrel_tasks_ended_last_day", &[("end", end)], count);
     }

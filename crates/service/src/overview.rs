@@ -1,6 +1,6 @@
 //! What administrators look at first: how the service, its servers and its tasks are.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -11,20 +11,18 @@ use whimbrel_engine::task::Status;
 
 use crate::Service;
 use crate::auth::Admin;
+use crate::auth::identities::Names;
 use crate::auth::scope::TransferAll;
-use crate::auth::tokens::later;
 use crate::clock::iso;
 use crate::endpoints::records::{Collection, EntityType};
 use crate::http::{Answer, ApiError, Call, Route};
 use crate::notices::records::Notice;
+use crate::replicas::Replica;
 use crate::servers::Server;
 
 use crate::store::{Order, Record as _, TaskQuery};
 use crate::task::{Condition, Task};
 use crate::tasks::document;
-
-/// Seconds for which tasks that are over are counted: a day.
-const LATELY: i64 = 24 * 3600;
 
 /// Most tasks that are shown of a kind.
 const SHOWN: usize = 50;
@@ -43,7 +41,7 @@ struct Overview {
     time: String,
     version: &'static str,
     url: String,
-    /// Other replicas over the same database, by how they are reached.
+    /// Replicas over the same database, this one included; none with SQLite.
     replicas: Vec<ReplicaDocument>,
     tasks: TaskCounts,
     /// Ends of tasks that their owners have not been told yet.
@@ -166,34 +164,36 @@ async fn overview(call: Call<Admin<TransferAll>>) -> Result<Answer<Overview>, Ap
             wrong: newest.wrong.len(),
         }),
         endpoints: service.endpoint_documents(now).await?,
-        owners: names.owners(service, &running).await?,
-        troubled: names.shown(service, &service.troubled().await?, now).await?,
-        running: names.shown(service, &running, now).await?,
+        owners: owners(service, names, &running).await?,
+        troubled: shown(service, names, &service.troubled().await?, now).await?,
+        running: shown(service, names, &running, now).await?,
     }))
 }
 
 impl Service {
     async fn counts(&self, now: Timestamp) -> Result<TaskCounts, ApiError> {
-        let census = self.store.census(later(now, -LATELY)).await?;
+        let census = self.census(now).await?;
         Ok(TaskCounts {
             running: census.running,
             waiting: census.waiting,
             paused: census.paused,
             inactive: census.inactive,
             troubled: census.troubled,
-            oldest_waiting_seconds: census.oldest_waiting.map_or(0, |oldest| (now.secs - oldest.secs).max(0)),
+            oldest_waiting_seconds: census.oldest_waiting_seconds(now),
             bytes_per_second: census.rate as u64,
             succeeded: census.succeeded,
-            failed: census.failed.saturating_sub(census.cancelled),
+            failed: census.failed_uncancelled(),
             cancelled: census.cancelled,
         })
     }
 
     async fn replica_documents(&self, now: Timestamp) -> Result<Vec<ReplicaDocument>, ApiError> {
-        let all = self.all_replicas().await?;
-        let document =
-            |(url, seen, is_there): (String, Timestamp, bool)| ReplicaDocument { url, seen: iso(seen), is_there };
-        Ok(all.into_iter().map(|replica| document(replica.told(now))).collect())
+        let document = |replica: Replica| ReplicaDocument {
+            is_there: replica.is_there(now),
+            seen: iso(replica.seen),
+            url: replica.url,
+        };
+        Ok(self.all_replicas().await?.into_iter().map(document).collect())
     }
 
     /// Everything that has servers; computers of users only while theirs are there.
@@ -229,44 +229,34 @@ impl Service {
     }
 }
 
-/// Names of people that were looked up.
-#[derive(Default)]
-struct Names(HashMap<Uuid, String>);
-
-impl Names {
-    async fn of(&mut self, service: &Service, id: Uuid) -> Result<String, ApiError> {
-        if let Some(name) = self.0.get(&id) {
-            return Ok(name.clone());
-        }
-        let found = service.identity(id).await?;
-        let name = found.map_or_else(|| id.to_string(), |found| found.username);
-        Ok(self.0.entry(id).or_insert(name).clone())
+/// The first tasks as the API shows them, with their owner's name.
+async fn shown(service: &Service, names: &mut Names, tasks: &[Task], now: Timestamp) -> Result<Vec<Value>, ApiError> {
+    let mut shown = Vec::new();
+    for task in tasks.iter().take(SHOWN) {
+        let mut document = document::task(task, now);
+        document["owner_string"] = Value::from(called(service, names, task.wanted.owner).await?);
+        document["bytes_per_second"] = Value::from(rate(task) as u64);
+        shown.push(document);
     }
+    Ok(shown)
+}
 
-    /// The first tasks as the API shows them, with their owner's name.
-    async fn shown(&mut self, service: &Service, tasks: &[Task], now: Timestamp) -> Result<Vec<Value>, ApiError> {
-        let mut shown = Vec::new();
-        for task in tasks.iter().take(SHOWN) {
-            let mut document = document::task(task, now);
-            document["owner_string"] = Value::from(self.of(service, task.wanted.owner).await?);
-            document["bytes_per_second"] = Value::from(rate(task) as u64);
-            shown.push(document);
-        }
-        Ok(shown)
+async fn owners(service: &Service, names: &mut Names, running: &[Task]) -> Result<Vec<OwnerDocument>, ApiError> {
+    let mut known: BTreeMap<Uuid, (u64, f64)> = BTreeMap::new();
+    for task in running {
+        let (count, sum) = known.entry(task.wanted.owner).or_default();
+        (*count, *sum) = (*count + 1, *sum + rate(task));
     }
+    let mut owners = Vec::new();
+    for (id, (running, sum)) in known {
+        let username = called(service, names, id).await?;
+        owners.push(OwnerDocument { id, username, running, bytes_per_second: sum as u64 });
+    }
+    owners.sort_by(|a, b| b.bytes_per_second.cmp(&a.bytes_per_second).then(a.username.cmp(&b.username)));
+    Ok(owners)
+}
 
-    async fn owners(&mut self, service: &Service, running: &[Task]) -> Result<Vec<OwnerDocument>, ApiError> {
-        let mut known: BTreeMap<Uuid, (u64, f64)> = BTreeMap::new();
-        for task in running {
-            let (count, sum) = known.entry(task.wanted.owner).or_default();
-            (*count, *sum) = (*count + 1, *sum + rate(task));
-        }
-        let mut owners = Vec::new();
-        for (id, (running, sum)) in known {
-            let username = self.of(service, id).await?;
-            owners.push(OwnerDocument { id, username, running, bytes_per_second: sum as u64 });
-        }
-        owners.sort_by(|a, b| b.bytes_per_second.cmp(&a.bytes_per_second).then(a.username.cmp(&b.username)));
-        Ok(owners)
-    }
+/// Somebody's name, or their id if they are gone.
+async fn called(service: &Service, names: &mut Names, id: Uuid) -> Result<String, ApiError> {
+    Ok(names.of(service, id).await?.unwrap_or_else(|| id.to_string()))
 }

@@ -52,13 +52,13 @@ pub struct Replica {
     /// Another one each time it is started.
     id: Uuid,
     /// Where the others reach it.
-    url: String,
+    pub(crate) url: String,
     /// The fingerprint of its certificate's key: who writes to the store is believed, whoever vouches for the certificate.
     pin: String,
     /// SHA-256 of what proves that it is this replica.
     secret: String,
     /// When it last gave a sign of life.
-    seen: Timestamp,
+    pub(crate) seen: Timestamp,
 }
 
 impl Record for Replica {
@@ -74,14 +74,9 @@ impl Record for Replica {
 }
 
 impl Replica {
-    fn is_there(&self, now: Timestamp) -> bool {
+    /// Whether it has given a sign of life of late.
+    pub(crate) fn is_there(&self, now: Timestamp) -> bool {
         now.secs - self.seen.secs <= SILENCE
-    }
-
-    /// Where it is reached, when it was last there, and whether it is now.
-    pub(crate) fn told(self, now: Timestamp) -> (String, Timestamp, bool) {
-        let is_there = self.is_there(now);
-        (self.url, self.seen, is_there)
     }
 
     fn client(&self) -> Result<Client, Fault> {
@@ -161,9 +156,9 @@ impl Service {
             Some(found) => Batch::new().update(&Versioned { record, version: found.version }),
             None => Batch::new().insert(&record),
         };
-        let is_old = |found: &Versioned<Replica>| seen.secs - found.record.seen.secs > FORGOTTEN;
-        for old in self.all::<Replica>().await?.iter().filter(|found| found.record.id != own.id && is_old(found)) {
-            batch = batch.delete_id::<Replica>(old.record.id());
+        let is_old = |other: &Replica| seen.secs - other.seen.secs > FORGOTTEN;
+        for old in self.all_replicas().await?.iter().filter(|other| other.id != own.id && is_old(other)) {
+            batch = batch.delete_id::<Replica>(old.id());
         }
         match self.store.apply(batch).await {
             // Somebody else has forgotten the same one; the next sign is soon.
@@ -181,7 +176,8 @@ impl Service {
     async fn fellows(&self) -> Result<Option<(&Own, Vec<Replica>)>, ApiError> {
         let Some(own) = self.replicas.0.get() else { return Ok(None) };
         let now = self.clock.now();
-        let others = self.all::<Replica>().await?.into_iter().map(|found| found.record);
-        Ok(Some((own, others.filter(|other| other.id != own.id && other.is_there(now)).collect())))
+        let mut others = self.all_replicas().await?;
+        others.retain(|other| other.id != own.id && other.is_there(now));
+        Ok(Some((own, others)))
     }
 }

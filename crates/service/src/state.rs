@@ -130,13 +130,7 @@ impl Service {
     /// # Errors
     /// The store cannot be used: nothing was done, and the same may be asked again.
     pub async fn dispatch(&self, request: Request) -> Result<Response, Fault> {
-        match request {
-            Request::Answer { operation, result } => {
-                self.answered(operation, result).await;
-                Ok(Response::Taken)
-            }
-            request => self.desk.answer(self, request).await,
-        }
+        self.desk.answer(self, request).await
     }
 
     /// Has keys to sign with: making one takes most of a second, for which no task is to wait.

@@ -13,7 +13,7 @@ use super::task::parse_time;
 use crate::args::Global;
 use crate::managed::names::{Kind, Spot};
 use crate::managed::refusal::{Refusal, Trouble};
-use crate::managed::{EXIT_CODES, ServiceArgs, Session, entries, need, show, text};
+use crate::managed::{EXIT_CODES, ServiceArgs, Session, entries, list, need, show, text};
 
 /// Measure how fast each way is between collections, again and again, and show the table
 ///
@@ -133,7 +133,7 @@ async fn path(session: &mut Session, named: &str) -> Result<String, Trouble> {
 /// The table, and what was in the way of pairs without a figure.
 fn shown(matrix: &Value) -> String {
     let names: Vec<String> = matrix["ends"].as_array().into_iter().flatten().map(name).collect();
-    let cells = matrix["cells"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let cells = list(matrix, "cells");
     let best = cells.iter().filter_map(|cell| cell["bytes_per_second"].as_f64()).fold(0.0, f64::max);
     let (unit, scale) = if best * 8.0 >= 1e9 { ("Gbit/s", 8e-9) } else { ("Mbit/s", 8e-6) };
     let mut rows = vec![[vec!["from \\ to".to_owned()], names.clone()].concat()];

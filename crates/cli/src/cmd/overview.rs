@@ -9,7 +9,7 @@ use whimbrel_engine::units::ByteRate;
 
 use super::managed;
 use crate::args::Global;
-use crate::managed::{EXIT_CODES, ServiceArgs, Session, show, text};
+use crate::managed::{EXIT_CODES, ServiceArgs, Session, list, show, text};
 use crate::output::Output;
 
 /// Tasks that people are shown of a kind; `--json` has more.
@@ -37,10 +37,6 @@ pub fn run(args: OverviewArgs, global: &Global) -> ExitCode {
         output.result(&document, &shown(&document));
         Ok(exit::OK)
     })
-}
-
-fn list<'a>(document: &'a Value, name: &str) -> &'a [Value] {
-    document[name].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 fn rate(document: &Value) -> String {

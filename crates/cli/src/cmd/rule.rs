@@ -14,7 +14,7 @@ use super::{for_each_code, managed};
 use crate::args::Global;
 use crate::managed::names::Kind;
 use crate::managed::refusal::Trouble;
-use crate::managed::{EXIT_CODES, ServiceArgs, Session, entries, need, show, text, with_query};
+use crate::managed::{EXIT_CODES, ServiceArgs, Session, entries, list, need, show, text};
 use crate::output::Output;
 
 const RATES: &str = "/v2/whimbrel/rate_rules";
@@ -141,7 +141,7 @@ pub fn run(args: RuleArgs, global: &Global) -> ExitCode {
         let mut session = Session::open(&args.service)?;
         let session = &mut session;
         match args.command {
-            RuleCommand::List => list(session, output).await,
+            RuleCommand::List => show_all(session, output).await,
             RuleCommand::Slow(args) => slow(session, &args, output).await,
             RuleCommand::Pause(args) => pause(session, &args, output).await,
             RuleCommand::Lift { rules } => lift(session, &rules, output).await,
@@ -211,17 +211,23 @@ async fn lift(session: &mut Session, rules: &[uuid::Uuid], output: &mut Output) 
     Ok(for_each_code(&codes))
 }
 
-async fn list(session: &mut Session, output: &mut Output) -> Result<u8, Trouble> {
+async fn show_all(session: &mut Session, output: &mut Output) -> Result<u8, Trouble> {
     let rates = session.get(RATES).await?;
     let pauses = session.get("/v0.10/endpoint_manager/pause_rule_list").await?;
-    let (mut events, mut rows) = (Vec::new(), Vec::new());
-    for rule in rates["rate_rules"].as_array().into_iter().flatten() {
-        rows.push(row(session, rule, "slow", &rate_words(rule)).await?);
-        events.push(event(rule, "slow"));
-    }
-    for rule in entries(&pauses) {
-        rows.push(row(session, rule, "pause", &pause_words(rule)).await?);
-        events.push(event(rule, "pause"));
+    let of_kind = |rules: &[Value], kind: &str| rules.iter().map(|rule| event(rule, kind)).collect::<Vec<_>>();
+    let events = [of_kind(list(&rates, "rate_rules"), "slow"), of_kind(entries(&pauses), "pause")].concat();
+    let people: Vec<_> = events.iter().map(|rule| text(rule, "identity_id")).filter(|id| !id.is_empty()).collect();
+    let people = session.names_of(&people).await?;
+    let mut rows = Vec::new();
+    for rule in &events {
+        let place = place(session, rule).await?;
+        let who = match text(rule, "identity_id") {
+            "" => "everybody",
+            id => people.get(id).map_or(id, String::as_str),
+        };
+        let what = if rule["kind"] == "slow" { rate_words(rule) } else { pause_words(rule) };
+        let cells = [text(rule, "id"), text(rule, "kind"), &place, who, &what, text(rule, "message")];
+        rows.push(cells.map(str::to_owned).to_vec());
     }
     for (event, line) in events.iter().zip(show::table(&rows)) {
         output.result(event, &line);
@@ -238,26 +244,16 @@ fn event(rule: &Value, kind: &str) -> Value {
     event
 }
 
-async fn row(session: &mut Session, rule: &Value, kind: &str, what: &str) -> Result<Vec<String>, Trouble> {
-    let place = match (text(rule, "endpoint_id"), text(rule, "endpoint_display_name")) {
+/// What the place of a rule is called.
+async fn place(session: &mut Session, rule: &Value) -> Result<String, Trouble> {
+    Ok(match (text(rule, "endpoint_id"), text(rule, "endpoint_display_name")) {
         ("", _) => "everywhere".to_owned(),
         (id, "") => {
             let shown = session.get(&format!("/v0.10/endpoint/{id}")).await;
             shown.map_or_else(|_| id.to_owned(), |shown| text(&shown, "display_name").to_owned())
         }
         (_, name) => name.to_owned(),
-    };
-    let who = match text(rule, "identity_id") {
-        "" => "everybody".to_owned(),
-        id => {
-            let path = with_query("/v2/api/identities", &[("ids", id)]);
-            let found =
-                session.ask(crate::managed::grants::AUTH, whimbrel_web::client::Method::GET, &path, None).await?;
-            found["identities"][0]["username"].as_str().unwrap_or(id).to_owned()
-        }
-    };
-    let cells = [text(rule, "id"), kind, &place, &who, what, text(rule, "message")];
-    Ok(cells.map(str::to_owned).to_vec())
+    })
 }
 
 fn rate_words(rule: &Value) -> String {

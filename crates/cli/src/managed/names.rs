@@ -1,15 +1,19 @@
 //! Collections and endpoints by id or by name, and places in collections.
 
+use std::collections::HashMap;
 use std::str::FromStr;
 
 use serde_json::Value;
 use uuid::Uuid;
 
 use super::refusal::{Refusal, Trouble};
-use super::{Session, entries, text, with_query};
+use super::{Session, entries, list, text, with_query};
 
 /// Pages of a search that are looked through for one name.
 const MOST_PAGES: usize = 20;
+
+/// People whose names are asked for at once.
+const MOST_NAMES: usize = 100;
 
 /// What a name may stand for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +127,21 @@ impl Session {
             }
         }
         Ok(found)
+    }
+
+    /// The names of people by their ids, as far as there are some.
+    ///
+    /// # Errors
+    /// As all questions.
+    pub async fn names_of(&mut self, ids: &[&str]) -> Result<HashMap<String, String>, Trouble> {
+        let mut names = HashMap::new();
+        for some in ids.chunks(MOST_NAMES) {
+            let path = with_query("/v2/api/identities", &[("ids", &some.join(","))]);
+            let found = self.ask(super::grants::AUTH, whimbrel_web::client::Method::GET, &path, None).await?;
+            let known = list(&found, "identities").iter();
+            names.extend(known.map(|one| (text(one, "id").to_owned(), text(one, "username").to_owned())));
+        }
+        Ok(names)
     }
 
     /// An identity's id by its name, or by its id.

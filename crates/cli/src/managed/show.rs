@@ -3,7 +3,7 @@
 use serde_json::Value;
 use whimbrel_engine::units::{ByteCount, ByteRate};
 
-use super::text;
+use super::{list, text};
 
 /// A point in time of a document: `2026-11-22 18:00:01Z`; `-` where there is none.
 pub fn time(document: &Value, name: &str) -> String {
@@ -136,7 +136,7 @@ pub fn task(task: &Value) -> String {
 
 /// What keeps a task from going faster that somebody has asked for; empty: nothing does.
 fn slowed(task: &Value) -> String {
-    let brakes = task["rate"]["held_by"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let brakes = list(&task["rate"], "held_by");
     let rate = |document: &Value| ByteRate(number(document, "max_rate") as f64).to_string();
     let brake = |brake: &Value| {
         let why = match (text(brake, "message"), text(brake, "rate_rule_id")) {

@@ -1,5 +1,7 @@
 //! Who is who: identities, consents, groups.
 
+use std::collections::HashMap;
+
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -17,6 +19,21 @@ use crate::store::{AuditEntry, Batch};
 
 /// Most identities of one question.
 const MOST: usize = 200;
+
+/// What people are called, each looked up once.
+#[derive(Debug, Default)]
+pub(crate) struct Names(HashMap<Uuid, Option<String>>);
+
+impl Names {
+    /// An identity's name; `None`: there is none.
+    pub(crate) async fn of(&mut self, service: &Service, id: Uuid) -> Result<Option<String>, ApiError> {
+        if let Some(known) = self.0.get(&id) {
+            return Ok(known.clone());
+        }
+        let found = service.identity(id).await?.map(|identity| identity.username);
+        Ok(self.0.entry(id).or_insert(found).clone())
+    }
+}
 
 impl Service {
     /// An identity.

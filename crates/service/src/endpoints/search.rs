@@ -9,6 +9,7 @@ use super::lookup::Standing;
 use super::manage::administered;
 use super::records::{Collection, RoleName};
 use crate::auth::ByUser;
+use crate::auth::identities::Names;
 use crate::http::query::Page;
 use crate::http::{Answer, ApiError, Call, Query};
 
@@ -113,11 +114,11 @@ pub(super) async fn search(call: Call<ByUser>) -> Result<Answer<EndpointList>, A
     let wanted = Wanted::of(&call.query)?;
     let page = Page::of(&call.query, DEFAULT, MOST)?;
     let service = &call.service;
-    let mut found = Vec::new();
+    let (mut found, mut names) = (Vec::new(), Names::default());
     for collection in
         service.all::<Collection>().await?.into_iter().map(|found| found.record).filter(|one| !one.deleted)
     {
-        let owner = service.identity(collection.owner).await?.map_or_else(String::new, |owner| owner.username);
+        let owner = names.of(service, collection.owner).await?.unwrap_or_default();
         if !wanted.fits(&collection, &owner) {
             continue;
         }

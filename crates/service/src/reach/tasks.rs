@@ -8,6 +8,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::{OP, lost, unavailable};
 use crate::Service;
+use crate::desk::operations::Answer;
 use crate::desk::{Halt, Pending, Reached, Sites};
 use crate::endpoints::lookup::Limits;
 use crate::endpoints::records::Collection;
@@ -150,6 +151,10 @@ impl Sites for Service {
 
     fn rates<'a>(&'a self, tasks: &'a [Task]) -> Pending<'a, Result<Vec<Option<u64>>, Fault>> {
         Box::pin(async move { self.rates_of(tasks).await.map_err(unavailable) })
+    }
+
+    fn answered_elsewhere(&self, operation: Uuid, answer: Answer) -> Pending<'_, ()> {
+        Box::pin(self.pass_on(operation, answer))
     }
 
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>> {

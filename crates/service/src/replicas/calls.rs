@@ -110,9 +110,8 @@ impl Service {
         Err(errand)
     }
 
-    /// Takes an orchestrator's answer, for whichever replica it is.
-    pub(crate) async fn answered(&self, operation: Uuid, answer: Answer) {
-        let Some(answer) = self.desk.answered(operation, answer) else { return };
+    /// Tells the other replicas an orchestrator's answer, which nobody waits for here.
+    pub(crate) async fn pass_on(&self, operation: Uuid, answer: Answer) {
         let told = async {
             let Some((own, others)) = self.fellows().await? else { return Ok(()) };
             let answered = Answered { operation, answer };

@@ -3,7 +3,8 @@
 use serde_json::Value as Json;
 use whimbrel_engine::listing::Timestamp;
 
-use super::database::{Dialect, Row, Transaction, Value, values};
+use super::database::{Dialect, Row, Transaction, values};
+use super::query::Filter;
 use super::time::{from_micros, micros};
 use super::{Store, StoreError};
 
@@ -99,11 +100,10 @@ impl Store {
             let found = tx.query(sql, values![micros(until).saturating_add(SLACK_MICROS)]).await?.pop();
             last = last.min(found.map(|mut row| row.int()).transpose()?.unwrap_or(i64::MAX));
         }
-        let mut conditions = Conditions::of(query);
-        conditions.add("number >", Some(first));
-        conditions.add("number <=", Some(last));
-        let (sql, values) = conditions.statement("number", limit);
-        tx.query(&sql, values).await?.into_iter().map(entry).collect()
+        let mut filter = query.filter();
+        filter.bound("number >", Some(first));
+        filter.bound("number <=", Some(last));
+        entries(&mut *tx, filter, "number", limit).await
     }
 
     /// The number of the newest entry before which no other one can come any more; 0: there is none.
@@ -132,14 +132,12 @@ impl Store {
     /// # Errors
     /// Those of the database.
     pub async fn audit(&self, query: &AuditQuery, limit: u32) -> Result<Vec<AuditEntry>, StoreError> {
-        let mut conditions = Conditions::of(query);
+        let mut filter = query.filter();
         if let Some((time, number)) = query.before {
-            let place = conditions.values.len() + 1;
-            conditions.all.push(format!("(time < ${place} OR time = ${place} AND number < ${})", place + 1));
-            conditions.values.extend(values![micros(time), self::number(number)]);
+            let (time, number) = (filter.place(micros(time)), filter.place(self::number(number)));
+            filter.sql += &format!(" AND (time < {time} OR time = {time} AND number < {number})");
         }
-        let (sql, values) = conditions.statement("time DESC, number DESC", limit);
-        self.read().await?.query(&sql, values).await?.into_iter().map(entry).collect()
+        entries(&mut *self.read().await?, filter, "time DESC, number DESC", limit).await
     }
 }
 
@@ -153,48 +151,38 @@ async fn newest(tx: &mut dyn Transaction) -> Result<u64, StoreError> {
     rows.into_iter().next().map_or(Ok(0), |mut row| row.count())
 }
 
-/// What entries are asked for. What is not asked for is not in the statement, so that databases plan for what is.
-#[derive(Debug, Default)]
-struct Conditions {
-    all: Vec<String>,
-    values: Vec<Value>,
-}
-
-impl Conditions {
-    fn of(query: &AuditQuery) -> Self {
-        let mut conditions = Self::default();
-        conditions.add("time >=", query.since.map(micros));
-        conditions.add("time <", query.until.map(micros));
-        conditions.add("actor =", query.actor.clone());
-        conditions.add("subject =", query.subject.clone());
-        match query.action.as_deref().map(|action| (action, action.strip_suffix('.'))) {
+impl AuditQuery {
+    fn filter(&self) -> Filter {
+        let mut filter = Filter::all();
+        filter.bound("time >=", self.since.map(micros));
+        filter.bound("time <", self.until.map(micros));
+        filter.bound("actor =", self.actor.clone());
+        filter.bound("subject =", self.subject.clone());
+        match self.action.as_deref().map(|action| (action, action.strip_suffix('.'))) {
             None => {}
-            Some((action, None)) => conditions.add("action =", Some(action)),
+            Some((action, None)) => filter.bound("action =", Some(action)),
             Some((prefix, Some(stem))) => {
-                conditions.add("action >=", Some(prefix));
+                filter.bound("action >=", Some(prefix));
                 // A slash is the sign after the point.
-                conditions.add("action <", Some(format!("{stem}/")));
+                filter.bound("action <", Some(format!("{stem}/")));
             }
         }
-        conditions
+        filter
     }
+}
 
-    fn add(&mut self, condition: &str, value: Option<impl Into<Value>>) {
-        if let Some(value) = value {
-            self.values.push(value.into());
-            self.all.push(format!("{condition} ${}", self.values.len()));
-        }
-    }
-
-    fn statement(mut self, order: &str, limit: u32) -> (String, Vec<Value>) {
-        self.values.push(limit.into());
-        let conditions = if self.all.is_empty() { "1 = 1".to_owned() } else { self.all.join(" AND ") };
-        let sql = format!(
-            "SELECT number, time, actor, action, subject, detail FROM audit WHERE {conditions} ORDER BY {order} LIMIT ${}",
-            self.values.len()
-        );
-        (sql, self.values)
-    }
+async fn entries(
+    tx: &mut dyn Transaction,
+    mut filter: Filter,
+    order: &str,
+    limit: u32,
+) -> Result<Vec<AuditEntry>, StoreError> {
+    let limit = filter.place(limit);
+    let sql = format!(
+        "SELECT number, time, actor, action, subject, detail FROM audit WHERE {} ORDER BY {order} LIMIT {limit}",
+        filter.sql
+    );
+    tx.query(&sql, filter.values).await?.into_iter().map(entry).collect()
 }
 
 fn entry(mut row: Row) -> Result<AuditEntry, StoreError> {

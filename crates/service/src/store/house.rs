@@ -50,6 +50,18 @@ pub struct Census {
     pub cancelled: u64,
 }
 
+impl Census {
+    /// How long the oldest of the waiting ones has waited, seconds; 0: none waits.
+    pub fn oldest_waiting_seconds(&self, now: Timestamp) -> i64 {
+        self.oldest_waiting.map_or(0, |oldest| (now.secs - oldest.secs).max(0))
+    }
+
+    /// Tasks that failed, and not because somebody cancelled them.
+    pub fn failed_uncancelled(&self) -> u64 {
+        self.failed.saturating_sub(self.cancelled)
+    }
+}
+
 impl Store {
     /// Forgets a task that was over before `before`, with all that belongs to it; `false`: there is none.
     ///

@@ -121,15 +121,20 @@ impl Store {
     }
 }
 
-/// A condition with its parameters.
-struct Filter {
-    sql: String,
-    values: Vec<Value>,
+/// A condition with its parameters. What is not asked for is not in it, so that databases plan for what is.
+pub(super) struct Filter {
+    pub(super) sql: String,
+    pub(super) values: Vec<Value>,
 }
 
 impl Filter {
+    /// One that everything fits.
+    pub(super) fn all() -> Self {
+        Self { sql: "1 = 1".into(), values: Vec::new() }
+    }
+
     fn of(query: &TaskQuery) -> Self {
-        let mut filter = Self { sql: "1 = 1".into(), values: Vec::new() };
+        let mut filter = Self::all();
         filter.one_of(&["owner"], query.owner);
         filter.one_of(&["id"], query.ids.iter().copied());
         filter.one_of(&["type"], query.types.iter().map(String::as_str));
@@ -145,12 +150,14 @@ impl Filter {
         filter
     }
 
-    fn place(&mut self, value: impl Into<Value>) -> String {
+    /// Where a parameter stands.
+    pub(super) fn place(&mut self, value: impl Into<Value>) -> String {
         self.values.push(value.into());
         format!("${}", self.values.len())
     }
 
-    fn bound(&mut self, condition: &str, value: Option<i64>) {
+    /// Demands `condition` of a value, if there is one.
+    pub(super) fn bound(&mut self, condition: &str, value: Option<impl Into<Value>>) {
         if let Some(value) = value {
             let place = self.place(value);
             self.sql += &format!(" AND {condition} {place}");

@@ -1,19 +1,13 @@
 //! Who may use a shared directory: `whimbrel endpoint permissions`, `permit` and `forbid`.
 
-use std::collections::HashMap;
-
 use clap::{ArgGroup, Args};
 use serde_json::{Value, json};
 use whimbrel_engine::summary::exit;
 
-use crate::managed::grants::AUTH;
 use crate::managed::names::{Kind, Spot};
 use crate::managed::refusal::Trouble;
-use crate::managed::{Session, entries, need, show, text, with_query};
+use crate::managed::{Session, entries, need, show, text};
 use crate::output::Output;
-
-/// Names that are asked for at once.
-const MOST_NAMES: usize = 100;
 
 /// List who may use a shared directory
 #[derive(Debug, Args)]
@@ -27,7 +21,8 @@ pub struct ListArgs {
 pub async fn list(session: &mut Session, args: &ListArgs, output: &mut Output) -> Result<u8, Trouble> {
     let id = session.id_of(&args.collection, Kind::Collection).await?;
     let list = session.get(&format!("/v0.10/endpoint/{id}/access_list")).await?;
-    let names = names(session, entries(&list)).await?;
+    let people = entries(&list).iter().filter(|rule| text(rule, "principal_type") == "identity");
+    let names = session.names_of(&people.map(|rule| text(rule, "principal")).collect::<Vec<_>>()).await?;
     let row = |rule: &Value| {
         let who = match (text(rule, "principal_type"), text(rule, "principal")) {
             ("identity", id) => names.get(id).cloned().unwrap_or_else(|| id.to_owned()),
@@ -52,20 +47,6 @@ pub async fn list(session: &mut Session, args: &ListArgs, output: &mut Output) -
         output.say("nobody but its owner and administrators may use it");
     }
     Ok(exit::OK)
-}
-
-/// The names of the people in rules.
-async fn names(session: &mut Session, rules: &[Value]) -> Result<HashMap<String, String>, Trouble> {
-    let people = rules.iter().filter(|rule| text(rule, "principal_type") == "identity");
-    let ids: Vec<_> = people.map(|rule| text(rule, "principal")).collect();
-    let mut names = HashMap::new();
-    for some in ids.chunks(MOST_NAMES) {
-        let path = with_query("/v2/api/identities", &[("ids", &some.join(","))]);
-        let found = session.ask(AUTH, whimbrel_web::client::Method::GET, &path, None).await?;
-        let identities = found["identities"].as_array().into_iter().flatten();
-        names.extend(identities.map(|one| (text(one, "id").to_owned(), text(one, "username").to_owned())));
-    }
-    Ok(names)
 }
 
 /// Let somebody use a shared directory
