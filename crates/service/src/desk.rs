@@ -265,8 +265,11 @@ impl Inner {
             // Whoever rings after this line is heard below.
             let rung = self.bell.notified();
             let mut orders = self.orders(sites, orchestrator, free, &ending).await?;
-            if !orders.is_empty() || Instant::now() >= until {
+            if !orders.is_empty() || self.operations.is_waited_for() || Instant::now() >= until {
                 orders.extend(self.rates(sites, &held, &ending).await?);
+                // Last, for nothing fails from here on: what is taken and not told is waited for in vain.
+                let operations = self.operations.take(OPERATIONS_AT_ONCE);
+                orders.extend(operations.into_iter().map(|operation| Order::Operate(Box::new(operation))));
                 return Ok(Response::Orders { orders });
             }
             // A ring, the time of a look, or the end of the poll: each is looked into in the same way.
@@ -318,8 +321,6 @@ impl Inner {
         ending: &[Lease],
     ) -> Result<Vec<Order>, StoreError> {
         let mut orders: Vec<_> = ending.iter().map(|&lease| Order::Stop { lease }).collect();
-        let operations = self.operations.take(OPERATIONS_AT_ONCE);
-        orders.extend(operations.into_iter().map(|operation| Order::Operate(Box::new(operation))));
         if free > 0 {
             let leased = self.store.lease(orchestrator, clock::now(), free, self.slots.of_owner).await?;
             for (task, lease) in leased {

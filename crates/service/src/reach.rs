@@ -82,6 +82,20 @@ impl Usable {
         self.location.limits
     }
 
+    /// The account of the servers that the caller asks for.
+    ///
+    /// # Errors
+    /// 400 where somebody shares: guests act in the sharer's name, who alone chooses the account for it.
+    pub fn account(&self, named: Option<String>) -> Result<Option<String>, ApiError> {
+        match named {
+            Some(named) if self.location.sharer.is_some() => Err(ApiError::bad_request(format!(
+                "{} is shared by somebody, with an account of theirs: ask for it without a local user, not as {named}",
+                self.collection.about.display_name
+            ))),
+            named => Ok(named),
+        }
+    }
+
     /// Refuses what the caller may not do with a normal path of the collection.
     ///
     /// # Errors
@@ -181,6 +195,8 @@ impl Service {
         local_user: Option<&str>,
         want: Want,
     ) -> Result<Site, Fault> {
+        // Of the sharer's accounts, guests have the one that the sharer shares with.
+        let local_user = local_user.filter(|_| location.sharer.is_none());
         let mut servers = location.servers.clone();
         servers.extend(self.ready_servers(location.endpoint).await.map_err(unavailable)?);
         if servers.is_empty() {

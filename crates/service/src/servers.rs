@@ -270,11 +270,24 @@ fn is_pin(text: &str) -> bool {
     digits.len() == 64 && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
 }
 
+/// Refuses addresses of a machine that any user may connect: whoever tells where the service connects to looks about in its
+/// network, and at what listens on its own host.
+async fn fits(service: &Service, endpoint: Uuid, told: &Told) -> Result<(), ApiError> {
+    told.check()?;
+    let found = service.store.get::<Collection>(&endpoint.to_string()).await?;
+    if !told.outbound && found.is_some_and(|found| found.record.kind.is_personal()) {
+        return Err(ApiError::bad_request(
+            "A machine of one's own connects to the service, and is not connected to: start it with --outbound",
+        ));
+    }
+    Ok(())
+}
+
 async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiError> {
     let told = call.body.0;
-    told.check()?;
     let ticket = call.caller;
     let endpoint = ticket.endpoint();
+    fits(&call.service, endpoint, &told).await?;
     let own = call.service.collection(endpoint).await?.record.servers;
     if call.service.logins_at(endpoint, &own).await?.is_some_and(Logins::is_stock) {
         return Err(grid::mixed());
@@ -314,8 +327,8 @@ async fn join(call: Call<Joining, Json<Told>>) -> Result<Created<Value>, ApiErro
 async fn beat(call: Call<Joined, Json<Told>>) -> Result<Answer<Value>, ApiError> {
     itself(&call)?;
     let told = call.body.0;
-    told.check()?;
     let mut server = call.caller;
+    fits(&call.service, server.record.endpoint, &told).await?;
     let now = call.service.clock.now();
     let was_ready = server.record.is_ready(now);
     let record = &mut server.record;

@@ -13,6 +13,7 @@ use crate::auth::{self, Auth};
 use crate::clock::Clock;
 use crate::desk::{Desk, Slots};
 use crate::house::House;
+use crate::http::large::Room;
 use crate::http::{Route, router};
 use crate::metrics::Requests;
 use crate::notices::Notifier;
@@ -64,6 +65,8 @@ pub struct Service {
     pub requests: Requests,
     /// Who has looked at what tasks would do.
     pub plans: Plans,
+    /// Where large documents are waited for.
+    pub room: Room,
     /// How long what is over is kept.
     pub house: House,
     /// How owners are told of their tasks.
@@ -88,6 +91,7 @@ impl Service {
             streams: Streams::default(),
             plans: Plans::default(),
             requests: Requests::default(),
+            room: Room::default(),
             house: House::default(),
             notifier: Notifier::default(),
             rendezvous: Rendezvous::default(),

@@ -33,7 +33,7 @@ pub use audit::{AuditEntry, AuditQuery};
 pub use error::StoreError;
 pub use history::{FIRST_EVENTS, LogEntry, NEWEST_EVENTS};
 pub use house::{Census, Miscount};
-pub use query::{Label, Order, TaskQuery};
+pub use query::{Label, Order, TaskPlace, TaskQuery};
 pub use record::{Batch, Record, Versioned, time_key};
 pub use report::Reported;
 pub use seal::SealKey;

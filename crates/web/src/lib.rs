@@ -11,7 +11,7 @@ pub mod stream;
 pub mod upgrade;
 
 pub use body::BodyError;
-pub use limits::{BodyLimits, Limits};
+pub use limits::{BodyLimits, Limits, of_connections};
 pub use request_id::RequestId;
 pub use server::{Listen, Peer, Security, Server, WebError};
 pub use stream::stream;

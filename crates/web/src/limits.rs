@@ -17,7 +17,8 @@ pub struct Limits {
     pub head_fields: usize,
     /// Time that a client may take none of an answer; default 60 s.
     pub idle_answer: Duration,
-    /// Connections; an address that is only in its handshake counts as waiting.
+    /// Connections; an address that is only in its handshake counts as waiting. Whoever has come through it need not have logged
+    /// in, so that by default half of all is one network's share.
     pub doors: DoorLimits,
     /// Time that running requests have when the server stops; default 10 s.
     pub grace: Duration,
@@ -31,10 +32,15 @@ impl Default for Limits {
             head_bytes: 32 << 10,
             head_fields: 64,
             idle_answer: Duration::from_secs(60),
-            doors: DoorLimits::default(),
+            doors: of_connections(DoorLimits::default().all),
             grace: Duration::from_secs(10),
         }
     }
+}
+
+/// Doors for so many connections at once.
+pub fn of_connections(all: usize) -> DoorLimits {
+    DoorLimits { all, per_network: all.div_ceil(2), ..DoorLimits::default() }
 }
 
 /// Limits of one request's body.

@@ -23,7 +23,7 @@ use whimbrel_service::clock::SystemClock;
 use whimbrel_service::house::Keeping;
 use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
-use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server};
+use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server, of_connections};
 
 use self::notify::NotifyArgs;
 use self::place::StatePlace;
@@ -74,6 +74,12 @@ pub struct ServeArgs {
     /// Tasks that this process carries out at once
     #[arg(long, value_name = "N", default_value_t = 16, value_parser = clap::value_parser!(u32).range(1..=1000))]
     tasks: u32,
+    /// Connections at once, of clients and servers
+    #[arg(long, value_name = "N", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(10..=100_000))]
+    connections: u32,
+    /// Connections at once of one address, or IPv6 /64 [default: half of all; with a proxy in front, say as many as all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    connections_per_address: Option<u32>,
     /// Days for which tasks that are over are kept, with all that is told of them
     #[arg(long, value_name = "DAYS", default_value_t = 90, value_parser = clap::value_parser!(u32).range(1..=36500))]
     keep_tasks: u32,
@@ -121,7 +127,7 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
         },
     };
     let store = store.map_err(Fault::from)?;
-    let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: WebLimits::default() };
+    let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: limits(&args) };
     let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
     let here = place::url(server.address(), &host);
     let url = args.url.clone().unwrap_or_else(|| here.clone());
@@ -158,6 +164,12 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
         orchestrating
     );
     orchestrated
+}
+
+fn limits(args: &ServeArgs) -> WebLimits {
+    let mut doors = of_connections(args.connections as usize);
+    doors.per_network = args.connections_per_address.map_or(doors.per_network, |most| most as usize);
+    WebLimits { doors, ..WebLimits::default() }
 }
 
 /// The service in this process, as an orchestrator sees it.
@@ -222,4 +234,30 @@ pub(super) async fn stop_on_signal(stop: watch::Sender<bool>) {
 
 fn failed(detail: impl Into<String>) -> Fault {
     Fault::new(FaultCode::InvalidArgument, OP).side(Side::Us).detail(detail)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ServeArgs,
+    }
+
+    #[test]
+    fn no_address_has_all_connections_unless_that_is_said() {
+        for (words, expected) in [
+            (&["serve"][..], (1000, 500)),
+            (&["serve", "--connections", "50"], (50, 25)),
+            (&["serve", "--connections", "50", "--connections-per-address", "50"], (50, 50)),
+        ] {
+            let doors = limits(&Line::try_parse_from(words).unwrap().args).doors;
+            assert_eq!((doors.all, doors.per_network), expected, "{words:?}");
+        }
+        assert!(Line::try_parse_from(["serve", "--connections", "0"]).is_err());
+    }
 }

@@ -58,6 +58,11 @@ impl Operations {
         Ok(Place { operations: self, id })
     }
 
+    /// Whether there are some that no orchestrator has.
+    pub fn is_waited_for(&self) -> bool {
+        !self.state.lock().expect("nothing panics with it").waiting.is_empty()
+    }
+
     /// Operations for an orchestrator, the oldest first; they are its from now on. A plan's message may be large, so that one goes with
     /// each answer.
     pub fn take(&self, most: usize) -> Vec<Operation> {

@@ -39,6 +39,7 @@ impl Spot {
         let id = call.path.id("id", "EndpointNotFound")?;
         let usable = call.service.usable(id, &call.caller).await?;
         call.service.not_paused(&usable.collection, call.caller.identity, doing).await?;
+        let local_user = usable.account(local_user)?;
         Ok(Self { usable, local_user })
     }
 

@@ -69,6 +69,11 @@ impl ApiError {
         Self::new(StatusCode::CONFLICT, "Conflict", message)
     }
 
+    /// 413: more than is taken.
+    pub fn too_large(message: impl Into<String>) -> Self {
+        Self::new(StatusCode::PAYLOAD_TOO_LARGE, "ClientError.RequestTooLarge", message)
+    }
+
     /// 429: too often.
     pub fn too_many(retry_after: u32, message: impl Into<String>) -> Self {
         let error = Self::new(StatusCode::TOO_MANY_REQUESTS, "ClientError.TooManyRequests", message);

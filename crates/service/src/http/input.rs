@@ -8,13 +8,20 @@ use axum::http::header::CONTENT_TYPE;
 use bytes::Bytes;
 use schemars::{JsonSchema, Schema, SchemaGenerator};
 use serde::de::DeserializeOwned;
+use tokio::sync::SemaphorePermit;
 use whimbrel_web::{BodyLimits, body};
 
+use super::large::Room;
 use super::route::BODY;
 use super::{ApiError, Query};
 
 /// What a handler takes as its request's body.
 pub trait Input: Sized + Send + 'static {
+    /// Waits until there is room for it.
+    fn room<'a>(_: &'a Room, _: &HeaderMap) -> impl Future<Output = Option<SemaphorePermit<'a>>> + Send {
+        std::future::ready(None)
+    }
+
     /// Reads it.
     ///
     /// # Errors
@@ -51,7 +58,7 @@ impl<T: DeserializeOwned + JsonSchema + Send + 'static, const MOST: usize> Input
     }
 }
 
-fn bad_json(bytes: &Bytes, error: &serde_json::Error) -> ApiError {
+pub(super) fn bad_json(bytes: &Bytes, error: &serde_json::Error) -> ApiError {
     if bytes.is_empty() {
         return ApiError::bad_request("The request needs a JSON document as its body");
     }

@@ -217,8 +217,9 @@ async fn answer<R: Rule, I: Input, P: Reply, F: Future<Output = Result<P, ApiErr
         let knock = Knock { from, headers: parts.headers, offer };
         // Strangers are refused before anything of a body is kept.
         let caller = R::admit(&service, &knock).await?;
+        let _room = I::room(&service.room, &knock.headers).await;
         let body = I::read(&knock.headers, body).await?;
-        handler(Call { service, caller, path, query, body, knock, place: place.clone() }).await
+        handler(Call { service: service.clone(), caller, path, query, body, knock, place: place.clone() }).await
     };
     match outcome.await {
         Ok(reply) => reply.into_response(&place),

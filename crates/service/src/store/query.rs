@@ -6,7 +6,7 @@ use whimbrel_engine::task::Status;
 
 use super::database::{Row, Value, values};
 use super::tasks::{COLUMNS, State};
-use super::time::micros;
+use super::time::{from_micros, micros};
 use super::{Store, StoreError};
 use crate::task::Task;
 
@@ -65,12 +65,43 @@ pub struct TaskQuery {
     pub requested: (Option<Timestamp>, Option<Timestamp>),
     /// Over not before this and not after that; with either, only those that are.
     pub completed: (Option<Timestamp>, Option<Timestamp>),
+    /// Only those behind a place in the order of submission; places do not move when tasks come and go, as offsets do.
+    pub behind: Option<TaskPlace>,
     /// Order, and whether it is a descending one; the first counts most.
     pub order: Vec<(Order, bool)>,
     /// How many to leave out.
     pub offset: u64,
     /// How many to tell.
     pub limit: u32,
+}
+
+/// Where a task stands in the order of submission; those of one moment by their ids, the smallest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TaskPlace {
+    /// When the task was submitted.
+    pub time: Timestamp,
+    /// The task.
+    pub id: Uuid,
+    /// Whether older ones come behind it.
+    pub is_descending: bool,
+}
+
+impl TaskPlace {
+    /// The place of a task.
+    pub fn of(task: &Task, is_descending: bool) -> Self {
+        Self { time: task.requested, id: task.id, is_descending }
+    }
+
+    /// As clients give it back: `MICROSECONDS.ID`.
+    pub fn key(self) -> String {
+        format!("{}.{}", micros(self.time), self.id)
+    }
+
+    /// The place of a key, if it is one.
+    pub fn of_key(key: &str, is_descending: bool) -> Option<Self> {
+        let (time, id) = key.split_once('.')?;
+        Some(Self { time: from_micros(time.parse().ok()?), id: id.parse().ok()?, is_descending })
+    }
 }
 
 /// Tasks that are read in one go where all are wanted.
@@ -112,7 +143,7 @@ impl Store {
         loop {
             let (tasks, _) = self.tasks(&query).await?;
             let is_full = tasks.len() == AT_ONCE as usize;
-            query.offset += tasks.len() as u64;
+            query.behind = tasks.last().map(|last| TaskPlace::of(last, false));
             all.extend(tasks);
             if !is_full {
                 return Ok(all);
@@ -147,6 +178,11 @@ impl Filter {
         filter.bound("requested <=", query.requested.1.map(micros));
         filter.bound("completed >=", query.completed.0.map(micros));
         filter.bound("completed <=", query.completed.1.map(micros));
+        if let Some(TaskPlace { time, id, is_descending }) = query.behind {
+            let (time, id) = (filter.place(micros(time)), filter.place(id));
+            let sign = if is_descending { '<' } else { '>' };
+            filter.sql += &format!(" AND (requested {sign} {time} OR requested = {time} AND id > {id})");
+        }
         filter
     }
 

@@ -16,7 +16,7 @@ use crate::auth::{Actor, UserCall};
 use crate::clock;
 use crate::endpoints::records::{Collection, RoleName};
 use crate::http::{Answer, ApiError, Done, Json, Query, Route};
-use crate::store::{Batch, Order, Record, TaskQuery, time_key};
+use crate::store::{Batch, Order, Record, TaskPlace, TaskQuery, time_key};
 use crate::task::{Cancelled, Task};
 
 /// Tasks of a page, and tasks that are named in one request.
@@ -118,25 +118,28 @@ async fn list(call: UserCall) -> Result<Answer<Value>, ApiError> {
         }
         None => monitored_collections(service, caller).await?,
     };
-    let begin = query.value("last_key")?.unwrap_or(0);
+    let key = query.filled("last_key");
+    let wrong = |key| ApiError::bad_request(format!("`last_key` cannot be {key:?}"));
+    wanted.behind = key.map(|key| TaskPlace::of_key(key, true).ok_or_else(|| wrong(key))).transpose()?;
     if collections.is_empty() {
-        return Ok(Answer(page(Vec::new(), begin, false)));
+        return Ok(Answer(page(Vec::new(), None, false)));
     }
     wanted.collections.clone_from(&collections);
-    (wanted.offset, wanted.limit) = (begin, PAGE);
+    wanted.limit = PAGE;
     wanted.order = vec![(Order::RequestTime, true), (Order::Id, false)];
     let (tasks, total) = service.store.tasks(&wanted).await?;
-    let next = begin + tasks.len() as u64;
+    let is_last = total == tasks.len() as u64;
+    let last = tasks.last().map(|last| TaskPlace::of(last, true));
     let user = query.filled("filter_local_user");
     let now = service.clock.now();
     let fits = |task: &&Task| side.fits(task, &collections) && user.is_none_or(|user| works_as(task, user));
     let data = tasks.iter().filter(fits).map(|task| document::task(task, now)).collect();
-    Ok(Answer(page(data, next, next < total)))
+    Ok(Answer(page(data, last, !is_last)))
 }
 
-fn page(data: Vec<Value>, next: u64, has_next: bool) -> Value {
+fn page(data: Vec<Value>, last: Option<TaskPlace>, has_next: bool) -> Value {
     json!({"DATA_TYPE": "task_list", "length": data.len(), "limit": PAGE, "has_next_page": has_next,
-           "last_key": next.to_string(), "DATA": data})
+           "last_key": last.map(TaskPlace::key).unwrap_or_default(), "DATA": data})
 }
 
 fn works_as(task: &Task, user: &str) -> bool {

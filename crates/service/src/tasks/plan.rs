@@ -13,7 +13,6 @@ use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{self, Bounds, OperationKind, OperationResult, WorkItem};
 use whimbrel_engine::plan::Forecast;
 
-use super::routes::MOST_SUBMISSION;
 use super::submission::{self, Draft};
 use super::submit::Prepared;
 use crate::Service;
@@ -21,7 +20,7 @@ use crate::auth::rules::Actor;
 use crate::auth::{ByUser, UserCall};
 use crate::endpoints::{Doing, Want};
 use crate::files::routes::refused;
-use crate::http::{Answer, ApiError, Call, Json, Page};
+use crate::http::{Answer, ApiError, Call, Large, Page};
 use crate::task::TaskWork;
 
 /// Files, directories and links that are counted.
@@ -80,13 +79,13 @@ impl Drop for Making<'_> {
 }
 
 /// `POST /v2/whimbrel/plan/transfer`: what a `transfer` document would do.
-pub(super) async fn transfer(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Answer<Value>, ApiError> {
+pub(super) async fn transfer(call: UserCall<Large>) -> Result<Answer<Value>, ApiError> {
     let draft = submission::read_transfer(&call.body.0)?;
     planned(&call, &draft).await
 }
 
 /// `POST /v2/whimbrel/plan/delete`: what a `delete` document would do.
-pub(super) async fn delete(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Answer<Value>, ApiError> {
+pub(super) async fn delete(call: UserCall<Large>) -> Result<Answer<Value>, ApiError> {
     let draft = submission::read_delete(&call.body.0)?;
     planned(&call, &draft).await
 }

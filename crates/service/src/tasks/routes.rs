@@ -8,13 +8,10 @@ use super::document;
 use super::query::task_query;
 use super::submission::{self, Invalid};
 use crate::auth::{Actor, UserCall};
-use crate::http::{Accepted, Answer, ApiError, Done, Json, Page, Route};
+use crate::http::{Accepted, Answer, ApiError, Done, Json, Large, Page, Route};
 use crate::store::{Changed, random_uuid};
 use crate::task::Task;
 use crate::{Service, clock};
-
-/// Largest submission, bytes: 100,000 items with long paths.
-pub(super) const MOST_SUBMISSION: usize = 64 << 20;
 
 /// Tasks of one page, and events.
 const MOST_LISTED: usize = 1000;
@@ -56,13 +53,13 @@ async fn submission_id(_: UserCall) -> Result<Answer<Value>, ApiError> {
     Ok(Answer(json!({"DATA_TYPE": "submission_id", "value": random_uuid()?})))
 }
 
-async fn transfer(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Accepted<Value>, ApiError> {
+async fn transfer(call: UserCall<Large>) -> Result<Accepted<Value>, ApiError> {
     let draft = submission::read_transfer(&call.body.0)?;
     let submitted = call.service.submit(&call.caller, &draft, None).await?;
     answer("transfer", &call.place.request.to_string(), &draft, submitted)
 }
 
-async fn delete(call: UserCall<Json<Value, MOST_SUBMISSION>>) -> Result<Accepted<Value>, ApiError> {
+async fn delete(call: UserCall<Large>) -> Result<Accepted<Value>, ApiError> {
     let draft = submission::read_delete(&call.body.0)?;
     let submitted = call.service.submit(&call.caller, &draft, None).await?;
     answer("delete", &call.place.request.to_string(), &draft, submitted)

@@ -83,10 +83,11 @@ impl Service {
             owner: caller.identity,
             submission: draft.submission,
             work,
-            source: end(&source, draft.source_local_user.clone(), base_path(&placed.sources)),
+            source: end(&source, draft.source_local_user.clone(), base_path(&placed.sources))?,
             destination: destination
                 .as_ref()
-                .map(|there| end(there, draft.destination_local_user.clone(), base_path(&placed.destinations))),
+                .map(|there| end(there, draft.destination_local_user.clone(), base_path(&placed.destinations)))
+                .transpose()?,
             label: draft.label.clone(),
             deadline,
             notify: draft.notify,
@@ -121,15 +122,16 @@ fn permit(draft: &Draft, placed: &Placed, source: &Usable, destination: Option<&
     placed.destinations.iter().try_for_each(|path| destination.permit(path, Want::Write))
 }
 
-fn end(usable: &Usable, local_user: Option<String>, base_path: Option<String>) -> TaskEnd {
-    TaskEnd {
+fn end(usable: &Usable, local_user: Option<String>, base_path: Option<String>) -> Result<TaskEnd, ApiError> {
+    let local_user = usable.account(local_user)?;
+    Ok(TaskEnd {
         collection: usable.collection.id,
         display_name: usable.collection.about.display_name.clone(),
         local_user,
         base: usable.ground.base.trim_end_matches('/').to_owned(),
         base_path,
         logins: usable.logins,
-    }
+    })
 }
 
 /// The deepest directory that all paths lie in.

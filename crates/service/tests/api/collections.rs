@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::dispatch::Server;
+use whimbrel_service::auth::secrets::random_id;
 use whimbrel_service::endpoints::Want;
 
 use crate::bench::{Bench, Somebody};
@@ -103,6 +104,40 @@ async fn who_runs_the_deployment_does_not_read_in_its_users_names() {
         assert!(!may(&bench, somebody, guest, "/x", Want::Read).await);
     }
     assert!(may(&bench, &site.bob, guest, "/x", Want::Write).await);
+}
+
+#[tokio::test]
+async fn guests_do_not_choose_among_the_sharers_accounts() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let rule = json!({"principal_type": "identity", "principal": site.bob.id, "path": "/", "permissions": "rw"});
+    bench.post(&format!("/v0.10/endpoint/{}/access", site.guest), &site.ada.token, rule).await.good();
+    let transfer = |ends: Value| {
+        let item = json!({"DATA_TYPE": "transfer_item", "source_path": "/a", "destination_path": "/b"});
+        let mut document = json!({"DATA_TYPE": "transfer", "submission_id": random_id().unwrap(), "DATA": [item],
+                                  "source_endpoint": site.guest, "destination_endpoint": site.guest});
+        document.as_object_mut().unwrap().extend(ends.as_object().unwrap().clone());
+        document
+    };
+    for somebody in [&site.bob, &site.ada] {
+        let operation = format!("/v0.10/operation/endpoint/{}", site.guest);
+        let refused = [
+            bench.get(&format!("{operation}/ls?path=/&local_user=labadmin"), &somebody.token).await,
+            bench.get(&format!("{operation}/stat?path=/&local_user=labadmin"), &somebody.token).await,
+            bench.post(&format!("{operation}/mkdir"), &somebody.token, json!({"path": "/x/", "local_user": "labadmin"})).await,
+            bench.post("/v0.10/transfer", &somebody.token, transfer(json!({"source_local_user": "labadmin"}))).await,
+            bench.post("/v0.10/transfer", &somebody.token, transfer(json!({"destination_local_user": "labadmin"}))).await,
+            bench.post("/v0.10/delete", &somebody.token, json!({
+                "DATA_TYPE": "delete", "submission_id": random_id().unwrap(), "endpoint": site.guest, "local_user": "labadmin",
+                "DATA": [{"DATA_TYPE": "delete_item", "path": "/x"}],
+            })).await,
+        ];
+        for answer in refused {
+            assert_eq!((answer.status, answer.code().as_str()), (400, "ClientError.BadRequest"), "{answer:?}");
+            assert!(format!("{answer:?}").contains("without a local user"), "{answer:?}");
+        }
+        bench.post("/v0.10/transfer", &somebody.token, transfer(json!({}))).await.good();
+    }
 }
 
 #[tokio::test]

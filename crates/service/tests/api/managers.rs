@@ -56,7 +56,7 @@ async fn tasks_are_seen_by_those_who_look_after_their_collections() {
         format!("{at}&filter_owner_id={}", carol.id),
         format!("{at}&filter_completion_time=2026-01-01,"),
         format!("{at}&filter_local_user=root"),
-        format!("{at}&last_key=1"),
+        format!("{at}&last_key=1.{task}"),
         "filter_status=INACTIVE".to_owned(),
     ] {
         assert!(listed(&bench, &carol, &filter).await.is_empty(), "{filter}");
@@ -73,6 +73,7 @@ async fn tasks_are_seen_by_those_who_look_after_their_collections() {
         ("filter_task_id=7", 400),
         (&*format!("{at}&filter_endpoint_use=both"), 400),
         (&*format!("{at}&filter_completion_time=soon"), 400),
+        (&*format!("{at}&last_key=1"), 400),
         (&*format!("filter_endpoint={}", Uuid::nil()), 404),
     ] {
         let got = bench.get(&format!("{MANAGER}/task_list?{filter}"), &carol.token).await;

@@ -163,15 +163,23 @@ async fn tasks_between_servers_that_take_no_connections_are_told_of_relays() {
     assert_eq!(hosts(&begin(&bench).await.relays), ["whimbrel://busy:2"]);
 }
 
-/// Whoever connects a machine of their own does not get to stand between others.
+/// Whoever connects a machine of their own neither stands between others nor sends the service about in its network.
 #[tokio::test]
-async fn ones_own_machine_is_no_relay_for_others() {
+async fn ones_own_machine_tells_no_addresses() {
     let bench = Bench::new().await;
     let site = site(&bench).await;
     let wish = json!({"DATA_TYPE": "endpoint", "display_name": "laptop", "is_globus_connect": true});
     let made = bench.post("/v0.10/endpoint", &site.ada.token, wish).await.good();
     let key = made["globus_connect_setup_key"].as_str().unwrap();
-    assert_eq!(bench.post(PLACE, key, relay("whimbrel://laptop:1", 0.0)).await.status, 201);
+    for told in [relay("whimbrel://laptop:1", 0.0), told("whimbrel://127.0.0.1:25")] {
+        let refused = bench.post(PLACE, key, told).await;
+        assert!(refused.status == 400 && format!("{refused:?}").contains("--outbound"), "{refused:?}");
+    }
+    let joined = bench.post(PLACE, key, outbound("laptop")).await.good();
+    let text = |field: &str| joined[field].as_str().unwrap().to_owned();
+    let beat = format!("{PLACE}/{}/beat", text("server_id"));
+    assert_eq!(bench.post(&beat, &text("secret"), told("whimbrel://127.0.0.1:25")).await.status, 400);
+    assert_eq!(bench.post(&beat, &text("secret"), outbound("laptop")).await.status, 200);
     assert!(bench.service.relay_servers().await.unwrap().is_empty());
     let token = bench.service.join_token(site.endpoint, 1, 3600).await.unwrap();
     assert_eq!(bench.post(PLACE, &token, relay("whimbrel://dtn:1", 0.0)).await.status, 201);

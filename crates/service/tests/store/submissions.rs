@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use whimbrel_engine::dispatch::End;
 use whimbrel_engine::task::{DeleteOptions, Status};
-use whimbrel_service::store::{Changed, Label, Order, Store, StoreError, TaskQuery};
+use whimbrel_service::store::{Changed, Label, Order, Store, StoreError, TaskPlace, TaskQuery};
 use whimbrel_service::task::{Submitted, TaskWork};
 
 use crate::made::{at, ending, id, item, leased, submitted, take, task, transfer};
@@ -103,6 +103,16 @@ pub async fn tasks_are_listed_by_every_filter_and_order(store: &Store) {
     assert_eq!(listed(TaskQuery { completed: (None, Some(at(60))), ..all() }).await, [0]);
     assert!(listed(TaskQuery { completed: (Some(at(51)), None), ..all() }).await.is_empty());
     assert!(listed(TaskQuery { min_faults: 1, ..all() }).await.is_empty());
+    for (time, number, is_descending, expected) in [
+        (at(3), tasks[3], true, vec![2, 1, 0]),
+        (at(3), tasks[3], false, vec![4]),
+        (at(3), uuid::Uuid::nil(), true, vec![3, 2, 1, 0]),
+        (at(3), uuid::Uuid::max(), false, vec![4]),
+    ] {
+        let place = TaskPlace { time, id: number, is_descending };
+        assert_eq!(TaskPlace::of_key(&place.key(), is_descending), Some(place));
+        assert_eq!(listed(TaskQuery { behind: Some(place), ..all() }).await, expected, "{place:?}");
+    }
     for (labels, expected) in [
         (vec![label("OTHER", false, false)], vec![4, 3]),
         (vec![label("night*", true, false)], vec![2, 1]),
