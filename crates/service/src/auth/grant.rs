@@ -50,7 +50,7 @@ impl Service {
     }
 
     /// A client by its id.
-    pub(super) async fn client(&self, id: &str) -> Result<Option<Client>, ApiError> {
+    pub(crate) async fn client(&self, id: &str) -> Result<Option<Client>, ApiError> {
         let Ok(id) = Uuid::try_parse(id) else { return Ok(None) };
         Ok(self.store.get::<Client>(&id.to_string()).await?.map(|found| found.record))
     }
@@ -94,6 +94,9 @@ impl Service {
         let wanted = wanted_of(form.get("scope").unwrap_or_default())?;
         allowed(&client, &wanted)?;
         let holder = holder(client.id, client.id)?;
+        if client.is_for_logins_only() {
+            return Err(unauthorized_client("A client of the command line's kind is for logins of people only"));
+        }
         let (document, batch) = self.issue(holder, &wanted, Batch::new())?;
         let batch = self.consenting(holder, &wanted, batch).await?;
         self.store.apply(batch).await?;

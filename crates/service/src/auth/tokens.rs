@@ -106,6 +106,9 @@ impl Service {
         let Some(token) = self.live_token(text, TokenKind::Access).await? else { return Ok(None) };
         let (client, identity) = (token.record.client.to_string(), token.record.identity.to_string());
         let Some(client) = self.store.get::<Client>(&client).await? else { return Ok(None) };
+        if token.record.identity == token.record.client && client.record.is_for_logins_only() {
+            return Ok(None);
+        }
         let identity = self.store.get::<Identity>(&identity).await?.map(|found| found.record);
         let Some(identity) = identity.filter(|identity| !identity.disabled) else { return Ok(None) };
         let actor = Arc::new(Actor::new(token.record, identity, &client.record));

@@ -101,6 +101,10 @@ impl Service {
     }
 
     /// Somebody as they are now, for whom a program of theirs submits; `None`: there is no such identity any more, or it may not log in.
+        let own_name = identity == client;
+        if own_name && self.client(&client.to_string()).await?.is_none_or(|client| client.is_for_logins_only()) {
+            return Ok(None);
+        }
     pub(crate) async fn acting_for(&self, identity: Uuid, client: Uuid) -> Result<Option<Actor>, ApiError> {
         let identity = self.store.get::<Identity>(&identity.to_string()).await?.map(|found| found.record);
         let now = self.clock.now();
