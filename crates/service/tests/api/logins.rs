@@ -194,6 +194,35 @@ async fn a_client_that_was_made_from_the_template_earlier_is_nobody_either() {
     assert_eq!(bench.replica().get("/v0.10/bookmark_list", &token).await.status, 401);
 }
 
+/// Both ask the store in turns, so that each of them finds the token there.
+#[tokio::test]
+async fn nothing_comes_of_a_refresh_token_that_is_revoked_in_this_moment() {
+    let bench = Bench::new().await;
+    bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    for revoked_first in [false, true] {
+        let client = client(&bench, true).await;
+        let code = code(&bench, &path(&client, &[])).await;
+        let document = exchange(&bench, &client, &code, VERIFIER).await.good();
+        let refresh = document["other_tokens"][0]["refresh_token"].as_str().unwrap();
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
+        let (renew, token) = (bench.form("/v2/oauth2/token", Some(&client), &fields), [("token", refresh)]);
+        let revoke = bench.form("/v2/oauth2/token/revoke", Some(&client), &token);
+        let (renewed, revoked) = if revoked_first {
+            let (revoked, renewed) = tokio::join!(revoke, renew);
+            (renewed, revoked)
+        } else {
+            tokio::join!(renew, revoke)
+        };
+        assert_eq!(revoked.status, 200);
+        if renewed.status != 200 {
+            assert_eq!(renewed.code(), "invalid_grant");
+            continue;
+        }
+        let token = renewed.json()["access_token"].as_str().unwrap().to_owned();
+        assert_eq!(bench.get("/v0.10/bookmark_list", &token).await.status, 401, "{revoked_first}");
+    }
+}
+
 /// Public programs have their client's id built in, and a page of Globus' as the place for codes: no code is sent there.
 #[tokio::test]
 async fn a_program_that_is_known_to_globus_is_made_known_and_its_codes_are_shown_here() {
