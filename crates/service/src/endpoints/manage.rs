@@ -451,6 +451,20 @@ pub(super) async fn managed<I>(call: &Call<ByUser, I>, role: RoleName) -> Result
 
 /// `PUT /endpoint/{id}`.
 pub(super) async fn update(call: Call<ByUser, Json<EndpointWish>>) -> Result<Answer<Done>, ApiError> {
+/// A collection of which the caller may give others what a role lets them give.
+pub(super) async fn given_away<I>(call: &Call<ByUser, I>, role: RoleName) -> Result<Versioned<Collection>, ApiError> {
+    let id = call.path.id("id", "EndpointNotFound")?;
+    let (found, standing) = call.service.visible(&call.caller, id).await?;
+    standing.need(role)?;
+    if standing.may_give(&found.record, role) {
+        return Ok(found);
+    }
+    Err(ApiError::denied(format!(
+        "Only who has the role {} on this collection itself lets others in: roles of its deployment do not",
+        role.name()
+    )))
+}
+
     let mut found = administered(&call).await?;
     call.body.0.clone().apply(&mut found.record)?;
     let entry = call.service.entry(call.caller.identity, "collection.update", found.record.id);
