@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
-use super::manage::{directory, given_away, managed};
+use super::manage::{directory, given, given_away, managed};
 use super::records::{AccessRule, Collection, Permissions, Principal, RoleName};
 use crate::Service;
 use crate::auth::ByUser;
@@ -129,7 +129,7 @@ pub(super) async fn create(call: Call<ByUser, Json<AccessWish>>) -> Result<Creat
         path: rule_path(&wish.path)?,
         permissions: wish.permissions,
         created: service.clock.now(),
-        expires: service.end(wish.expiration_date.as_str())?,
+        expires: service.end(wish.expiration_date.as_deref())?,
     };
     let entry = service.entry(call.caller.identity, "access.create", collection.id).detail(told(&rule));
     service.store.apply(Batch::new().insert(&rule).require(&found).audit(entry)).await.map_err(
@@ -227,7 +227,8 @@ pub(super) async fn show(call: Call<ByUser>) -> Result<Answer<AccessDocument>, A
 pub(super) struct AccessChange {
     permissions: Option<Permissions>,
     /// `null` takes it away.
-    expiration_date: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    expiration_date: Option<Option<String>>,
 }
 
 /// `PUT /endpoint/{id}/access/{rule}`.
@@ -238,7 +239,7 @@ pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Ans
     rule.record.permissions = wish.permissions.unwrap_or(rule.record.permissions);
     anonymous_writes(&collection.record, rule.record.principal, rule.record.permissions)?;
     if let Some(date) = &wish.expiration_date {
-        rule.record.expires = call.service.end(date.as_str())?;
+        rule.record.expires = call.service.end(date.as_deref())?;
     }
     let entry = call.service.entry(call.caller.identity, "access.update", collection.record.id);
     let entry = entry.detail(told(&rule.record));

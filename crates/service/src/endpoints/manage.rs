@@ -77,7 +77,9 @@ pub struct EndpointWish {
 }
 
 /// Tells what is `null` from what is not there.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -449,8 +451,6 @@ pub(super) async fn managed<I>(call: &Call<ByUser, I>, role: RoleName) -> Result
     Ok(found)
 }
 
-/// `PUT /endpoint/{id}`.
-pub(super) async fn update(call: Call<ByUser, Json<EndpointWish>>) -> Result<Answer<Done>, ApiError> {
 /// A collection of which the caller may give others what a role lets them give.
 pub(super) async fn given_away<I>(call: &Call<ByUser, I>, role: RoleName) -> Result<Versioned<Collection>, ApiError> {
     let id = call.path.id("id", "EndpointNotFound")?;
@@ -465,6 +465,8 @@ pub(super) async fn given_away<I>(call: &Call<ByUser, I>, role: RoleName) -> Res
     )))
 }
 
+/// `PUT /endpoint/{id}`.
+pub(super) async fn update(call: Call<ByUser, Json<EndpointWish>>) -> Result<Answer<Done>, ApiError> {
     let mut found = administered(&call).await?;
     call.body.0.clone().apply(&mut found.record)?;
     let entry = call.service.entry(call.caller.identity, "collection.update", found.record.id);

@@ -176,6 +176,28 @@ async fn a_manager_gives_no_roles_on_what_users_share() {
 }
 
 #[tokio::test]
+async fn the_end_of_a_rule_goes_by_null_and_by_nothing_else() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let rule = json!({"principal_type": "identity", "principal": site.bob.id, "path": "/", "permissions": "r",
+                      "expiration_date": "2031-01-01T00:00:00Z"});
+    let path = format!("/v0.10/endpoint/{}/access", site.guest);
+    let made = bench.post(&path, &site.ada.token, rule).await.good();
+    let place = format!("{path}/{}", made["access_id"].as_str().unwrap());
+    let end = async || bench.get(&place, &site.ada.token).await.good()["expiration_date"].clone();
+    let first = end().await;
+    assert!(first.is_string(), "{first}");
+    for wrong in [json!(7), json!(false), json!({}), json!("tomorrow")] {
+        let got = bench.put(&place, &site.ada.token, json!({"expiration_date": wrong})).await;
+        assert_eq!((got.status, end().await), (400, first.clone()), "{wrong}");
+    }
+    bench.put(&place, &site.ada.token, json!({"permissions": "rw"})).await.good();
+    assert_eq!(end().await, first);
+    bench.put(&place, &site.ada.token, json!({"expiration_date": null})).await.good();
+    assert_eq!(end().await, Value::Null);
+}
+
+#[tokio::test]
 async fn wrong_rules_are_refused() {
     let bench = Bench::new().await;
     let site = site(&bench).await;
