@@ -16,16 +16,22 @@ pub mod tokens;
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use serde_json::{Value, json};
 use tokio::sync::{Semaphore, SemaphorePermit};
-use whimbrel_engine::guard::{Pace, Throttle, ThrottleLimits};
+use whimbrel_engine::guard::{Pace, Throttle, ThrottleLimits, UserPace};
 
 use crate::http::{Answer, Anyone, ApiError, Call, Route};
 pub use rules::{Actor, Admin, ByClient, ByUser, Monitor, Orchestrator, User, UserCall};
 
 /// New clients from the template that a network may have in a minute.
 const TEMPLATED: u32 = 10;
+
+/// Identities that one caller may make in an hour for people who are yet to come: more than two questions of the largest size.
+const PROVISIONED: u32 = 500;
+/// The time of that limit.
+const HOUR: Duration = Duration::from_secs(3600);
 
 /// Logins at another provider that a network may begin in a minute: universities are behind few addresses.
 const DEPARTURES: u32 = 120;
@@ -44,6 +50,7 @@ pub struct Auth {
     throttle: Mutex<Throttle>,
     templated: Mutex<Pace>,
     departures: Mutex<Pace>,
+    provisioned: Mutex<UserPace>,
     /// What of refused logins goes into the audit log.
     pub(crate) refusals: crate::audit::Refusals,
     /// Passwords that are verified at once: each takes 19 MiB.
@@ -61,6 +68,7 @@ impl Default for Auth {
             throttle: Mutex::new(Throttle::new(ThrottleLimits::default())),
             templated: Mutex::new(Pace::new(Some(TEMPLATED))),
             departures: Mutex::new(Pace::new(Some(DEPARTURES))),
+            provisioned: Mutex::new(UserPace::over(HOUR)),
             refusals: crate::audit::Refusals::default(),
             passwords: Semaphore::new(VERIFIED_AT_ONCE),
             verifying: AtomicUsize::new(0),

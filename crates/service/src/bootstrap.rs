@@ -30,6 +30,7 @@ impl Service {
                 role: Role::Program,
                 confidential: true,
                 logins: false,
+                template: false,
                 redirects: Vec::new(),
                 id: None,
             })

@@ -12,25 +12,32 @@ const MOST: usize = 1 << 16;
 /// What `most` connections have to spread over.
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// How often one user logs in: the same for accounts, each of which has a limit of its own.
+/// How often one user comes, such as to log in: the same for accounts, each of which has a limit of its own.
 #[derive(Debug)]
 pub struct UserPace {
+    /// What as many as may come at once have to spread over.
+    period: Duration,
     paid: Memory<String, Instant>,
 }
 
 impl Default for UserPace {
     fn default() -> Self {
-        Self { paid: Memory::new(MOST) }
+        Self::over(MINUTE)
     }
 }
 
 impl UserPace {
-    /// Whether this user may log in once more, `most` times in a minute, at least 1; only those who may count.
+    /// Nobody has come yet; limits are for such a time.
+    pub fn over(period: Duration) -> Self {
+        Self { period, paid: Memory::new(MOST) }
+    }
+
+    /// Whether this user may come once more, `most` times in the period, at least 1; only those who may count.
     pub fn ask(&mut self, user: &str, most: Option<u32>, now: Instant) -> bool {
         let Some(most) = most else { return true };
         self.paid.forget(now);
         let paid = self.paid.get(&user.to_owned()).copied().unwrap_or(now);
-        match next(paid, most.max(1), now) {
+        match next(paid, most.max(1), self.period, now) {
             Some(paid) => {
                 self.paid.put(user.to_owned(), paid, paid);
                 true
@@ -41,9 +48,9 @@ impl UserPace {
 }
 
 /// When one time more is paid for, if there may be one.
-fn next(paid: Instant, most: u32, now: Instant) -> Option<Instant> {
-    let share = MINUTE / most;
-    (paid.saturating_duration_since(now) + share <= MINUTE).then(|| paid + share)
+fn next(paid: Instant, most: u32, period: Duration, now: Instant) -> Option<Instant> {
+    let share = period / most;
+    (paid.saturating_duration_since(now) + share <= period).then(|| paid + share)
 }
 
 /// Lets a network come so many times in a minute: all of them at once, then each after its share of the minute.
@@ -67,7 +74,7 @@ impl Pace {
         self.paid.forget(now);
         let network = Network::from(from);
         let paid = self.paid.get(&network).copied().unwrap_or(now);
-        let Some(paid) = next(paid, most, now) else { return false };
+        let Some(paid) = next(paid, most, MINUTE, now) else { return false };
         self.paid.put(network, paid, paid);
         true
     }

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use uuid::{Uuid, uuid};
 
-use super::records::{Client, Identity, Role, Token};
+use super::records::{CODE_PAGE_PATH, Client, Identity, LOOPBACK, Role, Token};
 use super::rules::{Admin, ByClient};
 use super::scope::TransferAll;
 use super::secrets::{digest, random, random_id};
@@ -28,10 +28,12 @@ pub struct NewClient {
     pub name: String,
     /// What it is for.
     pub role: Role,
-    /// It has a secret, and an identity of its own.
+    /// It has a secret, and an identity of its own unless it is made from the template.
     pub confidential: bool,
     /// It may log users in.
     pub logins: bool,
+    /// It is made from the template, and never acts in its own name.
+    pub template: bool,
     /// Where browsers may be sent with codes.
     pub redirects: Vec<String>,
     /// Its id; else a random one.
@@ -51,7 +53,7 @@ impl NewClient {
     /// One that carries out tasks.
     pub(crate) fn orchestrator(name: &str) -> Self {
         let (role, redirects) = (Role::Orchestrator, Vec::new());
-        Self { name: name.to_owned(), role, confidential: true, logins: false, redirects, id: None }
+        Self { name: name.to_owned(), role, confidential: true, logins: false, template: false, redirects, id: None }
     }
 }
 
@@ -82,10 +84,11 @@ impl Service {
             redirects: new.redirects,
             role: new.role,
             logins: new.logins,
+            template: Some(new.template),
             created: self.clock.now(),
         };
         let mut batch = Batch::new().insert(&client);
-        if new.confidential {
+        if new.confidential && !new.template {
             batch = batch.insert(&self.own_identity(&client));
         }
         let detail =
@@ -178,7 +181,8 @@ pub(super) async fn from_template(call: Call<Anyone, Json<ClientQuestion>>) -> R
         role: Role::Program,
         confidential: true,
         logins: true,
-        redirects: vec![format!("{}/v2/web/auth-code", call.service.config.url), "http://localhost".to_owned()],
+        template: true,
+        redirects: vec![format!("{}{CODE_PAGE_PATH}", call.service.config.url), LOOPBACK.to_owned()],
         id: None,
     };
     let made = call.service.add_client_by(NOBODY, new).await?;
@@ -229,6 +233,7 @@ pub(super) async fn add(call: Call<Admin<TransferAll>, Json<AdminWish>>) -> Resu
         role,
         confidential: !wish.public_client,
         logins: !wish.redirect_uris.is_empty() && role == Role::Program,
+        template: false,
         redirects: wish.redirect_uris,
         id: wish.id,
     };

@@ -17,7 +17,10 @@ use super::tokens::{Holder, TokenDocument, holder};
 use crate::Service;
 use crate::audit::Refused;
 use crate::http::{Answer, Anyone, ApiError, Call, Form, Query};
-use crate::store::Batch;
+use crate::store::{Batch, StoreError, Versioned};
+
+/// Tries to renew a token beside other programs that share its login.
+const RENEWALS: u32 = 20;
 
 /// `POST /v2/oauth2/token`.
 pub(super) async fn token(call: Call<Anyone, Form>) -> Result<Answer<TokenDocument>, ApiError> {
@@ -50,7 +53,7 @@ impl Service {
     }
 
     /// A client by its id.
-    pub(super) async fn client(&self, id: &str) -> Result<Option<Client>, ApiError> {
+    pub(crate) async fn client(&self, id: &str) -> Result<Option<Client>, ApiError> {
         let Ok(id) = Uuid::try_parse(id) else { return Ok(None) };
         Ok(self.store.get::<Client>(&id.to_string()).await?.map(|found| found.record))
     }
@@ -90,6 +93,9 @@ impl Service {
     async fn by_credentials(&self, client: Client, form: &Query) -> Result<TokenDocument, ApiError> {
         if client.secret.is_none() {
             return Err(unauthorized_client("A client without a secret cannot act in its own name"));
+        }
+        if client.is_for_logins_only() {
+            return Err(unauthorized_client("A client of the command line's kind is for logins of people only"));
         }
         let wanted = wanted_of(form.get("scope").unwrap_or_default())?;
         allowed(&client, &wanted)?;
@@ -131,7 +137,7 @@ impl Service {
             document.id_token = Some(self.id_token(client.id, code.identity, code.nonce.as_deref()).await?);
         }
         self.store.apply(batch).await.map_err(|error| match error {
-            crate::store::StoreError::Conflict(_) => invalid("The code is unknown, used or has expired"),
+            StoreError::Conflict(_) => invalid("The code is unknown, used or has expired"),
             other => other.into(),
         })?;
         Ok(document)
@@ -141,29 +147,39 @@ impl Service {
         let invalid = |text| ApiError::oauth(StatusCode::BAD_REQUEST, "invalid_grant", text);
         let text = form.filled("refresh_token").ok_or_else(|| invalid("There is no refresh token"))?;
         let found = self.live_token(text, TokenKind::Refresh).await?.filter(|found| found.record.client == client.id);
-        let mut found = found.ok_or_else(|| invalid("The refresh token is unknown, revoked or has expired"))?;
+        let found = found.ok_or_else(|| invalid("The refresh token is unknown, revoked or has expired"))?;
         let identity = self.store.get::<Identity>(&found.record.identity.to_string()).await?;
         if identity.is_none_or(|identity| identity.record.disabled) {
             return Err(invalid("The login is not valid any more"));
         }
-        let token = &mut found.record;
-        let (grant, authenticated) = (token.grant, token.authenticated);
-        let holder = Holder { grant, authenticated, ..holder(client.id, token.identity)? };
-        let plain = |name: &String| Wanted { name: name.clone(), optional: false, dependencies: Vec::new() };
-        let wanted: Vec<_> = token.scopes.iter().map(plain).collect();
-        token.expires = super::tokens::later(self.clock.now(), super::tokens::REFRESH_SECONDS);
-        // The same refresh token goes on: several programs of a user share one login file, and none is to lock the others out.
-        let (mut document, batch) = self.issue(holder, &wanted, Batch::new().update(&found))?;
-        document.refresh_token = Some(text.to_owned());
-        match self.store.apply(batch).await {
-            // Another program has renewed it in this moment, which is as good.
-            Err(crate::store::StoreError::Conflict(_)) => {
-                let (again, batch) = self.issue(holder, &wanted, Batch::new())?;
-                self.store.apply(batch).await?;
-                Ok(TokenDocument { refresh_token: Some(text.to_owned()), ..again })
+        self.renewed(text, found).await?.ok_or_else(|| invalid("The refresh token was revoked"))
+    }
+
+    /// New access tokens by a refresh token as it was read; `None`: it is gone by now.
+    ///
+    /// They are kept together with the refresh token's own change: whoever revokes it finds them all, or nothing is issued.
+    async fn renewed(&self, text: &str, read: Versioned<Token>) -> Result<Option<TokenDocument>, ApiError> {
+        let mut found = Some(read);
+        for _ in 0..RENEWALS {
+            let Some(mut refresh) = found else { return Ok(None) };
+            let token = &mut refresh.record;
+            let (grant, authenticated) = (token.grant, token.authenticated);
+            let holder = Holder { grant, authenticated, ..holder(token.client, token.identity)? };
+            let plain = |name: &String| Wanted { name: name.clone(), optional: false, dependencies: Vec::new() };
+            let wanted: Vec<_> = token.scopes.iter().map(plain).collect();
+            token.expires = super::tokens::later(self.clock.now(), super::tokens::REFRESH_SECONDS);
+            // The same refresh token goes on: several programs of a user share one login file, and none is to lock the others out.
+            let (document, batch) = self.issue(holder, &wanted, Batch::new().update(&refresh))?;
+            match self.store.apply(batch).await {
+                // Another program has renewed it in this moment, which is as good, or it was revoked.
+                Err(StoreError::Conflict(_)) => found = self.live_token(text, TokenKind::Refresh).await?,
+                other => {
+                    other?;
+                    return Ok(Some(TokenDocument { refresh_token: Some(text.to_owned()), ..document }));
+                }
             }
-            other => other.map(|()| document).map_err(ApiError::from),
         }
+        Err(ApiError::unavailable("The refresh token is used by many at once; try again"))
     }
 
     /// Notes that asking for these scopes was consent to them.

@@ -1,6 +1,7 @@
 //! Who is who: identities, consents, groups.
 
 use std::collections::HashMap;
+use std::time::Instant;
 
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -232,8 +233,14 @@ impl Service {
         if ours || username.to_lowercase().ends_with(&self.client_domain()) {
             return Err(ApiError::bad_request(format!("There is no {username} here, and only administrators make it")));
         }
+        let by = by.to_string();
+        let most = super::PROVISIONED;
+        if !self.auth.provisioned.lock().expect("nothing panics with it").ask(&by, Some(most), Instant::now()) {
+            let text = format!("You may make {most} identities in an hour; try again in a minute");
+            return Err(ApiError::too_many(60, text));
+        }
         let new = NewIdentity { username: username.to_owned(), ..NewIdentity::default() };
-        self.add_identity_by(&by.to_string(), new).await
+        self.add_identity_by(&by, new).await
     }
 
     /// What the names of clients' own identities end with.

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::grant::allowed;
-use super::records::{Client, Code, Identity};
+use super::records::{CODE_PAGE_PATH, Client, Code, Identity};
 use super::scope;
 use super::secrets::{alike, digest, random, verify_password};
 use super::tokens::{invalid_scope, later};
@@ -66,7 +66,7 @@ impl Service {
     /// Where a browser is sent for a redirect URI.
     pub(super) fn landing(&self, redirect: &str) -> String {
         match redirect {
-            CODE_PAGE => format!("{}/v2/web/auth-code", self.config.url),
+            CODE_PAGE => format!("{}{CODE_PAGE_PATH}", self.config.url),
             other => other.to_owned(),
         }
     }

@@ -116,9 +116,29 @@ pub struct Client {
     pub role: Role,
     /// May log users in.
     pub logins: bool,
+    /// Made from the template, which anybody may ask for; `None`: before this was noted.
+    #[serde(default)]
+    pub template: Option<bool>,
     /// Since when it is known.
     pub created: Timestamp,
 }
+
+impl Client {
+    /// Whether it never acts in its own name: anybody on the network may have made it.
+    pub fn is_for_logins_only(&self) -> bool {
+        // The place that shows codes begins with the service's URL, which may have been another one then.
+        let like_the_template = || match self.redirects.as_slice() {
+            [shown, local] => shown.ends_with(CODE_PAGE_PATH) && local == LOOPBACK && self.role == Role::Program,
+            _ => false,
+        };
+        self.template.unwrap_or_else(like_the_template)
+    }
+}
+
+/// Path of the page that shows codes.
+pub(super) const CODE_PAGE_PATH: &str = "/v2/web/auth-code";
+/// Where programs on users' machines listen for codes.
+pub(super) const LOOPBACK: &str = "http://localhost";
 
 impl Record for Client {
     const KIND: &'static str = "client";

@@ -142,6 +142,9 @@ impl<S: Scope> Rule for UserOrClient<S> {
         }
         let client = ByClient::admit(service, knock).await?;
         match client.role {
+            Role::Program if client.is_for_logins_only() => {
+                Err(ApiError::denied("A client of the command line's kind asks with the tokens of its user"))
+            }
             Role::Program => Ok(client.id),
             Role::Orchestrator | Role::Monitor => Err(ApiError::denied("The client is for its own work only")),
         }

@@ -106,6 +106,9 @@ impl Service {
         let Some(token) = self.live_token(text, TokenKind::Access).await? else { return Ok(None) };
         let (client, identity) = (token.record.client.to_string(), token.record.identity.to_string());
         let Some(client) = self.store.get::<Client>(&client).await? else { return Ok(None) };
+        if token.record.identity == token.record.client && client.record.is_for_logins_only() {
+            return Ok(None);
+        }
         let identity = self.store.get::<Identity>(&identity).await?.map(|found| found.record);
         let Some(identity) = identity.filter(|identity| !identity.disabled) else { return Ok(None) };
         let actor = Arc::new(Actor::new(token.record, identity, &client.record));
@@ -209,21 +212,27 @@ impl Service {
         if client.is_some_and(|client| token.client != client) {
             return Ok(());
         }
-        let mut batch = Batch::new().delete_id::<Token>(&token.hash);
-        if token.kind == TokenKind::Refresh {
-            for other in self.all_by_key::<Token>("grant", &token.grant.to_string()).await? {
-                if other.record.resource_server == token.resource_server {
-                    batch = batch.delete_id::<Token>(other.record.hash);
-                }
-            }
-        }
+        let (whole, server) = (token.kind == TokenKind::Refresh, Some(token.resource_server.as_str()));
+        let batch = if whole { self.ending("grant", token.grant, server).await? } else { Batch::new() };
         // Without proof it is as if they did it in whose name the token is.
         let detail =
             json!({"identity": token.identity, "kind": token.kind, "for": token.resource_server, "grant": token.grant});
         let entry = self.entry(client.unwrap_or(token.identity), "token.revoke", token.client).detail(detail);
-        self.store.apply(batch.audit(entry)).await?;
+        self.store.apply(batch.delete_id::<Token>(&token.hash).audit(entry)).await?;
+        if whole {
+            // What was renewed between the look and the end; nothing is from now on.
+            self.store.apply(self.ending("grant", token.grant, server).await?).await?;
+        }
         self.auth.memory.forget();
         Ok(())
+    }
+
+    /// The end of all tokens with a key, or of those for one resource server.
+    async fn ending(&self, key: &str, value: Uuid, server: Option<&str>) -> Result<Batch, ApiError> {
+        let tokens = self.all_by_key::<Token>(key, &value.to_string()).await?;
+        let ended =
+            tokens.into_iter().filter(|token| server.is_none_or(|server| token.record.resource_server == server));
+        Ok(ended.fold(Batch::new(), |batch, token| batch.delete_id::<Token>(token.record.hash)))
     }
 
     /// Ends all logins of an identity.
@@ -231,9 +240,9 @@ impl Service {
     /// # Errors
     /// 503 without the store.
     pub async fn revoke_all(&self, identity: Uuid) -> Result<(), ApiError> {
-        let tokens = self.all_by_key::<Token>("identity", &identity.to_string()).await?;
-        let batch = tokens.iter().fold(Batch::new(), |batch, token| batch.delete_id::<Token>(&token.record.hash));
-        self.store.apply(batch).await?;
+        self.store.apply(self.ending("identity", identity, None).await?).await?;
+        // What was renewed between the look and the end.
+        self.store.apply(self.ending("identity", identity, None).await?).await?;
         self.auth.memory.forget();
         Ok(())
     }

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::listing::Timestamp;
 
-use super::manage::{directory, managed};
+use super::manage::{directory, given, given_away, managed};
 use super::records::{AccessRule, Collection, Permissions, Principal, RoleName};
 use crate::Service;
 use crate::auth::ByUser;
@@ -108,7 +108,7 @@ pub(super) struct AccessCreated {
 
 /// `POST /endpoint/{id}/access`.
 pub(super) async fn create(call: Call<ByUser, Json<AccessWish>>) -> Result<Created<AccessCreated>, ApiError> {
-    let found = managed(&call, RoleName::AccessManager).await?;
+    let found = given_away(&call, RoleName::AccessManager).await?;
     let (service, collection, wish) = (&call.service, &found.record, &call.body.0);
     if !collection.kind.is_guest() {
         return Err(ApiError::bad_request("Access rules are for guest collections; mapped ones ask their servers"));
@@ -206,24 +206,20 @@ impl Service {
         }
         Ok(Some(end))
     }
+}
 
-    async fn rule<I>(
-        &self,
-        call: &Call<ByUser, I>,
-    ) -> Result<(Versioned<Collection>, Versioned<AccessRule>), ApiError> {
-        let found = managed(call, RoleName::AccessManager).await?;
-        let id = call.path.id("rule", "AccessRuleNotFound")?;
-        let rule = self.store.get::<AccessRule>(&id.to_string()).await?;
-        let rule = rule.filter(|rule| rule.record.collection == found.record.id);
-        let missing = || ApiError::not_found("AccessRuleNotFound", format!("The collection has no rule {id}"));
-        Ok((found, rule.ok_or_else(missing)?))
-    }
+/// The rule of a collection that a call is about.
+async fn rule<I>(call: &Call<ByUser, I>, collection: &Collection) -> Result<Versioned<AccessRule>, ApiError> {
+    let id = call.path.id("rule", "AccessRuleNotFound")?;
+    let rule = call.service.store.get::<AccessRule>(&id.to_string()).await?;
+    let rule = rule.filter(|rule| rule.record.collection == collection.id);
+    rule.ok_or_else(|| ApiError::not_found("AccessRuleNotFound", format!("The collection has no rule {id}")))
 }
 
 /// `GET /endpoint/{id}/access/{rule}`.
 pub(super) async fn show(call: Call<ByUser>) -> Result<Answer<AccessDocument>, ApiError> {
-    let (_, rule) = call.service.rule(&call).await?;
-    Ok(Answer(rule.record.into()))
+    let collection = managed(&call, RoleName::AccessManager).await?;
+    Ok(Answer(rule(&call, &collection.record).await?.record.into()))
 }
 
 /// What may change of a rule.
@@ -231,17 +227,19 @@ pub(super) async fn show(call: Call<ByUser>) -> Result<Answer<AccessDocument>, A
 pub(super) struct AccessChange {
     permissions: Option<Permissions>,
     /// `null` takes it away.
-    expiration_date: Option<Value>,
+    #[serde(default, deserialize_with = "given")]
+    expiration_date: Option<Option<String>>,
 }
 
 /// `PUT /endpoint/{id}/access/{rule}`.
 pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Answer<Done>, ApiError> {
-    let (collection, mut rule) = call.service.rule(&call).await?;
+    let collection = given_away(&call, RoleName::AccessManager).await?;
+    let mut rule = rule(&call, &collection.record).await?;
     let wish = &call.body.0;
     rule.record.permissions = wish.permissions.unwrap_or(rule.record.permissions);
     anonymous_writes(&collection.record, rule.record.principal, rule.record.permissions)?;
     if let Some(date) = &wish.expiration_date {
-        rule.record.expires = call.service.end(date.as_str())?;
+        rule.record.expires = call.service.end(date.as_deref())?;
     }
     let entry = call.service.entry(call.caller.identity, "access.update", collection.record.id);
     let entry = entry.detail(told(&rule.record));
@@ -251,7 +249,8 @@ pub(super) async fn update(call: Call<ByUser, Json<AccessChange>>) -> Result<Ans
 
 /// `DELETE /endpoint/{id}/access/{rule}`.
 pub(super) async fn delete(call: Call<ByUser>) -> Result<Answer<Done>, ApiError> {
-    let (collection, rule) = call.service.rule(&call).await?;
+    let collection = managed(&call, RoleName::AccessManager).await?;
+    let rule = rule(&call, &collection.record).await?;
     let entry = call.service.entry(call.caller.identity, "access.delete", collection.record.id);
     let entry = entry.detail(told(&rule.record));
     call.service.store.apply(Batch::new().delete(&rule).audit(entry)).await?;

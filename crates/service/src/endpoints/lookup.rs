@@ -39,6 +39,13 @@ impl Standing {
         let message = || format!("You need the role {} on this collection", role.name());
         if self.may_as(role) { Ok(()) } else { Err(ApiError::denied(message())) }
     }
+
+    /// Whether they may give others, and so themselves, what a role lets them give. Where that opens files, a role from above is not
+    /// enough: whoever runs a deployment would read in its users' names.
+    pub fn may_give(&self, collection: &Collection, role: RoleName) -> bool {
+        let roles = if collection.kind.is_opened_by_roles() { &self.own } else { &self.roles };
+        may_as(roles, role)
+    }
 }
 
 /// Where a collection's files are.

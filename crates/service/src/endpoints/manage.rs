@@ -77,7 +77,9 @@ pub struct EndpointWish {
 }
 
 /// Tells what is `null` from what is not there.
-fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(deserializer: D) -> Result<Option<Option<T>>, D::Error> {
+pub(super) fn given<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    deserializer: D,
+) -> Result<Option<Option<T>>, D::Error> {
     Option::deserialize(deserializer).map(Some)
 }
 
@@ -447,6 +449,20 @@ pub(super) async fn managed<I>(call: &Call<ByUser, I>, role: RoleName) -> Result
     let (found, standing) = call.service.visible(&call.caller, id).await?;
     standing.need(role)?;
     Ok(found)
+}
+
+/// A collection of which the caller may give others what a role lets them give.
+pub(super) async fn given_away<I>(call: &Call<ByUser, I>, role: RoleName) -> Result<Versioned<Collection>, ApiError> {
+    let id = call.path.id("id", "EndpointNotFound")?;
+    let (found, standing) = call.service.visible(&call.caller, id).await?;
+    standing.need(role)?;
+    if standing.may_give(&found.record, role) {
+        return Ok(found);
+    }
+    Err(ApiError::denied(format!(
+        "Only who has the role {} on this collection itself lets others in: roles of its deployment do not",
+        role.name()
+    )))
 }
 
 /// `PUT /endpoint/{id}`.

@@ -44,6 +44,11 @@ impl EntityType {
         matches!(self, Self::Guest | Self::PersonalGuest)
     }
 
+    /// Whether roles and rules open its files: of the others, servers decide by who asks, or there are none.
+    pub fn is_opened_by_roles(self) -> bool {
+        self.is_guest() || self.is_personal()
+    }
+
     /// Whether it is on somebody's own machine.
     pub fn is_personal(self) -> bool {
         matches!(self, Self::Personal | Self::PersonalGuest)

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::access::principal_texts;
-use super::manage::administered;
+use super::manage::{administered, given_away};
 use super::records::{Principal, RoleGiven, RoleName};
 use crate::auth::ByUser;
 use crate::auth::secrets::random_id;
@@ -66,7 +66,7 @@ pub(super) struct RoleWish {
 
 /// `POST /endpoint/{id}/role`.
 pub(super) async fn create(call: Call<ByUser, Json<RoleWish>>) -> Result<Created<RoleDocument>, ApiError> {
-    let found = administered(&call).await?;
+    let found = given_away(&call, RoleName::Administrator).await?;
     let (service, wish) = (&call.service, &call.body.0);
     let principal = service.principal(&wish.principal_type, &wish.principal).await?;
     if !matches!(principal, Principal::Identity(_) | Principal::Group(_)) {

@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use uuid::Uuid;
 
 use super::document::{success, told};
-use super::{Manager, missing, unprocessable};
+use super::{Manager, missing, needs_role, unprocessable};
 use crate::auth::secrets::random_id;
 use crate::endpoints::records::{Collection, Principal, RoleGiven, RoleName};
 use crate::http::ApiError;
@@ -73,6 +73,9 @@ impl Manager<'_> {
     pub(super) async fn create_role(&self, wish: RoleWish) -> Result<Value, ApiError> {
         let collection = wish.collection.map(|id| id.to_string());
         let found = self.place(collection.as_deref(), RoleName::Administrator).await?;
+        if !self.service.standing(&self.actor, &found.record).await?.may_give(&found.record, RoleName::Administrator) {
+            return Err(needs_role(RoleName::Administrator));
+        }
         let role: RoleName = serde_json::from_value(json!(wish.role))
             .map_err(|_| unprocessable(format!("There is no role {:?} to be given", wish.role)))?;
         let (kind, id) = match (wish.principal.strip_prefix(IDENTITY), wish.principal.strip_prefix(GROUP)) {

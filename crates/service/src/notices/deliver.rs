@@ -23,8 +23,10 @@ const LOOK: Duration = Duration::from_secs(1);
 const AT_ONCE: usize = 16;
 /// Of one owner: a place that does not answer holds up its owner's own only.
 const OF_OWNER: usize = 2;
-/// Notices that are looked at in one go.
+/// Notices that are read at once.
 const PAGE: u32 = 200;
+/// Pages that are looked at in one go; the next one goes on behind them.
+const PAGES: usize = 5;
 /// Seconds for which whoever tells has a notice for itself: longer than all its ways together take.
 const CLAIM: i64 = 300;
 /// Seconds until the second try; doubled each time.
@@ -71,22 +73,51 @@ impl Service {
 struct Telling {
     running: JoinSet<Uuid>,
     of_owner: HashMap<Uuid, usize>,
+    /// Time and id of the notice that was looked at last, while others follow: they are not to wait for those that one owner has
+    /// before them.
+    after: Option<(String, String)>,
 }
 
 impl Telling {
-    /// Begins as much as may be told at once; how much it was.
+    /// Begins as much as may be told at once, of as much as is looked at in one go; how much it was.
     async fn begin(&mut self, service: &Arc<Service>) -> Result<usize, ApiError> {
-        let mut begun = 0;
-        if self.running.len() >= AT_ONCE {
-            return Ok(begun);
-        }
-        let now = service.clock.now();
-        for mut notice in service.store.find_until::<Notice>(DUE, &time_key(now), PAGE).await? {
-            let owner = notice.record.owner;
-            if self.running.len() >= AT_ONCE || self.of_owner.get(&owner).is_some_and(|&count| count >= OF_OWNER) {
+        let until = time_key(service.clock.now());
+        let (mut begun, mut from_first) = (0, self.after.is_none());
+        for _ in 0..PAGES {
+            if self.running.len() >= AT_ONCE {
+                break;
+            }
+            let after = self.after.clone();
+            let place = after.as_ref().map_or(("", ""), |(due, id)| (due, id));
+            let page = service.store.find_between::<Notice>(DUE, place, &until, PAGE).await?;
+            let full = page.len() == PAGE as usize;
+            begun += self.begin_of(service, page).await?;
+            if full || self.running.len() >= AT_ONCE {
                 continue;
             }
-            notice.record.due = later(now, CLAIM);
+            // That was the last one; those before the place where this began come now.
+            self.after = None;
+            if from_first {
+                break;
+            }
+            from_first = true;
+        }
+        Ok(begun)
+    }
+
+    /// Begins as much of a page as may be told at once; how much it was.
+    async fn begin_of(&mut self, service: &Arc<Service>, page: Vec<Versioned<Notice>>) -> Result<usize, ApiError> {
+        let mut begun = 0;
+        for mut notice in page {
+            if self.running.len() >= AT_ONCE {
+                break;
+            }
+            let owner = notice.record.owner;
+            self.after = Some((time_key(notice.record.due), notice.record.id.to_string()));
+            if self.of_owner.get(&owner).is_some_and(|&count| count >= OF_OWNER) {
+                continue;
+            }
+            notice.record.due = later(service.clock.now(), CLAIM);
             match service.store.apply(Batch::new().update(&notice)).await {
                 Ok(()) => {}
                 // Another replica tells it.
@@ -201,4 +232,57 @@ impl Service {
 
 fn unavailable(fault: whimbrel_engine::Fault) -> ApiError {
     ApiError::unavailable(fault.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::listing::Timestamp;
+    use whimbrel_engine::task::Status;
+
+    use super::*;
+    use crate::Config;
+    use crate::clock::SetClock;
+    use crate::store::Store;
+
+    const ADA: Uuid = Uuid::from_u128(1);
+    const BOB: Uuid = Uuid::from_u128(2);
+
+    /// So many notices of Ada's, and after them one of Bob's; none of a task that is known, so that telling them ends at once.
+    async fn waiting(of_ada: i64) -> Arc<Service> {
+        let config = Config { url: "https://transfer.example.org".to_owned(), domain: "example.org".to_owned() };
+        let clock = Arc::new(SetClock::at(10_000));
+        let service = Service::new(config, clock, Store::open("sqlite::memory:").await.unwrap());
+        let mut batch = Batch::new();
+        for number in 0..=of_ada {
+            let (time, owner) = (Timestamp::from_secs(number), if number == of_ada { BOB } else { ADA });
+            let id = Uuid::from_u128(number.unsigned_abs().into());
+            let (task, status, left) = (Uuid::nil(), Status::Succeeded, None);
+            batch = batch.insert(&Notice { id, task, owner, status, time, due: time, tries: 0, left });
+        }
+        service.store.apply(batch).await.unwrap();
+        Arc::new(service)
+    }
+
+    /// Where two of Ada's are under way.
+    fn busy() -> Telling {
+        Telling { of_owner: HashMap::from([(ADA, OF_OWNER)]), ..Telling::default() }
+    }
+
+    #[tokio::test]
+    async fn an_owner_with_many_due_holds_nobody_else_up() {
+        let service = waiting(450).await;
+        assert_eq!(busy().begin(&service).await, Ok(1));
+    }
+
+    #[tokio::test]
+    async fn as_much_is_looked_at_in_one_go_as_is_bounded_and_the_rest_in_the_next() {
+        let service = waiting(i64::from(PAGE) * i64::try_from(PAGES).unwrap()).await;
+        let mut telling = busy();
+        assert_eq!(telling.begin(&service).await, Ok(0));
+        assert_eq!(telling.begin(&service).await, Ok(1));
+        // Those before the place where the next go begins are not forgotten.
+        telling.of_owner.clear();
+        assert_eq!(telling.begin(&service).await, Ok(OF_OWNER));
+        assert_eq!(service.tell_due().await, Ok(998));
+    }
 }

@@ -183,9 +183,24 @@ impl Store {
         until: &str,
         limit: u32,
     ) -> Result<Vec<Versioned<R>>, StoreError> {
+        self.find_between(key, ("", ""), until, limit).await
+    }
+
+    /// The same of those that follow a value and an identity.
+    ///
+    /// # Errors
+    /// Those of the database.
+    pub async fn find_between<R: Record>(
+        &self,
+        key: &str,
+        (after, id): (&str, &str),
+        until: &str,
+        limit: u32,
+    ) -> Result<Vec<Versioned<R>>, StoreError> {
         let sql = "SELECT r.version, r.body FROM record_keys k JOIN records r ON r.kind = k.kind AND r.id = k.id \
-                   WHERE k.kind = $1 AND k.name = $2 AND k.value <= $3 ORDER BY k.value, k.id LIMIT $4";
-        self.records(sql, values![R::KIND, key, until, limit]).await
+                   WHERE k.kind = $1 AND k.name = $2 AND (k.value, k.id) > ($3, $4) AND k.value <= $5 \
+                   ORDER BY k.value, k.id LIMIT $6";
+        self.records(sql, values![R::KIND, key, after, id, until, limit]).await
     }
 
     /// Carries out all of a batch.

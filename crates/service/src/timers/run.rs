@@ -75,7 +75,7 @@ impl Service {
     /// Submits a run in its owner's name, with the rights that they have now.
     async fn submit_run(&self, timer: &Timer, due: Timestamp) -> Result<Outcome, ApiError> {
         if self.is_under_way(timer).await? {
-            return Ok(Outcome::LeftOut);
+            return Ok(left_out(timer, self.clock.now(), "the run before is not over".to_owned()));
         }
         let Some(owner) = self.acting_for(timer.owner, timer.client).await? else {
             return Err(ApiError::denied("The timer's owner may not log in any more"));
@@ -86,11 +86,10 @@ impl Service {
         let draft = submission::read_transfer(&document)?;
         Ok(match self.submit(&owner, &draft, Some(("timer", timer.id))).await? {
             Submitted::New(task) | Submitted::Repeated(task) => Outcome::Task(task),
-            // The last time of all is not left out, but waits.
-            Submitted::Conflict(task) if timer.schedule.next(self.clock.now(), timer.runs).is_none() => {
-                Outcome::Trouble(format!("a transfer of the same paths is not over: task {task}"))
+            Submitted::Conflict(task) => {
+                let why = format!("a transfer of the same paths is not over: task {task}");
+                left_out(timer, self.clock.now(), why)
             }
-            Submitted::Conflict(_) => Outcome::LeftOut,
         })
     }
 
@@ -102,6 +101,10 @@ impl Service {
 
     /// Somebody as they are now, for whom a program of theirs submits; `None`: there is no such identity any more, or it may not log in.
     pub(crate) async fn acting_for(&self, identity: Uuid, client: Uuid) -> Result<Option<Actor>, ApiError> {
+        let own_name = identity == client;
+        if own_name && self.client(&client.to_string()).await?.is_none_or(|client| client.is_for_logins_only()) {
+            return Ok(None);
+        }
         let identity = self.store.get::<Identity>(&identity.to_string()).await?.map(|found| found.record);
         let now = self.clock.now();
         Ok(identity.filter(|identity| !identity.disabled).map(|identity| Actor {
@@ -132,6 +135,11 @@ impl Service {
         }
         Err(ApiError::unavailable("the timer changes all the time"))
     }
+}
+
+/// What becomes of a run that something else is in the way of: the last time of all is not left out, but waits.
+fn left_out(timer: &Timer, now: Timestamp, why: String) -> Outcome {
+    if timer.schedule.next(now, timer.runs).is_none() { Outcome::Trouble(why) } else { Outcome::LeftOut }
 }
 
 /// What a refusal means for a timer.

@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 use uuid::Uuid;
 use whimbrel_engine::dispatch::Server;
+use whimbrel_service::auth::scope::manage_collections;
 use whimbrel_service::auth::secrets::random_id;
 use whimbrel_service::endpoints::Want;
 
@@ -104,6 +105,97 @@ async fn who_runs_the_deployment_does_not_read_in_its_users_names() {
         assert!(!may(&bench, somebody, guest, "/x", Want::Read).await);
     }
     assert!(may(&bench, &site.bob, guest, "/x", Want::Write).await);
+}
+
+/// A guest collection of Bob's on Ada's deployment, where Carol has a role; and an administrator of the service.
+async fn bobs(bench: &Bench, site: &Site, role: &str) -> (Uuid, Somebody, Somebody) {
+    let body = json!({"host_endpoint": site.mapped, "host_path": "/bobs/", "display_name": "Bob's"});
+    let guest = id(&bench.post("/v0.10/shared_endpoint", &site.bob.token, body).await.good()["id"]);
+    let carol = bench.user("carol").await;
+    let given = json!({"principal_type": "identity", "principal": carol.id, "role": role});
+    bench.post(&format!("/v0.10/endpoint/{}/role", site.endpoint), &site.ada.token, given).await.good();
+    let admin = bench.service.bootstrap_client("root", true).await.unwrap();
+    let token = bench.token(&admin, "urn:globus:auth:scope:transfer.api.globus.org:all").await;
+    (guest, carol, Somebody { id: admin.client.id, token, client: admin })
+}
+
+#[tokio::test]
+async fn who_runs_the_deployment_lets_nobody_into_what_its_users_share() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let (guest, carol, root) = bobs(&bench, &site, "access_manager").await;
+    let path = format!("/v0.10/endpoint/{guest}");
+    let rule = |who: &Somebody, permissions: &str| json!({"principal_type": "identity", "principal": who.id, "path": "/", "permissions": permissions});
+    let role = |who: &Somebody| json!({"principal_type": "identity", "principal": who.id, "role": "administrator"});
+    for somebody in [&site.ada, &carol, &root] {
+        let token = &somebody.token;
+        assert_eq!(bench.post(&format!("{path}/access"), token, rule(somebody, "r")).await.status, 403);
+        assert_eq!(bench.post(&format!("{path}/role"), token, role(somebody)).await.status, 403);
+        assert!(!may(&bench, somebody, guest, "/x", Want::Read).await);
+        assert_eq!(bench.get(&path, token).await.good()["acl_editable"], false);
+
+        // What Bob gives, they see and take away, and cannot widen.
+        let made = bench.post(&format!("{path}/access"), &site.bob.token, rule(somebody, "r")).await.good();
+        let place = format!("{path}/access/{}", made["access_id"].as_str().unwrap());
+        assert_eq!(bench.get(&place, token).await.good()["permissions"], "r");
+        assert_eq!(bench.put(&place, token, json!({"permissions": "rw"})).await.status, 403);
+        assert!(!may(&bench, somebody, guest, "/x", Want::Write).await);
+        bench.delete(&place, token).await.good();
+    }
+    let given = bench.post(&format!("{path}/role"), &site.bob.token, role(&carol)).await.good();
+    let place = format!("{path}/role/{}", given["id"].as_str().unwrap());
+    // Carol has the role at the collection itself now.
+    bench.post(&format!("{path}/access"), &carol.token, rule(&site.ada, "r")).await.good();
+    bench.delete(&place, &site.ada.token).await.good();
+    assert_eq!(bench.post(&format!("{path}/access"), &carol.token, rule(&carol, "r")).await.status, 403);
+    bench.delete(&path, &site.ada.token).await.good();
+}
+
+/// The same by the manager of an endpoint.
+#[tokio::test]
+async fn a_manager_gives_no_roles_on_what_users_share() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let (guest, carol, root) = bobs(&bench, &site, "administrator").await;
+    let joins = format!("/v2/whimbrel/endpoints/{}/join_tokens", site.endpoint);
+    let join = bench.post(&joins, &root.token, json!({})).await.good();
+    let told = json!({"addresses": ["whimbrel://dtn1.example.org:2811"], "pin": format!("sha256:{}", "ab".repeat(32))});
+    let server = bench.post("/v2/whimbrel/servers", join["token"].as_str().unwrap(), told).await.good();
+    let place = format!("/v2/whimbrel/servers/{}/manage", server["server_id"].as_str().unwrap());
+    let ask = async |who: &Somebody, method: &str, path: &str, body: Value| {
+        let token = bench.token(&who.client, &manage_collections(site.endpoint)).await;
+        let wish = json!({"token": token, "method": method, "path": path, "body": body});
+        bench.post(&place, server["secret"].as_str().unwrap(), wish).await.good()
+    };
+    let role = json!({"collection": guest, "principal": format!("urn:globus:auth:identity:{}", carol.id), "role": "administrator"});
+    for somebody in [&site.ada, &carol] {
+        assert_eq!(ask(somebody, "POST", "/roles", role.clone()).await["refused"]["status"], 403);
+    }
+    let given = ask(&site.bob, "POST", "/roles", role).await;
+    let role = format!("/roles/{}", given["granted"]["data"][0]["id"].as_str().unwrap());
+    assert_eq!(ask(&site.ada, "DELETE", &role, Value::Null).await["granted"]["code"], "success");
+}
+
+#[tokio::test]
+async fn the_end_of_a_rule_goes_by_null_and_by_nothing_else() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let rule = json!({"principal_type": "identity", "principal": site.bob.id, "path": "/", "permissions": "r",
+                      "expiration_date": "2031-01-01T00:00:00Z"});
+    let path = format!("/v0.10/endpoint/{}/access", site.guest);
+    let made = bench.post(&path, &site.ada.token, rule).await.good();
+    let place = format!("{path}/{}", made["access_id"].as_str().unwrap());
+    let end = async || bench.get(&place, &site.ada.token).await.good()["expiration_date"].clone();
+    let first = end().await;
+    assert!(first.is_string(), "{first}");
+    for wrong in [json!(7), json!(false), json!({}), json!("tomorrow")] {
+        let got = bench.put(&place, &site.ada.token, json!({"expiration_date": wrong})).await;
+        assert_eq!((got.status, end().await), (400, first.clone()), "{wrong}");
+    }
+    bench.put(&place, &site.ada.token, json!({"permissions": "rw"})).await.good();
+    assert_eq!(end().await, first);
+    bench.put(&place, &site.ada.token, json!({"expiration_date": null})).await.good();
+    assert_eq!(end().await, Value::Null);
 }
 
 #[tokio::test]

@@ -1,16 +1,17 @@
 //! People log in with a browser.
 
 use axum::body::Body;
-use axum::http::header::{CONTENT_TYPE, COOKIE};
+use axum::http::header::{AUTHORIZATION, CONTENT_TYPE, COOKIE};
 use axum::http::{Method, Request};
-use base64ct::{Base64UrlUnpadded, Encoding};
+use base64ct::{Base64, Base64UrlUnpadded, Encoding};
 use openssl::pkey::PKey;
 use openssl::sign::Verifier;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use whimbrel_service::auth::clients::{MadeClient, NewClient};
-use whimbrel_service::auth::records::Role;
+use whimbrel_service::auth::records::{Client, Role};
 use whimbrel_service::auth::scope::{Scope, TransferAll};
+use whimbrel_service::store::Batch;
 
 use crate::bench::{Bench, Got, URL};
 
@@ -23,7 +24,15 @@ pub async fn client(bench: &Bench, confidential: bool) -> MadeClient {
     let name = "Try <b>it</b>".to_owned();
     bench
         .service
-        .add_client(NewClient { name, role: Role::Program, confidential, logins: true, redirects, id: None })
+        .add_client(NewClient {
+            name,
+            role: Role::Program,
+            confidential,
+            logins: true,
+            template: false,
+            redirects,
+            id: None,
+        })
         .await
         .unwrap()
 }
@@ -124,6 +133,93 @@ async fn a_person_logs_in_and_the_program_gets_tokens_that_it_can_renew() {
         bench.form("/v2/oauth2/token/revoke", shown, &[("token", refresh), ("client_id", &id)]).await.good();
         assert_eq!(bench.get("/v0.10/bookmark_list", token).await.status, 401);
         assert_eq!(bench.form("/v2/oauth2/token", shown, &fields).await.code(), "invalid_grant");
+    }
+}
+
+/// One that a program made for itself, as anybody on the network may.
+async fn of_template(bench: &Bench) -> MadeClient {
+    let wish = json!({"client": {"template_id": "95fdeba8-fac2-42bd-a357-e068d82ff78e", "name": "Try <b>it</b>"}});
+    let made = bench.ask(Method::POST, "/v2/api/clients", None, Some(wish)).await.good();
+    let made = &made["included"]["client_credential"];
+    let client = bench.service.store.get::<Client>(made["client"].as_str().unwrap()).await.unwrap().unwrap().record;
+    MadeClient { client, secret: Some(made["secret"].as_str().unwrap().to_owned()) }
+}
+
+/// What it is refused in its own name.
+async fn is_nobody(bench: &Bench, client: &MadeClient) {
+    let own = bench.credentials(client, TransferAll::NAME).await;
+    assert_eq!((own.status, own.code().as_str()), (400, "unauthorized_client"), "{own:?}");
+    let pair = format!("{}:{}", client.client.id, client.secret.as_deref().unwrap());
+    for query in ["usernames=ada@example.org", "usernames=new@uni.edu&provision=true"] {
+        let request = Request::builder().uri(format!("/v2/api/identities?{query}"));
+        let request = request.header(AUTHORIZATION, format!("Basic {}", Base64::encode_string(pair.as_bytes())));
+        assert_eq!(bench.send(request.body(Body::empty()).unwrap()).await.status, 403, "{query}");
+    }
+    assert!(bench.service.identity_by_name("new@uni.edu").await.unwrap().is_none());
+}
+
+#[tokio::test]
+async fn a_client_that_anybody_may_make_logs_people_in_and_is_nobody_itself() {
+    let bench = Bench::new().await;
+    let ada = bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    let client = of_template(&bench).await;
+    is_nobody(&bench, &client).await;
+    assert!(bench.service.identity(client.client.id).await.unwrap().is_none());
+
+    let code = code(&bench, &path(&client, &[])).await;
+    let document = exchange(&bench, &client, &code, VERIFIER).await.good();
+    let refresh = document["refresh_token"].as_str().unwrap();
+    let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
+    let renewed = bench.form("/v2/oauth2/token", Some(&client), &fields).await.good();
+    let info = bench.get("/v2/oauth2/userinfo", renewed["access_token"].as_str().unwrap()).await.good();
+    assert_eq!(info["sub"], json!(ada.id));
+}
+
+/// Records from before templates were noted have an identity, and perhaps tokens of their own.
+#[tokio::test]
+async fn a_client_that_was_made_from_the_template_earlier_is_nobody_either() {
+    let bench = Bench::new().await;
+    let redirects = vec!["https://earlier.example.org/v2/web/auth-code".to_owned(), "http://localhost".to_owned()];
+    let name = "laptop".to_owned();
+    let new =
+        NewClient { name, role: Role::Program, confidential: true, logins: true, template: false, redirects, id: None };
+    let client = bench.service.add_client(new).await.unwrap();
+    let token = bench.token(&client, TransferAll::NAME).await;
+    assert_eq!(bench.get("/v0.10/bookmark_list", &token).await.status, 200, "an administrator may have made it so");
+
+    let mut found = bench.service.store.get::<Client>(&client.client.id.to_string()).await.unwrap().unwrap();
+    found.record.template = None;
+    bench.service.store.apply(Batch::new().update(&found)).await.unwrap();
+    is_nobody(&bench, &client).await;
+    assert_eq!(bench.replica().get("/v0.10/bookmark_list", &token).await.status, 401);
+}
+
+/// Both ask the store in turns, so that each of them finds the token there.
+#[tokio::test]
+async fn nothing_comes_of_a_refresh_token_that_is_revoked_in_this_moment() {
+    let bench = Bench::new().await;
+    bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    for revoked_first in [false, true] {
+        let client = client(&bench, true).await;
+        let code = code(&bench, &path(&client, &[])).await;
+        let document = exchange(&bench, &client, &code, VERIFIER).await.good();
+        let refresh = document["other_tokens"][0]["refresh_token"].as_str().unwrap();
+        let fields = [("grant_type", "refresh_token"), ("refresh_token", refresh)];
+        let (renew, token) = (bench.form("/v2/oauth2/token", Some(&client), &fields), [("token", refresh)]);
+        let revoke = bench.form("/v2/oauth2/token/revoke", Some(&client), &token);
+        let (renewed, revoked) = if revoked_first {
+            let (revoked, renewed) = tokio::join!(revoke, renew);
+            (renewed, revoked)
+        } else {
+            tokio::join!(renew, revoke)
+        };
+        assert_eq!(revoked.status, 200);
+        if renewed.status != 200 {
+            assert_eq!(renewed.code(), "invalid_grant");
+            continue;
+        }
+        let token = renewed.json()["access_token"].as_str().unwrap().to_owned();
+        assert_eq!(bench.get("/v0.10/bookmark_list", &token).await.status, 401, "{revoked_first}");
     }
 }
 

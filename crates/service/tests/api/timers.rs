@@ -3,8 +3,10 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_service::auth::records::Identity;
 use whimbrel_service::auth::scope::{Scope, TimersAll};
+use whimbrel_service::clock::iso;
 use whimbrel_service::store::Batch;
 use whimbrel_service::timers::records::{State, Timer};
 
@@ -110,6 +112,25 @@ async fn each_time_is_one_task_however_many_look_and_none_overlaps() {
     assert_eq!((&shown["n_runs"], &shown["status"], &shown["activity"]), (&json!(3), &json!("ended"), &Value::Null));
     bench.clock.advance(24 * 3600);
     assert_eq!((both().await, timers.tasks().await.len()), (0, 3));
+}
+
+#[tokio::test]
+async fn the_last_time_of_all_waits_for_the_run_before() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let timers = Timers::of(&bench, &site.ada).await;
+    let end = json!({"condition": "time", "datetime": iso(Timestamp::from_secs(NOW + 3600))});
+    let timer = timers.make(hourly(end), body(site.mapped, site.mapped)).await;
+    bench.service.run_timers().await.unwrap();
+    bench.clock.advance(3600);
+    bench.service.run_timers().await.unwrap();
+    let shown = timers.show(timer).await;
+    assert_eq!((&shown["status"], &shown["n_left_out"], &shown["n_runs"]), (&json!("active"), &json!(0), &json!(1)));
+    timers.end_tasks().await;
+    bench.clock.advance(60);
+    bench.service.run_timers().await.unwrap();
+    let shown = timers.show(timer).await;
+    assert_eq!((&shown["status"], &shown["n_runs"], timers.tasks().await.len()), (&json!("ended"), &json!(2), 2));
 }
 
 #[tokio::test]

@@ -142,6 +142,25 @@ async fn names_are_found_and_made_for_those_who_are_yet_to_come() {
     );
 }
 
+#[tokio::test]
+async fn nobody_fills_the_store_with_people_who_are_yet_to_come() {
+    let bench = Bench::new().await;
+    let (ada, bob) = (bench.service.bootstrap_client("ada", false), bench.service.bootstrap_client("bob", false));
+    let (ada, bob) =
+        (bench.token(&ada.await.unwrap(), AUTH_SCOPES).await, bench.token(&bob.await.unwrap(), AUTH_SCOPES).await);
+    let made = async |token: &str, from: usize, many: usize| {
+        let names: Vec<_> = (from..from + many).map(|number| format!("p{number}@uni.edu")).collect();
+        bench.get(&format!("/v2/api/identities?usernames={}&provision=true", names.join(",")), token).await
+    };
+    for from in [0, 200, 300] {
+        assert_eq!(made(&ada, from, 200).await.status, 200, "those who are there already do not count");
+    }
+    let refused = made(&ada, 500, 200).await;
+    assert_eq!((refused.status, refused.code().as_str()), (429, "ClientError.TooManyRequests"));
+    assert!(bench.service.identity_by_name("p600@uni.edu").await.unwrap().is_none());
+    assert_eq!((made(&ada, 0, 200).await.status, made(&bob, 600, 1).await.status), (200, 200));
+}
+
 /// As `ConfidentialAppAuthClient.get_identities` of the public SDK's third edition asks.
 #[tokio::test]
 async fn portals_look_people_up_with_their_secret_or_a_token_for_that() {
