@@ -56,6 +56,8 @@ struct State {
     named: Vec<Lease>,
     /// And of that what it said ends already.
     ending: Vec<Lease>,
+    /// Reports of items that are done are not taken.
+    incredulous: bool,
     /// Items that were said to be done in a report that was not taken.
     unheard: usize,
     /// Files of a task that are put on record; once there are so many, no report of it is taken.
@@ -183,6 +185,11 @@ impl Service {
         self.lock().deaf_after = files;
     }
 
+    /// Whether no report of items that are done is taken from now on.
+    pub fn incredulous(&self, incredulous: bool) {
+        self.lock().incredulous = incredulous;
+    }
+
     /// Whether nobody is answered from now on.
     pub fn mute(&self, mute: bool) {
         self.lock().mute = mute;
@@ -256,10 +263,12 @@ impl Service {
             return Ok(Response::LeaseLost { lease });
         }
         let mut state = self.lock();
-        let State { tasks, complaints, losing, deaf_after, unheard, .. } = &mut *state;
+        let State { tasks, complaints, losing, deaf_after, incredulous, unheard, .. } = &mut *state;
         let task = tasks.get_mut(&lease.task).unwrap();
-        if deaf_after.is_some_and(|most| task.count(ItemKind::File, ItemState::Succeeded) >= most) {
-            *unheard = report.changes.iter().filter(|change| matches!(change, Change::Done { .. })).count();
+        let done = report.changes.iter().filter(|change| matches!(change, Change::Done { .. })).count();
+        let is_deaf = deaf_after.is_some_and(|most| task.count(ItemKind::File, ItemState::Succeeded) >= most);
+        if is_deaf || (*incredulous && done > 0) {
+            *unheard = done;
             return Err(silent());
         }
         if report.sequence == task.sequence {

@@ -108,11 +108,11 @@ fn a_move_keeps_a_source_that_was_written_since_it_was_copied() {
     let (from, to) = (field.path("from/one"), field.path("to/one"));
     let copied = fs::read(&from).unwrap();
     // It is copied and proven, and nobody has put that on record yet.
-    bench.service.deaf_after(Some(0));
+    bench.service.incredulous(true);
     let task = ends.submit(&bench.service, Work::Transfer(Box::new(moving())), vec![item(1, &from, &to)]);
     until("a report of the copy", || bench.service.unheard() > 0);
     fs::write(&from, "another version").unwrap();
-    bench.service.deaf_after(None);
+    bench.service.incredulous(false);
     let end = bench.wait(task);
     let End::Again { fault, .. } = end else { panic!("{end:?}") };
     assert_eq!(fault.code, FaultCode::SourceChanged);
