@@ -53,7 +53,8 @@ async fn who_ends_work_already_is_not_told_again_and_waits_for_news() {
     bench.service.store.pause(task, "by hand", now).await.unwrap();
     assert!(is_stop(&poll(&bench, 1, &[lease]).await, lease));
     // Nothing is to be said until another task comes.
-    let waiting = poll_ending(&bench, 1, &[lease], &[lease]);
+    let held = [lease];
+    let waiting = poll_ending(&bench, 1, &held, &held);
     let (orders, other) = tokio::join!(waiting, delete(&bench, &site.ada, site.mapped, "/y"));
     assert!(matches!(&orders[..], [Order::Run(assignment)] if assignment.lease.task == other), "{orders:?}");
 }
