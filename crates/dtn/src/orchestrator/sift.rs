@@ -284,8 +284,8 @@ mod tests {
         };
         assert!(spoils(Action::Copy { item: bad.clone() }));
         assert!(spoils(Action::Symlink { item: bad.clone(), target: b"x".to_vec() }));
-        assert!(spoils(Action::MakeDirectory { item: bad, directory: DirectoryId(3) }));
-        assert!(!spoils(Action::Copy { item: done }));
+        assert!(spoils(Action::MakeDirectory { item: bad.clone(), directory: DirectoryId(3) }));
+        assert!(!spoils(Action::Copy { item: done.clone() }));
     }
 
     #[test]
