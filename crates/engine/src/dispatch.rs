@@ -46,6 +46,9 @@ pub enum Request {
         free: u32,
         /// What it works on.
         running: Vec<Lease>,
+        /// What of that ends already, and need not be told to.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        ending: Vec<Lease>,
     },
     /// What the user submitted, in pages. Answered with [`Response::Items`].
     Items {
@@ -96,6 +99,9 @@ pub enum Response {
     Finished {
         /// Keys.
         keys: Vec<Uuid>,
+        /// Those of them that failed, or were left out because they could not be read.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        failed: Vec<Uuid>,
         /// The mark with which to ask for the next page.
         next: u64,
     },

@@ -255,6 +255,8 @@ pub enum SkipReason {
     SameSizeAndNotNewer,
     /// Same size and same checksum.
     SameChecksum,
+    /// Other contents, where the two were only to be compared.
+    Differs,
     /// A symbolic link with the same target.
     SameLink,
     /// A symbolic link to be made where something is, and the sync level asks for no more.
@@ -272,6 +274,7 @@ impl fmt::Display for SkipReason {
             Self::SameSize => "same size",
             Self::SameSizeAndNotNewer => "same size and not newer",
             Self::SameChecksum => "same checksum",
+            Self::Differs => "other contents",
             Self::SameLink => "same link",
             Self::Link => "symbolic link",
             Self::Unsupported => "device, pipe or socket",
@@ -297,6 +300,11 @@ pub enum Action {
     },
     /// Compare the checksums of both sides; copy when they differ.
     CompareChecksum {
+        /// What to compare.
+        item: Item,
+    },
+    /// Compare the checksums of both sides; nothing is copied where they differ.
+    CompareOnly {
         /// What to compare.
         item: Item,
     },
@@ -338,6 +346,7 @@ impl Action {
             Self::MakeDirectory { item, .. }
             | Self::Copy { item }
             | Self::CompareChecksum { item }
+            | Self::CompareOnly { item }
             | Self::Symlink { item, .. }
             | Self::SetAttributes { item, .. }
             | Self::Skip { item, .. }

@@ -157,6 +157,15 @@ impl Drop for Polling<'_> {
     }
 }
 
+/// Who polls.
+#[derive(Clone, Copy)]
+struct Holder<'a> {
+    orchestrator: Uuid,
+    running: &'a [Lease],
+    /// Those of them on which work ends already.
+    ending: &'a [Lease],
+}
+
 impl Desk {
     /// A desk over a store.
     pub fn new(store: Store, slots: Slots) -> Self {
@@ -205,7 +214,10 @@ impl Inner {
                 }
                 Ok(Response::Taken)
             }
-            Request::Poll { orchestrator, free, running } => self.poll(sites, orchestrator, free, &running).await,
+            Request::Poll { orchestrator, free, running, ending } => {
+                let of = Holder { orchestrator, running: &running, ending: &ending };
+                self.poll(sites, free, of).await
+            }
             Request::Items { lease, after } => self.held(lease, self.items(lease.task, after)).await,
             Request::Finished { lease, after } => self.held(lease, self.finished(lease.task, after)).await,
             Request::Report(report) => {
@@ -244,17 +256,16 @@ impl Inner {
     }
 
     async fn finished(&self, task: Uuid, after: u64) -> Result<Response, StoreError> {
-        let (keys, next) = self.store.finished_keys(task, after, PAGE).await?;
-        Ok(Response::Finished { keys, next })
+        let page = self.store.finished_keys(task, after, PAGE).await?;
+        Ok(Response::Finished { keys: page.keys, failed: page.failed, next: page.next })
     }
 
     /// Waits for something to do; leases are renewed as it begins.
     async fn poll(
         &self,
         sites: &dyn Sites,
-        orchestrator: Uuid,
         free: u32,
-        running: &[Lease],
+        Holder { orchestrator, running, ending: told }: Holder<'_>,
     ) -> Result<Response, StoreError> {
         let _polling = self.polls.begin();
         let until = Instant::now() + Duration::from_secs(POLL_SECONDS);
@@ -264,7 +275,9 @@ impl Inner {
         loop {
             // Whoever rings after this line is heard below.
             let rung = self.bell.notified();
-            let mut orders = self.orders(sites, orchestrator, free, &ending).await?;
+            // Who has heard it once ends as soon as may be: to say it anew would be answered by a poll at once.
+            let news: Vec<_> = ending.iter().filter(|lease| !told.contains(lease)).copied().collect();
+            let mut orders = self.orders(sites, orchestrator, free, &news).await?;
             if !orders.is_empty() || self.operations.is_waited_for() || Instant::now() >= until {
                 orders.extend(self.rates(sites, &held, &ending).await?);
                 // Last, for nothing fails from here on: what is taken and not told is waited for in vain.

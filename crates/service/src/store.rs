@@ -31,7 +31,7 @@ use zeroize::Zeroizing;
 
 pub use audit::{AuditEntry, AuditQuery};
 pub use error::StoreError;
-pub use history::{FIRST_EVENTS, LogEntry, NEWEST_EVENTS};
+pub use history::{FIRST_EVENTS, FinishedKeys, LogEntry, NEWEST_EVENTS};
 pub use house::{Census, Miscount};
 pub use query::{Label, Order, TaskPlace, TaskQuery};
 pub use record::{Batch, Record, Versioned, time_key};

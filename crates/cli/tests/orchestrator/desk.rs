@@ -54,6 +54,12 @@ struct State {
     mute: bool,
     /// What the last poll named.
     named: Vec<Lease>,
+    /// And of that what it said ends already.
+    ending: Vec<Lease>,
+    /// Reports of items that are done are not taken.
+    incredulous: bool,
+    /// Items that were said to be done in a report that was not taken.
+    unheard: usize,
     /// Files of a task that are put on record; once there are so many, no report of it is taken.
     deaf_after: Option<usize>,
 }
@@ -67,8 +73,10 @@ pub struct Service {
 
 impl Desk for Service {
     async fn ask(&self, request: Request) -> Result<Response, Fault> {
-        if let Request::Poll { running, .. } = &request {
-            self.lock().named.clone_from(running);
+        if let Request::Poll { running, ending, .. } = &request {
+            let mut state = self.lock();
+            state.named.clone_from(running);
+            state.ending.clone_from(ending);
         }
         if self.lock().mute {
             return Err(silent());
@@ -92,8 +100,11 @@ impl Desk for Service {
             })),
             Request::Finished { lease, after } => Ok(self.of(lease, |task| {
                 let last = task.records.iter().filter(|(_, record)| record.state.is_final());
-                let keys: Vec<Uuid> = last.map(|(key, _)| *key).skip(after as usize).take(PAGE).collect();
-                Response::Finished { next: after + keys.len() as u64, keys }
+                let page: Vec<_> = last.skip(after as usize).take(PAGE).collect();
+                let is_failed = |record: &Record| matches!(record.state, ItemState::Failed | ItemState::SkippedError);
+                let failed = page.iter().filter(|(_, record)| is_failed(record)).map(|(key, _)| **key).collect();
+                let keys = page.iter().map(|(key, _)| **key).collect();
+                Response::Finished { next: after + page.len() as u64, keys, failed }
             })),
             Request::Report(report) => self.report(*report),
             Request::Answer { operation, result } => {
@@ -112,13 +123,19 @@ impl Service {
 
     /// A task that waits for an orchestrator.
     pub fn submit(&self, assignment: Assignment, items: Vec<WorkItem>) {
+        self.submit_known(assignment, items, Vec::new());
+    }
+
+    /// A task that was worked on before.
+    pub fn submit_known(&self, assignment: Assignment, items: Vec<WorkItem>, known: Vec<(Subject, ItemState)>) {
+        let record = |(subject, state): (Subject, ItemState)| (key(&subject), Record { subject, state, fault: None });
         let task = Task {
             items,
             held: false,
             waiting: true,
             sequence: 0,
             reports: 0,
-            records: BTreeMap::new(),
+            records: known.into_iter().map(record).collect(),
             occurrences: Vec::new(),
             end: None,
             assignment,
@@ -168,6 +185,11 @@ impl Service {
         self.lock().deaf_after = files;
     }
 
+    /// Whether no report of items that are done is taken from now on.
+    pub fn incredulous(&self, incredulous: bool) {
+        self.lock().incredulous = incredulous;
+    }
+
     /// Whether nobody is answered from now on.
     pub fn mute(&self, mute: bool) {
         self.lock().mute = mute;
@@ -176,6 +198,16 @@ impl Service {
     /// What the last poll named.
     pub fn named(&self) -> Vec<Lease> {
         self.lock().named.clone()
+    }
+
+    /// What the last poll said ends already.
+    pub fn ending(&self) -> Vec<Lease> {
+        self.lock().ending.clone()
+    }
+
+    /// Items that were said to be done in a report that was not taken.
+    pub fn unheard(&self) -> usize {
+        self.lock().unheard
     }
 
     pub fn operate(&self, site: &Site, kind: OperationKind) -> Uuid {
@@ -231,9 +263,12 @@ impl Service {
             return Ok(Response::LeaseLost { lease });
         }
         let mut state = self.lock();
-        let State { tasks, complaints, losing, deaf_after, .. } = &mut *state;
+        let State { tasks, complaints, losing, deaf_after, incredulous, unheard, .. } = &mut *state;
         let task = tasks.get_mut(&lease.task).unwrap();
-        if deaf_after.is_some_and(|most| task.count(ItemKind::File, ItemState::Succeeded) >= most) {
+        let done = report.changes.iter().filter(|change| matches!(change, Change::Done { .. })).count();
+        let is_deaf = deaf_after.is_some_and(|most| task.count(ItemKind::File, ItemState::Succeeded) >= most);
+        if is_deaf || (*incredulous && done > 0) {
+            *unheard = done;
             return Err(silent());
         }
         if report.sequence == task.sequence {

@@ -6,6 +6,7 @@ mod desk;
 mod follow;
 mod foresee;
 mod random;
+mod resumed;
 mod secured;
 mod single;
 #[path = "../support/mod.rs"]

@@ -7,37 +7,55 @@ use super::hold::{Hold, Line, Lost};
 
 /// Keys, sorted.
 #[derive(Debug, Default)]
-pub(super) struct Keys(Vec<u128>);
+pub(super) struct Keys {
+    all: Vec<u128>,
+    /// Those of items that failed or were left out for a fault.
+    failed: Vec<u128>,
+}
 
 impl Keys {
     /// All that the service knows.
     pub(super) async fn fetch(line: &Line, hold: &Hold) -> Result<Self, Lost> {
-        let mut keys = Vec::new();
+        let (mut all, mut failures) = (Vec::new(), Vec::new());
         let mut after = 0;
         loop {
             let request = Request::Finished { lease: hold.lease, after };
-            let Response::Finished { keys: page, next } = line.insist(hold, request).await? else {
+            let Response::Finished { keys: page, failed, next } = line.insist(hold, request).await? else {
                 return Err(unexpected(hold));
             };
             if page.is_empty() {
-                return Ok(Self::new(keys));
+                return Ok(Self::new(all, failures));
             }
-            keys.extend(page.iter().map(Uuid::as_u128));
+            all.extend(page.iter().map(Uuid::as_u128));
+            failures.extend(failed.iter().map(Uuid::as_u128));
             after = next;
         }
     }
 
-    fn new(mut keys: Vec<u128>) -> Self {
-        keys.sort_unstable();
-        keys.dedup();
-        keys.shrink_to_fit();
-        Self(keys)
+    pub(super) fn new(all: Vec<u128>, failed: Vec<u128>) -> Self {
+        Self { all: sorted(all), failed: sorted(failed) }
     }
 
     /// Whether the item is final.
     pub(super) fn contains(&self, subject: &Subject) -> bool {
-        !self.0.is_empty() && self.0.binary_search(&key(subject).as_u128()).is_ok()
+        has(&self.all, subject)
     }
+
+    /// Whether the item failed, or was left out for a fault.
+    pub(super) fn has_failed(&self, subject: &Subject) -> bool {
+        has(&self.failed, subject)
+    }
+}
+
+fn sorted(mut keys: Vec<u128>) -> Vec<u128> {
+    keys.sort_unstable();
+    keys.dedup();
+    keys.shrink_to_fit();
+    keys
+}
+
+fn has(keys: &[u128], subject: &Subject) -> bool {
+    !keys.is_empty() && keys.binary_search(&key(subject).as_u128()).is_ok()
 }
 
 /// The service answers something else than was asked: there is no use in going on.
@@ -62,8 +80,10 @@ mod tests {
             extra,
         };
         let known = [subject(b"/d/2", false), subject(b"/d/1", false), subject(b"/d/2", false)];
-        let keys = Keys::new(known.iter().map(|subject| key(subject).as_u128()).collect());
-        assert_eq!(keys.0.len(), 2);
+        let number = |subject| key(subject).as_u128();
+        let keys = Keys::new(known.iter().map(number).collect(), vec![number(&known[1])]);
+        assert_eq!(keys.all.len(), 2);
+        assert!(keys.has_failed(&subject(b"/d/1", false)) && !keys.has_failed(&subject(b"/d/2", false)));
         assert!(keys.contains(&Subject { kind: ItemKind::Directory, ..subject(b"/d/1", false) }));
         assert!(!keys.contains(&subject(b"/d/1", true)) && !keys.contains(&subject(b"/d/3", false)));
         assert!(!Keys::default().contains(&subject(b"/d/1", false)));

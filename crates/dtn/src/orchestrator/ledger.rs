@@ -7,11 +7,12 @@ use std::rc::Rc;
 use tokio::sync::watch;
 use whimbrel_engine::dispatch::{Change, Gauge, Occurrence, Subject};
 use whimbrel_engine::events::{Event, Outcome};
+use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{DirectoryId, Item, ItemId, RootId, SkipReason};
 use whimbrel_engine::progress::{Snapshot, Verification};
 use whimbrel_engine::summary::Failure;
 use whimbrel_engine::task::ItemKind;
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::fate::{self, Fate, Leniency};
 use super::follow::Followed;
@@ -26,6 +27,7 @@ const PATIENCE: u32 = 3;
 #[derive(Debug)]
 pub(super) struct Directory {
     pub(super) subject: Subject,
+    pub(super) root: RootId,
     /// It stands at the destination.
     pub(super) made: bool,
     /// It stood there before.
@@ -44,8 +46,9 @@ pub(super) struct Ledger {
     /// Sources are deleted once their copies are proven.
     pub(super) moves: bool,
     pub(super) items: HashMap<ItemId, Subject>,
-    /// Files of a move that were final before: equal, their sources are deleted.
-    pub(super) checking: HashMap<ItemId, Vec<u8>>,
+    /// What a move deletes when its copy is proven, as it was listed. Files that are not among `items` were copied before, and are
+    /// only compared.
+    pub(super) sources: HashMap<ItemId, Object>,
     pub(super) directories: HashMap<DirectoryId, Directory>,
     /// Directories that are being made, and whose attributes are being set.
     pub(super) busy: HashMap<ItemId, DirectoryId>,
@@ -58,8 +61,8 @@ pub(super) struct Ledger {
     pub(super) over: Option<Fault>,
     /// Why something is to be tried again in a later run.
     pub(super) again: Option<Fault>,
-    /// A final item that could not be looked at again.
-    pub(super) broken: Option<Fault>,
+    /// Why the source of something that was copied stays.
+    pub(super) kept: Option<Fault>,
     unreached: u32,
     /// That work has begun is told.
     started: bool,
@@ -80,7 +83,7 @@ impl Ledger {
             leniency,
             moves: false,
             items: HashMap::new(),
-            checking: HashMap::new(),
+            sources: HashMap::new(),
             directories: HashMap::new(),
             busy: HashMap::new(),
             spoilt: HashSet::new(),
@@ -88,7 +91,7 @@ impl Ledger {
             cancel,
             over: None,
             again: None,
-            broken: None,
+            kept: None,
             unreached: 0,
             started: false,
             orphans: Orphans::default(),
@@ -101,7 +104,7 @@ impl Ledger {
     pub(super) fn start_over(&mut self, finished: Keys) {
         self.finished = finished;
         self.items.clear();
-        self.checking.clear();
+        self.sources.clear();
         self.directories.clear();
         self.busy.clear();
         self.spoilt.clear();
@@ -110,8 +113,11 @@ impl Ledger {
     }
 
     /// An item is to be done.
-    pub(super) fn found(&mut self, item: &Item, subject: Subject, size: Option<u64>) {
-        self.outbox.change(Change::Found { subject: subject.clone(), size });
+    pub(super) fn found(&mut self, item: &Item, subject: Subject, source: Object) {
+        self.outbox.change(Change::Found { subject: subject.clone(), size: source.size });
+        if self.moves {
+            self.sources.insert(item.id, source);
+        }
         self.items.insert(item.id, subject);
         self.roots.insert(item.id, item.root);
     }
@@ -162,17 +168,15 @@ impl Ledger {
             }
             Outcome::Copied | Outcome::Linked => {
                 self.roots.remove(&item.id);
+                let source = self.sources.remove(&item.id);
                 let Some(subject) = self.items.remove(&item.id) else { return };
                 self.progress.set(true);
                 let proven = outcome == Outcome::Linked
                     || matches!(verification, Verification::Verified { .. })
                     || item.size == Some(0);
                 self.settled(&subject);
-                let source = subject.source.clone();
                 self.outbox.change(Change::Done { subject, bytes, verification });
-                if self.moves && proven {
-                    self.outbox.moved(source);
-                }
+                source.filter(|_| proven).into_iter().for_each(|source| self.outbox.moved(source));
             }
         }
     }
@@ -180,24 +184,28 @@ impl Ledger {
     /// Only a comparison of contents ends so late that nothing is to be done.
     fn skipped(&mut self, item: ItemId, reason: SkipReason) {
         self.roots.remove(&item);
-        let checked = self.checking.remove(&item);
-        let known = self.items.remove(&item);
-        let source = checked.or_else(|| known.as_ref().map(|subject| subject.source.clone()));
-        if let Some(subject) = known {
+        let source = self.sources.remove(&item);
+        if let Some(subject) = self.items.remove(&item) {
             self.settled(&subject);
             self.progress.set(true);
             self.outbox.change(Change::UpToDate { subject });
         }
-        if let Some(source) = source.filter(|_| self.moves && reason == SkipReason::SameChecksum) {
-            self.outbox.moved(source);
+        match (source, reason) {
+            (Some(source), SkipReason::SameChecksum) => self.outbox.moved(source),
+            (Some(source), SkipReason::Differs) => {
+                let fault = Fault::new(FaultCode::SourceChanged, "compare").on_path(&source.path).side(Side::Source);
+                let detail = "it was copied before, and is no more what its copy is: both stay";
+                self.keep(source.path, fault.detail(detail));
+            }
+            _ => {}
         }
     }
 
     fn failed(&mut self, failure: &Failure) {
-        if self.checking.remove(&failure.item).is_some() {
-            return;
-        }
         let fault = &failure.fault;
+        if self.sources.remove(&failure.item).is_some() && !self.items.contains_key(&failure.item) {
+            return self.not_compared(failure);
+        }
         if let Some(id) = self.busy.remove(&failure.item) {
             if self.directories.get(&id).is_some_and(|directory| directory.made) {
                 // It stands and holds everything: that it is somebody else's, who alone may set its time, fails nothing.
@@ -217,14 +225,49 @@ impl Ledger {
         }
     }
 
+    /// A source that was copied before could not be compared with its copy.
+    fn not_compared(&mut self, failure: &Failure) {
+        let fault = &failure.fault;
+        if fault.code == FaultCode::NotFound && fault.side == Some(Side::Source) {
+            // Deleted, by this task or somebody.
+            return;
+        }
+        match self.leniency.fate(fault) {
+            Fate::Open | Fate::Again => self.unseen(fault),
+            Fate::Skipped | Fate::Failed => self.keep(failure.source.clone(), fault.clone()),
+        }
+    }
+
+    /// The source of something that was copied stays.
+    fn keep(&mut self, path: Vec<u8>, fault: Fault) {
+        self.faulted(fault.clone(), path, None);
+        self.kept.get_or_insert(fault);
+    }
+
+    /// Something that is final could not be looked at again: what is in it, and is not final, waits for another run if that may help.
+    pub(super) fn unseen(&mut self, fault: &Fault) {
+        if self.over.is_some() {
+            // What follows from that says nothing.
+        } else if fate::is_about_login(fault) {
+            self.give_up(fault.clone());
+        } else if fate::is_about_server(fault) {
+            self.unreached(fault);
+        } else if fate::is_temporary(fault) || fault.code == FaultCode::Cancelled {
+            self.again.get_or_insert_with(|| fault.clone());
+        }
+    }
+
+    fn unreached(&mut self, fault: &Fault) {
+        self.again.get_or_insert_with(|| fault.clone());
+        self.unreached += 1;
+        if self.unreached >= PATIENCE {
+            self.give_up(fault.clone());
+        }
+    }
+
     /// An item cannot be done now, or ever.
     pub(super) fn judge(&mut self, root: Option<RootId>, subject: Subject, fault: &Fault) {
         self.spoilt.extend(root);
-        if self.finished.contains(&subject) {
-            // It was final, and is no more what it was.
-            self.broken.get_or_insert_with(|| fault.clone());
-            return;
-        }
         if self.over.is_some() {
             // What follows from that says nothing about the item.
             return;
@@ -235,11 +278,7 @@ impl Ledger {
         if self.leniency.ends_task(fault) {
             self.give_up(fault.clone());
         } else if fate::is_about_server(fault) {
-            self.again.get_or_insert_with(|| fault.clone());
-            self.unreached += 1;
-            if self.unreached >= PATIENCE {
-                self.give_up(fault.clone());
-            }
+            self.unreached(fault);
         }
         match self.leniency.fate(fault) {
             Fate::Open => {}
@@ -263,11 +302,13 @@ impl Ledger {
     /// A directory cannot be made or listed, or its attributes cannot be set.
     pub(super) fn directory_failed(&mut self, id: DirectoryId, fault: &Fault) {
         let Some(directory) = self.directories.get_mut(&id) else { return };
-        if std::mem::replace(&mut directory.told, true) {
-            return;
+        let told = std::mem::replace(&mut directory.told, true);
+        let (subject, root) = (directory.subject.clone(), directory.root);
+        if !told {
+            self.judge(Some(root), subject, fault);
+        } else if self.finished.contains(&subject) {
+            self.unseen(fault);
         }
-        let subject = directory.subject.clone();
-        self.judge(None, subject, fault);
     }
 
     /// Ends a directory that stands and holds everything; `set`: its attributes are set, or it has none.

@@ -12,6 +12,7 @@ mod hold;
 mod items;
 mod keys;
 mod ledger;
+mod look;
 mod mirror;
 mod operate;
 mod options;

@@ -38,12 +38,12 @@ impl Orphans {
     }
 }
 
-/// Makes the missing directories of a run's items: why the items have to be tried again. Where none could be made, or none was
-/// missing, the items have failed.
+/// Makes the missing directories of a run's items: why the items have to be tried again. Where none could be made the items have
+/// failed; where `is_first` does not say that the run tries its items for the first time, also where none was missing.
 ///
 /// # Errors
 /// The destination cannot be reached.
-pub(super) async fn make(run: &Run<'_>) -> Result<Option<Fault>, Fault> {
+pub(super) async fn make(run: &Run<'_>, is_first: bool) -> Result<Option<Fault>, Fault> {
     let orphans = std::mem::take(&mut run.ledger.borrow_mut().orphans);
     let Some(first) = orphans.first else { return Ok(None) };
     let target = &run.destination.target;
@@ -53,7 +53,8 @@ pub(super) async fn make(run: &Run<'_>) -> Result<Option<Fault>, Fault> {
     let (mut made, mut refused) = (false, None);
     for directory in parents {
         match make_all(&mut end, run.destination.base.as_bytes(), directory).await {
-            Ok(new) => made |= new,
+            // Somebody else may have made it since.
+            Ok(new) => made |= new || is_first,
             Err(fault) => refused = refused.or(Some(fault.side_if_unknown(Side::Destination))),
         }
     }

@@ -21,6 +21,7 @@ use whimbrel_proto::op::{Op, OpId, Outcome};
 
 use super::fate::{self, Fate, Leniency};
 use super::hold::Standing;
+use super::look::{Look, Seen};
 use super::options::usual;
 use super::sift::deleted;
 use super::site::Reach;
@@ -97,6 +98,10 @@ struct Doing {
     path: Vec<u8>,
     /// Sent before over a session that broke.
     again: bool,
+    /// What is asked of it first, and anew in each session.
+    look: Option<Look>,
+    /// Whether that was asked in this session.
+    looked: bool,
 }
 
 struct Execution<'a> {
@@ -209,9 +214,16 @@ impl Execution<'_> {
     fn plan(&mut self, action: Action) {
         let is_empty = self.removal.aim == Aim::Empty;
         match action {
-            Action::Copy { item } | Action::CompareChecksum { item } if !is_empty => self.found(&item, ItemKind::File),
-            Action::Symlink { item, .. } if !is_empty => self.found(&item, ItemKind::Symlink),
-            Action::Skip { item, reason: SkipReason::Unsupported } if !is_empty => self.found(&item, ItemKind::File),
+            Action::Copy { item } | Action::CompareChecksum { item } if !is_empty => {
+                let look = Look::at_file(item.size, item.modified);
+                self.found(&item, ItemKind::File, look);
+            }
+            Action::Symlink { item, target } if !is_empty => {
+                self.found(&item, ItemKind::Symlink, Look::at_link(target));
+            }
+            Action::Skip { item, reason: SkipReason::Unsupported } if !is_empty => {
+                self.found(&item, ItemKind::File, Look::at_file(None, None));
+            }
             Action::MakeDirectory { item, .. } if matches!(self.removal.aim, Aim::Named { .. }) => {
                 self.tell_found(&deleted(&item, ItemKind::Directory, false));
             }
@@ -221,7 +233,7 @@ impl Execution<'_> {
         }
     }
 
-    fn found(&mut self, item: &Item, kind: ItemKind) {
+    fn found(&mut self, item: &Item, kind: ItemKind, look: Look) {
         let subject = deleted(item, kind, self.removal.is_extra());
         if (self.removal.is_finished)(&subject) {
             return;
@@ -233,6 +245,8 @@ impl Execution<'_> {
             directory: None,
             path: item.source.clone(),
             again: false,
+            look: Some(look).filter(|_| self.removal.aim == Aim::Moved),
+            looked: false,
         });
     }
 
@@ -251,6 +265,8 @@ impl Execution<'_> {
             directory: Some(id),
             path: item.source.clone(),
             again: false,
+            look: None,
+            looked: false,
         });
     }
 
@@ -276,9 +292,10 @@ impl Execution<'_> {
             return self.open().await;
         }
         let (Some(remote), Some(doing)) = (&mut self.remote, self.queue.pop_front()) else { return };
-        let op = match doing.directory {
-            Some(_) => Op::RemoveDirectory(doing.path.clone()),
-            None => Op::Delete(doing.path.clone()),
+        let op = match (&doing.look, doing.directory) {
+            (Some(look), _) if !doing.looked => look.op(&doing.path),
+            (_, Some(_)) => Op::RemoveDirectory(doing.path.clone()),
+            (_, None) => Op::Delete(doing.path.clone()),
         };
         match remote.submit(op) {
             Ok(id) => self.air.push_back((id, doing)),
@@ -307,10 +324,30 @@ impl Execution<'_> {
                 let Some(at) = self.air.iter().position(|(op, _)| *op == id) else { return };
                 let Some((_, doing)) = self.air.remove(at) else { return };
                 self.broken = 0;
-                self.answered(doing, result);
+                match &doing.look {
+                    Some(look) if !doing.looked => {
+                        let seen = look.seen(&doing.path, result);
+                        self.looked(doing, seen);
+                    }
+                    _ => self.answered(doing, result),
+                }
             }
             Ok((_, EndEvent::Notice(_))) => {}
             Err(fault) => self.broke(fault).await,
+        }
+    }
+
+    /// A source goes if it still is what was copied.
+    fn looked(&mut self, doing: Doing, seen: Result<Seen, Fault>) {
+        match seen {
+            Ok(Seen::Same) => self.queue.push_front(Doing { looked: true, ..doing }),
+            Ok(Seen::Unclear(look)) => self.queue.push_front(Doing { look: Some(look), ..doing }),
+            Ok(Seen::Gone) => self.done(doing.subject),
+            Ok(Seen::Changed) => {
+                let fault = Fault::new(FaultCode::SourceChanged, "delete").on_path(&doing.path).side(Side::Source);
+                self.fail(doing.subject, doing.parent, fault.detail("it is no more what was copied, and stays"));
+            }
+            Err(fault) => self.fail(doing.subject, doing.parent, fault),
         }
     }
 
@@ -336,7 +373,7 @@ impl Execution<'_> {
     async fn broke(&mut self, fault: Fault) {
         self.remote = None;
         for (_, doing) in std::mem::take(&mut self.air).into_iter().rev() {
-            self.queue.push_front(Doing { again: true, ..doing });
+            self.queue.push_front(Doing { again: true, looked: false, ..doing });
         }
         self.broken += 1;
         let retry = &self.options.retry;
@@ -393,7 +430,12 @@ impl Execution<'_> {
                 self.removal.progress.set(true);
                 outbox.change(Change::Failed { subject, fault });
             }
-            (Fate::Again, false) => drop(self.tally.again.get_or_insert(fault)),
+            (Fate::Again, false) => {
+                if fault.code == FaultCode::SourceChanged {
+                    self.tell(fault.clone(), subject.source, None);
+                }
+                self.tally.again.get_or_insert(fault);
+            }
             (_, false) if self.removal.aim == Aim::Moved => {
                 self.tell(fault.clone(), subject.source, None);
                 self.tally.failed.get_or_insert(fault);

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 use tokio::time::{sleep_until, timeout_at};
 use whimbrel_engine::dispatch::{Change, End, Gauge, Occurrence, Report, Request, Response};
+use whimbrel_engine::listing::Object;
 
 use super::hold::{Hold, Line, Lost};
 use super::keys::unexpected;
@@ -25,8 +26,8 @@ const ROOM: usize = 8 * BATCH;
 enum Entry {
     Change(Change),
     Occurrence(Occurrence),
-    /// Once everything before it is durable, this source may be deleted.
-    Moved(Vec<u8>),
+    /// Once everything before it is durable, this source may be deleted if it still is so.
+    Moved(Object),
     /// No further source may be deleted.
     AllMoved,
 }
@@ -41,6 +42,8 @@ pub(super) struct Outbox {
     abandoned: Cell<bool>,
     /// A report is on its way.
     sending: Cell<bool>,
+    /// Sources that may be deleted and wait for that.
+    sources: Cell<usize>,
     came: Notify,
     went: Notify,
 }
@@ -57,7 +60,7 @@ impl Outbox {
     }
 
     /// A source was copied and proven: it goes to [`Reporter::moved`] when that is durable.
-    pub(super) fn moved(&self, source: Vec<u8>) {
+    pub(super) fn moved(&self, source: Object) {
         self.push(Entry::Moved(source));
     }
 
@@ -91,6 +94,25 @@ impl Outbox {
         }
     }
 
+    /// Waits until enough of the sources that may be deleted have gone.
+    pub(super) async fn room_for_sources(&self) {
+        while self.sources.get() >= ROOM {
+            self.went.notified().await;
+        }
+    }
+
+    /// A source that may be deleted is on its way to that.
+    pub(super) fn source_taken(&self) {
+        self.sources.set(self.sources.get().saturating_sub(1));
+        self.went.notify_waiters();
+    }
+
+    /// Sources that may be deleted stay.
+    pub(super) fn no_more_sources(&self) {
+        self.sources.set(0);
+        self.went.notify_waiters();
+    }
+
     /// Waits until the service has taken all that has come so far.
     pub(super) async fn flushed(&self) {
         while !self.abandoned.get() && (self.sending.get() || !self.entries.borrow().is_empty()) {
@@ -105,7 +127,7 @@ impl Outbox {
         self.came.notify_one();
     }
 
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.entries.borrow().len()
     }
 }
@@ -120,7 +142,7 @@ pub(super) struct Reporter {
     every: Duration,
     measured: Instant,
     /// Sources that may be deleted now.
-    pub(super) moved: Option<tokio::sync::mpsc::UnboundedSender<Vec<u8>>>,
+    pub(super) moved: Option<tokio::sync::mpsc::UnboundedSender<Object>>,
 }
 
 impl Reporter {
@@ -181,8 +203,12 @@ impl Reporter {
             self.tell(changes, occurrences, gauge, None).await?;
         }
         if let Some(sender) = &self.moved {
-            // Nobody who deletes is left: the work has ended.
-            moved.into_iter().for_each(|source| drop(sender.send(source)));
+            for source in moved {
+                // Nobody who deletes is left: the work has ended.
+                if sender.send(source).is_ok() {
+                    self.outbox.sources.set(self.outbox.sources.get() + 1);
+                }
+            }
         }
         if all_moved {
             self.moved = None;
@@ -210,5 +236,29 @@ impl Reporter {
             Response::Taken => Ok(()),
             _ => Err(unexpected(&self.hold)),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn sources_that_wait_to_be_deleted_are_bounded_while_somebody_deletes() {
+        let outbox = Outbox::default();
+        let has_room = async || {
+            tokio::select! {
+                biased;
+                () = outbox.room_for_sources() => true,
+                () = std::future::ready(()) => false,
+            }
+        };
+        outbox.sources.set(ROOM);
+        assert!(!has_room().await);
+        outbox.source_taken();
+        assert!(has_room().await);
+        outbox.sources.set(ROOM);
+        outbox.no_more_sources();
+        assert!(has_room().await);
     }
 }

@@ -15,17 +15,21 @@ const AHEAD: usize = 256;
 /// Deletes what comes, until nothing more does.
 pub(super) async fn delete_sources(
     run: &Run<'_>,
-    sources: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    sources: Option<mpsc::UnboundedReceiver<Object>>,
 ) -> Result<(), Fault> {
     let Some(mut sources) = sources else { return Ok(()) };
     let (to, files) = mpsc::channel(AHEAD);
     let naming = async {
-        while let Some(path) = sources.recv().await {
-            let found = root(run.source, &path, Ok(Some(Object::file("", 0))));
-            if to.send(found).await.is_err() {
-                return;
+        while let Some(mut source) = sources.recv().await {
+            run.desk.outbox.source_taken();
+            let path = std::mem::take(&mut source.path);
+            if to.send(root(run.source, &path, Ok(Some(source)))).await.is_err() {
+                break;
             }
         }
+        // Nobody waits for what is not deleted.
+        sources.close();
+        run.desk.outbox.no_more_sources();
         drop(to);
     };
     let (result, ()) = tokio::join!(remove(run, Aim::Moved, files), naming);
@@ -61,11 +65,16 @@ async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>) -> Result
     };
     let tally = removal.run(files).await;
     match tally.over.or(tally.again).or(tally.failed) {
-        Some(fault) if fault.detail.is_empty() => {
-            let detail = "everything is copied, but not every source could be deleted";
-            Err(fault.side_if_unknown(Side::Source).detail(detail))
-        }
-        Some(fault) => Err(fault.side_if_unknown(Side::Source)),
+        Some(fault) => Err(not_all_deleted(fault)),
         None => Ok(()),
+    }
+}
+
+/// Why a task ends whose items are all done.
+pub(super) fn not_all_deleted(fault: Fault) -> Fault {
+    let fault = fault.side_if_unknown(Side::Source);
+    match fault.detail.is_empty() {
+        true => fault.detail("everything is copied, but not every source could be deleted"),
+        false => fault,
     }
 }

@@ -159,7 +159,9 @@ impl<D: Desk> Loop<D> {
             return;
         }
         let leases: Vec<Lease> = self.running.keys().copied().collect();
-        let request = Request::Poll { orchestrator: self.orchestrator, free: more, running: leases.clone() };
+        let ends = self.running.values().filter(|running| running.hold.standing() > Standing::Held);
+        let ending = ends.map(|running| running.hold.lease).collect();
+        let request = Request::Poll { orchestrator: self.orchestrator, free: more, running: leases.clone(), ending };
         let desk = self.desk.clone();
         self.offered += more;
         self.changed = false;

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
+use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::task::TransferOptions;
 
@@ -41,7 +42,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Copies, mirrors, and tidies up; how it ended.
-    pub(super) async fn run(&self, moved: Option<mpsc::UnboundedReceiver<Vec<u8>>>) -> End {
+    pub(super) async fn run(&self, moved: Option<mpsc::UnboundedReceiver<Object>>) -> End {
         let copying = async {
             let end = self.copied().await;
             self.desk.outbox.all_moved();
@@ -52,10 +53,18 @@ impl Run<'_> {
         match (end, deleted) {
             (End::Finished, Err(fault)) => self.ended_by(fault),
             (End::Finished, Ok(())) if self.options.move_source => match roundup::remove_directories(self).await {
-                Ok(()) => End::Finished,
+                Ok(()) => self.kept(),
                 Err(fault) => self.ended_by(fault),
             },
             (end, _) => end,
+        }
+    }
+
+    /// How a move ends that has nothing left to do.
+    fn kept(&self) -> End {
+        match self.ledger.borrow_mut().kept.take() {
+            Some(fault) => End::Impossible { fault: roundup::not_all_deleted(fault) },
+            None => End::Finished,
         }
     }
 
@@ -67,13 +76,14 @@ impl Run<'_> {
             if !matches!(end, End::Finished | End::Again { .. }) {
                 return end;
             }
-            match (parents::make(self).await, end) {
+            match (parents::make(self, may_repeat).await, end) {
                 (Err(fault), _) => return self.ended_by(fault),
                 // Nothing is wrong: what is left goes on at once, with nothing to tell of.
                 (Ok(Some(_)), End::Finished) if may_repeat => {
                     let Ok(()) = self.start_over().await else { return End::Stopped };
                     may_repeat = false;
                 }
+                (Ok(Some(_)), end @ End::Again { .. }) => return end,
                 (Ok(Some(fault)), _) => return End::Again { fault, after: self.desk.after() },
                 (Ok(None), End::Finished) if self.options.delete_extra => return mirror::delete_extras(self).await,
                 (Ok(None), end) => return end,
@@ -119,11 +129,10 @@ impl Run<'_> {
         if self.desk.hold.standing() >= Standing::Stopping {
             return End::Stopped;
         }
-        match (ledger.over.take().or(outcome.err()), ledger.again.take(), ledger.broken.take()) {
-            (Some(fault), _, _) => self.ended_by(fault),
-            (None, Some(fault), _) => End::Again { fault, after: self.desk.after() },
-            (None, None, Some(fault)) => self.ended_by(fault),
-            (None, None, None) => End::Finished,
+        match (ledger.over.take().or(outcome.err()), ledger.again.take()) {
+            (Some(fault), _) => self.ended_by(fault),
+            (None, Some(fault)) => End::Again { fault, after: self.desk.after() },
+            (None, None) => End::Finished,
         }
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::dispatch::{Assignment, End, Site, Work};
+use whimbrel_engine::listing::Object;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::Limits;
@@ -140,7 +141,7 @@ async fn carry_out(
     (source, destination): (&Reach, Option<&Reach>),
     finished: Keys,
     progress: &Rc<Cell<bool>>,
-    moved: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
+    moved: Option<mpsc::UnboundedReceiver<Object>>,
 ) -> End {
     let options = match &assignment.work {
         Work::Transfer(options) => options,

@@ -25,10 +25,11 @@ fn messages_survive_json_with_any_bytes_in_paths() {
     let text = serde_json::to_string(&Request::Report(Box::new(report))).expect("JSON can carry it");
     let back: Request = serde_json::from_str(&text).expect("it was just written");
     assert_eq!(serde_json::to_string(&back).expect("JSON can carry it"), text);
-    let finished = Response::Finished { keys: vec![Uuid::max(), Uuid::nil()], next: 9 };
+    let finished = Response::Finished { keys: vec![Uuid::max(), Uuid::nil()], failed: vec![Uuid::nil()], next: 9 };
     let text = serde_json::to_string(&finished).expect("JSON can carry it");
-    let Response::Finished { keys, .. } = serde_json::from_str(&text).expect("it was just written") else { panic!() };
-    assert_eq!(keys, [Uuid::max(), Uuid::nil()]);
+    let back: Response = serde_json::from_str(&text).expect("it was just written");
+    let Response::Finished { keys, failed, .. } = back else { panic!() };
+    assert_eq!((keys, failed), (vec![Uuid::max(), Uuid::nil()], vec![Uuid::nil()]));
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Forecaster {
                 forecast.sources_to_delete += u64::from(moves);
                 self.keep(None, step(StepKind::Copy, ItemKind::File, item));
             }
-            Action::CompareChecksum { .. } => {
+            Action::CompareChecksum { .. } | Action::CompareOnly { .. } => {
                 forecast.found.files += 1;
                 forecast.files_to_compare += 1;
                 forecast.bytes_to_compare = forecast.bytes_to_compare.saturating_add(item.size.unwrap_or(0));
@@ -315,7 +315,7 @@ fn step(step: StepKind, kind: ItemKind, item: &Item) -> Step {
 /// What an action of a plan of things to be removed removes; devices count as files.
 fn removed(action: &Action) -> Option<ItemKind> {
     match action {
-        Action::Copy { .. } | Action::CompareChecksum { .. } => Some(ItemKind::File),
+        Action::Copy { .. } | Action::CompareChecksum { .. } | Action::CompareOnly { .. } => Some(ItemKind::File),
         Action::Skip { reason: SkipReason::Unsupported, .. } => Some(ItemKind::File),
         Action::Symlink { .. } => Some(ItemKind::Symlink),
         Action::SetAttributes { .. } => Some(ItemKind::Directory),

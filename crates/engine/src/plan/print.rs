@@ -39,7 +39,7 @@ impl fmt::Display for Action {
         match self {
             Self::MakeDirectory { .. } => write!(f, "mkdir    {destination}"),
             Self::Copy { .. } => write!(f, "copy     {source} -> {destination}{}", Size(item.size)),
-            Self::CompareChecksum { .. } => {
+            Self::CompareChecksum { .. } | Self::CompareOnly { .. } => {
                 write!(f, "compare  {source} -> {destination}{}", Size(item.size))
             }
             Self::Symlink { target, .. } => {
@@ -97,7 +97,7 @@ impl PlanTotals {
                 self.bytes = self.bytes.saturating_add(size.unwrap_or(0));
                 self.unknown_sizes += u64::from(size.is_none());
             }
-            Action::CompareChecksum { .. } => {
+            Action::CompareChecksum { .. } | Action::CompareOnly { .. } => {
                 self.compares += 1;
                 self.compare_bytes = self.compare_bytes.saturating_add(size.unwrap_or(0));
             }

@@ -35,6 +35,8 @@ pub(super) struct Entry {
     pub(super) chunked: Option<Box<ChunkedFile>>,
     /// Whether its ends cannot move it in chunks.
     pub(super) only_whole: bool,
+    /// Whether nothing is copied where its ends differ.
+    pub(super) only_compared: bool,
     pub(super) begun: Option<Instant>,
 }
 
@@ -78,6 +80,7 @@ impl Entry {
             runs: BTreeMap::new(),
             chunked: None,
             only_whole: false,
+            only_compared: false,
             begun: None,
         }
     }

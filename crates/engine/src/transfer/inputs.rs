@@ -62,6 +62,13 @@ impl TransferMachine {
                 self.admit_file(item, work);
             }
             Action::CompareChecksum { item } => self.admit_file(item, Work::Compare),
+            Action::CompareOnly { item } => {
+                let id = item.id;
+                self.admit_file(item, Work::Compare);
+                if let Some(entry) = self.entries.get_mut(&id) {
+                    entry.only_compared = true;
+                }
+            }
             Action::Symlink { item, target } => self.admit(item, Work::Symlink { target }, None),
             Action::SetAttributes { item, directory } => {
                 self.admit(item, Work::SetAttributes, Some(directory));
@@ -256,12 +263,14 @@ impl TransferMachine {
         if entry.work != Work::Compare {
             return self.misused(now, attempt);
         }
-        let item = entry.item.clone();
+        let (item, only) = (entry.item.clone(), entry.only_compared);
         entry.runs.clear();
         self.leave_slot(now, slot, attempt);
         if equal {
-            self.drop_file(attempt.item, SkipReason::SameChecksum);
-            return;
+            return self.drop_file(attempt.item, SkipReason::SameChecksum);
+        }
+        if only {
+            return self.drop_file(attempt.item, SkipReason::Differs);
         }
         let work = self.first_work(&item, false);
         if let Some(entry) = self.entries.get_mut(&attempt.item) {

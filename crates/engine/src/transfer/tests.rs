@@ -433,6 +433,20 @@ fn equal_checksums_skip_and_different_ones_copy() {
 }
 
 #[test]
+fn what_is_only_compared_is_not_copied_where_it_differs() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.put(Input::Planned(Action::CompareOnly { item: item(1, 10) }));
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    let attempt = bench.job(1).1.attempt;
+    bench.put(Input::ItemCompared { attempt, equal: false });
+    assert!(bench.machine.is_finished());
+    let differs = |e: &Event| matches!(e, Event::ItemSkipped { reason: SkipReason::Differs, .. });
+    assert!(bench.events.iter().any(differs));
+    assert_eq!((bench.summary().files, bench.summary().skipped), (0, 1));
+}
+
+#[test]
 fn an_item_cancelled_by_an_end_without_the_users_word_counts_as_failed() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(1, 10);

@@ -41,6 +41,17 @@ pub struct LogEntry {
     pub fault: Option<Fault>,
 }
 
+/// A page of keys of items in a final state.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FinishedKeys {
+    /// All of them.
+    pub keys: Vec<Uuid>,
+    /// Those of items that failed, or were left out because they could not be read.
+    pub failed: Vec<Uuid>,
+    /// The mark with which to ask for more.
+    pub next: u64,
+}
+
 /// Numbers events on and stores those that are kept; what is too old by now goes.
 pub(super) async fn append(
     tx: &mut dyn Transaction,
@@ -170,21 +181,23 @@ impl Store {
         self.read().await?.query(sql, values![task, after, limit]).await?.into_iter().map(entry).collect()
     }
 
-    /// Keys of items in a final state that follow the mark `after` (0 begins), and the mark with which to ask for more.
+    /// Keys of items in a final state that follow the mark `after` (0 begins).
     ///
     /// # Errors
     /// Those of the database.
-    pub async fn finished_keys(&self, task: Uuid, after: u64, limit: u32) -> Result<(Vec<Uuid>, u64), StoreError> {
-        let sql = "SELECT mark, key FROM items WHERE task = (SELECT number FROM tasks WHERE id = $1) AND mark > $2 \
+    pub async fn finished_keys(&self, task: Uuid, after: u64, limit: u32) -> Result<FinishedKeys, StoreError> {
+        let sql = "SELECT mark, key, state FROM items WHERE task = (SELECT number FROM tasks WHERE id = $1) AND mark > $2 \
                    ORDER BY mark LIMIT $3";
-        let mut next = after;
-        let mut keys = Vec::new();
+        let mut page = FinishedKeys { keys: Vec::new(), failed: Vec::new(), next: after };
         let after = i64::try_from(after).unwrap_or(i64::MAX);
         for mut row in self.read().await?.query(sql, values![task, after, limit]).await? {
-            next = row.count()?;
-            keys.push(key(row.blob()?)?);
+            page.next = row.count()?;
+            let key = key(row.blob()?)?;
+            page.keys.push(key);
+            let state = state(row.int()?)?;
+            page.failed.extend(matches!(state, ItemState::Failed | ItemState::SkippedError).then_some(key));
         }
-        Ok((keys, next))
+        Ok(page)
     }
 
     /// What a task's items add up to, counted anew from every one of them; the same as the task's counters.

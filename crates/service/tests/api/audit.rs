@@ -205,7 +205,7 @@ async fn tasks(walk: &mut Walk<'_>, site: &Site) {
 
 /// Answers the next operation as an orchestrator does.
 async fn operated(bench: &Bench, result: Result<OperationResult, Fault>) {
-    let poll = Request::Poll { orchestrator: Uuid::from_u128(3), free: 0, running: Vec::new() };
+    let poll = Request::Poll { orchestrator: Uuid::from_u128(3), free: 0, running: Vec::new(), ending: Vec::new() };
     loop {
         let Response::Orders { orders } = bench.service.dispatch(poll.clone()).await.unwrap() else { panic!("orders") };
         if let Some(Order::Operate(operation)) = orders.into_iter().next() {

@@ -87,7 +87,7 @@ impl Grid {
 
     async fn poll(&self, running: Vec<Lease>) -> Vec<Order> {
         let free = if running.is_empty() { 3 } else { 0 };
-        let poll = Request::Poll { orchestrator: Uuid::from_u128(5), free, running };
+        let poll = Request::Poll { orchestrator: Uuid::from_u128(5), free, running, ending: Vec::new() };
         let Response::Orders { orders } = self.bench.service.dispatch(poll).await.unwrap() else { panic!("orders") };
         orders
     }

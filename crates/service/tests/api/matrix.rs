@@ -21,7 +21,7 @@ fn wish(site: &Site) -> Value {
 
 /// Lets an orchestrator take what there is to do.
 async fn taken(bench: &Bench) -> Vec<(Lease, Vec<WorkItem>)> {
-    let request = Request::Poll { orchestrator: Uuid::from_u128(9), free: 9, running: Vec::new() };
+    let request = Request::Poll { orchestrator: Uuid::from_u128(9), free: 9, running: Vec::new(), ending: Vec::new() };
     let Response::Orders { orders } = bench.service.dispatch(request).await.unwrap() else { panic!("orders") };
     let mut taken = Vec::new();
     for order in orders {

@@ -46,7 +46,7 @@ async fn a_task_is_carried_out_over_https() {
 
     let name = Uuid::from_u128(5);
     assert!(matches!(ask(&bench, &token, &Request::Begin { orchestrator: name }).await, Response::Taken));
-    let poll = Request::Poll { orchestrator: name, free: 3, running: Vec::new() };
+    let poll = Request::Poll { orchestrator: name, free: 3, running: Vec::new(), ending: Vec::new() };
     let Response::Orders { orders } = ask(&bench, &token, &poll).await else { panic!("orders") };
     let [Order::Run(assignment)] = &orders[..] else { panic!("one task: {orders:?}") };
     let lease = assignment.lease;

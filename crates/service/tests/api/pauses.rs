@@ -6,7 +6,7 @@ use whimbrel_engine::dispatch::Order;
 
 use crate::bench::{Bench, Somebody};
 use crate::collections::{Site, id, site};
-use crate::rights::{begin, delete, is_stop, poll, stopped};
+use crate::rights::{begin, delete, is_stop, poll, poll_ending, stopped};
 
 async fn pause(bench: &Bench, site: &Site, wish: Value) -> String {
     let made = bench.post("/v0.10/endpoint_manager/pause_rule", &site.ada.token, wish).await.good();
@@ -41,6 +41,22 @@ async fn a_running_task_stops_for_a_rule_and_goes_on_without_it() {
     let events = bench.get(&format!("/v0.10/task/{task}/event_list?limit=100"), &site.bob.token).await.good();
     let codes: Vec<_> = events["DATA"].as_array().unwrap().iter().map(|event| event["code"].clone()).collect();
     assert_eq!(codes, ["UNPAUSED", "PAUSED", "UNPAUSED", "PAUSED"].map(|code| json!(code)));
+}
+
+#[tokio::test]
+async fn who_ends_work_already_is_not_told_again_and_waits_for_news() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let task = delete(&bench, &site.bob, site.mapped, "/x").await;
+    let lease = begin(&bench).await.lease;
+    let now = whimbrel_engine::listing::Timestamp::from_secs(0);
+    bench.service.store.pause(task, "by hand", now).await.unwrap();
+    assert!(is_stop(&poll(&bench, 1, &[lease]).await, lease));
+    // Nothing is to be said until another task comes.
+    let held = [lease];
+    let waiting = poll_ending(&bench, 1, &held, &held);
+    let (orders, other) = tokio::join!(waiting, delete(&bench, &site.ada, site.mapped, "/y"));
+    assert!(matches!(&orders[..], [Order::Run(assignment)] if assignment.lease.task == other), "{orders:?}");
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ const PLAN: &str = "/v2/whimbrel/plan/transfer?limit=7";
 
 /// The next operation that an orchestrator is given.
 async fn operation(bench: &Bench) -> Operation {
-    let poll = Request::Poll { orchestrator: Uuid::from_u128(3), free: 0, running: Vec::new() };
+    let poll = Request::Poll { orchestrator: Uuid::from_u128(3), free: 0, running: Vec::new(), ending: Vec::new() };
     loop {
         let Response::Orders { orders } = bench.service.dispatch(poll.clone()).await.unwrap() else { panic!("orders") };
         match orders.into_iter().next() {

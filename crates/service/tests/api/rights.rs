@@ -13,7 +13,13 @@ const ORCHESTRATOR: Uuid = Uuid::from_u128(77);
 
 /// What an orchestrator is given to do; there must be something.
 pub async fn poll(bench: &Bench, free: u32, running: &[Lease]) -> Vec<Order> {
-    let request = Request::Poll { orchestrator: ORCHESTRATOR, free, running: running.to_vec() };
+    poll_ending(bench, free, running, &[]).await
+}
+
+/// The same for one that ends some of its work already.
+pub async fn poll_ending(bench: &Bench, free: u32, running: &[Lease], ending: &[Lease]) -> Vec<Order> {
+    let (running, ending) = (running.to_vec(), ending.to_vec());
+    let request = Request::Poll { orchestrator: ORCHESTRATOR, free, running, ending };
     match bench.service.dispatch(request).await.unwrap() {
         Response::Orders { orders } => orders,
         other => panic!("{other:?}"),

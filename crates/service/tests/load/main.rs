@@ -157,7 +157,12 @@ impl Load {
         while !self.over.load(Ordering::Relaxed) {
             let running: Vec<_> = held.lock().unwrap().iter().map(|(lease, _)| *lease).collect();
             let begun = Instant::now();
-            let ask = dispatch::Request::Poll { orchestrator: name, free: slots - running.len() as u32, running };
+            let ask = dispatch::Request::Poll {
+                orchestrator: name,
+                free: slots - running.len() as u32,
+                running,
+                ending: Vec::new(),
+            };
             let Response::Orders { orders } = self.service.dispatch(ask).await.unwrap() else { panic!("orders") };
             let begin = orders.into_iter().filter_map(|order| match order {
                 Order::Run(assignment) => Some((assignment.lease, 0)),

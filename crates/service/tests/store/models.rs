@@ -471,10 +471,13 @@ async fn same(store: &Store, id: Uuid, model: &Naive) -> Result<(), TestCaseErro
     prop_assert_eq!(task.counters, model.counters());
     prop_assert_eq!(store.recount(id).await.unwrap(), model.counters());
     prop_assert_eq!(task.completed.is_some(), model.status.is_final());
-    let (keys, _) = store.finished_keys(id, 0, 100).await.unwrap();
+    let page = store.finished_keys(id, 0, 100).await.unwrap();
     let expected: Vec<_> = model.finished.iter().map(|number| key(&file(*number))).collect();
-    prop_assert_eq!(keys, expected);
+    prop_assert_eq!(page.keys, expected);
     let of = |wanted: ItemState| model.finished.iter().filter(move |number| model.items[*number].state == wanted);
+    let is_failed = |number: &&u64| matches!(model.items[*number].state, ItemState::Failed | ItemState::SkippedError);
+    let failed: Vec<_> = model.finished.iter().filter(is_failed).map(|number| key(&file(*number))).collect();
+    prop_assert_eq!(page.failed, failed);
     let copied: Vec<_> = store.copied(id, 0, 100).await.unwrap().into_iter().map(|item| item.source).collect();
     prop_assert_eq!(copied, of(ItemState::Succeeded).map(|number| file(*number).source).collect::<Vec<_>>());
     let left_out: Vec<_> = store.left_out(id, 0, 100).await.unwrap().into_iter().map(|item| item.source).collect();
