@@ -9,27 +9,19 @@ use std::time::{Duration, Instant};
 
 use support::control::Control;
 use support::dtn::{Dtn, until};
-use whimbrel_testkit::cpu::PeakPss;
-use whimbrel_testkit::peers::public_dir;
+use whimbrel_testkit::cpu::{self, PeakPss};
+use whimbrel_testkit::peers::{Tool, public_dir};
 
 const MIB: u64 = 1 << 20;
 
 /// Time until a transfer among many must have ended on a busy machine.
 const LIMIT: Duration = Duration::from_secs(180);
 
-/// The highest of the levels that a server told of while something ran.
-#[derive(Debug, Default)]
-struct Peak {
-    transfers: u64,
-    pool_bytes: u64,
-}
-
-/// Follows a server's metrics until told to stop.
-fn follow(server: &Dtn, stop: &AtomicBool) -> Peak {
-    let mut peak = Peak::default();
+/// The most bytes of buffers that a server tells of until told to stop.
+fn follow(server: &Dtn, stop: &AtomicBool) -> u64 {
+    let mut peak = 0;
     while !stop.load(Ordering::Relaxed) {
-        peak.transfers = peak.transfers.max(server.metric("transfers_running"));
-        peak.pool_bytes = peak.pool_bytes.max(server.metric("pool_bytes"));
+        peak = peak.max(server.metric("pool_bytes"));
         thread::park_timeout(Duration::from_millis(50));
     }
     peak
@@ -59,17 +51,23 @@ impl Transfer {
 }
 
 /// Moves `count` times so many bytes of zeroes, all at once over four channels each, through user-space buffers at both
-/// ends; memory in bytes and peaks of the source and of the destination.
-fn copies_at_once(servers: [&Dtn; 2], count: usize, bytes: u64) -> [(u64, Peak); 2] {
+/// ends; the most memory and buffers, bytes, of the source and of the destination.
+fn copies_at_once(servers: [&Dtn; 2], count: usize, bytes: u64) -> [(u64, u64); 2] {
     let mut transfers: Vec<Transfer> = (0..count).map(|_| Transfer::prepare(servers)).collect();
     let stop = AtomicBool::new(false);
     let memory = servers.map(|server| PeakPss::start(&[server.daemon.id()], Duration::from_millis(50)));
     let peaks = thread::scope(|scope| {
         let following = servers.map(|server| scope.spawn(|| follow(server, &stop)));
+        // The first ones are not to end before the last begin: the receiver takes nothing until all run.
+        until("all that receive", || servers[1].metric("transfers_running") == count as u64);
+        let receiver = cpu::tree(&[servers[1].daemon.id()]);
+        signal("-STOP", &receiver);
         let start = Instant::now();
         for transfer in &mut transfers {
             transfer.source.say(&format!("ERET P 0 {bytes} /dev/zero"));
         }
+        until("all that send", || servers[0].metric("transfers_running") == count as u64);
+        signal("-CONT", &receiver);
         for transfer in &mut transfers {
             let replies = [transfer.source.last_reply(), transfer.destination.last_reply()];
             assert!(replies.iter().all(|reply| reply.code == 226), "{replies:?}");
@@ -80,6 +78,10 @@ fn copies_at_once(servers: [&Dtn; 2], count: usize, bytes: u64) -> [(u64, Peak);
     });
     let mut memory = memory.into_iter().map(PeakPss::stop);
     peaks.map(|peak| (memory.next().expect("one for each server"), peak))
+}
+
+fn signal(signal: &str, processes: &[u32]) {
+    Tool::new("kill").arg(signal).args(processes.iter().map(u32::to_string)).run_ok();
 }
 
 /// Panics unless both ends count so many bytes and no failure.
@@ -105,11 +107,10 @@ fn sixty_four_transfers_at_once_stay_below_256_megabytes() {
     let [source, destination] =
         logs.each_ref().map(|log| Dtn::builder().anonymous().arg("--transfer-log").arg(log).start());
     let servers = [&source, &destination];
-    for (memory, peak) in copies_at_once(servers, 64, 256_000_000) {
-        println!("{} MiB proportional set size, {peak:?}", memory / MIB);
+    for (memory, buffers) in copies_at_once(servers, 64, 256_000_000) {
+        println!("{} MiB proportional set size, {buffers} bytes of buffers", memory / MIB);
         assert!(memory < 256_000_000, "{memory} bytes");
-        assert_eq!(peak.transfers, 64, "all at once");
-        assert!(peak.pool_bytes <= 64 * MIB, "{} bytes of buffers", peak.pool_bytes);
+        assert!(buffers <= 64 * MIB, "{buffers} bytes of buffers");
     }
     assert_moved(servers, 64 * 256_000_000);
     logs.iter().for_each(|log| assert_channels(log, 64));
@@ -121,11 +122,11 @@ fn a_pool_that_is_much_too_small_slows_transfers_and_loses_nothing() {
     let (source, destination) = (server(), server());
     let servers = [&source, &destination];
     let ends = copies_at_once(servers, 32, 100_000_000);
-    for (memory, peak) in &ends {
-        println!("{} MiB proportional set size, {peak:?}", memory / MIB);
-        assert!(peak.pool_bytes <= 4 * MIB, "{} bytes of buffers", peak.pool_bytes);
+    for (memory, buffers) in &ends {
+        println!("{} MiB proportional set size, {buffers} bytes of buffers", memory / MIB);
+        assert!(*buffers <= 4 * MIB, "{buffers} bytes of buffers");
     }
     // 128 channels that send want eight times as many buffers as there are; a receiver may need one for a moment only.
-    assert!(ends[0].1.pool_bytes > 0, "no buffer was in use");
+    assert!(ends[0].1 > 0, "no buffer was in use");
     assert_moved(servers, 32 * 100_000_000);
 }

@@ -177,6 +177,31 @@ fn tree_with_unreadable_files(root: &Path, count: usize) -> Vec<String> {
 }
 
 #[test]
+fn a_refused_source_costs_nobody_the_file_into_which_a_part_was_to_go_nor_a_link() {
+    if !require_root() {
+        return;
+    }
+    let (Some(source), Some(destination)) = (Server::real(), Server::real()) else { return };
+    let field = Field::new();
+    let [from, whole, link, linked] = ["from/file", "to/whole", "to/link", "to/linked"].map(|name| field.path(name));
+    for (path, seed) in [(&from, 1), (&whole, 2), (&linked, 3)] {
+        dataset::random_file(path, MIB, seed).unwrap();
+        fs::set_permissions(path, fs::Permissions::from_mode(0o666)).unwrap();
+    }
+    let before = fs::read(&whole).unwrap();
+    std::os::unix::fs::symlink(&linked, &link).unwrap();
+    fs::set_permissions(&from, fs::Permissions::from_mode(0o000)).unwrap();
+    for (options, to) in [(&["--offset", "0", "--length", "1000"][..], &whole), (&[], &link)] {
+        let run =
+            whimbrel(["--json", "cp"]).args(options).args([source.url(&from), destination.url(to)]).run().unwrap();
+        assert_eq!(run.code(), Some(3), "{run}");
+        assert!(run.stdout_text().contains("PermissionDenied"), "{run}");
+    }
+    assert_eq!(fs::read(&whole).unwrap(), before);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+}
+
+#[test]
 fn a_refused_file_among_pipelined_ones_costs_no_other_file_its_content() {
     if !require_root() {
         return;

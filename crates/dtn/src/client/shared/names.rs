@@ -88,6 +88,11 @@ impl Shared {
         }
     }
 
+    /// Whether there is a device, a pipe or a link that is written to.
+    pub fn is_written_to(&self, route: &Route, path: &[u8]) -> bool {
+        self.plain_names.borrow().contains(&(route.clone(), path.to_vec()))
+    }
+
     /// The destination refuses temporary names where this file is to be: from now on files have their final names there while
     /// they are written, which the user is told.
     pub fn refuse_temporary(&self, route: &Route, path: &[u8], fault: Fault) {

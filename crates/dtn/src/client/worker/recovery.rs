@@ -66,15 +66,28 @@ impl Worker {
             return self.backlog.push_front(flight.job);
         }
         let refused = purpose == Purpose::Send && fault.side == Some(Side::Source) && !fault.is_temporary();
-        // A store that was refused left what was there before.
-        let store_refused = matches!(flight.transfer.store(), Store::Refused | Store::GivenUp);
-        let empty = in_place && !store_refused && flight.transfer.received.is_empty();
+        let route = self.shared.route(flight.job.item.root);
+        let empty = in_place && flight.transfer.received.is_empty() && self.is_ours(&flight, &route);
         if refused && (misplaced || empty) {
-            let route = self.shared.route(flight.job.item.root);
             self.spoilt.push((route, flight.target().to_vec()));
         }
         let received = flight.transfer.received;
         self.late.push(Input::ItemFailed { attempt: flight.job.attempt, fault, received });
+    }
+
+    /// Whether a store that got no bytes left something of this copy's making, which may go.
+    fn is_ours(&self, flight: &Flight, route: &Route) -> bool {
+        match flight.transfer.store() {
+            // What was there before is there still.
+            Store::Refused | Store::GivenUp => false,
+            _ if flight.temporary().is_some() => true,
+            // Whoever opens a whole file empties it; of a part of one, and of what a link leads to, there is more than that.
+            Store::Opened | Store::Stored => {
+                let item = &flight.job.item;
+                item.range.is_none() && !self.shared.is_written_to(route, &item.destination)
+            }
+            Store::Unheard => false,
+        }
     }
 
     /// The same of a part of a file. The unfinished copy stays: what is proven there need not be moved again.
