@@ -340,6 +340,14 @@ pub enum Action {
 }
 
 impl Action {
+    /// The file whose contents are copied or compared; `None`: the action is about something else.
+    pub fn file(&self) -> Option<&Item> {
+        match self {
+            Self::Copy { item } | Self::CompareChecksum { item } | Self::CompareOnly { item } => Some(item),
+            _ => None,
+        }
+    }
+
     /// What the action is about.
     pub fn item(&self) -> &Item {
         match self {

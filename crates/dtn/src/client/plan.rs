@@ -368,7 +368,7 @@ impl<S: Sieve> Planning<S> {
     async fn drain(&mut self) -> Result<(), Gone> {
         self.filtered.set(self.planner.filtered());
         while let Some(action) = self.planner.poll_action() {
-            if let Action::Copy { item } | Action::CompareChecksum { item } | Action::CompareOnly { item } = &action {
+            if let Some(item) = action.file() {
                 self.meet(item.root).await;
             }
             if let Some(action) = self.sieve.sift(action).await {

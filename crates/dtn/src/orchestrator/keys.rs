@@ -41,6 +41,11 @@ impl Keys {
         has(&self.all, subject)
     }
 
+    /// Whether any item failed, or was left out for a fault.
+    pub(super) fn any_failed(&self) -> bool {
+        !self.failed.is_empty()
+    }
+
     /// Whether the item failed, or was left out for a fault.
     pub(super) fn has_failed(&self, subject: &Subject) -> bool {
         has(&self.failed, subject)

@@ -112,11 +112,11 @@ impl Ledger {
         self.unreached = 0;
     }
 
-    /// An item is to be done.
-    pub(super) fn found(&mut self, item: &Item, subject: Subject, source: Object) {
-        self.outbox.change(Change::Found { subject: subject.clone(), size: source.size });
+    /// An item is to be done; `source`: what a move deletes afterwards.
+    pub(super) fn found(&mut self, item: &Item, subject: Subject, size: Option<u64>, source: impl FnOnce() -> Object) {
+        self.outbox.change(Change::Found { subject: subject.clone(), size });
         if self.moves {
-            self.sources.insert(item.id, source);
+            self.sources.insert(item.id, source());
         }
         self.items.insert(item.id, subject);
         self.roots.insert(item.id, item.root);
@@ -176,7 +176,9 @@ impl Ledger {
                     || item.size == Some(0);
                 self.settled(&subject);
                 self.outbox.change(Change::Done { subject, bytes, verification });
-                source.filter(|_| proven).into_iter().for_each(|source| self.outbox.moved(source));
+                if let Some(source) = source.filter(|_| proven) {
+                    self.outbox.moved(source);
+                }
             }
         }
     }

@@ -92,9 +92,8 @@ fn same(copied: &Object, now: &Object) -> bool {
     if let ObjectKind::Symlink { target: copied } = &copied.kind {
         return matches!(&now.kind, ObjectKind::Symlink { target } if target == copied);
     }
-    let differ = |is_known, is_same: bool| is_known && !is_same;
-    !differ(copied.size.is_some() && now.size.is_some(), copied.size == now.size)
-        && !differ(copied.modified.is_some() && now.modified.is_some(), copied.modified == now.modified)
+    copied.size.zip(now.size).is_none_or(|(copied, now)| copied == now)
+        && copied.modified.zip(now.modified).is_none_or(|(copied, now)| copied == now)
 }
 
 #[cfg(test)]

@@ -38,9 +38,7 @@ impl Ledger {
             Action::CompareChecksum { item } => self.file(item, |item| Action::CompareChecksum { item }),
             // None that is planned.
             Action::CompareOnly { item } => Some(Action::CompareOnly { item }),
-            Action::Symlink { item, target } => {
-                self.link(&item, target.clone()).then_some(Action::Symlink { item, target })
-            }
+            Action::Symlink { item, target } => self.link(&item, &target).then_some(Action::Symlink { item, target }),
             // Who follows waits for the end of each file.
             Action::Skip { item, reason } => {
                 self.skip(&item, reason);
@@ -66,7 +64,7 @@ impl Ledger {
 
     /// What failed in an earlier run spoils its root as if it had failed in this one.
     fn recall(&mut self, item: &Item) {
-        if self.finished.has_failed(&Self::subject(item, ItemKind::File)) {
+        if self.finished.any_failed() && self.finished.has_failed(&Self::subject(item, ItemKind::File)) {
             self.spoilt.insert(item.root);
         }
     }
@@ -129,16 +127,15 @@ impl Ledger {
                 Action::CompareOnly { item }
             });
         }
-        self.found(&item, subject, listed(&item));
+        self.found(&item, subject, item.size, || listed(&item));
         Some(action(item))
     }
 
     /// Whether a link is to be made.
-    fn link(&mut self, item: &Item, target: Vec<u8>) -> bool {
+    fn link(&mut self, item: &Item, target: &[u8]) -> bool {
         let subject = Self::subject(item, ItemKind::Symlink);
-        let source = Object::symlink(item.source.clone(), target);
         if !self.finished.contains(&subject) {
-            self.found(item, subject, source);
+            self.found(item, subject, None, || Object::symlink(item.source.clone(), target));
             return true;
         }
         if self.moves && !self.finished.has_failed(&subject) {

@@ -199,7 +199,7 @@ impl Service {
             subscription_admin_verified: collection.admin_verified,
             my_effective_roles: standing.roles.iter().map(|role| role.name()).collect(),
             acl_available: kind.is_guest(),
-            acl_editable: kind.is_guest() && may_as(&standing.own, RoleName::AccessManager),
+            acl_editable: kind.is_guest() && standing.may_give(collection, RoleName::AccessManager),
             shareable: policy.allow_guests && !kind.is_guest() && kind != EntityType::Endpoint,
             gcs_manager_url: collection.manager_url.clone().or(place.clone()),
             https_server: collection.https_url.clone().or(files),

@@ -128,13 +128,13 @@ async fn list(call: UserCall) -> Result<Answer<Value>, ApiError> {
     wanted.limit = PAGE;
     wanted.order = vec![(Order::RequestTime, true), (Order::Id, false)];
     let (tasks, total) = service.store.tasks(&wanted).await?;
-    let is_last = total == tasks.len() as u64;
+    let has_next = total > tasks.len() as u64;
     let last = tasks.last().map(|last| TaskPlace::of(last, true));
     let user = query.filled("filter_local_user");
     let now = service.clock.now();
     let fits = |task: &&Task| side.fits(task, &collections) && user.is_none_or(|user| works_as(task, user));
     let data = tasks.iter().filter(fits).map(|task| document::task(task, now)).collect();
-    Ok(Answer(page(data, last, !is_last)))
+    Ok(Answer(page(data, last, has_next)))
 }
 
 fn page(data: Vec<Value>, last: Option<TaskPlace>, has_next: bool) -> Value {

@@ -152,9 +152,9 @@ impl Driver {
 
     /// Looks an item up in the user's list of checksums, and tells what will not be compared with it.
     fn meet(&self, action: &Action, events: &mut impl FnMut(Event)) {
-        let (item, skipped) = match action {
-            Action::Copy { item } | Action::CompareChecksum { item } | Action::CompareOnly { item } => (item, false),
-            Action::Skip { item, .. } | Action::Refuse { item, .. } => (item, true),
+        let (item, skipped) = match (action.file(), action) {
+            (Some(item), _) => (item, false),
+            (None, Action::Skip { item, .. } | Action::Refuse { item, .. }) => (item, true),
             _ => return,
         };
         let listed = self.shared.meet(item);
@@ -171,9 +171,7 @@ impl Driver {
 
     /// Administrators may decide otherwise about a file than about the whole run.
     fn heed_rules(&mut self, action: &Action) {
-        let (Action::Copy { item } | Action::CompareChecksum { item } | Action::CompareOnly { item }) = action else {
-            return;
-        };
+        let Some(item) = action.file() else { return };
         let decision = self.shared.decision(item);
         let (facts, plan) = &self.plan;
         let imposed = decision.as_ref().map(|decision| &decision.imposed);
