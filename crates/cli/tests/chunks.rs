@@ -293,3 +293,19 @@ fn a_source_that_changed_meanwhile_is_copied_anew() {
     assert_eq!(resumed, 0, "bytes of another version were kept");
     assert!(std::fs::read(field.path("to/large")).unwrap() == changed);
 }
+
+#[test]
+fn another_source_of_the_same_size_and_time_is_not_mixed_with_what_was_kept() {
+    if !require_root() {
+        return;
+    }
+    let CutCopy { lab, field, from, into, .. } = &CutCopy::between_our_own();
+    let at = std::fs::metadata(field.path("from/large")).unwrap().modified().unwrap();
+    let other: Vec<u8> = pattern(40_000_001).into_iter().map(|byte| !byte).collect();
+    std::fs::write(field.path("from/large"), &other).unwrap();
+    std::fs::File::options().append(true).open(field.path("from/large")).unwrap().set_modified(at).unwrap();
+    let (resumed, _) = copy_the_rest(lab.host("client"), from, into);
+    assert_eq!(resumed, 0, "bytes of another source were kept");
+    assert!(std::fs::read(field.path("to/large")).unwrap() == other);
+    assert_eq!(names(&field.path("to")), ["large"]);
+}

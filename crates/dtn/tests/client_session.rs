@@ -12,7 +12,7 @@ use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::remote::Remote;
 use whimbrel_dtn::client::target::{SessionOptions, Target};
 use whimbrel_engine::FaultCode;
-use whimbrel_proto::op::{Op, Outcome};
+use whimbrel_proto::op::{Op, Outcome, ReceiveSpec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
 
@@ -188,6 +188,42 @@ fn modes_are_told_where_they_are_taken_and_a_refusal_is_a_failure() {
         let ended = block_on(async {
             let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
             remote.run(commit()).await
+        });
+        assert_eq!(ended.is_ok(), done, "{ended:?}");
+    }
+}
+
+/// Stores only what it was told to make durable; whether it takes that.
+fn durable(mut stream: TcpStream, takes: bool) {
+    stream.write_all(b"220 Hello\r\n").unwrap();
+    let mut reader = BufReader::new(stream.try_clone().unwrap());
+    let (mut line, mut told) = (String::new(), false);
+    while reader.read_line(&mut line).unwrap_or(0) > 0 {
+        let reply = match line.trim_end() {
+            "FEAT" => "211-Extensions\r\n DURABLE\r\n211 End\r\n",
+            "SITE DURABLE 1" if takes => {
+                told = true;
+                "200 OK.\r\n"
+            }
+            "SITE DURABLE 1" => "501 No.\r\n",
+            "STOR /f" if told => "150 Go.\r\n226 Done.\r\n",
+            "STOR /f" => "150 Go.\r\n226 Perhaps.\r\n",
+            other => answer(other),
+        };
+        stream.write_all(reply.as_bytes()).unwrap();
+        line.clear();
+    }
+}
+
+#[test]
+fn a_copy_that_must_be_durable_is_none_where_the_server_refuses_that() {
+    let scripts: [(fn(TcpStream), bool); 2] =
+        [(|stream| durable(stream, true), true), (|stream| durable(stream, false), false)];
+    for (script, done) in scripts {
+        let target = serve(vec![script]);
+        let ended = block_on(async {
+            let (mut remote, _) = Remote::dial(&target, &SessionOptions::default(), &[]).await.expect("a session");
+            remote.run(Op::Receive(ReceiveSpec { durable: true, ..ReceiveSpec::of("/f") })).await
         });
         assert_eq!(ended.is_ok(), done, "{ended:?}");
     }

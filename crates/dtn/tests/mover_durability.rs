@@ -123,3 +123,20 @@ fn what_came_of_a_part_is_in_the_file_when_its_fault_is_answered_though_its_last
     assert!(received.failure().text.contains("ended 1 bytes early"));
     assert!(node.read(".copy.whimbrel-part")[LEAF as usize..][..data.len()] == data);
 }
+
+#[test]
+fn a_client_that_wants_it_gets_no_answer_before_the_copy_is_synced() {
+    let (root, script) = (tempfile::tempdir().unwrap(), Script::new());
+    let inner = Posix::open(root.path(), PosixOptions::default()).unwrap();
+    // As administrators have it, who do not ask for durable writes.
+    let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script.clone())));
+    node.write("source", &pattern(500_000));
+    for durable in [false, true] {
+        let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+        let syncs = script.calls(Operation::Sync);
+        let movers = node.pair(&extended(1));
+        let (_, received) = node.copy(movers, send("/source"), ReceiveSpec { durable, leaves, ..receive("/copy") });
+        received.done();
+        assert_eq!(script.calls(Operation::Sync) > syncs, durable);
+    }
+}

@@ -4,9 +4,14 @@
 
 mod mover_support;
 
+use std::sync::Arc;
+
 use mover_support::{Answer, Node, extended, pattern, receive, send};
 use tempfile::TempDir;
+use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
+use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_dtn::mover::message::{MoverId, Stripe, ToMover};
+use whimbrel_engine::FaultCode;
 use whimbrel_proto::op::{DataParams, FailureKind, Layout, Op, OpId, ReceiveSpec, WriteKind};
 
 const COMMIT: OpId = OpId(u64::MAX);
@@ -125,4 +130,29 @@ fn striped_appends_are_refused() {
     let spec = ReceiveSpec { write: WriteKind::Append, ..receive("/copy") };
     let key = nodes.0.run_striped(mover, Op::Receive(spec), stripe(0), None);
     nodes.0.wait(key).fails_with(FailureKind::NotSupported);
+}
+
+#[test]
+fn a_node_whose_part_cannot_be_synced_says_so_to_a_client_that_wants_it_durable() {
+    let (mut nodes, script) = (nodes(), Script::new());
+    let inner = Posix::open(nodes.0.root.path(), PosixOptions::default()).unwrap();
+    nodes.1 = Node::on(TempDir::new().unwrap(), |_| {}, Arc::new(Faulty::new(inner, script.clone())));
+    let (spec, params) = (ReceiveSpec { durable: true, ..receive("/copy") }, extended(1));
+    nodes.0.write("source", &pattern(4 << 20));
+    let receivers = (nodes.0.attach(), nodes.1.attach());
+    let senders = (nodes.0.attach(), nodes.0.attach());
+    let targets = [nodes.0.passive(receivers.0, &params), nodes.1.passive(receivers.1, &params)];
+    nodes.0.active(senders.0, &targets, &params);
+    nodes.0.active(senders.1, &targets, &params);
+    let (first, second, _) = start_receiving(&mut nodes, receivers, &spec);
+    script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
+    let send = |nodes: &mut (Node, Node), mover, index| {
+        nodes.0.run_striped(mover, Op::Send(send("/source")), stripe(index), None)
+    };
+    for sent in [send(&mut nodes, senders.0, 0), send(&mut nodes, senders.1, 1)] {
+        nodes.0.wait(sent);
+    }
+    assert!(nodes.0.wait(first).received.is_some());
+    assert!(nodes.1.wait(second).received.is_none(), "its bytes may be lost, and nobody else can sync them");
+    assert!(script.calls(Operation::Sync) > 0);
 }

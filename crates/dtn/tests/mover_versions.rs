@@ -50,6 +50,7 @@ fn a_packed_file_that_changes_while_it_is_read_is_not_sent() {
     let pack = |path: &[u8]| PackSpec {
         files: vec![PackedFile { path: path.to_vec(), size: 5000, modified: None, mode: None }],
         algorithm: Some("MD5".to_owned()),
+        durable: false,
     };
     let received = node.run(movers.1, Op::ReceivePack(pack(b"/copy")));
     let sent = node.run(movers.0, Op::SendPack(pack(b"/source")));

@@ -315,6 +315,7 @@ impl CpArgs {
             chunks: self.chunk,
             stripe: self.stripe,
             encrypt: self.encrypt || self.safe,
+            durable: false,
             data_credential: self.ends.data_credential(),
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },

@@ -30,10 +30,16 @@ const MARKERS: Duration = Duration::from_secs(1);
 ///
 /// Without a checksum holes are moved like other bytes.
 pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64) -> Vec<Order> {
-    let ask_for_holes = || checksum.map_or_else(|| vec![version(job)], |_| ask_for_holes(job, pair, leaf));
+    let ask_for_holes =
+        || checksum.map_or_else(|| vec![flight::version_order(job)], |_| ask_for_holes(job, pair, leaf));
     if !pair.destination.has("CHUNK") {
         return std::iter::once(flight::target_order(job)).chain(ask_for_holes()).collect();
     }
+    std::iter::once(open_here(job, checksum, leaf)).chain(ask_for_holes()).collect()
+}
+
+/// The operation that makes or finds the unfinished copy at a server of ours.
+pub fn open_here(job: &Job, checksum: Option<&SharedChecksum>, leaf: u64) -> Order {
     let file = ChunkedFile {
         path: job.item.destination.clone(),
         size: job.item.size.unwrap_or(0),
@@ -44,9 +50,13 @@ pub fn open(job: &Job, pair: &Pair, checksum: Option<&SharedChecksum>, leaf: u64
             holes: false,
         },
     };
-    let mut orders = vec![Order::destination(Purpose::Open, Op::OpenChunked(file))];
-    orders.extend(ask_for_holes());
-    orders
+    Order::destination(Purpose::Open, Op::OpenChunked(file))
+}
+
+/// The operation that throws an unfinished copy at a server of ours away.
+pub fn discard(job: &Job, session: &[u8]) -> Order {
+    let (path, session) = (job.item.destination.clone(), session.to_vec());
+    Order::destination(Purpose::Make, Op::DropChunked { path, session })
 }
 
 /// Which leaves of the source are holes, where it can say so; then its version, because of a file that is nothing but a
@@ -56,12 +66,7 @@ fn ask_for_holes(job: &Job, pair: &Pair, leaf: u64) -> Vec<Order> {
         return Vec::new();
     }
     let extents = Op::Extents { path: job.item.source.clone(), leaf };
-    vec![Order::source(Purpose::Extents, extents), version(job)]
-}
-
-fn version(job: &Job) -> Order {
-    let facts = Op::Facts { path: job.item.source.clone(), facts: None };
-    Order::source(Purpose::Version, facts)
+    vec![Order::source(Purpose::Extents, extents), flight::version_order(job)]
 }
 
 /// The operations that move one part and tell its digests.
@@ -101,7 +106,7 @@ pub fn chunk(job: &Job, part: &Range<u64>, file: &OpenFile, pair: &Pair, disk: b
     let identity = identity.map(identity_order);
     // Behind the read: what changed before the last chunk was read is seen by that chunk at the latest.
     let send = Order::source(Purpose::Send, Op::Send(send));
-    [store, send].into_iter().chain(asked).chain([version(job)]).chain(identity).collect()
+    [store, send].into_iter().chain(asked).chain([flight::version_order(job)]).chain(identity).collect()
 }
 
 /// Asks which file has a temporary name, behind a store: under that name stores go to one file as long as it has it.
@@ -158,11 +163,11 @@ pub fn check_named(job: &Job, file: &OpenFile) -> Option<Vec<Order>> {
 }
 
 /// The operations that ask the source itself for what was claimed of it.
-pub fn ask_source(job: &Job, checksum: &SharedChecksum, claims: &BTreeMap<u64, Leaf>) -> Vec<Order> {
+pub fn ask_source<'a>(job: &Job, checksum: &SharedChecksum, claims: impl IntoIterator<Item = &'a Leaf>) -> Vec<Order> {
     let of = |leaf: &Leaf| {
         sums(Role::Source, &checksum.source, &job.item.source, &leaf.range, leaf.range.end - leaf.range.start)
     };
-    claims.values().flat_map(of).collect()
+    claims.into_iter().flat_map(of).collect()
 }
 
 /// Partial checksums, one a leaf (CKSM with offset and length).

@@ -30,9 +30,9 @@ use super::whole::Whole;
 
 pub use self::examination::Examination;
 pub use self::occupant::Occupant;
-pub use self::opening::{OpenStep, Place};
+pub use self::opening::{OpenStep, Place, Told};
 pub use self::order::{Given, Manner, Named, Order, Purpose};
-pub use self::orders::{attribute_orders, hash_markers, naming_orders, orders, target_order};
+pub use self::orders::{attribute_orders, hash_markers, naming_orders, orders, target_order, version_order};
 pub use self::proof::{Evidence, Proof};
 pub use self::step::{ChunkStep, CommitStep, CopyNaming, CopyStep, Step};
 pub use self::transfer::Store;
@@ -131,7 +131,11 @@ impl Flight {
             }
             // What the server does not tell, nobody knows.
             (Purpose::Identity | Purpose::Length, _) => {}
-            (Purpose::Leaf { .. }, Step::Open(_)) => {}
+            (Purpose::Leaf { .. }, Step::Open(step)) => {
+                if fault.side != Some(Side::Destination) {
+                    step.examination().into_iter().for_each(Examination::source_refused);
+                }
+            }
             (Purpose::KeepHoles, Step::Open(step)) if unsupported => step.holes.refused = Some(fault.detail),
             // A server that does not describe files.
             (Purpose::Version, _) if unsupported => {}

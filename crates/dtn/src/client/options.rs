@@ -206,6 +206,9 @@ pub struct CopyOptions {
     pub chunks: Chunks,
     /// Use every data node of striped servers (SPAS, SPOR).
     pub stripe: bool,
+    /// Copies must survive a crash of the destination's host before they count, where it can promise that: for whoever
+    /// deletes sources then. Default: no.
+    pub durable: bool,
     /// Encrypt data connections; a pair that cannot is a fault. Default: no.
     pub encrypt: bool,
     /// What data connections show. Default: what belongs to the logins.

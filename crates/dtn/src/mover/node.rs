@@ -48,6 +48,13 @@ impl Deref for Node {
     }
 }
 
+impl Shared {
+    /// Whether whole files must survive a crash before they are answered: because the client wants it, or the administrator.
+    pub fn keeps_durable(&self, wanted: bool) -> bool {
+        wanted || self.settings.sync_writes
+    }
+}
+
 /// What all logins of one data process share: settings, buffers, counters, the way to the front.
 pub struct Shared {
     /// The administrator's configuration.

@@ -152,6 +152,8 @@ struct Unpacker<'a> {
     node: &'a Node,
     algorithm: Option<Algorithm>,
     cancel: &'a Cancel,
+    /// Each file survives a crash before it has its name.
+    durable: bool,
     /// Ascending, each begins where the one before it ends.
     places: Vec<Place<'a>>,
 }
@@ -178,7 +180,7 @@ impl<'a> Unpacker<'a> {
             start += file.size;
             place
         });
-        Self { node, algorithm, cancel, places: places.collect() }
+        Self { node, algorithm, cancel, durable: node.keeps_durable(spec.durable), places: places.collect() }
     }
 
     fn length(&self) -> u64 {
@@ -240,7 +242,7 @@ impl Place<'_> {
         let attributes = Attributes {
             modified: self.file.modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose()?,
             mode: self.file.mode,
-            durable: node.settings.sync_writes,
+            durable: unpacker.durable,
             ..Attributes::default()
         };
         let path = resolve(&self.file.path)?;

@@ -98,6 +98,10 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         file.make_durable(task, spec, bytes);
         return Ok(None);
     }
+    if striped && task.node.keeps_durable(spec.durable) {
+        // Whoever commits it may be another host, which knows nothing of what this one still has in memory.
+        file.writer.sync()?;
+    }
     let receipt = file.writer.finish()?;
     if striped {
         let (mover, id) = task.reporter.about();
@@ -203,7 +207,7 @@ fn complete(
         modified,
         mode: spec.mode,
         size: final_size(spec, session, receipts),
-        durable: node.settings.sync_writes,
+        durable: node.keeps_durable(spec.durable),
         ..Attributes::default()
     };
     node.connector.commit(session, receipts, &attributes)?;
@@ -387,7 +391,7 @@ impl File {
         let writer = self.writer.as_ref();
         let is_chunk = spec.is_chunk();
         // What a client will record as proven must survive a crash.
-        if is_chunk || node.settings.sync_writes {
+        if is_chunk || node.keeps_durable(spec.durable) {
             proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)))?;
         }
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;

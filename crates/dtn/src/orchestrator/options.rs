@@ -76,19 +76,25 @@ pub(super) fn copy(
     let perf = options.perf;
     let most = |hint: Option<u32>, most: u32| hint.map_or(Setting::Auto, |hint| Setting::Fixed(hint.clamp(1, most)));
     let sessions = [perf.concurrency, manner.max_concurrency].into_iter().flatten().min();
+    let (verify, durable) = proof(options);
     CopyOptions {
         most_sessions: sessions.map(|most| most.max(1)),
         between: Some(Route { source: Some(source.target.clone()), destination: Some(destination.target.clone()) }),
         parallelism: most(perf.parallelism, MOST_CHANNELS),
         pipeline: most(perf.pipelining, MOST_PIPELINED),
-        verify: match (options.move_source, options.verify) {
-            // What is not proven is not deleted.
-            (true, _) => Verify::Require,
-            (false, true) => Verify::WhenPossible,
-            (false, false) => Verify::Never,
-        },
+        verify,
+        durable,
         encrypt: options.encrypt,
         ..usual(limits, manner.label, plan(options))
+    }
+}
+
+/// How copies are proven, and whether they must survive a crash of their host: what is neither is not deleted.
+fn proof(options: &TransferOptions) -> (Verify, bool) {
+    match (options.move_source, options.verify) {
+        (true, _) => (Verify::Require, true),
+        (false, true) => (Verify::WhenPossible, false),
+        (false, false) => (Verify::Never, false),
     }
 }
 
@@ -111,6 +117,7 @@ pub(super) fn usual(limits: &Limits, label: &str, plan: PlanOptions) -> CopyOpti
         explain: false,
         chunks: Chunks::Auto,
         stripe: false,
+        durable: false,
         encrypt: false,
         data_credential: DataCredential::Usual,
         retry: limits.retry.clone(),
@@ -118,5 +125,18 @@ pub(super) fn usual(limits: &Limits, label: &str, plan: PlanOptions) -> CopyOpti
         session: site::session(label),
         local: limits.local.clone(),
         relays: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_move_deletes_has_a_copy_that_is_proven_and_durable() {
+        for move_source in [false, true] {
+            let wanted = TransferOptions { move_source, verify: false, ..TransferOptions::default() };
+            assert_eq!(proof(&wanted), (if move_source { Verify::Require } else { Verify::Never }, move_source));
+        }
     }
 }

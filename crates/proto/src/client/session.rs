@@ -25,6 +25,7 @@ pub(super) enum Setting {
     ReadBack,
     Congestion,
     Spent,
+    Durable,
     BufferSize,
     Protection,
     PeerCheck,
@@ -64,6 +65,7 @@ impl SessionState {
             Command::Site(Site::ReadBack { disk: false }),
             Command::Site(Site::Congestion(None)),
             Command::Site(Site::Spent(false)),
+            Command::Site(Site::Durable(false)),
             Command::Prot(Protection::Clear),
         ];
         Self { values: start.iter().flat_map(settings).collect(), refused: HashMap::new() }
@@ -154,6 +156,7 @@ fn site_settings(site: &Site) -> Settings {
         Site::ReadBack { .. } => Setting::ReadBack,
         Site::Congestion(_) => Setting::Congestion,
         Site::Spent(_) => Setting::Spent,
+        Site::Durable(_) => Setting::Durable,
         _ => return Vec::new(),
     };
     vec![(key, Command::Site(site.clone()))]

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::args::{CommandError, first_word, path, splitn, syntax, unsigned};
+use super::args::{CommandError, first_word, path, splitn, syntax};
 use super::encode::must;
 use super::{EncodeError, Eret, Esto, Site, WirePath};
 use crate::fact;
@@ -56,15 +56,6 @@ pub(super) fn congestion(rest: Option<&[u8]>) -> Result<Site, CommandError> {
         "-" => Ok(Site::Congestion(None)),
         name if spent::is_congestion(name) => Ok(Site::Congestion(Some(name.to_owned()))),
         _ => Err(syntax(SITE, "CONGESTION is a name as the kernel writes it, or -")),
-    }
-}
-
-/// What follows `SITE SPENT `: 1 or 0.
-pub(super) fn told(rest: Option<&[u8]>) -> Result<Site, CommandError> {
-    match unsigned(SITE, rest.unwrap_or(b"").trim_ascii())? {
-        0 => Ok(Site::Spent(false)),
-        1 => Ok(Site::Spent(true)),
-        _ => Err(syntax(SITE, "SPENT is 1 or 0")),
     }
 }
 

@@ -140,6 +140,8 @@ pub enum Site {
     Policy,
     /// Our own: where the time went, in the final replies of transfers from now on.
     Spent(bool),
+    /// Our own: whether whole files and packs that are stored survive a crash before they are answered, from now on.
+    Durable(bool),
     Unknown {
         verb: Vec<u8>,
         args: Vec<u8>,
@@ -185,7 +187,8 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"EXTENTS" => chunk::extents(rest),
         b"PROBE" => probe::parse(rest),
         b"CONGESTION" => probe::congestion(rest),
-        b"SPENT" => probe::told(rest),
+        b"SPENT" => switch(rest, "SPENT is 1 or 0").map(Site::Spent),
+        b"DURABLE" => switch(rest, "DURABLE is 1 or 0").map(Site::Durable),
         _ => Ok(text_command(upper, rest.unwrap_or(b""))),
     }
 }
@@ -285,6 +288,15 @@ fn part(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     known.map(Site::DcRelay).ok_or(syntax(VERB, "DCRELAY is CLIENT or SERVER"))
 }
 
+/// 1 or 0.
+fn switch(rest: Option<&[u8]>, wanted: &'static str) -> Result<bool, CommandError> {
+    match rest.unwrap_or(b"").trim_ascii() {
+        b"0" => Ok(false),
+        b"1" => Ok(true),
+        _ => Err(syntax(VERB, wanted)),
+    }
+}
+
 /// `DISK` or `MEMORY`.
 fn read_back(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     match rest.unwrap_or(b"").trim_ascii().to_ascii_uppercase().as_slice() {
@@ -377,6 +389,7 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::Probe(command) => probe::format(command)?,
         Site::Congestion(name) => probe::format_congestion(name.as_deref())?,
         Site::Spent(on) => with("SPENT", if *on { b"1" } else { b"0" }),
+        Site::Durable(on) => with("DURABLE", if *on { b"1" } else { b"0" }),
         Site::Unknown { verb, args } => join(verb, args),
     })
 }

@@ -59,6 +59,8 @@ pub struct PackSpec {
     pub files: Vec<PackedFile>,
     /// Algorithm of the digests to tell, upper case; `None`: none are wanted.
     pub algorithm: Option<String>,
+    /// Whether a receiver's files must survive a crash before they are answered (SITE DURABLE).
+    pub durable: bool,
 }
 
 /// One file of a pack.

@@ -67,6 +67,8 @@ pub struct ReceiveSpec {
     pub leaves: Option<LeafSpec>,
     /// Whether the digests must be of what storage holds, not of what memory keeps of it (SITE READBACK DISK).
     pub past_memory: bool,
+    /// Whether a whole file must survive a crash before it is answered (SITE DURABLE); parts of files always must.
+    pub durable: bool,
 }
 
 impl ReceiveSpec {
@@ -84,6 +86,7 @@ impl ReceiveSpec {
             range_interval: None,
             leaves: None,
             past_memory: false,
+            durable: false,
         }
     }
 

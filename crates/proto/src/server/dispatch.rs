@@ -25,7 +25,7 @@ pub(super) fn may_run_ahead(line: &[u8]) -> bool {
         "SITE" => {
             let rest = line[b"SITE".len()..].trim_ascii_start();
             let word = rest.split(|&b| b == b' ').next().unwrap_or_default().to_ascii_uppercase();
-            matches!(word.as_slice(), b"CHUNK" | b"EXTENTS" | b"LEAVES" | b"READBACK" | b"STORATTR")
+            matches!(word.as_slice(), b"CHUNK" | b"DURABLE" | b"EXTENTS" | b"LEAVES" | b"READBACK" | b"STORATTR")
         }
         verb => ["STOR", "RETR", "ESTO", "ERET", "CKSM", "ALLO", "SCKS", "MFMT"].contains(&verb),
     }

@@ -74,6 +74,7 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
         if !config.read_only {
             answer.push("CHUNK NONE");
             answer.push("READBACK");
+            answer.push("DURABLE");
         }
     }
     if logged_in {

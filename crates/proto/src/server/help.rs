@@ -90,7 +90,7 @@ const SECURITY: [(&str, &str); 5] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 33] = [
+const SITE: [(&str, &str); 34] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
@@ -100,6 +100,7 @@ const SITE: [(&str, &str); 33] = [
     ("CONGESTION", "SITE CONGESTION <sp> name | SITE CONGESTION <sp> -"),
     ("DCNONCE", "SITE DCNONCE <sp> 32 hexadecimal digits"),
     ("DCRELAY", "SITE DCRELAY <sp> CLIENT|SERVER"),
+    ("DURABLE", "SITE DURABLE <sp> 1|0"),
     ("EXTENTS", "SITE EXTENTS <sp> bytes <sp> pathname"),
     ("HELP", "SITE HELP [<sp> command]"),
     ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm [<sp> HOLES] | SITE LEAVES <sp> 0"),

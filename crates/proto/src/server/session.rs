@@ -42,6 +42,8 @@ pub(super) struct Session {
     pub(super) past_memory: bool,
     /// Final replies of transfers tell where the time went (SITE SPENT).
     pub(super) tells_spent: bool,
+    /// Whole files and packs are durable before they are answered (SITE DURABLE).
+    pub(super) durable: bool,
     /// Settings for the next transfer only.
     pub(super) once: Once,
     /// Facts of machine listings; `None`: the default set.
@@ -183,6 +185,7 @@ impl Session {
             leaves: None,
             past_memory: false,
             tells_spent: false,
+            durable: false,
             label: None,
             once: Once::default(),
             facts: None,

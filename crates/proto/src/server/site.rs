@@ -5,7 +5,7 @@ use super::config::ServerConfig;
 use super::event::Label;
 use super::session::Session;
 use super::step::{Step, Task};
-use super::{checksum, chunk, files, help, options, policy, probe};
+use super::{checksum, chunk, failure, files, help, options, policy, probe};
 use crate::command::{BufferVerb, Secret, Site, octal_mode, quote_pairs};
 use crate::op::Op;
 use crate::relay::{Announcement, Part};
@@ -32,6 +32,7 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::Probe(command) => probe::site(session, config, command),
         Site::Congestion(name) => probe::congestion(session, config, name),
         Site::Spent(on) => probe::spent(session, on),
+        Site::Durable(on) => durable(session, config, on),
         Site::DcNonce(secret) => nonce(session, config, &secret),
         Site::DcRelay(part) => relayed(session, config, part),
         Site::Relay(announcement) => relay(config, announcement),
@@ -164,6 +165,15 @@ fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Ve
     session.once.mode = mode.or(session.once.mode);
     session.once.checksum = checksum.or_else(|| session.once.checksum.take());
     Step::Answer(ok())
+}
+
+/// SITE DURABLE (our own): whether what is stored survives a crash before it is answered, from now on.
+fn durable(session: &mut Session, config: &ServerConfig, on: bool) -> Step {
+    if config.read_only {
+        return Step::Answer(failure::read_only());
+    }
+    session.durable = on;
+    Step::Answer(Answer::line(200, "OK."))
 }
 
 /// SITE SETNETSTACK, SITE SETDISKSTACK: only the stack that is there anyway.

@@ -148,6 +148,7 @@ pub(super) fn receive(
         range_interval: session.markers.ranges,
         leaves: session.leaves_of_transfer(),
         past_memory: session.past_memory && session.leaves_of_transfer().is_some(),
+        durable: session.durable,
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
 }
@@ -170,7 +171,8 @@ pub(super) fn pack(
         return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with PACK."));
     }
     let files = files.into_iter().map(|file| PackedFile { path: session.resolve(&file.path), ..file }).collect();
-    let spec = PackSpec { files, algorithm: session.leaves_of_transfer().map(|leaves| leaves.algorithm) };
+    let algorithm = session.leaves_of_transfer().map(|leaves| leaves.algorithm);
+    let spec = PackSpec { files, algorithm, durable: session.durable && direction == Direction::Receiving };
     let what = match direction {
         Direction::Sending => What::SendPack(spec),
         Direction::Receiving => What::ReceivePack(spec),

@@ -85,10 +85,15 @@ impl Examination {
                 if claims.get(&range.start).is_some_and(|claim| claim.digest != digest) =>
             {
                 tracing::warn!("what is kept beside the unfinished file is about another source");
-                chunk::ask_source(job, checksum, &std::mem::take(claims))
+                chunk::ask_source(job, checksum, std::mem::take(claims).values())
             }
             _ => Vec::new(),
         }
+    }
+
+    /// The source does not tell a leaf that was claimed: nothing of it is believed.
+    pub fn source_refused(&mut self) {
+        self.take_claims().for_each(drop);
     }
 
     /// What is claimed of the source and was not contradicted.
@@ -208,5 +213,12 @@ mod tests {
             assert!(examination.source_told(&open(), &(0..LEAF), "00").is_empty());
             assert_eq!(examination.take_claims().count(), 0);
         }
+    }
+
+    #[test]
+    fn a_source_that_refuses_to_confirm_a_claim_confirms_none() {
+        let (mut examination, _) = all_claimed();
+        examination.source_refused();
+        assert_eq!(examination.take_claims().count(), 0);
     }
 }

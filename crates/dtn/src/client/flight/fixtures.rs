@@ -41,6 +41,7 @@ pub fn manner() -> Manner {
         proof: Ok(Proof { checksum: checksum(), in_reply: false }),
         given: Given::default(),
         past_memory: false,
+        durable: false,
         named: Named::BY_DESTINATION,
         holes: false,
         measured: false,

@@ -10,6 +10,7 @@ use super::examination::Examination;
 use super::occupant::Occupant;
 use super::order::Order;
 use super::proof::Evidence;
+use crate::client::checksum::SharedChecksum;
 use crate::client::chunk::{self, Unfinished};
 
 /// Where the unfinished copy is.
@@ -41,6 +42,29 @@ pub struct OpenStep {
     pub earlier: Vec<Leaf>,
     /// Which file has the temporary name.
     pub unique: Option<String>,
+    /// Whether what a server of ours has kept is the source's.
+    origin: Origin,
+}
+
+/// Whether what a server of ours has kept is of this source: its journal tells size and time, which another file may share.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum Origin {
+    /// Nobody has asked.
+    #[default]
+    Unknown,
+    /// The source is asked for the digests of some of it.
+    Asked,
+    /// It is, or there is nothing.
+    Known,
+}
+
+/// What a source tells of its leaves.
+#[derive(Debug, Clone, Copy)]
+pub struct Told<'a> {
+    /// Whether it computes digests of parts.
+    pub can: bool,
+    /// Those it has told.
+    pub leaves: &'a [Leaf],
 }
 
 /// What is known of the holes of a file that is opened for chunks.
@@ -63,7 +87,7 @@ impl OpenStep {
     pub fn new(temporary: Option<Vec<u8>>) -> Self {
         let (occupant, examination) = (Occupant::default(), Examination::default());
         let place = temporary.map_or(Place::Asked, |name| Place::Temporary { name, occupant, examination });
-        Self { place, holes: HolesFound::default(), earlier: Vec::new(), unique: None }
+        Self { place, holes: HolesFound::default(), earlier: Vec::new(), unique: None, origin: Origin::default() }
     }
 
     /// A server of ours has made or found the unfinished copy.
@@ -74,6 +98,37 @@ impl OpenStep {
             self.holes.kept = holes.into_iter().collect();
             self.holes.storage = storage;
         }
+    }
+
+    /// What a server of ours has kept is this run's own.
+    pub fn is_of_this_run(&mut self) {
+        self.origin = Origin::Known;
+    }
+
+    /// What tells whether that is of this source, once everything asked is answered: the source's own digests of the first and
+    /// the last leaf, where it `tells` any. What is not of it, or what nothing tells from another file's, is thrown away, and
+    /// the file opened anew.
+    pub fn confirm(&mut self, job: &Job, leaf: u64, checksum: Option<&SharedChecksum>, told: Told<'_>) -> Vec<Order> {
+        let Place::Session(session) = &self.place else { return Vec::new() };
+        let origin = std::mem::replace(&mut self.origin, Origin::Known);
+        let ends = [self.earlier.first(), self.earlier.get(1..).and_then(<[_]>::last)];
+        let mut ends = ends.into_iter().flatten();
+        let is_other = match origin {
+            Origin::Known => false,
+            Origin::Unknown if self.earlier.is_empty() && self.holes.kept.is_empty() => false,
+            Origin::Unknown => job.item.modified.is_none() || self.holes.are_others(),
+            Origin::Asked => !ends.clone().all(|leaf| told.leaves.contains(leaf)),
+        };
+        if is_other {
+            tracing::warn!("what was kept of the file is of another source, or may be: it begins anew");
+            return vec![chunk::discard(job, session), chunk::open_here(job, checksum, leaf)];
+        }
+        let Some(checksum) = checksum.filter(|_| origin == Origin::Unknown && told.can) else { return Vec::new() };
+        let orders = chunk::ask_source(job, checksum, &mut ends);
+        if !orders.is_empty() {
+            self.origin = Origin::Asked;
+        }
+        orders
     }
 
     /// The examination of a temporary file.
@@ -146,6 +201,12 @@ impl HolesFound {
         rest
     }
 
+    /// Whether something was made a hole that is none at the source, as far as it tells.
+    fn are_others(&self) -> bool {
+        let holes: RangeSet = self.source.iter().flat_map(|(holes, _)| holes).cloned().collect();
+        self.kept.as_slice().iter().any(|kept| !holes.covers(kept.clone()))
+    }
+
     /// As the transfer machine is told; `capable`: both ends leave holes out.
     pub fn opening(&self, size: u64, capable: bool) -> Opening {
         let bytes = self.source.as_ref().map_or(0, |(_, data)| size.saturating_sub(*data));
@@ -161,11 +222,14 @@ impl HolesFound {
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_engine::listing::Timestamp;
     use whimbrel_engine::progress::Verification;
     use whimbrel_engine::transfer::Work;
 
-    use super::super::fixtures::{LEAF, job, leaf};
+    use super::super::fixtures::{LEAF, checksum, job, leaf};
+    use super::super::order::Purpose;
     use super::*;
+    use crate::client::pair::Role;
 
     fn at_ours(holes: Vec<Range<u64>>, room: Option<u64>) -> OpenStep {
         let storage = StorageFacts { room, ..StorageFacts::default() };
@@ -239,5 +303,57 @@ mod tests {
         assert_eq!(step.no_room(&open()).unwrap().code, FaultCode::NoSpace);
         step.holes.source = Some((Vec::new(), 499));
         assert!(step.no_room(&open()).is_none());
+    }
+
+    fn dated() -> Job {
+        let mut job = open();
+        job.item.modified = Some(Timestamp { secs: 7, nanos: 0 });
+        job
+    }
+
+    fn purposes(orders: &[Order]) -> Vec<Purpose> {
+        orders.iter().map(|order| order.purpose).collect()
+    }
+
+    const ANEW: [Purpose; 2] = [Purpose::Make, Purpose::Open];
+
+    #[test]
+    fn what_was_kept_counts_only_if_the_source_has_its_first_and_last_leaf() {
+        let kept = [leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")];
+        let asked = [0, 2].map(|index| {
+            let range = leaf(index, b"").range;
+            Purpose::Leaf { start: range.start, end: range.end }
+        });
+        let told = |leaves: &[Leaf]| {
+            let mut step = at_ours(Vec::new(), None);
+            step.earlier = kept.to_vec();
+            let first = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves: &[] });
+            assert_eq!(purposes(&first), asked);
+            assert!(first.iter().all(|order| order.role == Role::Source));
+            let then = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves });
+            let known = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves: &[] });
+            assert!(known.is_empty(), "it is asked once");
+            purposes(&then)
+        };
+        assert_eq!(told(&[leaf(0, b"a"), leaf(2, b"c")]), []);
+        assert_eq!(told(&[leaf(0, b"a"), leaf(2, b"x")]), ANEW, "another file of the same size and time");
+        assert_eq!(told(&[leaf(2, b"c")]), ANEW, "one that it refused to tell");
+    }
+
+    #[test]
+    fn what_nothing_tells_from_another_file_begins_anew() {
+        let confirm =
+            |step: &mut OpenStep, job: &Job| purposes(&step.confirm(job, LEAF, None, Told { can: false, leaves: &[] }));
+        assert_eq!(confirm(&mut at_ours(Vec::new(), None), &open()), ANEW, "nobody knows when it was changed");
+        assert_eq!(confirm(&mut at_ours(Vec::new(), None), &dated()), []);
+        let mut ours = at_ours(Vec::new(), None);
+        ours.is_of_this_run();
+        assert_eq!(confirm(&mut ours, &open()), []);
+        let mut nothing = at_ours(Vec::new(), None);
+        nothing.earlier.clear();
+        assert_eq!(confirm(&mut nothing, &open()), []);
+        let mut holes = at_ours(Vec::new(), None);
+        holes.holes.kept = RangeSet::from(0..LEAF);
+        assert_eq!(confirm(&mut holes, &dated()), ANEW, "the source has no such hole");
     }
 }

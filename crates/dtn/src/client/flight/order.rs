@@ -97,6 +97,8 @@ pub struct Manner {
     pub given: Given,
     /// Whether the destination is to read back past its memory.
     pub past_memory: bool,
+    /// Whether the copy must survive a crash of its host before it is answered, where the destination can promise that.
+    pub durable: bool,
     /// When a whole file gets its final name; of no meaning for anything else.
     pub named: Named,
     /// Whether both ends can leave holes out, which takes digests in both replies.

@@ -59,11 +59,21 @@ fn copy_orders(job: &Job, manner: &Manner) -> Vec<Order> {
     }
     let mut orders: Vec<Order> = manner.named.replaces().then(|| target_order(job)).into_iter().collect();
     orders.extend(transfer_orders(job, manner));
+    if !job.received.is_empty() {
+        // What an earlier attempt brought is of the version that was listed.
+        orders.push(version_order(job));
+    }
     orders.extend(sums);
     if manner.measured && job.item.range.is_none() && job.item.size.is_some() {
         orders.push(Order::destination(Purpose::Length, Op::Size(manner.target(&job.item).to_vec())));
     }
     orders
+}
+
+/// Asks for the source's version, behind the reading of what must be of the version that was listed.
+pub fn version_order(job: &Job) -> Order {
+    let facts = Op::Facts { path: job.item.source.clone(), facts: None };
+    Order::source(Purpose::Version, facts)
 }
 
 /// The operations that move the bytes of a whole file, or of a range of one.
@@ -105,6 +115,7 @@ fn receive_spec(job: &Job, manner: &Manner, write: WriteKind, expected_size: Opt
         range_interval: Some(MARKERS),
         leaves: leaf_spec(job, manner, |shared| &shared.destination),
         past_memory: manner.past_memory,
+        durable: manner.durable,
         ..ReceiveSpec::of(manner.target(item))
     }
 }
@@ -269,6 +280,16 @@ mod tests {
             (Some(0o755), Some(0o4755)),
             "what runs as somebody else is whole before it does"
         );
+    }
+
+    #[test]
+    fn what_goes_on_with_an_earlier_attempt_asks_whether_the_source_is_still_what_was_listed() {
+        let mut job = job(Work::Copy);
+        assert!(!purposes(&orders(&job, &manner())).contains(&Purpose::Version));
+        job.received = RangeSet::from(0..10);
+        let behind = purposes(&orders(&job, &manner()));
+        let at = |wanted| behind.iter().position(|purpose| *purpose == wanted);
+        assert!(at(Purpose::Version).is_some() && at(Purpose::Version) > at(Purpose::Send), "{behind:?}");
     }
 
     #[test]

@@ -206,6 +206,13 @@ impl Remote {
         self.wish(Command::Site(Site::ReadBack { disk: past_memory && self.features.has("READBACK") }))
     }
 
+    /// Whether what is stored survives a crash before it is answered.
+    fn durable(&self, wanted: bool) -> Option<Ask> {
+        let command = Command::Site(Site::Durable(wanted && self.features.has("DURABLE")));
+        // A server that says it can, and will not, would have sources deleted whose copies may be lost.
+        self.machine.session().needs(&command).then(|| Ask::new(command, Step::Need, "make copies durable", b""))
+    }
+
     /// Markers of an event every so often, at least every second.
     fn markers(&self, event: TrevEvent, interval: Duration) -> Option<Ask> {
         self.wish(Command::Trev { event, seconds: seconds(interval) })
@@ -263,7 +270,8 @@ impl Remote {
         // The list is too long for a message.
         let subject = spec.files.first().map_or(&b""[..], |file| &file.path);
         let command = Ask::new(command, Step::Done(Answer::Packed(spec.files.len())), name, subject);
-        leaves.into_iter().chain(self.spent()).chain([command]).collect()
+        let durable = self.durable(spec.durable);
+        leaves.into_iter().chain(durable).chain(self.spent()).chain([command]).collect()
     }
 
     /// Markers more often than every 5 s, the servers' default, where a transfer lasts long enough to see them.
@@ -298,6 +306,8 @@ impl Remote {
         let mut asks = self.frequent_markers(spec);
         asks.extend(self.leaves(spec.leaves.as_ref()));
         asks.extend(self.read_back(spec.past_memory));
+        // A part always is.
+        asks.extend((!spec.is_chunk()).then(|| self.durable(spec.durable)).flatten());
         asks.extend(self.spent().into_iter().chain(room).chain(attributes));
         asks.extend(spec.expected_checksum.as_ref().map(store_checksum).into_iter().chain(restart));
         asks.push(Ask::new(command, Step::Done(Answer::Transfer), "store", &spec.path));

@@ -45,7 +45,11 @@ impl Worker {
                 let checksum = manner.proof.as_ref().ok().map(|proof| &proof.checksum);
                 let other_kind = !pair.destination.has("CHUNK");
                 let temporary = other_kind.then(|| self.shared.temporary_of_chunks(&job.item));
-                return Some((Step::Open(OpenStep::new(temporary)), chunk::open(job, pair, checksum, *leaf)));
+                let mut step = OpenStep::new(temporary);
+                if self.shared.open_file(job.attempt.item).is_some() {
+                    step.is_of_this_run();
+                }
+                return Some((Step::Open(step), chunk::open(job, pair, checksum, *leaf)));
             }
             (_, Some(file)) => file,
             (_, None) => {
@@ -184,6 +188,8 @@ fn part_step(job: &Job, part: &Range<u64>, file: OpenFile, pair: &Pair, manner: 
             (ChunkStep::AskingName { file, named: None }, orders)
         }
         Naming::Not => {
+            // It was put back: what was told of it may not have come.
+            file.told.borrow_mut().remove(part.clone());
             let orders = chunk::chunk(job, part, &file, pair, manner.past_memory);
             (ChunkStep::Moving(file), orders)
         }

@@ -32,6 +32,7 @@ impl Worker {
     pub(super) fn settle(&mut self, index: usize) {
         if self.flights[index].is_answered() {
             self.examine(index);
+            self.confirm(index);
         }
         if self.flights[index].is_answered() {
             self.keep_holes(index);

@@ -6,7 +6,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::manner::{examining, leaves_holes_out};
 use super::{Worker, hand_over};
 use crate::client::chunk::OpenFile;
-use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step};
+use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step, Told};
 use crate::client::sidecar::{self, Found, Wanted};
 use crate::client::temporary;
 
@@ -58,6 +58,21 @@ impl Worker {
         }
         self.ask_more(index, Purpose::Found);
         self.settle(index);
+    }
+
+    /// At a server of ours: finds out whether what an earlier run left there is of this source.
+    pub(super) fn confirm(&mut self, index: usize) {
+        let flight = &mut self.flights[index];
+        let (Some((_, pair)), Step::Open(step), None) = (&mut self.pair, &mut flight.step, &flight.failure) else {
+            return;
+        };
+        let Work::Open { leaf } = flight.job.work else { return };
+        let checksum = flight.evidence.proof.as_ref().ok().map(|proof| proof.checksum.clone());
+        // Some algorithms are for leaves only.
+        let can = checksum.as_ref().is_some_and(|checksum| pair.source.checksums().contains(&checksum.source));
+        let told = Told { can, leaves: &flight.evidence.source.leaves };
+        let orders = step.confirm(&flight.job, leaf, checksum.as_ref(), told);
+        hand_over(pair, flight, orders);
     }
 
     /// The ends have said what is a hole and what there is room for: tells the destination what need not come.

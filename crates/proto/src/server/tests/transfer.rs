@@ -347,3 +347,19 @@ fn a_read_only_server_refuses_every_change_and_still_reads() {
     peer.send("RETR /x");
     assert!(matches!(peer.op().1, Op::Send(_)));
 }
+
+#[test]
+fn what_is_stored_is_durable_for_those_who_ask_until_they_ask_no_more() {
+    let mut peer = Peer::logged_in();
+    assert!(peer.send("FEAT").contains("\r\n DURABLE\r\n"));
+    for (wanted, durable) in [(None, false), (Some("1"), true), (None, true), (Some("0"), false)] {
+        if let Some(wanted) = wanted {
+            assert_eq!(peer.send(&format!("SITE DURABLE {wanted}")), "200 OK.\r\n");
+        }
+        let Op::Receive(spec) = op_of(&mut peer, "STOR /f") else { panic!("a receive") };
+        assert_eq!(spec.durable, durable);
+    }
+    for bad in ["SITE DURABLE", "SITE DURABLE 2", "SITE DURABLE on"] {
+        assert_eq!(&peer.send(bad)[..3], "501");
+    }
+}
