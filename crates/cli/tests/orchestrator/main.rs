@@ -21,11 +21,12 @@ use std::time::Duration;
 
 use bench::{Bench, Ends, item};
 use support::dtn::until;
+use support::traced::{Call, Traced};
 use support::{Field, assert_same};
 use uuid::Uuid;
 use whimbrel_dtn::orchestrator::Limits;
 use whimbrel_engine::FaultCode;
-use whimbrel_engine::dispatch::{End, Occurrence, Work, WorkItem};
+use whimbrel_engine::dispatch::{Assignment, End, Occurrence, Server as SiteServer, Site, Work, WorkItem};
 use whimbrel_engine::task::{
     ExternalChecksum, Filter, FilterMethod, FilterRule, FilterType, ItemKind, ItemState, Symlinks, TransferOptions,
 };
@@ -400,6 +401,39 @@ fn a_move_leaves_nothing_behind_but_what_was_not_copied() {
     assert_eq!(support::names(&to.join("deep")).len(), 31);
     assert_same(&copy.join("deep/er"), &to.join("deep/er"));
     assert_eq!(fs::read_link(to.join("link")).unwrap(), fs::read_link(copy.join("link")).unwrap());
+    bench.finish();
+}
+
+#[test]
+fn a_source_is_deleted_only_when_its_copy_is_on_disk() {
+    let field = Field::new();
+    let Some(server) = Traced::start(&field, &[]) else { return };
+    let (from, to) = (field.path("tree"), field.path("to/tree"));
+    fs::create_dir(&from).unwrap();
+    for (name, bytes) in [("whole", 300_000), ("one", 5000), ("two", 5000), ("three", 5000)] {
+        fs::write(from.join(name), support::pattern(bytes)).unwrap();
+    }
+    open_up(&field.path(""));
+    let (ends, bench) = (Ends::own(&field.path("")), Bench::new());
+    let servers = vec![SiteServer::at(&server.url, None)];
+    let destination = Some(Site { servers, ..ends.site(1) });
+    let work = Work::Transfer(Box::new(TransferOptions { move_source: true, ..TransferOptions::default() }));
+    let assignment = Assignment { destination, ..ends.assignment(work) };
+    let task = assignment.lease.task;
+    bench.service.submit(assignment, vec![item(1, &from, &to)]);
+    let end = bench.wait(task);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    assert!(!from.exists());
+    let calls = server.calls(&to);
+    for file in ["whole", "one", "two", "three"] {
+        let named = calls.iter().find_map(|call| match call {
+            Call::Rename(from, to) | Call::Link(from, to) if to == file => Some(from),
+            _ => None,
+        });
+        let synced = Call::Sync(named.unwrap_or_else(|| panic!("{file} is not named: {calls:#?}")).clone());
+        assert!(calls.contains(&synced), "{file}: {calls:#?}");
+    }
+    assert!(calls.iter().any(|call| *call == Call::Sync(".".to_owned())), "{calls:#?}");
     bench.finish();
 }
 

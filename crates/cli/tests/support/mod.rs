@@ -7,6 +7,7 @@ pub mod control;
 pub mod dtn;
 pub mod scene;
 pub mod secured;
+pub mod traced;
 
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
