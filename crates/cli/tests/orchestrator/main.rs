@@ -253,16 +253,17 @@ fn a_lease_that_is_anothers_ends_work_without_a_word() {
 fn work_goes_on_without_the_service_until_its_lease_has_run_out() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));
-    let (many, to) = (many(&field, 200), field.path("to/many"));
-    // Long enough for the start of data processes on a busy host.
-    let limits = Limits { lease: Duration::from_secs(10), ..bench::limits() };
+    let (many, to) = (many(&field, 20), field.path("to/many"));
+    // Long enough for the start of data processes on a busy host; the waits between polls that fail double from 10 ms on,
+    // so that the first one behind its end comes 10.2 s after the service fell silent.
+    let limits = Limits { lease: Duration::from_secs(8), ..bench::limits() };
     let bench = Bench::with(Arc::default(), limits);
     bench.service.deaf_after(Some(0));
     let task = ends.submit(&bench.service, Work::Transfer(Box::new(verified())), vec![item(1, &many, &to)]);
     until("the lease is named", || bench.service.named().iter().any(|lease| lease.task == task));
     bench.service.mute(true);
     // Nothing is taken, and all is copied.
-    until("all files", || (0..200).all(|number| to.join(format!("d{}/f{number}", number % 10)).exists()));
+    until("all files", || (0..20).all(|number| to.join(format!("d{}/f{number}", number % 10)).exists()));
     until("the lease is given up", || bench.service.named().is_empty());
     bench.service.mute(false);
     bench.service.deaf_after(None);
