@@ -350,6 +350,34 @@ fn a_mirror_deletes_what_the_source_does_not_have_and_spares_what_filters_leave_
 }
 
 #[test]
+fn a_mirror_that_follows_links_deletes_links_and_nothing_behind_them() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    let (from, to, elsewhere) = (field.path("from"), field.path("to/copy"), field.path("elsewhere"));
+    for directory in [to.clone(), elsewhere.join("sub")] {
+        fs::create_dir_all(directory).unwrap();
+    }
+    for file in ["a", "sub/b"] {
+        fs::write(elsewhere.join(file), "not the mirror's").unwrap();
+    }
+    fs::create_dir(from.join("linked")).unwrap();
+    fs::write(from.join("linked/new"), "new").unwrap();
+    // One that the source does not have, and one where it has a directory.
+    symlink(&elsewhere, to.join("out")).unwrap();
+    symlink(&elsewhere, to.join("linked")).unwrap();
+    fs::remove_file(from.join("link")).unwrap();
+    open_up(&field.path(""));
+    let options = TransferOptions { delete_extra: true, symlinks: Symlinks::Copy, ..verified() };
+    let (_, end) = bench.transfer(&ends, options, vec![item(1, &from, &to)]);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    assert!(fs::symlink_metadata(to.join("out")).is_err());
+    assert!(elsewhere.join("a").exists() && elsewhere.join("sub/b").exists());
+    assert_eq!(fs::read(to.join("linked/new")).unwrap(), b"new");
+    bench.finish();
+}
+
+#[test]
 fn a_mirror_spares_trees_in_which_something_could_not_be_read() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));

@@ -207,7 +207,9 @@ impl Flight {
     fn check_version(&mut self, line: &[u8]) {
         let item = &self.job.item;
         let Some(object) = facts::described(line, false) else { return };
-        let same_size = object.size == item.size || object.size.is_none();
+        // Of a part of a file only its own size was listed, and of a device none.
+        let is_told = object.size.is_some() && item.size.is_some() && item.range.is_none();
+        let same_size = object.size == item.size || !is_told;
         let same_time = object.modified == item.modified || object.modified.is_none() || item.modified.is_none();
         if !(same_size && same_time) {
             let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
@@ -418,6 +420,16 @@ mod tests {
         };
         assert_eq!(version(b"type=file;size=2500; f"), None);
         assert_eq!(version(b"type=file;size=2501; f"), Some((Purpose::Version, FaultCode::SourceChanged)));
+        let mut part = job(Work::Copy);
+        part.item.range = Some(100..2600);
+        let mut device = job(Work::Copy);
+        device.item.size = None;
+        for (job, told) in [(part, &b"type=file;size=90000; f"[..]), (device, b"type=file;size=0; f")] {
+            let step = Step::alone(&job, &manner());
+            let mut flight = Flight::new(job, &manner(), step);
+            flight.answer(Role::Source, Purpose::Version, Ok(Outcome::Line(told.to_vec())));
+            assert_eq!(failed(&flight), None, "its size is not the whole file's");
+        }
     }
 
     #[test]

@@ -301,12 +301,15 @@ impl<S: Sieve> Planning<S> {
             }
             Query::List { query, root, source, destination } => {
                 let route = self.shared.route(root);
-                let links = self.shared.options.plan.links != Links::Follow;
-                let asked = |path| Question { query, path, links, entries: true };
+                let plan = &self.shared.options.plan;
+                let links = plan.links != Links::Follow;
+                // What lies behind a link at the destination is no part of a mirror.
+                let there = links || plan.mirror;
+                let asked = |path, links| Question { query, path, links, entries: true };
                 if let Some(path) = destination {
-                    self.desk(Role::Destination, route.destination).ask(asked(path));
+                    self.desk(Role::Destination, route.destination).ask(asked(path, there));
                 }
-                self.desk(Role::Source, route.source).ask(asked(source));
+                self.desk(Role::Source, route.source).ask(asked(source, links));
             }
         }
     }
