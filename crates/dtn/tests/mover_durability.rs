@@ -11,7 +11,7 @@ use mover_support::{Node, extended, pattern, receive, send};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
 use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_engine::FaultCode;
-use whimbrel_proto::op::{ChunkedFile, LeafSpec, Notice, Op, Outcome, ReceiveSpec};
+use whimbrel_proto::op::{ChunkedFile, FailureKind, LeafSpec, Notice, Op, Outcome, ReceiveSpec, SendSpec};
 use whimbrel_proto::op::{Leaf, WriteKind};
 
 /// A node that makes all writes durable, on storage that does what a script says.
@@ -139,4 +139,38 @@ fn a_client_that_wants_it_gets_no_answer_before_the_copy_is_synced() {
         received.done();
         assert_eq!(script.calls(Operation::Sync) > syncs, durable);
     }
+}
+
+#[test]
+fn nobody_goes_on_with_a_file_that_storage_has_lost() {
+    let (mut node, script) = node();
+    node.write("source", &pattern(500_000));
+    let movers = node.pair(&extended(1));
+    script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
+    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+    let (_, received) = node.copy(movers, send("/source"), ReceiveSpec { leaves, ..receive("/copy") });
+    script.heal();
+    // What tells a client to begin anew.
+    assert_eq!(received.failure().kind, FailureKind::Busy);
+    assert_eq!(node.names(), ["source"], "the next sync would succeed");
+}
+
+#[test]
+fn what_is_said_to_be_there_and_is_not_is_no_file_of_zeros() {
+    let (mut node, _) = node();
+    let data = pattern(500_000);
+    node.write("source", &data);
+    node.write("copy", b"an older version");
+    let restart = |node: &mut Node, path: &str, done: u64| {
+        let movers = node.pair(&extended(1));
+        let write = WriteKind::Restart { done: std::iter::once(0..done).collect() };
+        let from = SendSpec { done: std::iter::once(0..done).collect(), ..send("/source") };
+        node.copy(movers, from, ReceiveSpec { write, ..receive(path) }).1
+    };
+    assert_eq!(restart(&mut node, "/new", 1000).failure().kind, FailureKind::Busy);
+    assert_eq!(restart(&mut node, "/copy", 1000).failure().kind, FailureKind::Busy);
+    assert_eq!(node.names(), ["copy", "source"], "and nothing is made");
+    assert_eq!(node.read("copy"), b"an older version");
+    assert_eq!(restart(&mut node, "/new", 0).bytes(), 500_000);
+    assert!(node.read("new") == data);
 }

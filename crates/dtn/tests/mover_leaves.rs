@@ -367,3 +367,17 @@ fn a_file_is_there_for_the_operation_behind_its_proof() {
     assert_eq!(told(node.wait(receiving)), expected(&spec, &data, 0..2 * MIB));
     assert_eq!(node.wait(size).done(), Outcome::Size(2 * MIB));
 }
+
+#[test]
+fn a_stream_that_ends_before_what_was_announced_takes_no_files_place() {
+    let mut node = Node::start();
+    node.write("source", &pattern(300_000));
+    node.write("copy", b"the version before");
+    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+    // As a sender that is killed: its host ends the connection in good order.
+    let movers = node.pair(&stream());
+    let to = ReceiveSpec { expected_size: Some(300_001), leaves, ..receive("/copy") };
+    let (_, received) = node.copy(movers, send("/source"), to);
+    assert!(received.failure().text.contains("ended 1 bytes early"));
+    assert_eq!(node.read("copy"), b"the version before");
+}

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use whimbrel_engine::{Fault, RangeSet};
 
@@ -56,11 +57,13 @@ impl ReadAt for FaultyReader {
 pub(super) struct FaultyWriter {
     pub inner: Arc<dyn WriteAt>,
     pub script: Script,
+    /// A sync has failed: what was written may be lost.
+    pub failed: AtomicBool,
 }
 
 impl WriteAt for FaultyWriter {
     fn is_sound(&self) -> bool {
-        self.inner.is_sound()
+        !self.failed.load(Ordering::Relaxed) && self.inner.is_sound()
     }
 
     fn write_at(&self, offset: u64, data: &[u8]) -> Result<(), Fault> {
@@ -70,7 +73,8 @@ impl WriteAt for FaultyWriter {
     }
 
     fn sync(&self) -> Result<(), Fault> {
-        self.script.run(Operation::Sync, || self.inner.sync())
+        let synced = self.script.run(Operation::Sync, || self.inner.sync());
+        synced.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
     fn settle(&self, range: Range<u64>) -> Result<(), Fault> {
@@ -78,7 +82,8 @@ impl WriteAt for FaultyWriter {
     }
 
     fn sync_range(&self, range: Range<u64>) -> Result<(), Fault> {
-        self.script.run(Operation::Sync, || self.inner.sync_range(range))
+        let synced = self.script.run(Operation::Sync, || self.inner.sync_range(range));
+        synced.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
     fn reserve(&self, range: Range<u64>) -> Result<(), Fault> {

@@ -146,7 +146,7 @@ impl<C: Connector> Connector for Faulty<C> {
         let join = || self.inner.join(session);
         let inner = self.script.run(Operation::Join, join)?;
         let script = self.script.clone();
-        Ok(Arc::new(FaultyWriter { inner, script }))
+        Ok(Arc::new(FaultyWriter { inner, script, failed: false.into() }))
     }
 
     fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
@@ -165,7 +165,7 @@ impl<C: Connector> Connector for Faulty<C> {
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
         let inner = self.script.run(Operation::Scratch, || self.inner.scratch(directory))?;
         let script = self.script.clone();
-        Ok(Arc::new(FaultyWriter { inner, script }))
+        Ok(Arc::new(FaultyWriter { inner, script, failed: false.into() }))
     }
 
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {

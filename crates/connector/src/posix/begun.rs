@@ -199,8 +199,14 @@ fn create_hidden(
 fn take_over(place: &Place, staging: &StoragePath) -> Result<(), Fault> {
     let name = staging.name().unwrap_or_default();
     // Does not wait, whatever it is.
-    let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
-    let removed = match retry(|| openat(&place.dir, name, flags, Mode::empty())) {
+    let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+    let open = |how| retry(|| openat(&place.dir, name, flags | how, Mode::empty()));
+    // NFS keeps others away only for those who may write (flock(2)).
+    let opened = match open(OFlags::RDWR) {
+        Err(Errno::ACCESS | Errno::PERM | Errno::ROFS | Errno::TXTBSY | Errno::ISDIR) => open(OFlags::RDONLY),
+        other => other,
+    };
+    let removed = match opened {
         Ok(file) => {
             let _locked = Locked::exclusive(&file, OPEN, staging)?;
             remove_same(place, name, &file)

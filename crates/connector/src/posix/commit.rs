@@ -16,7 +16,7 @@ use super::error::{OrFault, fault};
 use super::handles::Handle;
 use super::journal;
 use super::lock::Locked;
-use super::meta::{mode_of, statx_at};
+use super::meta::{mode_of, statx_at, statx_now};
 use super::modes::{self, PRIVATE};
 use super::resolve::{Dir, look};
 use super::session::taken;
@@ -100,6 +100,12 @@ impl Posix {
         let mut committed = handle.committed.write().unwrap_or_else(PoisonError::into_inner);
         let mode = attributes.mode.or(token.keep_mode).or_else(|| self.ordinary_mode(&handle.dir, &stat));
         finalize(handle, &stat, attributes, mode, path)?;
+        // Syncing may take long; where locks are not kept, another writer may have removed it, and the name is of another file.
+        match statx_now(&handle.file) {
+            Ok(stat) if stat.stx_nlink > 0 => {}
+            Ok(_) | Err(Errno::STALE) => return Err(taken(session)),
+            Err(errno) => return Err(fault(errno, "commit", path)),
+        }
         self.give_name("commit", (&handle.dir, from), (&handle.dir, to), path)?;
         *committed = true;
         drop(committed);

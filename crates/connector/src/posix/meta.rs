@@ -22,6 +22,11 @@ pub(super) fn statx_fd(fd: impl AsFd) -> Result<Statx, Errno> {
     statx(fd, c"", AtFlags::EMPTY_PATH, WANTED)
 }
 
+/// The same as the file system's server has it now: what a client of NFS remembers may be a minute old.
+pub(super) fn statx_now(fd: impl AsFd) -> Result<Statx, Errno> {
+    statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_FORCE_SYNC, WANTED)
+}
+
 pub(super) fn kind_of(stat: &Statx) -> Kind {
     match FileType::from_raw_mode(u32::from(stat.stx_mode)) {
         FileType::RegularFile => Kind::File,

@@ -10,7 +10,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use super::direct::{self, Aligned, Direct};
 use super::error::OrFault;
 use super::inorder::InOrder;
-use super::meta::{Caller, kind_of, size_of, statx_fd};
+use super::meta::{Caller, kind_of, size_of, statx_fd, statx_now};
 use super::resolve::{Root, retry};
 use super::scratch::forget;
 use crate::meta::{Kind, Meta, Version};
@@ -145,7 +145,8 @@ impl ReadAt for Reader {
     }
 
     fn meta(&self) -> Result<Meta, Fault> {
-        let stat = statx_fd(&self.fd).or_fault("describe", &self.path)?;
+        // Whether it is what was opened is asked of the file system.
+        let stat = statx_now(&self.fd).or_fault("describe", &self.path)?;
         let mut meta = self.caller.meta(&stat, None);
         meta.size = size_of(&stat, &self.fd);
         Ok(meta)

@@ -25,6 +25,8 @@ pub(super) enum Step {
 #[cfg(test)]
 thread_local! {
     static DONE: std::cell::RefCell<Vec<Step>> = const { std::cell::RefCell::new(Vec::new()) };
+    /// What others do while this thread syncs next.
+    static MEANWHILE: std::cell::RefCell<Option<Box<dyn FnOnce()>>> = const { std::cell::RefCell::new(None) };
 }
 
 #[cfg(test)]
@@ -56,6 +58,8 @@ pub(super) fn sync_all(file: impl AsFd) -> Result<(), Errno> {
     retry(|| fsync(&file))?;
     #[cfg(test)]
     note(Step::SyncFile(inode(&file)));
+    #[cfg(test)]
+    MEANWHILE.take().into_iter().for_each(|act| act());
     Ok(())
 }
 
@@ -192,6 +196,27 @@ mod tests {
         std::fs::create_dir(dir.path().join("dir")).unwrap();
         assert_eq!(name_twice((&root, b"dir"), (&root, b"tree")), Err(Errno::OPNOTSUPP));
         rename_new((&root, b"dir"), (&root, b"tree")).unwrap();
+        take();
+    }
+
+    #[test]
+    fn a_file_that_another_writer_removed_during_a_long_sync_gives_its_name_to_nothing() {
+        let (dir, storage) = lab();
+        std::fs::write(dir.path().join("file"), b"the version before").unwrap();
+        let session = begin(&storage, Disposition::Replace);
+        storage.join(&session).unwrap().write_at(0, b"data").unwrap();
+        let hidden = dir.path().join(std::str::from_utf8(STAGING).unwrap());
+        let others = hidden.clone();
+        // As a host does whose locks this one does not see.
+        MEANWHILE.set(Some(Box::new(move || {
+            std::fs::remove_file(&others).unwrap();
+            std::fs::write(&others, b"half of").unwrap();
+        })));
+        let durable = Attributes { durable: true, ..Attributes::default() };
+        let fault = storage.commit(&session, &[], &durable).unwrap_err();
+        assert_eq!(fault.code, whimbrel_engine::FaultCode::StorageBusy);
+        assert_eq!(std::fs::read(dir.path().join("file")).unwrap(), b"the version before");
+        assert_eq!(std::fs::read(hidden).unwrap(), b"half of");
         take();
     }
 

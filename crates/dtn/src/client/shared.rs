@@ -85,6 +85,8 @@ pub struct Shared {
     pub run: RunId,
     /// Temporary names of whole files that have not their own.
     wholes: RefCell<HashMap<ItemId, (Target, Vec<u8>)>>,
+    /// Whole files whose temporary names may be gone: they were to be renamed, or were removed.
+    renamed: RefCell<HashSet<ItemId>>,
     /// Directories of whole files in which others may have left something: all of them, and those to be looked through.
     looked_in: RefCell<HashSet<(Target, Vec<u8>)>>,
     untidy: RefCell<Vec<(Target, Vec<u8>)>>,
@@ -128,6 +130,7 @@ impl Shared {
             news: News::default(),
             run: RunId::fresh(),
             wholes: RefCell::default(),
+            renamed: RefCell::default(),
             looked_in: RefCell::default(),
             untidy: RefCell::default(),
             given_up: RefCell::default(),

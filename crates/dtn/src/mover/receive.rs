@@ -52,7 +52,7 @@ impl BlockSink for Sink<'_> {
 
 /// Receives a file; with `joined` another node has begun it. `None`: the answer is sent already.
 pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession>) -> Result<Option<Outcome>, Problem> {
-    task.session.acquire(Way::In)?;
+    let is_stream = task.session.acquire(Way::In)?.params.mode == Mode::Stream;
     let striped = task.stripe.count > 1;
     if striped && spec.write == WriteKind::Append {
         let fault = Fault::new(FaultCode::NotSupported, "append over several nodes");
@@ -79,7 +79,11 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         // A full disk is known before data flow; what may stay a hole is not taken.
         file.writer.reserve(file.start..file.start.saturating_add(length))?;
     }
-    let (bytes, mut written) = file.fill(task, spec)?;
+    let (bytes, mut written) = file.fill(task, spec).map_err(|problem| file.unless_lost(task.node, spec, problem))?;
+    if is_stream && spec.leaves.is_some() && matches!(spec.write, WriteKind::Replace | WriteKind::Unique) {
+        // A stream ends as well when its sender was killed; only clients of ours are known to announce what comes.
+        came_whole(spec, bytes)?;
+    }
     if let Some(mut expected) = gaps {
         if !spec.is_chunk() {
             // What was announced may not be so any more: the last byte that came is the file's.
@@ -98,20 +102,14 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         file.make_durable(task, spec, bytes);
         return Ok(None);
     }
-    if striped && task.node.keeps_durable(spec.durable) {
-        // Whoever commits it may be another host, which knows nothing of what this one still has in memory.
-        file.writer.sync()?;
+    match striped {
+        true => file.hand_in(task, spec, bytes).map(|()| None),
+        false => {
+            let node = task.node.clone();
+            file.complete(&node, spec, task.cancel)?;
+            Ok(Some(Outcome::moved(bytes)))
+        }
     }
-    let receipt = file.writer.finish()?;
-    if striped {
-        let (mover, id) = task.reporter.about();
-        let receipt = Box::new(short(receipt));
-        task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
-        return Ok(None);
-    }
-    let node = task.node.clone();
-    complete(&node, spec, &file.session, Some(file.writer.as_ref()), &[receipt], task.cancel)?;
-    Ok(Some(Outcome::moved(bytes)))
 }
 
 /// What fits a message, however large the node's share was: of very many ranges only where they begin and end, which is what
@@ -276,6 +274,9 @@ impl File {
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
         }
+        if let WriteKind::Restart { done } = &spec.write {
+            is_there(connector, &path, done)?;
+        }
         let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };
         let session = connector.begin(&path, &intent)?;
         let mut file = Self::join(node, spec, &session)?;
@@ -379,6 +380,38 @@ impl File {
         Ok(None)
     }
 
+    /// Gives the file its name.
+    fn complete(&self, node: &Node, spec: &ReceiveSpec, cancel: &Cancel) -> Result<(), Problem> {
+        let receipt = self.writer.finish()?;
+        let completed = complete(node, spec, &self.session, Some(self.writer.as_ref()), &[receipt], cancel);
+        completed.map_err(|problem| self.unless_lost(node, spec, problem))
+    }
+
+    /// Tells of a node's share of a file, which another node may commit.
+    fn hand_in(&self, task: &mut Task<'_>, spec: &ReceiveSpec, bytes: u64) -> Result<(), Problem> {
+        if task.node.keeps_durable(spec.durable) {
+            // That may be another host, which knows nothing of what this one still has in memory.
+            self.writer.sync().map_err(|fault| self.unless_lost(task.node, spec, fault.into()))?;
+        }
+        let (mover, id) = task.reporter.about();
+        let receipt = Box::new(short(self.writer.finish()?));
+        task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
+        Ok(())
+    }
+
+    /// What a failure is to the client. Where storage has lost what it had taken, nobody may go on with the file: the kernel
+    /// tells that once, and the next sync of it would succeed (fsync(2)). Chunks are written again as a whole.
+    fn unless_lost(&self, node: &Node, spec: &ReceiveSpec, problem: Problem) -> Problem {
+        if self.writer.is_sound() || spec.is_chunk() {
+            return problem;
+        }
+        if let Err(fault) = node.connector.abandon(&self.session) {
+            return fault.into();
+        }
+        let fault = Fault::new(FaultCode::StorageBusy, "receive").on_path(&spec.path);
+        fault.detail(format!("storage has lost what it had taken, and the file begins anew: {problem:?}")).into()
+    }
+
     fn finish(
         self,
         node: &Node,
@@ -392,14 +425,13 @@ impl File {
         let is_chunk = spec.is_chunk();
         // What a client will record as proven must survive a crash.
         if is_chunk || node.keeps_durable(spec.durable) {
-            proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)))?;
+            let synced = proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)));
+            synced.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;
         }
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if !is_chunk {
-            proving.times.timed(Activity::Storage, || {
-                complete(node, spec, &self.session, Some(writer), &[writer.finish()?], proving.cancel)
-            })?;
+            proving.times.timed(Activity::Storage, || self.complete(node, spec, proving.cancel))?;
         }
         Ok(Outcome::Transferred { bytes, leaves, read_from })
     }
@@ -573,6 +605,26 @@ pub fn blocks(
     })?;
     transfer.used(handle);
     Ok(())
+}
+
+/// Whether what a client says is there can be: a crash, or another writer, may have taken it, and zeros would stand in its place.
+fn is_there(connector: &dyn Connector, path: &StoragePath, done: &[Range<u64>]) -> Result<(), Fault> {
+    let told = done.iter().map(|range| range.end).max().unwrap_or(0);
+    let found = match connector.unfinished(path)? {
+        Some(meta) => meta.size,
+        None => match connector.stat(path, Follow::Yes) {
+            Ok(meta) if meta.kind == Kind::File => meta.size,
+            // Devices and pipes have no length.
+            Ok(_) => return Ok(()),
+            Err(fault) if fault.code == FaultCode::NotFound => 0,
+            Err(fault) => return Err(fault),
+        },
+    };
+    if told <= found {
+        return Ok(());
+    }
+    let fault = Fault::new(FaultCode::StorageBusy, "restart").on_path(path.as_bytes());
+    Err(fault.detail(format!("{told} bytes are said to be there, and {found} are")))
 }
 
 /// Bytes that are to come, where they were announced.

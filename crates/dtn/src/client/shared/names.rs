@@ -1,8 +1,8 @@
 //! Names of unfinished files at servers that keep none, and what is known of the directories they are in.
 
-use whimbrel_engine::Fault;
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, ItemId};
+use whimbrel_engine::{Fault, RangeSet};
 
 use super::{Route, Shared};
 use crate::client::temporary::{self, directory_of};
@@ -36,13 +36,25 @@ impl Shared {
         }
     }
 
+    /// Its temporary name may be gone from now on: no attempt goes on with what was stored under it.
+    pub fn renames_whole(&self, item: ItemId) {
+        self.renamed.borrow_mut().insert(item);
+    }
+
+    /// What earlier attempts have stored of it, as far as that is there still.
+    pub fn still_there(&self, item: ItemId, received: RangeSet) -> RangeSet {
+        if self.renamed.borrow().contains(&item) { RangeSet::new() } else { received }
+    }
+
     /// It has its final name.
     pub fn whole_named(&self, item: ItemId) {
+        self.renamed.borrow_mut().remove(&item);
         self.wholes.borrow_mut().remove(&item);
     }
 
     /// It has failed: nobody goes on with it.
     pub(super) fn whole_ended(&self, item: ItemId) {
+        self.renamed.borrow_mut().remove(&item);
         let left = self.wholes.borrow_mut().remove(&item);
         if let Some((target, name)) = left {
             self.sidecars.discard(&self.dialling(), target, name);

@@ -6,7 +6,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::names::move_again;
 use super::{Worker, hand_over};
-use crate::client::flight::{self, CopyNaming, CopyStep, Flight, Purpose, Step};
+use crate::client::flight::{self, CopyNaming, CopyStep, Flight, Order, Purpose, Step};
 
 impl Worker {
     /// An operation of a flight has been answered: what follows from it.
@@ -65,7 +65,13 @@ impl Worker {
         while flight.is_answered() && flight.failure.is_none() && !matches!(flight.job.work, Work::Chunk { .. }) {
             match flight.next_step(&pair.destination, required) {
                 None => return,
-                Some(Ok(orders)) => hand_over(pair, flight, orders),
+                Some(Ok(orders)) => {
+                    let renames = |order: &Order| order.purpose == Purpose::Commit;
+                    if flight.temporary().is_some() && orders.iter().any(renames) {
+                        self.shared.renames_whole(flight.job.attempt.item);
+                    }
+                    hand_over(pair, flight, orders);
+                }
                 Some(Err(fault)) => flight.fail(Purpose::Commit, fault),
             }
         }

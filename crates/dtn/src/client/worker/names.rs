@@ -19,6 +19,7 @@ impl Worker {
         let item = &flight.job.item;
         let route = self.shared.route(item.root);
         if self.cleared.insert(temporary.clone()) {
+            self.shared.renames_whole(item.id);
             self.spoilt.push((route, temporary));
             return true;
         }
@@ -71,6 +72,9 @@ impl Worker {
     /// Reports a failure of which nothing is kept, once what has the temporary name is removed.
     pub(super) fn throw_away(&mut self, job: &Job, fault: Fault, temporary: Option<Vec<u8>>) {
         let route = self.shared.route(job.item.root);
+        if temporary.is_some() {
+            self.shared.renames_whole(job.attempt.item);
+        }
         self.spoilt.extend(temporary.map(|name| (route, name)));
         self.late.push(Input::ItemFailed { attempt: job.attempt, fault, received: RangeSet::new() });
     }
