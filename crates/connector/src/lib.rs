@@ -208,6 +208,12 @@ pub trait Connector: Send + Sync {
     /// A link itself has no mode: `NotSupported`.
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault>;
 
+    /// The same for who must not say as whom a program runs: [`SET_ID`] is left out of a mode, but for a directory, where it says
+    /// which group new files have. Storage that cannot tell in one act what it changes leaves it out always.
+    fn set_plain_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
+        self.set_attributes(path, &attributes.without_set_id(), follow)
+    }
+
     /// Cuts or extends a file to `size` bytes.
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault>;
 

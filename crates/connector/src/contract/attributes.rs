@@ -171,6 +171,20 @@ pub fn a_file_made_under_its_name_never_gives_more_than_it_will(a: &dyn Connecto
     assert_eq!(commit_as(b, &session, &attributes(Some(0o400), None)).mode, 0o400);
 }
 
+pub fn plain_attributes_say_of_no_program_whom_it_runs_as(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("program"), b"code");
+    ok(a.make_dir(&path("dir")));
+    for name in ["program", "dir"] {
+        ok(a.set_plain_attributes(&path(name), &attributes(Some(0o7755), Some(THEN)), Follow::Yes));
+    }
+    let seen = ok(b.stat(&path("program"), Follow::No));
+    assert_eq!((seen.mode, seen.modified), (0o1755, THEN));
+    assert_eq!(ok(b.stat(&path("dir"), Follow::No)).mode & 0o1777, 0o1755);
+}
+
 pub fn attributes_of_what_exists_can_be_changed(a: &dyn Connector, _: &dyn Connector) {
     if !a.capabilities().posix_attributes {
         return;

@@ -87,6 +87,7 @@ use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
+use attributes::SetId;
 use direct::Direct;
 pub use direct::DirectOptions;
 use error::{OrFault, fault};
@@ -321,7 +322,12 @@ impl Connector for Posix {
 
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
         self.writable("set attributes", path)?;
-        attributes::set(&self.root, path, attributes, follow)
+        attributes::set(&self.root, path, attributes, follow, SetId::AsAsked)
+    }
+
+    fn set_plain_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
+        self.writable("set attributes", path)?;
+        attributes::set(&self.root, path, attributes, follow, SetId::OfDirectories)
     }
 
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {

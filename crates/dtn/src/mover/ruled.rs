@@ -4,7 +4,7 @@
 //! followed first, then the storage is asked for exactly the path that was checked, where a link is a fault
 //! ([`Connector::without_links`]). So whoever swaps a directory for a link between the two gets a fault or what he may have.
 //! What lies under a hidden name because it is unfinished has the rules of the name that it stands for ([`hidden`]). Nobody under rules
-//! makes a program that runs as the account's owner or group ([`Attributes::without_set_id`]).
+//! makes a program that runs as the account's owner or group ([`Attributes::without_set_id`], [`Connector::set_plain_attributes`]).
 
 mod hidden;
 mod metered;
@@ -311,8 +311,7 @@ impl Connector for Ruled {
 
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
         let check = |ruled: &Self, path: &StoragePath| ruled.may(Operation::Modify, path);
-        let attributes = &attributes.without_set_id();
-        self.at(path, follow, check, |storage, path| storage.set_attributes(path, attributes, follow))
+        self.at(path, follow, check, |storage, path| storage.set_plain_attributes(path, attributes, follow))
     }
 
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {

@@ -269,7 +269,11 @@ fn nobody_under_rules_makes_a_program_that_runs_as_the_account() {
         ruled.join(&session).unwrap().write_at(0, b"code").unwrap();
         ruled.commit(&session, &[], &trusted).unwrap();
     }
-    ruled.set_attributes(&path("/open/file"), &trusted, Follow::Yes).unwrap();
+    std::fs::create_dir(tree.root().join("open/group")).unwrap();
+    for name in ["/open/file", "/open/group"] {
+        ruled.set_attributes(&path(name), &trusted, Follow::Yes).unwrap();
+    }
+    assert_eq!(mode("open/group"), 0o7755, "there it says which group new files have");
     for name in ["put", "replaced", "updated", "file"] {
         assert_eq!(mode(&format!("open/{name}")), 0o1755, "{name}");
     }
