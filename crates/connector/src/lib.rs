@@ -18,7 +18,8 @@ mod staging;
 pub use meta::{Access, Entry, Kind, Meta, Timestamp, Version};
 pub use path::StoragePath;
 pub use put::ReadBack;
-pub use session::{Attributes, Disposition, Receipt, WriteIntent, WriteSession};
+pub use session::{Attributes, Disposition, Receipt, SET_ID, WriteIntent, WriteSession};
+pub use staging::{HIDDEN_WORD, shortened};
 
 use std::ops::Range;
 use std::os::fd::BorrowedFd;
@@ -133,7 +134,7 @@ pub trait Connector: Send + Sync {
     /// Gives the file its final name and attributes, once, from the receipts of all writers.
     ///
     /// The only act that makes new data visible. A new file has its mode before it has its name: the one in `attributes`,
-    /// else that of the file it replaces, else the one that storage gives a new file. Repeating a commit that succeeded is harmless and
+    /// else that of the file it replaces but for [`SET_ID`], else the one that storage gives a new file. Repeating a commit that succeeded is harmless and
     /// changes nothing. `StorageBusy` when another writer replaced the file meanwhile: then nothing
     /// of this session is visible. `IsADirectory` when a directory has taken the final name.
     /// Devices and pipes have no attributes: they are ignored.
@@ -206,6 +207,12 @@ pub trait Connector: Send + Sync {
     ///
     /// A link itself has no mode: `NotSupported`.
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault>;
+
+    /// The same for who must not say as whom a program runs: [`SET_ID`] is left out of a mode, but for a directory, where it says
+    /// which group new files have. Storage that cannot tell in one act what it changes leaves it out always.
+    fn set_plain_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
+        self.set_attributes(path, &attributes.without_set_id(), follow)
+    }
 
     /// Cuts or extends a file to `size` bytes.
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault>;

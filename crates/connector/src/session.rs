@@ -83,6 +83,9 @@ pub struct Receipt {
     pub token: Vec<u8>,
 }
 
+/// Permission bits with which a program runs as its owner, or as its group.
+pub const SET_ID: u32 = 0o6000;
+
 /// Attributes to set; `None` leaves what is there (or the storage's default for a new file).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attributes {
@@ -97,4 +100,12 @@ pub struct Attributes {
     pub size: Option<u64>,
     /// Commit only (else ignored): data and name must survive a crash of the host.
     pub durable: bool,
+}
+
+impl Attributes {
+    /// The same, with which no program runs as anybody else ([`SET_ID`]).
+    #[must_use]
+    pub fn without_set_id(&self) -> Self {
+        Self { mode: self.mode.map(|mode| mode & !SET_ID), ..self.clone() }
+    }
 }

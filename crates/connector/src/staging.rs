@@ -4,6 +4,8 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use crate::path::StoragePath;
 
+/// Between a name and what is added to it, in every hidden name that is made for it.
+pub const HIDDEN_WORD: &[u8] = b".whimbrel-";
 /// How the name of every unfinished file ends.
 const SUFFIX: &[u8] = b".whimbrel-part";
 /// How the name of every journal ends, before the number of the file it is about.
@@ -53,11 +55,16 @@ fn hidden_name(name: &[u8], suffix: &[u8]) -> Vec<u8> {
     if 1 + name.len() + suffix.len() <= NAME_MAX {
         hidden.extend_from_slice(name);
     } else {
-        hidden.extend_from_slice(&name[..KEPT]);
-        hidden.extend_from_slice(format!("-{:016x}", fnv1a(name)).as_bytes());
+        hidden.extend_from_slice(&shortened(name).unwrap_or_default());
     }
     hidden.extend_from_slice(suffix);
     hidden
+}
+
+/// What stands for a name in hidden names that it is too long for; `None`: no name of its length is.
+pub fn shortened(name: &[u8]) -> Option<Vec<u8>> {
+    let kept = name.get(..KEPT)?;
+    Some([kept, format!("-{:016x}", fnv1a(name)).as_bytes()].concat())
 }
 
 /// FNV-1a: fixed for all time, unlike the standard library's hasher.

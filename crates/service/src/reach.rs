@@ -216,7 +216,10 @@ impl Service {
         }
         // Guests act as who shares: their rights there are those of the rules, and no more than those of the sharer.
         let identity = location.sharer.unwrap_or(identity);
-        let scope = dtn_scope(&rights.scopes(want));
+        let mut scope = dtn_scope(&rights.scopes(want));
+        if location.sharer.is_some() {
+            scope += " whimbrel.guest";
+        }
         if scope.len() > LONGEST_SCOPE {
             let fault = Fault::new(FaultCode::NotSupported, OP).side(Side::Service);
             let fault = fault.subject(&collection.about.display_name);

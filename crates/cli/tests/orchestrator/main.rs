@@ -494,6 +494,28 @@ fn directories_above_that_are_missing_are_made_and_the_same_run_ends_the_task() 
 }
 
 #[test]
+fn however_many_items_miss_a_directory_that_cannot_be_made_each_ends_with_its_failure() {
+    let field = Field::new();
+    let ends = Ends::own(Path::new("/"));
+    let bench = Bench::new();
+    open_up(&field.path(""));
+    let one = field.path("from/one");
+    // Nobody makes directories there. More than are remembered at once.
+    let nowhere = Path::new("/proc/whimbrel-none");
+    let lost = (1..=1300).map(|number| match number % 3 {
+        0 => item(number, &one, &nowhere.join(number.to_string()).join("one")),
+        _ => item(number, &one, &nowhere.join(number.to_string())),
+    });
+    let (task, end) = bench.transfer(&ends, verified(), lost.collect());
+    assert!(matches!(end, End::Finished), "{end:?}");
+    bench.service.see(task, |task| {
+        let failed = task.records.values().filter(|record| record.fault.is_some()).count();
+        assert_eq!((task.open(), failed), (0, 1300), "{:?}", task.occurrences);
+    });
+    bench.finish();
+}
+
+#[test]
 fn nothing_is_moved_or_mirrored_onto_itself() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));

@@ -6,7 +6,7 @@ use std::thread;
 use whimbrel_engine::FaultCode;
 
 use super::help::*;
-use crate::session::{Attributes, WriteIntent};
+use crate::session::{Attributes, Disposition, WriteIntent};
 use crate::{Connector, Follow, Kind, Timestamp};
 
 const THEN: Timestamp = Timestamp { seconds: 981_173_106, nanoseconds: 123_456_789 };
@@ -57,6 +57,27 @@ pub fn replacing_keeps_the_mode_of_the_old_file(a: &dyn Connector, _: &dyn Conne
     let session = ok(a.begin(&path("file"), &REPLACE));
     let wanted = attributes(Some(0o666), None);
     assert_eq!(commit_as(a, &session, &wanted).mode, 0o666);
+}
+
+/// Also for who makes a token.
+pub fn replacing_takes_from_a_program_whom_it_runs_as(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("program"), b"trusted");
+    let trusted = || ok(a.set_attributes(&path("program"), &attributes(Some(0o6755), None), Follow::Yes));
+    for disposition in [Disposition::Replace, Disposition::Resume, Disposition::Continue] {
+        trusted();
+        assert_eq!(ok(b.stat(&path("program"), Follow::No)).mode, 0o6755, "asked for, it is given");
+        // So that it is resumed beside the program, and not in it.
+        drop(ok(a.begin(&path("program"), &REPLACE)));
+        let session = ok(a.begin(&path("program"), &WriteIntent { disposition, ..REPLACE }));
+        put(a, &session, 0, b"other");
+        assert_eq!(commit(b, &session).mode, 0o755, "{disposition:?}");
+    }
+    trusted();
+    ok(a.put(&path("program"), b"other", &Attributes::default(), None));
+    assert_eq!(ok(b.stat(&path("program"), Follow::No)).mode, 0o755);
 }
 
 /// Permission bits of everything in the collection that has a hidden name.
@@ -148,6 +169,20 @@ pub fn a_file_made_under_its_name_never_gives_more_than_it_will(a: &dyn Connecto
     put(a, &session, 0, b"secret");
     assert_eq!(ok(b.stat(&path("file"), Follow::No)).mode, 0o600, "its owner can go on writing");
     assert_eq!(commit_as(b, &session, &attributes(Some(0o400), None)).mode, 0o400);
+}
+
+pub fn plain_attributes_say_of_no_program_whom_it_runs_as(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().posix_attributes {
+        return;
+    }
+    store(a, &path("program"), b"code");
+    ok(a.make_dir(&path("dir")));
+    for name in ["program", "dir"] {
+        ok(a.set_plain_attributes(&path(name), &attributes(Some(0o7755), Some(THEN)), Follow::Yes));
+    }
+    let seen = ok(b.stat(&path("program"), Follow::No));
+    assert_eq!((seen.mode, seen.modified), (0o1755, THEN));
+    assert_eq!(ok(b.stat(&path("dir"), Follow::No)).mode & 0o1777, 0o1755);
 }
 
 pub fn attributes_of_what_exists_can_be_changed(a: &dyn Connector, _: &dyn Connector) {

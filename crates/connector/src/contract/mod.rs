@@ -96,10 +96,12 @@ macro_rules! contract_cases {
             attributes_are_kept
             what_is_put_has_its_attributes
             replacing_keeps_the_mode_of_the_old_file
+            replacing_takes_from_a_program_whom_it_runs_as
             what_is_unfinished_is_its_owners_alone
             what_others_could_read_of_an_earlier_attempt_they_can_no_longer
             a_private_file_is_never_seen_with_another_mode
             a_file_made_under_its_name_never_gives_more_than_it_will
+            plain_attributes_say_of_no_program_whom_it_runs_as
             attributes_of_what_exists_can_be_changed
             links_keep_their_text
             removing_a_link_keeps_its_target

@@ -10,7 +10,7 @@ use super::{Memory, ORDINARY, PRIVATE, Safeguard, set_facts};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
 use crate::rules::check;
-use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
+use crate::session::{Attributes, Disposition, SET_ID, WriteIntent, WriteSession};
 use crate::staging::staging_path;
 
 const OPEN: &str = "open for writing";
@@ -259,7 +259,7 @@ fn decode(session: &WriteSession) -> Result<(u64, Option<u32>), Fault> {
         Ok(token) if fits && token[12] <= MADE => {
             let (id, rest) = token.split_first_chunk::<8>().expect("thirteen bytes");
             let mode = rest.first_chunk::<4>().map_or(u32::MAX, |mode| u32::from_le_bytes(*mode));
-            Ok((u64::from_le_bytes(*id), (mode <= 0o7777).then_some(mode)))
+            Ok((u64::from_le_bytes(*id), (mode <= 0o7777).then_some(mode & !SET_ID)))
         }
         _ => Err(Fault::new(FaultCode::InvalidArgument, "join session")
             .on_path(session.path.as_bytes())

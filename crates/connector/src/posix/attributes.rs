@@ -11,13 +11,13 @@ use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_sys::names;
 
 use super::error::OrFault;
-use super::meta::{is_link, mode_of, statx_fd};
+use super::meta::{is_link, kind_of, mode_of, statx_fd};
 use super::resolve::{Root, retry};
 use crate::Follow;
-use crate::meta::Timestamp;
+use crate::meta::{Kind, Timestamp};
 use crate::path::StoragePath;
 use crate::rules::{check_commit_only, link_has_no_mode};
-use crate::session::Attributes;
+use crate::session::{Attributes, SET_ID};
 
 /// The group of that name, or of that number.
 fn group_id(group: &str, path: &StoragePath) -> Result<u32, Fault> {
@@ -71,8 +71,29 @@ pub(super) fn apply(
     Ok(changed)
 }
 
+/// Where [`SET_ID`] is set if a mode has it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum SetId {
+    AsAsked,
+    OfDirectories,
+}
+
+impl SetId {
+    /// What of a mode is set of something open.
+    fn of(self, mode: u32, fd: impl AsFd) -> Result<Mode, Errno> {
+        let left_out = self == Self::OfDirectories && mode & SET_ID != 0 && kind_of(&statx_fd(fd)?) != Kind::Directory;
+        Ok(Mode::from_raw_mode(if left_out { mode & !SET_ID } else { mode }))
+    }
+}
+
 /// Changes what exists, of any kind, without opening it.
-pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
+pub(super) fn set(
+    root: &Root,
+    path: &StoragePath,
+    attributes: &Attributes,
+    follow: Follow,
+    set_id: SetId,
+) -> Result<(), Fault> {
     check_commit_only(attributes, path)?;
     let op = "set attributes";
     let nofollow = match follow {
@@ -88,8 +109,9 @@ pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, foll
         chownat(&fd, c"", None, Some(gid), AtFlags::EMPTY_PATH).or_fault("change group", path)?;
     }
     if let Some(mode) = attributes.mode {
-        let changed = match chmod(fd.as_fd(), mode) {
-            Err(Errno::NOENT) => chmod_opened(root, path, mode),
+        let changed = set_id.of(mode, &fd).and_then(|mode| chmod(fd.as_fd(), mode));
+        let changed = match changed {
+            Err(Errno::NOENT) => chmod_opened(root, path, mode, set_id),
             other => other,
         };
         changed.or_fault("change mode", path)?;
@@ -102,15 +124,16 @@ pub(super) fn set(root: &Root, path: &StoragePath, attributes: &Attributes, foll
 
 /// `fchmod` refuses a path descriptor and opening for real needs permissions that chmod does not,
 /// so this goes through the descriptor's name in `/proc`, which leads to exactly this object.
-fn chmod(fd: BorrowedFd<'_>, mode: u32) -> Result<(), Errno> {
+fn chmod(fd: BorrowedFd<'_>, mode: Mode) -> Result<(), Errno> {
     let name = format!("/proc/self/fd/{}", fd.as_raw_fd());
-    chmodat(CWD, name, Mode::from_raw_mode(mode), AtFlags::empty())
+    chmodat(CWD, name, mode, AtFlags::empty())
 }
 
 /// Where `/proc` is not mounted; needs read permission on the object, which is no link.
-fn chmod_opened(root: &Root, path: &StoragePath, mode: u32) -> Result<(), Errno> {
+fn chmod_opened(root: &Root, path: &StoragePath, mode: u32, set_id: SetId) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-    fchmod(root.open_at(path, flags)?, Mode::from_raw_mode(mode))
+    let fd = root.open_at(path, flags)?;
+    fchmod(&fd, set_id.of(mode, &fd)?)
 }
 
 #[cfg(test)]
@@ -125,8 +148,10 @@ mod tests {
         std::fs::write(&file, "x").unwrap();
         let root = Root::open(dir.path(), false).unwrap();
         let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
-        chmod_opened(&root, &path, 0o640).unwrap();
-        let mode = std::fs::metadata(&file).unwrap().permissions().mode();
-        assert_eq!(mode & 0o7777, 0o640);
+        let mode = || std::fs::metadata(&file).unwrap().permissions().mode() & 0o7777;
+        chmod_opened(&root, &path, 0o4640, SetId::AsAsked).unwrap();
+        assert_eq!(mode(), 0o4640);
+        chmod_opened(&root, &path, 0o6600, SetId::OfDirectories).unwrap();
+        assert_eq!(mode(), 0o600);
     }
 }

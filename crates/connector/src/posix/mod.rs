@@ -13,9 +13,9 @@
 //!
 //! **Modes**: unfinished files and journals are their owner's alone (0600) until the moment before
 //! the rename. Then they get the mode that was asked for; else that of the file they replace, as it
-//! was when the session began; else the one that open(2) gives a new file there: 0666 less the mask
-//! that the process had when the collection was opened, or what the directory's default access
-//! list says (acl(5)). A file made under its final name never has more than was asked for.
+//! was when the session began, but for the bits with which a program runs as somebody else; else
+//! the one that open(2) gives a new file there: 0666 less the mask that the process had when the
+//! collection was opened, or what the directory's default access list says (acl(5)). A file made under its final name never has more than was asked for.
 //!
 //! **Two writers of one name** (see [`Connector::without_replacing`] for those who may not replace): the last `begin(Replace)` throws the earlier unfinished file away;
 //! the earlier writer's commit then fails with `StorageBusy`. Of two finished ones the last commit
@@ -87,6 +87,7 @@ use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
+use attributes::SetId;
 use direct::Direct;
 pub use direct::DirectOptions;
 use error::{OrFault, fault};
@@ -321,7 +322,12 @@ impl Connector for Posix {
 
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
         self.writable("set attributes", path)?;
-        attributes::set(&self.root, path, attributes, follow)
+        attributes::set(&self.root, path, attributes, follow, SetId::AsAsked)
+    }
+
+    fn set_plain_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
+        self.writable("set attributes", path)?;
+        attributes::set(&self.root, path, attributes, follow, SetId::OfDirectories)
     }
 
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {

@@ -3,7 +3,7 @@
 use rustix::fs::Statx;
 use whimbrel_engine::{Fault, FaultCode};
 
-use crate::session::WriteSession;
+use crate::session::{SET_ID, WriteSession};
 
 /// Tells one file from every other that had or will have its name.
 ///
@@ -63,7 +63,8 @@ impl Manner {
 pub(super) struct Token {
     pub manner: Manner,
     pub identity: Identity,
-    /// Permission bits of the file that commit replaces: kept unless others are asked for.
+    /// Permission bits of the file that commit replaces: kept unless others are asked for. Never [`SET_ID`], whoever made the token:
+    /// what the file was trusted with goes with its content, as after write(2).
     pub keep_mode: Option<u32>,
 }
 
@@ -124,7 +125,7 @@ impl Token {
                 born: i64::from_le_bytes(bytes[10..18].try_into().ok()?),
                 born_ns: u32::from_le_bytes(bytes[18..22].try_into().ok()?),
             },
-            keep_mode: (mode <= 0o7777).then_some(mode),
+            keep_mode: (mode <= 0o7777).then_some(mode & !SET_ID),
         })
     }
 }
@@ -142,6 +143,12 @@ mod tests {
                 assert_eq!(Token::decode(&token.encode()), Some(token));
             }
         }
+    }
+
+    #[test]
+    fn no_token_keeps_whom_a_program_runs_as() {
+        let made = Token { manner: Manner::Staged, identity: Identity::default(), keep_mode: Some(0o6751) };
+        assert_eq!(Token::decode(&made.encode()).and_then(|token| token.keep_mode), Some(0o751));
     }
 
     #[test]

@@ -8,7 +8,6 @@ use std::time::{Duration, Instant};
 
 use whimbrel_connector::Connector;
 use whimbrel_engine::Fault;
-use whimbrel_proto::rules::PathRules;
 use whimbrel_transport::leaves::Permits;
 use whimbrel_transport::{Pool, PoolLimits, Progress, RateLimit};
 
@@ -131,7 +130,7 @@ impl Node {
         let Identity { user, rules, .. } = identity;
         let quota = rules.quota.map(|limit| self.ledger.quota(user, limit));
         let rates = rules.bandwidth.map(|limit| self.ledger.rates(user, limit));
-        let free = quota.is_none() && rules.paths == PathRules::everything();
+        let free = quota.is_none() && rules.paths.is_free();
         if free && rates.is_none() {
             return self.clone();
         }

@@ -309,7 +309,9 @@ mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
 
     use whimbrel_connector::memory::Memory;
+    use whimbrel_connector::{Attributes, Follow, StoragePath};
     use whimbrel_proto::op::{FailureKind, Op, OpId, Outcome};
+    use whimbrel_proto::rules::{LoginRules, PathRules};
 
     use super::super::message::{DataPeers, Secrets, Stripe};
     use super::*;
@@ -343,18 +345,31 @@ mod tests {
         (Arc::new(node.expect("node")), near)
     }
 
-    fn attach(mover: u64) -> ToMover {
+    fn identity(rules: LoginRules) -> Identity {
         let (control_peer, control_local) = (None, None);
-        let user = "tester".to_owned();
-        let identity = Identity {
-            user,
-            control_peer,
-            control_local,
-            data_peers: DataPeers::ControlPeer,
-            rules: whimbrel_proto::rules::LoginRules::unlimited(),
-            secrets: Secrets::default(),
-        };
+        let (user, data_peers) = ("tester".to_owned(), DataPeers::ControlPeer);
+        Identity { user, control_peer, control_local, data_peers, rules, secrets: Secrets::default() }
+    }
+
+    fn attach(mover: u64) -> ToMover {
+        let identity = identity(LoginRules::unlimited());
         ToMover::Attach { mover: MoverId(mover), identity: Box::new(identity) }
+    }
+
+    /// Where nothing is forbidden, either: it is not the guest's account.
+    #[test]
+    fn a_guest_of_everything_makes_no_program_that_runs_as_the_sharer() {
+        let (node, _far) = node();
+        let own = LoginRules::unlimited();
+        let guest = LoginRules { paths: PathRules::everything().of_guest(), ..LoginRules::unlimited() };
+        let path = StoragePath::resolve(&StoragePath::root(), b"program").unwrap();
+        let trusted = Attributes { mode: Some(0o4755), ..Attributes::default() };
+        for (rules, mode) in [(own, 0o4755), (guest, 0o755)] {
+            let storage = node.of_login(&identity(rules)).connector.clone();
+            storage.put(&path, b"code", &Attributes::default(), None).unwrap();
+            storage.set_attributes(&path, &trusted, Follow::Yes).unwrap();
+            assert_eq!(storage.stat(&path, Follow::Yes).unwrap().mode, mode);
+        }
     }
 
     fn run(mover: u64, id: u64) -> ToMover {

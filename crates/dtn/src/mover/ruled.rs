@@ -3,7 +3,10 @@
 //! The way of every operation to storage, and the only place where rules are enforced. Rules hold for resolved paths: links are
 //! followed first, then the storage is asked for exactly the path that was checked, where a link is a fault
 //! ([`Connector::without_links`]). So whoever swaps a directory for a link between the two gets a fault or what he may have.
+//! What lies under a hidden name because it is unfinished has the rules of the name that it stands for ([`hidden`]). Nobody under rules
+//! makes a program that runs as the account's owner or group ([`Attributes::without_set_id`], [`Connector::set_plain_attributes`]).
 
+mod hidden;
 mod metered;
 #[cfg(test)]
 mod tests;
@@ -12,11 +15,12 @@ use std::sync::Arc;
 
 use whimbrel_connector::{
     Attributes, Capabilities, Connector, Entry, FileSystem, Follow, Journal, Kind, Listing, Meta, ReadAt, ReadBack,
-    Receipt, StoragePath, Version, WriteAt, WriteIntent, WriteSession,
+    Receipt, SET_ID, StoragePath, Version, WriteAt, WriteIntent, WriteSession,
 };
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::rules::{Operation, PathRules};
 
+use self::hidden::{Spoken, meant};
 use self::metered::Metered;
 use super::ledger::Quota;
 
@@ -73,26 +77,26 @@ impl Ruled {
 
     /// What cannot be resolved is told only to those who may know what is there.
     fn real(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
-        self.storage.resolve(path, follow).map_err(|fault| match self.rules.allows_stat(path.as_bytes()) {
+        self.storage.resolve(path, follow).map_err(|fault| match self.rules.allows_stat(&meant(&self.rules, path)) {
             true => fault,
             false => self.denied("look at", path),
         })
     }
 
     fn may(&self, operation: Operation, path: &StoragePath) -> Result<(), Fault> {
-        match self.rules.allows(path.as_bytes(), operation) {
+        match self.rules.allows(&meant(&self.rules, path), operation) {
             true => Ok(()),
             false => Err(self.denied(operation.word(), path)),
         }
     }
 
     fn may_stat(&self, path: &StoragePath) -> Result<(), Fault> {
-        if self.rules.allows_stat(path.as_bytes()) { Ok(()) } else { Err(self.denied("look at", path)) }
+        if self.rules.allows_stat(&meant(&self.rules, path)) { Ok(()) } else { Err(self.denied("look at", path)) }
     }
 
     /// Something new where nothing is, and a change where something is.
     fn may_write(&self, path: &StoragePath) -> Result<(), Fault> {
-        let allowed = self.rules.at(path.as_bytes());
+        let allowed = self.rules.at(&meant(&self.rules, path));
         let (creates, modifies) = (allowed.has(Operation::Create), allowed.has(Operation::Modify));
         let needed = match creates == modifies {
             true => Operation::Create,
@@ -104,7 +108,7 @@ impl Ruled {
 
     /// What writes at a path: where nothing may be changed, what others put there meanwhile is not, either.
     fn writer(&self, path: &StoragePath) -> &dyn Connector {
-        let allowed = self.rules.at(path.as_bytes());
+        let allowed = self.rules.at(&meant(&self.rules, path));
         match allowed.has(Operation::Create) && !allowed.has(Operation::Modify) {
             true => self.fresh.as_ref(),
             false => self.plain.as_ref(),
@@ -126,7 +130,7 @@ impl Ruled {
     }
 
     fn denied(&self, what: &str, path: &StoragePath) -> Fault {
-        let rule = self.rules.deciding(path.as_bytes());
+        let rule = self.rules.deciding(&meant(&self.rules, path));
         Fault::new(FaultCode::NotAuthorized, what)
             .on_path(path.as_bytes())
             .detail(format!("you have no right to {what} there (rule for {})", String::from_utf8_lossy(&rule)))
@@ -145,15 +149,17 @@ struct Visible {
     entries: Listing,
     directory: StoragePath,
     rules: PathRules,
+    spoken: Spoken,
 }
 
 impl Iterator for Visible {
     type Item = Result<Entry, Fault>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        let (directory, rules) = (&self.directory, &self.rules);
-        self.entries.by_ref().find(|entry| match entry {
-            Ok(entry) => directory.join(&entry.name).is_ok_and(|path| rules.allows_stat(path.as_bytes())),
+        let Self { entries, directory, rules, spoken } = self;
+        let is_visible = |name: &[u8]| directory.join(name).is_ok_and(|path| rules.allows_stat(path.as_bytes()));
+        entries.find(|entry| match entry {
+            Ok(entry) => is_visible(spoken.meant(&entry.name)),
             Err(_) => true,
         })
     }
@@ -172,7 +178,8 @@ impl Connector for Ruled {
         let check = |ruled: &Self, path: &StoragePath| ruled.may(Operation::List, path);
         self.at(path, Follow::Yes, check, |storage, path| {
             let (entries, directory, rules) = (storage.list(path)?, path.clone(), self.rules.clone());
-            Ok(Box::new(Visible { entries, directory, rules }) as Listing)
+            let spoken = Spoken::of(&rules, path);
+            Ok(Box::new(Visible { entries, directory, rules, spoken }) as Listing)
         })
     }
 
@@ -185,7 +192,8 @@ impl Connector for Ruled {
         if let (Some(quota), Some(size)) = (&self.quota, intent.size) {
             quota.has_room(size)?;
         }
-        self.at(path, Follow::Yes, Self::may_write, |_, path| self.writer(path).begin(path, intent))
+        let intent = WriteIntent { mode: intent.mode.map(|mode| mode & !SET_ID), ..intent.clone() };
+        self.at(path, Follow::Yes, Self::may_write, |_, path| self.writer(path).begin(path, &intent))
     }
 
     fn resolve(&self, path: &StoragePath, follow: Follow) -> Result<StoragePath, Fault> {
@@ -212,7 +220,7 @@ impl Connector for Ruled {
             true => self.may_write(&session.path)?,
             false => self.may_go_on(session)?,
         }
-        self.writer(&session.path).commit(session, receipts, attributes)
+        self.writer(&session.path).commit(session, receipts, &attributes.without_set_id())
     }
 
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
@@ -230,6 +238,7 @@ impl Connector for Ruled {
         if let Some(quota) = &self.quota {
             quota.charge(data.len() as u64)?;
         }
+        let attributes = &attributes.without_set_id();
         self.at(path, Follow::Yes, Self::may_write, |_, path| match &mut read_back {
             Some(show) => self.writer(path).put(path, data, attributes, Some(&mut **show)),
             None => self.writer(path).put(path, data, attributes, None),
@@ -250,7 +259,7 @@ impl Connector for Ruled {
     }
 
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {
-        let check = |ruled: &Self, path: &StoragePath| match ruled.rules.allows_mkdir(path.as_bytes()) {
+        let check = |ruled: &Self, path: &StoragePath| match ruled.rules.allows_mkdir(&meant(&ruled.rules, path)) {
             true => Ok(()),
             false => Err(ruled.denied(Operation::Create.word(), path)),
         };
@@ -268,7 +277,9 @@ impl Connector for Ruled {
     }
 
     fn remove_tree(&self, path: &StoragePath) -> Result<(), Fault> {
-        let check = |ruled: &Self, path: &StoragePath| match ruled.rules.allows_tree(path.as_bytes(), Operation::Delete)
+        let check = |ruled: &Self, path: &StoragePath| match ruled
+            .rules
+            .allows_tree(&meant(&ruled.rules, path), Operation::Delete)
         {
             true => Ok(()),
             false => Err(ruled.denied("delete all that is", path)),
@@ -285,7 +296,8 @@ impl Connector for Ruled {
                 // Who may not look there is not told what is missing.
                 Err(fault) => return Err(self.may_stat(from).err().unwrap_or(fault)),
             };
-            match self.rules.allows_rename(from.as_bytes(), to.as_bytes(), tree, self.exists(&to)?) {
+            let (old, new) = (meant(&self.rules, from), meant(&self.rules, &to));
+            match self.rules.allows_rename(&old, &new, tree, self.exists(&to)?) {
                 true => self.writer(&to).rename(from, &to, durable),
                 false => Err(self.denied("give another name to what is", from)),
             }
@@ -299,7 +311,7 @@ impl Connector for Ruled {
 
     fn set_attributes(&self, path: &StoragePath, attributes: &Attributes, follow: Follow) -> Result<(), Fault> {
         let check = |ruled: &Self, path: &StoragePath| ruled.may(Operation::Modify, path);
-        self.at(path, follow, check, |storage, path| storage.set_attributes(path, attributes, follow))
+        self.at(path, follow, check, |storage, path| storage.set_plain_attributes(path, attributes, follow))
     }
 
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {

@@ -17,7 +17,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::fate::{self, Fate, Leniency};
 use super::follow::Followed;
 use super::keys::Keys;
-use super::parents::Orphans;
+use super::parents::{Orphan, Orphans};
 use super::report::Outbox;
 
 /// Faults about servers in a row after which a run is given up.
@@ -274,8 +274,12 @@ impl Ledger {
             // What follows from that says nothing about the item.
             return;
         }
-        if self.follows.is_none() && self.orphans.take(&subject, fault) {
-            return;
+        if self.follows.is_none() {
+            match self.orphans.take(&subject, fault) {
+                Orphan::No => {}
+                Orphan::Kept => return,
+                Orphan::Lost(fault) => return self.lost(subject, fault),
+            }
         }
         if self.leniency.ends_task(fault) {
             self.give_up(fault.clone());

@@ -420,6 +420,11 @@ impl Execution<'_> {
         let outbox = &self.removal.desk.outbox;
         let fate = Leniency::default().fate(&fault);
         match (fate, self.removal.is_told()) {
+            // Nothing else says that what was copied stays, and why.
+            (Fate::Again, false) if fault.code == FaultCode::SourceChanged => {
+                self.tell(fault.clone(), subject.source, None);
+                self.tally.again.get_or_insert(fault);
+            }
             (Fate::Open, _) => drop(self.tally.over.get_or_insert(fault)),
             (Fate::Again, true) => {
                 self.tell(fault.clone(), subject.key_path().to_vec(), None);
@@ -430,12 +435,7 @@ impl Execution<'_> {
                 self.removal.progress.set(true);
                 outbox.change(Change::Failed { subject, fault });
             }
-            (Fate::Again, false) => {
-                if fault.code == FaultCode::SourceChanged {
-                    self.tell(fault.clone(), subject.source, None);
-                }
-                self.tally.again.get_or_insert(fault);
-            }
+            (Fate::Again, false) => drop(self.tally.again.get_or_insert(fault)),
             (_, false) if self.removal.aim == Aim::Moved => {
                 self.tell(fault.clone(), subject.source, None);
                 self.tally.failed.get_or_insert(fault);

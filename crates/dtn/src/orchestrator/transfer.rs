@@ -18,7 +18,7 @@ use super::keys::Keys;
 use super::ledger::Ledger;
 use super::mirror;
 use super::options::{self, Manner};
-use super::parents;
+use super::parents::{self, Missing};
 use super::roundup;
 use super::sift::Sift;
 use super::site::{self, Reach};
@@ -79,14 +79,20 @@ impl Run<'_> {
             match (parents::make(self, may_repeat).await, end) {
                 (Err(fault), _) => return self.ended_by(fault),
                 // Nothing is wrong: what is left goes on at once, with nothing to tell of.
-                (Ok(Some(_)), End::Finished) if may_repeat => {
+                (Ok(Missing::Made(_)), End::Finished) if may_repeat => {
                     let Ok(()) = self.start_over().await else { return End::Stopped };
                     may_repeat = false;
                 }
-                (Ok(Some(_)), end @ End::Again { .. }) => return end,
-                (Ok(Some(fault)), _) => return End::Again { fault, after: self.desk.after() },
-                (Ok(None), End::Finished) if self.options.delete_extra => return mirror::delete_extras(self).await,
-                (Ok(None), end) => return end,
+                // Each time some have failed for good.
+                (Ok(Missing::More), End::Finished) => {
+                    let Ok(()) = self.start_over().await else { return End::Stopped };
+                }
+                (Ok(Missing::Made(fault)), End::Finished) => return End::Again { fault, after: self.desk.after() },
+                (Ok(Missing::None), End::Finished) if self.options.delete_extra => {
+                    return mirror::delete_extras(self).await;
+                }
+                // What more is missing is met by the next run.
+                (Ok(_), end) => return end,
             }
         }
     }

@@ -1,6 +1,6 @@
 //! Rules for paths: of all that cover a path, the longest decides.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Bound;
 
 use serde::{Deserialize, Serialize};
@@ -62,24 +62,26 @@ struct Entry {
 pub struct PathRules {
     /// By normal path: empty for the root, which is always there, else `/a/b`.
     entries: BTreeMap<Vec<u8>, Entry>,
+    /// Whether they are a guest's in somebody else's account.
+    guest: bool,
 }
 
 /// How a set is written: entries are checked again when they are read.
 #[derive(Serialize, Deserialize)]
-#[serde(transparent)]
-struct Stored(Vec<(Vec<u8>, Operations, Operations)>);
+struct Stored(Vec<(Vec<u8>, Operations, Operations)>, bool);
 
 impl From<PathRules> for Stored {
     fn from(rules: PathRules) -> Self {
-        Self(rules.entries.into_iter().map(|(path, entry)| (path, entry.here, entry.below)).collect())
+        let PathRules { entries, guest } = rules;
+        Self(entries.into_iter().map(|(path, entry)| (path, entry.here, entry.below)).collect(), guest)
     }
 }
 
 impl TryFrom<Stored> for PathRules {
     type Error = RuleError;
 
-    fn try_from(Stored(stored): Stored) -> Result<Self, RuleError> {
-        let mut rules = Self::otherwise(Operations::NONE);
+    fn try_from(Stored(stored, guest): Stored) -> Result<Self, RuleError> {
+        let mut rules = Self { guest, ..Self::otherwise(Operations::NONE) };
         // An entry for every rule, and the root.
         if stored.len() > MAX_RULES + 1 {
             return Err(RuleError::Count);
@@ -105,7 +107,7 @@ impl PathRules {
 
     fn otherwise(operations: Operations) -> Self {
         let root = Entry { here: operations, below: operations };
-        Self { entries: BTreeMap::from([(Vec::new(), root)]) }
+        Self { entries: BTreeMap::from([(Vec::new(), root)]), guest: false }
     }
 
     /// `otherwise` where no rule says anything. Of two rules for one path that contradict each other, the denial counts.
@@ -146,6 +148,16 @@ impl PathRules {
         self
     }
 
+    /// The same for a guest, whoever's account it is in.
+    pub fn of_guest(self) -> Self {
+        Self { guest: true, ..self }
+    }
+
+    /// Whether they say nothing that the account does not: a user's own, without anything that is forbidden.
+    pub fn is_free(&self) -> bool {
+        *self == Self::everything()
+    }
+
     /// What both allow, and nothing else.
     pub fn and(&self, other: &Self) -> Self {
         // What a set allows at a path is what it allows at its own longest entry above; so the longest entry of either decides for both.
@@ -154,7 +166,7 @@ impl PathRules {
             let (a, b) = (self.entry(path), other.entry(path));
             (path.clone(), Entry { here: a.here & b.here, below: a.below & b.below })
         };
-        Self { entries: paths.map(both).collect() }
+        Self { entries: paths.map(both).collect(), guest: self.guest || other.guest }
     }
 
     /// What may be done at a path.
@@ -212,6 +224,15 @@ impl PathRules {
         let found = normal(path)
             .and_then(|path| prefixes(&path).find(|above| self.entries.contains_key(*above)).map(<[u8]>::to_vec));
         found.filter(|path| !path.is_empty()).unwrap_or_else(|| b"/".to_vec())
+    }
+
+    /// Names in a directory that rules are about, or that lead to such.
+    pub fn names_in(&self, directory: &[u8]) -> BTreeSet<&[u8]> {
+        let Some(directory) = normal(directory) else { return BTreeSet::new() };
+        let first = [&directory[..], b"/"].concat();
+        let below = self.entries.range::<[u8], _>((Bound::Included(&first[..]), Bound::Unbounded));
+        let below = below.map_while(|(path, _)| path.strip_prefix(&first[..]));
+        below.filter_map(|rest| rest.split(|&byte| byte == b'/').next()).collect()
     }
 
     /// What counts at a normal path.

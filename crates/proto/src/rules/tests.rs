@@ -165,13 +165,13 @@ mod paths {
         let rules = PathRules::new(READ, &[PathRule::deny("/a", Operations::ALL), inside("/b", READ)]).unwrap();
         let json = serde_json::to_string(&rules).unwrap();
         assert_eq!(serde_json::from_str::<PathRules>(&json).unwrap(), rules);
-        let path = |path: &str| format!("[[{:?},[],[]]]", path.as_bytes());
+        let path = |path: &str| format!("[[[{:?},[],[]]],false]", path.as_bytes());
         let read = |path: &str| serde_json::from_str::<PathRules>(path);
         assert!(read(&path("/a/..")).is_err() && read(&path("a")).is_err());
-        let odd = read(&format!("[[[],[\"read\"],[\"read\"]],[{:?},[],[]]]", b"//a/")).unwrap();
+        let odd = read(&format!("[[[[],[\"read\"],[\"read\"]],[{:?},[],[]]],false]", b"//a/")).unwrap();
         assert!(odd.at(b"/a/x").is_empty() && odd.allows(b"/b", Operation::Read), "an odd spelling denies as well");
         let many = vec!["[[],[],[]]"; MAX_RULES + 2].join(",");
-        assert!(read(&format!("[{many}]")).is_err());
+        assert!(read(&format!("[[{many}],false]")).is_err());
     }
 
     #[test]

@@ -28,6 +28,8 @@ enum Kind {
     Files(Operations),
     /// Files: nothing is changed at a path, whatever a shorter one allows.
     ReadOnly,
+    /// Whoever shows it is a guest in somebody else's account.
+    Guest,
     /// Something else that a token may be limited to (jobs): it limits the token all the same.
     Else,
     /// Nothing that limits (`openid`, `profile`, ...).
@@ -42,7 +44,7 @@ enum Kind {
 /// # Errors
 /// [`ScopeError`]: one such scope spoils the whole token.
 pub fn rules(scopes: &[String], scitokens: bool, base: &[u8]) -> Result<Option<PathRules>, ScopeError> {
-    let mut limited = false;
+    let (mut limited, mut guest) = (false, false);
     let mut rules = Vec::new();
     for scope in scopes {
         let (name, path) = match scope.split_once(':') {
@@ -55,6 +57,10 @@ pub fn rules(scopes: &[String], scitokens: bool, base: &[u8]) -> Result<Option<P
                 limited = true;
                 continue;
             }
+            Kind::Guest => {
+                (limited, guest) = (true, true);
+                continue;
+            }
             Kind::Files(operations) => (Verdict::Allow, operations),
             Kind::ReadOnly => (Verdict::Deny, !Operations::READING),
         };
@@ -63,7 +69,11 @@ pub fn rules(scopes: &[String], scitokens: bool, base: &[u8]) -> Result<Option<P
         let rule = rule(base, path, operations).ok_or_else(|| ScopeError::Path(shown(scope)))?;
         rules.push(PathRule { verdict, ..rule });
     }
-    Ok(if limited { Some(PathRules::new(Operations::NONE, &rules)?) } else { None })
+    if !limited {
+        return Ok(None);
+    }
+    let rules = PathRules::new(Operations::NONE, &rules)?;
+    Ok(Some(if guest { rules.of_guest() } else { rules }))
 }
 
 /// Listing comes with reading only: the profile has no word for it, and names of files tell something, too.
@@ -79,6 +89,8 @@ fn kind(name: &str, scitoken: bool) -> Kind {
         "write" if scitoken => some(&[Create, Modify, Delete]),
         // Our own word: the profile's scopes only add, and cannot say that less is allowed further down.
         "whimbrel.read_only" => Kind::ReadOnly,
+        // Our own word: the profile's say what may be done, not whose account it is.
+        "whimbrel.guest" => Kind::Guest,
         // Later words of the profile: nobody here knows what they allow.
         _ if name.starts_with("storage.") => some(&[]),
         // Our own word: data connections are joined for whoever shows the token, and there is nothing of files in it.
@@ -229,6 +241,20 @@ mod tests {
         }
         assert_eq!(read("whimbrel.read_only"), Err(ScopeError::NoPath("whimbrel.read_only".into())));
         assert!(allowed("whimbrel.read_only:/a").at(b"/a").is_empty(), "it gives nothing");
+    }
+
+    #[test]
+    fn a_guest_is_one_whatever_is_allowed() {
+        let all = "storage.read:/ storage.modify:/";
+        assert!(allowed(all).is_free());
+        let guest = allowed(&format!("{all} whimbrel.guest"));
+        assert!(!guest.is_free() && guest.at(b"/x") == Operations::ALL);
+        for both in [guest.and(&PathRules::everything()), PathRules::everything().and(&guest)] {
+            assert_eq!(both, guest);
+        }
+        let json = serde_json::to_string(&guest).unwrap();
+        assert_eq!(serde_json::from_str::<PathRules>(&json).unwrap(), guest);
+        assert!(allowed("whimbrel.guest").at(b"/").is_empty(), "it gives nothing");
     }
 
     #[test]

@@ -94,7 +94,7 @@ impl Service {
         if client.secret.is_none() {
             return Err(unauthorized_client("A client without a secret cannot act in its own name"));
         }
-        if client.is_for_logins_only() {
+        if !client.acts_for(client.id) {
             return Err(unauthorized_client("A client of the command line's kind is for logins of people only"));
         }
         let wanted = wanted_of(form.get("scope").unwrap_or_default())?;
@@ -124,11 +124,14 @@ impl Service {
         if !verified {
             return Err(invalid("The code_verifier is not that of the code"));
         }
+        let identity = self.store.get::<Identity>(&code.identity.to_string()).await?;
+        let identity = identity.filter(|identity| !identity.record.disabled);
+        let identity = identity.ok_or_else(|| invalid("The account was closed since"))?;
         let wanted = wanted_of(&code.scope)?;
         let authenticated = Some(self.clock.now());
         let holder = Holder { refreshable: code.offline, authenticated, ..holder(client.id, code.identity)? };
-        // Whoever is second with a code fails here.
-        let (mut document, batch) = self.issue(holder, &wanted, Batch::new().delete(&found))?;
+        // Whoever is second with a code fails here, and who is closed out meanwhile.
+        let (mut document, batch) = self.issue(holder, &wanted, Batch::new().delete(&found).require(&identity))?;
         let batch = self.consenting(holder, &wanted, batch).await?;
         let scopes: Vec<_> = wanted.iter().map(ToString::to_string).collect();
         let detail = json!({"scopes": scopes, "refreshable": holder.refreshable, "grant": holder.grant});

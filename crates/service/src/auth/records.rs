@@ -124,8 +124,13 @@ pub struct Client {
 }
 
 impl Client {
-    /// Whether it never acts in its own name: anybody on the network may have made it.
-    pub fn is_for_logins_only(&self) -> bool {
+    /// Whether it may act in the name of an identity, if that lets it: in its own only if not anybody on the network may have made it.
+    /// Asked wherever a client acts, as identities and tokens of their own have been given to such.
+    pub fn acts_for(&self, identity: Uuid) -> bool {
+        identity != self.id || !self.is_for_logins_only()
+    }
+
+    fn is_for_logins_only(&self) -> bool {
         // The place that shows codes begins with the service's URL, which may have been another one then.
         let like_the_template = || match self.redirects.as_slice() {
             [shown, local] => shown.ends_with(CODE_PAGE_PATH) && local == LOOPBACK && self.role == Role::Program,

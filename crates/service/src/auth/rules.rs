@@ -142,7 +142,7 @@ impl<S: Scope> Rule for UserOrClient<S> {
         }
         let client = ByClient::admit(service, knock).await?;
         match client.role {
-            Role::Program if client.is_for_logins_only() => {
+            Role::Program if !client.acts_for(client.id) => {
                 Err(ApiError::denied("A client of the command line's kind asks with the tokens of its user"))
             }
             Role::Program => Ok(client.id),

@@ -106,7 +106,7 @@ impl Service {
         let Some(token) = self.live_token(text, TokenKind::Access).await? else { return Ok(None) };
         let (client, identity) = (token.record.client.to_string(), token.record.identity.to_string());
         let Some(client) = self.store.get::<Client>(&client).await? else { return Ok(None) };
-        if token.record.identity == token.record.client && client.record.is_for_logins_only() {
+        if !client.record.acts_for(token.record.identity) {
             return Ok(None);
         }
         let identity = self.store.get::<Identity>(&identity).await?.map(|found| found.record);

@@ -101,8 +101,9 @@ impl Service {
 
     /// Somebody as they are now, for whom a program of theirs submits; `None`: there is no such identity any more, or it may not log in.
     pub(crate) async fn acting_for(&self, identity: Uuid, client: Uuid) -> Result<Option<Actor>, ApiError> {
+        // In others' names it goes on where it has taken itself away.
         let own_name = identity == client;
-        if own_name && self.client(&client.to_string()).await?.is_none_or(|client| client.is_for_logins_only()) {
+        if own_name && self.client(&client.to_string()).await?.is_none_or(|client| !client.acts_for(identity)) {
             return Ok(None);
         }
         let identity = self.store.get::<Identity>(&identity.to_string()).await?.map(|found| found.record);

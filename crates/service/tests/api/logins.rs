@@ -9,7 +9,7 @@ use openssl::sign::Verifier;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use whimbrel_service::auth::clients::{MadeClient, NewClient};
-use whimbrel_service::auth::records::{Client, Role};
+use whimbrel_service::auth::records::{Client, Role, Token};
 use whimbrel_service::auth::scope::{Scope, TransferAll};
 use whimbrel_service::store::Batch;
 
@@ -285,6 +285,22 @@ async fn a_stolen_code_is_worth_nothing_without_its_verifier_place_and_client() 
     }
     bench.clock.advance(601);
     assert_eq!(exchange(&bench, &client, &code, VERIFIER).await.code(), "invalid_grant", "too late");
+}
+
+#[tokio::test]
+async fn a_code_is_worth_nothing_once_its_account_is_closed() {
+    let bench = Bench::new().await;
+    let ada = bench.service.bootstrap_person("ada@example.org", "s3cret", false).await.unwrap();
+    for confidential in [false, true] {
+        let client = client(&bench, confidential).await;
+        let code = code(&bench, &path(&client, &[])).await;
+        bench.service.set_disabled(ada.id, true, ada.id).await.unwrap();
+        let refused = exchange(&bench, &client, &code, VERIFIER).await;
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_grant"), "{refused:?}");
+        // Nothing was given that works when the account is open again.
+        bench.service.set_disabled(ada.id, false, ada.id).await.unwrap();
+        assert!(bench.service.store.list::<Token>(None, 10).await.unwrap().is_empty());
+    }
 }
 
 #[tokio::test]

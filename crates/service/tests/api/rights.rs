@@ -95,7 +95,8 @@ async fn a_guest_gets_a_token_for_what_the_rules_give_in_the_name_of_who_shares(
     let claims = claims(&begin(&bench).await.source.credential);
     let below = "/srv/data/shared";
     let expected = format!(
-        "storage.read:{below}/in storage.modify:{below}/in whimbrel.read_only:{below}/in/kept storage.read:{below}/out"
+        "storage.read:{below}/in storage.modify:{below}/in whimbrel.read_only:{below}/in/kept storage.read:{below}/out \
+         whimbrel.guest"
     );
     assert_eq!((&claims["scope"], &claims["sub"]), (&json!(expected), &json!(site.ada.id)), "{claims}");
 }
@@ -129,7 +130,8 @@ async fn a_task_goes_on_with_what_is_left_of_its_owners_rights() {
     stopped(&bench, lease).await;
     let again = begin(&bench).await;
     let scope = claims(&again.source.credential)["scope"].as_str().unwrap().to_owned();
-    assert!(again.lease.epoch == 2 && scope.ends_with("whimbrel.read_only:/srv/data/shared/in/y"), "{scope}");
+    let kept = "whimbrel.read_only:/srv/data/shared/in/y whimbrel.guest";
+    assert!(again.lease.epoch == 2 && scope.ends_with(kept), "{scope}");
 }
 
 #[tokio::test]

@@ -1,4 +1,4 @@
-use std::os::unix::fs::symlink;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -9,6 +9,8 @@ use whimbrel_proto::rules::{Operations, PathRule};
 
 use super::super::ledger::Ledger;
 use super::*;
+use crate::client::run::RunId;
+use crate::client::temporary;
 
 fn path(text: &str) -> StoragePath {
     StoragePath::resolve(&StoragePath::root(), text.as_bytes()).unwrap()
@@ -252,4 +254,121 @@ fn no_more_is_stored_than_the_quota_allows() {
     writer.write_at(0, b"1234567").unwrap();
     full(writer.write_at(7, b"8"));
     full(put(&ruled, "/three"));
+}
+
+#[test]
+fn nobody_under_rules_makes_a_program_that_runs_as_the_account() {
+    let tree = Tree::new();
+    let ruled = tree.ruled(false);
+    let mode = |name: &str| std::fs::metadata(tree.root().join(name)).unwrap().permissions().mode() & 0o7777;
+    let trusted = Attributes { mode: Some(0o7755), ..Attributes::default() };
+    ruled.put(&path("/open/put"), b"code", &trusted, None).unwrap();
+    for (name, disposition) in [("replaced", Disposition::Replace), ("updated", Disposition::Update)] {
+        let intent = WriteIntent { disposition, size: None, length: None, mode: trusted.mode };
+        let session = ruled.begin(&path(&format!("/open/{name}")), &intent).unwrap();
+        ruled.join(&session).unwrap().write_at(0, b"code").unwrap();
+        ruled.commit(&session, &[], &trusted).unwrap();
+    }
+    std::fs::create_dir(tree.root().join("open/group")).unwrap();
+    for name in ["/open/file", "/open/group"] {
+        ruled.set_attributes(&path(name), &trusted, Follow::Yes).unwrap();
+    }
+    assert_eq!(mode("open/group"), 0o7755, "there it says which group new files have");
+    for name in ["put", "replaced", "updated", "file"] {
+        assert_eq!(mode(&format!("open/{name}")), 0o1755, "{name}");
+    }
+}
+
+/// What a storage makes beside a name while its file is unfinished.
+fn unfinished(tree: &Tree, name: &str) -> Vec<String> {
+    let storage = Posix::open(tree.root(), PosixOptions::default()).unwrap();
+    let directory = tree.root().join("open");
+    let names = || -> Vec<_> {
+        let entries = std::fs::read_dir(&directory).unwrap();
+        entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect()
+    };
+    let before = names();
+    let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: None, mode: None };
+    let session = storage.begin(&path(&format!("/open/{name}")), &intent).unwrap();
+    storage.join(&session).unwrap().write_at(0, b"half").unwrap();
+    storage.journal(&session).unwrap().append(b"proven").unwrap();
+    names().into_iter().filter(|name| !before.contains(name)).collect()
+}
+
+/// The same of clients, as it lies at any server.
+fn temporary_names(name: &str) -> Vec<String> {
+    let version = temporary::Version::try_from(&b"0123456789abcdef"[..]).unwrap();
+    let (run, path) = (RunId::fresh(), format!("/open/{name}"));
+    let chunks = temporary::of_chunks(path.as_bytes(), run, &version);
+    let all = [temporary::of_whole(path.as_bytes(), run), temporary::kept(&chunks), temporary::live(&chunks), chunks];
+    all.map(|path| String::from_utf8(path).unwrap().rsplit('/').next().unwrap().to_owned()).into()
+}
+
+#[test]
+fn what_is_unfinished_has_the_rules_of_the_name_that_it_stands_for() {
+    let tree = Tree::new();
+    let long = "n".repeat(250);
+    let kept = ["kept.txt", long.as_str()];
+    let mut hidden: Vec<_> = kept.iter().flat_map(|name| unfinished(&tree, name)).collect();
+    assert_eq!(hidden.len(), 4, "{hidden:?}");
+    hidden.extend(kept.iter().flat_map(|name| temporary_names(name)));
+    // Of a client's own file, which a storage writes under a name of its own.
+    hidden.extend(temporary_names("kept.txt").first().into_iter().flat_map(|name| unfinished(&tree, name)));
+    for name in &hidden {
+        std::fs::write(tree.root().join("open").join(name), "half").unwrap();
+    }
+    let rules = [
+        PathRule::allow("/open", Operations::ALL),
+        PathRule::deny("/open/kept.txt", Operations::ALL),
+        PathRule::deny(format!("/open/{long}"), Operations::ALL),
+        PathRule::allow("/open/.kept.txt.whimbrel-public", Operations::READING),
+    ];
+    let rules = PathRules::new(Operations::NONE, &rules).unwrap();
+    let ruled = Ruled::new(Arc::new(Posix::open(tree.root(), PosixOptions::default()).unwrap()), rules, None);
+    let attributes = Attributes { mode: Some(0o600), ..Attributes::default() };
+    for name in &hidden {
+        let name = &format!("/open/{name}");
+        let at = path(name);
+        denied(ruled.stat(&at, Follow::No));
+        denied(read(&ruled, name));
+        denied(put(&ruled, name));
+        for disposition in [Disposition::Replace, Disposition::Update, Disposition::Continue] {
+            denied(ruled.begin(&at, &WriteIntent { disposition, size: None, length: None, mode: None }));
+        }
+        denied(ruled.remove_file(&at));
+        denied(ruled.make_dir(&at));
+        denied(ruled.symlink(b"file", &at));
+        denied(ruled.rename(&at, &path("/open/taken"), false));
+        denied(ruled.rename(&path("/open/file"), &at, false));
+        denied(ruled.set_attributes(&at, &attributes, Follow::Yes));
+        denied(ruled.truncate(&at, 0));
+        let token = WriteSession::of_unfinished(at, Vec::new(), None).unwrap();
+        denied(ruled.journal(&token).map(drop));
+        denied(ruled.join(&token).map(drop));
+    }
+    let listed: Vec<_> = ruled.list(&path("/open")).unwrap().map(|entry| entry.unwrap().name).collect();
+    let shown = |name: &String| listed.contains(&name.clone().into_bytes());
+    assert!(!hidden.iter().any(shown) && shown(&"file".to_owned()), "{listed:?}");
+    // A rule for the hidden name itself counts, and what rules are not about is like anything else.
+    std::fs::write(tree.root().join("open/.kept.txt.whimbrel-public"), "shown").unwrap();
+    assert_eq!(read(&ruled, "/open/.kept.txt.whimbrel-public").unwrap(), "shown");
+    for name in unfinished(&tree, "other").iter().chain(&temporary_names("kept")) {
+        put(&ruled, &format!("/open/{name}")).unwrap();
+        ruled.rename(&path(&format!("/open/{name}")), &path("/open/other"), false).unwrap();
+    }
+}
+
+#[test]
+fn a_name_that_alone_is_allowed_may_be_written_under_another_first() {
+    let tree = Tree::new();
+    let rules = [PathRule::allow("/open/out", Operations::ALL)];
+    let rules = PathRules::new(Operations::NONE, &rules).unwrap();
+    let ruled = Ruled::new(Arc::new(Posix::open(tree.root(), PosixOptions::default()).unwrap()), rules, None);
+    for name in temporary_names("out") {
+        let name = format!("/open/{name}");
+        put(&ruled, &name).unwrap();
+        ruled.rename(&path(&name), &path("/open/out"), false).unwrap();
+    }
+    assert_eq!(read(&ruled, "/open/out").unwrap(), "new");
+    denied(put(&ruled, "/open/.other.whimbrel-part"));
 }
