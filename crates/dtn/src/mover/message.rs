@@ -26,7 +26,7 @@ use whimbrel_proto::rules::{LoginRules, Networks};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -99,6 +99,14 @@ pub enum ToMover {
         task: Option<String>,
         /// SITE CLIENTINFO text.
         client: Option<String>,
+    },
+    /// Of the addresses that the next `Op::Active` names, logins of the same server wait at these for connections that show a nonce: no services, though
+    /// they may be this host's.
+    Listening {
+        /// The mover.
+        mover: MoverId,
+        /// In place of those told before.
+        addresses: Vec<SocketAddr>,
     },
     /// So many bytes of [`Notice::Lines`] have been taken up: a listing goes no further ahead of a client that does not
     /// read than [`LINES_AHEAD`].
