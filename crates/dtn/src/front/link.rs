@@ -262,8 +262,7 @@ fn send(outgoing: &queue::Sender<Vec<u8>>, message: &ToMover) -> Result<(), Faul
     codec::encode(message, &mut frame)?;
     let bytes = frame.len();
     // What ends something makes room, and there is no more of it than of what was begun.
-    let ends =
-        matches!(message, ToMover::Abort { .. } | ToMover::Heard { .. } | ToMover::Detach { .. } | ToMover::Drain);
+    let ends = matches!(message, ToMover::Abort { .. } | ToMover::Detach { .. } | ToMover::Drain);
     let sent = if ends { outgoing.send_anyway(frame, bytes) } else { outgoing.send(frame, bytes) };
     sent.map_err(|refused| match refused {
         Refused::Gone => node_lost("the data process is gone"),

@@ -367,8 +367,10 @@ impl Plane {
 
     fn take_in(&mut self, tag: usize, message: FromMover) {
         if let (FromMover::Notice { notice: Notice::Lines(lines), .. }, Some(node)) = (&message, self.nodes.get(&tag)) {
-            // The mover waits for this before it sends much more; a lost one has nobody who waits.
-            let _ = node.send(ToMover::Heard { mover: node.id, bytes: lines.len() as u64 });
+            // The mover waits for this before it sends much more. One that does not read it is no use any more: it would wait for ever.
+            if node.send(ToMover::Heard { mover: node.id, bytes: lines.len() as u64 }).is_err() {
+                self.sender.tell(tag, MoverEvent::Lost);
+            }
         }
         match id_of(&message) {
             Some(id) if self.running.iter().any(|running| running.id == id) => {

@@ -301,7 +301,7 @@ impl Session {
             let own: Vec<IpAddr> = own.into_iter().flatten().map(|ip| ip.to_canonical()).collect();
             let (peers, client) = (&self.peers, self.control_peer);
             let reach = Reach { peers, client, own: &own, listening, is_here: reach::is_here };
-            return reach.refusal(target).map_or(Ok(()), |why| refused(why));
+            return reach.refusal(target).map_or(Ok(()), refused);
         }
         Ok(())
     }

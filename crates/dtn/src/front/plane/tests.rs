@@ -77,8 +77,7 @@ async fn what_a_client_says_of_itself_travels_with_its_next_operation() {
 #[tokio::test]
 async fn a_client_who_does_not_read_is_found_out_though_nothing_more_is_taken_up_for_it() {
     let (_side, mut plane, mover, mut process) = served().await;
-    let run = plane.run(OpId(1), Op::CloseData);
-    run.await;
+    plane.run(OpId(1), Op::CloseData).await;
     let notice = Notice::Lines(vec![b'x'; LINES_AHEAD as usize]);
     let told = FromMover::Notice { mover, id: OpId(1), notice };
     let mut pending = Box::pin(plane.next(false));
@@ -87,6 +86,29 @@ async fn a_client_who_does_not_read_is_found_out_though_nothing_more_is_taken_up
     }
     let over = tokio::time::timeout(Duration::from_secs(60), &mut pending).await;
     assert_eq!(over, Ok(PlaneEvent::Overrun));
+}
+
+#[tokio::test]
+async fn a_process_that_tells_and_does_not_hear_is_lost_before_much_waits_for_it() {
+    const AT_ONCE: usize = 1000;
+    let (_side, mut plane, mover, mut process) = served().await;
+    plane.run(OpId(1), Op::CloseData).await;
+    let told = FromMover::Notice { mover, id: OpId(1), notice: Notice::Lines(b"x".to_vec()) };
+    // Each is worth an answer of more than a hundred bytes that waits; there is room for 32 MiB.
+    for round in 0.. {
+        assert!(round < 300, "what waits has no end");
+        for _ in 0..AT_ONCE {
+            tell(&mut process.stream, &told).await;
+        }
+        let mut heard = 0;
+        while heard < AT_ONCE {
+            match plane.next(true).await {
+                PlaneEvent::Notice(..) => heard += 1,
+                PlaneEvent::Outcome(OpId(1), Outcome::Failed(_)) => return,
+                other => panic!("{other:?}"),
+            }
+        }
+    }
 }
 
 #[tokio::test]
