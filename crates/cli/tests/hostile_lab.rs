@@ -3,7 +3,7 @@
 mod support;
 
 use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
 use support::control::Control;
@@ -35,8 +35,18 @@ impl Scene {
         Some(Scene { lab, directory, server })
     }
 
+    /// Another server with the same users and files.
+    fn other(&self, host: &str) -> Dtn {
+        let users = self.directory.path().join("users");
+        Dtn::on(self.lab.host(host)).root(self.directory.path()).arg("--users").arg(users).start()
+    }
+
     fn login(&self) -> Control {
-        let mut guest = self.lab.host("client").run(|| Control::open(self.server.addr()));
+        self.login_at(&self.server)
+    }
+
+    fn login_at(&self, server: &Dtn) -> Control {
+        let mut guest = self.lab.host("client").run(|| Control::open(server.addr()));
         guest.ask_for(331, "USER guest");
         guest.ask_for(230, "PASS password");
         guest.ask_for(200, "TYPE I");
@@ -104,4 +114,51 @@ fn the_server_does_not_connect_to_others_for_a_guest() {
         .lines()
         .any(|line| line.contains(&src.to_string()) && line.contains(&dst.to_string()));
     assert!(!reached, "it talked to a host that it was not to know");
+}
+
+fn port(address: SocketAddr) -> String {
+    format!("PORT {},{},{}", address.ip().to_string().replace('.', ","), address.port() / 256, address.port() % 256)
+}
+
+/// What our own client says for data connections in clear.
+fn show_nonce(guest: &mut Control) {
+    guest.ask_for(200, "MODE E");
+    guest.ask_for(250, "SITE DCNONCE 00112233445566778899aabbccddeeff");
+}
+
+#[test]
+fn a_nonce_in_clear_reaches_no_service_of_the_server_itself() {
+    let Some(scene) = Scene::new() else { return };
+    let mut guest = scene.login();
+    let (host, own) = (scene.lab.host("src"), scene.lab.host("src").addr());
+    for address in [Ipv4Addr::LOCALHOST.into(), own] {
+        let service = host.run(|| TcpListener::bind((address, 0))).expect("a port");
+        service.set_nonblocking(true).expect("set");
+        show_nonce(&mut guest);
+        let reply = guest.ask(&port(service.local_addr().expect("bound")));
+        assert!((400..600).contains(&reply.code) && reply.text.contains("this host's"), "{}", reply.text);
+        let reply = guest.ask("RETR /file");
+        assert!((400..600).contains(&reply.code), "{}", reply.text);
+        assert!(service.accept().is_err(), "the server called a service of its own host");
+    }
+}
+
+#[test]
+fn a_nonce_in_clear_moves_files_between_servers_and_within_one() {
+    let Some(scene) = Scene::new() else { return };
+    let other = scene.other("dst");
+    for (server, name) in [(&other, "there"), (&scene.server, "here")] {
+        let (mut from, mut to) = (scene.login(), scene.login_at(server));
+        show_nonce(&mut to);
+        let data = to.passive();
+        show_nonce(&mut from);
+        from.ask_for(200, &port(data));
+        to.say(&format!("STOR /{name}"));
+        from.say("RETR /file");
+        for end in [&mut from, &mut to] {
+            let reply = end.last_reply();
+            assert_eq!(reply.code, 226, "{name}: {}", reply.text);
+        }
+        assert!(std::fs::read(scene.directory.path().join(name)).expect("stored") == pattern(100_000));
+    }
 }

@@ -94,6 +94,28 @@ fn the_end_of_one_is_the_end_of_all_whichever_it_is() {
     until("the end of the monitor", || is_gone(server.daemon.id()));
 }
 
+/// Nobody who takes one of them over can type into the terminal that the server was started from.
+#[test]
+fn front_and_data_processes_have_sessions_of_their_own() {
+    let (server, front, data) = serving();
+    let session = |id| status(id, "NSsid");
+    for confined in [front, data] {
+        assert_eq!(session(confined), confined.to_string());
+    }
+    assert_ne!(session(server.daemon.id()), session(front));
+}
+
+#[test]
+fn an_interrupt_at_the_terminal_ends_them_all() {
+    let (server, front, data) = serving();
+    // The terminal tells the group of the monitor alone: its children are in others.
+    let told = Command::new("kill").args(["-INT", &server.daemon.id().to_string()]).status();
+    assert!(told.expect("kill runs").success());
+    for one in [server.daemon.id(), front, data] {
+        until("the end of all", || is_gone(one));
+    }
+}
+
 #[test]
 fn a_lost_data_process_is_replaced() {
     let field = Field::new();

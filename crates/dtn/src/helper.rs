@@ -41,7 +41,8 @@ impl Helper {
         let socket = socket.as_fd().try_clone_to_owned().map_err(|error| self.failed(error))?;
         let mut command = Command::new(program);
         command.arg(self.command).stdin(Stdio::piped()).stdout(Stdio::from(socket));
-        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        whimbrel_sys::lifetime::own_session(&mut command);
         if let Some(account) = account {
             command.uid(account.uid).gid(account.gid);
         }

@@ -301,7 +301,8 @@ fn stay(program: &Path, question: &Question) -> Result<Child, Fault> {
     let failed = |error| Fault::from_io(error, OP).side(Side::Us);
     let mut command = Command::new(program);
     command.arg("dtn-member").stdin(Stdio::piped()).stdout(Stdio::null());
-    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
+    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+    whimbrel_sys::lifetime::own_session(&mut command);
     if let Some(account) = nobody()? {
         command.uid(account.uid).gid(account.gid);
     }

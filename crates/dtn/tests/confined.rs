@@ -15,6 +15,7 @@ use std::process::Command;
 
 use whimbrel_dtn::confine::{self, Held, Needs, Sandbox};
 use whimbrel_dtn::mover::message::DataSettings;
+use whimbrel_sys::terminal::Request;
 
 /// Where the test that is the attacker finds its directory; without it that test does nothing.
 const GROUND: &str = "WHIMBREL_ATTACK_GROUND";
@@ -93,6 +94,9 @@ fn attempts(ground: &Path) -> Findings {
         word(rustix::process::test_kill_process(rustix::process::getppid().unwrap()).map_err(Into::into)),
     );
     note("become root", word(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(Into::into)));
+    for (what, outcome) in typing() {
+        note(&what, outcome);
+    }
     note(
         "mount",
         word(
@@ -101,6 +105,11 @@ fn attempts(ground: &Path) -> Findings {
         ),
     );
     findings
+}
+
+/// What is asked of a terminal in the name of who sits there. Standard input is none here, which the kernel says (ENOTTY) where nobody refuses before it.
+fn typing() -> impl Iterator<Item = (String, String)> {
+    Request::ALL.into_iter().map(|request| (format!("terminal: {request:?}"), word(request.make(io::stdin()))))
 }
 
 #[test]
@@ -135,7 +144,9 @@ fn attempts_of_fetcher(ground: &Path, peer: &str) -> Findings {
         ("become root", word(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(Into::into))),
     ]
     .map(|(what, outcome)| (what.to_owned(), outcome))
-    .into()
+    .into_iter()
+    .chain(typing())
+    .collect()
 }
 
 #[test]
@@ -157,7 +168,7 @@ fn who_takes_the_fetcher_of_keys_over_finds_no_files_and_starts_nothing() {
     let expected = ["ask about a name", "connect", "read the addresses of hosts"];
     assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected), "{findings:#?}");
     assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
-    assert_eq!((harm.len(), ground.path().join("planted").exists()), (9, false));
+    assert_eq!((harm.len(), ground.path().join("planted").exists()), (12, false));
 }
 
 /// What one of the tests above found when it ran as a process of its own.
@@ -214,7 +225,7 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected_work), "{findings:#?}");
     // EPERM of seccomp or EACCES of Landlock: refused, not failed by chance.
     assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
-    assert_eq!(harm.len(), 17);
+    assert_eq!(harm.len(), 20);
     assert_eq!(fs::read_to_string(ground.path().join("secret")).unwrap(), "another user's");
     assert!(!ground.path().join("planted").exists());
 }

@@ -117,8 +117,8 @@ fn a_nonce_opens_the_data_port_to_other_addresses_and_only_the_right_one() {
     node.write("source", &data);
     let right = DataParams { nonce: Some(*b"0123456789abcdef"), ..extended(2) };
     let wrong = DataParams { nonce: Some(*b"0123456789abcdeF"), ..extended(2) };
-    let (destination, thief, source) =
-        (node.attach_as(from_elsewhere()), node.attach_as(from_elsewhere()), node.attach_as(from_elsewhere()));
+    // Who calls is on this host; from elsewhere nothing on it would be called in clear.
+    let (destination, thief, source) = (node.attach_as(from_elsewhere()), node.attach(), node.attach());
     let addr = node.passive(destination, &right);
     let receiving = node.run(destination, Op::Receive(receive("/copy")));
     node.active(thief, &[addr], &wrong);
@@ -185,8 +185,23 @@ fn addresses_other_than_the_control_clients_are_not_connected_to() {
     };
     let stranger = node.attach_as(from_elsewhere());
     node.call(stranger, active(5000, stream())).fails_with(FailureKind::CannotConnect);
+    // A nonce shows nothing of who is called: in clear that is nobody on this host, inside TLS with its key whoever has it.
     let nonce = DataParams { nonce: Some([1; 16]), ..extended(1) };
-    assert_eq!(node.call(stranger, active(5000, nonce)).done(), Outcome::Done);
+    node.call(stranger, active(5000, nonce.clone())).fails_with(FailureKind::CannotConnect);
+    assert_eq!(node.call(stranger, active(5000, shielded(nonce.clone(), &[1; 16]))).done(), Outcome::Done);
+    // Where the server has told that a login of its own waits, it is no stranger's service; that is said for one data handle.
+    let addresses = vec!["127.0.0.1:5000".parse().unwrap()];
+    node.send(&ToMover::Listening { mover: stranger, addresses });
+    node.call(stranger, active(5001, nonce.clone())).fails_with(FailureKind::CannotConnect);
+    node.call(stranger, active(5000, nonce.clone())).fails_with(FailureKind::CannotConnect);
+    let addresses = vec!["127.0.0.1:5000".parse().unwrap()];
+    node.send(&ToMover::Listening { mover: stranger, addresses });
+    assert_eq!(node.call(stranger, active(5000, nonce.clone())).done(), Outcome::Done);
+    let named = DataPeers::ControlPeerAnd("192.0.2.0/24".parse().unwrap());
+    let named = node.attach_as(Identity { data_peers: named, ..from_elsewhere() });
+    let elsewhere = |params| Op::Active { targets: vec!["203.0.113.9:5000".parse().unwrap(); 2], params };
+    node.call(named, elsewhere(nonce.clone())).fails_with(FailureKind::CannotConnect);
+    assert_eq!(node.call(stranger, elsewhere(nonce)).done(), Outcome::Done);
     let anyone = node.attach_as(Identity { data_peers: DataPeers::Anyone, ..from_elsewhere() });
     assert_eq!(node.call(anyone, active(5000, stream())).done(), Outcome::Done);
     node.call(anyone, active(25, stream())).fails_with(FailureKind::CannotConnect);

@@ -15,6 +15,7 @@ pub mod signals;
 pub mod socket;
 pub mod ssl;
 pub mod tcp_info;
+pub mod terminal;
 pub mod thread_time;
 pub mod tickets;
 pub mod tun;

@@ -1,4 +1,4 @@
-//! Processes that end with the one that started them, and mounts that end with the processes that see them.
+//! Processes that end with the one that started them or are beside its terminal, and mounts that end with the processes that see them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -22,6 +22,19 @@ pub fn die_with_starter(command: &mut Command) {
     };
     // SAFETY: the closure allocates nothing, takes no lock and touches no memory but its own captured integer.
     unsafe { command.pre_exec(ask) };
+}
+
+/// Makes `command` start its program as the leader of a session and process group of its own (setsid(2)): it has no controlling terminal, so that it
+/// can neither put words into the one that its starter was started from nor hear of that one's Ctrl-C. Its group has its number.
+///
+/// Do not give the command a process group besides: who leads one cannot begin a session.
+pub fn own_session(command: &mut Command) {
+    let begin = || {
+        // SAFETY: setsid has no arguments, and is a bare system call, hence safe between fork and exec.
+        if unsafe { libc::setsid() } < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    // SAFETY: the closure allocates nothing, takes no lock and touches no memory.
+    unsafe { command.pre_exec(begin) };
 }
 
 /// Gives the calling thread, and all threads and processes that it starts from now on, a table of mounts of their own:
@@ -61,6 +74,19 @@ mod tests {
         let input = child.stdin.take();
         assert_eq!(child.wait().expect("ended").signal(), Some(libc::SIGKILL));
         drop(input);
+    }
+
+    #[test]
+    fn a_program_with_a_session_of_its_own_leads_it_and_its_group() {
+        let mut command = Command::new("cat");
+        own_session(&mut command);
+        let mut child = command.stdin(Stdio::piped()).spawn().expect("started");
+        let pid = rustix::process::Pid::from_child(&child);
+        let (session, group) = (rustix::process::getsid(Some(pid)), rustix::process::getpgid(Some(pid)));
+        drop(child.stdin.take());
+        child.wait().expect("ended");
+        assert_eq!((session, group), (Ok(pid), Ok(pid)));
+        assert_ne!(rustix::process::getsid(None), Ok(pid));
     }
 
     #[test]

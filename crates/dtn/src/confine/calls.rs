@@ -7,6 +7,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::terminal::Request;
 
 use super::{Held, OP};
 
@@ -56,7 +57,6 @@ const COMMON: &[c_long] = &[
     libc::SYS_gettid,
     libc::SYS_gettimeofday,
     libc::SYS_getuid,
-    libc::SYS_ioctl,
     libc::SYS_lseek,
     libc::SYS_madvise,
     libc::SYS_membarrier,
@@ -271,6 +271,7 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     rules.insert(libc::SYS_socket, sockets);
     rules.insert(libc::SYS_socketpair, vec![socket(libc::AF_UNIX, stream)?]);
     rules.insert(libc::SYS_clone, vec![threads_only()?]);
+    rules.insert(libc::SYS_ioctl, vec![no_typing()?]);
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
 }
 
@@ -278,6 +279,13 @@ fn socket(family: i32, kind: i32) -> Result<SeccompRule, Fault> {
     let family = condition(0, SeccompCmpOp::Eq, family as u64)?;
     let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind as u64)?;
     SeccompRule::new(vec![family, kind]).map_err(|error| fault(&error))
+}
+
+/// Nothing that acts for whoever sits at the terminal that standard error may be: what is typed there is obeyed with that person's rights.
+fn no_typing() -> Result<SeccompRule, Fault> {
+    let others = Request::ALL.map(|request| condition(1, SeccompCmpOp::Ne, request.number().into()));
+    let others = others.into_iter().collect::<Result<_, _>>()?;
+    SeccompRule::new(others).map_err(|error| fault(&error))
 }
 
 /// New threads, not new processes.

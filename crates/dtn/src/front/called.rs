@@ -56,7 +56,8 @@ fn admit(stream: StdStream, server: &Arc<Server>, slots: &Arc<Semaphore>, drain:
     tokio::spawn(async move {
         server.metrics.connection_opened();
         // Nobody's address: data connections have to prove themselves.
-        serve(stream, Ends::default(), Beginning::Clear, server.clone(), drain).await;
+        let ends = Ends { made_here: true, ..Ends::default() };
+        serve(stream, ends, Beginning::Clear, server.clone(), drain).await;
         server.metrics.connection_closed();
         drop(slot);
     });

@@ -41,6 +41,8 @@ pub struct Ends {
     pub local: Option<SocketAddr>,
     /// Its place among all connections; `None` on standard input.
     pub visitor: Option<Visitor>,
+    /// The client has no address here and is not on this host, either: this server made the connection.
+    pub made_here: bool,
 }
 
 /// What comes before the greeting.
@@ -106,7 +108,7 @@ pub async fn serve<S>(
                 connection.work = None;
                 connection.worked(worked);
             }
-            event = async { connection.plane.as_mut().expect("guarded").next().await }, if connection.plane.is_some() && room => {
+            event = async { connection.plane.as_mut().expect("guarded").next(room).await }, if connection.plane.is_some() => {
                 connection.absorb(event);
             }
             () = async { tokio::time::sleep_until(deadline.expect("guarded").into()).await }, if deadline.is_some() => {
@@ -356,7 +358,11 @@ impl Connection {
         if let Some(left_out) = self.server.guard.refused(kind) {
             tracing::warn!(peer = ?self.ends.peer, reason = what.reason(), left_out, "control connection closed");
         }
-        let farewell = format!("421 Closing control connection: {}.\r\n", what.reason());
+        self.close_saying(what.reason());
+    }
+
+    fn close_saying(&mut self, reason: &str) {
+        let farewell = format!("421 Closing control connection: {reason}.\r\n");
         // Where TLS does not stand there is nobody who could be told.
         if self.wire.is_open() && self.wire.send(farewell.as_bytes(), &mut self.output).is_ok() {
             self.wire.end(&mut self.output);
@@ -406,7 +412,17 @@ impl Connection {
                 }
                 self.control.outcome(Instant::now(), id, outcome);
             }
+            PlaneEvent::Overrun => self.leave_unread(),
         }
+    }
+
+    /// Ends a connection whose client does not read what waits for it; what runs is aborted by dropping its movers.
+    fn leave_unread(&mut self) {
+        let fault = Fault::new(FaultCode::PeerMisbehaved, "tell the client of its transfers").side(Side::Peer);
+        let fault = fault.detail("it does not read, and more waits for it than is kept");
+        tracing::warn!(peer = ?self.ends.peer, %fault, "control connection closed");
+        self.plane = None;
+        self.close_saying("the replies are not read, and more wait than are kept");
     }
 
     async fn handle(&mut self, event: ServerEvent) {

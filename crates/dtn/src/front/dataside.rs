@@ -1,14 +1,15 @@
 //! Where the data side of a login comes from: a local data process, or data nodes that joined.
 
 use std::collections::HashMap;
-use std::sync::{Arc, MutexGuard};
+use std::sync::{Arc, Mutex, MutexGuard};
 
-use tokio::sync::Mutex;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::gate::Gate;
 use super::link::{MoverLink, add_load};
+use super::listening::Listening;
 use super::nodes::NodeRegistry;
+use super::turns::Turns;
 use crate::monitor::message::{AccountId, MappedAccount};
 use crate::mover::message::{DataSettings, Load};
 
@@ -18,10 +19,14 @@ pub struct DataSide {
     settings: DataSettings,
     /// One data process for each account.
     processes: Mutex<HashMap<AccountId, Arc<MoverLink>>>,
+    /// Who starts one.
+    turns: Turns,
     /// Data nodes of a striped server.
     pub nodes: NodeRegistry,
+    /// Where logins wait for data.
+    pub listening: Arc<Listening>,
     /// What data processes counted that are gone: a count never falls.
-    retired: std::sync::Mutex<Load>,
+    retired: Mutex<Load>,
 }
 
 impl DataSide {
@@ -31,7 +36,9 @@ impl DataSide {
             gate,
             settings,
             processes: Mutex::default(),
+            turns: Turns::default(),
             nodes: NodeRegistry::default(),
+            listening: Arc::default(),
             retired: Default::default(),
         }
     }
@@ -51,8 +58,8 @@ impl DataSide {
     }
 
     /// Every link there is, for metrics and draining.
-    pub async fn all(&self) -> Vec<Arc<MoverLink>> {
-        let mut links: Vec<_> = self.processes.lock().await.values().cloned().collect();
+    pub fn all(&self) -> Vec<Arc<MoverLink>> {
+        let mut links: Vec<_> = self.processes().values().cloned().collect();
         links.extend(self.nodes.all());
         links
     }
@@ -72,16 +79,38 @@ impl DataSide {
         self.retired.lock().expect("no code panics while it holds the counts")
     }
 
+    /// The data process of an account; one that has to be started keeps only those waiting who want it, too, and they share what comes of it.
     async fn local(&self, account: &MappedAccount) -> Result<Arc<MoverLink>, Fault> {
-        let mut processes = self.processes.lock().await;
-        if let Some(link) = processes.get(&account.id).filter(|link| link.takes_work()) {
-            return Ok(link.clone());
+        if let Some(link) = self.running(account.id) {
+            return Ok(link);
         }
-        let link = self.start(account).await?;
-        if let Some(lost) = processes.insert(account.id, link.clone()) {
-            self.keep_counts(&lost);
+        let place = self.turns.place(account.id);
+        let mut turn = place.turn().await;
+        if let Some(link) = self.running(account.id) {
+            return Ok(link);
         }
-        Ok(link)
+        if let Some(fault) = &*turn {
+            return Err(again(fault));
+        }
+        match self.start(account).await {
+            Ok(link) => {
+                let lost = self.processes().insert(account.id, link.clone());
+                lost.iter().for_each(|lost| self.keep_counts(lost));
+                Ok(link)
+            }
+            Err(fault) => {
+                *turn = Some(again(&fault));
+                Err(fault)
+            }
+        }
+    }
+
+    fn running(&self, account: AccountId) -> Option<Arc<MoverLink>> {
+        self.processes().get(&account).filter(|link| link.takes_work()).cloned()
+    }
+
+    fn processes(&self) -> MutexGuard<'_, HashMap<AccountId, Arc<MoverLink>>> {
+        self.processes.lock().expect("no code panics while it holds the processes")
     }
 
     async fn start(&self, account: &MappedAccount) -> Result<Arc<MoverLink>, Fault> {
@@ -93,6 +122,13 @@ impl DataSide {
     }
 }
 
+/// The same fault for somebody else, without what caused it.
+fn again(fault: &Fault) -> Fault {
+    let mut copy = Fault::new(fault.code, &fault.op).subject(&fault.subject).detail(&fault.detail);
+    (copy.side, copy.retry) = (fault.side, fault.retry);
+    copy
+}
+
 /// Told to whoever logged in: the administrator is the one who can do something.
 fn no_node_of(account: &MappedAccount) -> Fault {
     let MappedAccount { name, uid, .. } = account;
@@ -100,4 +136,97 @@ fn no_node_of(account: &MappedAccount) -> Fault {
         "no data node of this server has the account of this login, number {uid}: its administrator has to start one that has (--anonymous-user)"
     );
     Fault::new(FaultCode::NotAuthorized, "choose data nodes").side(Side::Peer).subject(name).detail(detail)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use tokio::net::UnixStream;
+    use tokio::sync::watch;
+
+    use super::super::gate::MonitorLink;
+    use super::super::link::tests::{greet, settings};
+    use super::*;
+    use crate::monitor::message::{FromMonitor, ToMonitor};
+    use crate::packets::Channel;
+
+    pub fn account(number: u32) -> MappedAccount {
+        let (name, home, groups) = (format!("user{number}"), b"/".to_vec(), Some(Vec::new()));
+        MappedAccount { id: AccountId(number), name, uid: 1000 + number, home, groups }
+    }
+
+    /// A data side and the monitor's end of its channel.
+    pub fn data_side() -> (Arc<DataSide>, Channel) {
+        let (ours, theirs) = Channel::pair().expect("pair");
+        let gate = Gate::Monitor(Arc::new(MonitorLink::new(ours, watch::Sender::new(false)).expect("link")));
+        (Arc::new(DataSide::new(Arc::new(gate), settings(Path::new("/")))), theirs)
+    }
+
+    /// Waits for the next question, which is for a data process, and hands out its stream; the process' end of it, with the account.
+    pub async fn asked(monitor: &Channel) -> (AccountId, UnixStream) {
+        let (message, _) = loop {
+            match monitor.receive::<ToMonitor>() {
+                Ok(Some(message)) => break message,
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => tokio::task::yield_now().await,
+                other => panic!("{other:?}"),
+            }
+        };
+        let ToMonitor::Open { ticket, account } = message else { panic!("{message:?}") };
+        let (near, far) = std::os::unix::net::UnixStream::pair().expect("pair");
+        let opened = FromMonitor::Opened { ticket, result: Ok(()) };
+        monitor.send(&opened, &[std::os::fd::AsFd::as_fd(&near)]).expect("told");
+        far.set_nonblocking(true).expect("set");
+        (account, UnixStream::from_std(far).expect("stream"))
+    }
+
+    fn log_in(side: &Arc<DataSide>, number: u32) -> tokio::task::JoinHandle<Result<Vec<Arc<MoverLink>>, Fault>> {
+        let side = side.clone();
+        tokio::spawn(async move { side.links(&account(number)).await })
+    }
+
+    #[tokio::test]
+    async fn an_account_whose_process_is_slow_to_start_stops_no_other() {
+        let (side, monitor) = data_side();
+        let slow = log_in(&side, 1);
+        let (first, mut silent) = asked(&monitor).await;
+        assert_eq!(first, AccountId(1));
+        // It has been asked for, and says nothing yet.
+        let quick = log_in(&side, 2);
+        let (second, mut process) = asked(&monitor).await;
+        assert_eq!(second, AccountId(2));
+        greet(&mut process).await;
+        let link = quick.await.expect("no panic").expect("served").remove(0);
+        assert!(!slow.is_finished() && side.turns.accounts() == 1 && side.all().len() == 1);
+        // The same account's logins share one process.
+        let also = log_in(&side, 1);
+        greet(&mut silent).await;
+        let links = [slow.await.expect("no panic").expect("served"), also.await.expect("no panic").expect("served")];
+        assert!(Arc::ptr_eq(&links[0][0], &links[1][0]) && !Arc::ptr_eq(&links[0][0], &link));
+        assert_eq!((side.turns.accounts(), side.all().len()), (0, 2));
+        assert!(monitor.receive::<ToMonitor>().is_err(), "nothing more was asked");
+    }
+
+    #[tokio::test]
+    async fn those_who_wait_for_a_start_share_its_failure_and_the_next_tries_anew() {
+        let (side, monitor) = data_side();
+        let place = side.turns.place(AccountId(1));
+        let turn = place.turn().await;
+        let logins: Vec<_> = (0..3).map(|_| log_in(&side, 1)).collect();
+        while place.waiters() < 5 {
+            tokio::task::yield_now().await;
+        }
+        drop(turn);
+        drop(asked(&monitor).await); // the process is gone at once
+        drop(place);
+        for login in logins {
+            assert_eq!(login.await.expect("no panic").err().map(|fault| fault.code), Some(FaultCode::NodeLost));
+        }
+        assert!(monitor.receive::<ToMonitor>().is_err(), "only one process was asked for");
+        assert_eq!(side.turns.accounts(), 0);
+        let next = log_in(&side, 1);
+        let (_, mut process) = asked(&monitor).await;
+        greet(&mut process).await;
+        assert!(next.await.expect("no panic").is_ok());
+    }
 }

@@ -1,7 +1,6 @@
 //! A data node: dials its front, proves itself, and hands what is inside of the stream to a data process.
 
 use std::os::fd::OwnedFd;
-use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -80,7 +79,8 @@ fn start(config: &DtnConfig, program: &Path, overrides: &NodeOverrides) -> Resul
     let ours = UnixStream::from_std(ours).map_err(failed)?;
     let mut command = Command::new(program);
     command.args(["data-process", "--overrides", &overrides]);
-    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null()).process_group(0);
+    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+    whimbrel_sys::lifetime::own_session(&mut command);
     if is_root() {
         let account = account(config.anonymous_user.as_deref().unwrap_or("nobody"))?;
         let groups = whimbrel_sys::accounts::groups_of(&account.name, account.gid).map_err(failed)?;

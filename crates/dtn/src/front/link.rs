@@ -10,15 +10,24 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, Wr
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use super::queue::{self, Refused};
 use crate::mover::codec::{self, CodecError, Decoder};
 use crate::mover::message::{DataSettings, FromMover, Identity, Load, MoverId, ToMover, Transfers, VERSION};
 
 /// How long a data process may take to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 
+/// Most bytes that wait for a data process to read them: it reads all the time, so that even those of ten thousand connections are few.
+const MOST_OUTGOING: usize = 32 << 20;
+
+/// Most bytes of news that wait for one control connection whose client does not read: more than a listing may run ahead
+/// ([`crate::mover::message::LINES_AHEAD`]) and the answers to all commands that are handed over ahead of their turn.
+pub const MOST_NEWS: usize = 16 << 20;
+
 /// One data process, as the front sees it.
 pub struct MoverLink {
-    outgoing: mpsc::UnboundedSender<ToMover>,
+    /// Encoded messages.
+    outgoing: queue::Sender<Vec<u8>>,
     shared: Arc<Shared>,
     next_mover: AtomicU64,
     lost: watch::Receiver<bool>,
@@ -42,7 +51,43 @@ pub enum MoverEvent {
 }
 
 /// Where the events of several movers of one control connection meet.
-pub type EventSender = mpsc::UnboundedSender<(usize, MoverEvent)>;
+#[derive(Clone)]
+pub enum EventSender {
+    /// A control connection of a client, who may not read: what is too much is the end of it.
+    Bounded(queue::Sender<(usize, MoverEvent)>),
+    /// Our own program, which reads, and whose own process the data process is.
+    Trusted(mpsc::UnboundedSender<(usize, MoverEvent)>),
+}
+
+impl From<mpsc::UnboundedSender<(usize, MoverEvent)>> for EventSender {
+    fn from(sender: mpsc::UnboundedSender<(usize, MoverEvent)>) -> Self {
+        Self::Trusted(sender)
+    }
+}
+
+impl From<queue::Sender<(usize, MoverEvent)>> for EventSender {
+    fn from(sender: queue::Sender<(usize, MoverEvent)>) -> Self {
+        Self::Bounded(sender)
+    }
+}
+
+impl EventSender {
+    /// Tells an event of so many bytes, if there is room.
+    fn send(&self, tag: usize, event: MoverEvent, bytes: usize) -> Result<(), Refused> {
+        match self {
+            Self::Bounded(sender) => sender.send((tag, event), bytes),
+            Self::Trusted(sender) => sender.send((tag, event)).map_err(|_| Refused::Gone),
+        }
+    }
+
+    /// Tells what comes once for each mover, whether there is room or not. A control connection that has just ended needs no notice.
+    pub(super) fn tell(&self, tag: usize, event: MoverEvent) {
+        let _gone = match self {
+            Self::Bounded(sender) => sender.send_anyway((tag, event), 0),
+            Self::Trusted(sender) => sender.send((tag, event)).map_err(|_| Refused::Gone),
+        };
+    }
+}
 
 struct Route {
     tag: usize,
@@ -96,7 +141,7 @@ impl MoverLink {
         let hello = tokio::time::timeout(HELLO_TIMEOUT, next_message(&mut reader, &mut decoder))
             .await
             .map_err(|_| node_lost("no hello in time"))??;
-        let FromMover::Hello { version: VERSION, processors, uid } = hello else {
+        let (FromMover::Hello { version: VERSION, processors, uid }, _) = hello else {
             return Err(node_lost("the data process speaks another version of the mover protocol"));
         };
         Ok(Self::start(reader, writer, decoder, (processors, uid)))
@@ -111,7 +156,7 @@ impl MoverLink {
     where
         S: AsyncRead + AsyncWrite + Send + 'static,
     {
-        let (outgoing, messages) = mpsc::unbounded_channel();
+        let (outgoing, messages) = queue::bounded(MOST_OUTGOING);
         let (lost_sender, lost) = watch::channel(false);
         let shared = Arc::new(Shared::new());
         tokio::spawn(write_messages(writer, messages));
@@ -122,7 +167,16 @@ impl MoverLink {
     }
 
     /// Makes a mover for one control connection; its events arrive at `events` marked with `tag`.
-    pub fn attach(self: &Arc<Self>, identity: Identity, tag: usize, events: EventSender) -> Result<MoverHandle, Fault> {
+    ///
+    /// # Errors
+    /// `NodeLost` where the data process is gone, `ServerBusy` where it does not read what it is told.
+    pub fn attach(
+        self: &Arc<Self>,
+        identity: Identity,
+        tag: usize,
+        events: impl Into<EventSender>,
+    ) -> Result<MoverHandle, Fault> {
+        let events = events.into();
         let id = MoverId(self.next_mover.fetch_add(1, Ordering::Relaxed));
         let gone = || node_lost("the data process is gone");
         self.shared.routes().as_mut().ok_or_else(gone)?.insert(id, Route { tag, events });
@@ -134,7 +188,7 @@ impl MoverLink {
     /// Tells the data process to finish and exit.
     pub fn drain(&self) {
         // A link that is already lost has nothing to drain.
-        let _ = self.outgoing.send(ToMover::Drain);
+        let _gone = send(&self.outgoing, &ToMover::Drain);
     }
 
     /// Whether the stream still stands.
@@ -178,9 +232,12 @@ pub struct MoverHandle {
 }
 
 impl MoverHandle {
-    /// Sends a message; fails when the data process is gone.
+    /// Sends a message, without waiting.
+    ///
+    /// # Errors
+    /// `NodeLost` where the data process is gone or the message is too long; `ServerBusy` where the data process does not read what it is told.
     pub fn send(&self, message: ToMover) -> Result<(), Fault> {
-        self.link.outgoing.send(message).map_err(|_| node_lost("the data process is gone"))
+        send(&self.link.outgoing, &message)
     }
 
     /// The link it lives on.
@@ -195,22 +252,38 @@ impl Drop for MoverHandle {
             routes.remove(&self.id);
         }
         // Detaching from a lost link is a no-op.
-        let _ = self.link.outgoing.send(ToMover::Detach { mover: self.id });
+        let _gone = send(&self.link.outgoing, &ToMover::Detach { mover: self.id });
     }
 }
 
+/// Queues a message for the data process.
+fn send(outgoing: &queue::Sender<Vec<u8>>, message: &ToMover) -> Result<(), Fault> {
+    let mut frame = Vec::new();
+    codec::encode(message, &mut frame)?;
+    let bytes = frame.len();
+    // What ends something makes room, and there is no more of it than of what was begun.
+    let ends = matches!(message, ToMover::Abort { .. } | ToMover::Detach { .. } | ToMover::Drain);
+    let sent = if ends { outgoing.send_anyway(frame, bytes) } else { outgoing.send(frame, bytes) };
+    sent.map_err(|refused| match refused {
+        Refused::Gone => node_lost("the data process is gone"),
+        Refused::Full => Fault::new(FaultCode::ServerBusy, "talk to the data process")
+            .side(Side::Us)
+            .detail("it does not read what it is told"),
+    })
+}
+
+/// Most bytes that are written at once; more only where one message has more.
+const BATCH: usize = 64 << 10;
+
 /// Writes messages, as many at once as are waiting.
-async fn write_messages<S: AsyncWrite>(mut writer: WriteHalf<S>, mut messages: mpsc::UnboundedReceiver<ToMover>) {
-    let mut batch = Vec::new();
-    let mut buffer = Vec::new();
-    while messages.recv_many(&mut batch, 256).await > 0 {
-        buffer.clear();
-        for message in batch.drain(..) {
-            if let Err(fault) = codec::encode(&message, &mut buffer) {
-                tracing::error!(%fault, "mover message cannot be encoded");
-            }
+async fn write_messages<S: AsyncWrite>(mut writer: WriteHalf<S>, mut messages: queue::Receiver<Vec<u8>>) {
+    while let Some(mut batch) = messages.recv().await {
+        while batch.len() < BATCH
+            && let Some(frame) = messages.try_recv()
+        {
+            batch.extend_from_slice(&frame);
         }
-        if writer.write_all(&buffer).await.is_err() {
+        if writer.write_all(&batch).await.is_err() {
             return; // the reading task reports the loss
         }
     }
@@ -220,15 +293,15 @@ async fn route_messages<S: AsyncRead>(
     mut reader: ReadHalf<S>,
     mut decoder: Decoder<FromMover>,
     shared: Arc<Shared>,
-    outgoing: mpsc::WeakUnboundedSender<ToMover>,
+    outgoing: queue::WeakSender<Vec<u8>>,
     lost: watch::Sender<bool>,
 ) {
     let fault = loop {
         match next_message(&mut reader, &mut decoder).await {
-            Ok(FromMover::Load(load)) => add_load(&mut shared.load(), load),
-            Ok(FromMover::Transfers(transfers)) => *shared.transfers() = transfers.into(),
-            Ok(FromMover::Leaving) => leave(&shared, &outgoing),
-            Ok(message) => route(&shared, message),
+            Ok((FromMover::Load(load), _)) => add_load(&mut shared.load(), load),
+            Ok((FromMover::Transfers(transfers), _)) => *shared.transfers() = transfers.into(),
+            Ok((FromMover::Leaving, _)) => leave(&shared, &outgoing),
+            Ok((message, bytes)) => route(&shared, message, bytes),
             Err(fault) => break fault,
         }
     };
@@ -237,33 +310,37 @@ async fn route_messages<S: AsyncRead>(
     let routes = shared.routes().take().unwrap_or_default();
     lost.send_replace(true);
     for route in routes.into_values() {
-        // A control connection that has just ended needs no notice.
-        let _ = route.events.send((route.tag, MoverEvent::Lost));
+        route.events.tell(route.tag, MoverEvent::Lost);
     }
 }
 
 /// Nothing new goes to a data process that leaves; those who use it are told.
-fn leave(shared: &Shared, outgoing: &mpsc::WeakUnboundedSender<ToMover>) {
+fn leave(shared: &Shared, outgoing: &queue::WeakSender<Vec<u8>>) {
+    if shared.leaving.swap(true, Ordering::AcqRel) {
+        return; // said once is enough
+    }
     tracing::info!("a data process takes no new work: it finishes what it runs");
-    shared.leaving.store(true, Ordering::Release);
     for route in shared.routes().iter().flat_map(HashMap::values) {
-        // A control connection that has just ended needs no notice.
-        let _ = route.events.send((route.tag, MoverEvent::Leaving));
+        route.events.tell(route.tag, MoverEvent::Leaving);
     }
     // Behind the last attachment: it goes when that and all before it are detached.
     if let Some(outgoing) = outgoing.upgrade() {
         // A link that is lost meanwhile needs no word.
-        let _ = outgoing.send(ToMover::Drain);
+        let _gone = send(&outgoing, &ToMover::Drain);
     }
 }
 
-fn route(shared: &Shared, message: FromMover) {
+/// Never waits: a client who does not read must keep nobody else from the news of the same data process.
+fn route(shared: &Shared, message: FromMover, bytes: usize) {
     let Some(mover) = mover_of(&message) else {
         return;
     };
-    if let Some(route) = shared.routes().as_ref().and_then(|routes| routes.get(&mover)) {
-        // The control connection may just have ended; its news are nobody's.
-        let _ = route.events.send((route.tag, MoverEvent::Message(message)));
+    let mut routes = shared.routes();
+    let Some(routes) = routes.as_mut() else { return };
+    let Some(route) = routes.get(&mover) else { return };
+    // The control connection may just have ended, and its news are nobody's; or too much waits for it, which is its end.
+    if route.events.send(route.tag, MoverEvent::Message(message), bytes).is_err() {
+        routes.remove(&mover);
     }
 }
 
@@ -297,10 +374,10 @@ pub(super) fn add_load(total: &mut Load, news: Load) {
 async fn next_message<S: AsyncRead>(
     reader: &mut ReadHalf<S>,
     decoder: &mut Decoder<FromMover>,
-) -> Result<FromMover, Fault> {
+) -> Result<(FromMover, usize), Fault> {
     let mut buffer = [0; 16 * 1024];
     loop {
-        if let Some(message) = decoder.next()? {
+        if let Some(message) = decoder.next_sized()? {
             return Ok(message);
         }
         let count = reader.read(&mut buffer).await.map_err(lost)?;
@@ -326,5 +403,143 @@ impl From<CodecError> for Fault {
         let mut fault = node_lost(&error.to_string());
         fault.source = Some(Box::new(error));
         fault
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use std::path::Path;
+
+    use tokio::net::UnixStream;
+    use whimbrel_proto::op::{Notice, Op, OpId};
+
+    use super::*;
+    use crate::confine::Sandbox;
+    use crate::mover::message::{DataPeers, LINES_AHEAD, Secrets, Stripe};
+
+    /// Settings that nobody reads.
+    pub fn settings(root: &Path) -> DataSettings {
+        DataSettings {
+            root: root.as_os_str().as_encoded_bytes().to_vec(),
+            read_only: false,
+            data_ports: None,
+            data_interface: None,
+            data_address: None,
+            pool_bytes: 1 << 20,
+            sync_writes: false,
+            direct_io: false,
+            stall_timeout: Duration::from_secs(9),
+            connect_timeout: Duration::from_secs(9),
+            congestion: None,
+            lfs: None,
+            sandbox: Sandbox::Off,
+            authorities: None,
+            transfer_log: None,
+            transfer_log_json: None,
+        }
+    }
+
+    /// The data process' side of the greeting.
+    pub async fn greet(process: &mut UnixStream) {
+        let mut decoder = Decoder::<ToMover>::new();
+        let mut bytes = [0; 4096];
+        while decoder.next().expect("a message").is_none() {
+            let count = process.read(&mut bytes).await.expect("read");
+            assert!(count > 0, "the front is there");
+            decoder.push(&bytes[..count]);
+        }
+        tell(process, &FromMover::Hello { version: VERSION, processors: 1, uid: 1 }).await;
+    }
+
+    pub async fn tell(process: &mut UnixStream, message: &FromMover) {
+        let mut frame = Vec::new();
+        codec::encode(message, &mut frame).expect("it fits");
+        process.write_all(&frame).await.expect("the front reads");
+    }
+
+    pub fn identity() -> Identity {
+        Identity {
+            user: "tester".to_owned(),
+            control_peer: None,
+            control_local: None,
+            data_peers: DataPeers::ControlPeer,
+            secrets: Secrets::default(),
+            rules: whimbrel_proto::rules::LoginRules::unlimited(),
+        }
+    }
+
+    async fn linked() -> (Arc<MoverLink>, UnixStream) {
+        let (near, mut far) = UnixStream::pair().expect("pair");
+        let (link, ()) = tokio::join!(MoverLink::open(near, settings(Path::new("/"))), greet(&mut far));
+        (link.expect("greeted"), far)
+    }
+
+    fn lines(mover: MoverId, bytes: usize) -> FromMover {
+        FromMover::Notice { mover, id: OpId(1), notice: Notice::Lines(vec![b'x'; bytes]) }
+    }
+
+    #[tokio::test]
+    async fn news_that_nobody_takes_are_the_end_of_their_own_connection_only() {
+        let (link, mut process) = linked().await;
+        let (deaf, mut kept) = queue::bounded(MOST_NEWS);
+        let (hears, mut heard) = queue::bounded(MOST_NEWS);
+        let deaf = link.attach(identity(), 1, deaf).expect("attached");
+        let hears = link.attach(identity(), 2, hears).expect("attached");
+        // A process that was taken over keeps to nothing.
+        let each = LINES_AHEAD as usize;
+        for _ in 0..2 * MOST_NEWS / each {
+            tell(&mut process, &lines(deaf.id, each)).await;
+        }
+        tell(&mut process, &lines(hears.id, 7)).await;
+        let Some((2, MoverEvent::Message(message))) = heard.recv().await else { panic!("its news come") };
+        assert_eq!(message, lines(hears.id, 7));
+        kept.overrun().await;
+        assert!(!heard.is_overrun());
+        let mut bytes = 0;
+        while let Some((_, event)) = kept.try_recv() {
+            bytes += if let MoverEvent::Message(_) = event { each } else { 0 };
+        }
+        assert!(bytes > MOST_NEWS / 2 && bytes <= MOST_NEWS, "{bytes}");
+        // Nothing more comes, though there is room now.
+        tell(&mut process, &lines(deaf.id, 7)).await;
+        tell(&mut process, &lines(hears.id, 8)).await;
+        assert!(heard.recv().await.is_some() && kept.try_recv().is_none());
+    }
+
+    #[tokio::test]
+    async fn what_a_process_does_not_read_is_refused_and_not_kept() {
+        let (link, mut process) = linked().await;
+        let (events, _kept) = queue::bounded(MOST_NEWS);
+        let handle = link.attach(identity(), 1, events).expect("attached");
+        let path = vec![b'x'; 250 << 10];
+        let run = |id| ToMover::Run {
+            mover: handle.id,
+            id: OpId(id),
+            op: Box::new(Op::EnterDirectory(path.clone())),
+            stripe: Stripe::WHOLE,
+            session: None,
+        };
+        let most = 2 * MOST_OUTGOING / path.len();
+        let refused = (0..most as u64).find_map(|id| handle.send(run(id)).err());
+        assert_eq!(refused.map(|fault| fault.code), Some(FaultCode::ServerBusy));
+        // What is too long for a message is told, too, instead of waiting for an answer for ever.
+        let long = ToMover::Label { mover: handle.id, task: Some("x".repeat(2 << 20)), client: None };
+        assert_eq!(handle.send(long).map_err(|fault| fault.code), Err(FaultCode::NodeLost));
+        // That the login ends is told nevertheless, once the process reads.
+        let mover = handle.id;
+        drop(handle);
+        let mut decoder = Decoder::<ToMover>::new();
+        let mut bytes = vec![0; 64 << 10];
+        loop {
+            match decoder.next().expect("a message") {
+                Some(ToMover::Detach { mover: left }) => break assert_eq!(left, mover),
+                Some(_) => {}
+                None => {
+                    let count = process.read(&mut bytes).await.expect("read");
+                    assert!(count > 0, "the link stands");
+                    decoder.push(&bytes[..count]);
+                }
+            }
+        }
     }
 }

@@ -80,7 +80,7 @@ impl Listeners {
         if tokio::time::timeout(patience, all_free(&slots, &server)).await.is_err() {
             tracing::warn!("the drain's time is up; running transfers are cut");
         }
-        for link in server.data_side.all().await {
+        for link in server.data_side.all() {
             link.drain();
         }
         Ok(())
@@ -135,6 +135,7 @@ fn admit(
         peer: Some(canonical(peer)),
         local: stream.local_addr().ok().map(canonical),
         visitor: Some(pass.visitor()),
+        made_here: false,
     };
     tracing::info!(%peer, "control connection");
     let (server, drain) = (server.clone(), drain.clone());

@@ -174,7 +174,7 @@ async fn answer(mut stream: TcpStream, server: &Server) -> io::Result<()> {
 }
 
 async fn page(server: &Server) -> String {
-    let links = server.data_side.all().await;
+    let links = server.data_side.all();
     let retired = server.data_side.retired().clone();
     let load = total_load(links.iter().map(|link| link.load()).chain([retired]));
     let alive = links.iter().filter(|link| link.is_alive());

@@ -4,18 +4,21 @@
 //! opens a listener on each, and transfers run on every node whose address the peers know.
 
 mod striped;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::command::Secret;
-use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
+use whimbrel_proto::op::{DataParams, Failure, FailureKind, Mode, Notice, Op, OpId, Outcome, Shield};
 
 use self::striped::{Progress, Running};
 use super::dataside::DataSide;
-use super::link::{EventSender, MoverEvent, MoverHandle};
+use super::link::{EventSender, MOST_NEWS, MoverEvent, MoverHandle};
+use super::listening::Announced;
+use super::queue;
 use crate::monitor::message::MappedAccount;
 use crate::mover::message::{FromMover, Identity, Stripe, ToMover};
 
@@ -26,6 +29,8 @@ pub enum PlaneEvent {
     Notice(OpId, Notice),
     /// Its end.
     Outcome(OpId, Outcome),
+    /// So much waits for the client, who does not read, that news were dropped: the connection is over.
+    Overrun,
 }
 
 /// The data side of one login.
@@ -34,13 +39,15 @@ pub struct Plane {
     account: MappedAccount,
     identity: Identity,
     labels: (Option<String>, Option<String>),
+    /// Nodes that are to be told the labels with their next operation: what a client only says costs nobody anything.
+    unlabelled: BTreeSet<usize>,
     /// The credential that the client brought for its data connections, and the operation that did (DCSC).
     brought: Option<(OpId, Secret)>,
     nodes: HashMap<usize, MoverHandle>,
     /// Of these, those that finish what runs and then leave.
     leaving: BTreeSet<usize>,
     next_tag: usize,
-    events: mpsc::UnboundedReceiver<(usize, MoverEvent)>,
+    events: queue::Receiver<(usize, MoverEvent)>,
     sender: EventSender,
     /// Nodes that hold the data handle, in stripe order.
     engaged: Vec<usize>,
@@ -50,6 +57,10 @@ pub struct Plane {
     waiting: VecDeque<(OpId, Op)>,
     ready: VecDeque<PlaneEvent>,
     home: Vec<u8>,
+    /// Where connections that prove themselves by a nonce are waited for.
+    announced: Option<Announced>,
+    /// The operation that makes such a handle.
+    announces: Option<OpId>,
 }
 
 /// The one operation that no control machine has asked for: they count from 1.
@@ -58,12 +69,14 @@ const ENTER_HOME: OpId = OpId(0);
 impl Plane {
     /// Attaches a login to the data side.
     pub async fn attach(data_side: Arc<DataSide>, account: MappedAccount, identity: Identity) -> Result<Self, Fault> {
-        let (sender, events) = mpsc::unbounded_channel();
+        let (sender, events) = queue::bounded(MOST_NEWS);
+        let sender = EventSender::from(sender);
         let mut plane = Self {
             data_side,
             account,
             identity,
             labels: (None, None),
+            unlabelled: BTreeSet::new(),
             brought: None,
             nodes: HashMap::new(),
             leaving: BTreeSet::new(),
@@ -75,6 +88,8 @@ impl Plane {
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
             home: b"/".to_vec(),
+            announced: None,
+            announces: None,
         };
         plane.refresh().await?;
         plane.enter_home().await;
@@ -99,8 +114,8 @@ impl Plane {
         }
         self.run(ENTER_HOME, Op::EnterDirectory(home.clone())).await;
         loop {
-            match self.next().await {
-                PlaneEvent::Outcome(ENTER_HOME, Outcome::Failed(_)) => return,
+            match self.next(true).await {
+                PlaneEvent::Outcome(ENTER_HOME, Outcome::Failed(_)) | PlaneEvent::Overrun => return,
                 PlaneEvent::Outcome(ENTER_HOME, _) => return self.home = home,
                 _ => {}
             }
@@ -121,7 +136,7 @@ impl Plane {
             let tag = self.next_tag;
             self.next_tag += 1;
             let handle = link.attach(self.identity.clone(), tag, self.sender.clone())?;
-            self.send_labels(&handle);
+            self.unlabelled.insert(tag);
             self.nodes.insert(tag, handle);
             if let Some((id, credential)) = self.brought.clone() {
                 // Should it refuse what others took, the data handle that is made next tells why.
@@ -139,14 +154,17 @@ impl Plane {
     /// Labels the movers' log lines.
     pub fn label(&mut self, task: Option<String>, client: Option<String>) {
         self.labels = (task.or(self.labels.0.take()), client.or(self.labels.1.take()));
-        self.nodes.values().for_each(|node| self.send_labels(node));
+        self.unlabelled = self.nodes.keys().copied().collect();
     }
 
-    fn send_labels(&self, node: &MoverHandle) {
+    fn send_labels(&mut self, tag: usize) {
         let (task, client) = self.labels.clone();
-        if task.is_some() || client.is_some() {
+        if self.unlabelled.remove(&tag)
+            && (task.is_some() || client.is_some())
+            && let Some(node) = self.nodes.get(&tag)
+        {
             // A node that is gone says so by its own event.
-            let _ = node.send(ToMover::Label { mover: node.id, task, client });
+            let _gone = node.send(ToMover::Label { mover: node.id, task, client });
         }
     }
 
@@ -190,10 +208,32 @@ impl Plane {
             self.brought = credential.clone().map(|credential| (id, credential));
         }
         let running = Running::new(id, &op, &nodes);
+        self.handle_changes(id, &op, &nodes);
         for tag in running.first_nodes() {
             self.send_op(tag, id, op.clone(), running.stripe_of(tag), None);
         }
         self.running.push_back(running);
+    }
+
+    /// Before an operation that makes a data handle or ends it: what this server's logins wait for is no stranger's service.
+    fn handle_changes(&mut self, id: OpId, op: &Op, nodes: &[usize]) {
+        match op {
+            Op::Passive { params, .. } => {
+                (self.announced, self.announces) = (None, shows_nonce(params).then_some(id));
+            }
+            Op::Active { targets, params } => {
+                (self.announced, self.announces) = (None, None);
+                let addresses = self.data_side.listening.known(targets);
+                if shows_nonce(params) && params.shield == Shield::None && !addresses.is_empty() {
+                    for node in nodes.iter().filter_map(|tag| self.nodes.get(tag)) {
+                        // A node that is gone says so by its own event.
+                        let _gone = node.send(ToMover::Listening { mover: node.id, addresses: addresses.clone() });
+                    }
+                }
+            }
+            Op::CloseData | Op::DataCredential(_) => (self.announced, self.announces) = (None, None),
+            _ => {}
+        }
     }
 
     /// Aborts an operation; its outcome still comes.
@@ -211,14 +251,23 @@ impl Plane {
         }
     }
 
-    /// The next thing to tell the control machine; never resolves while there is nothing.
+    /// The next thing to tell the control machine; never resolves while there is nothing. Without `room` for what the client is told it is only about
+    /// what cannot wait for room.
     ///
     /// Cancel safe: an operation whose start is cut off stays at the head of the queue or runs.
-    pub async fn next(&mut self) -> PlaneEvent {
+    pub async fn next(&mut self, room: bool) -> PlaneEvent {
         loop {
-            if let Some(event) = self.ready.pop_front() {
+            if room && let Some(event) = self.ready.pop_front() {
                 return event;
             }
+            if self.events.is_overrun() {
+                return PlaneEvent::Overrun;
+            }
+            if !room {
+                self.events.overrun().await;
+                continue;
+            }
+            // The queue's room is for what comes in, so what is dropped is seen at the next event at the latest.
             let (tag, event) = self.events.recv().await.expect("the plane holds a sender itself");
             self.absorb(tag, event);
         }
@@ -234,7 +283,7 @@ impl Plane {
                 self.start_waiting().await;
                 continue;
             }
-            let (tag, event) = self.events.try_recv().ok()?;
+            let (tag, event) = self.events.try_recv()?;
             self.absorb(tag, event);
         }
     }
@@ -287,12 +336,13 @@ impl Plane {
         stripe: Stripe,
         session: Option<Box<whimbrel_connector::WriteSession>>,
     ) {
+        self.send_labels(tag);
         let sent = self.nodes.get(&tag).is_some_and(|node| {
             node.send(ToMover::Run { mover: node.id, id, op: Box::new(op), stripe, session }).is_ok()
         });
         if !sent {
             // Its loss is news of its own; a repeated one is ignored.
-            let _ = self.sender.send((tag, MoverEvent::Lost));
+            self.sender.tell(tag, MoverEvent::Lost);
         }
     }
 
@@ -304,6 +354,7 @@ impl Plane {
             MoverEvent::Lost => {
                 self.nodes.remove(&tag);
                 self.leaving.remove(&tag);
+                self.unlabelled.remove(&tag);
                 let ids: Vec<OpId> = self.running.iter().map(|running| running.id).collect();
                 for id in ids {
                     self.step(id, |running| running.node_lost(tag));
@@ -316,8 +367,10 @@ impl Plane {
 
     fn take_in(&mut self, tag: usize, message: FromMover) {
         if let (FromMover::Notice { notice: Notice::Lines(lines), .. }, Some(node)) = (&message, self.nodes.get(&tag)) {
-            // The mover waits for this before it sends much more; a lost one has nobody who waits.
-            let _ = node.send(ToMover::Heard { mover: node.id, bytes: lines.len() as u64 });
+            // The mover waits for this before it sends much more. One that does not read it is no use any more: it would wait for ever.
+            if node.send(ToMover::Heard { mover: node.id, bytes: lines.len() as u64 }).is_err() {
+                self.sender.tell(tag, MoverEvent::Lost);
+            }
         }
         match id_of(&message) {
             Some(id) if self.running.iter().any(|running| running.id == id) => {
@@ -333,6 +386,7 @@ impl Plane {
         let idle = |tag: &usize| !running.iter().any(|running| running.needs(*tag));
         for tag in self.leaving.iter().copied().filter(idle).collect::<Vec<_>>() {
             self.leaving.remove(&tag);
+            self.unlabelled.remove(&tag);
             self.nodes.remove(&tag);
         }
     }
@@ -350,6 +404,10 @@ impl Plane {
             Progress::Notice(notice) => self.ready.push_back(PlaneEvent::Notice(id, notice)),
             Progress::Outcome(outcome) => {
                 self.running.retain(|running| running.id != id);
+                let announces = self.announces.take_if(|by| *by == id).is_some();
+                if let (true, Outcome::Listening(addresses)) = (announces, &outcome) {
+                    self.announced = Some(self.data_side.listening.announce(addresses));
+                }
                 if matches!(outcome, Outcome::Failed(_)) && self.brought.take_if(|(by, _)| *by == id).is_some() {
                     // Nodes that took it must not use what the client was told to be refused.
                     self.nodes.keys().copied().collect::<Vec<_>>().into_iter().for_each(|tag| {
@@ -371,7 +429,7 @@ impl Plane {
                     node.send(ToMover::Commit { mover, id, spec, session, receipts, bytes }).is_ok()
                 });
                 if !sent {
-                    let _ = self.sender.send((node, MoverEvent::Lost));
+                    self.sender.tell(node, MoverEvent::Lost);
                 }
             }
             Progress::AbortOthers => self.abort(id),
@@ -392,6 +450,11 @@ fn id_of(message: &FromMover) -> Option<OpId> {
         | FromMover::Received { id, .. } => Some(*id),
         FromMover::Hello { .. } | FromMover::Load(_) | FromMover::Transfers(_) | FromMover::Leaving => None,
     }
+}
+
+/// Whether connections of a handle show a nonce.
+fn shows_nonce(params: &DataParams) -> bool {
+    params.nonce.is_some() && params.mode == Mode::Extended
 }
 
 /// Whether an operation is for the nodes of the data handle.

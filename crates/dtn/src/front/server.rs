@@ -1,6 +1,6 @@
 //! What all control connections of a DTN share.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::sync::Arc;
 
 use openssl::x509::X509;
@@ -52,6 +52,9 @@ const MOST_WAITING: usize = 64;
 
 /// The user name with which grid clients ask for the usual account of their certificate (GCT practice).
 pub(super) const USUAL_ACCOUNT: &str = ":globus-mapping:";
+
+/// The client of a connection that this server made itself: nobody's address, where nothing ever arrives (RFC 6666). Without one it would count as this host.
+const NOBODY: SocketAddr = SocketAddr::V6(SocketAddrV6::new(Ipv6Addr::new(0x100, 0, 0, 0, 0, 0, 0, 0), 0, 0, 0));
 
 /// What somebody shows at login.
 pub enum Shown {
@@ -244,7 +247,7 @@ impl Server {
         })?;
         let identity = Identity {
             user: user.clone(),
-            control_peer: ends.peer,
+            control_peer: ends.peer.or(ends.made_here.then_some(NOBODY)),
             control_local: ends.local,
             data_peers: self.settings.data_peers.clone(),
             secrets,

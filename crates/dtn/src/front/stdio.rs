@@ -36,12 +36,12 @@ impl Caller {
         let socket = SockRef::from(&input);
         if let Some(local) = socket.local_addr().ok().and_then(|address| address.as_socket()) {
             let peer = socket.peer_addr().ok().and_then(|address| address.as_socket());
-            return Self::Unknown(Ends { peer, local: Some(local), visitor: None });
+            return Self::Unknown(Ends { peer, local: Some(local), ..Ends::default() });
         }
         let session = std::env::var("SSH_CONNECTION").ok().and_then(|text| ssh::connection(&text));
         let by_hand = std::fs::File::open("/dev/tty").is_ok();
         match session.filter(|_| !by_hand) {
-            Some((client, server)) => Self::Ssh(Ends { peer: Some(client), local: Some(server), visitor: None }),
+            Some((client, server)) => Self::Ssh(Ends { peer: Some(client), local: Some(server), ..Ends::default() }),
             None => Self::Unknown(Ends::default()),
         }
     }

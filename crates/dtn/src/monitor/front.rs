@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::lifetime;
 
 use super::keeper::{account, is_root};
 use super::listeners::Bound;
@@ -29,7 +30,8 @@ pub fn start(config: &DtnConfig, program: &Path, bound: &Bound) -> Result<(Child
     let (ours, theirs) = Channel::pair().map_err(failed)?;
     ours.send(&hello, &bound.descriptors()).map_err(failed)?;
     let mut command = Command::new(program);
-    command.arg("dtn-front").stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null()).process_group(0);
+    command.arg("dtn-front").stdin(Stdio::from(theirs.into_fd())).stdout(Stdio::null());
+    lifetime::own_session(&mut command);
     if is_root() {
         let account = ACCOUNTS.iter().find_map(|name| account(name).ok());
         let account = account.ok_or_else(|| {

@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::fs::{MemfdFlags, OFlags};
 use rustix::process::{Pid, Signal};
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::lifetime;
 use whimbrel_sys::poll::{self, PollFd, PollFlags};
 
 use super::keeper::Account;
@@ -145,7 +146,9 @@ impl Running {
         question.write_all(&order.question).and_then(|()| question.rewind()).map_err(failed)?;
         let mut command = Command::new(&order.program);
         command.args(&order.arguments).stdin(question).stdout(Stdio::piped());
-        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/").process_group(0);
+        command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
+        // Its process group, too, which is ended with it.
+        lifetime::own_session(&mut command);
         if let Some(account) = order.account.as_ref().filter(|_| super::keeper::is_root()) {
             // This also drops the supplementary groups.
             command.uid(account.uid).gid(account.gid);

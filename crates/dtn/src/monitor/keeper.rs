@@ -10,7 +10,6 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -299,11 +298,8 @@ impl Keeper {
         let failed = |error| Fault::from_io(error, "start data process").side(Side::Us);
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
-        command
-            .arg("data-process")
-            .stdin(Stdio::from(OwnedFd::from(theirs)))
-            .stdout(self.book(account.as_ref())?)
-            .process_group(0);
+        command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(self.book(account.as_ref())?);
+        whimbrel_sys::lifetime::own_session(&mut command);
         if let Some(Account { name, uid, gid, .. }) = account {
             let groups = whimbrel_sys::accounts::groups_of(name, *gid).map_err(failed)?;
             whimbrel_sys::accounts::become_account(&mut command, *uid, *gid, groups);

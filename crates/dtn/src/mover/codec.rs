@@ -88,6 +88,11 @@ impl<T: DeserializeOwned> Decoder<T> {
     /// The next complete message, or `None` when more bytes are needed.
     #[allow(clippy::should_implement_trait)]
     pub fn next(&mut self) -> Result<Option<T>, CodecError> {
+        Ok(self.next_sized()?.map(|(message, _)| message))
+    }
+
+    /// The same with the bytes of its body.
+    pub fn next_sized(&mut self) -> Result<Option<(T, usize)>, CodecError> {
         let rest = &self.buffer[self.at..];
         let Some((length, rest)) = rest.split_first_chunk::<LENGTH_BYTES>() else {
             return Ok(None);
@@ -104,7 +109,7 @@ impl<T: DeserializeOwned> Decoder<T> {
             return Err(CodecError::Malformed(postcard::Error::DeserializeUnexpectedEnd));
         }
         self.at += LENGTH_BYTES + length;
-        Ok(Some(message))
+        Ok(Some((message, length)))
     }
 
     /// Whether the stream may end here: nothing of a further frame was pushed.

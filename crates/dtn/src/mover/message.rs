@@ -100,6 +100,14 @@ pub enum ToMover {
         /// SITE CLIENTINFO text.
         client: Option<String>,
     },
+    /// Of the addresses that the next `Op::Active` names, logins of the same server wait at these for connections that show a nonce: no services, though
+    /// they may be this host's.
+    Listening {
+        /// The mover.
+        mover: MoverId,
+        /// In place of those told before.
+        addresses: Vec<SocketAddr>,
+    },
     /// So many bytes of [`Notice::Lines`] have been taken up: a listing goes no further ahead of a client that does not
     /// read than [`LINES_AHEAD`].
     Heard {

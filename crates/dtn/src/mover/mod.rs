@@ -28,6 +28,7 @@ mod node;
 mod outlet;
 mod pack;
 mod probe;
+mod reach;
 mod receive;
 mod report;
 mod ruled;

@@ -224,9 +224,10 @@ impl Process {
             }
             ToMover::Detach { mover } => self.detach(mover),
             ToMover::Drain => self.draining = true,
-            ToMover::Run { mover, .. } | ToMover::Commit { mover, .. } | ToMover::Label { mover, .. } => {
-                self.queue(mover, message)?
-            }
+            ToMover::Run { mover, .. }
+            | ToMover::Commit { mover, .. }
+            | ToMover::Label { mover, .. }
+            | ToMover::Listening { mover, .. } => self.queue(mover, message)?,
         }
         Ok(())
     }

@@ -20,6 +20,7 @@ use super::dial;
 use super::failure::Problem;
 use super::message::{DataPeers, Identity, Secrets, Stripe};
 use super::node::Node;
+use super::reach::{self, Reach};
 use super::shield::Guard;
 use super::stats::Way;
 
@@ -35,6 +36,8 @@ pub struct Session {
     control_peer: Option<IpAddr>,
     control_local: Option<IpAddr>,
     peers: DataPeers,
+    /// Where logins of the same server wait for who shows a nonce, of the addresses that come next.
+    listening: Vec<SocketAddr>,
     secrets: Secrets,
     /// What certificates prove, judged when it was first needed: what the client handed on, or brought since.
     credential: Option<Arc<DataCredential>>,
@@ -88,6 +91,7 @@ impl Session {
             control_peer: ip(identity.control_peer),
             control_local: ip(identity.control_local),
             peers: identity.data_peers.clone(),
+            listening: Vec::new(),
             secrets: identity.secrets.clone(),
             credential: None,
             handle: None,
@@ -149,6 +153,11 @@ impl Session {
         Ok(self.credential.insert(credential).clone())
     }
 
+    /// What the server's logins wait at, of the addresses of the next PORT.
+    pub fn listening_of_server(&mut self, addresses: Vec<SocketAddr>) {
+        self.listening = addresses;
+    }
+
     /// PASV, EPSV, SPAS: listens.
     pub fn passive(&mut self, family: Option<Family>, params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
@@ -178,8 +187,9 @@ impl Session {
         check_relay(targets, params)?;
         // At a relay both ends call, and one of them answers in TLS.
         let guard = Arc::new(self.guard(params, params.relay == Some(Part::Server))?);
+        let listening = std::mem::take(&mut self.listening);
         for &target in targets {
-            self.check_target(target, params)?;
+            self.check_target(target, params, &listening)?;
         }
         // Our own clients' transfers follow soon, and their listeners know whom they wait for. Of several addresses each
         // node of a striped server calls only some.
@@ -271,7 +281,7 @@ impl Session {
         self.peers == DataPeers::Anyone || nonce || params.shield != Shield::None
     }
 
-    fn check_target(&self, target: SocketAddr, params: &DataParams) -> Result<(), Fault> {
+    fn check_target(&self, target: SocketAddr, params: &DataParams, listening: &[SocketAddr]) -> Result<(), Fault> {
         let known = self.peers.admits(target.ip(), self.control_peer);
         let refused = |why: &str| {
             Err(Fault::new(FaultCode::DataPeerRejected, "connect data channel").subject(target.to_string()).detail(why))
@@ -283,6 +293,15 @@ impl Session {
             return refused(
                 "the address is neither that of the control connection nor one that third parties may have",
             );
+        }
+        // Who is called shows nothing to us, and gets what the client likes.
+        if !known && nonce_alone(params) {
+            let settings = &self.node.settings;
+            let own = [self.control_local, self.node.link_ip, settings.data_interface, settings.data_address];
+            let own: Vec<IpAddr> = own.into_iter().flatten().map(|ip| ip.to_canonical()).collect();
+            let (peers, client) = (&self.peers, self.control_peer);
+            let reach = Reach { peers, client, own: &own, listening, is_here: reach::is_here };
+            return reach.refusal(target).map_or(Ok(()), refused);
         }
         Ok(())
     }
@@ -419,6 +438,11 @@ fn feeds(index: usize, count: usize, targets: usize) -> Vec<Feed> {
         return (index..targets).step_by(count).map(|target| feed(target, 0, 1)).collect();
     }
     (0..targets).map(|target| feed(target, index, count)).collect()
+}
+
+/// Whether a nonce is all that connections of such a handle show, and nothing is asked of their other end.
+fn nonce_alone(params: &DataParams) -> bool {
+    params.mode == Mode::Extended && params.nonce.is_some() && params.shield == Shield::None
 }
 
 /// Whoever passes bytes on must be able neither to read nor to change them.

@@ -1,6 +1,7 @@
 //! One mover: the thread that carries out the operations of one control connection in order.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
 use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
@@ -46,6 +47,8 @@ pub enum Job {
         /// How much.
         bytes: u64,
     },
+    /// Where logins of the same server wait.
+    Listening(Vec<SocketAddr>),
     /// Values for logs.
     Label {
         /// Task id.
@@ -64,6 +67,7 @@ impl Job {
                 Some(Self::Commit { id, spec, session, receipts, bytes })
             }
             ToMover::Label { task, client, .. } => Some(Self::Label { task, client }),
+            ToMover::Listening { addresses, .. } => Some(Self::Listening(addresses)),
             _ => None,
         }
     }
@@ -229,6 +233,7 @@ impl Worker {
     fn handle(&mut self, job: Job) {
         match job {
             Job::Label { task, client } => self.context.label(task, client),
+            Job::Listening(addresses) => self.session.listening_of_server(addresses),
             Job::Run { id, op, stripe, session } => {
                 self.finisher.make_way(&op);
                 let measures = matches!(&*op, Op::Probe(probe) if probe.kind.uses_data());

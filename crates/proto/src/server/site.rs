@@ -18,10 +18,7 @@ pub(super) fn site(session: &mut Session, config: &ServerConfig, site: Site) -> 
         Site::WhoAmI => who_am_i(session),
         Site::Version => Step::Answer(Answer::line(200, &config.software)),
         Site::ClientInfo(pairs) => client_info(session, &pairs),
-        Site::TaskId(id) => {
-            session.label = Some(id.clone());
-            Step::Label(Label::TaskId(id), ok())
-        }
+        Site::TaskId(id) => task_id(session, id),
         Site::Policy => policy::policy(session, config),
         Site::StorAttr(pairs) => attributes(session, config, &pairs),
         Site::BufferSize { verb, bytes } => buffer_size(session, verb, bytes),
@@ -100,10 +97,30 @@ pub(super) fn who_am_i(session: &Session) -> Step {
     Step::Answer(Answer::line(200, user))
 }
 
+/// Longest text that a client gives for logs, bytes: it is kept for the whole session, and told to each data node.
+const MAX_LABEL: usize = 1024;
+
+fn too_long(what: &str) -> Step {
+    Step::Answer(Answer::line(501, format!("{what} has {MAX_LABEL} bytes at most.")))
+}
+
+/// SITE TASKID (GCT practice): what the client calls its task.
+fn task_id(session: &mut Session, id: Vec<u8>) -> Step {
+    if id.len() > MAX_LABEL {
+        return too_long("A task id");
+    }
+    session.label = Some(id.clone());
+    Step::Label(Label::TaskId(id), ok())
+}
+
 /// A client that names itself so is a GridFTP client, and those do not speak Telnet.
 fn client_info(session: &mut Session, pairs: &[(String, Vec<u8>)]) -> Step {
     session.telnet = false;
-    Step::Label(Label::ClientInfo(quote_pairs(pairs)), ok())
+    let info = quote_pairs(pairs);
+    if info.len() > MAX_LABEL {
+        return too_long("Client information");
+    }
+    Step::Label(Label::ClientInfo(info), ok())
 }
 
 fn buffer_size(session: &mut Session, verb: BufferVerb, bytes: u64) -> Step {

@@ -61,6 +61,19 @@ fn labels_reach_the_driver() {
 }
 
 #[test]
+fn labels_have_a_length() {
+    let mut peer = Peer::logged_in();
+    let longest = "x".repeat(1024);
+    assert_eq!(peer.send(&format!("SITE TASKID {longest}")), "250 OK.\r\n");
+    assert_eq!(peer.events, [ServerEvent::Label(Label::TaskId(longest.clone().into_bytes()))]);
+    peer.events.clear();
+    assert_eq!(peer.send(&format!("SITE TASKID {longest}x")), "501 A task id has 1024 bytes at most.\r\n");
+    let info = format!("SITE CLIENTINFO appname={longest};");
+    assert_eq!(peer.send(&info), "501 Client information has 1024 bytes at most.\r\n");
+    assert_eq!(peer.events, []);
+}
+
+#[test]
 fn doubled_telnet_bytes_are_one_until_the_client_shows_itself_as_gridftp() {
     let mut peer = Peer::logged_in();
     peer.send_bytes(b"SIZE /\xff\xff\r\n");
