@@ -261,6 +261,8 @@ fn work_goes_on_without_the_service_until_its_lease_has_run_out() {
     bench.service.deaf_after(Some(0));
     let task = ends.submit(&bench.service, Work::Transfer(Box::new(verified())), vec![item(1, &many, &to)]);
     until("the lease is named", || bench.service.named().iter().any(|lease| lease.task == task));
+    // It knows its items.
+    until("the first directory", || to.exists());
     bench.service.mute(true);
     // Nothing is taken, and all is copied.
     until("all files", || (0..20).all(|number| to.join(format!("d{}/f{number}", number % 10)).exists()));
