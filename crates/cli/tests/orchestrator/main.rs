@@ -27,6 +27,7 @@ use uuid::Uuid;
 use whimbrel_dtn::orchestrator::Limits;
 use whimbrel_engine::FaultCode;
 use whimbrel_engine::dispatch::{Assignment, End, Occurrence, Server as SiteServer, Site, Work, WorkItem};
+use whimbrel_engine::plan::SyncLevel;
 use whimbrel_engine::task::{
     ExternalChecksum, Filter, FilterMethod, FilterRule, FilterType, ItemKind, ItemState, Symlinks, TransferOptions,
 };
@@ -465,6 +466,32 @@ fn a_source_is_deleted_only_when_its_copy_is_on_disk() {
         assert!(calls.contains(&synced), "{file}: {calls:#?}");
     }
     assert!(calls.iter().any(|call| *call == Call::Sync(".".to_owned())), "{calls:#?}");
+    bench.finish();
+}
+
+#[test]
+fn a_move_to_another_name_of_the_same_place_loses_nothing() {
+    let field = Field::new();
+    let (ends, bench) = (Ends::own(&field.path("")), Bench::new());
+    let (from, alias) = (field.path("tree"), field.path("alias"));
+    fs::create_dir(&from).unwrap();
+    for (name, bytes) in [("whole", 300_000), ("one", 5000), ("two", 5000)] {
+        fs::write(from.join(name), support::pattern(bytes)).unwrap();
+    }
+    symlink(&from, &alias).unwrap();
+    open_up(&field.path(""));
+    for sync in [SyncLevel::None, SyncLevel::Checksum] {
+        let options = TransferOptions { move_source: true, preserve_times: true, sync, ..TransferOptions::default() };
+        // Each is copied over itself, or is equal to itself.
+        let (task, end) = bench.transfer(&ends, options, vec![item(1, &from, &alias)]);
+        assert!(!matches!(end, End::Finished), "{end:?}");
+        bench.service.see(task, |task| {
+            let told = |told: &Occurrence| matches!(told, Occurrence::Faulted { fault, .. } if fault.detail.contains("its copy is the same file"));
+            assert!(task.occurrences.iter().any(told), "{:?}", task.occurrences);
+        });
+        assert_eq!(support::names(&from), ["one", "two", "whole"], "{sync:?}");
+        assert_eq!(fs::read(from.join("whole")).unwrap(), support::pattern(300_000));
+    }
     bench.finish();
 }
 

@@ -10,6 +10,7 @@ use whimbrel_engine::plan::{Links, PlanOptions};
 use whimbrel_engine::task::DeleteOptions;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use super::copies::Copies;
 use super::fate;
 use super::hold::Standing;
 use super::items;
@@ -38,7 +39,16 @@ pub(super) async fn run(
     let plan = PlanOptions { recursive: options.recursive, links: Links::Copy, ..PlanOptions::default() };
     let aim = Aim::Named { ignore_missing: options.ignore_missing };
     let is_finished = |subject: &_| finished.contains(subject);
-    let removal = Removal { desk, assignment, reach: site, plan, aim, is_finished: &is_finished, progress };
+    let removal = Removal {
+        desk,
+        assignment,
+        reach: site,
+        plan,
+        aim,
+        copies: Copies::default(),
+        is_finished: &is_finished,
+        progress,
+    };
     let naming = async {
         tokio::select! {
             () = name(&assignment.label, site, options.globs, items, sender) => {}

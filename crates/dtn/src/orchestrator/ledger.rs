@@ -7,7 +7,6 @@ use std::rc::Rc;
 use tokio::sync::watch;
 use whimbrel_engine::dispatch::{Change, Gauge, Occurrence, Subject};
 use whimbrel_engine::events::{Event, Outcome};
-use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{DirectoryId, Item, ItemId, RootId, SkipReason};
 use whimbrel_engine::progress::{Snapshot, Verification};
 use whimbrel_engine::summary::Failure;
@@ -18,7 +17,7 @@ use super::fate::{self, Fate, Leniency};
 use super::follow::Followed;
 use super::keys::Keys;
 use super::parents::{Orphan, Orphans};
-use super::report::Outbox;
+use super::report::{Moved, Outbox};
 
 /// Faults about servers in a row after which a run is given up.
 const PATIENCE: u32 = 3;
@@ -48,7 +47,7 @@ pub(super) struct Ledger {
     pub(super) items: HashMap<ItemId, Subject>,
     /// What a move deletes when its copy is proven, as it was listed. Files that are not among `items` were copied before, and are
     /// only compared.
-    pub(super) sources: HashMap<ItemId, Object>,
+    pub(super) sources: HashMap<ItemId, Moved>,
     pub(super) directories: HashMap<DirectoryId, Directory>,
     /// Directories that are being made, and whose attributes are being set.
     pub(super) busy: HashMap<ItemId, DirectoryId>,
@@ -113,7 +112,7 @@ impl Ledger {
     }
 
     /// An item is to be done; `source`: what a move deletes afterwards.
-    pub(super) fn found(&mut self, item: &Item, subject: Subject, size: Option<u64>, source: impl FnOnce() -> Object) {
+    pub(super) fn found(&mut self, item: &Item, subject: Subject, size: Option<u64>, source: impl FnOnce() -> Moved) {
         self.outbox.change(Change::Found { subject: subject.clone(), size });
         if self.moves {
             self.sources.insert(item.id, source());
@@ -195,9 +194,10 @@ impl Ledger {
         match (source, reason) {
             (Some(source), SkipReason::SameChecksum) => self.outbox.moved(source),
             (Some(source), SkipReason::Differs) => {
-                let fault = Fault::new(FaultCode::SourceChanged, "compare").on_path(&source.path).side(Side::Source);
+                let fault =
+                    Fault::new(FaultCode::SourceChanged, "compare").on_path(&source.source.path).side(Side::Source);
                 let detail = "it was copied before, and is no more what its copy is: both stay";
-                self.keep(source.path, fault.detail(detail));
+                self.keep(source.source.path, fault.detail(detail));
             }
             _ => {}
         }

@@ -10,6 +10,8 @@ use crate::client::end::described;
 #[derive(Debug)]
 pub(super) struct Look {
     copied: Object,
+    /// What has its copy's name.
+    copy: Option<Object>,
     question: Question,
 }
 
@@ -27,6 +29,8 @@ pub(super) enum Seen {
     Same,
     Changed,
     Gone,
+    /// It is its own copy: two names, or two servers, lead to one file.
+    Copy,
     /// Something else has to be asked.
     Unclear(Look),
 }
@@ -35,12 +39,17 @@ impl Look {
     /// At a file, with what is known of the one that was copied.
     pub(super) fn at_file(size: Option<u64>, modified: Option<Timestamp>) -> Self {
         let copied = Object { size, modified, ..Object::bare("", ObjectKind::File) };
-        Self { copied, question: Question::Facts }
+        Self { copied, copy: None, question: Question::Facts }
     }
 
     /// At a link, with what the one that was copied says.
     pub(super) fn at_link(target: Vec<u8>) -> Self {
-        Self { copied: Object::symlink("", target), question: Question::Facts }
+        Self { copied: Object::symlink("", target), copy: None, question: Question::Facts }
+    }
+
+    /// The same, and what has its copy's name, which it must not be itself.
+    pub(super) fn with_copy(self, copy: Option<Object>) -> Self {
+        Self { copy, ..self }
     }
 
     /// What is asked.
@@ -77,13 +86,14 @@ impl Look {
         };
         Ok(match self.question {
             _ if !same(&self.copied, &now) => Seen::Changed,
+            _ if self.copy.as_ref().is_some_and(|copy| is_one_file(copy, &now)) => Seen::Copy,
             Question::Size => self.then(Question::Time),
             Question::Facts | Question::Time => Seen::Same,
         })
     }
 
     fn then(&self, question: Question) -> Seen {
-        Seen::Unclear(Self { copied: self.copied.clone(), question })
+        Seen::Unclear(Self { copied: self.copied.clone(), copy: self.copy.clone(), question })
     }
 }
 
@@ -94,6 +104,13 @@ fn same(copied: &Object, now: &Object) -> bool {
     }
     copied.size.zip(now.size).is_none_or(|(copied, now)| copied == now)
         && copied.modified.zip(now.modified).is_none_or(|(copied, now)| copied == now)
+}
+
+/// Whether two descriptions are of one file, as far as servers tell: devices are numbered by each host, files on them are not.
+fn is_one_file(one: &Object, other: &Object) -> bool {
+    let number = |object: &Object| Some(object.unique.as_ref()?.rsplit('-').next()?.to_owned());
+    number(one).is_some_and(|one| number(other) == Some(one))
+        && (one.size, one.modified) == (other.size, other.modified)
 }
 
 #[cfg(test)]
@@ -120,6 +137,24 @@ mod tests {
         assert!(matches!(seen(facts("type=file;size=3;modify=20231114221321; /f")), Ok(Seen::Changed)));
         assert!(matches!(seen(fault(FaultCode::NotFound)), Ok(Seen::Gone)));
         assert!(seen(fault(FaultCode::StorageBusy)).is_err());
+    }
+
+    #[test]
+    fn a_file_that_is_its_own_copy_stays() {
+        let seen = |copy: &str, now: &str| {
+            let copy = described(facts(copy), b"/copy", false).unwrap();
+            look().with_copy(copy).seen(b"/f", facts(now))
+        };
+        let file = |unique: &str, time: &str| format!("type=file;size=3;modify={time};unique={unique}; /f");
+        let (then, later) = ("20231114221320", "20231114221321");
+        assert!(matches!(seen(&file("fe00-9", then), &file("fe00-9", then)), Ok(Seen::Copy)));
+        assert!(matches!(seen(&file("2d-9", then), &file("fe00-9", then)), Ok(Seen::Copy)), "seen from another host");
+        assert!(matches!(seen(&file("fe00-8", then), &file("fe00-9", then)), Ok(Seen::Same)));
+        assert!(matches!(seen(&file("fe00-9", later), &file("fe00-9", then)), Ok(Seen::Same)), "another file system");
+        assert!(
+            matches!(seen("type=file;size=3; /f", "type=file;size=3; /f"), Ok(Seen::Same)),
+            "servers that do not tell"
+        );
     }
 
     #[test]

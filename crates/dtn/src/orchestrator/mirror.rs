@@ -16,6 +16,7 @@ use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Action, Extra, Links, PlanOptions, RootId, SyncLevel};
 use whimbrel_engine::task::ItemKind;
 
+use super::copies::Copies;
 use super::fate;
 use super::hold::Standing;
 use super::items;
@@ -69,6 +70,7 @@ pub(super) async fn delete_extras(run: &Run<'_>) -> End {
         reach: run.destination,
         plan: PlanOptions { sync: SyncLevel::None, links: Links::Copy, ..run.plan_options() },
         aim: Aim::Extra,
+        copies: Copies::default(),
         is_finished: &is_finished,
         progress: &progress,
     };

@@ -19,6 +19,7 @@ use whimbrel_engine::task::ItemKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Op, OpId, Outcome};
 
+use super::copies::Copies;
 use super::fate::{self, Fate, Leniency};
 use super::hold::Standing;
 use super::look::{Look, Seen};
@@ -83,6 +84,8 @@ pub(super) struct Removal<'a> {
     pub(super) reach: &'a Reach,
     pub(super) plan: PlanOptions,
     pub(super) aim: Aim,
+    /// What is known of the copies of what was moved.
+    pub(super) copies: Copies,
     /// Whether an item is final.
     pub(super) is_finished: &'a dyn Fn(&Subject) -> bool,
     pub(super) progress: &'a Rc<Cell<bool>>,
@@ -235,6 +238,7 @@ impl Execution<'_> {
 
     fn found(&mut self, item: &Item, kind: ItemKind, look: Look) {
         let subject = deleted(item, kind, self.removal.is_extra());
+        let look = look.with_copy(self.removal.copies.borrow_mut().remove(&item.source));
         if (self.removal.is_finished)(&subject) {
             return;
         }
@@ -343,6 +347,10 @@ impl Execution<'_> {
             Ok(Seen::Same) => self.queue.push_front(Doing { looked: true, ..doing }),
             Ok(Seen::Unclear(look)) => self.queue.push_front(Doing { look: Some(look), ..doing }),
             Ok(Seen::Gone) => self.done(doing.subject),
+            Ok(Seen::Copy) => {
+                let fault = Fault::new(FaultCode::InvalidArgument, "delete").on_path(&doing.path).side(Side::Source);
+                self.fail(doing.subject, doing.parent, fault.detail("its copy is the same file, and stays"));
+            }
             Ok(Seen::Changed) => {
                 let fault = Fault::new(FaultCode::SourceChanged, "delete").on_path(&doing.path).side(Side::Source);
                 self.fail(doing.subject, doing.parent, fault.detail("it is no more what was copied, and stays"));

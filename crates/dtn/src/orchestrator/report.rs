@@ -21,13 +21,22 @@ const TOLD: usize = 100;
 /// Entries that may wait; planning stops where there are more.
 const ROOM: usize = 8 * BATCH;
 
+/// A source that may be deleted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Moved {
+    /// As it was listed.
+    pub(super) source: Object,
+    /// Where its copy is.
+    pub(super) copy: Vec<u8>,
+}
+
 /// What waits to be reported.
 #[derive(Debug)]
 enum Entry {
     Change(Change),
     Occurrence(Occurrence),
     /// Once everything before it is durable, this source may be deleted if it still is so.
-    Moved(Object),
+    Moved(Moved),
     /// No further source may be deleted.
     AllMoved,
 }
@@ -60,8 +69,8 @@ impl Outbox {
     }
 
     /// A source was copied and proven: it goes to [`Reporter::moved`] when that is durable.
-    pub(super) fn moved(&self, source: Object) {
-        self.push(Entry::Moved(source));
+    pub(super) fn moved(&self, moved: Moved) {
+        self.push(Entry::Moved(moved));
     }
 
     /// No more sources come.
@@ -142,7 +151,7 @@ pub(super) struct Reporter {
     every: Duration,
     measured: Instant,
     /// Sources that may be deleted now.
-    pub(super) moved: Option<tokio::sync::mpsc::UnboundedSender<Object>>,
+    pub(super) moved: Option<tokio::sync::mpsc::UnboundedSender<Moved>>,
 }
 
 impl Reporter {

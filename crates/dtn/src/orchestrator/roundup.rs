@@ -1,12 +1,13 @@
 //! Moves: sources are deleted once their copies are proven and that is on record, and then the directories that are empty.
 
 use tokio::sync::mpsc;
-use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::{Links, PlanOptions};
 use whimbrel_engine::{Fault, Side};
 
+use super::copies::{self, Copies};
 use super::items;
 use super::removal::{Aim, Found, Removal, root};
+use super::report::Moved;
 use super::transfer::Run;
 
 /// Read ahead.
@@ -15,24 +16,19 @@ const AHEAD: usize = 256;
 /// Deletes what comes, until nothing more does.
 pub(super) async fn delete_sources(
     run: &Run<'_>,
-    sources: Option<mpsc::UnboundedReceiver<Object>>,
+    sources: Option<mpsc::UnboundedReceiver<Moved>>,
 ) -> Result<(), Fault> {
     let Some(mut sources) = sources else { return Ok(()) };
     let (to, files) = mpsc::channel(AHEAD);
+    let copies = Copies::default();
     let naming = async {
-        while let Some(mut source) = sources.recv().await {
-            run.desk.outbox.source_taken();
-            let path = std::mem::take(&mut source.path);
-            if to.send(root(run.source, &path, Ok(Some(source)))).await.is_err() {
-                break;
-            }
-        }
+        copies::look(run, &mut sources, &to, &copies).await;
         // Nobody waits for what is not deleted.
         sources.close();
         run.desk.outbox.no_more_sources();
         drop(to);
     };
-    let (result, ()) = tokio::join!(remove(run, Aim::Moved, files), naming);
+    let (result, ()) = tokio::join!(remove(run, Aim::Moved, files, copies.clone()), naming);
     result
 }
 
@@ -45,11 +41,11 @@ pub(super) async fn remove_directories(run: &Run<'_>) -> Result<(), Fault> {
         let refused = run.found(item).and_then(|found| found.found).err();
         root(run.source, &path, refused.map_or(Ok(None), Err))
     });
-    let (result, ()) = tokio::join!(remove(run, Aim::Empty, files), feeding);
+    let (result, ()) = tokio::join!(remove(run, Aim::Empty, files, Copies::default()), feeding);
     result
 }
 
-async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>) -> Result<(), Fault> {
+async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>, copies: Copies) -> Result<(), Fault> {
     // What a filter leaves out stays, empty or not.
     let filter = run.options.filter.clone();
     let plan = PlanOptions { recursive: true, links: Links::Copy, filter, ..PlanOptions::default() };
@@ -60,6 +56,7 @@ async fn remove(run: &Run<'_>, aim: Aim, files: mpsc::Receiver<Found>) -> Result
         reach: run.source,
         plan,
         aim,
+        copies,
         is_finished: &|_| false,
         progress: &progress,
     };

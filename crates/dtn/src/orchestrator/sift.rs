@@ -10,7 +10,7 @@ use whimbrel_engine::task::ItemKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::ledger::{Directory, Ledger};
-use super::report::Outbox;
+use super::report::{Moved, Outbox};
 use crate::client::plan::Sieve;
 
 /// Leaves out what is final, and tells what is found.
@@ -135,7 +135,8 @@ impl Ledger {
     fn link(&mut self, item: &Item, target: &[u8]) -> bool {
         let subject = Self::subject(item, ItemKind::Symlink);
         if !self.finished.contains(&subject) {
-            self.found(item, subject, None, || Object::symlink(item.source.clone(), target));
+            let link = || Object::symlink(item.source.clone(), target);
+            self.found(item, subject, None, || Moved { source: link(), copy: item.destination.clone() });
             return true;
         }
         if self.moves && !self.finished.has_failed(&subject) {
@@ -182,8 +183,9 @@ impl Ledger {
 }
 
 /// A file of the source as the plan knows it.
-fn listed(item: &Item) -> Object {
-    Object { size: item.size, modified: item.modified, ..Object::bare(item.source.clone(), ObjectKind::File) }
+fn listed(item: &Item) -> Moved {
+    let bare = Object::bare(item.source.clone(), ObjectKind::File);
+    Moved { source: Object { size: item.size, modified: item.modified, ..bare }, copy: item.destination.clone() }
 }
 
 /// A link that is on record as made, and nobody can tell whether what was made still says the same.

@@ -6,7 +6,6 @@ use std::rc::Rc;
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
-use whimbrel_engine::listing::Object;
 use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::task::TransferOptions;
 
@@ -19,6 +18,7 @@ use super::ledger::Ledger;
 use super::mirror;
 use super::options::{self, Manner};
 use super::parents::{self, Missing};
+use super::report::Moved;
 use super::roundup;
 use super::sift::Sift;
 use super::site::{self, Reach};
@@ -42,7 +42,7 @@ pub(super) struct Run<'a> {
 
 impl Run<'_> {
     /// Copies, mirrors, and tidies up; how it ended.
-    pub(super) async fn run(&self, moved: Option<mpsc::UnboundedReceiver<Object>>) -> End {
+    pub(super) async fn run(&self, moved: Option<mpsc::UnboundedReceiver<Moved>>) -> End {
         let copying = async {
             let end = self.copied().await;
             self.desk.outbox.all_moved();

@@ -6,7 +6,6 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use tokio::sync::{mpsc, watch};
 use whimbrel_engine::dispatch::{Assignment, End, Site, Work};
-use whimbrel_engine::listing::Object;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::Limits;
@@ -15,7 +14,7 @@ use super::fate;
 use super::hold::{Hold, Line, Lost};
 use super::keys::Keys;
 use super::ledger::Ledger;
-use super::report::{Outbox, Reporter};
+use super::report::{Moved, Outbox, Reporter};
 use super::site::Reach;
 use super::transfer::{self, Run};
 use crate::client::pair::{both_outbound, sender_connects};
@@ -141,7 +140,7 @@ async fn carry_out(
     (source, destination): (&Reach, Option<&Reach>),
     finished: Keys,
     progress: &Rc<Cell<bool>>,
-    moved: Option<mpsc::UnboundedReceiver<Object>>,
+    moved: Option<mpsc::UnboundedReceiver<Moved>>,
 ) -> End {
     let options = match &assignment.work {
         Work::Transfer(options) => options,
