@@ -167,6 +167,24 @@ fn one_bad_file_does_not_stop_the_others_and_is_named_at_the_end() {
     });
 }
 
+#[test]
+fn a_name_that_no_listing_can_tell_fails_its_directory_and_the_rest_is_copied() {
+    for server in [None, Some(Server::own())] {
+        let field = Field::new();
+        let sub = field.path("from/sub");
+        std::fs::create_dir_all(&sub).unwrap();
+        for name in ["before", "ev\nil", "with"] {
+            std::fs::write(sub.join(name), name).unwrap();
+        }
+        let from = field.path("from");
+        let from = server.as_ref().map_or_else(|| from.to_string_lossy().into_owned(), |server| server.url(&from));
+        let run = expect(1, ["cp", "-r", &from, &field.path("to/copy").to_string_lossy()]);
+        let told = run.stderr_text();
+        assert!(told.contains("from/sub") && told.contains("ev%0Ail"), "{told}");
+        assert_eq!(support::names(&field.path("to/copy/sub")), ["before", "with"]);
+    }
+}
+
 /// Root starts servers that act as somebody else, whom modes stop.
 fn runs_as_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)

@@ -12,6 +12,7 @@ use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::remote::Remote;
 use whimbrel_dtn::client::target::{SessionOptions, Target};
 use whimbrel_engine::FaultCode;
+use whimbrel_engine::listing::ObjectKind;
 use whimbrel_proto::op::{Op, Outcome, ReceiveSpec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -244,6 +245,121 @@ fn listings_over_the_control_connection_come_whole_and_refusals_keep_their_cause
         let refused = end.list(b"/no", false, async |_| Ok(())).await.expect_err("refused");
         assert_eq!(refused.code, FaultCode::PermissionDenied);
         assert!(end.stat(b"/x", false).await.unwrap().is_some(), "the session goes on");
+    });
+}
+
+/// A server without machine listings whose logins begin in `/home/u`, of which only descriptions as by `ls` can be had. Its
+/// directories: `data` is read, `shut` is not, as is `closed` in another way, and `plain` is listed without flags only.
+fn old(mut stream: TcpStream, mut tells_home: bool) -> std::io::Result<()> {
+    stream.write_all(b"220 Hello\r\n")?;
+    let (mut cwd, mut passive) = ("/home/u".to_owned(), None);
+    for line in BufReader::new(stream.try_clone()?).lines() {
+        let line = line?;
+        let (word, rest) = line.split_once(' ').unwrap_or((&line, ""));
+        let (flag, path) = rest.strip_prefix("-a ").map_or(("", rest), |path| ("-a", path));
+        let path = if path.starts_with('/') { path.to_owned() } else { format!("{cwd}/{path}") };
+        let reply = match word {
+            "FEAT" => "211-Extensions\r\n SIZE\r\n211 End\r\n".to_owned(),
+            "PWD" if tells_home => {
+                // It is asked once.
+                tells_home = false;
+                format!("257 \"{cwd}\" is the current directory\r\n")
+            }
+            "CWD" if DIRECTORIES.iter().any(|name| path == format!("/home/u{name}")) => {
+                cwd = path;
+                "250 Fine.\r\n".to_owned()
+            }
+            "SIZE" if path == "/home/u/data/a" => "213 4\r\n".to_owned(),
+            "MLST" => "500 What?\r\n".to_owned(),
+            "CWD" | "SIZE" => "550 No.\r\n".to_owned(),
+            "PASV" => {
+                let listener = TcpListener::bind("127.0.0.1:0")?;
+                let [high, low] = listener.local_addr()?.port().to_be_bytes();
+                passive = Some(listener);
+                format!("227 Passive (127,0,0,1,{high},{low})\r\n")
+            }
+            "LIST" => {
+                stream.write_all(b"150 Here it comes.\r\n")?;
+                let (mut data, _) = passive.take().expect("PASV comes first").accept()?;
+                data.write_all(ls(flag, &path).as_bytes())?;
+                "226 Transfer done (but failed to open directory, or not).\r\n".to_owned()
+            }
+            _ => answer(&line).to_owned(),
+        };
+        stream.write_all(reply.as_bytes())?;
+    }
+    Ok(())
+}
+
+fn tells_home(stream: TcpStream) {
+    // A client that goes is what ends it.
+    drop(old(stream, true));
+}
+
+fn hides_home(stream: TcpStream) {
+    drop(old(stream, false));
+}
+
+const DIRECTORIES: [&str; 6] = ["", "/data", "/shut", "/closed", "/plain", "/plain/plain"];
+
+fn ls(flag: &str, path: &str) -> String {
+    let line = |kind: char, name: &str| format!("{kind}rwxr-xr-x 2 u g 4 Nov 21 01:59 {name}\r\n");
+    match (path, flag) {
+        ("/home/u/data", "-a") => [line('d', "."), line('d', ".."), line('-', ".hidden"), line('-', "a")].concat(),
+        ("/home/u/data", _) => line('-', "a"),
+        ("/home/u/plain", "") => line('d', "plain"),
+        ("/home/u/closed", _) => line('d', "closed"),
+        _ => String::new(),
+    }
+}
+
+async fn listed(end: &mut End, path: &str) -> Result<Vec<String>, FaultCode> {
+    let mut names = Vec::new();
+    let each = async |batch: Vec<(whimbrel_engine::listing::Object, _)>| {
+        names.extend(batch.into_iter().map(|(object, _)| String::from_utf8(object.path).unwrap()));
+        Ok(())
+    };
+    end.list(path.as_bytes(), false, each).await.map_err(|fault| fault.code)?;
+    Ok(names)
+}
+
+#[test]
+fn where_relative_paths_count_from_stays_when_a_server_is_asked_for_directories() {
+    let target = serve(vec![tells_home]);
+    block_on(async {
+        let mut end = End::open(Some(&target), &SessionOptions::default(), &LocalOptions::default()).await.unwrap();
+        for _ in 0..2 {
+            let found = end.stat(b"data", false).await.unwrap().expect("it is there");
+            assert_eq!(found.kind, ObjectKind::Directory);
+            assert_eq!(end.stat(b"data/a", false).await.unwrap().and_then(|found| found.size), Some(4));
+            assert_eq!(end.stat(b"none", false).await.unwrap(), None);
+        }
+        assert_eq!(listed(&mut end, "data").await.unwrap(), [".hidden", "a"]);
+    });
+}
+
+#[test]
+fn where_a_server_does_not_tell_what_relative_paths_count_from_only_absolute_ones_are_asked_for() {
+    let target = serve(vec![hides_home]);
+    block_on(async {
+        let mut end = End::open(Some(&target), &SessionOptions::default(), &LocalOptions::default()).await.unwrap();
+        assert!(end.stat(b"data", false).await.is_err(), "it may be a directory");
+        assert_eq!(end.stat(b"data/a", false).await.unwrap().and_then(|found| found.size), Some(4));
+        assert_eq!(listed(&mut end, "data").await.unwrap(), [".hidden", "a"], "the session is where it was");
+    });
+}
+
+#[test]
+fn a_directory_that_is_listed_as_if_nothing_was_in_it_is_unclear_unless_it_shows_itself() {
+    let target = serve(vec![tells_home]);
+    block_on(async {
+        let mut end = End::open(Some(&target), &SessionOptions::default(), &LocalOptions::default()).await.unwrap();
+        assert_eq!(listed(&mut end, "/home/u/data").await.unwrap(), [".hidden", "a"], "without dots");
+        // Of one the server shows nothing, of the other its own line.
+        for unread in ["/home/u/shut", "/home/u/closed"] {
+            assert_eq!(listed(&mut end, unread).await, Err(FaultCode::ListingUnclear), "{unread}");
+        }
+        assert_eq!(listed(&mut end, "/home/u/plain").await.unwrap(), ["plain"], "one that knows no flags");
     });
 }
 

@@ -8,6 +8,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
 
 use mover_support::{Node, extended, pattern, receive, stream};
+use whimbrel_dtn::client::end;
 use whimbrel_dtn::mover::message::{LINES_AHEAD, MoverId, ToMover};
 use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSpec, WriteKind};
 
@@ -80,20 +81,27 @@ fn a_listing_goes_no_further_than_it_is_heard_and_can_be_aborted_there() {
 }
 
 #[test]
-fn machine_listings_are_sorted_follow_links_and_skip_names_that_break_lines() {
+fn machine_listings_are_sorted_follow_links_and_tell_that_names_that_break_lines_are_there() {
     let (mut node, mover) = tree();
     let lines = listed(&mut node, mover, spec("/dir", ListForm::Facts));
-    let expected: [&[u8]; 8] = [
+    let expected: [&[u8]; 9] = [
         b"Type=cdir; .",
         b"Type=pdir; ..",
         b"Type=file; a.dat",
         b"Type=file; b.dat",
         b"Type=slink; dangling",
+        b"Type=OS.unix=other;Error=InvalidName; ./ev%0D%0Ail",
         b"Type=file; link",
         b"Type=file; raw\xff",
         b"Type=dir; sub",
     ];
     assert_eq!(lines, expected);
+    // Our client takes that line for an entry it cannot know.
+    assert!(end::entries(expected[5], false).unclear.is_some());
+    for form in [ListForm::Long, ListForm::Names] {
+        let lines = listed(&mut node, mover, spec("/dir", form));
+        assert!(lines.iter().all(|line| !line.windows(2).any(|two| two == b"ev")), "{lines:?}");
+    }
 }
 
 #[test]
@@ -131,12 +139,14 @@ fn plain_listings_take_patterns_in_the_last_component() {
 fn recursive_listings_name_relative_paths_and_end_on_cycles() {
     let (mut node, mover) = tree();
     symlink("..", node.root.path().join("dir/sub/up")).unwrap();
+    std::fs::create_dir(node.root.path().join("dir/sub/ev\nil")).unwrap();
     let mut lines = listed(&mut node, mover, spec("/dir", ListForm::FactsRecursive));
     assert_eq!(lines[0], b"Type=cdir; .");
     lines.sort();
     assert!(lines.contains(&b"Type=file; sub/deep".to_vec()));
     assert!(lines.contains(&b"Type=slink; sub/up".to_vec()));
     assert!(lines.contains(&b"Type=slink; link".to_vec()));
+    assert!(lines.contains(&b"Type=OS.unix=other;Error=InvalidName; ./sub/ev%0Ail".to_vec()), "{lines:?}");
     assert_eq!(lines.iter().filter(|line| line.ends_with(b" sub")).count(), 1);
     let follow = ListSpec { follow_links: true, ..spec("/dir", ListForm::FactsRecursive) };
     let lines = listed(&mut node, mover, follow);

@@ -227,6 +227,12 @@ pub fn commit(job: &Job, file: &OpenFile, pair: &Pair) -> Vec<Order> {
     }
 }
 
+/// Asks how long a file is under its temporary name: behind what is proven of it there may be bytes that went astray.
+pub fn measure(file: &OpenFile) -> Option<Order> {
+    let name = file.temporary()?;
+    Some(Order::destination(Purpose::Length, Op::Size(name.to_vec())))
+}
+
 /// The operation that names a file of which this part was the last: it can go along with what tells that the part is proven,
 /// for the destination refuses it as long as anything is not. `None` where more has to be done than that.
 pub fn commit_ahead(job: &Job, file: &OpenFile, compared: &Compared, pair: &Pair) -> Option<Order> {

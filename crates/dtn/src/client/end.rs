@@ -1,9 +1,11 @@
 //! One end of a transfer: a server, or this host.
 
+mod plain;
+
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
-use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
+use whimbrel_engine::listing::{Object, ObjectKind};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Op, OpId, Outcome};
 use whimbrel_transport::digest::Algorithm;
@@ -169,27 +171,6 @@ impl End {
         }
     }
 
-    /// For servers without MLST: SIZE and MDTM for files, CWD for directories. Nothing else may be in the air.
-    pub async fn stat_without_facts(&mut self, path: &[u8]) -> Result<Option<Object>, Fault> {
-        if let Ok(Outcome::Directory(_) | Outcome::Done) = self.run(Op::EnterDirectory(path.to_vec())).await {
-            // Relative paths must keep their meaning.
-            self.run(Op::EnterDirectory(b"/".to_vec())).await?;
-            return Ok(Some(Object::directory(Vec::new())));
-        }
-        let size = match self.run(Op::Size(path.to_vec())).await {
-            Ok(Outcome::Size(size)) => size,
-            Ok(_) => return Ok(None),
-            // FTP has one code for everything that is wrong with a file.
-            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::PeerRefused) => return Ok(None),
-            Err(fault) => return Err(fault),
-        };
-        let mut object = Object::file(Vec::new(), size);
-        if let Ok(Outcome::Modified(secs, nanos)) = self.run(Op::Modified(path.to_vec())).await {
-            object.modified = Some(Timestamp { secs, nanos });
-        }
-        Ok(Some(object))
-    }
-
     /// Lists a directory, a batch at a time; with `links`, links are described themselves.
     ///
     /// Over the control connection where the server can (MLSC), so that no firewall matters; else
@@ -223,11 +204,10 @@ impl End {
         let Self::Remote(remote) = self else {
             return Err(Fault::new(FaultCode::Internal, "list").on_path(path).side(Side::Us));
         };
-        let form = if remote.lacks("MLST") { ListForm::Long } else { ListForm::Facts };
-        let text = data::fetch_listing(remote, spec(path, form)).await?;
-        let read = match form {
-            ListForm::Facts => entries(&text, links),
-            _ => long_entries(&text),
+        let read = if remote.lacks("MLST") {
+            self.list_long(path).await?
+        } else {
+            entries(&data::fetch_listing(remote, spec(path, ListForm::Facts)).await?, links)
         };
         each(read.entries).await?;
         read.unclear.map_or(Ok(()), |line| Err(unclear(path, &line)))
@@ -313,14 +293,6 @@ pub fn entries(text: &[u8], links: bool) -> Entries {
     read
 }
 
-fn long_entries(text: &[u8]) -> Entries {
-    let mut read = Entries::default();
-    for line in lines(text).filter(|line| !facts::is_total(line)) {
-        read.take(line, facts::parse_long(line).map(|object| Some((object, Owner::default()))));
-    }
-    read
-}
-
 fn lines(text: &[u8]) -> impl Iterator<Item = &[u8]> {
     text.split(|&byte| byte == b'\n').filter(|line| !line.trim_ascii().is_empty())
 }
@@ -387,13 +359,8 @@ mod tests {
         assert_eq!(read.unclear.as_deref(), Some(&b"no-line\r"[..]));
         let read = entries(b"Type=file; ../a\r\nType=file; b", false);
         assert_eq!((names(&read), read.unclear.is_some()), (vec![b"b".to_vec()], true));
-        let clear = b"total 8\r\ndrwxr-xr-x 2 u g 40 Nov 21 01:59 .\r\n\r\n-rw-r--r-- 1 u g 4 Nov 21 01:59 a b\r\n";
-        let read = long_entries(clear);
-        assert_eq!((names(&read), read.unclear), (vec![b"a b".to_vec()], None));
-        let read = long_entries(&[&clear[..], b"d????????? ? ? ? ? ? x\r\n"].concat());
-        assert_eq!(read.entries.len(), 1);
         let fault = unclear(b"/d", &read.unclear.unwrap());
-        assert!(fault.to_string().contains("d????????? ? ? ? ? ? x\")"), "{fault}");
+        assert!(fault.to_string().contains("Type=file; ../a\")"), "{fault}");
     }
 
     #[test]

@@ -129,6 +129,8 @@ impl Flight {
             (Purpose::Identity, step) if fault.code == FaultCode::NotFound => {
                 step.file().into_iter().for_each(OpenFile::suspect);
             }
+            // It counts for nothing, and is measured in the end.
+            (Purpose::Make, Step::Open(step)) if step.unseen().is_some() => {}
             // What the server does not tell, nobody knows.
             (Purpose::Identity | Purpose::Length, _) => {}
             (Purpose::Leaf { .. }, Step::Open(step)) => {
@@ -220,9 +222,33 @@ impl Flight {
     /// Whether as much was stored as was listed: a server that sends less ends its transfer as well as any other.
     fn check_length(&mut self, stored: u64) {
         let item = &self.job.item;
-        if let Some(size) = item.size.filter(|size| *size != stored) {
+        let Some(size) = item.size.filter(|size| *size != stored) else { return };
+        if let Some(file) = self.step.file() {
+            // All of it is proven: what is too much would get the name along with it.
+            file.suspect();
+            self.to_ask.clear();
+            self.fail(Purpose::Length, chunk::astray(&self.job));
+        } else {
             let fault = Fault::new(FaultCode::SourceChanged, "read").on_path(&item.source).side(Side::Source);
             self.fail(Purpose::Length, fault.detail(format!("{size} bytes were listed, {stored} came")));
+        }
+    }
+
+    /// The operations with which the end of a file in chunks begins: `naming` is what gives it its name, behind the digests of
+    /// the `whole` file if any are wanted. A temporary file is measured before.
+    pub fn name_by(&mut self, naming: Vec<Order>, whole: Option<Whole>) -> Vec<Order> {
+        let Step::Commit(CommitStep::Asked { file, .. }) = &self.step else { return naming };
+        match (chunk::measure(file), whole) {
+            (measure, Some(mut whole)) => {
+                whole.name_later(naming);
+                self.whole = Some(Box::new(whole));
+                measure.into_iter().collect()
+            }
+            (Some(measure), None) => {
+                self.to_ask = naming.into();
+                vec![measure]
+            }
+            (None, None) => naming,
         }
     }
 
@@ -370,6 +396,7 @@ impl Flight {
 mod tests {
     use super::fixtures::{LEAF, job, leaf, manner, open_file};
     use super::*;
+    use crate::client::chunk::Unfinished;
 
     fn flight(work: Work) -> Flight {
         let (job, manner) = (job(work), manner());
@@ -480,6 +507,60 @@ mod tests {
             assert_eq!(stored(Ok(Outcome::Size(other))), Some((Purpose::Length, FaultCode::SourceChanged)));
         }
         assert_eq!(stored(Err(fault(FaultCode::NotSupported, Side::Destination))), None);
+    }
+
+    #[test]
+    fn what_is_longer_under_its_temporary_name_than_what_is_proven_of_it_gets_no_other() {
+        let measured = |result| {
+            let file = open_file();
+            let step = Step::Commit(CommitStep::Asked { file: file.clone(), again: false });
+            let mut flight = Flight::new(job(Work::Commit), &manner(), step);
+            let naming = naming_orders(&flight.job, file.temporary().unwrap(), Given::default());
+            let first = flight.name_by(naming, None);
+            assert!(matches!(&first[..], [Order { op: Op::Size(name), .. }] if Some(&name[..]) == file.temporary()));
+            flight.answer(Role::Destination, Purpose::Length, result);
+            (failed(&flight), flight.to_ask.len(), file.astray.get())
+        };
+        let named = (None, 1, false);
+        assert_eq!(measured(Ok(Outcome::Size(2500))), named);
+        assert_eq!(measured(Err(fault(FaultCode::NotSupported, Side::Destination))), named, "nobody can tell");
+        let astray = (Some((Purpose::Length, FaultCode::ChecksumMismatch)), 0, true);
+        assert_eq!(measured(Ok(Outcome::Size(2501))), astray);
+    }
+
+    #[test]
+    fn at_a_server_of_ours_nothing_is_measured_before_the_name() {
+        let file = OpenFile::new(Unfinished::Session(vec![7]), None, LEAF, Vec::new(), false);
+        let step = Step::Commit(CommitStep::Asked { file, again: false });
+        let mut flight = Flight::new(job(Work::Commit), &manner(), step);
+        let naming = vec![chunk::discard(&flight.job, &[7])];
+        assert_eq!(flight.name_by(naming, None).len(), 1);
+        assert!(flight.to_ask.is_empty());
+    }
+
+    #[test]
+    fn what_this_run_has_left_and_does_not_find_is_removed_before_it_is_moved_anew() {
+        let name = b"/d/.f.whimbrel".to_vec();
+        let of = |ours: bool, examination| {
+            let mut step = OpenStep::new(Some(name.clone()));
+            if ours {
+                step.is_of_this_run();
+            }
+            *step.examination().unwrap() = examination;
+            step
+        };
+        let step = of(true, Examination::Nothing);
+        assert!(matches!(step.unseen(), Some(Order { op: Op::Delete(path), .. }) if path == name));
+        for other in [of(false, Examination::Nothing), of(true, Examination::Worthless)] {
+            assert!(other.unseen().is_none());
+        }
+        let refused = |step| {
+            let mut flight = Flight::new(job(Work::Open { leaf: LEAF }), &manner(), Step::Open(step));
+            flight.answer(Role::Destination, Purpose::Make, Err(fault(FaultCode::NotFound, Side::Destination)));
+            failed(&flight)
+        };
+        assert_eq!(refused(step), None);
+        assert!(refused(of(true, Examination::Worthless)).is_some(), "what was found too long is there still");
     }
 
     #[test]

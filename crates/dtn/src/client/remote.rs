@@ -10,6 +10,7 @@ mod login;
 mod replies;
 mod steps;
 
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -29,6 +30,7 @@ use whimbrel_trust::krb5::Ticket;
 use super::channel::Channel;
 use super::data::Certified;
 use super::dtns::Seat;
+use super::end::ends_session;
 use super::grid::Credential;
 use super::gssapi::Login;
 use super::shown;
@@ -62,6 +64,8 @@ enum Answer {
     Probed,
     Extents,
     Policy,
+    /// The working directory, if the reply has one.
+    Working,
 }
 
 /// What a final reply means to its operation.
@@ -130,6 +134,8 @@ pub struct Remote {
     data_credential: Option<(Arc<Credential>, Secret)>,
     /// What the last SITE POLICY told.
     rules: Vec<Rule>,
+    /// The working directory after the login, once asked for; `None`: the server does not tell.
+    home: OnceCell<Option<Vec<u8>>>,
     options: SessionOptions,
     /// The server.
     pub target: Target,
@@ -167,6 +173,7 @@ impl Remote {
             shield: Shield::None,
             data_credential: None,
             rules: Vec::new(),
+            home: OnceCell::new(),
             options: options.clone(),
             target: target.clone(),
             features: Features::default(),
@@ -309,6 +316,23 @@ impl Remote {
             self.finish(id).await?;
         }
         Ok(std::mem::take(&mut self.rules))
+    }
+
+    /// The directory that relative paths count from, as it is when this is asked first; `None`: the server does not tell.
+    pub async fn home(&mut self) -> Result<Option<Vec<u8>>, Fault> {
+        if self.home.get().is_none() {
+            self.last_op += 1;
+            let id = OpId(self.last_op);
+            let step = Step::Done(Answer::Working);
+            self.send(id, vec![Ask::new(Command::Pwd, step, "ask for the working directory", b"")])?;
+            let told = match self.finish(id).await {
+                Ok(Outcome::Directory(home)) => Some(home),
+                Err(fault) if ends_session(&fault) => return Err(fault),
+                _ => None,
+            };
+            let _ = self.home.set(told);
+        }
+        Ok(self.home.get().cloned().flatten())
     }
 
     /// Writes what is queued, when nobody waits for events.

@@ -2,7 +2,7 @@
 
 use whimbrel_connector::{Kind, Meta, StoragePath};
 use whimbrel_proto::list::ListLine;
-use whimbrel_proto::mlsx::{Entry, EntryKind, FactSet, name_is_safe_on_a_line};
+use whimbrel_proto::mlsx::{Entry, EntryKind, Fact, FactSet, MlsxError, name_is_safe_on_a_line, percent_encode};
 use whimbrel_proto::timeval::Timestamp;
 
 /// What a line tells about one object.
@@ -34,6 +34,22 @@ pub fn line(out: &mut Vec<u8>, wanted: FactSet, subject: &Subject<'_>, name: &[u
     if let Err(error) = entry(subject, name).encode(wanted, out) {
         tracing::warn!(%error, name = ?String::from_utf8_lossy(name), "left out of a listing");
     }
+}
+
+/// Appends a line, without its end, for an entry whose name [breaks a line](breaks_line): percent-encoded, for people, and as a
+/// path, which no entry's name is, so that our clients take it for an entry that they cannot know. Stock clients skip the kind;
+/// one without a kind they take for a file.
+///
+/// # Errors
+/// The name is empty.
+pub fn untold(out: &mut Vec<u8>, name: &[u8]) -> Result<(), MlsxError> {
+    let entry = Entry {
+        name: [b"./", &percent_encode(name)[..]].concat(),
+        kind: Some(kind_of(Kind::Other)),
+        error: Some("InvalidName".to_owned()),
+        ..Entry::default()
+    };
+    entry.encode(FactSet::none().with(Fact::Type), out)
 }
 
 fn entry(subject: &Subject<'_>, name: &[u8]) -> Entry {

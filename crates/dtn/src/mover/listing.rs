@@ -4,7 +4,8 @@
 //! streamed in the storage's order, without `X.count`, in bounded memory. A recursive listing keeps
 //! the directories it has yet to enter. Machine listings follow links (the link itself is told in
 //! `UNIX.slink`) and show one that points nowhere as `slink`, which stock clients skip. Names that
-//! would break a line cannot be told to a client: they are left out, with a line in the log.
+//! would break a line cannot be told to a client: in their place machine listings have a line by which ours know that something
+//! is missing and which stock clients skip, and `ls -l` and NLST have nothing.
 
 mod tree;
 
@@ -270,8 +271,8 @@ impl Writer {
             Ok(entry) => entry,
             Err(fault) => return Some(Err(fault)),
         };
-        if !can_be_told(&entry.name, &self.directory) {
-            return None;
+        if facts::breaks_line(&entry.name) {
+            return self.untold(&self.directory, &entry.name).map(Ok);
         }
         let follow = matches!(self.form, ListForm::Facts);
         let object = match self.directory.join(&entry.name) {
@@ -279,6 +280,18 @@ impl Writer {
             _ => Object::plain(entry.meta),
         };
         Some(Ok(self.line(&object, &self.style, &entry.name)))
+    }
+
+    /// The line in place of one that its name would break, in listings that have such.
+    fn untold(&self, directory: &StoragePath, name: &[u8]) -> Option<Vec<u8>> {
+        tracing::warn!(%directory, name = ?String::from_utf8_lossy(name), "this name would break the listing");
+        if matches!(self.form, ListForm::Long | ListForm::Names) {
+            return None;
+        }
+        let mut out = Vec::new();
+        facts::untold(&mut out, name).ok()?;
+        out.extend_from_slice(b"\r\n");
+        Some(out)
     }
 
     fn line(&self, object: &Object, style: &Style, name: &[u8]) -> Vec<u8> {
@@ -318,12 +331,4 @@ impl Writer {
             Err(_) => Vec::new(),
         }
     }
-}
-
-fn can_be_told(name: &[u8], directory: &StoragePath) -> bool {
-    let breaks = facts::breaks_line(name);
-    if breaks {
-        tracing::warn!(%directory, name = ?String::from_utf8_lossy(name), "name left out: it would break the listing");
-    }
-    !breaks
 }

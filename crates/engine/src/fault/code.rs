@@ -181,8 +181,8 @@ fault_codes! {
         "a bug in this program",
         "please report it with the log";
     ListingUnclear, permanent: "the listing of a directory cannot be read completely",
-        "the server tells of an entry in a form that this program does not know, or by a name that is no file name",
-        "look at the line; copy that file by its name, or rename it; if the server could list in another way (MLSD), turn that on";
+        "the server tells of an entry in a form that this program does not know, or by a name that is no file name or has a line break in it; or it shows nothing at all of a directory that it perhaps cannot read",
+        "look at the line; copy that file by its name, or rename it; see that the account may read the directory; if the server could list in another way (MLSD), turn that on";
     HeldBack, permanent: "held back, because not everything else was copied",
         "a file or directory that this one would have vouched for failed",
         "look at the other failures, cure them and run the same command again";

@@ -139,6 +139,18 @@ impl OpenStep {
         }
     }
 
+    /// The operation that removes what this run may have left under a temporary name although nothing was found there: the
+    /// session that looked for it may have been lost. Nothing of it counts, but what lies behind the file's end would get the
+    /// file's name.
+    pub fn unseen(&self) -> Option<Order> {
+        match &self.place {
+            Place::Temporary { name, examination: Examination::Nothing, .. } if self.origin == Origin::Known => {
+                Some(chunk::remove(name))
+            }
+            _ => None,
+        }
+    }
+
     /// What has the final name, where a rename would replace it.
     pub fn occupant(&self) -> Occupant {
         match self.place {

@@ -34,6 +34,7 @@ pub(super) fn outcome(
     };
     match kind {
         Answer::Plain | Answer::Lines | Answer::Policy => Some(Outcome::Done),
+        Answer::Working => Some(working(reply).map_or(Outcome::Done, Outcome::Directory)),
         Answer::Directory => Some(Outcome::Directory(subject.to_vec())),
         // The amount is known from markers and listings, never from this reply.
         Answer::Transfer => leaf::from_reply(reply).ok().map(|leaves| {
@@ -59,6 +60,24 @@ fn chunked(reply: &Reply) -> Result<Outcome, LeafError> {
     let (session, verified) = leaf::opened_from_reply(reply)?;
     let (holes, storage) = (holes::from_reply(reply)?, holes::storage_from_reply(reply)?);
     Ok(Outcome::Chunked { session, verified, holes, storage })
+}
+
+/// The name between quotes, of which two stand for one (RFC 959 appendix II).
+fn working(reply: &Reply) -> Option<Vec<u8>> {
+    let text = reply.first_text();
+    let quote = |text: &[u8]| text.iter().position(|&byte| byte == b'"');
+    let mut rest = &text[quote(text)? + 1..];
+    let mut name = Vec::new();
+    loop {
+        let end = quote(rest)?;
+        name.extend_from_slice(&rest[..end]);
+        rest = &rest[end + 1..];
+        match rest.strip_prefix(b"\"") {
+            Some(more) => rest = more,
+            None => return Some(name).filter(|name| !name.is_empty()),
+        }
+        name.push(b'"');
+    }
 }
 
 fn number(reply: &Reply) -> Option<u64> {
@@ -117,6 +136,16 @@ mod tests {
         assert_eq!(read(229, "Entering Extended Passive Mode (|||6446|)").as_deref(), Some("192.0.2.1:6446"));
         assert_eq!(read(229, "Mode (|2|::1|6446|)").as_deref(), Some("[::1]:6446"));
         assert_eq!(read(229, "no address"), None);
+    }
+
+    #[test]
+    fn the_working_directory_is_what_stands_between_quotes() {
+        let read = |text: &str| working(&reply(257, &[text])).map(|name| String::from_utf8(name).unwrap());
+        assert_eq!(read("\"/home/u\" is current directory.").as_deref(), Some("/home/u"));
+        assert_eq!(read("\"/say \"\"hi\"\"\"").as_deref(), Some("/say \"hi\""));
+        for unclear in ["/home/u", "\"/home/u", "\"\" is nothing", "\"/a\"\""] {
+            assert_eq!(read(unclear), None, "{unclear}");
+        }
     }
 
     #[test]

@@ -426,8 +426,8 @@ fn listing(spec: &ListSpec) -> Command {
     match spec.form {
         ListForm::Facts => Command::Mlsd(path),
         ListForm::FactsRecursive => Command::Mlsr(path),
-        ListForm::Long => Command::List(ListArgs { path, ..ListArgs::default() }),
-        ListForm::Names => Command::Nlst(ListArgs { path, ..ListArgs::default() }),
+        ListForm::Long => Command::List(ListArgs { flags: spec.flags.clone(), path }),
+        ListForm::Names => Command::Nlst(ListArgs { flags: spec.flags.clone(), path }),
     }
 }
 

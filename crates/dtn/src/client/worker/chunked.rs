@@ -28,12 +28,9 @@ impl Worker {
         {
             return self.refuse(&job, fault);
         }
-        let Some((step, mut orders)) = self.chunked_step(&job, &manner) else { return };
+        let Some((step, orders)) = self.chunked_step(&job, &manner) else { return };
         let mut flight = Flight::new(job, &manner, step);
-        if let (Step::Commit(CommitStep::Asked { .. }), Some(mut whole)) = (&flight.step, whole) {
-            whole.name_later(std::mem::take(&mut orders));
-            flight.whole = Some(Box::new(whole));
-        }
+        let orders = flight.name_by(orders, whole);
         self.submit(flight, connecting, orders);
     }
 

@@ -55,6 +55,7 @@ impl Worker {
             if let Place::Temporary { name, examination, .. } = &mut step.place {
                 flight.to_ask = examination.sought(&flight.job, name, *leaf, found, checksum).into();
             }
+            flight.to_ask.extend(step.unseen());
         }
         self.ask_more(index, Purpose::Found);
         self.settle(index);

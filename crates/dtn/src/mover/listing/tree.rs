@@ -7,7 +7,7 @@ use whimbrel_engine::Fault;
 use whimbrel_proto::mlsx::EntryKind;
 use whimbrel_proto::op::ListSpec;
 
-use super::{Line, Object, Style, Writer, can_be_told};
+use super::{Line, Object, Style, Writer, facts};
 
 /// A walk through a tree, depth first, a directory's own line before its entries.
 pub(super) struct Tree {
@@ -96,15 +96,15 @@ impl Tree {
 
     /// The line of an entry; directories are kept for later instead.
     fn visit(&mut self, entry: Entry, parent: &Arc<Branch>) -> Option<Line> {
-        if !can_be_told(&entry.name, &parent.path) {
-            return None;
-        }
-        let path = parent.path.join(&entry.name).ok()?;
         let mut shown = parent.shown.clone();
         if !shown.is_empty() {
             shown.push(b'/');
         }
         shown.extend_from_slice(&entry.name);
+        if facts::breaks_line(&entry.name) {
+            return self.writer.untold(&parent.path, &shown).map(Ok);
+        }
+        let path = parent.path.join(&entry.name).ok()?;
         let is_link = entry.meta.kind == Kind::Symlink;
         let object = Object::of(self.writer.connector.as_ref(), &path, entry.meta, self.follow);
         if object.meta.kind != Kind::Directory {
