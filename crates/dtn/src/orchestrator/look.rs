@@ -32,7 +32,7 @@ pub(super) enum Seen {
     /// It is its own copy: two names, or two servers, lead to one file.
     Copy,
     /// Something else has to be asked.
-    Unclear(Look),
+    Unclear(Box<Look>),
 }
 
 impl Look {
@@ -93,7 +93,7 @@ impl Look {
     }
 
     fn then(&self, question: Question) -> Seen {
-        Seen::Unclear(Self { copied: self.copied.clone(), copy: self.copy.clone(), question })
+        Seen::Unclear(Box::new(Self { copied: self.copied.clone(), copy: self.copy.clone(), question }))
     }
 }
 
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn servers_without_mlst_are_asked_for_size_and_time() {
         let then = |look: Look, answer| match look.seen(b"/f", answer) {
-            Ok(Seen::Unclear(next)) => next,
+            Ok(Seen::Unclear(next)) => *next,
             other => panic!("{other:?}"),
         };
         let by_size = || then(look(), fault(FaultCode::NotSupported));

@@ -345,7 +345,7 @@ impl Execution<'_> {
     fn looked(&mut self, doing: Doing, seen: Result<Seen, Fault>) {
         match seen {
             Ok(Seen::Same) => self.queue.push_front(Doing { looked: true, ..doing }),
-            Ok(Seen::Unclear(look)) => self.queue.push_front(Doing { look: Some(look), ..doing }),
+            Ok(Seen::Unclear(look)) => self.queue.push_front(Doing { look: Some(*look), ..doing }),
             Ok(Seen::Gone) => self.done(doing.subject),
             Ok(Seen::Copy) => {
                 let fault = Fault::new(FaultCode::InvalidArgument, "delete").on_path(&doing.path).side(Side::Source);
