@@ -165,7 +165,7 @@ fn what_is_said_to_be_there_and_is_not_is_no_file_of_zeros() {
         let movers = node.pair(&extended(1));
         let write = WriteKind::Restart { done: std::iter::once(0..done).collect() };
         let from = SendSpec { done: std::iter::once(0..done).collect(), ..send("/source") };
-        node.copy(movers, from, ReceiveSpec { write, ..receive(path) }).1
+        node.copy(movers, from, ReceiveSpec { write, strict: true, ..receive(path) }).1
     };
     assert_eq!(restart(&mut node, "/new", 1000).failure().kind, FailureKind::Busy);
     assert_eq!(restart(&mut node, "/copy", 1000).failure().kind, FailureKind::Busy);

@@ -274,7 +274,9 @@ impl File {
         if let WriteKind::Adjusted { offset } = spec.write {
             check_offset(offset)?;
         }
-        if let WriteKind::Restart { done } = &spec.write {
+        if let WriteKind::Restart { done } = &spec.write
+            && spec.strict
+        {
             is_there(connector, &path, done)?;
         }
         let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };

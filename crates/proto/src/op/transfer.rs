@@ -69,6 +69,9 @@ pub struct ReceiveSpec {
     pub past_memory: bool,
     /// Whether a whole file must survive a crash before it is answered (SITE DURABLE); parts of files always must.
     pub durable: bool,
+    /// Whether a restart is refused where less is stored than it says (SITE STORATTR restart=strict); other clients name bytes that they
+    /// only want to leave out.
+    pub strict: bool,
 }
 
 impl ReceiveSpec {
@@ -87,6 +90,7 @@ impl ReceiveSpec {
             leaves: None,
             past_memory: false,
             durable: false,
+            strict: false,
         }
     }
 

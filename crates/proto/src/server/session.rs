@@ -144,6 +144,8 @@ pub(super) struct Once {
     pub(super) modified: Option<(i64, u32)>,
     /// Permission bits (SITE STORATTR).
     pub(super) mode: Option<u32>,
+    /// A restart says what is there, and nothing else (SITE STORATTR).
+    pub(super) strict: bool,
 }
 
 impl Once {

@@ -158,7 +158,7 @@ fn relay(config: &ServerConfig, announcement: Announcement) -> Step {
 
 /// SITE STORATTR: attributes of the next received file; all are checked before any is kept, unknown ones are ignored.
 fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Vec<u8>)]) -> Step {
-    let (mut modified, mut mode, mut checksum) = (None, None, None);
+    let (mut modified, mut mode, mut checksum, mut strict) = (None, None, None, false);
     for (key, value) in pairs {
         let key = key.to_ascii_lowercase();
         if key == "modify" {
@@ -171,6 +171,8 @@ fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Ve
                 Some(bits) => mode = Some(bits),
                 None => return Step::Answer(Answer::line(501, "UNIX.mode is octal, 7777 at most.")),
             }
+        } else if key == "restart" && value == b"strict" {
+            strict = true;
         } else if let Some(algorithm) = key.strip_prefix("checksum.") {
             match checksum::expect(config, algorithm, &String::from_utf8_lossy(value)) {
                 Ok(expected) => checksum = Some(expected),
@@ -180,6 +182,7 @@ fn attributes(session: &mut Session, config: &ServerConfig, pairs: &[(String, Ve
     }
     session.once.modified = modified.or(session.once.modified);
     session.once.mode = mode.or(session.once.mode);
+    session.once.strict |= strict;
     session.once.checksum = checksum.or_else(|| session.once.checksum.take());
     Step::Answer(ok())
 }

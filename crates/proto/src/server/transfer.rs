@@ -149,6 +149,7 @@ pub(super) fn receive(
         leaves: session.leaves_of_transfer(),
         past_memory: session.past_memory && session.leaves_of_transfer().is_some(),
         durable: session.durable,
+        strict: once.strict,
     };
     Ok(Transfer { direction: Direction::Receiving, what: What::Receive(Box::new(spec)) })
 }

@@ -104,8 +104,12 @@ impl Database for SqliteDatabase {
     }
 }
 
+/// Begins a transaction, to the end although nobody may wait for it any more: whoever asked may have gone, and a connection on which a
+/// transaction was begun for nobody (between BEGIN and the look whether it did, in sqlx 0.8) would never begin another.
 async fn begin(pool: &SqlitePool, statement: &'static str) -> Result<Box<dyn Transaction>, StoreError> {
-    let inner = pool.begin_with(statement).await.map_err(meaning)?;
+    let pool = pool.clone();
+    let begun = tokio::spawn(async move { pool.begin_with(statement).await }).await;
+    let inner = begun.map_err(|error| StoreError::Unavailable(error.to_string()))?.map_err(meaning)?;
     Ok(Box::new(SqliteTransaction(inner)))
 }
 
@@ -172,4 +176,31 @@ fn meaning(error: sqlx::Error) -> StoreError {
             _ => return None,
         })
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::task::yield_now;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn whoever_goes_while_a_transaction_begins_leaves_the_connection_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = Place::File(directory.path().join("store.sqlite"));
+        let database = SqliteDatabase::open(&place).await.unwrap();
+        for turns in 0..3000 {
+            let going = async {
+                for _ in 0..turns {
+                    yield_now().await;
+                }
+            };
+            tokio::select! {
+                biased;
+                () = going => {}
+                begun = database.write() => drop(begun.unwrap()),
+            }
+        }
+        database.write().await.unwrap().commit().await.unwrap();
+    }
 }

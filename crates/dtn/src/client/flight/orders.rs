@@ -116,6 +116,7 @@ fn receive_spec(job: &Job, manner: &Manner, write: WriteKind, expected_size: Opt
         leaves: leaf_spec(job, manner, |shared| &shared.destination),
         past_memory: manner.past_memory,
         durable: manner.durable,
+        strict: true,
         ..ReceiveSpec::of(manner.target(item))
     }
 }

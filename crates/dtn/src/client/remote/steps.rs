@@ -74,7 +74,7 @@ impl Remote {
                 markers.and_then(|markers| self.wish(markers)).into_iter().chain([sum]).collect()
             }
             Op::CommitChunked { path, session, modified, mode, expected } => {
-                let attributes = self.store_attributes(*modified, *mode);
+                let attributes = self.store_attributes(*modified, *mode, false);
                 let sum = expected.as_ref().map(store_checksum);
                 let commit = Chunk::Commit { session: session.clone(), path: path.clone() };
                 let commit = Ask::plain(Command::Site(Site::Chunk(commit)), "complete", path);
@@ -302,7 +302,8 @@ impl Remote {
             }
         };
         let room = spec.expected_size.map(|size| Ask::quiet(Command::Allo { size, record: None }));
-        let attributes = self.store_attributes(spec.modified, spec.mode);
+        let strict = spec.strict && restart.is_some();
+        let attributes = self.store_attributes(spec.modified, spec.mode, strict);
         let mut asks = self.frequent_markers(spec);
         asks.extend(self.leaves(spec.leaves.as_ref()));
         asks.extend(self.read_back(spec.past_memory));
@@ -326,8 +327,11 @@ impl Remote {
 
     /// What the next store or commit gives its file before its name; only servers of ours are known to read fractions, and
     /// modes. A time that is not set does no harm; with another mode than the one told, others may see what they must not.
-    fn store_attributes(&self, modified: Option<(i64, u32)>, mode: Option<u32>) -> Option<Ask> {
+    fn store_attributes(&self, modified: Option<(i64, u32)>, mode: Option<u32>, strict: bool) -> Option<Ask> {
         let mut pairs = Vec::new();
+        if strict && self.features.has("DURABLE") {
+            pairs.push(("restart".to_owned(), b"strict".to_vec()));
+        }
         if let Some((secs, nanos)) = modified.filter(|_| self.features.has("STORATTR")) {
             let nanos = if self.features.has("DCNONCE") { nanos } else { 0 };
             pairs.push(("modify".to_owned(), Timestamp { secs, nanos }.to_string().into_bytes()));

@@ -363,3 +363,16 @@ fn what_is_stored_is_durable_for_those_who_ask_until_they_ask_no_more() {
         assert_eq!(&peer.send(bad)[..3], "501");
     }
 }
+
+#[test]
+fn a_restart_is_strict_only_for_those_who_say_so_and_once() {
+    let mut peer = Peer::logged_in();
+    for strict in [true, false] {
+        if strict {
+            assert_eq!(peer.send("SITE STORATTR restart=strict;"), "250 OK.\r\n");
+        }
+        assert_eq!(&peer.send("REST 5")[..3], "350");
+        let Op::Receive(spec) = op_of(&mut peer, "STOR /f") else { panic!("a receive") };
+        assert_eq!((spec.strict, matches!(spec.write, WriteKind::Restart { .. })), (strict, true));
+    }
+}
