@@ -58,6 +58,12 @@ pub struct Object {
     pub unique: Option<String>,
 }
 
+/// Which file of its file system a `unique` fact is about: in front of the last `-` stand devices, which every host of an endpoint
+/// may number otherwise.
+pub fn file_number(unique: &str) -> &str {
+    unique.rsplit('-').next().unwrap_or(unique)
+}
+
 impl Object {
     /// A file of `size` bytes without times or modes.
     pub fn file(path: impl Into<Vec<u8>>, size: u64) -> Self {

@@ -72,11 +72,14 @@ impl RetryPolicy {
         }
     }
 
-    /// The wait before the attempt that follows `failures` failures: between `(1 - jitter) * d` and
-    /// `d`, where `d` doubles from `base` up to `cap`.
+    /// The longest wait before the attempt that follows `failures` failures, at least 1: it doubles from `base` up to `cap`.
+    pub fn longest_wait(&self, failures: u32) -> Duration {
+        self.base.saturating_mul(2u32.saturating_pow(failures.saturating_sub(1))).min(self.cap)
+    }
+
+    /// The same, shorter by a random part: at least `1 - jitter` of it.
     fn wait(&self, failures: u32, seed: u64) -> Duration {
-        let doubled = 2u32.saturating_pow(failures - 1);
-        let full = self.base.saturating_mul(doubled).min(self.cap);
+        let full = self.longest_wait(failures);
         let random = unit_interval(seed ^ u64::from(failures).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         full.mul_f64(1.0 - self.jitter.clamp(0.0, 1.0) * random)
     }

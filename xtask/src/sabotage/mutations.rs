@@ -86,6 +86,25 @@ const COMPARE_RS: &str = "crates/dtn/src/client/chunk/compare.rs";
 const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
 const PROOF_RS: &str = "crates/dtn/src/client/flight/proof.rs";
 
+const SYNCED_THEN_NAMED: &str = "        finalize(handle, &stat, attributes, mode, path)?;
+        // Syncing may take long; where locks are not kept, another writer may have removed it, and the name is of another file.
+        match statx_now(&handle.file) {
+            Ok(stat) if stat.stx_nlink > 0 => {}
+            Ok(_) | Err(Errno::STALE) => return Err(taken(session)),
+            Err(errno) => return Err(fault(errno, \"commit\", path)),
+        }
+        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;
+";
+
+const NAMED_THEN_SYNCED: &str = "        match statx_now(&handle.file) {
+            Ok(stat) if stat.stx_nlink > 0 => {}
+            Ok(_) | Err(Errno::STALE) => return Err(taken(session)),
+            Err(errno) => return Err(fault(errno, \"commit\", path)),
+        }
+        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;
+        finalize(handle, &stat, attributes, mode, path)?;
+";
+
 pub const MUTATIONS: &[Mutation] = &[
     // --- syncs -------------------------------------------------------------------------------
     Mutation {
@@ -163,8 +182,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a chunk's data, in the mover",
         guards: "a leaf that is proven and differs after a crash",
         file: RECEIVE_RS,
-        find: "        if is_chunk || node.settings.sync_writes {\n",
-        replace: "        if node.settings.sync_writes {\n",
+        find: "        if is_chunk || node.keeps_durable(spec.durable) {\n",
+        replace: "        if node.keeps_durable(spec.durable) {\n",
         suite: CALLS,
     },
     Mutation {
@@ -179,7 +198,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a whole file's data where durability is asked for",
         guards: "a file that is complete and empty after a crash",
         file: RECEIVE_RS,
-        find: "        durable: node.settings.sync_writes,\n",
+        find: "        durable: node.keeps_durable(spec.durable),\n",
         replace: "        durable: false,\n",
         suite: CALLS,
     },
@@ -195,7 +214,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: a packed file's name where durability is asked for",
         guards: "a small file that is gone after a crash",
         file: PACK_RS,
-        find: "            durable: node.settings.sync_writes,\n",
+        find: "            durable: unpacker.durable,\n",
         replace: "            durable: false,\n",
         suite: CALLS,
     },
@@ -558,10 +577,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "order: synced before renamed",
         guards: "a final name without its data",
         file: COMMIT_RS,
-        find: "        finalize(handle, &stat, attributes, mode, path)?;\n        \
-               self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n",
-        replace: "        self.give_name(\"commit\", (&handle.dir, from), (&handle.dir, to), path)?;\n        \
-                  finalize(handle, &stat, attributes, mode, path)?;\n",
+        find: SYNCED_THEN_NAMED,
+        replace: NAMED_THEN_SYNCED,
         suite: STEPS,
     },
     Mutation {

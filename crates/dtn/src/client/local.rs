@@ -17,7 +17,6 @@ use whimbrel_proto::rules::LoginRules;
 
 use super::grid::Credential;
 use super::remote::EndEvent;
-use crate::confine::Sandbox;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Secrets, Stripe, ToMover};
 use crate::mover::posix_options;
@@ -84,22 +83,10 @@ fn connector(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
 
 fn settings(options: &LocalOptions) -> DataSettings {
     DataSettings {
-        root: b"/".to_vec(),
-        read_only: false,
         data_ports: options.data_ports,
-        data_interface: None,
         data_address: options.data_address,
-        pool_bytes: 64 << 20,
-        sync_writes: false,
-        direct_io: false,
-        stall_timeout: Duration::from_secs(600),
-        connect_timeout: Duration::from_secs(20),
-        congestion: None,
-        lfs: None,
-        sandbox: Sandbox::Off,
         authorities: options.authorities.as_ref().map(|path| path.as_os_str().as_bytes().to_vec()),
-        transfer_log: None,
-        transfer_log_json: None,
+        ..DataSettings::of(*b"/", Duration::from_secs(600), Duration::from_secs(20))
     }
 }
 

@@ -90,7 +90,7 @@ impl DataSide {
             return Ok(link);
         }
         if let Some(fault) = &*turn {
-            return Err(again(fault));
+            return Err(fault.clone());
         }
         match self.start(account).await {
             Ok(link) => {
@@ -99,7 +99,7 @@ impl DataSide {
                 Ok(link)
             }
             Err(fault) => {
-                *turn = Some(again(&fault));
+                *turn = Some(fault.clone());
                 Err(fault)
             }
         }
@@ -120,13 +120,6 @@ impl DataSide {
         let stream = tokio::net::UnixStream::from_std(stream).map_err(failed)?;
         MoverLink::open(stream, self.settings.clone()).await
     }
-}
-
-/// The same fault for somebody else, without what caused it.
-fn again(fault: &Fault) -> Fault {
-    let mut copy = Fault::new(fault.code, &fault.op).subject(&fault.subject).detail(&fault.detail);
-    (copy.side, copy.retry) = (fault.side, fault.retry);
-    copy
 }
 
 /// Told to whoever logged in: the administrator is the one who can do something.

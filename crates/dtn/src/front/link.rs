@@ -414,28 +414,13 @@ pub(super) mod tests {
     use whimbrel_proto::op::{Notice, Op, OpId};
 
     use super::*;
-    use crate::confine::Sandbox;
     use crate::mover::message::{DataPeers, LINES_AHEAD, Secrets, Stripe};
 
     /// Settings that nobody reads.
     pub fn settings(root: &Path) -> DataSettings {
         DataSettings {
-            root: root.as_os_str().as_encoded_bytes().to_vec(),
-            read_only: false,
-            data_ports: None,
-            data_interface: None,
-            data_address: None,
             pool_bytes: 1 << 20,
-            sync_writes: false,
-            direct_io: false,
-            stall_timeout: Duration::from_secs(9),
-            connect_timeout: Duration::from_secs(9),
-            congestion: None,
-            lfs: None,
-            sandbox: Sandbox::Off,
-            authorities: None,
-            transfer_log: None,
-            transfer_log_json: None,
+            ..DataSettings::of(root.as_os_str().as_encoded_bytes(), Duration::from_secs(9), Duration::from_secs(9))
         }
     }
 

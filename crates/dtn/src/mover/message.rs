@@ -252,6 +252,28 @@ pub struct NodeOverrides {
 }
 
 impl DataSettings {
+    /// Nothing but a directory: nothing forbidden, confined or recorded, and stalls and unmade connections given up after these times.
+    pub fn of(root: impl Into<Vec<u8>>, stall_timeout: Duration, connect_timeout: Duration) -> Self {
+        Self {
+            root: root.into(),
+            read_only: false,
+            data_ports: None,
+            data_interface: None,
+            data_address: None,
+            pool_bytes: 64 << 20,
+            sync_writes: false,
+            direct_io: false,
+            stall_timeout,
+            connect_timeout,
+            congestion: None,
+            lfs: None,
+            sandbox: Sandbox::Off,
+            authorities: None,
+            transfer_log: None,
+            transfer_log_json: None,
+        }
+    }
+
     /// Puts a data node's own decisions in force.
     pub fn overridden(mut self, own: NodeOverrides) -> Self {
         self.root = own.root.unwrap_or(self.root);

@@ -308,6 +308,7 @@ impl Handle {
 #[cfg(test)]
 mod tests {
     use std::sync::atomic::{AtomicBool, Ordering};
+    use std::time::Duration;
 
     use whimbrel_connector::memory::Memory;
     use whimbrel_connector::{Attributes, Follow, StoragePath};
@@ -316,7 +317,6 @@ mod tests {
 
     use super::super::message::{DataPeers, Secrets, Stripe};
     use super::*;
-    use crate::confine::Sandbox;
 
     /// Whether the system has threads.
     static THREADS: AtomicBool = AtomicBool::new(true);
@@ -324,22 +324,8 @@ mod tests {
     fn node() -> (Arc<Node>, UnixStream) {
         let (near, far) = UnixStream::pair().expect("pair");
         let settings = DataSettings {
-            root: b"/".to_vec(),
-            read_only: false,
-            data_ports: None,
-            data_interface: None,
-            data_address: None,
             pool_bytes: 1 << 20,
-            sync_writes: false,
-            direct_io: false,
-            stall_timeout: std::time::Duration::from_secs(9),
-            connect_timeout: std::time::Duration::from_secs(9),
-            congestion: None,
-            lfs: None,
-            sandbox: Sandbox::Off,
-            authorities: None,
-            transfer_log: None,
-            transfer_log_json: None,
+            ..DataSettings::of(*b"/", Duration::from_secs(9), Duration::from_secs(9))
         };
         let log = TransferLog::open(&settings).unwrap();
         let node = Node::new(settings, Arc::new(Memory::new()), log, FrameWriter::new(far), None, Ledger::default());

@@ -101,7 +101,7 @@ impl Asking<'_> {
             if broken >= retry.attempts || !fault.is_temporary() {
                 return batch.iter().map(|_| Err(fault.clone())).collect();
             }
-            sleep(retry.base.saturating_mul(2u32.saturating_pow(broken - 1)).min(retry.cap)).await;
+            sleep(retry.longest_wait(broken)).await;
         }
     }
 

@@ -1,6 +1,6 @@
 //! Whether a source still is what was copied, which is asked before it is deleted.
 
-use whimbrel_engine::listing::{Object, ObjectKind, Timestamp};
+use whimbrel_engine::listing::{Object, ObjectKind, Timestamp, file_number};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, Outcome};
 
@@ -106,10 +106,10 @@ fn same(copied: &Object, now: &Object) -> bool {
         && copied.modified.zip(now.modified).is_none_or(|(copied, now)| copied == now)
 }
 
-/// Whether two descriptions are of one file, as far as servers tell: devices are numbered by each host, files on them are not.
+/// Whether two descriptions are of one file, as far as servers tell.
 fn is_one_file(one: &Object, other: &Object) -> bool {
-    let number = |object: &Object| Some(object.unique.as_ref()?.rsplit('-').next()?.to_owned());
-    number(one).is_some_and(|one| number(other) == Some(one))
+    let uniques = one.unique.as_deref().zip(other.unique.as_deref());
+    uniques.is_some_and(|(one, other)| file_number(one) == file_number(other))
         && (one.size, one.modified) == (other.size, other.modified)
 }
 

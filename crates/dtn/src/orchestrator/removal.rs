@@ -389,7 +389,7 @@ impl Execution<'_> {
             self.tally.over.get_or_insert(fault);
             return;
         }
-        let wait = retry.base.saturating_mul(2u32.saturating_pow(self.broken - 1)).min(retry.cap);
+        let wait = retry.longest_wait(self.broken);
         self.tell(fault, Vec::new(), Some(wait));
         tokio::select! {
             () = sleep(wait) => {}

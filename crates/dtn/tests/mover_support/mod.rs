@@ -15,7 +15,6 @@ use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Connector, Receipt, WriteSession};
-use whimbrel_dtn::confine::Sandbox;
 use whimbrel_dtn::mover::codec::{FrameReader, FrameWriter};
 use whimbrel_dtn::mover::message::{
     DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Secrets, Stripe, ToMover, Transfers, VERSION,
@@ -29,22 +28,8 @@ const PATIENCE: Duration = Duration::from_secs(30);
 
 pub fn settings(root: &std::path::Path) -> DataSettings {
     DataSettings {
-        root: root.as_os_str().as_bytes().to_vec(),
-        read_only: false,
-        data_ports: None,
-        data_interface: None,
-        data_address: None,
         pool_bytes: 16 << 20,
-        sync_writes: false,
-        direct_io: false,
-        stall_timeout: Duration::from_secs(20),
-        connect_timeout: Duration::from_secs(20),
-        congestion: None,
-        lfs: None,
-        sandbox: Sandbox::Off,
-        authorities: None,
-        transfer_log: None,
-        transfer_log_json: None,
+        ..DataSettings::of(root.as_os_str().as_bytes(), Duration::from_secs(20), Duration::from_secs(20))
     }
 }
 

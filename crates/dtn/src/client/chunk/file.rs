@@ -4,6 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::rc::Rc;
 
+use whimbrel_engine::listing::file_number;
 use whimbrel_engine::transfer::Job;
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::Leaf;
@@ -67,10 +68,7 @@ impl OpenFile {
     /// The server tells which file has the temporary name, behind the storing of a part. If it is another one than before,
     /// some other run has taken the first one over, and with it what was proven of that.
     pub fn identify(&self, unique: Option<String>) {
-        // In front of the last `-` stand devices, which every host of an endpoint may number otherwise.
-        let Some(unique) = unique.map(|unique| unique.rsplit('-').next().unwrap_or_default().to_owned()) else {
-            return;
-        };
+        let Some(unique) = unique.map(|unique| file_number(&unique).to_owned()) else { return };
         let mut known = self.identity.borrow_mut();
         if known.as_ref().is_some_and(|known| *known != unique) {
             tracing::warn!("another run has taken over what this one had stored");
