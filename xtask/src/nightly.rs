@@ -14,9 +14,10 @@ struct Suite {
     run: fn() -> Result,
 }
 
-const SUITES: [Suite; 7] = [
+const SUITES: [Suite; 8] = [
     Suite { name: "tests", what: "what CI runs", run: || test::run_stages(None) },
     Suite { name: "long", what: "tests marked nightly", run: long_tests },
+    Suite { name: "gsi", what: "interoperability with certificates", run: over_gsi },
     Suite { name: "bench", what: "comparison with the peers", run: || measure("bench", &[]) },
     Suite { name: "paper", what: "the paper's figures", run: || measure("paper", &[]) },
     Suite { name: "paths", what: "paths without options", run: || measure("paths", &[]) },
@@ -73,6 +74,12 @@ fn long_tests() -> Result {
     run(command.env("WHIMBREL_REQUIRE_PEERS", "1"))
 }
 
+/// The cases of grid programs, with every control connection over GSI.
+fn over_gsi() -> Result {
+    let mut command = cargo(&["test", "--workspace", "--locked", "--test", "interop", "--", "--include-ignored"]);
+    run(command.env("WHIMBREL_REQUIRE_PEERS", "1").env("WHIMBREL_INTEROP_OVER", "gsi"))
+}
+
 fn record(suite: &Suite, commit: &str, minutes: u64, passed: bool) -> Result {
     let date = output(&mut program("date", &["-u", "+%Y-%m-%d %H:%M"]))?;
     let file = root().join("docs/reference/nightly.md");
@@ -91,6 +98,6 @@ mod tests {
         let names = |chosen: Vec<&Suite>| chosen.iter().map(|suite| suite.name).collect::<Vec<_>>();
         assert_eq!(names(choose(&[]).expect("all")).len(), SUITES.len());
         assert_eq!(names(choose(&["paths", "long"]).expect("two")), ["paths", "long"]);
-        assert!(choose(&["long", "x"]).is_err_and(|error| error.starts_with("x: none of tests long bench")));
+        assert!(choose(&["long", "x"]).is_err_and(|error| error.starts_with("x: none of tests long gsi bench")));
     }
 }

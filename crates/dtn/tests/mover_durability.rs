@@ -16,23 +16,30 @@ use whimbrel_proto::op::{Leaf, WriteKind};
 
 /// A node that makes all writes durable, on storage that does what a script says.
 fn node() -> (Node, Script) {
+    node_that_syncs(true)
+}
+
+fn node_that_syncs(always: bool) -> (Node, Script) {
     let (root, script) = (tempfile::tempdir().unwrap(), Script::new());
     let inner = Posix::open(root.path(), PosixOptions::default()).unwrap();
     let storage = Arc::new(Faulty::new(inner, script.clone()));
-    (Node::on(root, |settings| settings.sync_writes = true, storage), script)
+    (Node::on(root, |settings| settings.sync_writes = always, storage), script)
 }
 
 #[test]
 fn no_range_is_told_that_could_not_be_synced() {
-    let (mut node, script) = node();
-    node.write("source", &pattern(500_000));
-    let movers = node.pair(&extended(2));
-    script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
-    let to = ReceiveSpec { range_interval: Some(Duration::from_secs(3600)), ..receive("/copy") };
-    let (_, received) = node.copy(movers, send("/source"), to);
-    let told: Vec<_> = received.notices.iter().filter(|notice| matches!(notice, Notice::Ranges(_))).collect();
-    assert!(told.is_empty(), "{told:?}");
-    assert!(script.calls(Operation::Sync) > 0, "it was tried");
+    for always in [true, false] {
+        let (mut node, script) = node_that_syncs(always);
+        node.write("source", &pattern(500_000));
+        let movers = node.pair(&extended(2));
+        script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
+        // Where the administrator does not ask for it, the client may (SITE DURABLE).
+        let to = ReceiveSpec { range_interval: Some(Duration::from_secs(3600)), durable: !always, ..receive("/copy") };
+        let (_, received) = node.copy(movers, send("/source"), to);
+        let told: Vec<_> = received.notices.iter().filter(|notice| matches!(notice, Notice::Ranges(_))).collect();
+        assert!(told.is_empty(), "{told:?}");
+        assert!(script.calls(Operation::Sync) > 0, "it was tried");
+    }
 }
 
 #[test]

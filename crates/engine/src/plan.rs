@@ -183,6 +183,9 @@ pub struct Extra {
     pub path: Vec<u8>,
     /// What it is; devices and their like count as files.
     pub kind: ItemKind,
+    /// Whether the source has a name that differs only in case or in the form of its letters, and that the destination does not show:
+    /// where it tells such names not apart, this is the copy.
+    pub twin: bool,
 }
 
 /// What is known about the destination of a root.

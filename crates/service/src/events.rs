@@ -139,6 +139,12 @@ pub fn of(time: Timestamp, occurrence: &Occurrence) -> TaskEvent {
             let description = "nothing was deleted below a directory that could not be listed completely";
             told(time, code::DELETE_DESTINATION_EXTRA_SKIPPED, description, &details)
         }
+        Occurrence::TwinKept { path } => {
+            let details = json!({"path": String::from_utf8_lossy(path)});
+            let description = "not deleted: the source has a name that differs only in case or in the form of its letters, \
+                               and the destination may take both for one";
+            told(time, code::DELETE_DESTINATION_EXTRA_SKIPPED, description, &details)
+        }
     }
 }
 

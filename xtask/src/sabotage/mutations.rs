@@ -79,6 +79,8 @@ const BEGUN_RS: &str = "crates/connector/src/posix/begun.rs";
 const COMMIT_RS: &str = "crates/connector/src/posix/commit.rs";
 const CHUNK_RS: &str = "crates/dtn/src/mover/chunk.rs";
 const RECEIVE_RS: &str = "crates/dtn/src/mover/receive.rs";
+const RECEIVED_FILE_RS: &str = "crates/dtn/src/mover/receive/file.rs";
+const RECEIVED_FLOW_RS: &str = "crates/dtn/src/mover/receive/flow.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
 const FORMAT_RS: &str = "crates/engine/src/journal.rs";
@@ -181,7 +183,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: a chunk's data, in the mover",
         guards: "a leaf that is proven and differs after a crash",
-        file: RECEIVE_RS,
+        file: RECEIVED_FILE_RS,
         find: "        if is_chunk || node.keeps_durable(spec.durable) {\n",
         replace: "        if node.keeps_durable(spec.durable) {\n",
         suite: CALLS,
@@ -189,7 +191,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: a chunk's data that nothing is proven of",
         guards: "a part that counts as arrived and is gone after a crash",
-        file: RECEIVE_RS,
+        file: RECEIVED_FILE_RS,
         find: "            counted.timed(Activity::Storage, || self.writer.sync_range(part))?;\n",
         replace: "",
         suite: DURABLE,
@@ -205,9 +207,9 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "sync: ranges told as durable",
         guards: "a restart that trusts what a crash took",
-        file: RECEIVE_RS,
-        find: "            let new = match sync {\n                false => settled_news(",
-        replace: "            let new = match sync {\n                _ if true => progress.take_new(),\n                false => settled_news(",
+        file: RECEIVED_FLOW_RS,
+        find: "            let new = match durable {\n                false => settled_news(",
+        replace: "            let new = match durable {\n                _ if true => progress.take_new(),\n                false => settled_news(",
         suite: DURABLE,
     },
     Mutation {
@@ -366,7 +368,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "pieces: an operation is answered when nothing of it is kept",
         guards: "bytes that a restart counts on and that go with their process",
-        file: RECEIVE_RS,
+        file: RECEIVED_FLOW_RS,
         find: ".and(self.hand_over(spec, &transfer))",
         replace: "",
         suite: DURABLE,

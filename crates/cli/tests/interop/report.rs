@@ -1,4 +1,5 @@
-//! The written table: made from the cases of a complete run, compared with `docs/reference/interop.md`.
+//! The written tables: made from the cases of a complete run, compared with `docs/reference/interop.md`, or where connections are protected by
+//! certificates with `interop-gsi.md`.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,9 +9,10 @@ use crate::case::Case;
 const START: &str = "<!-- The table below is written by the interop tests (WHIMBREL_WRITE_DOCS=1); do not edit it. -->";
 const END: &str = "<!-- End of the table. -->";
 
-/// After a run in which all cases passed: writes the table when asked to, otherwise says whether the page has it.
-pub fn settle(cases: &[Case]) -> Result<(), String> {
-    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/interop.md");
+/// After a run in which all cases passed: writes the table of `page` when asked to, otherwise says whether it has it.
+pub fn settle(page: &str, cases: &[&Case]) -> Result<(), String> {
+    let name = page;
+    let page = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference").join(page);
     let old = std::fs::read_to_string(&page).map_err(|error| format!("{}: {error}", page.display()))?;
     let (Some(start), Some(end)) = (old.find(START), old.find(END)) else {
         return Err(format!("{} has no place for the table", page.display()));
@@ -24,16 +26,16 @@ pub fn settle(cases: &[Case]) -> Result<(), String> {
     }
     let missing: Vec<&str> = new.lines().filter(|line| !old.lines().any(|other| other == *line)).collect();
     Err(format!(
-        "docs/reference/interop.md is not what this run found; run again with WHIMBREL_WRITE_DOCS=1. Missing lines:\n{}",
+        "docs/reference/{name} is not what this run found; run again with WHIMBREL_WRITE_DOCS=1. Missing lines:\n{}",
         missing.join("\n")
     ))
 }
 
 /// One section a program and direction, one line a case.
-fn table(cases: &[Case]) -> String {
+fn table(cases: &[&Case]) -> String {
     let mut sections: BTreeMap<(_, usize), Vec<&Case>> = BTreeMap::new();
     let mut directions: Vec<&str> = Vec::new();
-    for case in cases {
+    for &case in cases {
         let place = directions.iter().position(|known| *known == case.direction).unwrap_or_else(|| {
             directions.push(case.direction);
             directions.len() - 1

@@ -353,6 +353,30 @@ fn a_mirror_deletes_what_the_source_does_not_have_and_spares_what_filters_leave_
 }
 
 #[test]
+fn a_mirror_spares_what_may_be_a_copy_under_another_spelling() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    let (from, to) = (field.path("from"), field.path("to/copy"));
+    fs::create_dir_all(to.join("DEEP/er")).unwrap();
+    // The source has "link", which is not copied: a destination that tells no case would show its copies as these do.
+    for file in ["LINK", "DEEP/er/big", "old"] {
+        fs::write(to.join(file), "there").unwrap();
+    }
+    open_up(&to);
+    let options = TransferOptions { delete_extra: true, ..verified() };
+    let (task, end) = bench.transfer(&ends, options, vec![item(1, &from, &to)]);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    assert!(to.join("LINK").exists() && !to.join("old").exists());
+    assert!(!to.join("DEEP").exists() && to.join("deep/er/big").exists(), "here both are shown, so one is an extra");
+    bench.service.see(task, |task| {
+        let spared = |told: &Occurrence| matches!(told, Occurrence::TwinKept { path } if path.ends_with(b"/LINK"));
+        assert_eq!(task.occurrences.iter().filter(|told| spared(told)).count(), 1, "{:?}", task.occurrences);
+    });
+    bench.finish();
+}
+
+#[test]
 fn a_mirror_that_follows_links_deletes_links_and_nothing_behind_them() {
     let field = Field::new();
     let ends = Ends::own(&field.path(""));

@@ -3,6 +3,7 @@
 //! Both ends are listed anew when everything is copied, so that what came or went meanwhile counts. What a filter leaves out is as if it were
 //! at neither end: it is never deleted, nor is a directory that holds it. What has a name that the source has, too, is no extra,
 //! whatever either is. What this task has copied is none either: its source may have been moved, or deleted by somebody, meanwhile.
+//! What has a name of the source's in another spelling stays where that name is not shown: some file systems take both for one.
 
 use std::cell::{Cell, RefCell};
 use std::collections::HashSet;
@@ -144,6 +145,10 @@ fn is_copy(finished: &Keys, path: &[u8]) -> bool {
 async fn name(run: &Run<'_>, finished: &Keys, mut found: mpsc::Receiver<Extra>, to: mpsc::Sender<Found>) {
     while let Some(extra) = found.recv().await {
         if is_copy(finished, &extra.path) {
+            continue;
+        }
+        if extra.twin {
+            run.desk.outbox.occurrence(Occurrence::TwinKept { path: extra.path });
             continue;
         }
         if to.send(root(run.destination, &extra.path, Ok(Some(as_listed(extra.kind))))).await.is_err() {

@@ -141,6 +141,13 @@ pub enum Occurrence {
         #[serde(with = "path_text")]
         directory: Vec<u8>,
     },
+    /// Something that the source does not have stays: its name differs from one that the source has only in case or in the form of its
+    /// letters, so that it may be that one's copy.
+    TwinKept {
+        /// Its path at the destination.
+        #[serde(with = "path_text")]
+        path: Vec<u8>,
+    },
 }
 
 /// How fast it goes.

@@ -13,9 +13,11 @@ mod extras;
 mod objects;
 mod room;
 mod roots;
+mod twins;
 
 use existing::Entries;
 use room::Breadth;
+use twins::Names;
 
 /// The planner: pure, streaming, depth first.
 ///
@@ -72,6 +74,8 @@ enum Open {
 struct Listing {
     directory: DirectoryId,
     existing: Entries,
+    /// Of a mirror whose destination is listed: the source's names that the destination does not show.
+    absent: Option<Names>,
     destination_done: bool,
     source_done: bool,
     /// The source's entries are not all known.

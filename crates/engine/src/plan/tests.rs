@@ -538,7 +538,7 @@ fn mirrored() -> Disks {
 }
 
 fn extra(path: &str, kind: ItemKind) -> Extra {
-    Extra { root: RootId(0), path: path.as_bytes().to_vec(), kind }
+    Extra { root: RootId(0), path: path.as_bytes().to_vec(), kind, twin: false }
 }
 
 #[test]
@@ -550,6 +550,32 @@ fn a_mirror_is_told_what_only_the_destination_has_and_not_what_filters_leave_out
         extras.sort_by(|one, other| one.path.cmp(&other.path));
         let expected =
             [extra("/d/b/w", ItemKind::Symlink), extra("/d/x", ItemKind::File), extra("/d/y", ItemKind::Directory)];
+        assert_eq!(extras, expected, "{mix}");
+    }
+}
+
+#[test]
+fn an_extra_that_may_be_a_copy_under_another_spelling_is_told_as_such() {
+    // One of each pair was copied to where names are told apart, the other to where they are not.
+    let disks = Disks::default()
+        .source("/s", Object::directory(""))
+        .source("/s/README", Object::file("", 1))
+        .source("/s/Data", Object::directory(""))
+        .source("/s/new", Object::file("", 1))
+        .destination("/d", Object::directory(""))
+        .destination("/d/README", Object::file("", 1))
+        .destination("/d/readme", Object::file("", 1))
+        .destination("/d/data", Object::directory(""))
+        .destination("/d/old", Object::file("", 1));
+    for mix in 0..20 {
+        let options = PlanOptions { mirror: true, ..recursive() };
+        let (_, mut extras) = disks.plan_whole(options, vec![Root::new("/s", "/d")], mix);
+        extras.sort_by(|one, other| one.path.cmp(&other.path));
+        let expected = [
+            Extra { twin: true, ..extra("/d/data", ItemKind::Directory) },
+            extra("/d/old", ItemKind::File),
+            extra("/d/readme", ItemKind::File),
+        ];
         assert_eq!(extras, expected, "{mix}");
     }
 }

@@ -1,6 +1,6 @@
 //! Directories: made, listed, and ended after everything in them.
 
-use super::{Directory, Entries, Listing, Open, Pending, Place, Planner};
+use super::{Directory, Entries, Listing, Names, Open, Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, join};
 use crate::plan::{Action, DirectoryId, Links, Query, QueryId, SyncLevel};
@@ -23,6 +23,7 @@ impl Planner {
         let query = self.ask(Open::Listing(Listing {
             directory: id,
             existing: Entries::default(),
+            absent: (list_destination && self.options.mirror).then(Names::default),
             destination_done: !list_destination,
             source_done: false,
             source_broken: false,
@@ -38,6 +39,9 @@ impl Planner {
         };
         if listing.destination_done {
             let (id, existing) = (listing.directory, listing.existing.remove(&object.path));
+            if let (None, Some(absent)) = (&existing, &mut listing.absent) {
+                absent.insert(&object.path);
+            }
             let child = self.plan_entry(id, object, existing);
             if let (Some(child), Some(Open::Listing(listing))) = (child, self.open.get_mut(&query)) {
                 listing.children.push(child);

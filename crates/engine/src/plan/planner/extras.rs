@@ -35,7 +35,8 @@ impl Planner {
             let is_name = !matches!(&name[..], b"" | b"." | b"..") && !name.contains(&b'/') && !name.contains(&0);
             if is_name && self.options.filter.takes(of, &name) {
                 let path = join(&directory.place.destination, &name);
-                self.extras.push_back(Extra { root: directory.place.root, path, kind });
+                let twin = listing.absent.as_ref().is_some_and(|absent| absent.may_have(&name));
+                self.extras.push_back(Extra { root: directory.place.root, path, kind, twin });
             }
         }
     }
