@@ -7,6 +7,7 @@ mod login;
 mod managed;
 mod output;
 mod place;
+mod words;
 
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
@@ -17,7 +18,11 @@ use tracing_subscriber::EnvFilter;
 use args::{Cli, Command};
 
 fn main() -> ExitCode {
-    let cli = Cli::parse();
+    let words = words::take();
+    if let Err(error) = whimbrel_dtn::confine::keep_out_of_core_files() {
+        eprintln!("whimbrel: should it crash, secrets may be left in a core file: {error}");
+    }
+    let cli = Cli::parse_from(words);
     start_log(&cli);
     cmd::run(cli)
 }

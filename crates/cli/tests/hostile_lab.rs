@@ -31,14 +31,24 @@ impl Scene {
         let users = directory.path().join("users");
         std::fs::write(&users, format!("guest:{}", hash.stdout_text())).expect("written");
         std::fs::write(directory.path().join("file"), pattern(100_000)).expect("written");
-        let server = Dtn::on(lab.host("src")).root(directory.path()).arg("--users").arg(users).start();
+        let server = Dtn::on(lab.host("src"))
+            .root(directory.path())
+            .arg("--users")
+            .arg(users)
+            .arg("--clear-text-passwords")
+            .start();
         Some(Scene { lab, directory, server })
     }
 
     /// Another server with the same users and files.
     fn other(&self, host: &str) -> Dtn {
         let users = self.directory.path().join("users");
-        Dtn::on(self.lab.host(host)).root(self.directory.path()).arg("--users").arg(users).start()
+        Dtn::on(self.lab.host(host))
+            .root(self.directory.path())
+            .arg("--users")
+            .arg(users)
+            .arg("--clear-text-passwords")
+            .start()
     }
 
     fn login(&self) -> Control {

@@ -431,6 +431,7 @@ fn what_was_stored_today_counts_after_a_restart() {
     drop(server);
     let at = |name: &str| directory.path().join(name);
     let again = Dtn::builder().root(&at("root")).arg("--config").arg(at("config.toml")).arg("--users").arg(at("users"));
+    let again = again.arg("--clear-text-passwords");
     let again = again.start();
     let mut guest = Control::open(again.addr());
     guest.ask_for(331, "USER ada");

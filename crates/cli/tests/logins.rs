@@ -277,7 +277,7 @@ fn a_data_process_has_the_groups_of_its_account_and_a_login_begins_at_its_home()
     let users = files.path().join("users");
     let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("secret").run_ok().stdout_text();
     fs::write(&users, format!("anna:{}:{name}\n", hash.trim_end())).expect("written");
-    let server = Dtn::builder().arg("--users").arg(&users).start();
+    let server = Dtn::builder().arg("--users").arg(&users).arg("--clear-text-passwords").start();
     let Some(tool) = curl() else { return };
     let run = tool.args(["--verbose", "--user", "anna:secret", &format!("ftp://{}/", server.addr())]).run_ok();
     let home = home_of(&name);

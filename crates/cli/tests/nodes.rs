@@ -106,7 +106,8 @@ fn a_login_uses_the_nodes_that_have_its_account_and_no_others() {
     let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("right").run_ok().stdout_text();
     let users = field.path("users");
     std::fs::write(&users, format!("ada:{}:daemon\n", hash.trim())).expect("made");
-    let server = Dtn::builder().anonymous().arg("--users").arg(&users).front(&secret).start();
+    let server =
+        Dtn::builder().anonymous().arg("--users").arg(&users).arg("--clear-text-passwords").front(&secret).start();
     let log_in = || {
         let mut control = Control::open(server.addr());
         assert_eq!(control.ask("USER ada").code, 331);

@@ -3,7 +3,8 @@
 mod support;
 
 use std::fs;
-use std::process::Command;
+use std::net::TcpListener;
+use std::process::{Command, Stdio};
 
 use support::control::Control;
 use support::dtn::{Dtn, until};
@@ -103,6 +104,37 @@ fn front_and_data_processes_have_sessions_of_their_own() {
         assert_eq!(session(confined), confined.to_string());
     }
     assert_ne!(session(server.daemon.id()), session(front));
+}
+
+/// The soft and the hard limit of a process's core files.
+fn core_limits(id: u32) -> Vec<String> {
+    let text = fs::read_to_string(format!("/proc/{id}/limits")).expect("it lives");
+    let line = text.lines().find_map(|line| line.strip_prefix("Max core file size")).expect("the kernel tells it");
+    line.split_whitespace().take(2).map(str::to_owned).collect()
+}
+
+#[test]
+fn no_process_that_knows_secrets_leaves_a_core_file_or_shows_them_in_the_list_of_processes() {
+    let (server, front, data) = serving();
+    for id in [server.daemon.id(), front, data] {
+        assert_eq!(core_limits(id), ["0", "0"]);
+    }
+    // It waits for a greeting that never comes.
+    let silent = TcpListener::bind("127.0.0.1:0").expect("bound");
+    let address = silent.local_addr().expect("bound");
+    let place = format!("ftp://anna:pass%20word@{address}/file");
+    let mut client = Command::new(WHIMBREL).args(["cp", &place, "."]).stderr(Stdio::null()).spawn().expect("started");
+    let _connection = silent.accept().expect("it comes");
+    let line = fs::read(format!("/proc/{}/cmdline", client.id())).expect("it lives");
+    let limits = core_limits(client.id());
+    client.kill().expect("it lives");
+    client.wait().expect("it has ended");
+    let words: Vec<_> = line.split(|&byte| byte == 0).map(String::from_utf8_lossy).collect();
+    assert_eq!(
+        words[1..],
+        ["cp".to_owned(), format!("ftp://anna:xxxxxxxxxxx@{address}/file"), ".".into(), String::new()]
+    );
+    assert_eq!(limits[0], "0");
 }
 
 #[test]

@@ -203,6 +203,37 @@ fn a_password_is_not_told_to_a_server_without_tls_and_guests_are_warned() {
 }
 
 #[test]
+fn a_host_that_had_tls_is_not_talked_to_in_clear() {
+    let Some(site) = Site::start() else { return };
+    let plain = Dtn::builder().anonymous().root(site.directory.path()).start();
+    let address = plain.addr().to_string();
+    fs::create_dir_all(site.known_hosts().parent().expect("a directory")).expect("made");
+    // Whatever the line says of the host: it is known.
+    for line in [format!("{address} sha256:{}", "ab".repeat(32)), format!("{address} torn")] {
+        fs::write(site.known_hosts(), format!("{line}\n")).expect("written");
+        let run = site.client(&["ls", &format!("whimbrel://{address}/")]).run_failing();
+        assert!(run.stderr_text().contains("it offers no TLS, and has before"), "{}", run.stderr_text());
+        assert!(!run.stdout_text().contains("here"));
+    }
+    let clear = site.client(&["ls", &format!("ftp://{address}/")]).run_ok();
+    assert!(clear.stdout_text().contains("here"), "who asks for no TLS gets none");
+}
+
+#[test]
+fn passwords_are_taken_in_clear_only_where_the_administrator_says_so() {
+    let Some(site) = Site::start() else { return };
+    let users = site._secrets.path().join("users");
+    let start = || Tool::new(WHIMBREL).args(["dtn", "--listen", "127.0.0.1:0", "--users"]).arg(&users);
+    let refused = start().run_failing();
+    assert_eq!(refused.code(), Some(2));
+    assert!(refused.stderr_text().contains("--clear-text-passwords"), "{}", refused.stderr_text());
+    let server = Dtn::builder().root(site.directory.path()).arg("--users").arg(&users).arg("--clear-text-passwords");
+    let server = server.start();
+    let place = site.place("ftp", &server.addr().to_string(), "");
+    assert!(site.client(&["ls", &place]).run_ok().stdout_text().contains("here"));
+}
+
+#[test]
 fn encrypted_copies_work_every_way_and_a_server_may_take_no_others() {
     let Some(site) = Site::with("encrypt_data = true") else { return };
     let address = site.server.addr().to_string();

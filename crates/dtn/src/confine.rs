@@ -96,6 +96,14 @@ pub fn enter(needs: &Needs, wanted: Sandbox) -> Result<Option<Confinement>, Faul
     Ok(Some(held))
 }
 
+/// Keeps this process's memory out of core files; the programs that it starts may allow themselves theirs again.
+pub fn keep_out_of_core_files() -> Result<(), Fault> {
+    let (kind, limit) = (rustix::process::Resource::Core, rustix::process::getrlimit(rustix::process::Resource::Core));
+    let none = rustix::process::Rlimit { current: Some(0), ..limit };
+    rustix::process::setrlimit(kind, none)
+        .map_err(|error| Fault::from_io(error.into(), "protect memory").side(Side::Us))
+}
+
 /// Keeps other processes of the same account out of this one's memory, and its memory out of core files.
 pub fn keep_secrets() -> Result<(), Fault> {
     let failed = |error: rustix::io::Errno| Fault::from_io(error.into(), "protect memory").side(Side::Us);

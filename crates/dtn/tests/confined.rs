@@ -28,6 +28,26 @@ fn settings(root: &Path, read_only: bool) -> DataSettings {
 /// Where the fetcher's peer listens.
 const PEER: &str = "WHIMBREL_ATTACK_PEER";
 
+/// What a data process that was taken over still can.
+const WORK: [&str; 13] = [
+    "accounts by name",
+    "connect",
+    "list authorities",
+    "listen",
+    "make directory",
+    "read an authority",
+    "read an authority by a link",
+    "read own file",
+    "remove",
+    "rename across directories",
+    "start thread",
+    "what the host is like",
+    "write own file",
+];
+
+/// How many of the other attempts there are.
+const HARM: usize = 20;
+
 /// What each attempt came to: `ok`, or the name of the error.
 type Findings = BTreeMap<String, String>;
 
@@ -125,6 +145,79 @@ fn attacker() {
     io::stderr().write_all(format!("FINDINGS {findings}\n").as_bytes()).unwrap();
 }
 
+/// An account that is not root's and owns nothing: that of a mapped user, here `nobody`.
+const ACCOUNT: u32 = 65_534;
+
+/// This thread, and those that it starts, have the rights of that account from now on, as a data process has from its beginning.
+fn become_account() {
+    let (user, group) = (rustix::process::Uid::from_raw(ACCOUNT), rustix::process::Gid::from_raw(ACCOUNT));
+    rustix::thread::set_thread_groups(&[]).unwrap();
+    rustix::thread::set_thread_res_gid(group, group, group).unwrap();
+    rustix::thread::set_thread_res_uid(user, user, user).unwrap();
+}
+
+/// What a mapped user's process may try that is none of its business, without a sandbox.
+fn attempts_by_account(ground: &Path) -> Findings {
+    let (own, secret) = (ground.join("own"), ground.join("secret"));
+    let raw = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::from(3), Some(socket2::Protocol::ICMPV4));
+    let starter = rustix::process::getppid().unwrap();
+    [
+        ("write own file", word(fs::write(own.join("mine"), "text"))),
+        ("read own file", word(fs::read(own.join("mine")))),
+        ("read another user's file", word(fs::read(&secret))),
+        ("read another user's file by a link", word(fs::read(own.join("way-out")))),
+        ("change another user's file", word(fs::OpenOptions::new().append(true).open(&secret))),
+        ("remove another user's file", word(fs::remove_file(&secret))),
+        ("list another user's directory", word(fs::read_dir(ground.join("closed")))),
+        ("open a raw socket", word(raw)),
+        ("read its starter's memory", word(fs::File::open(format!("/proc/{}/mem", starter.as_raw_nonzero())))),
+        ("signal its starter", word(rustix::process::test_kill_process(starter).map_err(Into::into))),
+        ("become root", word(rustix::thread::set_thread_uid(rustix::process::Uid::ROOT).map_err(Into::into))),
+    ]
+    .map(|(what, outcome)| (what.to_owned(), outcome))
+    .into()
+}
+
+#[test]
+#[ignore = "runs inside of another test"]
+fn mapped_attacker() {
+    let Some(ground) = std::env::var_os(GROUND) else { return };
+    let ground = Path::new(&ground);
+    become_account();
+    let bare = attempts_by_account(ground);
+    let held = confine::enter(&Needs::data(&settings(&ground.join("own"), false)), Sandbox::Require).unwrap().unwrap();
+    assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
+    let named = |of: &str, findings: Findings| {
+        findings.into_iter().map(move |(what, came)| (format!("{of}: {what}"), came)).collect::<Vec<_>>()
+    };
+    let findings: Findings = named("bare", bare).into_iter().chain(named("confined", attempts(ground))).collect();
+    let findings = serde_json::to_string(&findings).unwrap();
+    io::stderr().write_all(format!("FINDINGS {findings}\n").as_bytes()).unwrap();
+}
+
+#[test]
+fn who_takes_a_mapped_users_process_over_is_stopped_by_permissions_and_then_by_the_sandbox() {
+    if !rustix::process::geteuid().is_root() {
+        assert!(std::env::var_os("CI").is_none(), "CI must run as root");
+        return println!("skipped: only root becomes another account");
+    }
+    let ground = ground();
+    let open = |path: &Path, mode| fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    open(ground.path(), 0o755);
+    open(&ground.path().join("secret"), 0o600);
+    fs::create_dir(ground.path().join("closed")).unwrap();
+    open(&ground.path().join("closed"), 0o700);
+    std::os::unix::fs::chown(ground.path().join("own"), Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    let findings = findings_of("mapped_attacker", ground.path(), "");
+    let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
+    let work_of = |of: &str| work.iter().filter(|(what, _)| what.starts_with(of)).count();
+    assert_eq!((work_of("bare: "), work_of("confined: ")), (2, WORK.len()), "{findings:#?}");
+    assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
+    assert_eq!(harm.len(), 9 + HARM);
+    assert!(findings.contains_key("confined: execute a shell"), "{findings:#?}");
+    assert_eq!(fs::read_to_string(ground.path().join("secret")).unwrap(), "another user's");
+}
+
 /// What the process that fetches keys may try: connections are its work, and nothing else.
 fn attempts_of_fetcher(ground: &Path, peer: &str) -> Findings {
     let raw = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::from(3), Some(socket2::Protocol::ICMPV4));
@@ -207,25 +300,10 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     let ground = ground();
     let findings = findings_of("attacker", ground.path(), "");
     let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
-    let expected_work = [
-        "accounts by name",
-        "connect",
-        "list authorities",
-        "listen",
-        "make directory",
-        "read an authority",
-        "read an authority by a link",
-        "read own file",
-        "remove",
-        "rename across directories",
-        "start thread",
-        "what the host is like",
-        "write own file",
-    ];
-    assert!(work.iter().map(|(what, _)| what.as_str()).eq(expected_work), "{findings:#?}");
+    assert!(work.iter().map(|(what, _)| what.as_str()).eq(WORK), "{findings:#?}");
     // EPERM of seccomp or EACCES of Landlock: refused, not failed by chance.
     assert!(harm.iter().all(|(_, outcome)| ["errno 1", "errno 13"].contains(&outcome.as_str())), "{findings:#?}");
-    assert_eq!(harm.len(), 20);
+    assert_eq!(harm.len(), HARM);
     assert_eq!(fs::read_to_string(ground.path().join("secret")).unwrap(), "another user's");
     assert!(!ground.path().join("planted").exists());
 }

@@ -134,6 +134,15 @@ impl Pins {
         }
     }
 
+    /// Whether the file says anything of a host.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn knows(&self, host: &HostName) -> Result<bool, TrustFault> {
+        // No key has this hash.
+        Ok(self.check(host, &Fingerprint([0; 32]))? != PinVerdict::First)
+    }
+
     /// Remembers the key of a host that the file does not know; says what it knows if somebody else was faster.
     ///
     /// The line is on disk when this returns [`PinVerdict::First`]. Writers wait for each other (`flock`).

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 
 use clap::Args;
 use tokio::sync::watch;
-use whimbrel_dtn::confine::Sandbox;
+use whimbrel_dtn::confine::{self, Sandbox};
 use whimbrel_dtn::front::config::{GsiConfig, JoinConfig};
 use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::stdio::{self, Caller};
@@ -146,6 +146,9 @@ pub struct DtnArgs {
     /// Refuse data connections in clear
     #[arg(long)]
     encrypt_data: bool,
+    /// Take passwords over connections in clear, where everybody on the way can read them
+    #[arg(long)]
+    clear_text_passwords: bool,
     /// Networks that data connections may lead to and come from besides the client's own address, for third-party copies of
     /// programs without a proof of their own [default: all with --anonymous, else none]
     #[arg(long, value_name = "CIDR,...")]
@@ -192,6 +195,8 @@ fn hash_password() -> Result<(), Fault> {
 
 fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
     let stdio = args.stdio;
+    // This process reads the keys of hosts and nodes, and what proves passwords.
+    confine::keep_secrets()?;
     let config = args.into_config()?;
     let program = std::env::current_exe().map_err(|error| Fault::from_io(error, "find this program"))?;
     if config.data_node_of.is_none() && !stdio {
@@ -301,6 +306,7 @@ impl DtnArgs {
             lfs: self.lfs.or(file.lfs),
             sandbox: self.sandbox.unwrap_or(file.sandbox),
             encrypt_data: self.encrypt_data || file.encrypt_data,
+            clear_text_passwords: self.clear_text_passwords || file.clear_text_passwords,
             allow_third_party: self.allow_third_party.or(file.allow_third_party),
             max_connections: self.max_connections.or(file.max_connections),
             drain_timeout: self.drain_timeout.or(file.drain_timeout),

@@ -48,7 +48,7 @@ impl Scene {
             false => {
                 let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("right").run_ok().stdout_text();
                 put("users", format!("ada:{hash}").as_bytes());
-                builder.arg("--users").arg(directory.path().join("users")).start()
+                builder.arg("--users").arg(directory.path().join("users")).arg("--clear-text-passwords").start()
             }
         };
         Scene { directory, server }

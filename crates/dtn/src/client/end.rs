@@ -134,10 +134,11 @@ impl End {
         self.remote().is_some_and(|remote| remote.features.has("OUTBOUND"))
     }
 
-    /// Whether it can encrypt data connections with a key from their nonce.
+    /// Whether it can encrypt data connections with a key from their nonce, which is told it over the control connection: never in clear.
     pub fn encrypts_data(&self) -> bool {
         let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");
-        self.remote().is_none_or(|remote| remote.features.params("DCNONCE").is_some_and(offers))
+        let able = |remote: &Remote| remote.features.params("DCNONCE").is_some_and(offers);
+        self.remote().is_none_or(|remote| able(remote) && remote.protection().is_some())
     }
 
     /// Whether MODE E may be used.

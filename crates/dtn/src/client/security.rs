@@ -153,6 +153,12 @@ impl Trust {
         Ok(Handshake { tls, remembered, host: host.to_owned(), whom, believed, earlier: self.earlier.clone() })
     }
 
+    /// Whether a host has shown its key before. What cannot be read may say so.
+    pub(super) fn has_met(&self, target: &Target) -> bool {
+        let name = HostName::new(&target.host, target.port);
+        name.zip(self.pins.as_ref()).is_some_and(|(name, pins)| pins.knows(&name).unwrap_or(true))
+    }
+
     /// What is known of a host, and will be.
     fn remembered(&self, target: &Target) -> Result<Remembered, Fault> {
         let name = HostName::new(&target.host, target.port);

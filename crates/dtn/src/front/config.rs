@@ -60,8 +60,8 @@ pub struct DtnConfig {
     pub mapping: Vec<MappingConfig>,
     /// Which accounts such logins may lead to.
     pub accounts: AccountsConfig,
-    /// Take passwords over connections in clear. Default: only where there is no TLS.
-    pub clear_text_passwords: Option<bool>,
+    /// Take passwords over connections in clear. Default: no.
+    pub clear_text_passwords: bool,
     /// Refuse data connections in clear. Default: no.
     pub encrypt_data: bool,
     /// Networks that data connections may lead to and come from besides the client's own address, where they prove nothing
@@ -159,6 +159,21 @@ impl DtnConfig {
             || self.tokens.is_some()
             || self.join.is_some()
             || !self.mapping.is_empty()
+    }
+
+    /// Whether passwords may come in clear.
+    ///
+    /// # Errors
+    /// `InvalidArgument`: there are passwords, and no other way for them to come.
+    pub fn takes_clear_text_passwords(&self) -> Result<bool, Fault> {
+        if self.users.is_none() || self.tls.is_some() || self.clear_text_passwords {
+            return Ok(self.clear_text_passwords);
+        }
+        let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject("users").side(Side::Us);
+        Err(fault.detail(
+            "without a certificate ([tls], see `whimbrel cert`) passwords cross the network in clear: give the server one, \
+             or say that you want it so (clear_text_passwords = true, --clear-text-passwords)",
+        ))
     }
 
     /// The service with which this server leaves connections, because it takes none; `None`: it listens.
@@ -259,6 +274,19 @@ mod tests {
         named(DtnConfig::read(&path).unwrap_err());
         std::fs::write(&path, "read_only = true").unwrap();
         assert!(DtnConfig::read(&path).unwrap().read_only);
+    }
+
+    #[test]
+    fn passwords_need_tls_or_a_word_of_the_administrators() {
+        let (users, tls) = ("users = \"/u\"\n", "[tls]\ncertificate = \"/c\"\nkey = \"/k\"\n");
+        let taken = |text: String| DtnConfig::parse(&text).unwrap().takes_clear_text_passwords().map_err(|f| f.code);
+        assert_eq!(taken(users.into()), Err(FaultCode::InvalidArgument));
+        assert_eq!(taken(format!("{users}[gsi]\n")), Err(FaultCode::InvalidArgument));
+        assert_eq!(taken(format!("{users}{tls}")), Ok(false));
+        for tls in ["", tls] {
+            assert_eq!(taken(format!("clear_text_passwords = true\n{users}{tls}")), Ok(true));
+        }
+        assert_eq!(taken("anonymous = true".into()), Ok(false));
     }
 
     #[test]

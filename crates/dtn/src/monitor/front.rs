@@ -122,7 +122,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         tokens: config.tokens.as_ref().map(TokensConfig::issuers).transpose()?.unwrap_or_default(),
         kerberos: config.kerberos.as_ref().map(|kerberos| KerberosSettings::read(&kerberos.keytab)).transpose()?,
         encrypt_data: config.encrypt_data,
-        clear_text_passwords: config.clear_text_passwords.unwrap_or(config.tls.is_none()),
+        clear_text_passwords: config.takes_clear_text_passwords()?,
         read_only: config.read_only,
         probe: !config.no_probe,
         data_address: config.data_address,

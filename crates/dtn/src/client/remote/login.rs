@@ -25,6 +25,10 @@ const ASK_FOR_GSSAPI: &str = "ask for GSSAPI";
 /// The account that belongs to the certificate or principal (GCT practice).
 const MAPPED: &str = ":globus-mapping:";
 
+fn lacks_tls(target: &Target, fault: &Fault) -> bool {
+    fault.code == FaultCode::PeerIncompatible && target.security == Security::Tls
+}
+
 impl Remote {
     /// Connects, logs in and submits `first`, all without waiting for replies in between; returns when
     /// the login is confirmed. Answers to `first` come as events.
@@ -33,12 +37,14 @@ impl Remote {
     /// each of its tokens, and for nothing else.
     pub async fn dial(target: &Target, options: &SessionOptions, first: &[Op]) -> Result<(Self, Vec<OpId>), Fault> {
         match Self::attempt(target, options, first).await {
+            Err((fault, _)) if lacks_tls(target, &fault) && options.trust.has_met(target) => {
+                let why = "it offers no TLS, and has before: somebody in between may hide that. If it is so, remove it from \
+                           the known hosts, or use ftp://";
+                Err(Fault { code: FaultCode::PeerIdentity, ..fault }.detail(why))
+            }
             // Who has no password has nothing to lose; others are told that the server offers no TLS.
             Err((fault, _))
-                if fault.code == FaultCode::PeerIncompatible
-                    && target.security == Security::Tls
-                    && target.user.is_none()
-                    && !options.trust.shown.insists(target) =>
+                if lacks_tls(target, &fault) && target.user.is_none() && !options.trust.shown.insists(target) =>
             {
                 tracing::warn!(%target, "the server offers no TLS: what is said to it can be read on the way");
                 let clear = Target { security: Security::Clear, ..target.clone() };
