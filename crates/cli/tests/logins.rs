@@ -294,6 +294,42 @@ fn a_data_process_has_the_groups_of_its_account_and_a_login_begins_at_its_home()
     assert_eq!(found, [groups], "the groups of {name}");
 }
 
+/// The log is the system's: no user could open it, and each has its lines there.
+#[test]
+fn transfers_of_all_accounts_are_in_one_log_that_none_of_them_may_open() {
+    if !require_root() {
+        return;
+    }
+    let (files, logs) = (public_dir().expect("a directory"), tempfile::tempdir().expect("a directory"));
+    let hash = Tool::new(WHIMBREL).args(["dtn", "--hash-password"]).input("secret").run_ok().stdout_text();
+    let hash = hash.trim_end();
+    let users = logs.path().join("users");
+    fs::write(&users, format!("ada:{hash}:daemon\nbob:{hash}:nobody\n")).expect("written");
+    fs::write(files.path().join("file"), "text").expect("written");
+    let (log, json) = (logs.path().join("transfers.log"), logs.path().join("transfers.json"));
+    let settings = files.path().join("dtn.toml");
+    fs::write(&settings, "clear_text_passwords = true\n[accounts]\nleast_uid = 1\n").expect("written");
+    let server = Dtn::builder().root(files.path()).arg("--config").arg(&settings).arg("--users").arg(&users);
+    let server = server.arg("--transfer-log").arg(&log).arg("--transfer-log-json").arg(&json).start();
+    for user in ["ada", "bob", "ada"] {
+        let Some(tool) = curl() else { return };
+        let url = format!("ftp://{}/file", server.addr());
+        assert_eq!(tool.args(["--user", &format!("{user}:secret"), &url]).run_ok().stdout_text(), "text");
+    }
+    let lines = |path: &Path| fs::read_to_string(path).expect("written").lines().map(str::to_owned).collect::<Vec<_>>();
+    let (classic, structured) = (lines(&log), lines(&json));
+    for (user, count) in [("ada", 2), ("bob", 1)] {
+        assert_eq!(classic.iter().filter(|line| line.contains(&format!(" USER={user} FILE=/file "))).count(), count);
+        assert_eq!(structured.iter().filter(|line| line.contains(&format!("\"user\":\"{user}\""))).count(), count);
+    }
+    assert_eq!((classic.len(), structured.len()), (3, 3));
+    drop(server);
+    let nowhere =
+        Tool::new(WHIMBREL).args(["dtn", "--anonymous", "--listen", "127.0.0.1:0", "--transfer-log", "/nowhere/log"]);
+    let refused = nowhere.run_failing();
+    assert!(refused.stderr_text().contains("/nowhere/log"), "{}", refused.stderr_text());
+}
+
 fn numbers(status: &str) -> Vec<u32> {
     let line = status.lines().find_map(|line| line.strip_prefix("Groups:")).expect("the kernel tells them");
     let mut groups: Vec<u32> = line.split_whitespace().map(|id| id.parse().expect("a number")).collect();

@@ -141,6 +141,34 @@ fn a_login_uses_the_nodes_that_have_its_account_and_no_others() {
     assert_eq!(listeners_of(&server), [IpAddr::from([127, 0, 0, 2])]);
 }
 
+/// What a front writes down, and allows, is about its own host; a node's administrator decides for his.
+#[test]
+fn a_node_keeps_its_own_log_and_its_own_word_about_changes() {
+    let field = Field::new();
+    let secret = secret(&field.path(""), "secret", "sixteen bytes or more");
+    let (fronts, nodes) = (field.path("front.log"), field.path("node.log"));
+    let server = Dtn::builder().anonymous().arg("--transfer-log").arg(&fronts).front(&secret).start();
+    let mut command = data_node_command(None, [127, 0, 0, 2].into(), server.node_addr(), &secret);
+    command.arg("--read-only").arg("--transfer-log").arg(&nodes);
+    let joined = |line: &str| line.starts_with("joined ").then_some(());
+    let _node = Daemon::start(command, PATIENCE, joined).expect("the node joins");
+    server.wait_for_nodes(1);
+    let file = field.path("from/deep/er/big");
+    let run = Tool::new(WHIMBREL).args(["cp"]).arg(&file).arg(server.url(field.path("to/refused"))).run_failing();
+    assert!(run.stderr_text().contains("read-only") || run.stderr_text().contains("ReadOnly"), "{run}");
+    assert!(!field.path("to/refused").exists());
+    expect(0, ["cp", &server.url(&file), &field.path("to/fetched").display().to_string()]);
+    let log = std::fs::read_to_string(&nodes).expect("written");
+    assert!(log.contains("big ") && log.contains("CODE=226"), "{log}");
+    assert_eq!(std::fs::read_to_string(&fronts).expect("made at the start"), "");
+
+    for (option, value) in [("--transfer-log", "/nowhere/log"), ("--metrics", "127.0.0.1:0")] {
+        let mut command = data_node_command(None, [127, 0, 0, 3].into(), server.node_addr(), &secret);
+        let output = command.args([option, value]).output().expect("started");
+        assert_eq!(output.status.code(), Some(2), "{option}");
+    }
+}
+
 /// A guest who sends a file in blocks, and has sent the first.
 fn half_sent(server: &Dtn, path: &Path) -> (Control, TcpStream) {
     let (mut guest, data) = Control::extended(server.addr());

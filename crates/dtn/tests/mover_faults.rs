@@ -9,6 +9,7 @@ use std::net::{TcpListener, TcpStream};
 use std::time::Duration;
 
 use mover_support::{Answer, Node, extended, identity, pattern, receive, send, stream};
+use whimbrel_dtn::mover::books::{Books, LogPaths};
 use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover, Way};
 use whimbrel_proto::op::{
     DataParams, FailureKind, GsiPeer, Level, Op, Outcome, ReceiveSpec, SendSpec, Shield, WriteKind,
@@ -376,13 +377,10 @@ fn a_transfer_under_way_is_told_with_its_channels_until_it_ends() {
 
 #[test]
 fn finished_transfers_are_logged() {
-    let mut node = Node::with(|settings| {
-        let mut path = settings.root.clone();
-        path.extend_from_slice(b"/log");
-        settings.transfer_log = Some(path.clone());
-        path.extend_from_slice(b".json");
-        settings.transfer_log_json = Some(path);
-    });
+    let root = tempfile::tempdir().unwrap();
+    let paths = LogPaths { classic: Some(root.path().join("log")), json: Some(root.path().join("log.json")) };
+    let books = Books::of(paths.open().unwrap()).unwrap();
+    let mut node = Node::keeping(root, books);
     node.write("source", b"data");
     let movers = node.pair(&stream());
     let label = ToMover::Label { mover: movers.0, task: Some("T-1".to_owned()), client: None };

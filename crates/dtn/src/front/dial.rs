@@ -31,6 +31,12 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
     let missing = || Fault::new(FaultCode::InvalidArgument, "configure").detail("a data node needs --node-secret FILE");
     let secret = NodeSecret::from_file(config.node_secret.as_deref().ok_or_else(missing)?)?;
     let overrides = config.node_overrides()?;
+    if config.metrics.is_some() {
+        let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject("metrics");
+        return Err(fault.detail("a data node has no metrics of its own: the front's are about all of its nodes"));
+    }
+    // What cannot be written down is known before anybody is served.
+    config.log_paths().open()?;
     let mut pause = FIRST_PAUSE;
     loop {
         let joined = tokio::select! {
@@ -79,7 +85,8 @@ fn start(config: &DtnConfig, program: &Path, overrides: &NodeOverrides) -> Resul
     let ours = UnixStream::from_std(ours).map_err(failed)?;
     let mut command = Command::new(program);
     command.args(["data-process", "--overrides", &overrides]);
-    command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::null());
+    command.stdin(Stdio::from(OwnedFd::from(theirs)));
+    command.stdout(config.log_paths().open_or_say().into_stdio().map_err(failed)?);
     whimbrel_sys::lifetime::own_session(&mut command);
     if is_root() {
         let account = account(config.anonymous_user.as_deref().unwrap_or("nobody"))?;

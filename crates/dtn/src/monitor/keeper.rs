@@ -27,6 +27,7 @@ use crate::confine::Sandbox;
 use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind};
 use crate::front::users::UsersFile;
 use crate::keys;
+use crate::mover::books::{Files, LogPaths};
 use crate::small;
 
 pub use self::accounts::{Account, account, is_root};
@@ -59,6 +60,8 @@ pub struct Keeper {
     common: Option<Account>,
     /// Where what users have stored is written down.
     books: Option<PathBuf>,
+    /// Where finished transfers are.
+    logs: LogPaths,
     /// Accounts given out, by their number.
     given: Vec<Option<Account>>,
     /// Data processes log warnings only: what they say goes to a user's terminal.
@@ -80,6 +83,9 @@ impl Keeper {
         let sources = Sources::open(gridmap, &config.mapping)?;
         let tokens = config.tokens.clone().unwrap_or_default();
         reachable(config, &sources)?;
+        let logs = config.log_paths();
+        // What cannot be written down is known before anybody logs in.
+        logs.open()?;
         for name in tokens.issuer.iter().flat_map(|issuer| &issuer.accounts) {
             // It may be known later, or be one that this process does not serve: a login by it will be refused.
             if let Err(fault) = accounts::mapped(name, Origin::Written, &config.accounts) {
@@ -106,6 +112,7 @@ impl Keeper {
             given: Vec::new(),
             quiet: false,
             books: config.limits.quota_directory.as_deref().map(books).transpose()?,
+            logs,
         })
     }
 
@@ -121,6 +128,14 @@ impl Keeper {
         // No other way in is left.
         let (users, tls, gsi, kerberos, tokens, mapping) = (None, None, None, None, None, Vec::new());
         let config = DtnConfig { anonymous: true, users, tls, gsi, kerberos, tokens, mapping, ..config.clone() };
+        // The system's log is not this account's to write.
+        let config = match config.log_paths().open() {
+            Ok(_) => config,
+            Err(fault) => {
+                tracing::warn!(%fault, "transfers are not written down");
+                DtnConfig { transfer_log: None, transfer_log_json: None, ..config }
+            }
+        };
         Ok(Self { anonymous: false, quiet: true, ..Self::new(&config, program)? })
     }
 
@@ -298,7 +313,9 @@ impl Keeper {
         let failed = |error| Fault::from_io(error, "start data process").side(Side::Us);
         let (ours, theirs) = UnixStream::pair().map_err(failed)?;
         let mut command = Command::new(&self.program);
-        command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs))).stdout(self.book(account.as_ref())?);
+        command.arg("data-process").stdin(Stdio::from(OwnedFd::from(theirs)));
+        let files = Files { ledger: self.book(account.as_ref())?, ..self.logs.open_or_say() };
+        command.stdout(files.into_stdio().map_err(failed)?);
         whimbrel_sys::lifetime::own_session(&mut command);
         if let Some(Account { name, uid, gid, .. }) = account {
             let groups = whimbrel_sys::accounts::groups_of(name, *gid).map_err(failed)?;
@@ -314,15 +331,15 @@ impl Keeper {
     }
 
     /// Where a data process of this account writes down what is stored: it gets the open file, and has no right to open it itself.
-    fn book(&self, account: Option<&Account>) -> Result<Stdio, Fault> {
-        let Some(directory) = &self.books else { return Ok(Stdio::null()) };
+    fn book(&self, account: Option<&Account>) -> Result<Option<File>, Fault> {
+        let Some(directory) = &self.books else { return Ok(None) };
         let path = directory.join(account.map_or("own", |account| &account.name));
         let mut options = File::options();
         options.read(true).append(true).create(true).mode(0o600).custom_flags(libc::O_NOFOLLOW);
         let opened = options.open(&path).map_err(|error| {
             Fault::from_io(error, "open what is written down of stored data").subject(path.display().to_string())
         });
-        opened.map(Stdio::from)
+        opened.map(Some)
     }
 }
 

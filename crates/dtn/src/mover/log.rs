@@ -1,18 +1,14 @@
 //! The transfer log, in the classic form and as JSON: one line, one write.
 
-use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::net::IpAddr;
-use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 use whimbrel_engine::Fault;
 use whimbrel_proto::timeval::Timestamp;
-
-use super::message::DataSettings;
 
 /// Where finished transfers are written down.
 #[derive(Debug, Default)]
@@ -56,15 +52,10 @@ pub struct Record<'a> {
 }
 
 impl TransferLog {
-    /// Opens the configured files for appending.
-    pub fn open(settings: &DataSettings) -> Result<Self, Fault> {
-        let open = |path: &Option<Vec<u8>>| path.as_deref().map(append_to).transpose();
+    /// Into these files, which must have been opened for appending.
+    pub fn to(classic: Option<File>, json: Option<File>) -> Self {
         let host = std::fs::read_to_string("/proc/sys/kernel/hostname");
-        Ok(Self {
-            host: host.map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned()),
-            classic: open(&settings.transfer_log)?,
-            json: open(&settings.transfer_log_json)?,
-        })
+        Self { host: host.map_or_else(|_| "localhost".to_owned(), |name| name.trim().to_owned()), classic, json }
     }
 
     /// Whether anything is written at all.
@@ -87,8 +78,8 @@ impl TransferLog {
     }
 }
 
-fn append_to(path: &[u8]) -> Result<File, Fault> {
-    let path = Path::new(OsStr::from_bytes(path));
+/// Opens a file for appending; makes it if need be.
+pub fn append_to(path: &Path) -> Result<File, Fault> {
     let opened = OpenOptions::new().append(true).create(true).open(path);
     opened.map_err(|error| Fault::from_io(error, "open transfer log").subject(path.display().to_string()))
 }
@@ -228,8 +219,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let log = TransferLog {
             host: "h".to_owned(),
-            classic: Some(append_to(dir.path().join("log").as_os_str().as_bytes()).unwrap()),
-            json: Some(append_to(dir.path().join("json").as_os_str().as_bytes()).unwrap()),
+            classic: Some(append_to(&dir.path().join("log")).unwrap()),
+            json: Some(append_to(&dir.path().join("json")).unwrap()),
         };
         log.write(&record());
         log.write(&record());

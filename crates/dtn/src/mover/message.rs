@@ -26,7 +26,7 @@ use whimbrel_proto::rules::{LoginRules, Networks};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 8;
+pub const VERSION: u32 = 9;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
@@ -230,23 +230,33 @@ pub struct DataSettings {
     pub sandbox: Sandbox,
     /// Directory of the authorities that certificates of data connections are judged by, raw bytes; `None`: there is no GSI.
     pub authorities: Option<Vec<u8>>,
-    /// File for transfer log lines in the classic form, raw bytes; `None`: none.
-    pub transfer_log: Option<Vec<u8>>,
-    /// File for transfer log lines as JSON, raw bytes; `None`: none.
-    pub transfer_log_json: Option<Vec<u8>>,
 }
 
-/// What a data node decides for itself; `None` leaves what its front says.
+/// What a data node decides for itself; `None` leaves what its front says. Of what forbids or secures something, either's word counts.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct NodeOverrides {
     /// As in [`DataSettings`].
     pub root: Option<Vec<u8>>,
+    /// As in [`DataSettings`].
+    pub read_only: bool,
     /// As in [`DataSettings`].
     pub data_ports: Option<(u16, u16)>,
     /// As in [`DataSettings`].
     pub data_interface: Option<IpAddr>,
     /// As in [`DataSettings`].
     pub data_address: Option<IpAddr>,
+    /// As in [`DataSettings`].
+    pub pool_bytes: Option<u64>,
+    /// As in [`DataSettings`].
+    pub sync_writes: bool,
+    /// As in [`DataSettings`].
+    pub direct_io: bool,
+    /// As in [`DataSettings`].
+    pub congestion: Option<String>,
+    /// As in [`DataSettings`].
+    pub lfs: Option<Vec<u8>>,
+    /// As in [`DataSettings`]; what confines the processes of a host is that host's own matter.
+    pub sandbox: Option<Sandbox>,
     /// This host's address on the way to the front, where data listeners are by default.
     pub link_ip: Option<IpAddr>,
 }
@@ -269,14 +279,19 @@ impl DataSettings {
             lfs: None,
             sandbox: Sandbox::Off,
             authorities: None,
-            transfer_log: None,
-            transfer_log_json: None,
         }
     }
 
     /// Puts a data node's own decisions in force.
     pub fn overridden(mut self, own: NodeOverrides) -> Self {
         self.root = own.root.unwrap_or(self.root);
+        self.read_only |= own.read_only;
+        self.pool_bytes = own.pool_bytes.unwrap_or(self.pool_bytes);
+        self.sync_writes |= own.sync_writes;
+        self.direct_io |= own.direct_io;
+        self.congestion = own.congestion.or(self.congestion);
+        self.lfs = own.lfs.or(self.lfs);
+        self.sandbox = own.sandbox.unwrap_or(self.sandbox);
         self.data_ports = own.data_ports.or(self.data_ports);
         self.data_interface = own.data_interface.or(self.data_interface);
         self.data_address = own.data_address.or(self.data_address);

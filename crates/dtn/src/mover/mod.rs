@@ -4,6 +4,7 @@
 //! thread reads, every mover has a thread of its own, and all share a buffer pool, a connector and
 //! a ticker. The front's identity decides who may be the other end of a data connection.
 
+pub mod books;
 pub mod codec;
 pub mod message;
 pub mod process;

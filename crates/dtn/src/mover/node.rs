@@ -11,6 +11,7 @@ use whimbrel_engine::Fault;
 use whimbrel_transport::leaves::Permits;
 use whimbrel_transport::{Pool, PoolLimits, Progress, RateLimit};
 
+use super::books::Books;
 use super::chunk;
 use super::codec::{self, FrameWriter};
 use super::credential::Authorities;
@@ -87,14 +88,13 @@ pub struct Shared {
 }
 
 impl Node {
-    /// Prepares everything that movers share; `ledger`: what users have stored before.
+    /// Prepares everything that movers share.
     pub fn new(
         settings: DataSettings,
         connector: Arc<dyn Connector>,
-        log: TransferLog,
+        Books { ledger, log }: Books,
         writer: FrameWriter,
         link_ip: Option<IpAddr>,
-        ledger: Ledger,
     ) -> Result<Self, Fault> {
         let buffers = (settings.pool_bytes / BUFFER_SIZE as u64).clamp(2, 1 << 20) as usize;
         let pool = Pool::new(PoolLimits {

@@ -10,10 +10,9 @@ use std::thread::{self, JoinHandle};
 use whimbrel_connector::Connector;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use super::books::Books;
 use super::codec::{CodecError, FrameReader, FrameWriter};
 use super::failure;
-use super::ledger::Ledger;
-use super::log::TransferLog;
 use super::message::{DataSettings, FromMover, Identity, MoverId, NodeOverrides, ToMover, VERSION};
 use super::node::Node;
 pub use super::stdio::serve_standard_input;
@@ -81,7 +80,7 @@ pub fn serve<C>(link: impl Link, connect: C) -> Result<(), ServeError>
 where
     C: FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault>,
 {
-    serve_overridden(link, NodeOverrides::default(), Ledger::default(), connect, |_| Ok(()), |_| {})
+    serve_overridden(link, NodeOverrides::default(), Books::default(), connect, |_| Ok(()), |_| {})
 }
 
 /// Tells the front that this data process takes no new work.
@@ -96,12 +95,12 @@ impl Departure {
     }
 }
 
-/// Like [`serve`], on a host that decides some settings for itself, and goes on counting in `ledger`; `confine` is called when storage and logs are open and
+/// Like [`serve`], on a host that decides some settings for itself, and writes down in `books`; `confine` is called when storage is open and
 /// no thread runs yet, `started` gets the means to leave early.
 pub fn serve_overridden<C>(
     link: impl Link,
     own: NodeOverrides,
-    ledger: Ledger,
+    books: Books,
     connect: C,
     confine: impl FnOnce(&DataSettings) -> Result<(), Fault>,
     started: impl FnOnce(Departure),
@@ -118,9 +117,8 @@ where
     };
     let settings = settings.overridden(own);
     let connector = connect(&settings).map_err(ServeError::Setup)?;
-    let log = TransferLog::open(&settings).map_err(ServeError::Setup)?;
     confine(&settings).map_err(ServeError::Setup)?;
-    let node = Node::new(settings, connector, log, writer.clone(), link_ip, ledger).map_err(ServeError::Setup)?;
+    let node = Node::new(settings, connector, books, writer.clone(), link_ip).map_err(ServeError::Setup)?;
     let node = Arc::new(node);
     writer.send_message(&hello())?;
     started(Departure(writer));
@@ -327,8 +325,7 @@ mod tests {
             pool_bytes: 1 << 20,
             ..DataSettings::of(*b"/", Duration::from_secs(9), Duration::from_secs(9))
         };
-        let log = TransferLog::open(&settings).unwrap();
-        let node = Node::new(settings, Arc::new(Memory::new()), log, FrameWriter::new(far), None, Ledger::default());
+        let node = Node::new(settings, Arc::new(Memory::new()), Books::default(), FrameWriter::new(far), None);
         (Arc::new(node.expect("node")), near)
     }
 

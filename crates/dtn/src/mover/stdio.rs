@@ -1,7 +1,6 @@
 //! A data process of its own: the stream is its standard input.
 
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -16,7 +15,7 @@ use whimbrel_connector::posix::{DirectOptions, LayoutTool, Lfs, Posix, PosixOpti
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::signals;
 
-use super::ledger::Ledger;
+use super::books::Books;
 use super::message::{DataSettings, NodeOverrides};
 use super::process::{Departure, STACK, ServeError, serve_overridden};
 use crate::confine::helper::Helper;
@@ -34,7 +33,7 @@ pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
         // It holds the stream to the front itself: left alone, it would serve on beside its successor.
         crate::parent::end_with_parent()?;
     }
-    let ledger = ledger()?;
+    let books = Books::of_this_process()?;
     let own = overrides.map(serde_json::from_str::<NodeOverrides>).transpose();
     let own = own.map_err(|error| unusable("read own settings", &error.to_string()))?.unwrap_or_default();
     let socket = standard_input().map_err(|error| Fault::from_io(error, "open stream to front"))?;
@@ -47,21 +46,10 @@ pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
         confine::enter(&Needs::data(settings), settings.sandbox).map(drop)
     };
     let served = match local {
-        Domain::UNIX => serve_overridden(UnixStream::from(socket), own, ledger, posix, confine, leave),
+        Domain::UNIX => serve_overridden(UnixStream::from(socket), own, books, posix, confine, leave),
         _ => return Err(unusable("open stream to front", "standard input is no local socket")),
     };
     served.map_err(ServeError::into_fault)
-}
-
-/// What is stored is written down in the file that standard output is, if it is one: the monitor opens it, where only root may.
-fn ledger() -> Result<Ledger, Fault> {
-    const OP: &str = "open the ledger";
-    let failed = |error| Fault::from_io(error, OP).side(Side::Us);
-    let book = File::from(io::stdout().as_fd().try_clone_to_owned().map_err(failed)?);
-    match book.metadata().map_err(failed)?.is_file() {
-        true => Ledger::kept(book).map_err(failed),
-        false => Ok(Ledger::default()),
-    }
 }
 
 /// SIGTERM makes the process finish what it runs and leave, whoever sends it: a service manager asks front and data

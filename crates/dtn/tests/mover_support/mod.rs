@@ -15,11 +15,13 @@ use std::time::Duration;
 use tempfile::TempDir;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Connector, Receipt, WriteSession};
+use whimbrel_dtn::mover::books::Books;
 use whimbrel_dtn::mover::codec::{FrameReader, FrameWriter};
+use whimbrel_dtn::mover::message::NodeOverrides;
 use whimbrel_dtn::mover::message::{
     DataPeers, DataSettings, FromMover, Identity, Load, MoverId, Secrets, Stripe, ToMover, Transfers, VERSION,
 };
-use whimbrel_dtn::mover::{ServeError, spawn_in_process};
+use whimbrel_dtn::mover::{ServeError, serve_overridden};
 use whimbrel_engine::Fault;
 use whimbrel_proto::op::{DataParams, Failure, FailureKind, Mode, Notice, Op, OpId, Outcome, ReceiveSpec, SendSpec};
 
@@ -124,6 +126,11 @@ pub struct Node {
     thread: Option<JoinHandle<Result<(), ServeError>>>,
 }
 
+fn posix(settings: &DataSettings) -> Result<Arc<dyn Connector>, Fault> {
+    let root = PathBuf::from(std::ffi::OsStr::from_bytes(&settings.root));
+    Ok(Arc::new(Posix::open(&root, PosixOptions::default())?))
+}
+
 impl Node {
     pub fn start() -> Self {
         Self::with(|_| {})
@@ -134,25 +141,30 @@ impl Node {
     }
 
     pub fn at(root: TempDir, change: impl FnOnce(&mut DataSettings)) -> Self {
-        Self::opened(root, change, |settings| {
-            let root = PathBuf::from(std::ffi::OsStr::from_bytes(&settings.root));
-            Ok(Arc::new(Posix::open(&root, PosixOptions::default())?) as Arc<dyn Connector>)
-        })
+        Self::opened(root, Books::default(), change, posix)
+    }
+
+    /// Writes down what it does.
+    pub fn keeping(root: TempDir, books: Books) -> Self {
+        Self::opened(root, books, |_| {}, posix)
     }
 
     /// On storage that the test has opened itself.
     pub fn on(root: TempDir, change: impl FnOnce(&mut DataSettings), storage: Arc<dyn Connector>) -> Self {
-        Self::opened(root, change, |_| Ok(storage))
+        Self::opened(root, Books::default(), change, |_| Ok(storage))
     }
 
     fn opened(
         root: TempDir,
+        books: Books,
         change: impl FnOnce(&mut DataSettings),
         open: impl FnOnce(&DataSettings) -> Result<Arc<dyn Connector>, Fault> + Send + 'static,
     ) -> Self {
         let mut settings = settings(root.path());
         change(&mut settings);
-        let (stream, thread) = spawn_in_process(open).unwrap();
+        let (stream, far) = UnixStream::pair().unwrap();
+        let serve = move || serve_overridden(far, NodeOverrides::default(), books, open, |_| Ok(()), |_| {});
+        let thread = std::thread::spawn(serve);
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         let writer = FrameWriter::new(stream.try_clone().unwrap());
         let mut reader = FrameReader::new(stream.try_clone().unwrap());

@@ -8,6 +8,7 @@ use whimbrel_engine::{Fault, FaultCode};
 
 use super::super::access::Access;
 use super::DtnConfig;
+use crate::mover::books::LogPaths;
 use crate::mover::message::{DataPeers, DataSettings, NodeOverrides};
 
 /// Longest time that is told from "for ever", seconds: a century, which can be added to every clock.
@@ -18,6 +19,10 @@ const MOST_CONNECTIONS: usize = 1 << 20;
 
 /// Least memory for transfer buffers, MiB.
 const LEAST_BUFFER: u64 = 4;
+
+fn buffer_bytes(mib: u64) -> u64 {
+    mib.max(LEAST_BUFFER).saturating_mul(1 << 20)
+}
 
 impl DtnConfig {
     /// Reads TOML text; unknown keys are an error.
@@ -41,7 +46,7 @@ impl DtnConfig {
             data_ports: self.port_range(ports)?,
             data_interface: self.data_interface,
             data_address: self.data_address,
-            pool_bytes: self.buffer_mib.unwrap_or(64).max(LEAST_BUFFER).saturating_mul(1 << 20),
+            pool_bytes: buffer_bytes(self.buffer_mib.unwrap_or(64)),
             sync_writes: self.sync_writes,
             direct_io: self.direct_io,
             stall_timeout: seconds(self.stall_timeout, 120),
@@ -50,8 +55,6 @@ impl DtnConfig {
             lfs: self.lfs.as_deref().map(path_bytes),
             sandbox: self.sandbox,
             authorities: None,
-            transfer_log: self.transfer_log.as_deref().map(path_bytes),
-            transfer_log_json: self.transfer_log_json.as_deref().map(path_bytes),
         })
     }
 
@@ -62,11 +65,23 @@ impl DtnConfig {
     pub fn overrides(&self, ports: Option<&str>) -> Result<NodeOverrides, Fault> {
         Ok(NodeOverrides {
             root: self.root.as_deref().map(path_bytes),
+            read_only: self.read_only,
+            pool_bytes: self.buffer_mib.map(buffer_bytes),
+            sync_writes: self.sync_writes,
+            direct_io: self.direct_io,
+            congestion: self.congestion.clone(),
+            lfs: self.lfs.as_deref().map(path_bytes),
+            sandbox: Some(self.sandbox),
             data_ports: self.port_range(ports)?,
             data_interface: self.data_interface,
             data_address: self.data_address,
             link_ip: None,
         })
+    }
+
+    /// Where finished transfers are written down.
+    pub fn log_paths(&self) -> LogPaths {
+        LogPaths { classic: self.transfer_log.clone(), json: self.transfer_log_json.clone() }
     }
 
     /// What the rules and limits say about logins.
