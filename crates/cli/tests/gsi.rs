@@ -4,10 +4,12 @@ mod grid;
 mod support;
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use grid::{Grid, Kind};
 use support::dtn::data_node;
+use support::secured::Secured;
 use support::{Field, pattern};
 use whimbrel_testkit::peers::{self, Tool, require};
 
@@ -167,6 +169,50 @@ fn subjects_that_are_named_are_checked() {
             assert!(matches!(destination, grid::Server::Theirs(_)) || !to.exists());
         }
     }
+}
+
+/// DCAU S: a server is told whose certificate the other end of a data connection has to show. No client of others says that any more, so the test does.
+#[test]
+fn data_connections_go_to_whose_subject_was_told_and_to_nobody_else() {
+    let Some(grid) = Grid::new() else { return };
+    let (ours, theirs, field) = (grid.start(Kind::Ours), grid.start(Kind::Theirs), Field::new());
+    let (from, to) = (field.path("from/deep/er/big"), field.path("to/copy"));
+    let log_in = |server: &grid::Server, peer: &str| {
+        let mut session = Secured::gsi(server.addr(), &grid.alice.own).unwrap_or_else(|reply| panic!("{}", reply.text));
+        assert_eq!(session.login().expect("a reply").code, 230);
+        session.ask_for(200, "TYPE I");
+        session.ask_for(200, &format!("DCAU S {peer}"));
+        session
+    };
+    let (alice, other) = ("/O=Grid/CN=alice", "/O=Grid/CN=other");
+    for (source, destination) in [(&ours, &theirs), (&theirs, &ours), (&ours, &ours)] {
+        for (told_source, told_destination) in [(alice, alice), (other, alice), (alice, other)] {
+            let (mut sends, mut stores) = (log_in(source, told_source), log_in(destination, told_destination));
+            let data = stores.passive();
+            sends.ask_for(200, &port(data));
+            stores.say(&format!("STOR {}", to.display())).expect("heard");
+            sends.say(&format!("RETR {}", from.display())).expect("heard");
+            let codes = (sends.last_reply().code, stores.last_reply().code);
+            match (told_source, told_destination) == (alice, alice) {
+                true => {
+                    assert_eq!(codes, (226, 226));
+                    assert!(fs::read(&from).expect("source") == fs::read(&to).expect("copied"));
+                }
+                false => {
+                    assert!(codes.0 >= 400 && codes.1 >= 400, "{codes:?}");
+                    assert!(fs::read(&to).map_or(0, |bytes| bytes.len()) == 0, "nothing has come");
+                }
+            }
+            // The real server makes the file before anything comes.
+            let _made = fs::remove_file(&to);
+        }
+    }
+}
+
+fn port(address: SocketAddr) -> String {
+    let IpAddr::V4(ip) = address.ip() else { panic!("{address}") };
+    let [high, low] = address.port().to_be_bytes();
+    format!("PORT {},{high},{low}", ip.to_string().replace('.', ","))
 }
 
 #[test]

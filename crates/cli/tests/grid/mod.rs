@@ -1,6 +1,7 @@
 //! A grid for these tests: one authority, alice with a proxy, and servers of both makes that know her.
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use whimbrel_testkit::peers::{GridftpServer, Tool, url_copy, url_path};
@@ -88,12 +89,16 @@ impl Grid {
 }
 
 impl Server {
+    /// Where its control connections go.
+    pub fn addr(&self) -> SocketAddr {
+        match self {
+            Self::Ours(server) => server.addr(),
+            Self::Theirs(server) => server.addr(),
+        }
+    }
+
     /// The URL of an absolute path on it.
     pub fn url(&self, path: &Path) -> String {
-        let port = match self {
-            Self::Ours(server) => server.addr().port(),
-            Self::Theirs(server) => server.addr().port(),
-        };
-        format!("gsiftp://localhost:{port}{}", url_path(path))
+        format!("gsiftp://localhost:{}{}", self.addr().port(), url_path(path))
     }
 }

@@ -166,8 +166,12 @@ impl DtnConfig {
     /// # Errors
     /// `InvalidArgument`: there are passwords, and no other way for them to come.
     pub fn takes_clear_text_passwords(&self) -> Result<bool, Fault> {
-        if self.users.is_none() || self.tls.is_some() || self.clear_text_passwords {
+        if self.clear_text_passwords || self.tls.is_some() {
             return Ok(self.clear_text_passwords);
+        }
+        if self.users.is_none() {
+            // Nobody has one, and there is no protected way to point to.
+            return Ok(true);
         }
         let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject("users").side(Side::Us);
         Err(fault.detail(
@@ -286,7 +290,8 @@ mod tests {
         for tls in ["", tls] {
             assert_eq!(taken(format!("clear_text_passwords = true\n{users}{tls}")), Ok(true));
         }
-        assert_eq!(taken("anonymous = true".into()), Ok(false));
+        assert_eq!(taken("anonymous = true".into()), Ok(true));
+        assert_eq!(taken(format!("anonymous = true\n{tls}")), Ok(false));
     }
 
     #[test]
