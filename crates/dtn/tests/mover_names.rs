@@ -6,11 +6,12 @@ mod mover_support;
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::time::Duration;
 
 use mover_support::{Node, extended, pattern, receive, stream};
 use whimbrel_dtn::client::end;
 use whimbrel_dtn::mover::message::{LINES_AHEAD, MoverId, ToMover};
-use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Op, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Notice, Op, Outcome, ReceiveSpec, WriteKind};
 
 fn spec(path: &str, form: ListForm) -> ListSpec {
     ListSpec {
@@ -243,6 +244,27 @@ fn an_announced_checksum_decides_whether_a_file_is_kept() {
         assert_eq!(node.names(), ["copy", "source"], "the bad file is gone");
         assert_eq!(node.read("copy"), b"before");
     }
+}
+
+/// Reading a large file once more takes longer than clients wait for a word.
+#[test]
+fn while_an_announced_checksum_is_compared_the_client_hears_of_it() {
+    const SIZE: usize = 64 << 20;
+    let mut node = Node::start();
+    node.write("source", &pattern(SIZE));
+    let movers = node.pair(&stream());
+    let to = ReceiveSpec {
+        expected_checksum: Some(("SHA256".to_owned(), "0".repeat(64))),
+        performance_interval: Some(Duration::from_millis(1)),
+        ..receive("/copy")
+    };
+    let (_, received) = node.copy(movers, mover_support::send("/source"), to);
+    let told = received.notices.iter().filter(
+        |notice| matches!(notice, Notice::Performance { bytes, stripe: 0, stripes: 1, .. } if *bytes == SIZE as u64),
+    );
+    // One says that everything has come.
+    assert!(told.count() > 2);
+    received.fails_with(FailureKind::Checksum);
 }
 
 #[test]

@@ -20,7 +20,7 @@ use super::leaves::{self, Stored};
 use super::message::FromMover;
 use super::node::Node;
 use super::stats::Way;
-use super::transfer::Transfer;
+use super::transfer::{Markers, Transfer};
 use super::worker::Task;
 use file::File;
 pub use flow::blocks;
@@ -84,6 +84,8 @@ pub fn run(task: &mut Task<'_>, spec: &ReceiveSpec, joined: Option<&WriteSession
         true => file.hand_in(task, spec, bytes).map(|()| None),
         false => {
             let node = task.node.clone();
+            let interval = spec.performance_interval.filter(|_| spec.expected_checksum.is_some());
+            let _signs_of_life = Markers::again(task, interval, bytes);
             file.complete(&node, spec, task.cancel)?;
             Ok(Some(Outcome::moved(bytes)))
         }

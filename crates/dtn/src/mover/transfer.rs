@@ -129,12 +129,25 @@ impl Markers {
         Self { _ticking: Some(task.node.ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
     }
 
+    /// Performance notices that say once more what has come, while it is read again before its outcome: who waits for that is not to give up.
+    pub fn again(task: &Task<'_>, interval: Option<Duration>, bytes: u64) -> Self {
+        let Some(interval) = interval else {
+            return Self::none();
+        };
+        let (stripe, stripes) = (task.stripe.index, task.stripe.count);
+        let source: Source =
+            Box::new(move || vec![Notice::Performance { stripe, stripes, bytes, at_ms: report::now_ms() }]);
+        let periodic = Periodic::new(task.reporter, source);
+        Self { _ticking: Some(task.node.ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
+    }
+
     /// Range notices (111): at each interval what is new, and at the end the rest.
     ///
-    /// `news` may take long (it may flush storage), so these run on a thread of their own.
+    /// `flushes`: `news` may take long, so these run on a thread of their own.
     pub fn ranges(
         task: &Task<'_>,
         interval: Option<Duration>,
+        flushes: bool,
         mut news: impl FnMut() -> RangeSet + Send + 'static,
     ) -> Self {
         let Some(interval) = interval else {
@@ -142,7 +155,7 @@ impl Markers {
         };
         let source: Source = Box::new(move || report::range_notices(&news()).collect());
         let periodic = Periodic::new(task.reporter, source);
-        let ticker = match task.node.settings.sync_writes {
+        let ticker = match flushes {
             true => &task.node.flusher,
             false => &task.node.ticker,
         };

@@ -78,7 +78,7 @@ impl File {
         let told = handle.params.mode == Mode::Extended && !spec.is_chunk();
         let interval = spec.range_interval.filter(|_| told);
         let durable = task.node.keeps_durable(spec.durable);
-        let ranges = Markers::ranges(task, interval, self.news(durable, &transfer.progress));
+        let ranges = Markers::ranges(task, interval, durable, self.news(durable, &transfer.progress));
         let received = match handle.params.mode {
             Mode::Stream => self.stream(task, &handle, spec, transfer),
             Mode::Extended => self.extended(task, &mut handle, spec, transfer),
