@@ -6,9 +6,12 @@ mod mover_support;
 
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::symlink;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 use mover_support::{Node, extended, pattern, receive, stream};
+use whimbrel_connector::faults::{Faulty, Operation, Script};
+use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_dtn::client::end;
 use whimbrel_dtn::mover::message::{LINES_AHEAD, MoverId, ToMover};
 use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Notice, Op, Outcome, ReceiveSpec, WriteKind};
@@ -249,22 +252,32 @@ fn an_announced_checksum_decides_whether_a_file_is_kept() {
 /// Reading a large file once more takes longer than clients wait for a word.
 #[test]
 fn while_an_announced_checksum_is_compared_the_client_hears_of_it() {
-    const SIZE: usize = 64 << 20;
-    let mut node = Node::start();
-    node.write("source", &pattern(SIZE));
+    let (root, script) = (tempfile::tempdir().unwrap(), Script::new());
+    let inner = Posix::open(root.path(), PosixOptions::default()).unwrap();
+    let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script.clone())));
+    node.write("source", &pattern(100_000));
     let movers = node.pair(&stream());
+    let (go_on, waits) = mpsc::channel::<()>();
+    let waits = Mutex::new(waits);
+    script.hook(move |operation, _| {
+        if operation == Operation::ReadBack {
+            // Until the test lets go of the other end.
+            let _gone = waits.lock().unwrap().recv();
+        }
+    });
     let to = ReceiveSpec {
         expected_checksum: Some(("SHA256".to_owned(), "0".repeat(64))),
         performance_interval: Some(Duration::from_millis(1)),
         ..receive("/copy")
     };
-    let (_, received) = node.copy(movers, mover_support::send("/source"), to);
-    let told = received.notices.iter().filter(
-        |notice| matches!(notice, Notice::Performance { bytes, stripe: 0, stripes: 1, .. } if *bytes == SIZE as u64),
-    );
-    // One says that everything has come.
-    assert!(told.count() > 2);
-    received.fails_with(FailureKind::Checksum);
+    let receiving = node.run(movers.1, Op::Receive(to));
+    let sending = node.run(movers.0, Op::Send(mover_support::send("/source")));
+    let everything =
+        |notice: &&Notice| matches!(notice, Notice::Performance { bytes: 100_000, stripe: 0, stripes: 1, .. });
+    node.until(receiving, |answer| answer.notices.iter().filter(everything).count() > 3);
+    drop(go_on);
+    node.wait(sending);
+    node.wait(receiving).fails_with(FailureKind::Checksum);
 }
 
 #[test]
