@@ -34,6 +34,10 @@ const PURE_MAY_USE: &[&str] = &[
     // Identities of tasks and collections; random ones are made elsewhere.
     "uuid",
     "xxhash-rust",
+    // Tables of Unicode.
+    "unicode-normalization",
+    "tinyvec",
+    "tinyvec_macros",
 ];
 
 /// Names whose use makes a crate impure.
