@@ -34,7 +34,8 @@ pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> O
     let grid = Grid::start(programs)?;
     done.add(grid.encrypted(options.size(4 * GIB, GIB)), options.rounds);
     let Grid { own: safe, open, .. } = &grid;
-    Logins { programs, safe, open, settings: grid.settings.path() }.measure(options, done)
+    let person = (&grid.pki, &grid.proxy);
+    Logins { programs, safe, open, person, settings: grid.settings.path() }.measure(options, done)
 }
 
 impl<'a> Grid<'a> {
@@ -45,7 +46,7 @@ impl<'a> Grid<'a> {
         let proxy = pki.proxy(&person, &ProxyKind::rfc(whimbrel_proto::x509::Policy::InheritAll), "proxy")?;
         let gridmap = pki.gridmap(&[("alice", "nobody")])?;
         let settings = tempfile::tempdir()?;
-        let config = config(settings.path(), &host)?;
+        let config = config(settings.path(), &host, (&pki, &gridmap))?;
         let own = || Server::start_own(Command::new(&programs.whimbrel), &config, "127.0.0.1");
         let real = || -> Outcome<Server> {
             let builder = GridftpServer::builder().ok_or("globus-gridftp-server is not installed")?;
@@ -109,10 +110,13 @@ fn contender<'a>(
     Contender { name, command, servers: pair.ids(), run: Box::new(move || pair.time(client().args(urls()))) }
 }
 
-/// Our server's configuration: anybody, over TLS.
-fn config(directory: &Path, host: &Member) -> Outcome<PathBuf> {
+/// Our server's configuration: anybody over TLS, and mapped users with certificates.
+fn config(directory: &Path, host: &Member, (pki, gridmap): (&Pki, &Path)) -> Outcome<PathBuf> {
     let path = directory.join("dtn.toml");
-    let text = format!("anonymous = true\nroot = \"/\"\n[tls]\ncertificate = {0:?}\nkey = {0:?}\n", host.file);
+    let tls = format!("[tls]\ncertificate = {0:?}\nkey = {0:?}\n", host.file);
+    let (file, authorities) = (&host.file, pki.certificates());
+    let gsi = format!("[gsi]\ncertificate = {file:?}\nauthorities = {authorities:?}\ngridmap = {gridmap:?}\n");
+    let text = format!("anonymous = true\nroot = \"/\"\n{tls}{gsi}");
     std::fs::write(&path, text)?;
     Ok(path)
 }

@@ -4,6 +4,8 @@ use std::fs;
 use std::path::Path;
 
 use whimbrel_testkit::dataset;
+use whimbrel_testkit::peers::Tool;
+use whimbrel_testkit::pki::{Member, Pki};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::case::{Case, Contender};
@@ -17,18 +19,29 @@ const MIB: u64 = 1 << 20;
 /// Size of each of the small files.
 const SMALL_BYTES: usize = 10 << 10;
 
-/// Our servers with and without TLS.
+/// Our servers with and without protected logins.
 pub struct Logins<'a> {
     pub programs: &'a Programs,
-    /// Logins over TLS.
+    /// Logins over TLS and with certificates.
     pub safe: &'a Pair,
+    /// The authority, and whose proxy is mapped to an account.
+    pub person: (&'a Pki, &'a Member),
     /// Logins in clear.
     pub open: &'a Pair,
     /// Where our client keeps what it knows of hosts.
     pub settings: &'a Path,
 }
 
-/// One piece of work for both kinds of login.
+/// How a client logs in.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Login {
+    /// With a proxy, handing on rights, as a mapped user.
+    Certificate,
+    Tls,
+    Clear,
+}
+
+/// One piece of work for all kinds of login.
 struct Work<'a> {
     what: &'static str,
     bytes: u64,
@@ -40,7 +53,7 @@ struct Work<'a> {
 }
 
 impl Logins<'_> {
-    /// Devices, one file and many, each with one kind of login and with the other.
+    /// Devices, one file and many, each with every kind of login.
     pub fn measure(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
         done.add(self.case(&memory(options)), options.rounds);
         self.file(options, done)?;
@@ -75,23 +88,36 @@ impl Logins<'_> {
 
     fn case<'b>(&'b self, work: &'b Work<'b>) -> Case<'b> {
         let contenders = vec![
-            self.cp("login over TLS", "whimbrel", self.safe, work),
-            self.cp("login in clear", "ftp", self.open, work),
+            self.cp("login over TLS", Login::Tls, work),
+            self.cp("login by certificate", Login::Certificate, work),
+            self.cp("login in clear", Login::Clear, work),
         ];
-        let comparisons = vec![("login over TLS", "login in clear")];
+        let comparisons = vec![("login over TLS", "login in clear"), ("login by certificate", "login in clear")];
         let name = format!("{} in clear, login protected or not", work.what);
         Case { name, bytes: work.bytes, files: work.files, contenders, comparisons }
     }
 
-    fn cp<'b>(&'b self, name: &'static str, scheme: &'static str, pair: &'b Pair, work: &'b Work<'b>) -> Contender<'b> {
+    fn cp<'b>(&'b self, name: &'static str, login: Login, work: &'b Work<'b>) -> Contender<'b> {
+        let pair = if login == Login::Clear { self.open } else { self.safe };
         let run = move || {
             (work.prepare)()?;
-            let client = self.programs.cp().env("XDG_CONFIG_HOME", self.settings).args(&work.flags);
+            let client = self.client(login).args(&work.flags);
             let urls = [pair.source.url(work.from), pair.destination.url(work.to)];
-            pair.time(client.args(urls.map(|url| url.replacen("ftp", scheme, 1))))
+            pair.time(client.args(urls.map(|url| match login {
+                // As the certificate calls the host.
+                Login::Certificate => url.replacen("ftp://127.0.0.1", "gsiftp://localhost", 1),
+                Login::Tls => url.replacen("ftp", "whimbrel", 1),
+                Login::Clear => url,
+            })))
         };
         let command = format!("whimbrel cp {}", work.flags.join(" "));
         Contender { name, command, servers: pair.ids(), run: Box::new(run) }
+    }
+
+    fn client(&self, login: Login) -> Tool {
+        let client = self.programs.cp().env("XDG_CONFIG_HOME", self.settings);
+        let (pki, person) = self.person;
+        if login == Login::Certificate { client.as_member(pki, person) } else { client }
     }
 }
 

@@ -5,6 +5,7 @@
 
 mod case;
 mod checksums;
+mod control;
 mod encrypted;
 mod local;
 mod logins;

@@ -11,7 +11,7 @@ use crate::case::{Case, Contender, LINK, Sample};
 use crate::options::Options;
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs};
-use crate::wan::{IPERF3_PORT, LONG, RATE_MBIT, each_long_path, iperf3, iperf3_server};
+use crate::wan::{IPERF3_PORT, LONG, LongPath, RATE_MBIT, each_long_path, iperf3, iperf3_server};
 use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
@@ -21,13 +21,14 @@ const STREAMS: [(&str, &str); 3] = [("iperf3 -P 1", "1"), ("iperf3 -P 4", "4"), 
 
 /// Measures every path, each in a laboratory of its own.
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
-    each_long_path(|conditions, lab| one_file(format!("proven file, {conditions}"), lab, programs, options, done))?;
+    each_long_path(|path| one_file(path, programs, options, done))?;
     let lab = Lab::triangle(Link::new().rtt(LONG).rate_mbit(RATE_MBIT))?;
     small_files(&lab, programs, options, done)
 }
 
 /// One file, proven, with no options; the link's own time and iperf3 beside it.
-fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, done: &mut Measured) -> Outcome<()> {
+fn one_file(path: &LongPath<'_>, programs: &Programs, options: &Options, done: &mut Measured) -> Outcome<()> {
+    let (lab, name) = (path.lab, format!("proven file, {}", path.conditions));
     let bytes = options.size(1024 * MIB, 128 * MIB);
     let room = Tmpfs::mount_huge(bytes * 2 + 512 * MIB)?;
     let (from, to) = (room.path().join("from"), room.path().join("to"));
@@ -38,7 +39,7 @@ fn one_file(name: String, lab: &Lab, programs: &Programs, options: &Options, don
     let copy = || {
         remove(to)?;
         let urls = [own.source.url(from), own.destination.url(to)];
-        own.time(programs.cp().arg("--verify=require").args(urls).on(lab.host("client")))
+        path.proven(|| own.time(programs.cp().arg("--verify=require").args(urls).on(lab.host("client"))))
     };
     let link = Duration::from_secs_f64(bytes as f64 * 8.0 / (RATE_MBIT as f64 * 1e6));
     let mut contenders = vec![

@@ -47,14 +47,16 @@ login that costs no more than a twentieth where data stay in clear.",
             "\
 Client, source and destination on three hosts of the laboratory, every pair joined by such a path (MTU 9000, a queue of
 one bandwidth-delay product); `/dev/zero` to `/dev/null`. The floor is iperf3 with one stream from source to
-destination, by its own figure: the transfer without set-up. Processor time is that of the programs, not of the links.",
+destination, by its own figure: the transfer without set-up. Processor time is that of the programs, not of the links. Where it
+says cubic, programs may choose cubic and reno only, and a run of ours in which `ss -ti` sees another counts for nothing.",
         ),
         Section::Path => (
             "Wide area, proven",
             "\
 The same laboratory, 75 ms and 1 Gbit/s. Files on tmpfs with huge pages, source hot, from the start of the command to
 its end, with no option but that an unproven copy fails: connecting, planning, moving and reading back are in the time.
-The link's row is bytes by rate, which nothing can reach; iperf3's is the transfer alone.",
+The link's row is bytes by rate, which nothing can reach; iperf3's is the transfer alone. Where it says cubic, programs may choose
+cubic and reno only, and a run of ours in which `ss -ti` sees another counts for nothing.",
         ),
         Section::Neighbour => (
             "A fair neighbour",

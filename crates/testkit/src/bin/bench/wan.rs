@@ -10,6 +10,7 @@ use whimbrel_testkit::lab::{Fate, Host, Lab, Link};
 use whimbrel_testkit::peers::{self, Daemon, Tool};
 
 use crate::case::{Case, Contender, Sample};
+use crate::control::{self, Allowed};
 use crate::options::Options;
 use crate::servers::{Pair, Programs, succeed};
 use crate::{Measured, Outcome};
@@ -32,9 +33,7 @@ const GUC: [(&str, &[&str]); 3] =
 /// Measures every path, each in a laboratory of its own.
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
     let bytes = options.size(512 * MIB, 64 * MIB);
-    each_long_path(|conditions, lab| {
-        throughput(format!("75 ms, 1 Gbit/s, {conditions}"), bytes, lab, programs, options, done)
-    })?;
+    each_long_path(|path| throughput(path, bytes, programs, options, done))?;
     let lab = Lab::triangle(Link::new().rtt(FAR))?;
     for (client, where_) in [("client", "200 ms from both servers"), ("src", "beside the source")] {
         tiny(where_, lab.host(client), &lab, programs, options, done)?;
@@ -42,14 +41,39 @@ pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> O
     Ok(())
 }
 
-/// The long path with and without loss, under each congestion control, in a laboratory of its own; in words, too.
-pub fn each_long_path(mut measure: impl FnMut(String, &Lab) -> Outcome<()>) -> Outcome<()> {
+/// A long path that is measured.
+pub struct LongPath<'a> {
+    pub lab: &'a Lab,
+    /// Its conditions in words.
+    pub conditions: String,
+    /// What data connections may use, where that is not left to the programs.
+    controls: Option<[&'static str; 2]>,
+}
+
+impl LongPath<'_> {
+    /// Does something, of which the source's data connections must have used what they may.
+    pub fn proven<T>(&self, work: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
+        let Some(allowed) = self.controls else { return work() };
+        let (result, seen) = control::watched(self.lab.host("src"), work)?;
+        match seen.is_empty() || seen.iter().any(|name| !allowed.contains(&name.as_str())) {
+            true => Err(format!("ss -ti has seen {seen:?} where only {allowed:?} were to run").into()),
+            false => Ok(result),
+        }
+    }
+}
+
+/// The long path with and without loss, under each congestion control, in a laboratory of its own.
+///
+/// Where it is cubic, no program without rights can choose anything but cubic and reno.
+pub fn each_long_path(mut measure: impl FnMut(&LongPath<'_>) -> Outcome<()>) -> Outcome<()> {
     for loss in [0.0, RARE_LOSS] {
         for control in ["cubic", "bbr"] {
             let lab = Lab::triangle(Link::new().rtt(LONG).rate_mbit(RATE_MBIT).loss(loss))?;
             lab.set_congestion_control_everywhere(control)?;
+            let controls = (control == "cubic").then_some(["reno", "cubic"]);
+            let _only = controls.map(|names| Allowed::only(&names.join(" "))).transpose()?;
             let loss = if loss == 0.0 { "no loss".into() } else { format!("loss {loss:e}") };
-            measure(format!("{loss}, {control}"), &lab)?;
+            measure(&LongPath { lab: &lab, conditions: format!("{loss}, {control}"), controls })?;
         }
     }
     Ok(())
@@ -57,13 +81,13 @@ pub fn each_long_path(mut measure: impl FnMut(String, &Lab) -> Outcome<()>) -> O
 
 /// Memory to memory over one path.
 fn throughput(
-    name: String,
+    path: &LongPath<'_>,
     bytes: u64,
-    lab: &Lab,
     programs: &Programs,
     options: &Options,
     done: &mut Measured,
 ) -> Outcome<()> {
+    let lab = path.lab;
     let hosts = Some((lab.host("src"), lab.host("dst")));
     let (own, real) = (Pair::own(programs, hosts)?, Pair::real(hosts)?);
     let stream_server = iperf3_server(lab.host("dst"), IPERF3_PORT)?;
@@ -71,7 +95,7 @@ fn throughput(
     let client = lab.host("client");
     let copy = || {
         let flags = ["--no-verify".into(), format!("--length={bytes}")];
-        own.time(programs.cp().args(flags).args(urls(&own)).on(client))
+        path.proven(|| own.time(programs.cp().args(flags).args(urls(&own)).on(client)))
     };
     let mut contenders = vec![Contender {
         name: "whimbrel",
@@ -88,6 +112,7 @@ fn throughput(
     contenders.push(iperf3(lab, &stream_server, "iperf3", "1", bytes)?);
     let peers = GUC.map(|(name, _)| name).into_iter().chain(["iperf3"]);
     let comparisons = peers.map(|peer| ("whimbrel", peer)).collect();
+    let name = format!("75 ms, 1 Gbit/s, {}", path.conditions);
     done.add(Case { name, bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
 }
