@@ -11,7 +11,7 @@ use super::log::Record;
 use super::report::{self, Periodic};
 use super::session::Handle;
 use super::stats::Way;
-use super::ticker::Ticking;
+use super::ticker::{Ticker, Ticking};
 use super::worker::Task;
 
 /// Parts up to this size fit an idle connection's send buffer, so that nobody waits: news about
@@ -124,9 +124,7 @@ impl Markers {
         };
         let (stripe, progress) = (task.stripe, progress.clone());
         task.reporter.notice(report::performance(stripe, &progress));
-        let source: Source = Box::new(move || vec![report::performance(stripe, &progress)]);
-        let periodic = Periodic::new(task.reporter, source);
-        Self { _ticking: Some(task.node.ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
+        Self::every(task, &task.node.ticker, interval, move || vec![report::performance(stripe, &progress)])
     }
 
     /// Performance notices that say once more what has come, while it is read again before its outcome: who waits for that is not to give up.
@@ -135,10 +133,8 @@ impl Markers {
             return Self::none();
         };
         let (stripe, stripes) = (task.stripe.index, task.stripe.count);
-        let source: Source =
-            Box::new(move || vec![Notice::Performance { stripe, stripes, bytes, at_ms: report::now_ms() }]);
-        let periodic = Periodic::new(task.reporter, source);
-        Self { _ticking: Some(task.node.ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
+        let once_more = move || vec![Notice::Performance { stripe, stripes, bytes, at_ms: report::now_ms() }];
+        Self::every(task, &task.node.ticker, interval, once_more)
     }
 
     /// Range notices (111): at each interval what is new, and at the end the rest.
@@ -153,12 +149,20 @@ impl Markers {
         let Some(interval) = interval else {
             return Self::none();
         };
-        let source: Source = Box::new(move || report::range_notices(&news()).collect());
-        let periodic = Periodic::new(task.reporter, source);
         let ticker = match flushes {
             true => &task.node.flusher,
             false => &task.node.ticker,
         };
+        Self::every(task, ticker, interval, move || report::range_notices(&news()).collect())
+    }
+
+    fn every(
+        task: &Task<'_>,
+        ticker: &Ticker,
+        interval: Duration,
+        source: impl FnMut() -> Vec<Notice> + Send + 'static,
+    ) -> Self {
+        let periodic = Periodic::new(task.reporter, Box::new(source) as Source);
         Self { _ticking: Some(ticker.every(interval, periodic.clone())), periodic: Some(periodic) }
     }
 
