@@ -162,17 +162,21 @@ pub fn check_named(job: &Job, file: &OpenFile) -> Option<Vec<Order>> {
     Some(std::iter::once(size).chain(leaves).collect())
 }
 
-/// The operations that ask the source itself for what was claimed of it.
+/// The operations that ask the source itself for what was claimed of it, each leaf as it is: a short last one begins at a
+/// multiple of the leaves' size, not of its own.
 pub fn ask_source<'a>(job: &Job, checksum: &SharedChecksum, claims: impl IntoIterator<Item = &'a Leaf>) -> Vec<Order> {
-    let of = |leaf: &Leaf| {
-        sums(Role::Source, &checksum.source, &job.item.source, &leaf.range, leaf.range.end - leaf.range.start)
-    };
-    claims.into_iter().flat_map(of).collect()
+    let of = |leaf: &Leaf| sum(Role::Source, &checksum.source, &job.item.source, leaf.range.clone());
+    claims.into_iter().map(of).collect()
 }
 
-/// Partial checksums, one a leaf (CKSM with offset and length).
+/// Partial checksums, one a leaf.
 fn sums(role: Role, algorithm: &str, path: &[u8], part: &Range<u64>, leaf: u64) -> Vec<Order> {
-    let order = |range: Range<u64>| Order {
+    leaf::cut(part, leaf).map(|range| sum(role, algorithm, path, range)).collect()
+}
+
+/// The partial checksum of a leaf (CKSM with offset and length).
+fn sum(role: Role, algorithm: &str, path: &[u8], range: Range<u64>) -> Order {
+    Order {
         role,
         purpose: Purpose::Leaf { start: range.start, end: range.end },
         op: Op::Checksum {
@@ -182,8 +186,7 @@ fn sums(role: Role, algorithm: &str, path: &[u8], part: &Range<u64>, leaf: u64) 
             path: path.to_vec(),
             marker_interval: None,
         },
-    };
-    leaf::cut(part, leaf).map(order).collect()
+    }
 }
 
 /// The operations that tell a destination of ours what is proven.

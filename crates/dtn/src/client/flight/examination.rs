@@ -115,7 +115,7 @@ mod tests {
     use whimbrel_engine::journal;
     use whimbrel_engine::transfer::Work;
 
-    use super::super::fixtures::{LEAF, checksum, job, leaf};
+    use super::super::fixtures::{LEAF, SIZE, checksum, job, leaf};
     use super::super::order::Purpose;
     use super::*;
     use crate::client::pair::Role;
@@ -149,7 +149,7 @@ mod tests {
     }
 
     fn all_claimed() -> (Examination, Vec<Order>) {
-        sought(2 * LEAF + 500, Some(sidecar_of(&[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")])))
+        sought(SIZE, Some(sidecar_of(&[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")])))
     }
 
     #[test]
@@ -166,7 +166,7 @@ mod tests {
 
     #[test]
     fn what_cannot_be_examined_counts_for_nothing_and_what_is_too_long_is_removed() {
-        let (longer, orders) = sought(2 * LEAF + 501, None);
+        let (longer, orders) = sought(SIZE + 1, None);
         assert!(matches!(longer, Examination::Worthless));
         assert!(matches!(&orders[..], [Order { purpose: Purpose::Make, .. }]));
         let (less, orders) = sought(LEAF - 1, None);

@@ -13,7 +13,10 @@ use crate::client::chunk::{OpenFile, Unfinished};
 /// Bytes of a leaf.
 pub const LEAF: u64 = 1000;
 
-/// Something to do for a file of 2,500 bytes.
+/// Bytes of the file: its last leaf is short, and begins at no multiple of its own length.
+pub const SIZE: u64 = 2 * LEAF + 300;
+
+/// Something to do for that file.
 pub fn job(work: Work) -> Job {
     let item = Item {
         id: ItemId(1),
@@ -21,7 +24,7 @@ pub fn job(work: Work) -> Job {
         parent: None,
         source: b"/s/f".to_vec(),
         destination: b"/d/f".to_vec(),
-        size: Some(2 * LEAF + 500),
+        size: Some(SIZE),
         modified: None,
         range: None,
         attributes: Attributes::default(),
@@ -50,7 +53,7 @@ pub fn manner() -> Manner {
 
 /// The leaf of that number, of bytes `content`.
 pub fn leaf(index: u64, content: &[u8]) -> Leaf {
-    let end = ((index + 1) * LEAF).min(2 * LEAF + 500);
+    let end = ((index + 1) * LEAF).min(SIZE);
     Leaf { range: index * LEAF..end, digest: Algorithm::Md5.digest(content).to_string() }
 }
 

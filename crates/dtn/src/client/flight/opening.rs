@@ -238,7 +238,7 @@ mod tests {
     use whimbrel_engine::progress::Verification;
     use whimbrel_engine::transfer::Work;
 
-    use super::super::fixtures::{LEAF, checksum, job, leaf};
+    use super::super::fixtures::{LEAF, SIZE, checksum, job, leaf};
     use super::super::order::Purpose;
     use super::*;
     use crate::client::pair::Role;
@@ -297,13 +297,13 @@ mod tests {
     fn holes_are_told_once_and_only_those_that_are_not_made() {
         let mut step = at_ours(RangeSet::from(0..LEAF).as_slice().to_vec(), None);
         assert!(step.tell_holes(&open()).is_empty(), "the source has told none");
-        step.holes.source = Some((RangeSet::from(0..2 * LEAF).as_slice().to_vec(), 500));
+        step.holes.source = Some((RangeSet::from(0..2 * LEAF).as_slice().to_vec(), 300));
         assert_eq!(step.tell_holes(&open()).len(), 1);
         assert!(step.tell_holes(&open()).is_empty());
-        let found = step.holes.opening(2 * LEAF + 500, true);
+        let found = step.holes.opening(SIZE, true);
         assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..2 * LEAF), 2 * LEAF, 0));
         step.holes.refused = Some("no holes here".into());
-        let found = step.holes.opening(2 * LEAF + 500, true);
+        let found = step.holes.opening(SIZE, true);
         assert_eq!((found.holes, found.kept, found.filled), (RangeSet::from(0..LEAF), 0, 2 * LEAF));
     }
 

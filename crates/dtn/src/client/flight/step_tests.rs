@@ -5,7 +5,7 @@ use whimbrel_engine::transfer::Work;
 use whimbrel_engine::{FaultCode, RangeSet};
 use whimbrel_proto::op::Op;
 
-use super::fixtures::{LEAF, checksum, job, leaf, manner, open_file};
+use super::fixtures::{LEAF, SIZE, checksum, job, leaf, manner, open_file};
 use super::occupant::Occupant;
 use super::opening::OpenStep;
 use super::order::{Manner, Named, Purpose};
@@ -117,7 +117,7 @@ fn what_has_the_name_is_the_file_only_if_all_of_it_is_what_was_proven() {
         evidence.destination.leaves = stored.to_vec();
         matches!(step, Step::Commit(step) if step.is_named(&job(Work::Commit), &evidence))
     };
-    let size = 2 * LEAF + 500;
+    let size = SIZE;
     assert!(is_named(Some(size), &all));
     assert!(!is_named(None, &all));
     assert!(!is_named(Some(size + 1), &all));
