@@ -149,7 +149,7 @@ pub trait Connector: Send + Sync {
     ///
     /// As a session with [`Disposition::Replace`] does it, and with the same faults; storage may do it with less. With
     /// `attributes.durable` the bytes are durable before the name is given. `read_back` is shown the stored bytes before
-    /// that, for a digest of them; shown twice, the last time counts.
+    /// that, for a digest of them; shown twice, the last time counts; with its fault there is no file.
     fn put(
         &self,
         path: &StoragePath,

@@ -6,8 +6,8 @@ use crate::path::StoragePath;
 use crate::session::{Attributes, Disposition, WriteIntent, WriteSession};
 use crate::{Connector, WriteAt};
 
-/// Is shown the stored bytes of a file, all at once.
-pub type ReadBack<'a> = &'a mut dyn FnMut(&[u8]);
+/// Is shown the stored bytes of a file, all at once; with its fault the file gets no name.
+pub type ReadBack<'a> = &'a mut dyn FnMut(&[u8]) -> Result<(), Fault>;
 
 /// [`Connector::put`] by a write session, which every storage has.
 ///
@@ -45,7 +45,7 @@ fn store<C: Connector + ?Sized>(
         writer.sync()?;
     }
     if let Some(read_back) = read_back {
-        read_back(&stored_bytes(writer.as_ref(), data.len())?);
+        read_back(&stored_bytes(writer.as_ref(), data.len())?)?;
     }
     storage.commit(session, &[writer.finish()?], attributes)
 }

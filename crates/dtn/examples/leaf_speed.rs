@@ -32,7 +32,7 @@ fn cpu_seconds() -> f64 {
 }
 
 fn leaves(size: u64, algorithm: &str) -> LeafSpec {
-    LeafSpec { size, algorithm: algorithm.to_owned(), holes: false }
+    LeafSpec { size, algorithm: algorithm.to_owned(), holes: false, vouched: false }
 }
 
 /// Moves `/source` to `/copy` in chunks, pipelined, and throws the copy away.

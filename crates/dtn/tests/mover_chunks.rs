@@ -13,7 +13,7 @@ const L: u64 = 1000;
 const SIZE: u64 = 3500;
 
 fn file(size: u64) -> ChunkedFile {
-    let leaves = LeafSpec { size: L, algorithm: "CRC32C".to_owned(), holes: false };
+    let leaves = LeafSpec { size: L, algorithm: "CRC32C".to_owned(), holes: false, vouched: false };
     ChunkedFile { path: b"/copy".to_vec(), size, modified: Some((1_700_000_000, 7)), leaves }
 }
 
@@ -331,7 +331,7 @@ fn a_journal_whose_first_record_is_wrong_proves_nothing() {
 #[test]
 fn many_movers_of_two_processes_keep_leaves_at_once_and_none_is_lost() {
     const LEAVES: u64 = 200;
-    let leaves = LeafSpec { size: L, algorithm: "CRC32C".to_owned(), holes: false };
+    let leaves = LeafSpec { size: L, algorithm: "CRC32C".to_owned(), holes: false, vouched: false };
     let file = ChunkedFile { path: b"/copy".to_vec(), size: LEAVES * L, modified: None, leaves };
     let mut labs = [Lab::new(), Lab::new()];
     labs[1] = labs[0].beside();

@@ -47,7 +47,7 @@ fn no_hole_is_called_proven_that_could_not_be_synced() {
     const LEAF: u64 = 1 << 20;
     let (mut node, script) = node();
     let mover = node.attach();
-    let leaves = LeafSpec { size: LEAF, algorithm: "MD5".to_owned(), holes: true };
+    let leaves = LeafSpec { size: LEAF, algorithm: "MD5".to_owned(), holes: true, vouched: false };
     let file = ChunkedFile { path: b"/copy".to_vec(), size: 4 * LEAF, modified: None, leaves };
     let open = |node: &mut Node| match node.call(mover, Op::OpenChunked(file.clone())).done() {
         Outcome::Chunked { session, holes, .. } => (session, holes),
@@ -73,7 +73,7 @@ fn no_part_without_a_proof_is_answered_that_could_not_be_synced() {
     let data = pattern(3 * LEAF as usize);
     node.write("source", &data);
     let movers = node.pair(&extended(2));
-    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false };
+    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false, vouched: false };
     let file = ChunkedFile { path: b"/copy".to_vec(), size: 3 * LEAF, modified: None, leaves };
     let opened = node.call(movers.1, Op::OpenChunked(file.clone())).done();
     let Outcome::Chunked { session, verified, .. } = opened else { panic!("{opened:?}") };
@@ -120,7 +120,7 @@ fn what_came_of_a_part_is_in_the_file_when_its_fault_is_answered_though_its_last
     let data = pattern(3 * LEAF as usize - 1);
     node.write("short", &data);
     let movers = node.pair(&extended(2));
-    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false };
+    let leaves = LeafSpec { size: LEAF, algorithm: "NONE".to_owned(), holes: false, vouched: false };
     let file = ChunkedFile { path: b"/copy".to_vec(), size: 9 * LEAF, modified: None, leaves };
     let opened = node.call(movers.1, Op::OpenChunked(file)).done();
     let Outcome::Chunked { session, .. } = opened else { panic!("{opened:?}") };
@@ -139,7 +139,7 @@ fn a_client_that_wants_it_gets_no_answer_before_the_copy_is_synced() {
     let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script.clone())));
     node.write("source", &pattern(500_000));
     for durable in [false, true] {
-        let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+        let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
         let syncs = script.calls(Operation::Sync);
         let movers = node.pair(&extended(1));
         let (_, received) = node.copy(movers, send("/source"), ReceiveSpec { durable, leaves, ..receive("/copy") });
@@ -154,7 +154,7 @@ fn nobody_goes_on_with_a_file_that_storage_has_lost() {
     node.write("source", &pattern(500_000));
     let movers = node.pair(&extended(1));
     script.fail(Operation::Sync, Calls::From(1), FaultCode::StorageIo, When::Before);
-    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
     let (_, received) = node.copy(movers, send("/source"), ReceiveSpec { leaves, ..receive("/copy") });
     script.heal();
     // What tells a client to begin anew.

@@ -17,7 +17,7 @@ const MIB: u64 = 1 << 20;
 const LEAF: u64 = MIB;
 
 fn spec(holes: bool) -> LeafSpec {
-    LeafSpec { size: LEAF, algorithm: "MD5".to_owned(), holes }
+    LeafSpec { size: LEAF, algorithm: "MD5".to_owned(), holes, vouched: false }
 }
 
 /// A node with a source of `size` bytes of which only these pieces are stored.

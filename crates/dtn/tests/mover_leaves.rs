@@ -22,7 +22,7 @@ const KIB: u64 = 1 << 10;
 const MIB: u64 = 1 << 20;
 
 fn leaves(size: u64, algorithm: &str) -> LeafSpec {
-    LeafSpec { size, algorithm: algorithm.to_owned(), holes: false }
+    LeafSpec { size, algorithm: algorithm.to_owned(), holes: false, vouched: false }
 }
 
 fn digest(algorithm: &str, data: &[u8]) -> String {
@@ -373,7 +373,7 @@ fn a_stream_that_ends_before_what_was_announced_takes_no_files_place() {
     let mut node = Node::start();
     node.write("source", &pattern(300_000));
     node.write("copy", b"the version before");
-    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
     // As a sender that is killed: its host ends the connection in good order.
     let movers = node.pair(&stream());
     let to = ReceiveSpec { expected_size: Some(300_001), leaves, ..receive("/copy") };

@@ -25,7 +25,7 @@ const MIB: usize = 1 << 20;
 const MARK: &[u8; 32] = b"whimbrel's mark, which is unique";
 
 fn leaves(algorithm: &str) -> LeafSpec {
-    LeafSpec { size: MIB as u64, algorithm: algorithm.to_owned(), holes: false }
+    LeafSpec { size: MIB as u64, algorithm: algorithm.to_owned(), holes: false, vouched: false }
 }
 
 fn hash(algorithm: Algorithm, data: &[u8]) -> String {

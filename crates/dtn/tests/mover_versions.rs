@@ -35,7 +35,7 @@ fn node(size: usize) -> Node {
 #[test]
 fn a_file_that_changes_while_it_is_sent_with_digests_is_not_sent() {
     let mut node = node(3 << 20);
-    let leaves = || Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false });
+    let leaves = || Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
     let movers = node.pair(&extended(1));
     let from = SendSpec { leaves: leaves(), ..send("/source") };
     let (sent, _) = node.copy(movers, from, ReceiveSpec { leaves: leaves(), ..receive("/copy") });
@@ -51,6 +51,7 @@ fn a_packed_file_that_changes_while_it_is_read_is_not_sent() {
         files: vec![PackedFile { path: path.to_vec(), size: 5000, modified: None, mode: None }],
         algorithm: Some("MD5".to_owned()),
         durable: false,
+        vouched: true,
     };
     let received = node.run(movers.1, Op::ReceivePack(pack(b"/copy")));
     let sent = node.run(movers.0, Op::SendPack(pack(b"/source")));

@@ -251,11 +251,6 @@ impl Story {
         self.troubles.iter().any(|(_, trouble)| long(trouble))
     }
 
-    /// A bit of what passes is inverted.
-    pub fn flips_on_the_way(&self) -> bool {
-        self.troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::FlipOnTheWay { .. }))
-    }
-
     /// What the source holds in the end is not what it held first.
     pub fn changes_source(&self) -> bool {
         let changes = |trouble: &Trouble| {

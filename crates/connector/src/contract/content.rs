@@ -241,7 +241,11 @@ pub fn a_small_file_is_put_in_one_act(a: &dyn Connector, b: &dyn Connector) {
         let name = path(format!("dir/file{}", data.len()));
         let attributes = Attributes { durable, ..Attributes::default() };
         let mut seen = None;
-        ok(a.put(&name, &data, &attributes, Some(&mut |stored| seen = Some(stored.to_vec()))));
+        let mut keep = |stored: &[u8]| {
+            seen = Some(stored.to_vec());
+            Ok(())
+        };
+        ok(a.put(&name, &data, &attributes, Some(&mut keep)));
         assert_eq!(seen.as_deref(), Some(&data[..]), "what was read back");
         assert!(load(b, &name) == data, "the bytes differ");
     }

@@ -74,7 +74,7 @@ impl Posix {
         let Some(file) = self.make(&dir, attributes.mode.is_some()) else { return Ok(false) };
         fill(&file, data, attributes, path)?;
         if let Some(read_back) = read_back {
-            read_back(&stored_bytes(&file, data.len(), path)?);
+            read_back(&stored_bytes(&file, data.len(), path)?)?;
         }
         let named = link(&file, &dir, name);
         self.unnamed.taken.store(named == Err(Errno::EXIST), Ordering::Relaxed);
@@ -181,7 +181,11 @@ mod tests {
         let (dir, storage) = lab();
         let entries = || read_dir(dir.path()).unwrap().count();
         let mut entries_then = None;
-        storage.put(&path("file"), b"data", &DURABLE, Some(&mut |_| entries_then = Some(entries()))).unwrap();
+        let mut look = |_: &[u8]| {
+            entries_then = Some(entries());
+            Ok(())
+        };
+        storage.put(&path("file"), b"data", &DURABLE, Some(&mut look)).unwrap();
         assert_eq!((entries_then, entries()), (Some(0), 1));
         let steps = steps::take();
         assert!(matches!(steps[..], [Step::SyncFile(_), Step::Link(_), Step::SyncDir]), "{steps:?}");

@@ -48,6 +48,7 @@ pub fn open_here(job: &Job, checksum: Option<&SharedChecksum>, leaf: u64) -> Ord
             size: leaf,
             algorithm: checksum.map_or(leaf::NONE, |checksum| &checksum.destination).to_owned(),
             holes: false,
+            vouched: false,
         },
     };
     Order::destination(Purpose::Open, Op::OpenChunked(file))
@@ -117,7 +118,7 @@ fn identity_order(name: &[u8]) -> Order {
 /// The digests that an end is to tell in its replies; one that cannot is asked for them behind the transfer.
 fn in_reply(end: &End, file: &OpenFile, spelling: fn(&SharedChecksum) -> &String) -> Option<LeafSpec> {
     let checksum = file.checksum.as_ref().filter(|_| end.has("LEAVES"))?;
-    Some(LeafSpec { size: file.leaf, algorithm: spelling(checksum).clone(), holes: file.holes })
+    Some(LeafSpec { size: file.leaf, algorithm: spelling(checksum).clone(), holes: file.holes, vouched: false })
 }
 
 /// What of the first `found` bytes of a temporary file can be trusted at all: whole leaves. A leaf that was cut short is moved

@@ -66,9 +66,9 @@ pub fn unsupported(why: &str) -> Fault {
 }
 
 /// As the outcome tells them.
-pub fn told(digests: Digests) -> Vec<Leaf> {
+pub fn told(digests: Vec<LeafDigest>) -> Vec<Leaf> {
     let leaf = |LeafDigest { range, hex }| Leaf { range, digest: hex };
-    digests.into_sorted().into_iter().map(leaf).collect()
+    digests.into_iter().map(leaf).collect()
 }
 
 /// Makes what was written durable and lets memory forget it; where it will be read from.
@@ -109,5 +109,5 @@ pub fn read_back(
     hash_stored(&job, written, &digests)?;
     let reading = proving.times.taken().storage - before;
     proving.times.add_hashing(watch.elapsed().without(reading));
-    Ok(told(digests))
+    Ok(told(digests.into_sorted()))
 }

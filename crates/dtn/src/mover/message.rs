@@ -26,7 +26,7 @@ use whimbrel_proto::rules::{LoginRules, Networks};
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 9;
+pub const VERSION: u32 = 10;
 
 /// Largest body, bytes.
 pub const MAX_FRAME: usize = 1 << 20;

@@ -42,6 +42,7 @@ mod stats;
 mod stdio;
 mod ticker;
 mod transfer;
+mod voucher;
 mod worker;
 
 pub(crate) use stdio::posix_options;

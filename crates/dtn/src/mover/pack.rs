@@ -3,7 +3,7 @@
 //! The sender reads all of them before it sends any, so that it knows which it has: the bytes of the others do not come.
 //! The receiver stores each file as soon as it is whole, in one act; what did not come has failed.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use whimbrel_connector::{Attributes, Connector, Kind};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -15,10 +15,11 @@ use whimbrel_transport::{Activity, BlockSink, Cancel};
 use super::command::{resolve, timestamp};
 use super::failure::{Problem, from_fault};
 use super::node::Node;
+use super::session::Handle;
 use super::stats::Way;
 use super::transfer::Transfer;
 use super::worker::Task;
-use super::{receive, send, spent};
+use super::{receive, send, spent, voucher};
 
 /// Sends a pack.
 pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
@@ -36,7 +37,8 @@ pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
             return Err(fault.into());
         }
     };
-    let sent = send::parts(task, &loaded.bytes, loaded.present, &mut transfer);
+    let voucher = (spec.vouched && algorithm.is_some()).then(|| voucher::of_pack(&loaded.fates));
+    let sent = send::parts(task, &loaded.bytes, loaded.present, voucher.as_ref(), &mut transfer);
     transfer.end_pack(task, sent.is_ok(), told(spec, &loaded.fates));
     sent?;
     Ok(Outcome::Packed(loaded.fates))
@@ -142,7 +144,7 @@ fn over_handle(task: &mut Task<'_>, unpacker: &Unpacker<'_>, transfer: &mut Tran
     task.reporter.notice(Notice::Opened { reused: handle.reused(), unique_name: None });
     // The peer may wait for this before it sends anything.
     task.reporter.flush();
-    let received = receive::blocks(task, &mut handle, unpacker, 0..unpacker.length(), 0, transfer);
+    let received = unpacker.fill(task, &mut handle, transfer);
     task.session.put_back(handle);
     Ok(received?)
 }
@@ -152,6 +154,9 @@ struct Unpacker<'a> {
     node: &'a Node,
     algorithm: Option<Algorithm>,
     cancel: &'a Cancel,
+    /// Whether the sender tells first what each file must be, and what it has told.
+    vouched: bool,
+    expected: OnceLock<Vec<String>>,
     /// Each file survives a crash before it has its name.
     durable: bool,
     /// Ascending, each begins where the one before it ends.
@@ -161,6 +166,7 @@ struct Unpacker<'a> {
 /// A file of a pack that comes in.
 struct Place<'a> {
     file: &'a PackedFile,
+    number: usize,
     start: u64,
     state: Mutex<State>,
 }
@@ -175,12 +181,25 @@ enum State {
 impl<'a> Unpacker<'a> {
     fn new(node: &'a Node, spec: &'a PackSpec, algorithm: Option<Algorithm>, cancel: &'a Cancel) -> Self {
         let mut start = 0;
-        let places = spec.files.iter().map(|file| {
-            let place = Place { file, start, state: Mutex::new(State::nothing_came()) };
+        let places = spec.files.iter().enumerate().map(|(number, file)| {
+            let place = Place { file, number, start, state: Mutex::new(State::nothing_came()) };
             start += file.size;
             place
         });
-        Self { node, algorithm, cancel, durable: node.keeps_durable(spec.durable), places: places.collect() }
+        let (places, vouched) = (places.collect(), spec.vouched && algorithm.is_some());
+        let durable = node.keeps_durable(spec.durable);
+        Self { node, algorithm, cancel, vouched, expected: OnceLock::new(), durable, places }
+    }
+
+    /// Receives the files, and before them what they must be.
+    fn fill(&self, task: &Task<'_>, handle: &mut Handle, transfer: &mut Transfer) -> Result<(), Fault> {
+        if let Some(algorithm) = self.algorithm.filter(|_| self.vouched) {
+            let most = voucher::most_of_pack(self.places.len(), algorithm);
+            let voucher = voucher::hear(task, handle, most, transfer)?;
+            let expected = voucher::digests(&voucher, self.places.len())?;
+            self.expected.set(expected).expect("a pack is received once");
+        }
+        receive::blocks(task, handle, self, 0..self.length(), 0, transfer)
     }
 
     fn length(&self) -> u64 {
@@ -251,9 +270,24 @@ impl Place<'_> {
             return Ok(None);
         };
         let mut digest = None;
-        let mut read_back = |stored: &[u8]| digest = Some(algorithm.digest(stored).to_string());
+        let expected = unpacker.expected.get().map(|digests| &digests[self.number]);
+        let mut read_back = |stored: &[u8]| {
+            let computed = algorithm.digest(stored).to_string();
+            if let Some(expected) = expected.filter(|expected| **expected != computed) {
+                return Err(self.is_wrong(algorithm, expected, &computed));
+            }
+            digest = Some(computed);
+            Ok(())
+        };
         node.connector.put(&path, data, &attributes, Some(&mut read_back))?;
         Ok(digest)
+    }
+
+    fn is_wrong(&self, algorithm: Algorithm, expected: &str, computed: &str) -> Fault {
+        let fault = Fault::new(FaultCode::ChecksumMismatch, "verify").on_path(&self.file.path).side(Side::Destination);
+        // What a sender says must not fill a log.
+        let expected: String = expected.chars().take(algorithm.hex_len()).collect();
+        fault.detail(format!("{} at the source {expected}, at the destination {computed}", algorithm.name()))
     }
 
     fn end(self) -> PackResult {

@@ -113,7 +113,7 @@ pub fn measured(
 ) -> Result<(), Problem> {
     let spec = ReceiveSpec { performance_interval: interval, ..ReceiveSpec::of(Vec::new()) };
     let session = WriteSession::nowhere();
-    let mut file = File { session, writer, origin: 0, start: 0, unique_name: None };
+    let mut file = File { session, writer, origin: 0, start: 0, unique_name: None, voucher: None };
     file.fill_over_handle(task, &spec, transfer)
 }
 

@@ -22,10 +22,11 @@ use super::session::{Feed, Handle, Rendezvous, Share};
 use super::spent;
 use super::stats::Way;
 use super::transfer::{AT_ONE_STROKE, Markers, Transfer};
+use super::voucher;
 use super::worker::Task;
 
 /// Payload of one MODE E block; the stock server's size, which every receiver takes.
-const BLOCK_SIZE: usize = 256 << 10;
+pub const BLOCK_SIZE: usize = 256 << 10;
 
 /// Storage as the network side reads it.
 struct Source<'a> {
@@ -81,11 +82,17 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let gaps = spec.leaves.as_ref().is_some_and(|leaves| leaves.holes) && reader.may_have_holes();
     let end = spec.length.is_none().then_some(before.size);
     let source = Source { reader: reader.as_ref(), gaps, end };
-    let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref() };
+    let is_unchanged = || unchanged(&reader, &before);
+    let vouched = spec.leaves.as_ref().is_some_and(|leaves| leaves.vouched);
+    let voucher = match vouched {
+        true => Voucher::Behind(&is_unchanged),
+        false => Voucher::None,
+    };
+    let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref(), voucher };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
-    let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| unchanged(&reader, &before))?;
-    Ok(Outcome::Transferred { bytes, leaves: digests.map(leaves::told).unwrap_or_default(), read_from: None })
+    let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| is_unchanged())?;
+    Ok(Outcome::Transferred { bytes, leaves: digests.map(|digests| leaves::told(digests.into_sorted())).unwrap_or_default(), read_from: None })
 }
 
 /// Where digests are collected, if any are wanted: one sender's bytes as they are stored.
@@ -107,7 +114,8 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     task.session.acquire(Way::Out)?;
     let path = resolve(&spec.path)?;
     let lines = Lines::open(task.node.connector.clone(), spec)?;
-    let work = Work { source: &lines, what: What::Stream { offset: 0 }, ascii: false, digests: None };
+    let what = What::Stream { offset: 0 };
+    let work = Work { source: &lines, what, ascii: false, digests: None, voucher: Voucher::None };
     let kind = match spec.form {
         ListForm::Long => "LIST",
         ListForm::Names => "NLST",
@@ -126,7 +134,7 @@ pub fn endless(
     transfer: Transfer,
     check: impl FnOnce(&Transfer) -> Result<(), Fault>,
 ) -> Result<u64, Problem> {
-    let work = Work { source, what: What::Endless, ascii: false, digests: None };
+    let work = Work { source, what: What::Endless, ascii: false, digests: None, voucher: Voucher::None };
     transmit(task, &work, transfer, None, check)
 }
 
@@ -190,12 +198,30 @@ struct Work<'a> {
     /// Whether TYPE A converts line ends; listings have theirs already.
     ascii: bool,
     digests: Option<&'a Digests>,
+    voucher: Voucher<'a>,
 }
 
-/// Sends those parts of `bytes` that are `present`.
-pub fn parts(task: &mut Task<'_>, bytes: &Vec<u8>, present: RangeSet, transfer: &mut Transfer) -> Result<(), Problem> {
+/// What the receiver is told over the data connections besides.
+enum Voucher<'a> {
+    /// Nothing.
+    None,
+    /// This, before the data.
+    Ahead(&'a Vec<u8>),
+    /// The digests, behind the data and if this finds nothing wrong.
+    Behind(&'a (dyn Fn() -> Result<(), Fault> + Sync)),
+}
+
+/// Sends those parts of `bytes` that are `present`, behind a voucher for them.
+pub fn parts(
+    task: &mut Task<'_>,
+    bytes: &Vec<u8>,
+    present: RangeSet,
+    vouched: Option<&Vec<u8>>,
+    transfer: &mut Transfer,
+) -> Result<(), Problem> {
+    let voucher = vouched.map_or(Voucher::None, Voucher::Ahead);
     let what = What::Part { origin: 0, length: bytes.len() as u64, missing: present };
-    carry(task, &Work { source: bytes, what, ascii: false, digests: None }, transfer, None)
+    carry(task, &Work { source: bytes, what, ascii: false, digests: None, voucher }, transfer, None)
 }
 
 /// Sends `work` over the data handle, with all that belongs to a transfer; bytes sent.
@@ -293,6 +319,9 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
         Rendezvous::Connect if handle.params.relay.is_some() => None,
         Rendezvous::Connect => handle.params.nonce,
     };
+    if let Voucher::Ahead(text) = work.voucher {
+        voucher::tell(task, handle, nonce, text, transfer)?;
+    }
     let jobs = lane_jobs(&work.what, &share, handle.params.layout);
     let flow = transfer.flow(task);
     let shared = Shared { work, nonce, flow };
@@ -302,7 +331,13 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
             parts.push((feed, job, &mut lane.connections));
         }
     }
-    in_parallel(&mut parts, |(feed, job, connections)| shared.send(feed, job, connections))
+    in_parallel(&mut parts, |(feed, job, connections)| shared.send(feed, job, connections))?;
+    if let (Voucher::Behind(check), Some(digests)) = (&work.voucher, work.digests) {
+        // A fault is the transfer's own in the end.
+        let text = check().map(|()| voucher::of_file(&leaves::told(digests.sorted()))).unwrap_or_default();
+        voucher::tell(task, handle, nonce, &text, transfer)?;
+    }
+    Ok(())
 }
 
 struct Shared<'a> {

@@ -50,6 +50,12 @@ impl Transfer {
         }
     }
 
+    /// The same for what passes beside the file: nothing of it is counted.
+    pub fn aside(&self) -> Self {
+        let (progress, path) = (Arc::new(Progress::new()), self.path.clone());
+        Self { progress, path, ..*self }
+    }
+
     /// Remembers the network side for the log.
     pub fn used(&mut self, handle: &Handle) {
         self.streams = match handle.params.mode {

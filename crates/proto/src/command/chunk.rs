@@ -58,7 +58,7 @@ fn refused(verb: &'static str) -> impl Fn(LeafError) -> CommandError {
     move |error| syntax(verb, error.reason())
 }
 
-/// `size algorithm [HOLES]`, or `0` for none.
+/// `size algorithm [HOLES] [VOUCHED]`, or `0` for none.
 pub(super) fn leaves(rest: Option<&[u8]>) -> Result<Site, CommandError> {
     let (size, algorithm) = first_word(rest.unwrap_or(b"").trim_ascii());
     match (unsigned(SITE, size)?, algorithm) {
@@ -66,13 +66,16 @@ pub(super) fn leaves(rest: Option<&[u8]>) -> Result<Site, CommandError> {
         (0, Some(_)) => Err(syntax(SITE, "LEAVES 0 takes no algorithm")),
         (_, None) => Err(syntax(SITE, "an algorithm is missing")),
         (size, Some(rest)) => {
-            let (algorithm, option) = first_word(rest.trim_ascii());
-            let holes = match option.map(<[u8]>::trim_ascii) {
-                None => false,
-                Some(word) if word.eq_ignore_ascii_case(b"HOLES") => true,
-                Some(_) => return Err(syntax(SITE, "LEAVES knows the option HOLES")),
-            };
-            spec(size, algorithm).map(|spec| Site::Leaves(Some(LeafSpec { holes, ..spec })))
+            let (algorithm, options) = first_word(rest.trim_ascii());
+            let mut spec = spec(size, algorithm)?;
+            for option in options.unwrap_or(b"").split(u8::is_ascii_whitespace).filter(|word| !word.is_empty()) {
+                match option.to_ascii_uppercase().as_slice() {
+                    b"HOLES" => spec.holes = true,
+                    b"VOUCHED" => spec.vouched = true,
+                    _ => return Err(syntax(SITE, "LEAVES knows the options HOLES and VOUCHED")),
+                }
+            }
+            Ok(Site::Leaves(Some(spec)))
         }
     }
 }
@@ -85,7 +88,7 @@ fn spec(size: u64, algorithm: &[u8]) -> Result<LeafSpec, CommandError> {
     if algorithm.is_empty() {
         return Err(syntax(SITE, "an algorithm is missing"));
     }
-    Ok(LeafSpec { size, algorithm, holes: false })
+    Ok(LeafSpec { size, algorithm, holes: false, vouched: false })
 }
 
 /// What follows `SITE CHUNK `.
@@ -174,8 +177,9 @@ pub(super) fn esto(args: &[u8]) -> Result<Esto, CommandError> {
 pub(super) fn format_leaves(spec: Option<&LeafSpec>) -> Result<Vec<u8>, EncodeError> {
     let Some(spec) = spec else { return Ok(b"LEAVES 0".to_vec()) };
     check_spec(spec)?;
-    let option = if spec.holes { " HOLES" } else { "" };
-    Ok(format!("LEAVES {} {}{option}", spec.size, spec.algorithm).into_bytes())
+    let option = |is_on: bool, word: &'static str| if is_on { word } else { "" };
+    let (holes, vouched) = (option(spec.holes, " HOLES"), option(spec.vouched, " VOUCHED"));
+    Ok(format!("LEAVES {} {}{holes}{vouched}", spec.size, spec.algorithm).into_bytes())
 }
 
 /// The text after `SITE `.
@@ -237,7 +241,7 @@ mod tests {
     }
 
     fn md5(size: u64) -> LeafSpec {
-        LeafSpec { size, algorithm: "MD5".into(), holes: false }
+        LeafSpec { size, algorithm: "MD5".into(), holes: false, vouched: false }
     }
 
     fn file(size: u64, modified: Option<(i64, u32)>) -> ChunkedFile {
@@ -265,6 +269,11 @@ mod tests {
                 "SITE CHUNK KEEP 0fa0 0-4096:ab,8192-9000:cd /a b",
             ),
             (Command::Site(Site::Leaves(Some(LeafSpec { holes: true, ..md5(4096) }))), "SITE LEAVES 4096 MD5 HOLES"),
+            (Command::Site(Site::Leaves(Some(LeafSpec { vouched: true, ..md5(4096) }))), "SITE LEAVES 4096 MD5 VOUCHED"),
+            (
+                Command::Site(Site::Leaves(Some(LeafSpec { holes: true, vouched: true, ..md5(4096) }))),
+                "SITE LEAVES 4096 MD5 HOLES VOUCHED",
+            ),
             (Command::Site(Site::Extents { leaf: 4096, path: path.clone() }), "SITE EXTENTS 4096 /a b"),
             (
                 both(Chunk::Holes { session: session.clone(), holes: vec![0..8192, 12288..20480], path: path.clone() }),
@@ -292,7 +301,8 @@ mod tests {
             ("SITE LEAVES 2048 MD5", "power of two"),
             ("SITE LEAVES 5000 MD5", "power of two"),
             ("SITE LEAVES 2147483648 MD5", "power of two"),
-            ("SITE LEAVES 4096 MD5 x", "option HOLES"),
+            ("SITE LEAVES 4096 MD5 x", "options HOLES"),
+            ("SITE LEAVES 4096 MD5 HOLES x", "options HOLES"),
             ("SITE LEAVES 4096 M\u{e9}5", "not plain text"),
             ("SITE EXTENTS 4096", "an argument is missing"),
             ("SITE EXTENTS 5000 /a", "power of two"),
@@ -346,7 +356,7 @@ mod tests {
         let keep = |session: Vec<u8>, leaves| Site::Chunk(Chunk::Keep { session, leaves, path: b"/a".to_vec() });
         for site in [
             Site::Leaves(Some(md5(0))),
-            Site::Leaves(Some(LeafSpec { size: 4096, algorithm: "A B".into(), holes: false })),
+            Site::Leaves(Some(LeafSpec { size: 4096, algorithm: "A B".into(), holes: false, vouched: false })),
             Site::Chunk(Chunk::Open(file((1 << 28) + 1, None))),
             Site::Chunk(Chunk::Open(ChunkedFile { path: Vec::new(), ..file(1, None) })),
             Site::Chunk(Chunk::Commit { session: Vec::new(), path: path.clone() }),
@@ -381,7 +391,8 @@ mod tests {
             algorithm in "[A-Z0-9-]{1,10}",
             pick in 0usize..8,
         ) {
-            let leaves = LeafSpec { size: 1 << shift, algorithm, holes: pick == 0 && offset % 2 == 0 };
+            let (holes, vouched) = (pick == 0 && offset % 2 == 0, pick == 0 && offset % 3 == 0);
+                let leaves = LeafSpec { size: 1 << shift, algorithm, holes, vouched };
             let kept = vec![Leaf { range: offset / 2..offset / 2 + 1, digest: "00ff".into() }];
             let command = match pick {
                 0 => Command::Site(Site::Leaves(Some(leaves))),

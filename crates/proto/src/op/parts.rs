@@ -16,6 +16,9 @@ pub struct LeafSpec {
     /// In MODE E a sender leaves holes out, and a receiver takes what does not come of the announced size for holes:
     /// their zeros are in the digests of both. A stream has no gaps.
     pub holes: bool,
+    /// In MODE E a sender tells the receiver, over the data connections, what leaves it has sent, and a whole file that
+    /// differs from that gets no name; a stream is not vouched for.
+    pub vouched: bool,
 }
 
 /// Where a destination read what it proved (SITE READBACK DISK); the later ones prove less.
@@ -61,6 +64,9 @@ pub struct PackSpec {
     pub algorithm: Option<String>,
     /// Whether a receiver's files must survive a crash before they are answered (SITE DURABLE).
     pub durable: bool,
+    /// Whether the sender tells the receiver, ahead of the files and over the data connections, the digest of each: one that
+    /// differs gets no name. Of no meaning without an algorithm.
+    pub vouched: bool,
 }
 
 /// One file of a pack.

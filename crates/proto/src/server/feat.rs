@@ -71,6 +71,7 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
         answer.push(format!("LEAVES {}", names.join(",")));
         answer.push("HOLES");
         answer.push("PACK");
+        answer.push("VOUCH");
         if !config.read_only {
             answer.push("CHUNK NONE");
             answer.push("READBACK");

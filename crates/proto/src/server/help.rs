@@ -103,7 +103,7 @@ const SITE: [(&str, &str); 34] = [
     ("DURABLE", "SITE DURABLE <sp> 1|0"),
     ("EXTENTS", "SITE EXTENTS <sp> bytes <sp> pathname"),
     ("HELP", "SITE HELP [<sp> command]"),
-    ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm [<sp> HOLES] | SITE LEAVES <sp> 0"),
+    ("LEAVES", "SITE LEAVES <sp> bytes <sp> algorithm [<sp> HOLES] [<sp> VOUCHED] | SITE LEAVES <sp> 0"),
     ("POLICY", "SITE POLICY"),
     ("PROBE", "SITE PROBE <sp> HOST|READ|WRITE [<sp> bytes,milliseconds] <sp> pathname"),
     ("RBUFSIZ", "SITE RBUFSIZ <sp> bytes"),

@@ -172,8 +172,11 @@ pub(super) fn pack(
         return Err(Answer::line(501, "REST, SCKS and SITE STORATTR do not go with PACK."));
     }
     let files = files.into_iter().map(|file| PackedFile { path: session.resolve(&file.path), ..file }).collect();
-    let algorithm = session.leaves_of_transfer().map(|leaves| leaves.algorithm);
-    let spec = PackSpec { files, algorithm, durable: session.durable && direction == Direction::Receiving };
+    let durable = session.durable && direction == Direction::Receiving;
+    let spec = match session.leaves_of_transfer() {
+        Some(leaves) => PackSpec { files, algorithm: Some(leaves.algorithm), durable, vouched: leaves.vouched },
+        None => PackSpec { files, algorithm: None, durable, vouched: false },
+    };
     let what = match direction {
         Direction::Sending => What::SendPack(spec),
         Direction::Receiving => What::ReceivePack(spec),

@@ -114,6 +114,13 @@ impl Digests {
         Ok(())
     }
 
+    /// All that were collected so far, ascending.
+    pub fn sorted(&self) -> Vec<LeafDigest> {
+        let mut all = self.lock().clone();
+        all.sort_unstable_by_key(|leaf| leaf.range.start);
+        all
+    }
+
     /// All that were collected, ascending.
     pub fn into_sorted(self) -> Vec<LeafDigest> {
         let mut all = self.done.into_inner().unwrap_or_else(PoisonError::into_inner);

@@ -47,6 +47,7 @@ pub fn manner() -> Manner {
         durable: false,
         named: Named::BY_DESTINATION,
         holes: false,
+        vouched: false,
         measured: false,
     }
 }

@@ -103,6 +103,9 @@ pub struct Manner {
     pub named: Named,
     /// Whether both ends can leave holes out, which takes digests in both replies.
     pub holes: bool,
+    /// Whether the source tells the destination, over their data connections, what it must have stored before it gives the
+    /// name, which takes digests in both replies.
+    pub vouched: bool,
     /// Whether the length of what was stored is asked for: nothing else tells that all of it came.
     pub measured: bool,
 }

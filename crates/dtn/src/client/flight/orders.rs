@@ -125,7 +125,7 @@ fn receive_spec(job: &Job, manner: &Manner, write: WriteKind, expected_size: Opt
 fn leaf_spec(job: &Job, manner: &Manner, spelling: fn(&SharedChecksum) -> &String) -> Option<LeafSpec> {
     let proof = manner.proof.as_ref().ok().filter(|proof| proof.in_reply)?;
     let size = leaf_of_whole(job.item.size);
-    Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes })
+    Some(LeafSpec { size, algorithm: spelling(&proof.checksum).clone(), holes: manner.holes, vouched: manner.vouched })
 }
 
 /// Bytes of a leaf of a file that moves as a whole.

@@ -261,9 +261,12 @@ impl Remote {
     fn pack(&self, command: Command, spec: &PackSpec, name: &'static str) -> Vec<Ask> {
         let in_force = self.machine.session().leaves();
         let leaves = match &spec.algorithm {
-            Some(algorithm) if in_force.is_some_and(|now| now.algorithm == *algorithm) => None,
+            Some(algorithm) if in_force.is_some_and(|now| (&now.algorithm, now.vouched) == (algorithm, spec.vouched)) => {
+                None
+            }
             Some(algorithm) => {
-                self.leaves(Some(&LeafSpec { size: auto::LEAF, algorithm: algorithm.clone(), holes: false }))
+                let (algorithm, vouched) = (algorithm.clone(), spec.vouched);
+                self.leaves(Some(&LeafSpec { size: auto::LEAF, algorithm, holes: false, vouched }))
             }
             None => self.leaves(None),
         };

@@ -39,7 +39,9 @@ pub(super) fn chunked_manner(pair: &Pair, shared: &Shared, job: &Job) -> Option<
     let past_memory = options.verify == Verify::Disk;
     let named = Named::BY_DESTINATION;
     let (mode, given, measured) = (Mode::Extended, Given::default(), false);
-    Some(Manner { mode, proof, given, past_memory, durable: options.durable, named, holes: false, measured })
+    // Its leaves are compared before it has its name.
+    let (holes, vouched) = (false, false);
+    Some(Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, vouched, measured })
 }
 
 /// Whether parts of a file can be kept that nothing was proven of: by a server of ours that says so, by this host, and under
@@ -139,10 +141,11 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     };
     let holes = in_reply && leaves_holes_out(pair);
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
+    let vouched = in_reply && mode == Mode::Extended && pair.source.has("VOUCH") && pair.destination.has("VOUCH");
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
     // A device has no length.
     let measured = job.work == Work::Copy && proof.is_err() && !shared.is_device_item(&job.item);
-    (Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, measured }, whole)
+    (Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, vouched, measured }, whole)
 }
 
 /// How a job is proven; `in_reply`: both ends tell digests in the replies of the transfer.

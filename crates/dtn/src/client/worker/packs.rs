@@ -143,7 +143,9 @@ fn orders(first: &Job, others: &[Job], stored: Vec<PackedFile>, manner: &Manner)
     let jobs = std::iter::once(first).chain(others);
     let sent = jobs.zip(&stored).map(|(job, file)| as_sent(job, file)).collect();
     let proof = manner.proof.as_ref().ok();
-    let spec = |files, algorithm: Option<&String>, durable| PackSpec { files, algorithm: algorithm.cloned(), durable };
+    let vouched = manner.vouched;
+    let spec =
+        |files, algorithm: Option<&String>, durable| PackSpec { files, algorithm: algorithm.cloned(), durable, vouched };
     let receive = Op::ReceivePack(spec(stored, proof.map(|proof| &proof.checksum.destination), manner.durable));
     let send = Op::SendPack(spec(sent, proof.map(|proof| &proof.checksum.source), false));
     vec![Order::destination(Purpose::Store, receive), Order::source(Purpose::Send, send)]

@@ -159,7 +159,7 @@ impl World {
     }
 
     fn open(&mut self) -> Result<(), String> {
-        let leaves = LeafSpec { size: LEAF, algorithm: "CRC32C".to_owned(), holes: false };
+        let leaves = LeafSpec { size: LEAF, algorithm: "CRC32C".to_owned(), holes: false, vouched: false };
         let modified = Some((i64::from(self.version), 0));
         let file = ChunkedFile { path: b"/copy".to_vec(), size: self.source.len() as u64, modified, leaves };
         let Ok(Outcome::Chunked { session, verified, .. }) = self.run(&Op::OpenChunked(file)) else {

@@ -19,6 +19,7 @@ use crate::mover::message::FromMover;
 use crate::mover::node::Node;
 use crate::mover::spent;
 use crate::mover::stats::Way;
+use crate::mover::voucher;
 use crate::mover::worker::Task;
 
 /// Receives with leaves up to this size are finished at once; longer ones while the next data come in.
@@ -39,6 +40,8 @@ pub(super) struct File {
     /// Where a stream starts.
     pub(super) start: u64,
     pub(super) unique_name: Option<Vec<u8>>,
+    /// What the sender vouches for, where it does.
+    pub(super) voucher: Option<Vec<u8>>,
 }
 
 impl File {
@@ -88,7 +91,7 @@ impl File {
             let fault = Fault::new(FaultCode::InvalidArgument, "receive a chunk").on_path(&spec.path);
             return Err(fault.detail(format!("it would end beyond the file's {size} bytes")));
         }
-        Ok(Self { session, writer, origin: offset, start: offset, unique_name: None })
+        Ok(Self { session, writer, origin: offset, start: offset, unique_name: None, voucher: None })
     }
 
     pub(super) fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
@@ -97,7 +100,8 @@ impl File {
             WriteKind::Restart { done } => (0, done.first().map_or(Ok(0), |range| check_offset(range.end))?),
             WriteKind::Replace | WriteKind::Unique | WriteKind::Append => (0, 0),
         };
-        Ok(Self { writer: node.connector.join(session)?, session: session.clone(), origin, start, unique_name: None })
+        let (writer, session) = (node.connector.join(session)?, session.clone());
+        Ok(Self { session, writer, origin, start, unique_name: None, voucher: None })
     }
 
     /// The bytes of which some may be left out because they are holes of the source: the digests of both ends cover them.
@@ -218,6 +222,15 @@ impl File {
         }
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
+        if let Some(voucher) = &self.voucher
+            && let Err(problem) = voucher::check(voucher, &leaves)
+        {
+            // A part that is wrong is written again, and has no name before it is right.
+            if !is_chunk {
+                node.connector.abandon(&self.session)?;
+            }
+            return Err(problem);
+        }
         if !is_chunk {
             proving.times.timed(Activity::Storage, || self.complete(node, spec, proving.cancel))?;
         }

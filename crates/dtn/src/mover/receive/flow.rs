@@ -18,6 +18,7 @@ use crate::mover::session::{Handle, Rendezvous};
 use crate::mover::spent;
 use crate::mover::stats::Way;
 use crate::mover::transfer::{Markers, Transfer};
+use crate::mover::voucher;
 use crate::mover::worker::Task;
 
 /// Storage as the network side writes it.
@@ -142,14 +143,18 @@ impl File {
     }
 
     fn extended(
-        &self,
+        &mut self,
         task: &Task<'_>,
         handle: &mut Handle,
         spec: &ReceiveSpec,
         transfer: &mut Transfer,
     ) -> Result<(), Fault> {
         let sink = Sink(self.writer.as_ref());
-        blocks(task, handle, &sink, 0..self.window(spec), self.origin, transfer)
+        blocks(task, handle, &sink, 0..self.window(spec), self.origin, transfer)?;
+        if spec.leaves.as_ref().is_some_and(|leaves| leaves.vouched) {
+            self.voucher = Some(voucher::hear(task, handle, voucher::MOST, transfer)?);
+        }
+        Ok(())
     }
 }
 

@@ -13,7 +13,7 @@ fn leaf(range: std::ops::Range<u64>, digest: &str) -> Leaf {
 }
 
 fn md5() -> LeafSpec {
-    LeafSpec { size: SIZE, algorithm: "MD5".into(), holes: false }
+    LeafSpec { size: SIZE, algorithm: "MD5".into(), holes: false, vouched: false }
 }
 
 fn transferred(leaves: Vec<Leaf>) -> Outcome {

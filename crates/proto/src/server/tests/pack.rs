@@ -23,7 +23,7 @@ fn packs_are_operations_on_resolved_paths_and_the_226_tells_every_file() {
     let mut peer = ready();
     peer.send("SITE LEAVES 16777216 md5");
     let files = vec![file("/home/u/a b", 5), PackedFile { mode: Some(0o640), ..file("/c", 7) }];
-    let spec = PackSpec { files, algorithm: Some("MD5".into()), durable: false };
+    let spec = PackSpec { files, algorithm: Some("MD5".into()), durable: false, vouched: false };
     let failure = Failure { kind: FailureKind::NotFound, text: "no such file".into(), checksums: None };
     let fates = vec![Ok(Some("00ff".into())), Err(failure)];
     let text =
