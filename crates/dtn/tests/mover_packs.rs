@@ -33,7 +33,12 @@ fn spec(prefix: &str, sizes: &[usize], algorithm: Option<Algorithm>) -> PackSpec
         mode: None,
     };
     let files = sizes.iter().enumerate().map(file).collect();
-    PackSpec { files, algorithm: algorithm.map(|algorithm| algorithm.name().to_owned()), durable: false, vouched: false }
+    PackSpec {
+        files,
+        algorithm: algorithm.map(|algorithm| algorithm.name().to_owned()),
+        durable: false,
+        vouched: false,
+    }
 }
 
 /// Moves a pack between two movers of a node: what the source told, what the destination told.

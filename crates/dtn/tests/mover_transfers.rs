@@ -275,7 +275,8 @@ fn a_file_has_the_mode_it_came_with_and_is_private_until_then() {
         });
         let mut node = Node::on(root, |_| {}, Arc::new(Faulty::new(inner, script)));
         node.write("source", &pattern(300_000));
-        let leaves = leaves.then(|| LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
+        let leaves =
+            leaves.then(|| LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
         for told in [Some(0o640), Some(0o604), None] {
             let movers = node.pair(&params);
             let to = ReceiveSpec { mode: told, leaves: leaves.clone(), ..receive("/copy") };

@@ -12,7 +12,9 @@ use std::time::{Duration, SystemTime};
 use mover_support::{Node, extended, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
-use whimbrel_proto::op::{FailureKind, LeafSpec, Op, Outcome, PackResult, PackSpec, PackedFile, ReceiveSpec, SendSpec};
+use whimbrel_proto::op::{
+    FailureKind, LeafSpec, Mode, Op, Outcome, PackResult, PackSpec, PackedFile, ReceiveSpec, SendSpec,
+};
 
 const MIB: usize = 1 << 20;
 
@@ -50,12 +52,18 @@ fn fates(outcome: Outcome) -> Vec<PackResult> {
 
 #[test]
 fn what_is_vouched_for_gets_its_name_again_and_again_over_any_number_of_channels() {
-    for (params, sizes) in
-        [(extended(1), [0, 1, 300_000, 3 * MIB + 7]), (extended(4), [0, 5, MIB, 9 * MIB + 1]), (stream(), [0, 1, 2, MIB])]
-    {
+    for (params, sizes) in [
+        (extended(1), [0, 1, 300_000, 3 * MIB + 7]),
+        (extended(4), [0, 5, MIB, 9 * MIB + 1]),
+        (stream(), [0, 1, 2, MIB]),
+    ] {
         let mut node = Node::start();
-        let movers = node.pair(&params);
+        let mut movers = node.pair(&params);
         for size in sizes {
+            if params.mode == Mode::Stream {
+                // Its connection ended with the last file.
+                movers = node.pair(&params);
+            }
             node.write("source", &pattern(size));
             let (from, mut to) = whole();
             to.expected_size = Some(size as u64);

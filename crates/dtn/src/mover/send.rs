@@ -92,7 +92,11 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
     let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| is_unchanged())?;
-    Ok(Outcome::Transferred { bytes, leaves: digests.map(|digests| leaves::told(digests.into_sorted())).unwrap_or_default(), read_from: None })
+    Ok(Outcome::Transferred {
+        bytes,
+        leaves: digests.map(|digests| leaves::told(digests.into_sorted())).unwrap_or_default(),
+        read_from: None,
+    })
 }
 
 /// Where digests are collected, if any are wanted: one sender's bytes as they are stored.

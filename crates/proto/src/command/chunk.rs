@@ -269,7 +269,10 @@ mod tests {
                 "SITE CHUNK KEEP 0fa0 0-4096:ab,8192-9000:cd /a b",
             ),
             (Command::Site(Site::Leaves(Some(LeafSpec { holes: true, ..md5(4096) }))), "SITE LEAVES 4096 MD5 HOLES"),
-            (Command::Site(Site::Leaves(Some(LeafSpec { vouched: true, ..md5(4096) }))), "SITE LEAVES 4096 MD5 VOUCHED"),
+            (
+                Command::Site(Site::Leaves(Some(LeafSpec { vouched: true, ..md5(4096) }))),
+                "SITE LEAVES 4096 MD5 VOUCHED",
+            ),
             (
                 Command::Site(Site::Leaves(Some(LeafSpec { holes: true, vouched: true, ..md5(4096) }))),
                 "SITE LEAVES 4096 MD5 HOLES VOUCHED",

@@ -261,7 +261,9 @@ impl Remote {
     fn pack(&self, command: Command, spec: &PackSpec, name: &'static str) -> Vec<Ask> {
         let in_force = self.machine.session().leaves();
         let leaves = match &spec.algorithm {
-            Some(algorithm) if in_force.is_some_and(|now| (&now.algorithm, now.vouched) == (algorithm, spec.vouched)) => {
+            Some(algorithm)
+                if in_force.is_some_and(|now| (&now.algorithm, now.vouched) == (algorithm, spec.vouched)) =>
+            {
                 None
             }
             Some(algorithm) => {

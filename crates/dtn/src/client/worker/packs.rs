@@ -144,8 +144,12 @@ fn orders(first: &Job, others: &[Job], stored: Vec<PackedFile>, manner: &Manner)
     let sent = jobs.zip(&stored).map(|(job, file)| as_sent(job, file)).collect();
     let proof = manner.proof.as_ref().ok();
     let vouched = manner.vouched;
-    let spec =
-        |files, algorithm: Option<&String>, durable| PackSpec { files, algorithm: algorithm.cloned(), durable, vouched };
+    let spec = |files, algorithm: Option<&String>, durable| PackSpec {
+        files,
+        algorithm: algorithm.cloned(),
+        durable,
+        vouched,
+    };
     let receive = Op::ReceivePack(spec(stored, proof.map(|proof| &proof.checksum.destination), manner.durable));
     let send = Op::SendPack(spec(sent, proof.map(|proof| &proof.checksum.source), false));
     vec![Order::destination(Purpose::Store, receive), Order::source(Purpose::Send, send)]
