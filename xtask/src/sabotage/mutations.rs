@@ -63,6 +63,7 @@ const ENGINE: Suite = suite(&["test", "-p", "whimbrel-engine", "--lib"], &["tran
 const CRASHES: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["mover::chunk"]);
 const CLIENT: Suite = suite(&["test", "-p", "whimbrel-dtn", "--lib"], &["client"]);
 const DURABLE: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_durability"], &[]);
+const VOUCHING: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_vouching"], &[]);
 const VERSIONS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_versions"], &[]);
 const CHUNKS: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_chunks"], &[]);
 const PAST_MEMORY: Suite = suite(&["test", "-p", "whimbrel-dtn", "--test", "mover_past_memory"], &[]);
@@ -240,8 +241,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "verify: a small file is read back",
         guards: "a digest of what was received, not of what is stored",
         file: UNNAMED_RS,
-        find: "            read_back(&stored_bytes(&file, data.len(), path)?);\n",
-        replace: "            read_back(data);\n",
+        find: "            read_back(&stored_bytes(&file, data.len(), path)?)?;\n",
+        replace: "            read_back(data)?;\n",
         suite: CALLS,
     },
     Mutation {
@@ -383,12 +384,36 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: INTEGRITY,
     },
     Mutation {
+        name: "vouching: a whole file is what its sender vouches for",
+        guards: "a wrong file with its name, when the client is killed before it compares",
+        file: RECEIVED_FILE_RS,
+        find: "voucher::check(voucher, &leaves)\n",
+        replace: "voucher::check(voucher, &leaves).or(Ok::<(), Problem>(()))\n",
+        suite: VOUCHING,
+    },
+    Mutation {
+        name: "vouching: a packed file is what its sender vouches for",
+        guards: "a wrong small file with its name, when the client is killed before it compares",
+        file: PACK_RS,
+        find: ".filter(|expected| **expected != computed)",
+        replace: ".filter(|_| false)",
+        suite: VOUCHING,
+    },
+    Mutation {
+        name: "vouching: not for a source that was changed",
+        guards: "a mixture of two versions with a name",
+        file: "crates/dtn/src/mover/send.rs",
+        find: "let text = check().map(",
+        replace: "let text = check().or(Ok::<(), Fault>(())).map(",
+        suite: VOUCHING,
+    },
+    Mutation {
         name: "check: digests in the replies of a whole file",
         guards: "a wrong file that counts as right",
         file: PROOF_RS,
         find: "            if sent != stored {\n",
         replace: "            if sent.range != stored.range {\n",
-        suite: INTEGRITY,
+        suite: CLIENT,
     },
     Mutation {
         name: "check: checksums asked for behind a whole file",
@@ -404,7 +429,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: "crates/dtn/src/client/worker/packs.rs",
         find: "(Some(sent), Some(stored)) if sent == stored =>",
         replace: "(Some(_), Some(_)) =>",
-        suite: INTEGRITY,
+        suite: CLIENT,
     },
     Mutation {
         name: "check: leaves that an earlier run left at a stock server",

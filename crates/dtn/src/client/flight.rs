@@ -10,7 +10,7 @@ mod step;
 mod transfer;
 
 #[cfg(test)]
-mod fixtures;
+pub(super) mod fixtures;
 #[cfg(test)]
 mod step_tests;
 

@@ -186,3 +186,20 @@ fn verdict(
         _ => Ok(Verification::Unverified { reason: "digests were not delivered".to_owned() }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::client::flight::fixtures::{checksum, job};
+
+    #[test]
+    fn a_packed_file_is_proven_only_by_equal_digests_of_both_ends() {
+        let proof = Ok(Proof { checksum: checksum(), in_reply: true });
+        let told = |digest: &str| Ok(Some(digest.to_owned()));
+        let of = |sent, stored| verdict(&job(Work::Copy), (sent, stored), &proof);
+        assert!(matches!(of(told("aa"), told("aa")), Ok(Verification::Verified { .. })));
+        let fault = of(told("aa"), told("ab")).unwrap_err();
+        assert_eq!((fault.code, fault.side), (FaultCode::ChecksumMismatch, Some(Side::Destination)));
+        assert!(matches!(of(told("aa"), Ok(None)), Ok(Verification::Unverified { .. })));
+    }
+}
