@@ -66,6 +66,7 @@ mod dispatch;
 mod endings;
 mod entry;
 mod inputs;
+mod lag;
 mod messages;
 mod options;
 mod pace;
@@ -83,6 +84,7 @@ pub use options::{Chunking, StallPolicy, TransferOptions};
 use budget::Budget;
 use directories::Directories;
 use entry::Entry;
+use lag::Look;
 use queue::{Class, Queue};
 use slot::{SlotData, SlotState};
 
@@ -106,6 +108,8 @@ pub struct TransferMachine {
     orphans: BTreeMap<Attempt, Slot>,
     /// How fast data may be asked for.
     budget: Budget,
+    /// What sessions that others wait for have moved; `None`: none does.
+    look: Option<Look>,
     /// Starts so far.
     given: u64,
     commands: VecDeque<Command>,
@@ -142,6 +146,7 @@ impl TransferMachine {
             delayed: BTreeSet::new(),
             directories: Directories::default(),
             orphans: BTreeMap::new(),
+            look: None,
             given: 0,
             commands: VecDeque::new(),
             endings: VecDeque::new(),
@@ -170,7 +175,7 @@ impl TransferMachine {
     /// When to call [`Input::Tick`] at the latest; `None` while only inputs matter.
     pub fn poll_timeout(&self) -> Option<Instant> {
         let slots = self.slots.iter().filter_map(|slot| slot.deadline(&self.options.stall));
-        slots.chain(self.delayed.first().map(|(at, _)| *at)).chain(self.budget.due()).min()
+        slots.chain(self.delayed.first().map(|(at, _)| *at)).chain(self.budget.due()).chain(self.look_due()).min()
     }
 
     /// Whether the planner may go on: false while enough items wait.

@@ -571,3 +571,89 @@ fn the_pace_of_a_session_is_not_counted_from_the_destinations_answer() {
     bench.put(Input::ChunkMoved { attempt: *second });
     assert_eq!(bench.machine.slots[0].rate, Some(CHUNK as f64));
 }
+
+/// Two sessions, of which the first has moved its parts and idles, and the second has one in the air.
+fn one_waits_for_the_other() -> (Bench, Attempt, std::ops::Range<u64>) {
+    let size = 4 * CHUNK;
+    let mut bench = opened(2, size, RangeSet::new());
+    let mut last = None;
+    loop {
+        let taken = chunks(&mut bench);
+        let first: Vec<_> = taken.iter().filter(|(slot, ..)| *slot == Slot(0)).cloned().collect();
+        last = taken.into_iter().rfind(|(slot, ..)| *slot == Slot(1)).or(last);
+        if first.is_empty() {
+            break;
+        }
+        for (_, attempt, part) in first {
+            bench.now += Duration::from_millis(10);
+            prove(&mut bench, attempt, &part);
+        }
+    }
+    let (_, attempt, part) = last.expect("the second has some");
+    (bench, attempt, part)
+}
+
+fn creep(bench: &mut Bench, attempt: Attempt, seconds: u64, most: u64) {
+    for moved in 0..seconds {
+        bench.now += Duration::from_secs(1);
+        bench.put(Input::ItemProgress { attempt, moved: (moved + 1).min(most), durable: None });
+        bench.put(Input::Tick);
+    }
+}
+
+fn relieved(bench: &Bench) -> Vec<Slot> {
+    bench.closed.iter().filter(|(_, fault)| fault.is_some()).map(|(slot, _)| *slot).collect()
+}
+
+#[test]
+fn what_a_session_holds_that_has_become_slow_goes_to_one_that_idles_and_nothing_is_charged() {
+    let (mut bench, attempt, part) = one_waits_for_the_other();
+    assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_secs(10)), "nobody looks");
+    bench.put(Input::ItemStarted { attempt });
+    creep(&mut bench, attempt, 9, 1);
+    assert_eq!(relieved(&bench), []);
+    creep(&mut bench, attempt, 2, 2);
+    assert_eq!(relieved(&bench), [Slot(1)]);
+    let again = chunks(&mut bench);
+    assert!(again.iter().all(|(slot, ..)| *slot == Slot(0)), "{again:?}");
+    assert!(again.iter().any(|(_, _, range)| range.start == part.start), "{again:?} without {part:?}");
+    for (_, attempt, part) in again {
+        prove(&mut bench, attempt, &part);
+    }
+    prove_all(&mut bench, 4 * CHUNK);
+    let (_, commit) = bench.job(0);
+    assert_eq!(commit.work, Work::Commit);
+    assert!(!bench.events.iter().any(|event| matches!(event, Event::Retry { .. })), "{:?}", bench.events);
+}
+
+#[test]
+fn a_session_that_is_nearly_done_or_as_fast_as_others_keeps_what_it_has() {
+    let (mut bench, attempt, part) = one_waits_for_the_other();
+    bench.put(Input::ItemStarted { attempt });
+    // Nearly all comes at once: the rest takes less time than looking does.
+    bench.put(Input::ItemProgress { attempt, moved: part.end - part.start - 1, durable: None });
+    for _ in 0..12 {
+        bench.now += Duration::from_secs(1);
+        bench.put(Input::Tick);
+    }
+    assert_eq!(relieved(&bench), []);
+    let (mut verifying, attempt, _) = one_waits_for_the_other();
+    verifying.put(Input::ItemStarted { attempt });
+    verifying.put(Input::ItemPhase { attempt, phase: Phase::Verifying });
+    verifying.now += Duration::from_secs(50);
+    verifying.put(Input::Tick);
+    assert_eq!(relieved(&verifying), [], "it moves nothing any more");
+}
+
+#[test]
+fn a_silent_session_has_longer_for_some_servers_say_little() {
+    let (mut bench, attempt, _) = one_waits_for_the_other();
+    bench.put(Input::ItemStarted { attempt });
+    for (seconds, ended) in [(25, 0), (10, 1)] {
+        for _ in 0..seconds {
+            bench.now += Duration::from_secs(1);
+            bench.put(Input::Tick);
+        }
+        assert_eq!(relieved(&bench).len(), ended, "after {seconds} s more");
+    }
+}

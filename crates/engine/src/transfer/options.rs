@@ -18,6 +18,8 @@ pub struct StallPolicy {
     pub quiet: Duration,
     /// Longest time for opening a session; default 2 min.
     pub open: Duration,
+    /// How often sessions are looked at that others wait for with nothing else to do; default 10 s.
+    pub slow: Duration,
 }
 
 impl Default for StallPolicy {
@@ -27,6 +29,7 @@ impl Default for StallPolicy {
             min_bytes: 4096,
             quiet: Duration::from_secs(600),
             open: Duration::from_secs(120),
+            slow: Duration::from_secs(10),
         }
     }
 }

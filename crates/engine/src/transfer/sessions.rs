@@ -92,7 +92,7 @@ impl TransferMachine {
     }
 
     /// An attempt goes to another session.
-    fn hand_back(&mut self, attempt: Attempt) {
+    pub(super) fn hand_back(&mut self, attempt: Attempt) {
         let id = attempt.item;
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
@@ -140,6 +140,7 @@ impl TransferMachine {
                 _ => {}
             }
         }
+        self.watch_laggards(now);
         while let Some((at, id)) = self.delayed.first().copied()
             && at <= now
         {

@@ -59,6 +59,10 @@ pub(super) struct SlotData {
     pub(super) pipeline: VecDeque<Flight>,
     /// Bytes per second of its chunks, once one has ended.
     pub(super) rate: Option<f64>,
+    /// Bytes that it has moved in this run.
+    pub(super) moved_in_all: u64,
+    /// Whether its work was given to others because it was too slow.
+    pub(super) relieved: bool,
     /// When the chunk at work could begin.
     chunk_since: Instant,
     /// Whether the last that was heard of it is an item's failure: losing it then is the same event.
@@ -87,6 +91,8 @@ impl SlotData {
             retired: false,
             pipeline: VecDeque::new(),
             rate: None,
+            moved_in_all: 0,
+            relieved: false,
             chunk_since: now,
             charged: false,
             last_given: 0,
@@ -201,12 +207,20 @@ impl SlotData {
 
     pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) {
         self.watch.window_bytes = self.watch.window_bytes.saturating_add(bytes);
+        self.moved_in_all = self.moved_in_all.saturating_add(bytes);
         if let Some((moving, left)) = &mut self.watch.moving
             && *moving == attempt
         {
             *left = left.saturating_sub(bytes);
         }
         self.watch.last_sign = now;
+    }
+
+    /// Bytes that it has still to move of what it was given; `None`: it moves no data, or of an unknown size.
+    pub(super) fn owed(&self) -> Option<u64> {
+        let (moving, left) = self.watch.moving.filter(|(_, left)| (1..u64::MAX).contains(left))?;
+        let others = self.pipeline.iter().filter(|flight| flight.attempt != moving);
+        Some(others.map(|flight| flight.bytes + flight.small).fold(left, u64::saturating_add))
     }
 
     /// When to look at the slot again.
