@@ -136,6 +136,12 @@ impl Output {
                 let place = quote_path(source);
                 self.say(&format!("{place}: bytes {start} to {end} differed at the destination and go again"));
             }
+            Event::BeganAnew { source, bytes, .. } => {
+                let (place, bytes) = (quote_path(source), ByteCount(*bytes));
+                self.say(&format!(
+                    "{place}: has changed since an earlier run, or may have; the {bytes} that it had moved are thrown away"
+                ));
+            }
             Event::WrittenInPlace { directory, fault } => {
                 let place = quote_path(directory);
                 self.say(&format!(

@@ -188,6 +188,16 @@ pub enum Event {
         /// How often it was wrong by now.
         times: u32,
     },
+    /// What earlier runs proved of a file is of another version of its source, and was thrown away: it begins anew.
+    BeganAnew {
+        /// The item.
+        item: ItemId,
+        /// Its source path.
+        #[serde(with = "path_text")]
+        source: Vec<u8>,
+        /// How many bytes were proven of the other version.
+        bytes: u64,
+    },
     /// The end.
     Summary(Summary),
 }
@@ -285,6 +295,7 @@ mod tests {
             Event::OtherRuns { directory: b"/d\xff/".to_vec(), files: 2 },
             Event::NotChecked { item: ItemId(1), source: b"/s".to_vec(), listed: false },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
+            Event::BeganAnew { item: ItemId(1), source: b"/s".to_vec(), bytes: 9 },
             Event::Summary(Summary::new(snapshot, &failures, false)),
         ];
         for event in events {

@@ -26,6 +26,11 @@ pub fn storage_lines(facts: &StorageFacts) -> impl Iterator<Item = String> {
     room.into_iter().chain(facts.stripe.map(|bytes| format!("STRIPE {bytes}")))
 }
 
+/// `ANEW <bytes>` if anything was thrown away, without the space in front of it.
+pub fn discarded_line(bytes: u64) -> Option<String> {
+    (bytes > 0).then(|| format!("ANEW {bytes}"))
+}
+
 /// The holes that a reply names, none if it names none; other lines are passed over.
 ///
 /// # Errors
@@ -53,6 +58,14 @@ pub fn extents_from_reply(reply: &Reply) -> Result<(Vec<Range<u64>>, u64), LeafE
 /// [`LeafError::Form`] if a number is malformed or told twice.
 pub fn storage_from_reply(reply: &Reply) -> Result<StorageFacts, LeafError> {
     Ok(StorageFacts { room: number(reply, b"ROOM ")?, stripe: number(reply, b"STRIPE ")?.filter(|&bytes| bytes > 0) })
+}
+
+/// Bytes that a destination has thrown away because they are of another version; 0 if it does not say.
+///
+/// # Errors
+/// [`LeafError::Form`] if the number is malformed or told twice.
+pub fn discarded_from_reply(reply: &Reply) -> Result<u64, LeafError> {
+    Ok(number(reply, b"ANEW ")?.unwrap_or(0))
 }
 
 fn number(reply: &Reply, word: &[u8]) -> Result<Option<u64>, LeafError> {
@@ -132,6 +145,14 @@ mod tests {
         assert_eq!(storage_from_reply(&read(b"250-x\r\n SESSION 00\r\n250 End\r\n")), Ok(StorageFacts::default()));
         assert_eq!(storage_from_reply(&read(b"250-x\r\n STRIPE 0\r\n250 End\r\n")), Ok(StorageFacts::default()));
         assert_eq!(storage_from_reply(&read(b"250-x\r\n ROOM 1\r\n ROOM 2\r\n250 End\r\n")), Err(LeafError::Form));
+    }
+
+    #[test]
+    fn what_was_thrown_away_is_told_if_it_was_anything() {
+        let told = |bytes| Reply::multi(250, "Ready.", discarded_line(bytes).map(String::into_bytes), "End").to_bytes();
+        assert_eq!(discarded_from_reply(&read(&told(7))), Ok(7));
+        assert_eq!((discarded_line(0), discarded_from_reply(&read(b"250 Ready.\r\n"))), (None, Ok(0)));
+        assert_eq!(discarded_from_reply(&read(b"250-x\r\n ANEW x\r\n250 End\r\n")), Err(LeafError::Form));
     }
 
     #[test]

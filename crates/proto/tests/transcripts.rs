@@ -108,6 +108,7 @@ impl Connection {
                     verified: leaves(list),
                     holes: Vec::new(),
                     storage: StorageFacts::default(),
+                    discarded: 0,
                 });
             }
             "unproven" => self.finish(failed(FailureKind::Unproven, rest)),

@@ -218,7 +218,7 @@ impl Storage<'_> {
 
     fn open_chunked(&self, file: &ChunkedFile) -> Result<Outcome, Fault> {
         let wanted = header_of(file)?;
-        let (session, trusted) = agree(self.connector, file, &wanted)?;
+        let Agreed { session, trusted, discarded } = agree(self.connector, file, &wanted)?;
         let ticket = Ticket { token: session.token, size: file.size };
         let session = postcard::to_stdvec(&ticket)
             .map_err(|error| Fault::new(FaultCode::Internal, "encode session").detail(error.to_string()))?;
@@ -228,7 +228,7 @@ impl Storage<'_> {
         let storage = StorageFacts { room: opened.writer.room()?, stripe: opened.writer.stripe_size() };
         let verified = trusted.leaves.into_iter().map(journaled::to_wire).collect();
         let holes = trusted.holes.as_slice().to_vec();
-        Ok(Outcome::Chunked { session, verified, holes, storage })
+        Ok(Outcome::Chunked { session, verified, holes, storage, discarded })
     }
 
     /// Only what the client proved comes here; it is durable when answered.
@@ -306,15 +306,24 @@ fn header_of(file: &ChunkedFile) -> Result<Header, Fault> {
     Ok(Header { size: file.size, modified: file.modified, leaf: file.leaves.size, algorithm })
 }
 
+/// The unfinished file of a version of a source.
+struct Agreed {
+    session: WriteSession,
+    trusted: Trusted,
+    /// Proven bytes of others that were thrown away for it.
+    discarded: u64,
+}
+
 /// Finds or makes the unfinished file whose journal says what is `wanted`.
 ///
 /// Others may do the same at once: the first header in a journal counts, and each round begins with
 /// what has the hidden name now.
-fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<(WriteSession, Trusted), Fault> {
+fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Result<Agreed, Fault> {
     let path = resolve(&file.path)?;
     // Space is reserved chunk by chunk: a sparse file needs less than its size.
     let intent = WriteIntent { disposition: Disposition::Continue, size: None, length: Some(file.size), mode: None };
     let mut marked: Option<WriteSession> = None;
+    let mut discarded = 0;
     for _ in 0..ATTEMPTS {
         let session = connector.begin(&path, &intent)?;
         if let Some(earlier) = marked.take().filter(|earlier| earlier.token != session.token) {
@@ -322,8 +331,11 @@ fn agree(connector: &dyn Connector, file: &ChunkedFile, wanted: &Header) -> Resu
             connector.abandon(&earlier)?;
         }
         match look(connector, &session, wanted) {
-            Ok(Found::Fitting(trusted)) => return Ok((session, trusted)),
-            Ok(Found::Foreign) => connector.abandon(&session)?,
+            Ok(Found::Fitting(trusted)) => return Ok(Agreed { session, trusted, discarded }),
+            Ok(Found::Foreign { proven }) => {
+                connector.abandon(&session)?;
+                discarded += proven;
+            }
             Ok(Found::Again) => marked = Some(session),
             // Committed, dropped or replaced since it was begun.
             Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
@@ -339,7 +351,10 @@ enum Found {
     /// What is there is about the same version of the same source.
     Fitting(Trusted),
     /// What is there is about something else.
-    Foreign,
+    Foreign {
+        /// Bytes of it that are proven.
+        proven: u64,
+    },
     /// Something was changed: look again.
     Again,
 }
@@ -360,8 +375,10 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
             trusted.torn = false;
             Ok(Found::Fitting(trusted))
         }
-        Some(_) => Ok(Found::Foreign),
-        None if leftover => Ok(Found::Foreign),
+        Some(_) => {
+            Ok(Found::Foreign { proven: trusted.leaves.iter().map(|leaf| leaf.range.end - leaf.range.start).sum() })
+        }
+        None if leftover => Ok(Found::Foreign { proven: 0 }),
         None => {
             if journal.cut(bytes.len() as u64, 0)? {
                 let header = journal::encode_header(wanted);

@@ -98,6 +98,7 @@ impl TransferMachine {
         self.leave_well(now, slot, attempt);
         if is_new {
             self.progress.resumed(item.id, resumed);
+            self.report_discarded(&item, found.discarded);
             self.progress.holes(item.id, Holes { skipped: holes, kept: found.kept, filled: found.filled });
         }
         self.queue.forget(item.id);
@@ -105,6 +106,13 @@ impl TransferMachine {
         let id = item.id;
         self.report_started(item, slot, tries, resumed);
         self.commit_if_proven(id);
+    }
+
+    /// Who goes on with a file is told when that is not what happens.
+    fn report_discarded(&mut self, item: &Item, bytes: u64) {
+        if bytes > 0 {
+            self.report(Event::BeganAnew { item: item.id, source: item.source.clone(), bytes });
+        }
     }
 
     /// These ends cannot move it in chunks, or cannot any more: the file is copied whole.

@@ -242,4 +242,6 @@ pub struct Opening {
     pub filled: u64,
     /// Bytes at whose multiples parts should begin and end: the stripes of the destination's file system.
     pub stripe: Option<u64>,
+    /// Bytes that earlier runs proved of another version of the source, and that were thrown away.
+    pub discarded: u64,
 }

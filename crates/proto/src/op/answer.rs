@@ -71,6 +71,8 @@ pub enum Outcome {
         holes: Vec<Range<u64>>,
         /// What planning wants to know of the storage.
         storage: StorageFacts,
+        /// Bytes that were proven of another version of the source, or otherwise, and were thrown away.
+        discarded: u64,
     },
     /// Where a file has no data.
     Extents {

@@ -109,9 +109,10 @@ fn with_holes(answer: Answer, holes: &[Range<u64>]) -> Answer {
 /// `250-` with the session, what planning wants to know, and what is proven already.
 pub(super) fn finish_open(outcome: Outcome) -> Step {
     Step::Answer(match outcome {
-        Outcome::Chunked { session, verified, holes, storage } => {
+        Outcome::Chunked { session, verified, holes, storage, discarded } => {
             let answer = Answer::listing(250, "Ready for chunks.", "End").with(leaf::session_line(&session));
-            let answer = holes::storage_lines(&storage).fold(answer, Answer::with);
+            let facts = holes::storage_lines(&storage).chain(holes::discarded_line(discarded));
+            let answer = facts.fold(answer, Answer::with);
             with_holes(with_leaves(answer, &verified), &holes)
         }
         other => failure::unexpected(other),

@@ -40,6 +40,8 @@ pub struct OpenStep {
     pub holes: HolesFound,
     /// What earlier runs proved.
     pub earlier: Vec<Leaf>,
+    /// Bytes that earlier runs proved of what is not this source, and that were thrown away.
+    pub discarded: u64,
     /// Which file has the temporary name.
     pub unique: Option<String>,
     /// Whether what a server of ours has kept is the source's.
@@ -87,14 +89,22 @@ impl OpenStep {
     pub fn new(temporary: Option<Vec<u8>>) -> Self {
         let (occupant, examination) = (Occupant::default(), Examination::default());
         let place = temporary.map_or(Place::Asked, |name| Place::Temporary { name, occupant, examination });
-        Self { place, holes: HolesFound::default(), earlier: Vec::new(), unique: None, origin: Origin::default() }
+        Self {
+            place,
+            holes: HolesFound::default(),
+            earlier: Vec::new(),
+            discarded: 0,
+            unique: None,
+            origin: Origin::default(),
+        }
     }
 
     /// A server of ours has made or found the unfinished copy.
     pub fn opened(&mut self, outcome: Outcome) {
-        if let Outcome::Chunked { session, verified, holes, storage } = outcome {
+        if let Outcome::Chunked { session, verified, holes, storage, discarded } = outcome {
             self.place = Place::Session(session);
             self.earlier = verified;
+            self.discarded += discarded;
             self.holes.kept = holes.into_iter().collect();
             self.holes.storage = storage;
         }
@@ -120,6 +130,7 @@ impl OpenStep {
             Origin::Asked => !ends.clone().all(|leaf| told.leaves.contains(leaf)),
         };
         if is_other {
+            self.discarded += self.earlier.iter().map(|leaf| leaf.range.end - leaf.range.start).sum::<u64>();
             tracing::warn!("what was kept of the file is of another source, or may be: it begins anew");
             return vec![chunk::discard(job, session), chunk::open_here(job, checksum, leaf)];
         }
@@ -228,7 +239,7 @@ impl HolesFound {
         }
         let keeps = capable && self.refused.is_none();
         let (kept, filled) = if keeps { (bytes, 0) } else { (0, bytes) };
-        Opening { holes, kept, filled, stripe: self.storage.stripe }
+        Opening { holes, kept, filled, stripe: self.storage.stripe, discarded: 0 }
     }
 }
 
@@ -246,7 +257,13 @@ mod tests {
     fn at_ours(holes: Vec<Range<u64>>, room: Option<u64>) -> OpenStep {
         let storage = StorageFacts { room, ..StorageFacts::default() };
         let mut step = OpenStep::new(None);
-        step.opened(Outcome::Chunked { session: b"7".to_vec(), verified: vec![leaf(0, b"a")], holes, storage });
+        step.opened(Outcome::Chunked {
+            session: b"7".to_vec(),
+            verified: vec![leaf(0, b"a")],
+            holes,
+            storage,
+            discarded: 0,
+        });
         step
     }
 

@@ -59,7 +59,8 @@ pub(super) fn outcome(
 fn chunked(reply: &Reply) -> Result<Outcome, LeafError> {
     let (session, verified) = leaf::opened_from_reply(reply)?;
     let (holes, storage) = (holes::from_reply(reply)?, holes::storage_from_reply(reply)?);
-    Ok(Outcome::Chunked { session, verified, holes, storage })
+    let discarded = holes::discarded_from_reply(reply)?;
+    Ok(Outcome::Chunked { session, verified, holes, storage, discarded })
 }
 
 /// The name between quotes, of which two stand for one (RFC 959 appendix II).

@@ -1,6 +1,6 @@
 //! The opening of a file that moves in chunks: what an earlier run left, what is a hole, what there is room for.
 
-use whimbrel_engine::transfer::{Attempt, Input, Job, Work};
+use whimbrel_engine::transfer::{Attempt, Input, Job, Opening, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::manner::{examining, leaves_holes_out};
@@ -104,7 +104,7 @@ impl Worker {
             return self.refuse(job, answer_missing());
         };
         let capable = self.pair.as_ref().is_some_and(|(_, pair)| leaves_holes_out(pair));
-        let found = step.holes.opening(job.item.size.unwrap_or(0), capable);
+        let found = Opening { discarded: step.discarded, ..step.holes.opening(job.item.size.unwrap_or(0), capable) };
         let checksum = flight.evidence.proof.ok().map(|Proof { checksum, .. }| checksum);
         let file = OpenFile::new(place, checksum, *leaf, std::mem::take(&mut step.earlier), found.kept > 0);
         file.identify(step.unique.take());

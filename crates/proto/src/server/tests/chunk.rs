@@ -111,9 +111,10 @@ fn open_tells_the_session_and_what_is_proven() {
         verified: vec![leaf(0..5, "00ff")],
         holes: vec![8192..16384],
         storage: StorageFacts { room: Some(7), stripe: Some(1 << 20) },
+        discarded: 9,
     };
     let text = peer.exchange(line, &Op::OpenChunked(file), outcome);
-    let want = "250-Ready for chunks.\r\n SESSION ab00\r\n ROOM 7\r\n STRIPE 1048576\r\n LEAF 0-5 00ff\r\n \
+    let want = "250-Ready for chunks.\r\n SESSION ab00\r\n ROOM 7\r\n STRIPE 1048576\r\n ANEW 9\r\n LEAF 0-5 00ff\r\n \
         HOLE 8192-16384\r\n250 End\r\n";
     assert_eq!(text, want);
     assert_eq!(leaf::opened_from_reply(&replies(&text)[0]), Ok((vec![0xab, 0], vec![leaf(0..5, "00ff")])));
@@ -333,6 +334,7 @@ fn nothing_in_a_pipeline_of_chunks_waits_for_a_reply() {
                     verified: Vec::new(),
                     holes: Vec::new(),
                     storage: StorageFacts::default(),
+                    discarded: 0,
                 },
                 _ => Outcome::Done,
             },

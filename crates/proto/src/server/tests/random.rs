@@ -114,6 +114,7 @@ fn outcome_of(op: &Op, choice: u8) -> Outcome {
             verified: leaves(choice),
             holes: Vec::new(),
             storage: StorageFacts::default(),
+            discarded: u64::from(choice),
         },
         Op::Extents { .. } => Outcome::Extents { holes: std::iter::once(0..u64::from(choice)).collect(), data: 5 },
         Op::Facts { .. } => Outcome::Line(b"Type=file; f".to_vec()),
