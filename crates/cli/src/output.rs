@@ -142,6 +142,10 @@ impl Output {
                     "{place}: has changed since an earlier run, or may have; the {bytes} that it had moved are thrown away"
                 ));
             }
+            Event::GoesOn { destination, files } => {
+                let place = quote_path(destination);
+                self.say(&format!("{place}: an earlier run of this command was cut short; what it moved ({files} files) stays as it is"));
+            }
             Event::WrittenInPlace { directory, fault } => {
                 let place = quote_path(directory);
                 self.say(&format!(

@@ -174,6 +174,14 @@ pub trait Connector: Send + Sync {
         Err(Fault::new(FaultCode::NotSupported, "make a temporary file").on_path(directory.as_bytes()))
     }
 
+    /// Makes everything durable that was stored so far, by anybody on this host, on the file system that holds the directory
+    /// `path`: bytes, names, attributes.
+    ///
+    /// `NotSupported` where the storage cannot promise it.
+    fn sync(&self, path: &StoragePath) -> Result<(), Fault> {
+        Err(Fault::new(FaultCode::NotSupported, "make durable").on_path(path.as_bytes()))
+    }
+
     /// The file system that holds `path`.
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
         Err(Fault::new(FaultCode::NotSupported, "describe file system").on_path(path.as_bytes()))

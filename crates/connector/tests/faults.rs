@@ -52,6 +52,7 @@ fn call(storage: &Faulty<Memory>, session: &WriteSession, operation: Operation) 
         Operation::Unfinished => storage.unfinished(&file).map(drop),
         Operation::Scratch => storage.scratch(&path("dir")).map(drop),
         Operation::FileSystem => storage.file_system(&file).map(drop),
+        Operation::SyncAll => storage.sync(&path("dir")),
         Operation::MakeDir => storage.make_dir(&path("made")),
         Operation::RemoveDir => storage.remove_dir(&path("dir")),
         Operation::RemoveFile => storage.remove_file(&file),

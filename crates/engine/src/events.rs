@@ -198,6 +198,14 @@ pub enum Event {
         /// How many bytes were proven of the other version.
         bytes: u64,
     },
+    /// An earlier run of the same copy was cut short: what it has finished stays as it is.
+    GoesOn {
+        /// Where the copy goes.
+        #[serde(with = "path_text")]
+        destination: Vec<u8>,
+        /// How many files it has finished.
+        files: u64,
+    },
     /// The end.
     Summary(Summary),
 }
@@ -296,6 +304,7 @@ mod tests {
             Event::NotChecked { item: ItemId(1), source: b"/s".to_vec(), listed: false },
             Event::LeafWrong { item: ItemId(1), source: b"/s".to_vec(), start: 0, end: 9, times: 2 },
             Event::BeganAnew { item: ItemId(1), source: b"/s".to_vec(), bytes: 9 },
+            Event::GoesOn { destination: b"/d\xff".to_vec(), files: 3 },
             Event::Summary(Summary::new(snapshot, &failures, false)),
         ];
         for event in events {

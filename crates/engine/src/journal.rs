@@ -10,7 +10,6 @@
 //! (8), algorithm. A leaf's body: start (8), end (8), digest. A hole's body: start (8), end (8), of one
 //! or more leaves that hold nothing. Numbers are little-endian.
 
-mod crc;
 #[cfg(test)]
 mod tests;
 
@@ -18,7 +17,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use crate::ranges::RangeSet;
-use crc::crc32c;
+use crate::records;
 
 const MAGIC: &[u8; 8] = b"whimjrnl";
 const VERSION: u16 = 1;
@@ -27,10 +26,6 @@ const HEADER: u8 = 1;
 const LEAF: u8 = 2;
 const HOLE: u8 = 3;
 
-/// Kind and length in front of a body.
-const FRONT: usize = 3;
-/// The CRC behind it.
-const BACK: usize = 4;
 /// Of a header's body, without the algorithm.
 const HEADER_FIXED: usize = 39;
 /// Of a leaf's body, without the digest.
@@ -122,7 +117,7 @@ pub fn encode_header(header: &Header) -> Option<Vec<u8>> {
     body.extend_from_slice(&header.leaf.to_le_bytes());
     body.extend_from_slice(header.algorithm.as_bytes());
     let mut bytes = Vec::new();
-    record(HEADER, &body, &mut bytes);
+    records::append(HEADER, &body, &mut bytes);
     Some(bytes)
 }
 
@@ -140,7 +135,7 @@ pub fn encode_leaves(header: &Header, leaves: &[Leaf]) -> Option<Vec<u8>> {
         body.extend_from_slice(&leaf.range.start.to_le_bytes());
         body.extend_from_slice(&leaf.range.end.to_le_bytes());
         body.extend_from_slice(&leaf.digest);
-        record(LEAF, &body, &mut bytes);
+        records::append(LEAF, &body, &mut bytes);
     }
     Some(bytes)
 }
@@ -152,19 +147,9 @@ pub fn encode_holes(header: &Header, holes: &[Range<u64>]) -> Option<Vec<u8>> {
         if !header.is_leaves(hole) {
             return None;
         }
-        record(HOLE, &[hole.start.to_le_bytes(), hole.end.to_le_bytes()].concat(), &mut bytes);
+        records::append(HOLE, &[hole.start.to_le_bytes(), hole.end.to_le_bytes()].concat(), &mut bytes);
     }
     Some(bytes)
-}
-
-fn record(kind: u8, body: &[u8], bytes: &mut Vec<u8>) {
-    let start = bytes.len();
-    let len = u16::try_from(body.len()).expect("names and digests have bounds");
-    bytes.push(kind);
-    bytes.extend_from_slice(&len.to_le_bytes());
-    bytes.extend_from_slice(body);
-    let crc = crc32c(&bytes[start..]);
-    bytes.extend_from_slice(&crc.to_le_bytes());
 }
 
 /// Reads a journal up to the first record that is torn or wrong.
@@ -174,7 +159,7 @@ pub fn decode(bytes: &[u8]) -> Trusted {
     let mut trusted = Trusted::default();
     let mut leaves = BTreeMap::new();
     let mut rest = bytes;
-    while let Some((kind, body, after)) = next_record(rest) {
+    while let Some((kind, body, after)) = records::next(rest) {
         let good = match (kind, &trusted.header) {
             (HEADER, None) => {
                 trusted.header = decode_header(body);
@@ -206,16 +191,6 @@ pub fn decode(bytes: &[u8]) -> Trusted {
     trusted.sound = bytes.len() - rest.len();
     trusted.torn = !rest.is_empty();
     trusted
-}
-
-/// The first record: its kind and body, and what follows it.
-fn next_record(bytes: &[u8]) -> Option<(u8, &[u8], &[u8])> {
-    let (front, rest) = bytes.split_first_chunk::<FRONT>()?;
-    let len = usize::from(u16::from_le_bytes([front[1], front[2]]));
-    let (body, rest) = rest.split_at_checked(len)?;
-    let (crc, rest) = rest.split_first_chunk::<BACK>()?;
-    let right = crc32c(&bytes[..FRONT + len]) == u32::from_le_bytes(*crc);
-    right.then_some((front[0], body, rest))
 }
 
 fn decode_header(body: &[u8]) -> Option<Header> {

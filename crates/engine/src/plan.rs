@@ -16,6 +16,7 @@ use crate::listing::{Object, Timestamp, path_text};
 use crate::task::{Filter, ItemKind};
 
 mod compare;
+mod earlier;
 mod forecast;
 mod inquiry;
 mod planner;
@@ -24,6 +25,7 @@ mod question;
 #[cfg(test)]
 mod tests;
 
+pub use earlier::{Earlier, Finished};
 pub use forecast::{Aim, Cut, Forecast, Forecaster, Step, StepKind, Things};
 pub use inquiry::Inquiry;
 pub use planner::Planner;
@@ -258,6 +260,8 @@ pub enum SkipReason {
     SameSizeAndNotNewer,
     /// Same size and same checksum.
     SameChecksum,
+    /// An earlier run of the same copy has moved it ([`Earlier`]).
+    MovedEarlier,
     /// Other contents, where the two were only to be compared.
     Differs,
     /// A symbolic link with the same target.
@@ -277,6 +281,7 @@ impl fmt::Display for SkipReason {
             Self::SameSize => "same size",
             Self::SameSizeAndNotNewer => "same size and not newer",
             Self::SameChecksum => "same checksum",
+            Self::MovedEarlier => "moved by an earlier run",
             Self::Differs => "other contents",
             Self::SameLink => "same link",
             Self::Link => "symbolic link",

@@ -175,6 +175,8 @@ pub enum Op {
         /// Bytes of a leaf.
         leaf: u64,
     },
+    /// Make everything durable that was stored so far on the storage that holds this directory (SITE SYNC).
+    Sync(Vec<u8>),
     /// Give a wholly proven file its name (SITE CHUNK COMMIT).
     CommitChunked {
         /// Final name.

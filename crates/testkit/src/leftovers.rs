@@ -1,13 +1,15 @@
 //! Ends what a killed test run left behind: its processes and its mounts.
 //!
-//! Every process started through this crate carries its owner, a process id with its start time, in its environment,
-//! and every mount in its directory's name. Whatever names an owner that no longer lives is ended; nothing else is.
+//! Every process started through this crate carries its owner, a process id with its start time and the namespace that the id
+//! is of, in its environment, and every mount in its directory's name. Whatever names an owner that no longer lives is ended;
+//! nothing else is, and nothing of another namespace, whose processes have other ids here or none.
 //!
 //! Programs that measure leave less behind to begin with: see [`end_with_us`].
 
 use std::ffi::OsString;
 use std::fs;
 use std::os::unix::ffi::OsStringExt;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Once;
@@ -52,10 +54,16 @@ pub fn mark(command: &mut Command) {
     }
 }
 
-/// This process as an owner: its id and its start time, which together are never used twice while a machine runs.
+/// This process as an owner: its id, its start time and its namespace of ids, which together are never used twice while a
+/// machine runs.
 pub(crate) fn owner() -> String {
     let id = std::process::id();
-    format!("{id}.{}", cpu::start_time(id).unwrap_or(0))
+    format!("{id}.{}.{}", cpu::start_time(id).unwrap_or(0), namespace())
+}
+
+/// The number of the namespace that ids of processes are of; 0: nobody says.
+fn namespace() -> u64 {
+    fs::metadata("/proc/self/ns/pid").map_or(0, |namespace| namespace.ino())
 }
 
 /// Ends the leftovers of dead owners; does its work once per process.
@@ -120,8 +128,10 @@ fn owner_in_name(path: &Path, prefix: &str) -> Option<String> {
 
 /// Anything that does not read as an owner counts as alive: it is not ours to end.
 fn lives(owner: &str) -> bool {
-    let parsed = owner.split_once('.').and_then(|(id, start)| Some((id.parse().ok()?, start.parse::<u64>().ok()?)));
-    parsed.is_none_or(|(id, start)| cpu::start_time(id) == Some(start))
+    let mut parts = owner.split('.');
+    let mut next = || parts.next()?.parse::<u64>().ok();
+    let (Some(id), Some(start), Some(of)) = (next(), next(), next()) else { return true };
+    of != namespace() || u32::try_from(id).is_ok_and(|id| cpu::start_time(id) == Some(start))
 }
 
 fn mounts() -> Vec<PathBuf> {
@@ -138,7 +148,7 @@ mod tests {
 
     /// The id is this process's, but with another start time it is another, dead process.
     fn dead_owner() -> String {
-        format!("{}.{}", std::process::id(), 1)
+        format!("{}.1.{}", std::process::id(), namespace())
     }
 
     fn sleeper(owner: &str) -> std::process::Child {
@@ -171,7 +181,8 @@ mod tests {
             path
         };
         let (dead, ours) = (make(&dead_owner(), false), make(&owner(), false));
-        let (full, other) = (make(&format!("{}.2", std::process::id()), true), make("of somebody", false));
+        let (full, other) =
+            (make(&format!("{}.2.{}", std::process::id(), namespace()), true), make("of somebody", false));
         remove_empty(place.path(), MOUNT_PREFIX);
         assert_eq!([dead, ours, full, other].map(|path| path.exists()), [false, true, true, true]);
     }
@@ -181,8 +192,10 @@ mod tests {
         assert!(lives(&owner()));
         assert!(!lives(&dead_owner()));
         assert!(lives("not an owner"));
+        let elsewhere = format!("{}.1.{}", std::process::id(), namespace() + 1);
+        assert!(lives(&elsewhere), "nobody here knows it");
         let owner_of = |path: &str| owner_in_name(Path::new(path), MOUNT_PREFIX);
-        assert_eq!(owner_of("/tmp/whimbrel-tmpfs-12.34-0"), Some("12.34".into()));
+        assert_eq!(owner_of("/tmp/whimbrel-tmpfs-12.34.56-0"), Some("12.34.56".into()));
         assert_eq!(owner_of("/tmp/other"), None);
     }
 }

@@ -279,3 +279,16 @@ pub fn where_nothing_can_be_put_says_why(a: &dyn Connector, _: &dyn Connector) {
     );
     assert_eq!(ok(a.list(&path(""))).count(), 1);
 }
+
+pub fn all_that_is_below_a_directory_is_made_durable(a: &dyn Connector, b: &dyn Connector) {
+    ok(a.make_dir(&path("dir")));
+    store(a, &path("dir/file"), b"bytes");
+    match b.sync(&path("dir")) {
+        Err(fault) if fault.code == FaultCode::NotSupported => return,
+        result => ok(result),
+    }
+    ok(b.sync(&path("/")));
+    refused(b.sync(&path("dir/file")), FaultCode::NotADirectory);
+    refused(b.sync(&path("missing")), FaultCode::NotFound);
+    assert_eq!(load(a, &path("dir/file")), b"bytes");
+}

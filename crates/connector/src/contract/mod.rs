@@ -57,6 +57,7 @@ macro_rules! contract_cases {
             an_open_file_outlives_its_name
             written_data_can_be_read_back_before_commit
             only_synced_data_is_durable
+            all_that_is_below_a_directory_is_made_durable
             a_changed_source_is_refused
             nothing_has_the_final_name_before_commit
             commit_replaces_in_one_step

@@ -168,6 +168,10 @@ impl<C: Connector> Connector for Faulty<C> {
         Ok(Arc::new(FaultyWriter { inner, script, failed: false.into() }))
     }
 
+    fn sync(&self, path: &StoragePath) -> Result<(), Fault> {
+        self.script.run(Operation::SyncAll, || self.inner.sync(path))
+    }
+
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
         self.script.run(Operation::FileSystem, || self.inner.file_system(path))
     }

@@ -23,6 +23,8 @@ pub enum Operation {
     Unfinished,
     Scratch,
     FileSystem,
+    /// [`crate::Connector::sync`].
+    SyncAll,
     MakeDir,
     RemoveDir,
     RemoveFile,
@@ -73,6 +75,7 @@ impl Operation {
             Unfinished,
             Scratch,
             FileSystem,
+            SyncAll,
             MakeDir,
             RemoveDir,
             RemoveFile,

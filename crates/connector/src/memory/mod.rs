@@ -311,6 +311,12 @@ impl Connector for Memory {
         Ok(Arc::new(Writer::new(node, directory.clone(), self.clone(), None)))
     }
 
+    fn sync(&self, path: &StoragePath) -> Result<(), Fault> {
+        let _names = self.lock();
+        let dir = self.find(path, true).on("make durable", path)?;
+        dir.names().map(drop).on("make durable", path)
+    }
+
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
         let _names = self.lock();
         self.find(path, true).on("describe file system", path)?;

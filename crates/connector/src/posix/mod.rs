@@ -271,6 +271,10 @@ impl Connector for Posix {
         self.open_scratch(directory)
     }
 
+    fn sync(&self, path: &StoragePath) -> Result<(), Fault> {
+        self.sync_file_system(path)
+    }
+
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
         self.describe_file_system(path)
     }

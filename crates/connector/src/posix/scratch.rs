@@ -5,7 +5,7 @@ use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
-use rustix::fs::{Advice, AtFlags, OFlags, fadvise, fstatfs, openat, unlinkat};
+use rustix::fs::{Advice, AtFlags, OFlags, fadvise, fstatfs, openat, syncfs, unlinkat};
 use rustix::io::Errno;
 use whimbrel_engine::Fault;
 use whimbrel_sys::resident::resident_pages;
@@ -39,6 +39,14 @@ impl Posix {
         let stat = statx_fd(&file).or_fault(OP, path)?;
         let handle = Handle::new(file, dir, Kind::File, Identity::of(&stat));
         Ok(Arc::new(Writer::new(Arc::new(handle), path.clone(), None)))
+    }
+
+    /// As syncfs(2), which also fails if something was lost that nobody was told of so far (Linux 5.8).
+    pub(super) fn sync_file_system(&self, path: &StoragePath) -> Result<(), Fault> {
+        let op = "make durable";
+        self.writable(op, path)?;
+        let fd = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY).or_fault(op, path)?;
+        retry(|| syncfs(&fd)).or_fault(op, path)
     }
 
     pub(super) fn describe_file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {

@@ -43,6 +43,7 @@ pub mod reply;
 pub mod rules;
 pub mod run;
 pub mod security;
+mod tally;
 pub mod target;
 pub mod temporary;
 pub mod wildcard;

@@ -222,3 +222,35 @@ pub struct CopyOptions {
     /// The data side of this host.
     pub local: LocalOptions,
 }
+
+impl CopyOptions {
+    /// Everything but the plan as it is unless somebody decides otherwise; progress is told once a second.
+    pub fn of(plan: PlanOptions) -> Self {
+        Self {
+            plan,
+            dry_run: false,
+            range: None,
+            concurrency: Setting::Auto,
+            most_sessions: None,
+            between: None,
+            rate: RateBound::default(),
+            parallelism: Setting::Auto,
+            pipeline: Setting::Auto,
+            verify: Verify::WhenPossible,
+            checksum: None,
+            sums: Sums::default(),
+            congestion: None,
+            explain: false,
+            chunks: Chunks::Auto,
+            stripe: false,
+            durable: false,
+            encrypt: false,
+            data_credential: DataCredential::Usual,
+            retry: RetryPolicy::default(),
+            progress: Duration::from_secs(1),
+            session: SessionOptions::default(),
+            local: LocalOptions::default(),
+            relays: Vec::new(),
+        }
+    }
+}

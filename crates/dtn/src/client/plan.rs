@@ -1,6 +1,7 @@
 //! Feeds the planner: roots from the user's words, listings from both ends.
 
 mod desk;
+mod going_on;
 mod lister;
 
 use std::cell::Cell;
@@ -22,6 +23,7 @@ use super::end::{End, listing};
 use super::options::{Demand, FoundFile, Jobs, Place};
 use super::pair::Role;
 use super::shared::{Route, Shared};
+use super::tally::Places;
 use super::target::Target;
 use super::wildcard;
 
@@ -32,6 +34,8 @@ pub struct Known {
     pub source: Option<Object>,
     /// The destination; `Some(None)`: nothing is there.
     pub destination: Option<Option<Object>>,
+    /// The tallies that earlier runs may have left, beside the destination and in it; `None`: nobody asked.
+    pub tallies: Option<[Option<Object>; 2]>,
 }
 
 /// Looks at each action before it starts: it passes on, is changed, or is left out. While it looks nothing further is planned.
@@ -147,9 +151,10 @@ impl<S: Sieve> Planning<S> {
     /// # Errors
     /// What makes the whole command fail: a missing destination directory, an unreadable list.
     pub async fn run(mut self, jobs: Jobs, known: Known) -> Result<(), Fault> {
+        let places = Places::of(&jobs, &self.shared.options);
         let coming = match jobs {
             Jobs::Into { sources, destination } => {
-                self.add_into(sources, &destination, known).await?;
+                self.add_into(sources, &destination, known, places).await?;
                 None
             }
             Jobs::Pairs(pairs) => Some(Coming::Pairs(pairs)),
@@ -190,7 +195,13 @@ impl<S: Sieve> Planning<S> {
         }
     }
 
-    async fn add_into(&mut self, sources: Vec<Place>, destination: &Place, known: Known) -> Result<(), Fault> {
+    async fn add_into(
+        &mut self,
+        sources: Vec<Place>,
+        destination: &Place,
+        known: Known,
+        places: Option<Places>,
+    ) -> Result<(), Fault> {
         let existing = match known.destination {
             Some(existing) => existing,
             None => {
@@ -211,10 +222,13 @@ impl<S: Sieve> Planning<S> {
             return Err(not_a_directory(destination, existing.is_some()));
         }
         let single = expanded.len() == 1;
+        let within = match places {
+            Some(places) => self.keep_tally(&expanded, destination, is_directory, places, known.tallies).await,
+            None => is_directory,
+        };
         for source in expanded {
-            let path =
-                if is_directory { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
-            let existing = (!is_directory).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
+            let path = if within { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
+            let existing = (!within).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
             self.add_source(&source, &destination.with_path(path), (object, existing), Demand::default());
         }

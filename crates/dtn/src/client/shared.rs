@@ -26,6 +26,7 @@ use super::relays::Relays;
 use super::rules::Decision;
 use super::run::RunId;
 use super::sidecar::{Dialling, News, Sidecars};
+use super::tally::Tallying;
 use super::target::Target;
 use super::whole::Whole;
 
@@ -94,6 +95,8 @@ pub struct Shared {
     given_up: RefCell<Vec<(Target, Vec<u8>)>>,
     /// What is proven of unfinished files at servers that keep no journal.
     pub sidecars: Sidecars,
+    /// What of trees is done.
+    pub tally: Tallying,
     relays: Option<Rc<Relays>>,
     dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
@@ -135,6 +138,7 @@ impl Shared {
             untidy: RefCell::default(),
             given_up: RefCell::default(),
             sidecars: Sidecars::default(),
+            tally: Tallying::default(),
             dtns,
             spending: RefCell::default(),
             steering: RefCell::default(),
@@ -214,6 +218,11 @@ impl Shared {
     /// The source computes no checksums after all.
     pub fn refuse_sums(&self, route: &Route) {
         self.unsummed.borrow_mut().insert(route.clone());
+    }
+
+    /// The user is to be told.
+    pub fn tell(&self, news: Event) {
+        self.news.borrow_mut().push(news);
     }
 
     /// What the user is to be told since the last call.

@@ -11,7 +11,7 @@
 
 mod keeper;
 mod leftovers;
-mod sessions;
+pub(in crate::client) mod sessions;
 
 use std::cell::RefCell;
 use std::ops::Range;

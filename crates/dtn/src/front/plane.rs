@@ -47,6 +47,8 @@ pub struct Plane {
     /// Of these, those that finish what runs and then leave.
     leaving: BTreeSet<usize>,
     next_tag: usize,
+    /// A node was lost since somebody last asked for what was stored to be made durable.
+    lost: bool,
     events: queue::Receiver<(usize, MoverEvent)>,
     sender: EventSender,
     /// Nodes that hold the data handle, in stripe order.
@@ -81,6 +83,7 @@ impl Plane {
             nodes: HashMap::new(),
             leaving: BTreeSet::new(),
             next_tag: 0,
+            lost: false,
             events,
             sender,
             engaged: Vec::new(),
@@ -199,6 +202,10 @@ impl Plane {
         {
             return self.fail(id, FailureKind::Busy, &fault.to_string());
         }
+        if matches!(op, Op::Sync(_)) && std::mem::take(&mut self.lost) {
+            let text = "A data node was lost meanwhile; nobody can make durable what it had stored.";
+            return self.fail(id, FailureKind::Busy, text);
+        }
         let nodes = self.nodes_for(&op);
         if nodes.is_empty() {
             let text = "No data node holds this data connection any more; set it up again.";
@@ -289,7 +296,7 @@ impl Plane {
     }
 
     fn needs_fresh_nodes(&self, op: &Op) -> bool {
-        self.nodes.is_empty() || matches!(op, Op::Passive { .. } | Op::Active { .. })
+        self.nodes.is_empty() || matches!(op, Op::Passive { .. } | Op::Active { .. } | Op::Sync(_))
     }
 
     /// Which nodes carry out `op`, in stripe order.
@@ -307,6 +314,8 @@ impl Plane {
                 self.engaged.clear();
                 return all;
             }
+            // Each may have stored some of it, over whatever login.
+            Op::Sync(_) => return all,
             _ if uses_handle(op) => {
                 self.engaged.retain(|tag| self.nodes.contains_key(tag));
             }
@@ -352,6 +361,7 @@ impl Plane {
                 self.leaving.insert(tag);
             }
             MoverEvent::Lost => {
+                self.lost = true;
                 self.nodes.remove(&tag);
                 self.leaving.remove(&tag);
                 self.unlabelled.remove(&tag);

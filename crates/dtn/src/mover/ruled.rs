@@ -254,6 +254,10 @@ impl Connector for Ruled {
         self.at(directory, Follow::Yes, check, |storage, path| storage.scratch(path)).map(|writer| self.metered(writer))
     }
 
+    fn sync(&self, path: &StoragePath) -> Result<(), Fault> {
+        self.at(path, Follow::Yes, Self::may_stat, |storage, path| storage.sync(path))
+    }
+
     fn file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
         self.at(path, Follow::Yes, Self::may_stat, |storage, path| storage.file_system(path))
     }

@@ -9,7 +9,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::Limits;
 use super::site::{self, Reach};
 use crate::client::expect::{Expected, algorithm};
-use crate::client::options::{Chunks, CopyOptions, DataCredential, Demand, FoundFile, RateBound, Sums, Verify};
+use crate::client::options::{CopyOptions, Demand, FoundFile, Verify};
 use crate::client::shared::Route;
 
 /// Most data channels and small files in flight that users may ask for.
@@ -101,30 +101,11 @@ fn proof(options: &TransferOptions) -> (Verify, bool) {
 /// What every use of the client machinery for a task has in common.
 pub(super) fn usual(limits: &Limits, label: &str, plan: PlanOptions) -> CopyOptions {
     CopyOptions {
-        plan,
-        dry_run: false,
-        range: None,
-        concurrency: Setting::Auto,
-        most_sessions: None,
-        between: None,
-        rate: RateBound::default(),
-        parallelism: Setting::Auto,
-        pipeline: Setting::Auto,
-        verify: Verify::WhenPossible,
-        checksum: None,
-        sums: Sums::default(),
-        congestion: None,
-        explain: false,
-        chunks: Chunks::Auto,
-        stripe: false,
-        durable: false,
-        encrypt: false,
-        data_credential: DataCredential::Usual,
         retry: limits.retry.clone(),
         progress: limits.gauge,
         session: site::session(label),
         local: limits.local.clone(),
-        relays: Vec::new(),
+        ..CopyOptions::of(plan)
     }
 }
 

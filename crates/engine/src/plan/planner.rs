@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::ops::Range;
 
-use super::{Action, Attributes, DirectoryId, Extra, Links, PlanInput, PlanOptions, Query, QueryId, Root, RootId};
+use super::{
+    Action, Attributes, DirectoryId, Earlier, Extra, Links, PlanInput, PlanOptions, Query, QueryId, Root, RootId,
+    SyncLevel,
+};
 use crate::fault::{FaultCode, Side};
 use crate::listing::Object;
 
@@ -38,6 +41,8 @@ pub struct Planner {
     /// Entries of sources that filters have left out.
     filtered: u64,
     breadth: Breadth,
+    /// Where a run goes on: destinations are listed then.
+    earlier: Option<Box<dyn Earlier>>,
     next_root: u64,
     next_query: u64,
     next_directory: u64,
@@ -109,11 +114,23 @@ impl Planner {
             extras: VecDeque::new(),
             filtered: 0,
             breadth: Breadth::default(),
+            earlier: None,
             next_root: 0,
             next_query: 0,
             next_directory: 0,
             next_item: 0,
         }
+    }
+
+    /// Leaves what an earlier run has finished as it is. Before the first root; matters where nothing is compared anyway
+    /// ([`super::SyncLevel::None`]).
+    pub fn go_on(&mut self, earlier: Box<dyn Earlier>) {
+        self.earlier = Some(earlier);
+    }
+
+    /// Whether it matters what is at destinations.
+    fn looks_at_destinations(&self) -> bool {
+        self.options.sync != SyncLevel::None || self.options.mirror || self.earlier.is_some()
     }
 
     /// Adds a source argument; may be called at any time before [`Planner::no_more_roots`].

@@ -98,8 +98,17 @@ impl Disks {
         self.plan_whole(options, roots, mix).0
     }
 
-    fn plan_whole(&self, options: PlanOptions, roots: Vec<Root>, mix: u64) -> (Vec<Action>, Vec<Extra>) {
+    fn plan_going_on(&self, options: PlanOptions, root: Root, earlier: impl Earlier + 'static) -> Vec<Action> {
         let mut planner = Planner::new(options);
+        planner.go_on(Box::new(earlier));
+        self.all_of(planner, vec![root], 0).0
+    }
+
+    fn plan_whole(&self, options: PlanOptions, roots: Vec<Root>, mix: u64) -> (Vec<Action>, Vec<Extra>) {
+        self.all_of(Planner::new(options), roots, mix)
+    }
+
+    fn all_of(&self, mut planner: Planner, roots: Vec<Root>, mix: u64) -> (Vec<Action>, Vec<Extra>) {
         roots.into_iter().for_each(|root| {
             planner.add_root(root);
         });
@@ -221,6 +230,42 @@ fn existing_directories_are_not_made_and_existing_files_are_compared() {
         texts(&plan),
         ["skip     /s/a: same size", "copy     /s/b/c -> /d/b/c (2.00 KB)", "set      /d/b", "set      /d",]
     );
+}
+
+/// An earlier run whose files are known by their names.
+#[derive(Debug)]
+struct Remembered(Vec<(&'static str, Finished)>);
+
+impl Earlier for Remembered {
+    fn finished(&self, item: &Item, existing: &Object) -> Finished {
+        let known = self.0.iter().find(|(name, _)| item.source.ends_with(name.as_bytes()));
+        known.filter(|_| existing.size == item.size).map_or(Finished::No, |(_, finished)| *finished)
+    }
+}
+
+#[test]
+fn what_an_earlier_run_has_finished_is_left_or_compared_and_the_rest_is_copied() {
+    let file = |size| Object::file("", size);
+    let mut disks = Disks::default().source("/s", Object::directory("")).destination("/d", Object::directory(""));
+    for name in ["done", "perhaps", "other", "gone"] {
+        disks = disks.source(&format!("/s/{name}"), file(5));
+    }
+    for (name, size) in [("done", 5), ("perhaps", 5), ("other", 6)] {
+        disks = disks.destination(&format!("/d/{name}"), file(size));
+    }
+    let known = || {
+        let finished = [("done", Finished::Yes), ("perhaps", Finished::Perhaps)];
+        Remembered(finished.into_iter().chain([("other", Finished::Yes), ("gone", Finished::Yes)]).collect())
+    };
+    let going_on = |options| disks.plan_going_on(options, Root::new("/s", "/d"), known());
+    let plan = going_on(recursive());
+    let of = |name: &str| plan.iter().find(|action| action.item().source.ends_with(name.as_bytes())).unwrap();
+    assert!(matches!(of("done"), Action::Skip { reason: SkipReason::MovedEarlier, .. }));
+    assert!(matches!(of("perhaps"), Action::CompareChecksum { .. }));
+    assert!(matches!((of("other"), of("gone")), (Action::Copy { .. }, Action::Copy { .. })));
+    // Whoever compares anyway says what counts.
+    let compared = going_on(PlanOptions { sync: SyncLevel::Checksum, ..recursive() });
+    assert!(!compared.iter().any(|action| matches!(action, Action::Skip { .. })), "{:?}", texts(&compared));
 }
 
 #[test]

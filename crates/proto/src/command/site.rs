@@ -142,6 +142,8 @@ pub enum Site {
     Spent(bool),
     /// Our own: whether whole files and packs that are stored survive a crash before they are answered, from now on.
     Durable(bool),
+    /// Our own: everything that was stored so far on the storage of this directory survives a crash.
+    Sync(WirePath),
     Unknown {
         verb: Vec<u8>,
         args: Vec<u8>,
@@ -177,6 +179,7 @@ pub(super) fn parse(args: &[u8]) -> Result<Site, CommandError> {
         b"SYMLINKFROM" => path(VERB, rest).map(Site::SymlinkFrom),
         b"SYMLINKTO" => path(VERB, rest).map(Site::SymlinkTo),
         b"RDEL" => path(VERB, rest).map(Site::Rdel),
+        b"SYNC" => path(VERB, rest).map(Site::Sync),
         b"CHROOT" => path(VERB, rest).map(Site::Chroot),
         b"DCNONCE" => nonce(rest),
         b"RELAY" => announcement(rest),
@@ -390,6 +393,7 @@ pub(super) fn format(site: &Site) -> Result<Vec<u8>, EncodeError> {
         Site::Congestion(name) => probe::format_congestion(name.as_deref())?,
         Site::Spent(on) => with("SPENT", if *on { b"1" } else { b"0" }),
         Site::Durable(on) => with("DURABLE", if *on { b"1" } else { b"0" }),
+        Site::Sync(path) => with("SYNC", path),
         Site::Unknown { verb, args } => join(verb, args),
     })
 }

@@ -115,6 +115,7 @@ fn refusals_are_told_apart() {
         "SITE CHMOD 77777 f",
         "SITE CHMOD 644",
         "SITE RDEL",
+        "SITE SYNC",
         "SITE TRNC x a",
         "SITE DCNONCE 12",
         "SITE DCNONCE zz",

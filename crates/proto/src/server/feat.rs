@@ -76,6 +76,7 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
             answer.push("CHUNK NONE");
             answer.push("READBACK");
             answer.push("DURABLE");
+            answer.push("SYNC");
         }
     }
     if logged_in {

@@ -90,7 +90,7 @@ const SECURITY: [(&str, &str); 5] = [
 
 /// SITE words with their syntax. Clients search the whole text for these words, so each stands here exactly if it
 /// works.
-const SITE: [(&str, &str); 34] = [
+const SITE: [(&str, &str); 35] = [
     ("BUFSIZE", "SITE BUFSIZE <sp> bytes"),
     ("CHGRP", "SITE CHGRP <sp> group <sp> pathname"),
     ("CHMOD", "SITE CHMOD <sp> mode <sp> pathname"),
@@ -120,6 +120,7 @@ const SITE: [(&str, &str); 34] = [
     ("SYMLINK", "SITE SYMLINK <sp> target <sp> link"),
     ("SYMLINKFROM", "SITE SYMLINKFROM <sp> target"),
     ("SYMLINKTO", "SITE SYMLINKTO <sp> link"),
+    ("SYNC", "SITE SYNC <sp> pathname"),
     ("TASKID", "SITE TASKID <sp> id"),
     ("TRNC", "SITE TRNC <sp> length <sp> pathname"),
     ("UTIME", "SITE UTIME <sp> YYYYMMDDHHMMSS <sp> pathname"),

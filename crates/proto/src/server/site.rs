@@ -60,6 +60,7 @@ fn on_names(session: &Session, config: &ServerConfig, site: Site) -> Step {
             Op::SetModified { path: session.resolve(&path), seconds: modify.secs, nanoseconds: modify.nanos }
         }
         Site::Rdel(path) => Op::DeleteTree(session.resolve(&path)),
+        Site::Sync(path) => Op::Sync(session.resolve(&path)),
         Site::Trnc { length, path } => Op::Truncate { path: session.resolve(&path), size: length },
         Site::Unknown { verb, .. } => return Step::Answer(not_there(500, &verb)),
         other => return Step::Answer(not_there(502, word(&other))),

@@ -8,9 +8,9 @@ use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep_until};
 use whimbrel_engine::auto::{Controller, Explain, Facts, Imposed, Limits, Plan};
-use whimbrel_engine::events::Event;
+use whimbrel_engine::events::{Event, Outcome};
 use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, RootId};
-use whimbrel_engine::summary::Summary;
+use whimbrel_engine::summary::{Summary, exit};
 use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, TransferOptions};
 use whimbrel_engine::tune::{Choice, Setting};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -134,6 +134,9 @@ impl Driver {
         }
         self.shared.clean();
         self.shared.sidecars.finish().await;
+        let complete =
+            !matches!(plan_result, Some(Err(_))) && self.machine.summary(Instant::now()).exit_code == exit::OK;
+        self.shared.tally.finish(|| self.shared.dialling(), complete).await;
         self.shared.take_news().into_iter().for_each(&mut *events);
         self.measure(Instant::now());
         if self.shared.options.explain {
@@ -294,6 +297,9 @@ impl Driver {
                 }
             }
             Command::Report(event) => {
+                if let Event::ItemDone { item, outcome: Outcome::Copied, .. } = &event {
+                    self.shared.tally.done(|| self.shared.dialling(), item);
+                }
                 if let Event::ItemFailed(failure) = &event {
                     self.shared.file_ended(failure.item, failure.fault.code == FaultCode::SourceChanged);
                 }

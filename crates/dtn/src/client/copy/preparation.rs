@@ -16,6 +16,7 @@ use crate::client::pair::{DataWish, Early, fresh_nonce};
 use crate::client::plan::{Known, Session};
 use crate::client::remote::Remote;
 use crate::client::shared::{LoggedIn, Route, Shared, asked_early};
+use crate::client::tally::Places;
 use crate::client::wildcard;
 
 /// How long sessions for files that are still to come are waited for.
@@ -82,7 +83,11 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
     // What is asked about one source alone would be lost among several.
     let plain_source = follow_links && others.is_empty() && !wildcard::has_wildcards(&source.path);
     let source_first: Vec<Op> = plain_source.then(|| facts(source)).into_iter().collect();
-    let destination_first = [facts(destination)];
+    // Whether an earlier run of the same was cut short costs no round trip.
+    let tallies = Places::of(jobs, options);
+    let tallies = tallies.map(|places| [places.beside, Some(places.inside)]).unwrap_or_default();
+    let mut destination_first = vec![facts(destination)];
+    destination_first.extend(tallies.iter().flatten().map(facts));
     let first = First::new(options)?;
     let listing = async {
         match options.plan.recursive && plain_source && source.target.is_some() {
@@ -103,6 +108,15 @@ pub(super) async fn prepare(jobs: &Jobs, options: &CopyOptions) -> Result<Prepar
             true => None,
             false => Some(answer(remote, ops[0], destination, Side::Destination).await?),
         };
+        let mut asked = ops[1..].iter();
+        let mut found = [None, None];
+        for (place, found) in tallies.iter().zip(&mut found).filter_map(|(place, found)| Some((place.as_ref()?, found)))
+        {
+            // Whoever cannot tell what is there has kept nothing.
+            let Some(op) = asked.next() else { break };
+            *found = described(remote.finish(*op).await, &place.path, false).ok().flatten();
+        }
+        known.tallies = known.destination.is_some().then_some(found);
     }
     let opened = first.opened(route, [source_end, destination_end]).await?;
     Ok(Preparation { opened: Some(opened), known, dtns: first.dtns, listed })

@@ -386,6 +386,7 @@ fn site(op: &Op) -> Result<Vec<Ask>, Fault> {
     let plain = |site, name, path: &WirePath| vec![Ask::plain(Command::Site(site), name, path)];
     Ok(match op {
         Op::DeleteTree(path) => plain(Site::Rdel(path.clone()), "remove tree", path),
+        Op::Sync(path) => plain(Site::Sync(path.clone()), "make durable", path),
         Op::SetMode { path, mode } => plain(Site::Chmod { mode: *mode, path: path.clone() }, "set the mode", path),
         Op::SetGroup { path, group } => {
             plain(Site::Chgrp { group: group.clone().into_bytes(), path: path.clone() }, "set the group", path)

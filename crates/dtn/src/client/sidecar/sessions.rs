@@ -34,6 +34,11 @@ impl Sessions {
         Self { dialling, known: HashMap::new() }
     }
 
+    /// Ends them all, whatever is under way.
+    pub fn hang_up(&mut self) {
+        self.known.values_mut().for_each(|session| session.remote = None);
+    }
+
     /// The session with a server that was not given up.
     pub async fn with(&mut self, target: &Target) -> Option<&mut Remote> {
         let session = self.known.entry(target.clone()).or_default();

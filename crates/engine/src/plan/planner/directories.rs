@@ -3,7 +3,7 @@
 use super::{Directory, Entries, Listing, Names, Open, Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind, join};
-use crate::plan::{Action, DirectoryId, Links, Query, QueryId, SyncLevel};
+use crate::plan::{Action, DirectoryId, Links, Query, QueryId};
 
 impl Planner {
     /// Makes a directory and asks for what is in it.
@@ -15,7 +15,7 @@ impl Planner {
             item.size = Some(0);
             self.actions.push_back(Action::MakeDirectory { item, directory: id });
         }
-        let list_destination = exists && (self.options.sync != SyncLevel::None || self.options.mirror);
+        let list_destination = exists && self.looks_at_destinations();
         let attributes = self.attributes(&object);
         let (root, source) = (place.root, place.source.clone());
         let destination = list_destination.then(|| place.destination.clone());

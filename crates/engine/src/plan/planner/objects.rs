@@ -6,7 +6,7 @@ use super::{Pending, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind};
 use crate::plan::compare::{self, Verdict};
-use crate::plan::{Action, Attributes, Item, ItemId, Links, SkipReason};
+use crate::plan::{Action, Attributes, Finished, Item, ItemId, Links, SkipReason, SyncLevel};
 
 impl Planner {
     /// Plans one object; returns what has to be visited before more can be said.
@@ -46,12 +46,27 @@ impl Planner {
         item.range = range;
         item.modified = object.modified;
         item.attributes = self.attributes(object);
+        let verdict = self.unless_finished(verdict, &item, existing);
         self.actions.push_back(match verdict {
             Verdict::Copy => Action::Copy { item },
             Verdict::CompareChecksum => Action::CompareChecksum { item },
             Verdict::Skip(reason) => Action::Skip { item, reason },
             Verdict::Refuse(code) => Action::Refuse { fault: destination_fault(code, &item), item },
         });
+    }
+
+    /// What an earlier run has finished is not copied again; what it may have finished is compared.
+    fn unless_finished(&self, verdict: Verdict, item: &Item, existing: Option<&Object>) -> Verdict {
+        let compares = self.options.sync != SyncLevel::None;
+        let (Some(earlier), Some(existing)) = (&self.earlier, existing) else { return verdict };
+        if compares || verdict != Verdict::Copy || item.range.is_some() || existing.kind != ObjectKind::File {
+            return verdict;
+        }
+        match earlier.finished(item, existing) {
+            Finished::No => verdict,
+            Finished::Perhaps => Verdict::CompareChecksum,
+            Finished::Yes => Verdict::Skip(SkipReason::MovedEarlier),
+        }
     }
 
     pub(super) fn plan_link(&mut self, place: &Place, object: &Object, target: &[u8], existing: Option<&Object>) {

@@ -3,7 +3,7 @@
 use super::{Open, Place, Planner};
 use crate::fault::{Fault, FaultCode, Side};
 use crate::listing::{Object, ObjectKind};
-use crate::plan::{Existing, Links, Query, QueryId, Root, RootId, SyncLevel};
+use crate::plan::{Existing, Links, Query, QueryId, Root, RootId};
 
 impl Planner {
     /// A source argument that failed before it could be planned.
@@ -20,8 +20,7 @@ impl Planner {
             None => true,
             Some(object) => follow && matches!(object.kind, ObjectKind::Symlink { .. }),
         };
-        let destination =
-            (self.options.sync != SyncLevel::None || self.options.mirror) && root.existing == Existing::Unknown;
+        let destination = self.looks_at_destinations() && root.existing == Existing::Unknown;
         (source, destination)
     }
 

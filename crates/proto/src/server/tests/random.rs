@@ -8,7 +8,7 @@ use super::*;
 use crate::op::{Leaf, StorageFacts};
 
 /// Commands with arguments good and bad, to get far into the machine.
-const PIECES: [&str; 74] = [
+const PIECES: [&str; 75] = [
     "USER u",
     "PASS p",
     "PASV",
@@ -54,6 +54,7 @@ const PIECES: [&str; 74] = [
     "SITE STORATTR modify=20200101000000;",
     "SITE STORATTR UNIX.mode=0600;",
     "SITE RDEL f",
+    "SITE SYNC d",
     "SITE CHMOD 7 f",
     "SITE CLIENTINFO a=b;",
     "SITE SYMLINKFROM a",

@@ -15,6 +15,7 @@ fn site_words_become_operations_and_answer_250() {
         ("SITE UTIME 202611210201 /f", Op::SetModified { path: f(), seconds: 1_795_226_460, nanoseconds: 0 }),
         ("SITE UTIME /f 20261121020100 20261121020154 20261121020100 UTC", time),
         ("SITE RDEL /f", Op::DeleteTree(f())),
+        ("SITE SYNC /f", Op::Sync(f())),
         ("SITE TRNC 7 /f", Op::Truncate { path: f(), size: 7 }),
         ("SITE SYMLINK a /f", Op::Symlink { target: b"a".to_vec(), link: f() }),
     ] {
@@ -43,6 +44,7 @@ fn bad_arguments_reach_no_file() {
         "SITE UTIME yesterday /f",
         "SITE TRNC x /f",
         "SITE RDEL",
+        "SITE SYNC",
         "SITE",
     ] {
         assert!(peer.send(line).starts_with("501 "), "{line}");

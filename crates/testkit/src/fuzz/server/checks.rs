@@ -85,7 +85,11 @@ pub(super) fn check_op(op: &Op) {
         Op::SendListing(spec) | Op::Listing(spec) => check_path(&spec.path),
         Op::Facts { path, .. } | Op::Checksum { path, .. } => check_path(path),
         Op::Size(path) | Op::Modified(path) | Op::EnterDirectory(path) | Op::Exists(path) => check_path(path),
-        Op::MakeDirectory(path) | Op::RemoveDirectory(path) | Op::Delete(path) | Op::DeleteTree(path) => {
+        Op::MakeDirectory(path)
+        | Op::RemoveDirectory(path)
+        | Op::Delete(path)
+        | Op::DeleteTree(path)
+        | Op::Sync(path) => {
             check_path(path);
         }
         Op::Rename { from, to } => {

@@ -1,0 +1,350 @@
+//! The tally of a copy of trees: which files are done, kept at the destination while it runs ([`whimbrel_engine::tally`]).
+//!
+//! It lies in the directory that the trees go into, or beside the one that the copy has made: nothing in the copies is
+//! touched. The same command finds it, from any host, and leaves alone what is done, also where `cp` would otherwise have
+//! made a second copy inside the first. A run that ends well removes it.
+
+mod home;
+mod keeper;
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::{self, UnboundedSender};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+use tokio::time::timeout;
+use whimbrel_engine::listing::{Object, Timestamp, join};
+use whimbrel_engine::plan::{Earlier, Finished, Item, SyncLevel};
+use whimbrel_engine::tally::{Identity, Mark, Tally, encode_bound, encode_header};
+
+use self::keeper::{Done, Keeper};
+use super::options::{CopyOptions, Jobs, Place, Sums};
+use super::sidecar::Dialling;
+use super::temporary::directory_of;
+
+/// In front of the digits of the copy.
+const NAME: &[u8] = b".whimbrel-tally-";
+
+/// How long the end of a copy may take for it.
+const LIMIT: Duration = Duration::from_secs(10);
+
+/// A run that ends sooner leaves no tally: there is little to save.
+const WORTH: Duration = Duration::from_secs(1);
+
+/// Where a tally may lie.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Places {
+    /// Of which copy.
+    pub copy: Identity,
+    /// Beside the destination, which the copy has made; `None`: nothing can be beside it.
+    pub beside: Option<Place>,
+    /// In the destination, which was there.
+    pub inside: Place,
+}
+
+impl Places {
+    /// Where that of a copy would be; `None` for a copy that keeps none: of single files, of parts, or of what is compared
+    /// anyway.
+    pub fn of(jobs: &Jobs, options: &CopyOptions) -> Option<Self> {
+        let Jobs::Into { sources, destination } = jobs else { return None };
+        let plan = &options.plan;
+        let compares = plan.sync != SyncLevel::None || plan.mirror;
+        // Of what is left alone no checksum is told, nor compared with the user's.
+        if !plan.recursive || compares || options.range.is_some() || options.sums != Sums::default() {
+            return None;
+        }
+        let copy = identity(sources, destination, options);
+        let name = [NAME, hex(&copy).as_bytes()].concat();
+        let inside = destination.with_path(join(&destination.path, &name));
+        let trimmed = trimmed(&destination.path);
+        let (above, own) = trimmed.split_at(directory_of(trimmed).len());
+        let beside = (!own.is_empty() && !matches!(own, b"." | b".." | b"~"))
+            .then(|| destination.with_path([above, &name].concat()));
+        Some(Self { copy, beside, inside })
+    }
+}
+
+fn trimmed(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|&byte| byte != b'/').map_or(0, |last| last + 1);
+    &path[..end]
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same for the same command, wherever it runs.
+fn identity(sources: &[Place], destination: &Place, options: &CopyOptions) -> Identity {
+    let mut hasher = blake3::Hasher::new();
+    let mut part = |bytes: &[u8]| {
+        hasher.update(&(bytes.len() as u64).to_le_bytes());
+        hasher.update(bytes);
+    };
+    for place in sources.iter().chain([destination]) {
+        match &place.target {
+            Some(target) => {
+                let mut addresses: Vec<_> = target.addresses().collect();
+                addresses.sort_unstable();
+                part(format!("{addresses:?} {:?}", target.user).as_bytes());
+            }
+            // The same path of another host is about other files.
+            None => part(rustix::system::uname().nodename().to_bytes()),
+        }
+        part(trimmed(&place.path));
+    }
+    let plan = &options.plan;
+    part(format!("{:?} {:?} {:?}", plan.preserve, plan.links, options.verify).as_bytes());
+    let digest = hasher.finalize();
+    *digest.as_bytes().first_chunk().expect("32 bytes")
+}
+
+/// What a tally calls a file; `None`: its version is not known, or it lies elsewhere.
+fn mark(base: &[u8], item: &Item) -> Option<Mark> {
+    let place = item.destination.strip_prefix(base)?;
+    let (size, modified) = (item.size?, item.modified?);
+    let mut hasher = blake3::Hasher::new();
+    hasher.update(&size.to_le_bytes());
+    hasher.update(&modified.secs.to_le_bytes());
+    hasher.update(&modified.nanos.to_le_bytes());
+    hasher.update(place);
+    Some(Mark::from_le_bytes(*hasher.finalize().as_bytes().first_chunk().expect("32 bytes")))
+}
+
+pub use self::home::read_here;
+
+/// What an earlier run has left.
+#[derive(Debug)]
+pub struct Found {
+    /// Where it lies.
+    pub place: Place,
+    /// What it says.
+    pub tally: Tally,
+    /// When it was written last, by the destination's clock.
+    pub written: Timestamp,
+    /// Whether who is logged in has written it: nobody else can say what is done.
+    pub own: bool,
+}
+
+/// What an earlier run has left, as the planner asks it.
+#[derive(Debug)]
+pub struct Before {
+    found: Found,
+    base: Vec<u8>,
+    /// Both ends tell checksums.
+    compares: bool,
+}
+
+impl Before {
+    /// `base`: what the places of files count from; `compares`: checksums of both ends can be compared.
+    pub fn new(found: Found, base: &[u8], compares: bool) -> Self {
+        Self { found, base: trimmed(base).to_vec(), compares }
+    }
+}
+
+impl Earlier for Before {
+    fn finished(&self, item: &Item, existing: &Object) -> Finished {
+        let Some(mark) = mark(&self.base, item).filter(|_| existing.size == item.size) else { return Finished::No };
+        let changed = match (item.attributes.modified, existing.modified) {
+            (_, None) => return Finished::No,
+            // The copy has the time of its source: some servers keep whole seconds.
+            (Some(set), Some(has)) if set.secs == has.secs => None,
+            (Some(_), Some(_)) => return Finished::No,
+            (None, changed) => changed,
+        };
+        match self.found.tally.finished(mark, changed, self.found.written) {
+            Finished::Yes if self.found.own => Finished::Yes,
+            Finished::Yes | Finished::Perhaps if self.compares => Finished::Perhaps,
+            _ => Finished::No,
+        }
+    }
+}
+
+/// What a copy keeps.
+#[derive(Default)]
+pub struct Tallying {
+    begun: RefCell<Option<Begun>>,
+}
+
+struct Begun {
+    base: Vec<u8>,
+    /// What is written first.
+    head: Vec<u8>,
+    /// How much an earlier run has left, bytes.
+    left: u64,
+    place: Place,
+    began: Instant,
+    keeper: Option<(UnboundedSender<Done>, oneshot::Sender<bool>, JoinHandle<()>)>,
+}
+
+impl Tallying {
+    /// From now on what is done is kept at `place`, behind what an earlier run has left there.
+    pub fn begin(&self, place: Place, copy: &Identity, base: &[u8], found: Option<&Found>) {
+        let (head, left) = match found {
+            Some(found) => (encode_bound(found.written), found.tally.sound as u64),
+            None => (encode_header(copy), 0),
+        };
+        let (base, began) = (trimmed(base).to_vec(), Instant::now());
+        *self.begun.borrow_mut() = Some(Begun { base, head, left, place, began, keeper: None });
+    }
+
+    /// A file is done.
+    pub fn done(&self, dialling: impl FnOnce() -> Dialling, item: &Item) {
+        let mut begun = self.begun.borrow_mut();
+        let Some(begun) = &mut *begun else { return };
+        let Some(mark) = item.parent.and_then(|_| mark(&begun.base, item)) else { return };
+        let (done, ..) = begun.keeper.get_or_insert_with(|| {
+            let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
+            let keeper = Keeper::new(dialling(), begun.place.clone(), std::mem::take(&mut begun.head), begun.left);
+            (done, end, tokio::task::spawn_local(keeper.run(files, ended)))
+        });
+        let directory = match trimmed(directory_of(&item.destination)) {
+            b"" => b"/",
+            directory => directory,
+        };
+        // A keeper that has given up takes nothing any more.
+        let _ = done.send(Done { mark, directory: directory.to_vec() });
+    }
+
+    /// Nothing more is done; `complete`: everything that was to be copied is, and the tally goes.
+    pub async fn finish(&self, dialling: impl FnOnce() -> Dialling, complete: bool) {
+        let Some(mut begun) = self.begun.take() else { return };
+        if begun.keeper.is_none() && complete && begun.left > 0 {
+            // Everything was done already.
+            let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
+            let keeper = Keeper::new(dialling(), begun.place.clone(), Vec::new(), begun.left);
+            begun.keeper = Some((done, end, tokio::task::spawn_local(keeper.run(files, ended))));
+        }
+        let Some((_done, end, task)) = begun.keeper else { return };
+        if !complete && begun.began.elapsed() < WORTH {
+            return task.abort();
+        }
+        // A keeper that has given up is gone.
+        let _ = end.send(complete);
+        // What is not written by then would only have saved time.
+        let _ = timeout(LIMIT, task).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::plan::{Attributes, ItemId, PlanOptions, RootId};
+    use whimbrel_engine::tally::encode_files;
+
+    use super::*;
+    use crate::client::target::Target;
+
+    fn at(host: Option<&str>, path: &str) -> Place {
+        Place { target: host.map(|host| Target::anonymous(host, 2811)), path: path.into() }
+    }
+
+    fn jobs(source: Place, destination: Place) -> Jobs {
+        Jobs::Into { sources: vec![source], destination }
+    }
+
+    fn options() -> CopyOptions {
+        CopyOptions::of(PlanOptions { recursive: true, ..PlanOptions::default() })
+    }
+
+    fn places(destination: &str) -> Places {
+        Places::of(&jobs(at(Some("a"), "/s"), at(Some("b"), destination)), &options()).unwrap()
+    }
+
+    #[test]
+    fn a_tally_lies_in_what_is_there_or_beside_what_is_made() {
+        let name = format!(".whimbrel-tally-{}", hex(&places("/d/new").copy));
+        for (destination, beside, inside) in [
+            ("/d/new", Some(format!("/d/{name}")), format!("/d/new/{name}")),
+            ("/d/new/", Some(format!("/d/{name}")), format!("/d/new/{name}")),
+        ] {
+            let places = places(destination);
+            assert_eq!(places.beside.map(|place| place.path), beside.map(String::into_bytes), "{destination}");
+            assert_eq!(places.inside.path, inside.into_bytes(), "{destination}");
+        }
+        for nothing_beside in ["/", "~", "/d/.", "/d/.."] {
+            assert_eq!(places(nothing_beside).beside, None, "{nothing_beside}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_command_finds_it() {
+        let copy =
+            |source, destination, options: &CopyOptions| Places::of(&jobs(source, destination), options).unwrap().copy;
+        let usual = || copy(at(Some("a"), "/s"), at(Some("b"), "/d"), &options());
+        assert_eq!(usual(), copy(at(Some("a"), "/s/"), at(Some("b"), "/d/"), &options()));
+        let both = |first: &str, second: &str| {
+            let mut place = at(Some(first), "/s");
+            place.target.as_mut().unwrap().others.push((second.into(), 2811));
+            copy(place, at(Some("b"), "/d"), &options())
+        };
+        assert_eq!(both("x", "y"), both("y", "x"), "the same endpoint");
+        let mut kept = options();
+        kept.plan.preserve.times = true;
+        for other in [
+            copy(at(Some("other"), "/s"), at(Some("b"), "/d"), &options()),
+            copy(at(None, "/s"), at(Some("b"), "/d"), &options()),
+            copy(at(Some("a"), "/s/d"), at(Some("b"), "/"), &options()),
+            copy(at(Some("a"), "/s"), at(Some("b"), "/d"), &kept),
+        ] {
+            assert_ne!(usual(), other);
+        }
+    }
+
+    #[test]
+    fn what_is_compared_anyway_or_is_no_tree_keeps_none() {
+        let none = |change: fn(&mut CopyOptions)| {
+            let mut options = options();
+            change(&mut options);
+            assert_eq!(Places::of(&jobs(at(None, "/s"), at(Some("b"), "/d")), &options), None);
+        };
+        none(|options| options.plan.recursive = false);
+        none(|options| options.plan.sync = SyncLevel::Size);
+        none(|options| options.plan.mirror = true);
+        none(|options| options.range = Some((0, None)));
+        none(|options| options.sums.print = Some(whimbrel_transport::digest::Algorithm::Md5));
+    }
+
+    fn item(modified: i64) -> Item {
+        Item {
+            id: ItemId(1),
+            root: RootId(0),
+            parent: None,
+            source: b"/s/f".to_vec(),
+            destination: b"/d/s/f".to_vec(),
+            size: Some(5),
+            modified: Some(Timestamp::from_secs(modified)),
+            range: None,
+            attributes: Attributes::default(),
+        }
+    }
+
+    /// What is said of a file of which an earlier run wrote a durable record.
+    fn said(own: bool, compares: bool, item: &Item, existing: &Object) -> Finished {
+        let bytes = [encode_header(&[1; 16]), encode_files(&[mark(b"/d", &self::item(7)).unwrap()], true)].concat();
+        let (tally, written) = (Tally::decode(&bytes, &[1; 16]), Timestamp { secs: 100, nanos: 5 });
+        let found = Found { place: at(None, "/d/t"), tally, written, own };
+        Before::new(found, b"/d/", compares).finished(item, existing)
+    }
+
+    #[test]
+    fn a_file_is_done_only_if_neither_end_has_changed_it() {
+        let copy = |secs| Object::file("f", 5).modified(Timestamp { secs, nanos: 5 });
+        let own = |item: &Item, existing: &Object| said(true, true, item, existing);
+        assert_eq!(own(&item(7), &copy(100)), Finished::Yes);
+        assert_eq!(own(&item(7), &copy(101)), Finished::No, "changed after that run");
+        assert_eq!(own(&item(8), &copy(100)), Finished::No, "another version of the source");
+        assert_eq!(own(&item(7), &Object::file("f", 4).modified(Timestamp::from_secs(9))), Finished::No, "cut");
+        assert_eq!(own(&item(7), &Object::file("f", 5)), Finished::No, "nobody knows when it was changed");
+        let mut kept = item(7);
+        kept.attributes.modified = Some(Timestamp { secs: 7, nanos: 9 });
+        assert_eq!(own(&kept, &Object::file("f", 5).modified(Timestamp::from_secs(7))), Finished::Yes);
+        assert_eq!(own(&kept, &copy(8)), Finished::No, "it has not the time that it was given");
+    }
+
+    #[test]
+    fn what_somebody_else_may_have_written_is_compared() {
+        let existing = Object::file("f", 5).modified(Timestamp { secs: 99, nanos: 5 });
+        assert_eq!(said(false, true, &item(7), &existing), Finished::Perhaps);
+        assert_eq!(said(false, false, &item(7), &existing), Finished::No);
+    }
+}
