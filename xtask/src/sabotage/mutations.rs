@@ -85,6 +85,7 @@ const RECEIVED_FLOW_RS: &str = "crates/dtn/src/mover/receive/flow.rs";
 const UNNAMED_RS: &str = "crates/connector/src/posix/unnamed.rs";
 const PACK_RS: &str = "crates/dtn/src/mover/pack.rs";
 const FORMAT_RS: &str = "crates/engine/src/journal.rs";
+const RECORDS_RS: &str = "crates/engine/src/records.rs";
 const COMPARE_RS: &str = "crates/dtn/src/client/chunk/compare.rs";
 const FLIGHT_RS: &str = "crates/dtn/src/client/flight.rs";
 const PROOF_RS: &str = "crates/dtn/src/client/flight/proof.rs";
@@ -490,7 +491,7 @@ pub const MUTATIONS: &[Mutation] = &[
     Mutation {
         name: "check: CRCs of the journal's records",
         guards: "a torn record that is trusted",
-        file: FORMAT_RS,
+        file: RECORDS_RS,
         find: "    right.then_some((front[0], body, rest))",
         replace: "    (right || true).then_some((front[0], body, rest))",
         suite: JOURNAL,
