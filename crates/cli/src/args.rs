@@ -129,6 +129,16 @@ impl LoginArgs {
     }
 }
 
+/// Bounds of a socket buffer, bytes: less than a page holds no segment, and a socket takes an int.
+const BUFFERS: std::ops::RangeInclusive<u64> = 4 << 10..=1 << 30;
+
+/// Parses the size of a socket buffer.
+pub fn parse_buffer(text: &str) -> Result<u32, String> {
+    let ByteCount(bytes) = text.parse::<ByteCount>().map_err(|error| error.to_string())?;
+    let fits = u32::try_from(bytes).ok().filter(|_| BUFFERS.contains(&bytes));
+    fits.ok_or_else(|| "a socket buffer has 4 KiB to 1 GiB".to_owned())
+}
+
 /// Reads a bound on a rate, bytes per second, as in `50M`.
 pub fn parse_rate(text: &str) -> Result<ByteCount, String> {
     match text.parse::<ByteCount>() {

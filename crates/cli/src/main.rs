@@ -2,6 +2,7 @@
 
 mod args;
 mod cmd;
+mod endpoints;
 mod log;
 mod login;
 mod managed;

@@ -1,4 +1,4 @@
-//! Places as people write them: local paths, `host:path`, URLs.
+//! Places as people write them: local paths, `host:path`, `endpoint:path`, URLs.
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
@@ -7,6 +7,8 @@ use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{GRIDFTP_PORT, Password, Target};
 use whimbrel_proto::url::{self, Location, Remote, Scheme, UrlError};
+
+use crate::endpoints::Endpoints;
 
 /// Why text is no place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,11 +33,17 @@ pub fn parser() -> clap::builder::ValueParser {
     OsStringValueParser::new().try_map(|text: OsString| parse_argument(&text)).into()
 }
 
-/// Reads a place.
+/// Reads a place; `HOST:PATH` means the endpoint of that name where the user's file has one.
 pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
+    meant(text, Endpoints::of_user)
+}
+
+/// Reads a place; `endpoints` is asked only for what may name one, so that URLs and local paths work whatever the file holds.
+fn meant<'a>(text: &[u8], endpoints: impl FnOnce() -> Result<&'a Endpoints, String>) -> Result<Place, PlaceError> {
     match url::parse(text) {
         Ok(Location::Local(path)) => local(&path),
-        Ok(Location::Remote(remote)) => server(remote),
+        Ok(Location::Remote(remote)) if remote.scheme.is_some() => server(remote),
+        Ok(Location::Remote(remote)) => server(endpoints().map_err(PlaceError)?.resolved(remote)),
         Err(error) => Err(PlaceError(match error {
             UrlError::Empty => "a place is a path, HOST:PATH or a URL; this is empty".to_owned(),
             UrlError::Scheme(scheme) => {
@@ -93,6 +101,12 @@ fn local(path: &[u8]) -> Result<Place, PlaceError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Whoever runs the tests may have named endpoints.
+    fn parse(text: &[u8]) -> Result<Place, PlaceError> {
+        let none = Endpoints::default();
+        meant(text, || Ok(&none))
+    }
 
     fn remote(text: &str) -> (String, String) {
         let place = parse(text.as_bytes()).unwrap();

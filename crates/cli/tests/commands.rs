@@ -2,7 +2,7 @@
 
 mod support;
 
-use support::{Field, Server, expect};
+use support::{Field, Server, expect, whimbrel};
 
 #[test]
 fn directories_are_listed_described_made_renamed_and_removed() {
@@ -64,6 +64,34 @@ fn exit_codes_say_who_is_to_blame() {
     for code in ["0    ", "1    ", "2    ", "3    ", "4    ", "5    ", "6    ", "130  "] {
         assert!(help.contains(&format!("\n  {code}")), "{code} in\n{help}");
     }
+}
+
+#[test]
+fn a_name_of_the_users_own_stands_for_all_servers_of_an_endpoint() {
+    let (first, second, field) = (Server::own(), Server::own(), Field::new());
+    let settings = tempfile::tempdir().unwrap();
+    let file = settings.path().join("whimbrel/endpoints.toml");
+    std::fs::create_dir(file.parent().unwrap()).unwrap();
+    let host = |server: &Server| server.url("/").trim_start_matches("ftp://").trim_end_matches('/').to_owned();
+    let lab = format!("ftp://{},{}{}", host(&first), host(&second), field.path("").display());
+    std::fs::write(&file, format!("lab = {lab:?}\n")).unwrap();
+    let run = |code, arguments: &[&str]| {
+        let run = whimbrel(arguments).env("XDG_CONFIG_HOME", settings.path()).run().unwrap();
+        assert_eq!(run.code(), Some(code), "{arguments:?}: {} {}", run.stdout_text(), run.stderr_text());
+        run
+    };
+    run(0, &["cp", "-r", "lab:from", "lab:to/"]);
+    field.assert_copied("from");
+    assert!(run(0, &["ls", "lab:to"]).stdout_text().contains("from"));
+    let connected = run(0, &["-vvv", "cp", "--concurrency", "2", "-r", "lab:from", "lab:again"]);
+    for server in [&first, &second] {
+        assert!(connected.stderr_text().contains(&host(server)), "{}", connected.stderr_text());
+    }
+
+    std::fs::write(&file, "lab = 7\n").unwrap();
+    let refusal = run(2, &["ls", "lab:to"]);
+    assert!(refusal.stderr_text().contains(&*file.to_string_lossy()), "{}", refusal.stderr_text());
+    run(0, &["ls", &first.url(field.path("to"))]);
 }
 
 #[test]

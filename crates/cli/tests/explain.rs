@@ -110,6 +110,22 @@ fn a_slow_path_and_small_windows_are_told_apart() {
     assert_found(&over(&lab, &["--checksum", "crc32c", "-p", "1", "--concurrency", "1"]), "window");
 }
 
+#[test]
+fn a_buffer_that_the_user_fixes_is_the_one_that_is_used() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(30)).rate_mbit(800)).expect("laboratory");
+    let explained = over(&lab, &["--checksum", "crc32c", "-p", "1", "--concurrency", "1", "--buffer", "256K"]);
+    let line = explained["plan"].as_array().unwrap().iter().find(|line| line["choice"] == "buffer").expect("a line");
+    assert_eq!((&line["value"], &line["reason"]), (&Value::from(262_144), &Value::from("set by the user")));
+    // What is in flight fits both: 512 KiB at most, as the kernel doubles what it is told, in 30 ms.
+    let rate = explained["figures"]["rate"].as_f64().expect("a rate");
+    assert!(rate < 524_288.0 / 0.03, "{rate} bytes a second\n{explained}");
+    let held = ["window", "send_buffer"].map(|name| explained["bottleneck"] == name);
+    assert!(held.contains(&true), "{explained}");
+}
+
 /// The name in the last change of the congestion control, with its reason.
 fn steered(explained: &Value) -> Option<(&str, &str)> {
     let changes = explained["changes"].as_array()?;

@@ -20,6 +20,16 @@ pub enum Setting<T> {
     Fixed(T),
 }
 
+impl<T: Copy> Setting<T> {
+    /// The user's word, if there is one.
+    pub fn fixed(&self) -> Option<T> {
+        match self {
+            Self::Auto => None,
+            Self::Fixed(value) => Some(*value),
+        }
+    }
+}
+
 /// A choice and why.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Choice<T> {

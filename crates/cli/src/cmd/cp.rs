@@ -19,7 +19,7 @@ use whimbrel_engine::units::ByteCount;
 use whimbrel_proto::policy::LEAST_CHUNK;
 
 use super::{block_on, finish, local_options, log_in, usage};
-use crate::args::{Global, HELP_END, parse_rate};
+use crate::args::{Global, HELP_END, parse_buffer, parse_rate};
 use crate::login::Logins;
 use crate::output::Output;
 use crate::place;
@@ -62,6 +62,9 @@ pub struct CpArgs {
     /// Small files in flight on each session [default: chosen by size and distance]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=60))]
     pipeline: Option<u32>,
+    /// Socket buffer of each data channel, as in 4M, at both ends; hosts have limits of their own [default: the kernel's choice]
+    #[arg(long, value_name = "BYTES", value_parser = parse_buffer)]
+    buffer: Option<u32>,
     /// Most bytes a second of all files together, as in 50M: large files go in parts of about a second's worth [default: no bound]
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     max_rate: Option<ByteCount>,
@@ -302,6 +305,7 @@ impl CpArgs {
             rate: RateBound::fixed(self.max_rate.map(|rate| rate.0)),
             parallelism: setting(self.parallelism),
             pipeline: setting(self.pipeline),
+            buffer: setting(self.buffer),
             verify: match (self.no_verify, self.verify) {
                 (true, _) | (_, When::Never) => Verify::Never,
                 (_, When::Require) => Verify::Require,

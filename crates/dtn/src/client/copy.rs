@@ -80,6 +80,7 @@ async fn run(
     let dry_run = options.dry_run;
     let wish = DataWish {
         parallelism,
+        buffer: options.buffer.fixed(),
         stripe: options.stripe,
         congestion: options.congestion.clone(),
         encrypt: options.encrypt,

@@ -191,6 +191,8 @@ pub struct CopyOptions {
     pub parallelism: Setting<u32>,
     /// Small files in flight for each session.
     pub pipeline: Setting<u32>,
+    /// Socket buffer of each data channel, bytes, at both ends; `Auto` leaves it to their kernels.
+    pub buffer: Setting<u32>,
     /// Proof.
     pub verify: Verify,
     /// Checksum algorithm; `None`: the cheapest both ends share.
@@ -236,6 +238,7 @@ impl CopyOptions {
             rate: RateBound::default(),
             parallelism: Setting::Auto,
             pipeline: Setting::Auto,
+            buffer: Setting::Auto,
             verify: Verify::WhenPossible,
             checksum: None,
             sums: Sums::default(),

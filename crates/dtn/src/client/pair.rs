@@ -41,6 +41,8 @@ impl Role {
 pub struct DataWish {
     /// Data channels of each file in extended block mode.
     pub parallelism: u16,
+    /// Socket buffer of each, bytes; `None` leaves it to the kernels.
+    pub buffer: Option<u32>,
     /// Every data node of a striped server.
     pub stripe: bool,
     /// Congestion control at ends that let clients choose; `None`: as the hosts have it.
@@ -306,6 +308,8 @@ pub fn params(mode: Mode, wish: &DataWish, nonce: Option<[u8; 16]>, shield: Shie
     DataParams {
         mode,
         parallelism,
+        send_buffer: wish.buffer,
+        receive_buffer: wish.buffer,
         nonce: nonce.filter(|_| mode == Mode::Extended),
         congestion: wish.congestion.clone(),
         shield,

@@ -56,7 +56,10 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
             concurrency: options.concurrency,
             parallelism: options.parallelism,
             pipeline: options.pipeline,
-            buffer: Setting::Auto,
+            buffer: match options.buffer {
+                Setting::Auto => Setting::Auto,
+                Setting::Fixed(bytes) => Setting::Fixed(bytes.into()),
+            },
         },
         chunk: match options.chunks {
             Chunks::Auto => Setting::Auto,

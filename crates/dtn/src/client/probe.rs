@@ -229,6 +229,7 @@ impl Prober<'_> {
     async fn connect(&mut self) -> Result<(Role, OpId), Fault> {
         let wish = DataWish {
             parallelism: self.options.parallelism,
+            buffer: None,
             stripe: false,
             congestion: self.options.congestion.clone(),
             encrypt: false,

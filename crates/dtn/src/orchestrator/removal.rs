@@ -178,7 +178,14 @@ impl Removal<'_> {
 
 /// No data connections are made.
 pub(super) fn no_data() -> DataWish {
-    DataWish { parallelism: 1, stripe: false, congestion: None, encrypt: false, credential: DataCredential::Usual }
+    DataWish {
+        parallelism: 1,
+        buffer: None,
+        stripe: false,
+        congestion: None,
+        encrypt: false,
+        credential: DataCredential::Usual,
+    }
 }
 
 impl Execution<'_> {

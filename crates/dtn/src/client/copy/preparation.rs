@@ -152,6 +152,7 @@ impl First {
         let dtns = Rc::<Dtns>::default();
         let wish = DataWish {
             parallelism: 1,
+            buffer: options.buffer.fixed(),
             stripe: options.stripe,
             congestion: options.congestion.clone(),
             encrypt: options.encrypt,
