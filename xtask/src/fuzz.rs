@@ -1,15 +1,16 @@
 //! Fuzz targets, each until it has used so much processor time; their corpora are replayed by the ordinary tests.
 
-use std::fs;
-use std::path::PathBuf;
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read as _, Seek as _, Write as _};
 
 use crate::command::{Result, program, root, run};
 
 /// Inputs found while fuzzing go here, never into the tracked corpus.
 const SCRATCH: &str = "fuzz/target/corpus";
 
-/// Processor seconds that each target has used, over all runs on this checkout.
-const LEDGER: &str = "fuzz/target/cpu";
+/// Processor seconds that each target has used, over all runs anywhere: tracked, a line `TARGET<tab>SECONDS` each.
+const LEDGER: &str = "fuzz/ledger.tsv";
 
 /// Clock ticks a second in `/proc` (`USER_HZ`, fixed at 100 on every Linux that Rust supports).
 const TICKS: u64 = 100;
@@ -18,7 +19,7 @@ const TICKS: u64 = 100;
 const TURN: u64 = 300;
 
 /// Runs the named targets (default: all) in turns until each has used `MINUTES` (default 60) of processor time,
-/// over all runs on this checkout, or `+MINUTES` more.
+/// over all runs that the ledger knows, or `+MINUTES` more.
 pub fn run_targets(args: &[&str]) -> Result {
     let asked = *args.first().unwrap_or(&"60");
     let minutes: u64 = asked.trim_start_matches('+').parse().map_err(|_| "MINUTES must be a number".to_owned())?;
@@ -51,7 +52,7 @@ fn furthest_from_its_goal<'a>(goals: &[(&'a String, u64)]) -> Result<Option<(&'a
 /// Runs one target for so many seconds and notes what it used.
 fn take_turn(target: &str, seconds: u64) -> Result {
     let scratch = format!("{SCRATCH}/{target}");
-    for folder in [scratch.as_str(), LEDGER, "fuzz/artifacts"] {
+    for folder in [scratch.as_str(), "fuzz/artifacts"] {
         fs::create_dir_all(root().join(folder)).map_err(|error| format!("{folder}: {error}"))?;
     }
     let binary = format!("fuzz/target/x86_64-unknown-linux-gnu/release/{target}");
@@ -64,9 +65,7 @@ fn take_turn(target: &str, seconds: u64) -> Result {
     let mut fuzzer = program(&binary, &[&scratch, &tracked, &limit, &artifacts, &dictionary]);
     let before = children_seconds()?;
     let ran = run(fuzzer.args(options));
-    let used = used_seconds(target)? + (children_seconds()? - before);
-    let ledger = ledger(target);
-    fs::write(&ledger, used.to_string()).map_err(|error| format!("{}: {error}", ledger.display()))?;
+    let used = note(target, children_seconds()? - before)?;
     println!("{target}: {used} CPU seconds so far");
     ran
 }
@@ -79,15 +78,38 @@ fn dictionary(target: &str) -> &'static str {
     }
 }
 
-fn ledger(target: &str) -> PathBuf {
-    root().join(LEDGER).join(target)
+fn used_seconds(target: &str) -> Result<u64> {
+    match fs::read_to_string(root().join(LEDGER)) {
+        Ok(text) => Ok(entries(&text)?.get(target).copied().unwrap_or(0)),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(0),
+        Err(error) => Err(format!("{LEDGER}: {error}")),
+    }
 }
 
-fn used_seconds(target: &str) -> Result<u64> {
-    match fs::read_to_string(ledger(target)) {
-        Ok(text) => text.trim().parse().map_err(|_| format!("{}: not a number", ledger(target).display())),
-        Err(_) => Ok(0),
-    }
+fn entries(text: &str) -> Result<BTreeMap<String, u64>> {
+    let entry = |line: &str| {
+        let (target, seconds) = line.split_once('\t')?;
+        Some((target.to_owned(), seconds.parse().ok()?))
+    };
+    text.lines().map(|line| entry(line).ok_or_else(|| format!("{LEDGER}: not TARGET and SECONDS: {line}"))).collect()
+}
+
+/// Adds to what a target has used; returns the sum.
+///
+/// The file is locked meanwhile: two runs with different targets go side by side.
+fn note(target: &str, seconds: u64) -> Result<u64> {
+    let shown = |error: std::io::Error| format!("{LEDGER}: {error}");
+    let path = root().join(LEDGER);
+    let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path).map_err(shown)?;
+    file.lock().map_err(shown)?;
+    let mut text = String::new();
+    file.read_to_string(&mut text).map_err(shown)?;
+    let mut entries = entries(&text)?;
+    let sum = entries.get(target).copied().unwrap_or(0) + seconds;
+    entries.insert(target.to_owned(), sum);
+    let text: String = entries.iter().map(|(target, seconds)| format!("{target}\t{seconds}\n")).collect();
+    file.set_len(0).and_then(|()| file.rewind()).and_then(|()| file.write_all(text.as_bytes())).map_err(shown)?;
+    Ok(sum)
 }
 
 /// Processor time of every child that has ended, seconds (`cutime` and `cstime` of proc(5)).
@@ -111,4 +133,17 @@ fn targets() -> Result<Vec<String>> {
         .collect();
     names.sort();
     Ok(names)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ledger_names_targets_of_today_and_is_read_whole() {
+        let text = fs::read_to_string(root().join(LEDGER)).expect("the ledger is tracked");
+        let known = targets().expect("there are targets");
+        assert!(entries(&text).expect("every line is an entry").keys().all(|target| known.contains(target)));
+        assert!(entries("line\tmany\n").is_err_and(|error| error.contains("line\tmany")));
+    }
 }

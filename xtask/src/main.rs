@@ -3,6 +3,7 @@
 //! Depends on nothing but the standard library, so that it builds in seconds on a fresh machine.
 
 mod command;
+mod coverage;
 mod demo;
 mod docs;
 mod fuzz;
@@ -25,10 +26,12 @@ cargo xtask COMMAND
   paths [ARG...]  whether copies without options are as good as the best options, on paths drawn by seed
   paper [ARG...]  reproduce the figures of the paper on chunked transfers, check its claims, write
                   docs/reference/paper-results.md
-  nightly [SUITE...]  everything that is too long for `test`, or some of it: tests long gsi bench paper paths sabotage fuzz;
+  nightly [SUITE...]  everything that is too long for `test`, or some of it: tests long gsi bench paper paths sabotage coverage fuzz;
                   results go to docs/reference/nightly.md
   fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
                   (needs a nightly compiler and cargo-fuzz)
+  coverage        replay the kept fuzz inputs and count the lines of parsers that they reach; fails below 90 %, writes
+                  docs/reference/parser-coverage.md (needs rustup's component llvm-tools)
   sabotage [--keep] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a
                   test must notice each (all, or those whose names begin so); writes docs/reference/sabotage.md
   docs            write the generated parts of docs/reference anew
@@ -44,6 +47,7 @@ fn main() -> ExitCode {
         [program @ ("bench" | "managed" | "paths" | "paper"), ref rest @ ..] => measure::measure(program, rest),
         ["nightly", ref names @ ..] => nightly::run_suites(names),
         ["fuzz", ref rest @ ..] => fuzz::run_targets(rest),
+        ["coverage"] => coverage::measure(),
         ["sabotage", ref names @ ..] => sabotage::run_mutations(names),
         ["docs"] => docs::write(),
         ["setup"] => setup::run_command(),

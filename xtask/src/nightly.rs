@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use crate::command::{Result, cargo, output, program, root, run};
 use crate::measure::measure;
-use crate::{fuzz, sabotage, test};
+use crate::{coverage, fuzz, sabotage, test};
 
 /// One suite: its name on the command line, what it is, and how it runs.
 struct Suite {
@@ -14,7 +14,7 @@ struct Suite {
     run: fn() -> Result,
 }
 
-const SUITES: [Suite; 8] = [
+const SUITES: [Suite; 9] = [
     Suite { name: "tests", what: "what CI runs", run: || test::run_stages(None) },
     Suite { name: "long", what: "tests marked nightly", run: long_tests },
     Suite { name: "gsi", what: "interoperability with certificates", run: over_gsi },
@@ -22,6 +22,7 @@ const SUITES: [Suite; 8] = [
     Suite { name: "paper", what: "the paper's figures", run: || measure("paper", &[]) },
     Suite { name: "paths", what: "paths without options", run: || measure("paths", &[]) },
     Suite { name: "sabotage", what: "every sync and check taken out", run: || sabotage::run_mutations(&[]) },
+    Suite { name: "coverage", what: "lines of parsers that fuzz inputs reach", run: coverage::measure },
     Suite { name: "fuzz", what: "fuzzing, 5 minutes a target", run: || fuzz::run_targets(&["+5"]) },
 ];
 
