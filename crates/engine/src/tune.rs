@@ -165,7 +165,10 @@ fn parallelism(input: &TuneInput) -> Choice<u32> {
     let choice = match input.rtt {
         _ if known && mean_size(input) < SINGLE_CHANNEL => Choice::new(1, "files too small for more than one channel"),
         None => Choice::new(4, "distance unknown: four channels, as GridCopy begins"),
-        Some(rtt) if rtt < Duration::from_millis(2) => Choice::new(1, "a near peer: one channel costs the least CPU"),
+        // With one, every byte goes from one processor's cache to another's (docs/design/data-path.md).
+        Some(rtt) if rtt < Duration::from_millis(2) => {
+            Choice::new(2, "a near peer: two channels keep two processors busy at each end")
+        }
         Some(rtt) if rtt < Duration::from_millis(20) => {
             Choice::new(2, "a short path: two channels start faster and survive a loss")
         }
@@ -257,7 +260,7 @@ mod tests {
     #[test]
     fn distance_asks_for_channels_and_small_files_for_sessions_and_depth() {
         let near = choose(&input(1, 1 << 32, Some(0)));
-        assert_eq!((near.concurrency.value, near.parallelism.value), (1, 1));
+        assert_eq!((near.concurrency.value, near.parallelism.value), (1, 2));
         let far = choose(&input(1, 1 << 32, Some(75)));
         assert_eq!((far.concurrency.value, far.parallelism.value), (1, 4));
         let many = choose(&input(10_000, 10_240, Some(75)));

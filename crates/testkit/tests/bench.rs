@@ -1,4 +1,4 @@
-//! The comparison says by its exit status whether it could measure, never how the measurement came out.
+//! The comparison says by its exit status whether it could measure, and how it came out only where `--strict` asks for that.
 
 use std::fs;
 

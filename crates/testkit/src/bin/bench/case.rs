@@ -7,6 +7,7 @@ use whimbrel_testkit::cpu::PeakPss;
 use whimbrel_testkit::measure::median;
 
 use crate::Outcome;
+use crate::versus::{Comparison, Versus};
 
 /// Time between two looks at the memory of the servers, in the round that warms up.
 const MEMORY_SAMPLE_EVERY: Duration = Duration::from_millis(25);
@@ -42,8 +43,7 @@ pub struct Case<'a> {
     /// More than 1 for lots of small files.
     pub files: u64,
     pub contenders: Vec<Contender<'a>>,
-    /// Names of ours and of the peer.
-    pub comparisons: Vec<(&'static str, &'static str)>,
+    pub comparisons: Vec<Versus>,
 }
 
 impl Case<'_> {
@@ -51,7 +51,7 @@ impl Case<'_> {
     pub fn leave_out(&mut self, texts: &[String]) {
         let stays = |name: &str| !texts.iter().any(|text| name.contains(text.as_str()));
         self.contenders.retain(|contender| stays(contender.name));
-        self.comparisons.retain(|(ours, peer)| stays(ours) && stays(peer));
+        self.comparisons.retain(|versus| stays(versus.ours) && stays(versus.peer));
     }
 }
 
@@ -63,17 +63,6 @@ pub struct Row {
     pub samples: Vec<Sample>,
     /// Highest proportional set size of its servers, bytes; 0 when it has none.
     pub peak_bytes: u64,
-}
-
-/// The ratios of each round.
-#[derive(Debug)]
-pub struct Comparison {
-    pub ours: &'static str,
-    pub peer: &'static str,
-    /// Peer's time by ours: above 1, ours is faster.
-    pub speed: Vec<f64>,
-    /// Our processor time by the peer's: below 1, ours is cheaper.
-    pub cpu: Vec<f64>,
 }
 
 /// What a case came to.
@@ -114,22 +103,9 @@ impl Case<'_> {
                 rows[number].samples.push(sample);
             }
         }
-        let comparisons = self.comparisons.iter().map(|(ours, peer)| Comparison::of(&rows, ours, peer)).collect();
+        let comparisons =
+            self.comparisons.into_iter().map(|versus| Comparison::of(&rows, self.bytes, versus)).collect();
         Ok(Results { name: self.name, bytes: self.bytes, files: self.files, rows, comparisons, load: (before, load()) })
-    }
-}
-
-impl Comparison {
-    fn of(rows: &[Row], ours: &'static str, peer: &'static str) -> Comparison {
-        let find = |name| rows.iter().find(|row| row.name == name).expect("comparisons name contenders of their case");
-        let pairs = || find(ours).samples.iter().zip(&find(peer).samples);
-        let ratio = |over: Duration, under: Duration| over.as_secs_f64() / under.as_secs_f64().max(1e-9);
-        Comparison {
-            ours,
-            peer,
-            speed: pairs().map(|(ours, peer)| ratio(peer.wall, ours.wall)).collect(),
-            cpu: pairs().map(|(ours, peer)| ratio(ours.cpu, peer.cpu)).collect(),
-        }
     }
 }
 
@@ -171,7 +147,7 @@ mod tests {
     }
 
     fn case<'a>(contenders: Vec<Contender<'a>>) -> Case<'a> {
-        Case { name: "case".into(), bytes: 1, files: 1, contenders, comparisons: vec![("ours", "peer")] }
+        Case { name: "case".into(), bytes: 1, files: 1, contenders, comparisons: vec![Versus::new("ours", "peer")] }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::case::{Case, Contender};
 use crate::logins::Logins;
 use crate::options::Options;
 use crate::servers::{Pair, Programs, Server};
+use crate::versus::Versus;
 use crate::{Measured, Outcome};
 
 const GIB: u64 = 1 << 30;
@@ -65,7 +66,8 @@ impl<'a> Grid<'a> {
             self.guc("guc -dcpriv", &["-dcpriv"], bytes),
             self.guc("guc -dcpriv -p 4", &["-dcpriv", "-p", "4"], bytes),
         ];
-        let comparisons = vec![("whimbrel --encrypt", "guc -dcpriv"), ("whimbrel --encrypt", "guc -dcpriv -p 4")];
+        let peers = ["guc -dcpriv", "guc -dcpriv -p 4"];
+        let comparisons = peers.map(|peer| Versus::new("whimbrel --encrypt", peer).as_fast(1.7).at_cpu(0.75)).to_vec();
         Case { name: "data encrypted".into(), bytes, files: 1, contenders, comparisons }
     }
 

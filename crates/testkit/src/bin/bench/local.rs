@@ -12,6 +12,7 @@ use crate::case::{Case, Contender, Sample};
 use crate::options::{Options, Section};
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs, succeed};
+use crate::versus::Versus;
 use crate::{Measured, Outcome, checksums};
 
 const GIB: u64 = 1 << 30;
@@ -65,15 +66,21 @@ fn file(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()
         guc,
         sides.floor(&["--source", text(from), "--sink", text(to)], move || remove(to)),
     ];
-    let comparisons = vec![("whimbrel", "guc -fast"), ("whimbrel", "floor")];
+    let comparisons = vec![Versus::new("whimbrel", "guc -fast"), Versus::new("whimbrel", "floor").at_cpu(1.3)];
     done.add(Case { name: "unverified".into(), bytes, files: 1, contenders, comparisons }, options.rounds);
     let contenders = vec![
         own("whimbrel, verified", &["--verify=require"]),
         own("whimbrel, MD5", &["--verify=require", "--checksum=md5"]),
+        own("whimbrel, unverified", &["--no-verify"]),
         sides.guc_then_md5(from, to),
     ];
-    let peer = "guc -fast, CKSM MD5";
-    let comparisons = vec![("whimbrel, verified", peer), ("whimbrel, MD5", peer)];
+    let (peer, plain) = ("guc -fast, CKSM MD5", "whimbrel, unverified");
+    let comparisons = vec![
+        Versus::new("whimbrel, verified", peer).as_fast(3.0),
+        Versus::new("whimbrel, MD5", peer).as_fast(2.2),
+        Versus::new("whimbrel, verified", plain).adding(0.50),
+        Versus::new("whimbrel, MD5", plain).adding(0.95),
+    ];
     done.add(Case { name: "verified".into(), bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
 }
@@ -106,7 +113,8 @@ fn small(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<(
         },
     ];
     let peer = "guc -fast -pp -cc 8 -r";
-    let comparisons = vec![("whimbrel", peer), ("whimbrel, verified", peer)];
+    let comparisons =
+        vec![Versus::new("whimbrel", peer).as_fast(4.0), Versus::new("whimbrel, verified", peer).as_fast(3.0)];
     let bytes = u64::from(files) * SMALL_BYTES as u64;
     let name = format!("{files} files of 10 KiB");
     done.add(Case { name, bytes, files: files.into(), contenders, comparisons }, options.rounds);
@@ -132,16 +140,23 @@ impl Sides<'_> {
                 self.own.time(self.programs.cp().arg("--no-verify").args(&own_arguments).args(urls(&self.own)))
             }),
         };
-        let guc = Contender {
-            name: "guc -fast",
-            command: "globus-url-copy -fast".into(),
-            servers: self.real.ids(),
-            run: Box::new(move || {
-                self.real.time(self.programs.guc().arg("-fast").args(&guc_arguments).args(urls(&self.real)))
-            }),
+        let guc = |name, flags: &'static [&'static str]| {
+            let lengths = guc_arguments.clone();
+            Contender {
+                name,
+                command: format!("globus-url-copy {}", flags.join(" ")),
+                servers: self.real.ids(),
+                run: Box::new(move || {
+                    self.real.time(self.programs.guc().args(flags).args(&lengths).args(urls(&self.real)))
+                }),
+            }
         };
-        let comparisons = vec![("whimbrel", "guc -fast"), ("whimbrel", "floor")];
-        Case { name, bytes, files: 1, contenders: vec![own, guc, floor], comparisons }
+        // More channels than two are slower still.
+        let peers = [guc("guc -fast", &["-fast"]), guc("guc -fast -p 2", &["-fast", "-p", "2"])];
+        let asked = peers.iter().map(|peer| Versus::new("whimbrel", peer.name).as_fast(1.2).at_cpu(1.0));
+        let comparisons = asked.chain([Versus::new("whimbrel", "floor")]).collect();
+        let contenders = [own].into_iter().chain(peers).chain([floor]).collect();
+        Case { name, bytes, files: 1, contenders, comparisons }
     }
 
     fn own_copy<'a>(

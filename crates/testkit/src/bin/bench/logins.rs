@@ -12,6 +12,7 @@ use crate::case::{Case, Contender};
 use crate::options::Options;
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs};
+use crate::versus::Versus;
 use crate::{Measured, Outcome};
 
 const GIB: u64 = 1 << 30;
@@ -92,7 +93,8 @@ impl Logins<'_> {
             self.cp("login by certificate", Login::Certificate, work),
             self.cp("login in clear", Login::Clear, work),
         ];
-        let comparisons = vec![("login over TLS", "login in clear"), ("login by certificate", "login in clear")];
+        let safe = ["login over TLS", "login by certificate"];
+        let comparisons = safe.map(|login| Versus::new(login, "login in clear").as_fast(0.95)).to_vec();
         let name = format!("{} in clear, login protected or not", work.what);
         Case { name, bytes: work.bytes, files: work.files, contenders, comparisons }
     }

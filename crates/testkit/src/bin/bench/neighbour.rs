@@ -16,6 +16,7 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 use crate::case::{Case, Contender, Sample};
 use crate::options::Options;
 use crate::servers::{Pair, Programs, succeed};
+use crate::versus::Versus;
 use crate::wan::{START_LIMIT, iperf3_server, received_in};
 use crate::{Measured, Outcome};
 
@@ -85,7 +86,7 @@ pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> O
         contender("beside guc -p 4", "globus-url-copy -fast -p 4", real.ids(), Box::new(|| street.beside(guc(), &to))),
     ];
     let comparisons = ["alone", "beside iperf3", "beside iperf3 -P 4", "beside guc -p 4"];
-    let comparisons = comparisons.map(|peer| ("beside whimbrel", peer)).to_vec();
+    let comparisons = comparisons.map(|peer| Versus::new("beside whimbrel", peer)).to_vec();
     let name = "40 ms, 200 Mbit/s, cubic".into();
     done.add(Case { name, bytes: BYTES, files: 1, contenders, comparisons }, options.rounds);
     Ok(())

@@ -6,13 +6,14 @@ use crate::Outcome;
 
 /// What `--help` prints.
 pub const HELP: &str = "\
-usage: bench [--quick] [--only SECTIONS] [--skip TEXT] [--rounds N] [--json FILE] [--write]
+usage: bench [--quick] [--only SECTIONS] [--skip TEXT] [--rounds N] [--json FILE] [--write] [--strict]
   --quick          small sizes and 2 rounds: shows that everything can be measured, proves no claim
   --only SECTIONS  some of mem,file,small,encrypted,wan,path,neighbour [default: all]
   --skip TEXT      leave out the contenders whose name contains it; may be given several times
   --rounds N       measured rounds of each case, after one to warm up [default: 5]
   --json FILE      also write every sample as JSON
-  --write          replace the measured sections of docs/reference/performance.md; needs full sizes and 5 rounds";
+  --write          replace the measured sections of docs/reference/performance.md; needs full sizes and 5 rounds
+  --strict         end with 1 when something that is asked is missed";
 
 /// Fewest pairs that a claim may rest on.
 pub const CLAIM_ROUNDS: u32 = 5;
@@ -72,12 +73,14 @@ pub struct Options {
     pub rounds: u32,
     pub json: Option<PathBuf>,
     pub write: bool,
+    /// Whether a miss is a failure.
+    pub strict: bool,
 }
 
 impl Options {
     /// Understands the arguments; `None` when help is asked for.
     pub fn parse(mut arguments: impl Iterator<Item = String>) -> Outcome<Option<Options>> {
-        let (mut quick, mut write, mut json, mut rounds) = (false, false, None, None);
+        let (mut quick, mut write, mut strict, mut json, mut rounds) = (false, false, false, None, None);
         let (mut sections, mut skip) = (Section::ALL.to_vec(), Vec::new());
         while let Some(flag) = arguments.next() {
             let mut value = || arguments.next().ok_or_else(|| format!("{flag} needs a value"));
@@ -85,6 +88,7 @@ impl Options {
                 "--help" | "-h" => return Ok(None),
                 "--quick" => quick = true,
                 "--write" => write = true,
+                "--strict" => strict = true,
                 "--json" => json = Some(value()?.into()),
                 "--rounds" => rounds = Some(value()?.parse::<u32>()?.max(1)),
                 "--skip" => skip.push(value()?),
@@ -97,7 +101,7 @@ impl Options {
             let needs = format!("--write needs full sizes, all contenders and at least {CLAIM_ROUNDS} rounds");
             return Err(needs.into());
         }
-        Ok(Some(Options { quick, sections, skip, rounds, json, write }))
+        Ok(Some(Options { quick, sections, skip, rounds, json, write, strict }))
     }
 
     /// The full size, or the small one of a quick run.

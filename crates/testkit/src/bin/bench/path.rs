@@ -11,6 +11,7 @@ use crate::case::{Case, Contender, LINK, Sample};
 use crate::options::Options;
 use crate::room::{empty, remove};
 use crate::servers::{Pair, Programs};
+use crate::versus::Versus;
 use crate::wan::{IPERF3_PORT, LONG, LongPath, RATE_MBIT, each_long_path, iperf3, iperf3_server};
 use crate::{Measured, Outcome};
 
@@ -59,7 +60,8 @@ fn one_file(path: &LongPath<'_>, programs: &Programs, options: &Options, done: &
     for (name, streams) in STREAMS {
         contenders.push(iperf3(lab, &server, name, streams, bytes)?);
     }
-    let comparisons = [LINK].into_iter().chain(STREAMS.map(|(name, _)| name)).map(|peer| ("whimbrel", peer)).collect();
+    let streams = STREAMS.map(|(name, _)| Versus::new("whimbrel", name).as_fast(0.95));
+    let comparisons = [Versus::new("whimbrel", LINK).as_fast(0.90)].into_iter().chain(streams).collect();
     done.add(Case { name, bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
 }
@@ -100,7 +102,7 @@ fn small_files(lab: &Lab, programs: &Programs, options: &Options, done: &mut Mea
         ),
         contender(peer, "globus-url-copy -fast -pp -cc 8 -r", real.ids(), Box::new(theirs)),
     ];
-    let comparisons = vec![("whimbrel", peer), ("whimbrel, verified", peer)];
+    let comparisons = ["whimbrel", "whimbrel, verified"].map(|ours| Versus::new(ours, peer).as_fast(5.0)).to_vec();
     let bytes = u64::from(files) * (10 << 10);
     let name = format!("{files} files of 10 KiB, no loss, cubic");
     done.add(Case { name, bytes, files: files.into(), contenders, comparisons }, options.rounds);

@@ -6,11 +6,11 @@ use serde_json::{Value, json};
 
 use crate::Measured;
 use crate::Outcome;
-use whimbrel_testkit::measure::median;
 
-use crate::case::{Comparison, LINK, Results, Row, Sample};
+use crate::case::{LINK, Results, Row, Sample};
 use crate::machine::Machine;
 use crate::options::{CLAIM_ROUNDS, Section};
+use crate::versus::Comparison;
 
 /// Title and conditions of a section.
 fn heading(section: Section) -> (&'static str, &'static str) {
@@ -119,17 +119,20 @@ fn peak(row: &Row) -> String {
 
 /// The median ratios of one case, with their spread.
 fn ratios(case: &Results) -> String {
-    let header = ["ours", "against", "times as fast", "from - to", "CPU, ours by theirs", "verdict"].map(String::from);
-    let mut lines = vec![header];
+    let header =
+        ["ours", "against", "times as fast", "from - to", "CPU, ours by theirs", "more CPU s/GB", "asked", "verdict"];
+    let mut lines = vec![header.map(String::from)];
     for comparison in &case.comparisons {
         let range = |pick: fn(f64, f64) -> f64, start| comparison.speed.iter().copied().fold(start, pick);
         lines.push([
-            comparison.ours.into(),
-            comparison.peer.into(),
-            format!("{:.2}", median(comparison.speed.iter().copied())),
+            comparison.versus.ours.into(),
+            comparison.versus.peer.into(),
+            format!("{:.2}", comparison.median_speed()),
             format!("{:.2} - {:.2}", range(f64::min, f64::INFINITY), range(f64::max, 0.0)),
-            cpu_ratio(case, comparison),
-            verdict(comparison).into(),
+            cpu(case, comparison, Comparison::median_cpu),
+            cpu(case, comparison, Comparison::median_added),
+            asked(comparison),
+            comparison.verdict().into(),
         ]);
     }
     let pairs = case.rows.first().map_or(0, |row| row.samples.len());
@@ -139,20 +142,28 @@ fn ratios(case: &Results) -> String {
 }
 
 /// Means nothing for a single byte, like the cost itself, nor beside a link, which has no processor.
-fn cpu_ratio(case: &Results, comparison: &Comparison) -> String {
-    let nothing = case.bytes < 1 << 20 || comparison.peer == LINK;
-    if nothing { "-".into() } else { format!("{:.2}", median(comparison.cpu.iter().copied())) }
+fn cpu(case: &Results, comparison: &Comparison, figure: fn(&Comparison) -> f64) -> String {
+    let nothing = case.bytes < 1 << 20 || comparison.versus.peer == LINK;
+    if nothing { "-".into() } else { format!("{:.2}", figure(comparison)) }
 }
 
-fn verdict(comparison: &Comparison) -> &'static str {
-    let speed = median(comparison.speed.iter().copied());
-    match (comparison.peer, speed) {
-        ("floor", _) => "the floor",
-        // They store and prove nothing: what the network itself can do.
-        (peer, _) if peer == LINK || peer.starts_with("iperf3") => "the network",
-        (_, speed) if speed >= 1.0 => "ahead",
-        _ => "**behind**",
-    }
+fn asked(comparison: &Comparison) -> String {
+    let asked = comparison.versus.asked();
+    if asked.is_empty() { "-".into() } else { asked }
+}
+
+/// Each comparison that misses what is asked of it.
+pub fn missed(measured: &[Measured]) -> Vec<String> {
+    let cases = measured.iter().flat_map(|done| &done.cases);
+    let all = cases.flat_map(|case| case.comparisons.iter().map(move |comparison| (case, comparison)));
+    let missed = all.filter(|(_, comparison)| comparison.is_missed());
+    let line = |(case, comparison): (&Results, &Comparison)| {
+        let (versus, speed) = (comparison.versus, comparison.median_speed());
+        let (cpu, added) = (comparison.median_cpu(), comparison.median_added());
+        let figures = format!("{speed:.2} times, CPU {cpu:.2}, {added:+.2} CPU s/GB");
+        format!("{}: {} against {}: {figures}; asked {}", case.name, versus.ours, versus.peer, versus.asked())
+    };
+    missed.map(line).collect()
 }
 
 /// A Markdown table with aligned columns, which reads as well in a terminal.
@@ -206,9 +217,11 @@ fn json_case(case: &Results) -> Value {
     };
     let comparison = |comparison: &Comparison| {
         json!({
-            "ours": comparison.ours, "peer": comparison.peer,
-            "median_speed_ratio": median(comparison.speed.iter().copied()), "speed_ratios": comparison.speed,
-            "median_cpu_ratio": median(comparison.cpu.iter().copied()), "cpu_ratios": comparison.cpu,
+            "ours": comparison.versus.ours, "peer": comparison.versus.peer,
+            "asked": comparison.versus.asked(), "is_missed": comparison.is_missed(),
+            "median_speed_ratio": comparison.median_speed(), "speed_ratios": comparison.speed,
+            "median_cpu_ratio": comparison.median_cpu(), "cpu_ratios": comparison.cpu,
+            "median_added_cpu_seconds_per_gb": comparison.median_added(),
         })
     };
     json!({
@@ -221,6 +234,7 @@ fn json_case(case: &Results) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::versus::Versus;
     use std::time::Duration;
 
     fn measured(speed: f64) -> Measured {
@@ -228,7 +242,8 @@ mod tests {
             |seconds: f64| Sample { wall: Duration::from_secs_f64(seconds), cpu: Duration::from_secs(1), trips: None };
         let row =
             |name, seconds| Row { name, command: name.into(), samples: vec![sample(seconds)], peak_bytes: 5 << 20 };
-        let comparison = Comparison { ours: "whimbrel", peer: "guc", speed: vec![speed], cpu: vec![0.5] };
+        let versus = Versus::new("whimbrel", "guc").as_fast(2.0);
+        let comparison = Comparison { versus, speed: vec![speed], cpu: vec![0.5], added: vec![-0.1] };
         let rows = vec![row("whimbrel", 1.0), row("guc", speed)];
         let case = Results {
             name: "a case".into(),
@@ -252,7 +267,8 @@ mod tests {
         for part in [
             "### A case",
             "| whimbrel |   1.000 | 2000 |     0.50 |                 5 |",
-            "ahead",
+            "kept",
+            "2.00 times",
             "Not measured: other: failed\n",
         ] {
             assert!(text.contains(part), "{part} in\n{text}");
@@ -261,14 +277,10 @@ mod tests {
     }
 
     #[test]
-    fn losing_is_said() {
-        assert!(section(&measured(0.9)).contains("**behind**"));
-        assert!(!section(&measured(1.0)).contains("**behind**"));
-        for peer in [LINK, "iperf3 -P 4"] {
-            let mut bounded = measured(0.9);
-            bounded.cases[0].comparisons[0].peer = peer;
-            assert!(section(&bounded).contains("| the network |"), "{}", section(&bounded));
-        }
+    fn what_is_missed_is_said_with_its_figures() {
+        assert!(section(&measured(1.9)).contains("**missed**"));
+        let missed = missed(&[measured(1.9), measured(3.0)]);
+        assert_eq!(missed, ["a case: whimbrel against guc: 1.90 times, CPU 0.50, -0.10 CPU s/GB; asked 2.00 times"]);
     }
 
     #[test]

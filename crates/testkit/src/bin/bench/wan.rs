@@ -13,6 +13,7 @@ use crate::case::{Case, Contender, Sample};
 use crate::control::{self, Allowed};
 use crate::options::Options;
 use crate::servers::{Pair, Programs, succeed};
+use crate::versus::Versus;
 use crate::{Measured, Outcome};
 
 const MIB: u64 = 1 << 20;
@@ -111,7 +112,7 @@ fn throughput(
     }
     contenders.push(iperf3(lab, &stream_server, "iperf3", "1", bytes)?);
     let peers = GUC.map(|(name, _)| name).into_iter().chain(["iperf3"]);
-    let comparisons = peers.map(|peer| ("whimbrel", peer)).collect();
+    let comparisons = peers.map(|peer| Versus::new("whimbrel", peer)).collect();
     let name = format!("75 ms, 1 Gbit/s, {}", path.conditions);
     done.add(Case { name, bytes, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
@@ -183,7 +184,7 @@ fn tiny(
             run: Box::new(|| copy(&real, programs.guc().arg("-fast"))),
         },
     ];
-    let comparisons = vec![("whimbrel", "guc -fast")];
+    let comparisons = vec![Versus::new("whimbrel", "guc -fast")];
     let name = format!("1 byte, 200 ms, client {where_}");
     done.add(Case { name, bytes: 1, files: 1, contenders, comparisons }, options.rounds);
     Ok(())
