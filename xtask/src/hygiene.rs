@@ -55,13 +55,20 @@ const IMPURE_WORDS: &[&str] = &[
     "unsafe ",
 ];
 
+/// Says what is missing to look at dependencies.
+pub const NO_CARGO_DENY: &str = "cargo deny is not installed (cargo install cargo-deny --locked)";
+
 /// Every check.
 pub fn run_checks() -> Result {
     lints()?;
     purity()?;
     sizes()?;
     docs::check()?;
-    licences()
+    match dependencies(&["bans", "licenses", "sources"]) {
+        Err(missing) if missing == NO_CARGO_DENY => println!("skipped: {missing}"),
+        result => result?,
+    }
+    Ok(())
 }
 
 fn lints() -> Result {
@@ -153,13 +160,13 @@ fn sizes() -> Result {
     if long.is_empty() { Ok(()) } else { Err(long.join("\n")) }
 }
 
-fn licences() -> Result {
-    if output(&mut cargo(&["deny", "--version"])).is_ok() {
-        return run(&mut cargo(&["deny", "--locked", "check", "bans", "licenses", "sources"]));
+/// Has `cargo deny` look at all dependencies; [`NO_CARGO_DENY`] where it is not installed: what it notices changes only with
+/// Cargo.lock.
+pub fn dependencies(checks: &[&str]) -> Result {
+    if output(&mut cargo(&["deny", "--version"])).is_err() {
+        return Err(NO_CARGO_DENY.into());
     }
-    // The advisory and licence tool is optional; what it would notice changes only with Cargo.lock.
-    println!("skipped: cargo deny is not installed");
-    Ok(())
+    run(cargo(&["deny", "--locked", "check"]).args(checks))
 }
 
 fn rust_files(folder: &Path) -> Vec<PathBuf> {
