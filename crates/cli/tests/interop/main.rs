@@ -20,6 +20,7 @@ mod our_client;
 mod report;
 mod runner;
 mod support;
+mod v2;
 
 use std::process::ExitCode;
 
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     guc_client::cases(&mut cases);
     our_client::cases(&mut cases);
     guc_third_party::cases(&mut cases);
+    v2::cases(&mut cases);
     everyday::cases(&mut cases);
     ftplib::cases(&mut cases);
     gfal2::cases(&mut cases);

@@ -97,6 +97,9 @@ pub struct DtnConfig {
     pub sync_writes: bool,
     /// Write and read files of 64 MiB or more past the page cache (`O_DIRECT`). Default: no.
     pub direct_io: bool,
+    /// Announce GET and PUT of GridFTP v2 (`GETPUT`), which are understood anyway. Default: no, because `globus-url-copy` then
+    /// makes new data connections for each file, and breaks down with `-pp`.
+    pub announce_get_put: bool,
     /// Seconds a control connection may be idle. Default: 600.
     pub idle_timeout: Option<u64>,
     /// Seconds before a login must be complete. Default: 120.

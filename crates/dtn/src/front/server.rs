@@ -212,6 +212,7 @@ impl Server {
             anonymous: self.settings.anonymous,
             mechanisms: self.mechanisms(),
             read_only: self.settings.read_only,
+            announce_get_put: self.settings.announce_get_put,
             outbound: self.settings.outbound,
             relay: self.relay.is_some(),
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),

@@ -124,6 +124,7 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         encrypt_data: config.encrypt_data,
         clear_text_passwords: config.takes_clear_text_passwords()?,
         read_only: config.read_only,
+        announce_get_put: config.announce_get_put,
         probe: !config.no_probe,
         data_address: config.data_address,
         lines: config.limits.lines(),

@@ -213,6 +213,8 @@ pub struct FrontSettings {
     pub encrypt_data: bool,
     /// Every change is refused.
     pub read_only: bool,
+    /// GET and PUT are announced.
+    pub announce_get_put: bool,
     /// Clients may have storage and network measured.
     pub probe: bool,
     /// Address told to peers for data connections.
