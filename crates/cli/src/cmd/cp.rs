@@ -8,6 +8,7 @@ use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
 use whimbrel_dtn::client::copy::{Report, copy};
 use whimbrel_dtn::client::follow::{Ends, follow};
+use whimbrel_dtn::client::local::LocalOptions;
 use whimbrel_dtn::client::options::{Chunks, CopyOptions, Jobs, Place, RateBound, Sums, Verify};
 use whimbrel_dtn::client::target::SessionOptions;
 use whimbrel_engine::Fault;
@@ -220,9 +221,13 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
         Ok(sums) => sums,
         Err(text) => return usage(&text),
     };
+    let local = match local_options() {
+        Ok(local) => local,
+        Err(fault) => return usage(&fault.to_string()),
+    };
     let mut output = Output::new(global);
     output.print_sums(args.sums.prints());
-    let options = CopyOptions { sums, ..args.options(global, &output) };
+    let options = CopyOptions { sums, local, ..args.options(global, &output) };
     if let Some((destination, sources)) = places.split_last_mut() {
         args.ends.name(sources, destination);
     }
@@ -324,7 +329,7 @@ impl CpArgs {
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },
             session: SessionOptions { label: self.label.clone(), guarded: self.safe, ..global.session() },
-            local: local_options(),
+            local: LocalOptions::default(),
             relays: Vec::new(),
         }
     }

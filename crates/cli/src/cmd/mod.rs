@@ -113,9 +113,9 @@ fn usage(text: &str) -> ExitCode {
     ExitCode::from(exit::USAGE)
 }
 
-/// The end a place is at.
+/// The end a place is at, for questions and small commands: they never wait for data connections of servers.
 async fn open(place: &Place, global: &Global) -> Result<End, Fault> {
-    End::open(place.target.as_ref(), &global.session(), &local_options()).await
+    End::open(place.target.as_ref(), &global.session(), &LocalOptions::default()).await
 }
 
 /// Completes the login of every place.
@@ -125,20 +125,8 @@ fn log_in<'a>(places: impl IntoIterator<Item = &'a mut Place>, global: &Global) 
 }
 
 /// Settings of this host's data connections, from the variables that sites set for this purpose.
-fn local_options() -> LocalOptions {
-    let range = std::env::var("GLOBUS_TCP_PORT_RANGE").ok();
-    LocalOptions {
-        data_ports: range.as_deref().and_then(port_range),
-        data_address: std::env::var("GLOBUS_FTP_CLIENT_DATA_IP").ok().and_then(|text| text.trim().parse().ok()),
-        authorities: authorities_directory(),
-    }
-}
-
-/// `min,max` or `min-max`.
-fn port_range(text: &str) -> Option<(u16, u16)> {
-    let (low, high) = text.split_once([',', '-'])?;
-    let (low, high) = (low.trim().parse().ok()?, high.trim().parse().ok()?);
-    (low > 0 && low <= high).then_some((low, high))
+fn local_options() -> Result<LocalOptions, Fault> {
+    Ok(LocalOptions { authorities: authorities_directory(), ..LocalOptions::from_environment()? })
 }
 
 /// Tries every place; the exit code is the one of the failures if they agree, 1 if they do not.
@@ -166,13 +154,5 @@ mod tests {
         assert_eq!(for_each_code(&[3, 3]), 3);
         assert_eq!(for_each_code(&[3, 0]), 1);
         assert_eq!(for_each_code(&[3, 4]), 1);
-    }
-
-    #[test]
-    fn port_ranges_are_read_in_both_spellings() {
-        assert_eq!(port_range("50000,51000"), Some((50000, 51000)));
-        assert_eq!(port_range("7-7"), Some((7, 7)));
-        assert_eq!(port_range("9,8"), None);
-        assert_eq!(port_range("x"), None);
     }
 }

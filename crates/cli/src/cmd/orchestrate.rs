@@ -89,7 +89,7 @@ async fn orchestrate(args: OrchestrateArgs, output: &mut Output) -> Result<u8, T
     output.result(&json!({"event": "orchestrating", "service": service}), &format!("orchestrating for {service}"));
     let (stop, stopped) = watch::channel(false);
     tokio::spawn(stop_on_signal(stop));
-    let limits = Limits { tasks: args.tasks, local: super::local_options(), ..Limits::default() };
+    let limits = Limits { tasks: args.tasks, local: super::local_options()?, ..Limits::default() };
     Orchestrator::new(limits).named(name).run(Arc::new(away), stopped).await?;
     Ok(0)
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::json;
+use whimbrel_dtn::client::local::LocalOptions;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::probe::{ProbeEvent, ProbeOptions, probe};
 use whimbrel_engine::Fault;
@@ -85,21 +86,25 @@ pub fn run(mut args: ProbeArgs, global: &Global) -> ExitCode {
     if args.source.target.is_none() && args.destination.target.is_none() {
         return usage("probe needs a server at one end at least, as in dtn.example.org:/data");
     }
+    let local = match local_options() {
+        Ok(local) => local,
+        Err(fault) => return usage(&fault.to_string()),
+    };
     let mut output = Output::new(global);
     let result = log_in([&mut args.source, &mut args.destination], global)
-        .and_then(|()| block_on(measure(&args, global, &mut output)))
+        .and_then(|()| block_on(measure(&args, global, local, &mut output)))
         .map(|report| show(&mut output, &report));
     finish(global, result)
 }
 
-async fn measure(args: &ProbeArgs, global: &Global, output: &mut Output) -> Result<Report, Fault> {
+async fn measure(args: &ProbeArgs, global: &Global, local: LocalOptions, output: &mut Output) -> Result<Report, Fault> {
     let time = Duration::from_millis((args.time * 1000.0) as u64);
     let options = ProbeOptions {
         bounds: Bounds { bytes: args.size.0, time },
         parallelism: args.parallelism,
         congestion: args.congestion.clone(),
         session: global.session(),
-        local: local_options(),
+        local,
     };
     probe(&args.source, &args.destination, &options, &mut |event| tell(output, &event)).await
 }

@@ -197,7 +197,7 @@ async fn orchestrate(
     if args.no_orchestrator {
         return Ok(());
     }
-    let limits = Limits { tasks: args.tasks, local: super::local_options(), ..Limits::default() };
+    let limits = Limits { tasks: args.tasks, local: super::local_options()?, ..Limits::default() };
     Orchestrator::new(limits).named(name).run(Arc::new(Here(service)), stopped).await
 }
 

@@ -99,6 +99,11 @@ impl Dtn {
 }
 
 impl DtnBuilder {
+    /// Listens at this address, of either family.
+    pub fn at(self, address: IpAddr) -> Self {
+        Self { address, ..self }
+    }
+
     /// Lets everybody in.
     pub fn anonymous(self) -> Self {
         self.arg("--anonymous")
@@ -135,13 +140,13 @@ impl DtnBuilder {
 
     /// Lets data nodes join that know the secret in a file.
     pub fn front(self, secret: &Path) -> Self {
-        let listen = format!("{}:0", self.address);
+        let listen = SocketAddr::new(self.address, 0).to_string();
         self.arg("--node-listen").arg(listen).arg("--node-secret").arg(secret)
     }
 
     /// Starts it and waits until it serves.
     pub fn start(self) -> Dtn {
-        let any = format!("{}:0", self.address);
+        let any = SocketAddr::new(self.address, 0).to_string();
         let mut command = Command::new(WHIMBREL);
         command.args(["dtn", "--listen", &any, "--metrics", &any]).args(self.arguments).envs(self.environment);
         if let Some(host) = &self.host {

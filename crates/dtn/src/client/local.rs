@@ -14,12 +14,16 @@ use whimbrel_connector::posix::Posix;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome};
 use whimbrel_proto::rules::LoginRules;
+use whimbrel_transport::tcp::PortRange;
 
 use super::grid::Credential;
 use super::remote::EndEvent;
 use crate::front::link::{MoverEvent, MoverHandle, MoverLink};
 use crate::mover::message::{DataPeers, DataSettings, FromMover, Identity, Secrets, Stripe, ToMover};
 use crate::mover::posix_options;
+
+/// Names the address that servers are to be told.
+const DATA_IP: &str = "GLOBUS_FTP_CLIENT_DATA_IP";
 
 /// The data side of this process; movers are made from it as sessions need them.
 #[derive(Clone)]
@@ -36,6 +40,26 @@ pub struct LocalOptions {
     pub data_address: Option<IpAddr>,
     /// Directory of the authorities that certificates on data connections are judged by; `None`: there are none.
     pub authorities: Option<PathBuf>,
+}
+
+impl LocalOptions {
+    /// What sites set in `GLOBUS_TCP_PORT_RANGE` and `GLOBUS_FTP_CLIENT_DATA_IP`; an empty variable is none.
+    ///
+    /// # Errors
+    /// `InvalidArgument`, with the variable: data connections would be where no firewall expects them.
+    pub fn from_environment() -> Result<Self, Fault> {
+        let ports = PortRange::listen_from_env()?;
+        let address = std::env::var(DATA_IP).ok().filter(|text| !text.trim().is_empty());
+        let parse = |text: String| {
+            let bad = |_| Fault::new(FaultCode::InvalidArgument, "read data address").side(Side::Us);
+            text.trim().parse().map_err(|error| bad(error).subject(format!("{DATA_IP}={text}")))
+        };
+        Ok(Self {
+            data_ports: ports.map(|range| (range.min(), range.max())),
+            data_address: address.map(parse).transpose()?,
+            authorities: None,
+        })
+    }
 }
 
 impl LocalData {

@@ -306,19 +306,19 @@ impl Session {
         Ok(())
     }
 
-    /// The address to bind: the configured interface, else where the front or the client arrived.
+    /// The address to bind: the configured interface, else where the front or the client arrived; without a wish of the family
+    /// of the control connection (RFC 2428 §3), for a client may know no other.
     fn listen_ip(&self, family: Option<Family>) -> Result<IpAddr, Fault> {
-        let default = self
-            .node
-            .settings
-            .data_interface
-            .or(self.node.link_ip)
-            .or(self.control_local)
-            .unwrap_or(IpAddr::V4(Ipv4Addr::LOCALHOST));
-        match family {
-            Some(Family::V4) if !default.is_ipv4() => self.other_family(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
-            Some(Family::V6) if !default.is_ipv6() => self.other_family(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
-            _ => Ok(default),
+        let (interface, link) = (self.node.settings.data_interface, self.node.link_ip);
+        let is_v4 = |ip: IpAddr| ip.to_canonical().is_ipv4();
+        let wanted = family.map(|family| family == Family::V4).or(self.control_local.or(link).map(is_v4));
+        let candidates = [interface, link.or(self.control_local)].into_iter().flatten();
+        let mut fitting = candidates.filter(|ip| wanted.is_none_or(|v4| is_v4(*ip) == v4));
+        match (fitting.next(), wanted) {
+            (Some(ip), _) => Ok(ip.to_canonical()),
+            (None, Some(true)) => self.other_family(IpAddr::V4(Ipv4Addr::UNSPECIFIED)),
+            (None, Some(false)) => self.other_family(IpAddr::V6(Ipv6Addr::UNSPECIFIED)),
+            (None, None) => Ok(IpAddr::V4(Ipv4Addr::LOCALHOST)),
         }
     }
 

@@ -133,6 +133,9 @@ pub(super) fn finish_passive(
         Outcome::Failed(failure) => return Step::Answer(failure::no_data_connection(&failure)),
         _ => return Step::Answer(Answer::line(425, "No address to listen on.")),
     };
+    if kind == PassiveKind::Extended && mode == Mode::Stream && then.is_none() && elsewhere(config, addresses[0]) {
+        return Step::run(Op::CloseData, Task::Simple(Answer::line(522, "Data go to another address; use PASV.")));
+    }
     let Some(answer) = passive_answer(config, kind, &addresses, then.is_some()) else {
         return Step::Answer(Answer::line(425, "No IPv4 address to listen on; use EPSV."));
     };
@@ -216,6 +219,13 @@ fn passive_answer(config: &ServerConfig, kind: PassiveKind, addresses: &[SocketA
         }
     };
     Some(answer)
+}
+
+/// Whether a listener is at an IPv4 address that EPSV has no words for, and PASV has: its reply names a port alone
+/// (RFC 2428 §3). Everyday clients that meet the long form give up; after a refusal they send PASV.
+fn elsewhere(config: &ServerConfig, address: SocketAddr) -> bool {
+    let control = config.control_address.map(|ip| ip.to_canonical());
+    address.ip().to_canonical().is_ipv4() && control.is_some_and(|ip| ip.is_ipv4() && ip != address.ip().to_canonical())
 }
 
 /// `|||port|` (RFC 2428 §3); the long form when the listener is on another host (GCT practice).

@@ -18,7 +18,7 @@ const OP: &str = "connect data channel";
 /// From where and how to connect.
 #[derive(Debug, Clone)]
 pub struct ConnectOptions {
-    /// Local address (data interface) to connect from; `None`: the system's choice.
+    /// Local address (data interface) to connect from, to peers of its family; `None`: the system's choice.
     pub source_address: Option<IpAddr>,
     /// Local ports to connect from; `None`: any.
     pub source_ports: Option<PortRange>,
@@ -132,7 +132,9 @@ fn attempt(addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> Res
 }
 
 fn bind_source(socket: &Socket, addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> io::Result<()> {
-    if port.is_none() && options.source_address.is_none() {
+    // An interface of the other family leads nowhere near the peer: the system chooses.
+    let source = options.source_address.filter(|ip| ip.is_ipv4() == addr.is_ipv4());
+    if port.is_none() && source.is_none() {
         return Ok(());
     }
     let any = match addr {
@@ -142,6 +144,6 @@ fn bind_source(socket: &Socket, addr: SocketAddr, port: Option<u16>, options: &C
     if port.is_some() {
         socket.set_reuse_address(true)?;
     }
-    let local = SocketAddr::new(options.source_address.unwrap_or(any), port.unwrap_or(0));
+    let local = SocketAddr::new(source.unwrap_or(any), port.unwrap_or(0));
     socket.bind(&local.into())
 }

@@ -83,7 +83,7 @@ fn dice() -> u32 {
 impl FromStr for PortRange {
     type Err = Fault;
 
-    /// `min,max`, `min-max` or `min max`.
+    /// `min,max`, `min-max` or `min max`; a single port is a range of one.
     fn from_str(text: &str) -> Result<Self, Fault> {
         let mut numbers = text
             .split(|c: char| c == ',' || c == '-' || c.is_whitespace())
@@ -91,8 +91,10 @@ impl FromStr for PortRange {
             .map(str::parse::<u16>);
         match (numbers.next(), numbers.next(), numbers.next()) {
             (Some(Ok(min)), Some(Ok(max)), None) => Self::new(min, max),
-            _ => Self::new(0, 0).map_err(|fault| fault.subject(text)),
+            (Some(Ok(port)), None, None) => Self::new(port, port),
+            _ => Self::new(0, 0),
         }
+        .map_err(|fault| fault.subject(text))
     }
 }
 
@@ -112,13 +114,15 @@ mod tests {
             let range: PortRange = text.parse().expect(text);
             assert_eq!((range.min(), range.max()), (50_000, 51_000), "{text}");
         }
-        let one: PortRange = "7000,7000".parse().expect("a range of one port");
-        assert_eq!(one.shuffled().collect::<Vec<_>>(), [7000]);
+        for text in ["7000,7000", "7000"] {
+            let one: PortRange = text.parse().expect("a range of one port");
+            assert_eq!(one.shuffled().collect::<Vec<_>>(), [7000], "{text}");
+        }
     }
 
     #[test]
     fn nonsense_is_refused_with_its_text() {
-        for text in ["", "50000", "2,1", "0,5", "1,70000", "a,b", "1,2,3"] {
+        for text in ["", "0", "2,1", "0,5", "1,70000", "a,b", "1,2,3"] {
             let fault = text.parse::<PortRange>().expect_err(text);
             assert_eq!(fault.code, FaultCode::InvalidArgument, "{text}");
         }

@@ -37,14 +37,28 @@ fn passive_replies_have_the_forms_that_clients_parse() {
 }
 
 #[test]
-fn epsv_names_a_listener_on_another_host() {
+fn epsv_of_a_listener_elsewhere_is_refused_in_stream_mode_and_names_it_in_extended_mode() {
     let config =
         ServerConfig { control_address: Some("10.0.0.9".parse().expect("an address")), ..ServerConfig::default() };
-    let mut peer = Peer::logged_in_with(config);
-    let reply = peer.exchange("EPSV", &passive(false, None), listening("10.0.0.1:2000"));
-    assert_eq!(reply, "229 Entering Extended Passive Mode (|1|10.0.0.1|2000|)\r\n");
+    let mut peer = Peer::logged_in_with(config.clone());
     let reply = peer.exchange("EPSV", &passive(false, None), listening("[::ffff:10.0.0.9]:2000"));
     assert_eq!(reply, "229 Entering Extended Passive Mode (|||2000|)\r\n");
+    // Everyday clients expect a port alone, and know PASV.
+    assert_eq!(peer.exchange("EPSV", &passive(false, None), listening("10.0.0.1:2000")), "");
+    let (id, op) = peer.op();
+    assert_eq!(op, Op::CloseData);
+    assert_eq!(peer.finish(id, Outcome::Done), "522 Data go to another address; use PASV.\r\n");
+    assert_eq!(peer.send("RETR /x"), "425 Use PASV or PORT first.\r\n");
+    peer.send("MODE E");
+    let extended =
+        Op::Passive { striped: false, family: None, params: DataParams { mode: Mode::Extended, ..params() } };
+    let reply = peer.exchange("EPSV", &extended, listening("10.0.0.1:2000"));
+    assert_eq!(reply, "229 Entering Extended Passive Mode (|1|10.0.0.1|2000|)\r\n");
+    // PASV has no words for IPv6.
+    let config = ServerConfig { control_address: Some("fd00::9".parse().expect("an address")), ..config };
+    let mut peer = Peer::logged_in_with(config);
+    let reply = peer.exchange("EPSV", &passive(false, None), listening("[fd00::1]:2000"));
+    assert_eq!(reply, "229 Entering Extended Passive Mode (|2|fd00::1|2000|)\r\n");
 }
 
 #[test]
