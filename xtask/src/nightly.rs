@@ -15,11 +15,13 @@ struct Suite {
     run: fn() -> Result,
 }
 
-const SUITES: [Suite; 10] = [
+const SUITES: [Suite; 12] = [
     Suite { name: "tests", what: "what CI runs", run: || test::run_stages(None) },
     Suite { name: "long", what: "tests marked nightly", run: long_tests },
     Suite { name: "deny", what: "licences, sources and advisories of dependencies", run: dependencies },
-    Suite { name: "gsi", what: "interoperability with certificates", run: over_gsi },
+    Suite { name: "gsi", what: "interoperability with certificates", run: || interop_over("gsi") },
+    Suite { name: "tls", what: "interoperability over TLS", run: || interop_over("tls") },
+    Suite { name: "ssh", what: "interoperability over ssh", run: || interop_over("ssh") },
     Suite { name: "bench", what: "comparison with the peers", run: || measure("bench", &[]) },
     Suite { name: "paper", what: "the paper's figures", run: || measure("paper", &[]) },
     Suite { name: "paths", what: "paths without options", run: || measure("paths", &[]) },
@@ -89,10 +91,10 @@ fn dependencies() -> Result {
     hygiene::dependencies(&["advisories", "bans", "licenses", "sources"])
 }
 
-/// The cases of grid programs, with every control connection over GSI.
-fn over_gsi() -> Result {
+/// The cases of interoperability that this protection fits, with every control connection over it.
+fn interop_over(protection: &str) -> Result {
     let mut command = cargo(&["test", "--workspace", "--locked", "--test", "interop", "--", "--include-ignored"]);
-    run(command.env("WHIMBREL_REQUIRE_PEERS", "1").env("WHIMBREL_INTEROP_OVER", "gsi"))
+    run(command.env("WHIMBREL_REQUIRE_PEERS", "1").env("WHIMBREL_INTEROP_OVER", protection))
 }
 
 fn record(suite: &Suite, commit: &str, minutes: u64, verdict: &str) -> Result {
@@ -112,6 +114,7 @@ mod tests {
         let names = |chosen: Vec<&Suite>| chosen.iter().map(|suite| suite.name).collect::<Vec<_>>();
         assert_eq!(names(choose(&[]).expect("all")).len(), SUITES.len());
         assert_eq!(names(choose(&["paths", "long"]).expect("two")), ["paths", "long"]);
-        assert!(choose(&["long", "x"]).is_err_and(|error| error.starts_with("x: none of tests long deny gsi bench")));
+        let refused = "x: none of tests long deny gsi tls ssh bench";
+        assert!(choose(&["long", "x"]).is_err_and(|error| error.starts_with(refused)));
     }
 }

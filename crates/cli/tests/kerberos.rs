@@ -16,7 +16,7 @@ use whimbrel_proto::protect::{CommandSealer, ReplyOpener, base64};
 use whimbrel_proto::reply::MAX_REPLY_LINE;
 use whimbrel_testkit::peers::{GridftpServer, Kdc, Run, Tool, public_dir, url_path};
 use whimbrel_testkit::pki::Pki;
-use whimbrel_trust::krb5::{Initiated, KerberosInitiator, KerberosSeal};
+use whimbrel_trust::krb5::{Initiated, KerberosInitiator, KerberosSeal, Ticket};
 
 /// Where the realm's files are, in a case's process.
 const REALM: &str = "WHIMBREL_TEST_REALM";
@@ -59,8 +59,8 @@ fn server() -> Dtn {
     Dtn::builder().arg("--config").arg(realm.join("dtn.toml")).start()
 }
 
-/// Exchanges tokens to the end; what wraps lines then.
-fn exchange(control: &mut Control) -> KerberosSeal {
+/// Exchanges tokens to the end; what wraps lines then, and the ticket of that.
+fn exchange(control: &mut Control) -> (KerberosSeal, Ticket) {
     control.ask_for(334, "AUTH GSSAPI");
     let mut client = KerberosInitiator::new("localhost").expect("the library");
     let mut token = client.start().expect("a ticket");
@@ -69,7 +69,10 @@ fn exchange(control: &mut Control) -> KerberosSeal {
         let answer = reply.text.split("ADAT=").nth(1).map(|text| base64::decode(text.trim().as_bytes(), 1 << 16));
         let answer = answer.expect("a token").expect("base64");
         match (reply.code, client.step(&answer).expect("the server's token")) {
-            (235, Initiated::Last(None)) => return client.into_seal().expect("over"),
+            (235, Initiated::Last(None)) => {
+                let ticket = client.ticket().expect("it is over");
+                return (client.into_seal().expect("over"), ticket);
+            }
             (335, Initiated::Continue(next)) => token = next,
             other => panic!("{other:?}"),
         }
@@ -81,10 +84,14 @@ fn ask(control: &mut Control, seal: &mut KerberosSeal, sealer: &mut CommandSeale
     let mut wire = Vec::new();
     sealer.feed(seal, format!("{line}\r\n").as_bytes(), &mut wire).expect("sealed");
     control.send(&wire).expect("sent");
-    let reply = control.reply();
-    assert!(["632", "633"].contains(&&reply.text[..3]), "{} is not encrypted", reply.text);
+    opened(seal, &control.reply().text)
+}
+
+/// A reply that came wrapped.
+fn opened(seal: &mut KerberosSeal, reply: &str) -> String {
+    assert!(["632", "633"].contains(&&reply[..3]), "{reply} is not encrypted");
     let mut plain = Vec::new();
-    ReplyOpener::new(MAX_REPLY_LINE).feed(seal, reply.text.as_bytes(), &mut plain).expect("genuine");
+    ReplyOpener::new(MAX_REPLY_LINE).feed(seal, reply.as_bytes(), &mut plain).expect("genuine");
     String::from_utf8(plain).expect("text")
 }
 
@@ -93,7 +100,7 @@ fn ask(control: &mut Control, seal: &mut KerberosSeal, sealer: &mut CommandSeale
 fn case_ada() {
     let server = server();
     let mut control = Control::open(server.addr());
-    let mut seal = exchange(&mut control);
+    let (mut seal, _) = exchange(&mut control);
     let mut sealer = CommandSealer::default();
     let mut ask = |line: &str| ask(&mut control, &mut seal, &mut sealer, line);
     assert!(ask("USER :globus-mapping:").starts_with("331 "));
@@ -115,11 +122,53 @@ fn case_ada() {
 fn case_stranger() {
     let server = server();
     let mut control = Control::open(server.addr());
-    let mut seal = exchange(&mut control);
+    let (mut seal, _) = exchange(&mut control);
     let mut sealer = CommandSealer::default();
     assert!(ask(&mut control, &mut seal, &mut sealer, "USER :globus-mapping:").starts_with("331 "));
     let refused = ask(&mut control, &mut seal, &mut sealer, "PASS dummy");
     assert!(refused.starts_with("530") && refused.contains("ada@GRID.TEST"), "{refused}");
+}
+
+/// Where the server is, in a case's process that does not start one.
+const SERVER: &str = "WHIMBREL_TEST_SERVER";
+
+/// How long a ticket is good here, and how much longer a server takes it, seconds.
+const SHORT: (i64, i64) = (5, 3);
+
+#[test]
+fn a_login_ends_with_its_ticket() {
+    let Some(site) = Site::start() else { return };
+    let conf = fs::read_to_string(site.kdc.path("krb5.conf")).unwrap();
+    let skew = format!("[libdefaults]\n clockskew = {}\n", SHORT.1);
+    fs::write(site.kdc.path("krb5.conf"), conf.replace("[libdefaults]\n", &skew)).unwrap();
+    let server = site.server().start();
+    site.kdc.kinit_for("short", &format!("{}s", SHORT.0));
+    let tool = site.kdc.with(Tool::new(std::env::current_exe().expect("this program")), "short");
+    let tool = tool.env(SERVER, server.addr().to_string());
+    let run = tool.args(["--exact", "case_ticket_that_ends", "--ignored", "--nocapture"]).run_ok();
+    assert!(run.stdout_text().contains("1 passed"), "{run}");
+    server.wait_for_log(&["the credential of a login has expired"]);
+    // Whoever has a ticket still is let in.
+    site.client("tickets", &["ls", &site.url(&server, "")]).run_ok();
+}
+
+#[test]
+#[ignore = "run in a realm by the test above"]
+fn case_ticket_that_ends() {
+    let server = std::env::var(SERVER).expect("started by a test").parse().expect("an address");
+    let mut control = Control::open(server);
+    let (mut seal, ticket) = exchange(&mut control);
+    let mut sealer = CommandSealer::default();
+    for (line, code) in [("USER :globus-mapping:", "331 "), ("PASS dummy", "230 "), ("NOOP", "200 ")] {
+        let said = ask(&mut control, &mut seal, &mut sealer, line);
+        assert!(said.starts_with(code), "{said}");
+    }
+    // Nothing is asked: the server ends it by itself.
+    let farewell = opened(&mut seal, &control.reply().text);
+    assert!(farewell.starts_with("421 ") && farewell.contains("credential has expired"), "{farewell}");
+    let after = whimbrel_trust::clock::now().secs - ticket.until.secs;
+    assert!((SHORT.1 - 1..60).contains(&after), "{after} s after the ticket");
+    assert!(control.try_reply().is_err(), "it is closed");
 }
 
 /// A realm where ada has a ticket, and files.

@@ -85,10 +85,15 @@ impl Tokens {
 
     /// A server that takes its tokens for one account.
     fn site(&self) -> Site {
+        self.site_with("")
+    }
+
+    /// The same with further settings.
+    fn site_with(&self, settings: &str) -> Site {
         let (authority, url, account) = (self.issuer.authority(), self.issuer.url(), account());
         let tokens = format!("[tokens]\naudience = [{AUDIENCE:?}]\nauthorities = {authority:?}\n");
         let issuer = format!("[[tokens.issuer]]\nurl = {url:?}\nwithout_scopes = true\naccounts = [{account:?}]\n");
-        Site::start(&self.pki, "", &(tokens + &issuer))
+        Site::start(&self.pki, "", &(tokens + &issuer + settings))
     }
 
     fn token(&self, key: usize, change: &[(&str, Value)]) -> String {
@@ -171,6 +176,35 @@ fn a_token_with_scopes_reaches_what_they_name_and_nothing_else() {
     let tool = site.curl(&["--user", &user("bearer", &writer), "--upload-file", &copy]).expect("it is there");
     tool.arg(site.url("data/new")).run_ok();
     assert_eq!(fs::read_to_string(site.directory.path().join("data/new")).expect("stored"), "bytes");
+}
+
+/// What a user's guests may do is the administrator's to say, whatever their tokens allow; the user is not concerned.
+#[test]
+fn rules_for_what_is_shared_bind_guests_and_nobody_else() {
+    let tokens = Tokens::new();
+    let nothing_but = "[[rules]]\nshared = true\ndeny = \"all\"\n[[rules]]\nshared = true\npath = \"/data\"\nallow = [\"read\", \"list\"]";
+    let others = format!("[[rules]]\nshared = true\npath = \"/data/hers\"\ndeny = \"all\"\nusers = [{:?}]", account());
+    let site = tokens.site_with(&format!("{nothing_but}\n{others}\n"));
+    for name in ["beside", "data/hers"] {
+        fs::write(site.directory.path().join(name), "text").expect("written");
+    }
+    fs::set_permissions(site.directory.path().join("data"), std::os::unix::fs::PermissionsExt::from_mode(0o777))
+        .expect("set");
+    let copy = site.secrets.path().join("copy").display().to_string();
+    let (own, guest) = ("storage.read:/ storage.create:/data", "storage.read:/ storage.create:/data whimbrel.guest");
+    for (scope, new, allowed) in
+        [(own, "data/new", [true, true, true, true]), (guest, "data/other", [true, false, false, false])]
+    {
+        let login = user("bearer", &tokens.token(0, &[("scope", json!(scope))]));
+        let does = |options: &[&str], path: &str| {
+            let tool = site.curl(&["--user", &login])?.args(options).arg(site.url(path));
+            Some(tool.run().expect("it runs").success())
+        };
+        let get = |path: &str| does(&["--output", &copy], path);
+        let Some(inside) = get("data/here") else { return };
+        let done = [Some(inside), get("beside"), get("data/hers"), does(&["--upload-file", &copy], new)];
+        assert_eq!(done, allowed.map(Some), "{scope}");
+    }
 }
 
 #[test]

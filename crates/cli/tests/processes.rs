@@ -2,13 +2,21 @@
 
 mod support;
 
+use std::collections::BTreeMap;
 use std::fs;
-use std::net::TcpListener;
-use std::process::{Command, Stdio};
+use std::io::Write as _;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
 
+use seccompiler::{BpfProgram, SeccompAction, SeccompFilter};
 use support::control::Control;
-use support::dtn::{Dtn, until};
+use support::dtn::{Dtn, PATIENCE, until};
 use support::{Field, WHIMBREL, expect};
+use whimbrel_testkit::peers::{Daemon, Tool, public_dir, url_path};
 use whimbrel_testkit::require_root;
 
 /// The children of a process, by the word they were started with.
@@ -148,6 +156,63 @@ fn an_interrupt_at_the_terminal_ends_them_all() {
     }
 }
 
+/// A connection on standard input, as inetd starts a server for it; whoever is the client, and the server.
+fn inetd(root: &Path) -> (Control, Child) {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let client = TcpStream::connect(listener.local_addr().expect("bound")).expect("connected");
+    let connection = OwnedFd::from(listener.accept().expect("accepted").0);
+    let output = connection.try_clone().expect("a descriptor");
+    let mut command = Command::new(WHIMBREL);
+    command.args(["dtn", "--stdio", "--anonymous", "--root"]).arg(root).env_remove("SSH_CONNECTION");
+    let server = command.stdin(connection).stdout(output).stderr(Stdio::null()).spawn().expect("it starts");
+    (Control::over(client), server)
+}
+
+#[test]
+fn a_connection_on_standard_input_has_three_processes_as_well_and_ends_them_all() {
+    if !require_root() {
+        return;
+    }
+    let directory = public_dir().expect("a directory");
+    fs::write(directory.path().join("here"), "bytes").expect("written");
+    let (mut client, mut server) = inetd(directory.path());
+    assert_eq!(client.reply().code, 220);
+    client.ask_for(331, "USER anonymous");
+    client.ask_for(230, "PASS x@");
+    let data = client.passive();
+    client.say("STOR there");
+    TcpStream::connect(data).expect("it listens").write_all(b"stored").expect("taken");
+    assert_eq!((client.reply().code, client.reply().code), (150, 226));
+    assert_eq!(fs::read(directory.path().join("there")).expect("stored"), b"stored");
+    assert_ne!(fs::metadata(directory.path().join("there")).expect("stored").uid(), 0);
+    let of = |word| child(server.id(), word).unwrap_or_else(|| panic!("no {word}"));
+    let (front, data) = (of("dtn-front"), of("data-process"));
+    assert_eq!(status(server.id(), "Threads"), "1");
+    for confined in [front, data] {
+        assert_eq!((status(confined, "NoNewPrivs").as_str(), status(confined, "Seccomp").as_str()), ("1", "2"));
+        assert!(status(confined, "Uid").split_whitespace().all(|id| id != "0"), "{}", status(confined, "Uid"));
+    }
+    client.ask_for(221, "QUIT");
+    assert!(client.try_reply().is_err(), "it is closed");
+    assert!(server.wait().expect("it ends").success());
+    until("the end of the others", || is_gone(front) && is_gone(data));
+    // A client that just goes.
+    let (client, mut server) = inetd(directory.path());
+    drop(client);
+    assert!(server.wait().expect("it ends").success());
+}
+
+#[test]
+fn what_strangers_say_over_pipes_is_not_read_as_root() {
+    if !require_root() {
+        return;
+    }
+    let server = Tool::new(WHIMBREL).args(["dtn", "--stdio", "--anonymous"]).input("USER anonymous\r\nQUIT\r\n");
+    let refused = server.env("SSH_CONNECTION", "").run_failing();
+    assert!(refused.stderr_text().contains("never read as root"), "{refused}");
+    assert_eq!(refused.stdout_text(), "");
+}
+
 #[test]
 fn a_lost_data_process_is_replaced() {
     let field = Field::new();
@@ -170,4 +235,69 @@ fn a_front_cannot_be_started_by_hand() {
 fn a_server_without_its_sandbox_says_so() {
     let server = Dtn::builder().anonymous().arg("--sandbox").arg("off").start();
     server.wait_for_log(&["not confined"]);
+}
+
+/// What the kernel of a case lacks, and how much confinement its server wants.
+const LACKING: (&str, &str) = ("WHIMBREL_TEST_LACKS", "WHIMBREL_TEST_SANDBOX");
+
+/// A server on a kernel without these system calls: they are answered as by one that has never heard of them (ENOSYS).
+fn on_older_kernel(lacks: &str, sandbox: &str) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(["--exact", "case_older_kernel", "--ignored", "--nocapture", "--test-threads", "1"]);
+    command.env(LACKING.0, lacks).env(LACKING.1, sandbox);
+    command
+}
+
+#[test]
+#[ignore = "becomes the server of another test"]
+fn case_older_kernel() {
+    let variable = |name| std::env::var(name).expect("started by a test");
+    let number = |word: &str| match word {
+        "landlock" => {
+            vec![libc::SYS_landlock_create_ruleset, libc::SYS_landlock_add_rule, libc::SYS_landlock_restrict_self]
+        }
+        "seccomp" => vec![libc::SYS_seccomp],
+        other => panic!("{other}"),
+    };
+    let lacks = variable(LACKING.0);
+    let rules = lacks.split_whitespace().flat_map(number).map(|call| (call, Vec::new())).collect::<BTreeMap<_, _>>();
+    if !rules.is_empty() {
+        let (allow, unknown) = (SeccompAction::Allow, SeccompAction::Errno(libc::ENOSYS as u32));
+        let arch = std::env::consts::ARCH.try_into().expect("an architecture with filters");
+        let filter = SeccompFilter::new(rules, allow, unknown, arch).expect("a filter");
+        let program: BpfProgram = filter.try_into().expect("a program");
+        seccompiler::apply_filter(&program).expect("a kernel with filters");
+    }
+    let arguments = ["dtn", "--anonymous", "--listen", "127.0.0.1:0", "--sandbox", &variable(LACKING.1)];
+    panic!("{}", Command::new(WHIMBREL).args(arguments).exec());
+}
+
+#[test]
+fn a_kernel_that_cannot_confine_serves_and_says_so_unless_confinement_is_required() {
+    let field = Field::new();
+    let ready = |line: &str| line.split_once("listening on ftp://")?.1.trim_end_matches('/').parse::<SocketAddr>().ok();
+    for (lacks, held) in [
+        ("", None),
+        ("landlock", Some("files: Unknown, calls: Full")),
+        ("seccomp", Some("files: Full, calls: Unknown")),
+        ("landlock seccomp", Some("files: Unknown, calls: Unknown")),
+    ] {
+        let (server, address) = Daemon::start(on_older_kernel(lacks, "auto"), PATIENCE, ready).expect("it starts");
+        expect(0, ["ls", &format!("ftp://{address}{}", url_path(field.path("from")))]);
+        // The front and the data process, each for itself.
+        let said = |log: &str| log.matches("this kernel confines processes only in part").count();
+        until("what both say", || said(&server.log()) == if held.is_some() { 2 } else { 0 });
+        assert!(server.log().contains(held.unwrap_or_default()), "{lacks}: {}", server.log());
+        drop(server);
+
+        let required = on_older_kernel(lacks, "require");
+        match held {
+            None => drop(Daemon::start(required, PATIENCE, ready).expect("it starts")),
+            Some(held) => {
+                let refused = Tool::from(required).run_failing().stderr_text();
+                let expected = format!("does not confine all that it should: Confinement {{ {held} }}");
+                assert!(refused.contains(&expected), "{lacks}: {refused}");
+            }
+        }
+    }
 }

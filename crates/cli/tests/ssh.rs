@@ -208,7 +208,7 @@ fn nobody_gets_in_without_ssh_and_never_as_root() {
     let Some(_site) = Site::start() else { return };
     let input = "USER ada\r\nPASS x\r\nQUIT\r\n";
     let plain = whimbrel(["dtn", "--stdio"]).input(input).run_failing();
-    assert!(plain.stderr_text().contains("nobody could log in"), "{plain}");
+    assert!(plain.stderr_text().contains("never read as root"), "{plain}");
     let session = "127.0.0.1 1 127.0.0.1 22";
     // Where there may be a terminal, it is left behind.
     let alone = || Tool::new("setsid").args(["--wait", WHIMBREL, "dtn", "--stdio"]);

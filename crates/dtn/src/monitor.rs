@@ -13,4 +13,4 @@ pub mod message;
 mod serve;
 
 pub use front::front_settings;
-pub use serve::run;
+pub use serve::{run, run_for};

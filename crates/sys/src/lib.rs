@@ -5,6 +5,7 @@ pub mod gssapi;
 mod library;
 pub mod lifetime;
 pub mod md5lanes;
+pub mod meddling;
 pub mod names;
 pub mod netns;
 pub mod pages;

@@ -2,6 +2,8 @@
 //!
 //! Keys are RSA with 2048 bits, which all programs of the field can use; making one takes a tenth of a second and more.
 
+mod voms;
+
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -15,6 +17,8 @@ use whimbrel_trust::{OwnChain, TrustFault};
 
 use crate::error::{Attempt, Error, Result};
 use crate::peers::{GridftpServerBuilder, Tool, public_dir};
+
+pub use self::voms::Membership;
 
 /// How long certificates are good, seconds.
 const LIFE: i64 = 24 * 3600;

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::protect::Seal;
 use whimbrel_proto::timeval::Timestamp;
-use whimbrel_sys::gssapi::{Context, Credential, GssError, Gssapi, Progress};
+use whimbrel_sys::gssapi::{Context, Credential, Ends, GssError, Gssapi, Progress};
 use whimbrel_sys::tickets::{Tickets, tickets};
 
 use crate::clock::now;
@@ -39,6 +39,8 @@ pub enum Accepted {
     Established {
         /// Its principal, `ada@GRID.ORG`.
         principal: String,
+        /// The end of its ticket, and as much later as the library lets clocks differ (`clockskew`): until then it takes the ticket.
+        until: Timestamp,
         /// The last token, for the client; `None`: it needs none.
         token: Option<Vec<u8>>,
     },
@@ -126,13 +128,10 @@ impl KerberosAcceptor {
         }
         let Progress { token, done } = self.context.accept(&self.keys.credential, token).map_err(|e| refused(&e))?;
         self.over = done.is_some();
-        Ok(match done {
-            Some(principal) => {
-                let token = Some(token).filter(|token| !token.is_empty());
-                Accepted::Established { principal: principal.ok_or_else(out_of_turn)?, token }
-            }
-            None => Accepted::Continue(token),
-        })
+        let Some(principal) = done else { return Ok(Accepted::Continue(token)) };
+        let until = end_of(&self.context).map_err(|error| refused(&error))?.1;
+        let token = Some(token).filter(|token| !token.is_empty());
+        Ok(Accepted::Established { principal: principal.ok_or_else(out_of_turn)?, until, token })
     }
 
     /// What wraps the lines that follow.
@@ -197,8 +196,7 @@ impl KerberosInitiator {
         if !self.over {
             return Err(out_of_turn());
         }
-        let ends = self.context.ends().map_err(|error| insufficient(&error))?;
-        let until = Timestamp::from_secs(now().secs.saturating_add(ends.seconds.into()));
+        let (ends, until) = end_of(&self.context).map_err(|error| insufficient(&error))?;
         let ours = |found: &Tickets| found.principal.as_ref() == Some(&ends.client);
         let place = tickets().ok().filter(ours).map(|found| found.place).unwrap_or_default();
         Ok(Ticket { principal: ends.client, service: ends.server, place, until })
@@ -211,6 +209,13 @@ impl KerberosInitiator {
     pub fn into_seal(self) -> Result<KerberosSeal, TrustFault> {
         if self.over { Ok(KerberosSeal(self.context)) } else { Err(out_of_turn()) }
     }
+}
+
+/// Whom an exchange that is over was between, and until when it holds.
+fn end_of(context: &Context) -> Result<(Ends, Timestamp), GssError> {
+    let ends = context.ends()?;
+    let until = Timestamp::from_secs(now().secs.saturating_add(ends.seconds.into()));
+    Ok((ends, until))
 }
 
 /// Whose ticket would be shown, and where it lies; `None` where there is none that is good.

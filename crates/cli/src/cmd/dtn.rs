@@ -6,7 +6,7 @@ mod sshftp;
 use std::io::{Read as _, Write as _};
 use std::net::IpAddr;
 use std::path::PathBuf;
-use std::process::ExitCode;
+use std::process::{ExitCode, ExitStatus};
 use std::sync::{Arc, Mutex};
 
 use clap::Args;
@@ -16,8 +16,9 @@ use whimbrel_dtn::front::config::{GsiConfig, JoinConfig};
 use whimbrel_dtn::front::gate::Gate;
 use whimbrel_dtn::front::stdio::{self, Caller};
 use whimbrel_dtn::front::{DtnConfig, Server, dial, process, users};
-use whimbrel_dtn::monitor::{self, keeper::Keeper};
-use whimbrel_engine::Fault;
+use whimbrel_dtn::monitor;
+use whimbrel_dtn::monitor::keeper::{self, Keeper};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::Networks;
 
 /// Serve files of this host to GridFTP and FTP programs (a data transfer node)
@@ -200,9 +201,15 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
     let config = args.into_config()?;
     let program = std::env::current_exe().map_err(|error| Fault::from_io(error, "find this program"))?;
     if config.data_node_of.is_none() && !stdio {
-        let status = monitor::run(&config, program)?;
-        // The front has told why it failed.
-        return Ok(status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from));
+        return Ok(as_code(monitor::run(&config, program)?));
+    }
+    let caller = Caller::of_this_process();
+    let by_ssh = caller.is_ssh() && !config.names_logins();
+    if stdio && !by_ssh {
+        if let Some(connection) = stdio::socket()? {
+            return Ok(as_code(monitor::run_for(connection, &config, program)?));
+        }
+        never_as_root()?;
     }
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -214,8 +221,7 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
         if config.data_node_of.is_some() {
             return dial::serve_front(&config, &program, draining).await;
         }
-        let caller = Caller::of_this_process();
-        let server = if caller.is_ssh() && !config.names_logins() {
+        let server = if by_ssh {
             over_ssh(&config, program)?
         } else {
             let keeper = Keeper::new(&config, program)?;
@@ -227,6 +233,23 @@ fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
     });
     runtime.shutdown_background();
     result.map(|()| ExitCode::SUCCESS)
+}
+
+/// How the front has ended; it has told why it failed.
+fn as_code(status: ExitStatus) -> ExitCode {
+    status.code().and_then(|code| u8::try_from(code).ok()).map_or(ExitCode::FAILURE, ExitCode::from)
+}
+
+/// What strangers say over pipes would be read by this process itself.
+fn never_as_root() -> Result<(), Fault> {
+    if !keeper::is_root() {
+        return Ok(());
+    }
+    let fault = Fault::new(FaultCode::NotAuthorized, "serve standard input").subject("root").side(Side::Us);
+    Err(fault.detail(
+        "standard input is no connection, and what strangers say is never read as root: have it started with the connection itself, as \
+         inetd does, or as another user",
+    ))
 }
 
 /// A server for somebody whom ssh has let in as this account.

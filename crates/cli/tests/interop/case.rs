@@ -51,6 +51,10 @@ pub struct Case {
     pub large: bool,
     /// Whether it reads or changes what connections carry, and so tells nothing where they are protected.
     pub clear: bool,
+    /// Whether its server listens at an address that it chose.
+    pub own_address: bool,
+    /// Whether its program itself cannot do it over TLS.
+    pub not_over_tls: bool,
     /// Tries it, and panics when it does not work.
     pub run: Box<dyn Fn(&Context) + Send + Sync>,
 }
@@ -66,7 +70,8 @@ impl Case {
         let run = Box::new(run);
         let option = option.into();
         let (needs_server, nightly, large, clear) = (direction.contains("theirs"), false, false, false);
-        Self { program, direction, option, proves: "same bytes", needs_server, nightly, large, clear, run }
+        let (proves, own_address, not_over_tls) = ("same bytes", false, false);
+        Self { program, direction, option, proves, needs_server, nightly, large, clear, own_address, not_over_tls, run }
     }
 
     /// Names what it proves, where that is not only equal bytes.
@@ -93,9 +98,29 @@ impl Case {
         self
     }
 
-    /// Whether it can be tried with grid certificates.
-    pub fn fits_grids(&self) -> bool {
-        !self.clear && matches!(self.program, Program::UrlCopy | Program::Whimbrel | Program::Gfal2)
+    /// Leaves it out where servers are not told where to listen.
+    pub fn at_own_address(mut self) -> Self {
+        self.own_address = true;
+        self
+    }
+
+    /// Leaves it out over TLS, which its program cannot do there, when `when` holds.
+    pub fn not_over_tls(mut self, when: bool) -> Self {
+        self.not_over_tls = when;
+        self
+    }
+
+    /// Whether it is one of the few that every run tries over every protection: one file and one tree each way for each program.
+    pub fn is_sample(&self) -> bool {
+        let options: &[&str] = match self.program {
+            Program::UrlCopy => &["-fast -p 4, 10 MB", "-r -cd -fast -pp -cc 4"],
+            Program::Whimbrel => &["cp -p 4, 10 MB", "cp -r --concurrency 4"],
+            Program::Curl => &["no option, 10 MB", "directory"],
+            Program::Lftp => &["mirror --parallel=4", "mirror -R --parallel=4"],
+            Program::Ftplib => &["RETR; PASV", "STOR; PORT", "LIST and NLST; PASV"],
+            Program::Gfal2 => &["filecopy, 4 streams, 10 MB", "listdir"],
+        };
+        options.contains(&self.option.as_str())
     }
 
     /// Its name for selection.

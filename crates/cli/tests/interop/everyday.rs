@@ -1,5 +1,6 @@
 //! `curl` and `lftp`, as people use them, with our server.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -7,6 +8,7 @@ use std::time::Duration;
 use whimbrel_testkit::peers::{self, Tool};
 
 use crate::case::{Case, Program};
+use crate::protection::Site;
 use crate::support::{Context, Kind, Place, Server, Size, TEN, assert_same, copies};
 
 const GET: &str = "ours to local";
@@ -22,7 +24,15 @@ pub fn cases(cases: &mut Vec<Case>) {
 }
 
 fn curl() -> Tool {
-    peers::curl().expect("its presence was checked").limit(LIMIT)
+    let tool = peers::curl().expect("its presence was checked").limit(LIMIT);
+    match Site::now() {
+        Site::Tls(secure) => secure.curl(tool),
+        _ => tool,
+    }
+}
+
+fn directory_url(server: &Server, path: impl AsRef<OsStr>) -> String {
+    server.ftp_url(path) + "/"
 }
 
 /// A path after the first slash of an `ftp://` URL is relative to the login directory (RFC 1738 §3.2.2), which is `/`.
@@ -47,14 +57,14 @@ fn curl_cases(cases: &mut Vec<Case>) {
     let case = |direction, option, run: fn(&Context)| Case::new(Program::Curl, direction, option, run);
     cases.push(case(GET, "--range", |context| {
         let server = Server::start(Kind::Ours);
-        let run = curl().args(["--range", "1000000-1499999", &server.url(context.file(Size::Ten))]).run_ok();
+        let run = curl().args(["--range", "1000000-1499999", &server.ftp_url(context.file(Size::Ten))]).run_ok();
         assert!(run.stdout == fs::read(context.file(Size::Ten)).unwrap()[1_000_000..1_500_000]);
     }));
     cases.push(case(GET, "--continue-at -", |context| {
         let (server, place) = (Server::start(Kind::Ours), Place::new());
         let from = context.file(Size::Ten);
         fs::write(place.path("copy"), &fs::read(&from).unwrap()[..4_000_000]).unwrap();
-        let tool = curl().args(["--continue-at", "-", &server.url(&from), "--output"]).arg(place.path("copy"));
+        let tool = curl().args(["--continue-at", "-", &server.ftp_url(&from), "--output"]).arg(place.path("copy"));
         copies(tool, &from, &place.path("copy"));
     }));
     cases.push(case(PUT, "--continue-at -", |context| {
@@ -62,20 +72,20 @@ fn curl_cases(cases: &mut Vec<Case>) {
         let (from, to) = (context.file(Size::Ten), place.path("copy"));
         fs::write(place.path("part"), &fs::read(&from).unwrap()[..4_000_000]).unwrap();
         place.copy_of(&place.path("part"), "copy");
-        copies(curl().args(["--continue-at", "-", "--upload-file"]).arg(&from).arg(server.url(&to)), &from, &to);
+        copies(curl().args(["--continue-at", "-", "--upload-file"]).arg(&from).arg(server.ftp_url(&to)), &from, &to);
     }));
     cases.push(case(PUT, "--append", |context| {
         let (server, place) = (Server::start(Kind::Ours), Place::new());
         fs::write(place.path("start"), "start").unwrap();
         let to = place.copy_of(&place.path("start"), "copy");
-        curl().args(["--append", "--upload-file"]).arg(context.file(Size::Ten)).arg(server.url(&to)).run_ok();
+        curl().args(["--append", "--upload-file"]).arg(context.file(Size::Ten)).arg(server.ftp_url(&to)).run_ok();
         let expected = [b"start".to_vec(), fs::read(context.file(Size::Ten)).unwrap()].concat();
         assert!(fs::read(&to).unwrap() == expected);
     }));
     cases.push(
         case(GET, "directory", |context| {
             let server = Server::start(Kind::Ours);
-            let said = curl().arg(server.directory_url(context.tree())).run_ok().stdout_text();
+            let said = curl().arg(directory_url(&server, context.tree())).run_ok().stdout_text();
             for name in ["deep", "other", "zero", "one", "two words"] {
                 assert!(said.lines().any(|line| line.trim_end().ends_with(&format!(" {name}"))), "{name} in\n{said}");
             }
@@ -86,8 +96,10 @@ fn curl_cases(cases: &mut Vec<Case>) {
     cases.push(
         case(GET, "--list-only directory", |context| {
             let server = Server::start(Kind::Ours);
-            let said =
-                curl().args(["--list-only", &server.directory_url(context.tree().join("deep"))]).run_ok().stdout_text();
+            let said = curl()
+                .args(["--list-only", &directory_url(&server, context.tree().join("deep"))])
+                .run_ok()
+                .stdout_text();
             assert_eq!(said.lines().filter(|line| line.trim().starts_with("file-")).count(), 40, "{said}");
         })
         .proves("all names"),
@@ -95,7 +107,7 @@ fn curl_cases(cases: &mut Vec<Case>) {
     cases.push(
         case(GET, "--head", |context| {
             let server = Server::start(Kind::Ours);
-            let said = curl().args(["--head", &server.url(context.file(Size::Ten))]).run_ok().stdout_text();
+            let said = curl().args(["--head", &server.ftp_url(context.file(Size::Ten))]).run_ok().stdout_text();
             assert!(said.contains(&format!("Content-Length: {TEN}")) && said.contains("Last-Modified: "), "{said}");
         })
         .proves("size and time"),
@@ -104,33 +116,34 @@ fn curl_cases(cases: &mut Vec<Case>) {
         case(GET, "--remote-time", |context| {
             let (server, place) = (Server::start(Kind::Ours), Place::new());
             let from = context.file(Size::One);
-            curl().args(["--remote-time", &server.url(&from), "--output"]).arg(place.path("copy")).run_ok();
+            curl().args(["--remote-time", &server.ftp_url(&from), "--output"]).arg(place.path("copy")).run_ok();
             whimbrel_testkit::dataset::Compare::contents().times().assert_same(&from, &place.path("copy"));
         })
         .proves("same bytes and time"),
     );
     cases.push(case(GET, "two URLs over one connection", |context| {
         let (server, place) = (Server::start(Kind::Ours), Place::new());
-        let urls = [server.url(context.file(Size::Ten)), server.url(context.file(Size::One))];
+        let urls = [server.ftp_url(context.file(Size::Ten)), server.ftp_url(context.file(Size::One))];
         let tool = curl().args(["--output"]).arg(place.path("a")).args(["--output"]).arg(place.path("b"));
         tool.args(urls).run_ok();
         assert_same(&context.file(Size::Ten), &place.path("a"));
         assert_same(&context.file(Size::One), &place.path("b"));
     }));
-    cases.push(case(GET, "over IPv6", |context| {
-        let (server, place) = (Server::ours_at("[::1]:0", &[]), Place::new());
-        let from = context.file(Size::Ten);
-        for options in [&[][..], &["--ftp-port", "-"]] {
-            let tool = curl().args(options).arg(server.url(&from)).arg("--output").arg(place.path("copy"));
-            copies(tool, &from, &place.path("copy"));
-            fs::remove_file(place.path("copy")).unwrap();
-        }
-    }));
+    for options in ["", "--ftp-port -"] {
+        let run = move |context: &Context| {
+            let (server, place) = (Server::ours_at("[::1]:0"), Place::new());
+            let (from, to) = (context.file(Size::Ten), place.path("copy"));
+            let tool = curl().args(options.split_whitespace()).arg(server.ftp_url(&from)).arg("--output").arg(&to);
+            copies(tool, &from, &to);
+        };
+        let case = Case::new(Program::Curl, GET, format!("{options} over IPv6").trim_start(), run);
+        cases.push(case.not_over_tls(options.contains("--ftp-port")));
+    }
     cases.push(
         case(GET, "--use-ascii", |_| {
             let (server, place) = (Server::start(Kind::Ours), Place::new());
             fs::write(place.path("text"), "one\ntwo\n").unwrap();
-            let said = curl().args(["--use-ascii", &server.url(place.path("text"))]).run_ok().stdout_text();
+            let said = curl().args(["--use-ascii", &server.ftp_url(place.path("text"))]).run_ok().stdout_text();
             assert_eq!(said.lines().collect::<Vec<_>>(), ["one", "two"]);
         })
         .proves("same lines"),
@@ -143,11 +156,11 @@ fn curl_cases(cases: &mut Vec<Case>) {
             let quotes =
                 [format!("MKD {}", path("made")), format!("RNFR {}", path("a")), format!("RNTO {}", path("made/b"))];
             let tool = quotes.iter().fold(curl(), |tool, quote| tool.args(["--quote", quote]));
-            tool.arg(server.directory_url(place.path("made"))).run_ok();
+            tool.arg(directory_url(&server, place.path("made"))).run_ok();
             assert_same(&context.file(Size::One), &place.path("made/b"));
             let quotes = [format!("DELE {}", path("made/b")), format!("RMD {}", path("made"))];
             let tool = quotes.iter().fold(curl(), |tool, quote| tool.args(["--quote", quote]));
-            tool.arg(server.directory_url(place.path(""))).run_ok();
+            tool.arg(directory_url(&server, place.path(""))).run_ok();
             assert!(!place.path("made").exists());
         })
         .proves("the files are as asked"),
@@ -155,8 +168,8 @@ fn curl_cases(cases: &mut Vec<Case>) {
     cases.push(
         case(GET, "a file that is missing", |_| {
             let server = Server::start(Kind::Ours);
-            assert_eq!(curl().arg(server.url("/no/such/file")).run_failing().code(), Some(9));
-            assert_eq!(curl().arg(server.url("/no-such-file")).run_failing().code(), Some(78));
+            assert_eq!(curl().arg(server.ftp_url("/no/such/file")).run_failing().code(), Some(9));
+            assert_eq!(curl().arg(server.ftp_url("/no-such-file")).run_failing().code(), Some(78));
         })
         .proves("the program says that it is missing"),
     );
@@ -169,9 +182,9 @@ fn curl_one(get: bool, size: Size, options: &'static str) -> Case {
         let to = place.path(name);
         let tool = curl().args(options.split_whitespace());
         let tool = if get {
-            tool.arg(server.url(&from)).arg("--output").arg(&to)
+            tool.arg(server.ftp_url(&from)).arg("--output").arg(&to)
         } else {
-            tool.arg("--upload-file").arg(&from).arg(server.url(&to))
+            tool.arg("--upload-file").arg(&from).arg(server.ftp_url(&to))
         };
         let run = tool.run_ok();
         // For curl an empty file is nothing to write.
@@ -182,13 +195,20 @@ fn curl_one(get: bool, size: Size, options: &'static str) -> Case {
     };
     let direction = if get { GET } else { PUT };
     let described = if options.is_empty() { "no option" } else { options };
-    Case::new(Program::Curl, direction, format!("{described}, {}", size.name()), run).large(size == Size::Large)
+    let case = Case::new(Program::Curl, direction, format!("{described}, {}", size.name()), run);
+    // Before 8.0 it forgets TLS on data connections that it has accepted, and says what was to be encrypted in clear.
+    case.large(size == Size::Large).not_over_tls(options.contains("--ftp-port"))
 }
 
 /// lftp on a server, with paths quoted as its language has it.
 fn lftp(server: &Server, commands: &str) -> Tool {
     let (host, port) = (server.address().ip(), server.address().port());
-    peers::lftp(&format!("open -p {port} {host}; {commands}")).expect("its presence was checked").limit(LIMIT)
+    let (settings, login) = match Site::now() {
+        Site::Tls(secure) => secure.lftp(),
+        _ => Default::default(),
+    };
+    let script = format!("{settings}open {login}-p {port} {host}; {commands}");
+    peers::lftp(&script).expect("its presence was checked").limit(LIMIT)
 }
 
 fn shown(path: &Path) -> String {
@@ -239,7 +259,7 @@ fn lftp_cases(cases: &mut Vec<Case>) {
         copies(lftp(&server, &format!("put -c {} -o {}", shown(&from), shown(&to))), &from, &to);
     }));
     cases.push(case(GET, "over IPv6", |context| {
-        let (server, place) = (Server::ours_at("[::1]:0", &[]), Place::new());
+        let (server, place) = (Server::ours_at("[::1]:0"), Place::new());
         let (from, to) = (context.tree(), place.path("copy"));
         copies(lftp(&server, &format!("mirror {} {}", shown(&from), shown(&to))), &from, &to);
     }));

@@ -6,15 +6,15 @@ use std::time::Duration;
 use whimbrel_testkit::peers;
 
 use crate::case::{Case, Program};
+use crate::protection::Site;
+use crate::secure::Secure;
 use crate::support::{Context, Kind, Place, Server, Size, assert_same};
 
 /// What every script begins with; paths are those of the case's own directory unless they are absolute.
 const START: &str = "
 import ftplib, io, sys, hashlib
 host, port, root, ten = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
-ftp = ftplib.FTP(timeout=30)
-ftp.connect(host, port)
-ftp.login()
+BEGINNING
 ftp.set_pasv(PASSIVE)
 ftp.cwd(root)
 def fetch(name, rest=None):
@@ -30,6 +30,25 @@ def fails(code, call, *arguments):
         raise AssertionError('it should have failed')
 data = open(ten, 'rb').read()
 ";
+
+/// How a session begins in clear.
+const CLEAR: &str = "ftp = ftplib.FTP(timeout=30)
+ftp.connect(host, port)
+ftp.login()";
+
+/// How it begins over TLS, with USER, PASSWORD and the AUTHORITY. FTP_TLS by itself does not continue the session of its control connection
+/// on data connections.
+const SECURE: &str = "import ssl
+class Continuing(ftplib.FTP_TLS):
+    def ntransfercmd(self, command, rest=None):
+        connection, size = ftplib.FTP.ntransfercmd(self, command, rest)
+        if self._prot_p:
+            connection = self.context.wrap_socket(connection, server_hostname=self.host, session=self.sock.session)
+        return connection, size
+ftp = Continuing(timeout=30, context=ssl.create_default_context(cafile='AUTHORITY'))
+ftp.connect(host, port)
+ftp.login('USER', 'PASSWORD')
+ftp.prot_p()";
 
 /// Name, what is proven, script. A script may leave `root/sent`, which is then compared with the 10 MB file.
 const SCRIPTS: [(&str, &str, &str); 13] = [
@@ -124,7 +143,7 @@ pub fn cases(cases: &mut Vec<Case>) {
 
 fn run(context: &Context, listen: &str, passive: bool, script: &str) {
     let place = Place::new();
-    let server = if listen.starts_with('[') { Server::ours_at(listen, &[]) } else { Server::start(Kind::Ours) };
+    let server = if listen.starts_with('[') { Server::ours_at(listen) } else { Server::start(Kind::Ours) };
     let root = place.directory("root");
     let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (name, size) in [("one", Size::One), ("two words", Size::One), ("zero", Size::Zero)] {
@@ -138,10 +157,18 @@ fn run(context: &Context, listen: &str, passive: bool, script: &str) {
     let passive = if passive { "True" } else { "False" };
     let (host, port) = (server.address().ip().to_string(), server.address().port().to_string());
     let end = if script.contains("ABOR") { "" } else { "\nftp.quit()" };
-    let tool = peers::python(&format!("{}{script}{end}", START.replace("PASSIVE", passive)));
+    let start = START.replace("BEGINNING", &beginning()).replace("PASSIVE", passive);
+    let tool = peers::python(&format!("{start}{script}{end}"));
     let tool = tool.expect("its presence was checked").args([host, port]);
     tool.arg(&root).arg(context.file(Size::Ten)).run_ok();
     if root.join("sent").exists() {
         assert_same(&context.file(Size::Ten), &root.join("sent"));
     }
+}
+
+fn beginning() -> String {
+    let Site::Tls(secure) = Site::now() else { return CLEAR.to_owned() };
+    let words = [("USER", Secure::USER), ("PASSWORD", Secure::PASSWORD)];
+    let script = words.iter().fold(SECURE.to_owned(), |script, (word, value)| script.replace(word, value));
+    script.replace("AUTHORITY", &secure.authority.display().to_string())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use whimbrel_testkit::peers;
 
 use crate::case::{Case, Program};
-use crate::grid::known;
+use crate::protection::Site;
 use crate::support::{Context, Kind, Place, Server, Size, assert_same, file_url};
 
 const START: &str = "
@@ -27,6 +27,13 @@ def copy(source, destination, streams=1, checksum=False):
     if checksum:
         parameters.set_checksum(gfal2.checksum_mode.both, 'ADLER32', '')
     context.filecopy(parameters, source, destination)
+";
+
+/// How every script ends: without the handlers of exit(3), in which OpenSSL gives its tables back while threads of Globus may still close
+/// connections and free what is in them (`free(): invalid pointer`), some time after the last call has succeeded.
+const END: &str = "import os
+sys.stdout.flush()
+os._exit(0)
 ";
 
 /// The cases of this module.
@@ -145,6 +152,6 @@ fn file_copies(cases: &mut Vec<Case>, size: Size, streams: u32, checksum: &'stat
 }
 
 fn run(script: &str, arguments: &[String]) {
-    let tool = peers::gfal2(&format!("{START}{script}\n")).expect("its presence was checked");
-    known(tool).args(arguments).limit(Duration::from_secs(120)).run_ok();
+    let tool = peers::gfal2(&format!("{START}{script}\n{END}")).expect("its presence was checked");
+    Site::now().known(tool).args(arguments).limit(Duration::from_secs(120)).run_ok();
 }

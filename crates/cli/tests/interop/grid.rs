@@ -1,16 +1,10 @@
-//! The same table over GSI, with `WHIMBREL_INTEROP_OVER=gsi`: servers of both kinds know alice, and all clients are alice.
+//! Over GSI: servers of both kinds know alice, and all clients are alice.
 
 use std::fs;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
 
 use whimbrel_testkit::peers::Tool;
 use whimbrel_testkit::pki::{Member, Pki};
-
-/// The variable that chooses what connections are protected by.
-const VARIABLE: &str = "WHIMBREL_INTEROP_OVER";
-
-static GRID: Mutex<Option<Arc<Grid>>> = Mutex::new(None);
 
 /// Who is certified, and the files that servers need.
 pub struct Grid {
@@ -26,7 +20,8 @@ pub struct Grid {
 }
 
 impl Grid {
-    fn new() -> Self {
+    /// A new one.
+    pub fn new() -> Self {
         let pki = Pki::new().unwrap();
         let (host, alice) = (pki.host(&["localhost", "127.0.0.1", "::1"]).unwrap(), pki.person("alice").unwrap());
         let proxy = pki.usual_proxy(&alice, "proxy").unwrap();
@@ -41,32 +36,9 @@ impl Grid {
         fs::write(&config, text).unwrap();
         Self { pki, host, gridmap, config, proxy }
     }
-}
 
-/// Makes the grid if it is wanted.
-pub fn prepare() {
-    let wanted = match std::env::var(VARIABLE) {
-        Ok(word) if word == "gsi" => true,
-        Ok(word) => panic!("{VARIABLE} is `gsi` or not set, not `{word}`"),
-        Err(_) => false,
-    };
-    *GRID.lock().unwrap_or_else(PoisonError::into_inner) = wanted.then(|| Arc::new(Grid::new()));
-}
-
-/// Takes its files away.
-pub fn clear_away() {
-    drop(GRID.lock().unwrap_or_else(PoisonError::into_inner).take());
-}
-
-/// The grid, where connections are to be protected by it.
-pub fn grid() -> Option<Arc<Grid>> {
-    GRID.lock().unwrap_or_else(PoisonError::into_inner).clone()
-}
-
-/// A client program, as alice where there is a grid.
-pub fn known(tool: Tool) -> Tool {
-    match grid() {
-        Some(grid) => tool.as_member(&grid.pki, &grid.proxy),
-        None => tool,
+    /// A client program, as alice.
+    pub fn known(&self, tool: Tool) -> Tool {
+        tool.as_member(&self.pki, &self.proxy)
     }
 }

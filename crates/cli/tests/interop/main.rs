@@ -5,7 +5,8 @@
 //! `WHIMBREL_WRITE_DOCS=1`) or fails when that page lacks a case. Arguments are those of other test programs:
 //! words that select cases, `--ignored`, `--include-ignored`, `--exact`, `--skip`, `--list`, `--test-threads`.
 //!
-//! With `WHIMBREL_INTEROP_OVER=gsi` the cases of grid programs run again with certificates; see `grid`.
+//! A few cases of each program run over every protection, too. With `WHIMBREL_INTEROP_OVER=gsi`, `tls` or `ssh` all cases run over that
+//! one that can, and their table is on a page of its own; see `protection`.
 #![allow(clippy::unwrap_used, reason = "a case that panics has failed, which is what is meant")]
 
 mod case;
@@ -17,8 +18,11 @@ mod grid;
 mod guc_client;
 mod guc_third_party;
 mod our_client;
+mod protection;
 mod report;
 mod runner;
+mod secure;
+mod shells;
 mod support;
 mod v2;
 
@@ -33,8 +37,5 @@ fn main() -> ExitCode {
     everyday::cases(&mut cases);
     ftplib::cases(&mut cases);
     gfal2::cases(&mut cases);
-    grid::prepare();
-    let result = runner::run(cases);
-    grid::clear_away();
-    result
+    runner::run(&cases)
 }

@@ -1,9 +1,11 @@
 //! `whimbrel cp` between files of its own host and the real server, and from server to server.
 
+use whimbrel_testkit::peers::Tool;
+
 use crate::case::{Case, Program};
 use crate::cutter::{Cut, Cutter};
 use crate::guc_third_party::assert_part;
-use crate::support::{Context, Kind, Place, Server, Size, Stale, copies, url_at, whimbrel};
+use crate::support::{Context, Kind, Place, Server, Size, Stale, copies, url_at, whimbrel_cp};
 
 /// Where one end of a copy is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,7 @@ type Ends = (End, End, &'static str);
 
 const OURS: End = End::On(Kind::Ours);
 const THEIRS: End = End::On(Kind::Theirs);
-const ENDS: [Ends; 7] = [
+const ENDS: [Ends; 8] = [
     (THEIRS, End::Here, "theirs to local"),
     (End::Here, THEIRS, "local to theirs"),
     (OURS, THEIRS, "ours to theirs"),
@@ -25,6 +27,7 @@ const ENDS: [Ends; 7] = [
     (THEIRS, THEIRS, "theirs to theirs"),
     (OURS, End::Here, "ours to local"),
     (End::Here, OURS, "local to ours"),
+    (OURS, OURS, "ours to ours"),
 ];
 /// Options tried with 10 MB.
 const OPTIONS: [&str; 7] = [
@@ -110,9 +113,9 @@ fn described(options: &str) -> String {
     if options.is_empty() { "cp".into() } else { format!("cp {options}") }
 }
 
-fn words(options: &str) -> impl Iterator<Item = String> {
-    let words: Vec<String> = std::iter::once("cp").chain(options.split_whitespace()).map(str::to_owned).collect();
-    words.into_iter()
+/// The program with options as they stand in the table.
+fn cp(options: &str) -> Tool {
+    whimbrel_cp(options.split_whitespace())
 }
 
 fn one_file(ends: Ends, size: Size, options: &'static str) -> Case {
@@ -120,7 +123,7 @@ fn one_file(ends: Ends, size: Size, options: &'static str) -> Case {
     let run = move |context: &Context| {
         let (servers, place) = (Servers::start(ends), Place::new());
         let (from, to) = (context.file(size), place.path("copy"));
-        let run = copies(whimbrel(words(options)).args([servers.from(&from), servers.to(&to)]), &from, &to);
+        let run = copies(cp(options).args([servers.from(&from), servers.to(&to)]), &from, &to);
         assert_eq!(run.stderr_text().contains("1 verified"), options != "--no-verify", "{run}");
     };
     let proves = if options == "--no-verify" { "same bytes" } else { "same bytes, verified" };
@@ -132,7 +135,7 @@ fn tree(ends: Ends, options: &'static str) -> Case {
     case(ends, described(format!("-r {options}").trim_end()), move |context| {
         let (servers, place) = (Servers::start(ends), Place::new());
         let (from, to) = (context.tree(), place.directory("to").join("here"));
-        let tool = whimbrel(words(options)).arg("-r").args([servers.from(&from), servers.to(&to)]);
+        let tool = cp(options).arg("-r").args([servers.from(&from), servers.to(&to)]);
         copies(tool, &from, &to);
     })
 }
@@ -141,7 +144,7 @@ fn sync(ends: Ends, level: usize, name: &'static str) -> Case {
     let run = move |_: &Context| {
         let (servers, place) = (Servers::start(ends), Place::new());
         let stale = Stale::new(&place, "to/from");
-        let tool = whimbrel(["cp", "-r", "--sync", name]);
+        let tool = whimbrel_cp(["-r", "--sync", name]);
         let run = tool.args([servers.from(&stale.from), servers.to(&place.path("to"))]).run_ok();
         // Checksums alone decide at the last level, and find the older one different as well.
         let expected = [true, level >= 1, level >= 2, level == 3];
@@ -154,7 +157,7 @@ fn part(ends: Ends, options: &'static str) -> Case {
     let run = move |context: &Context| {
         let (servers, place) = (Servers::start(ends), Place::new());
         let (from, to) = (context.file(Size::Ten), place.path("part"));
-        let run = whimbrel(words(options)).args([servers.from(&from), servers.to(&to)]).run_ok();
+        let run = cp(options).args([servers.from(&from), servers.to(&to)]).run_ok();
         assert_part(&from, &to, 1_000_000, 500_000, &run.to_string());
     };
     case(ends, described(options), run).proves("same bytes at the same place")
@@ -168,7 +171,7 @@ fn list_of_pairs(ends: Ends) -> Case {
             let (from, to) = (context.file(size), place.path(size.name()));
             format!("\"{}\" \"{}\"\n", servers.from(&from), servers.to(&to))
         };
-        let run = whimbrel(["cp", "--list", "-"]).input(sizes.map(pair).concat()).run_ok();
+        let run = whimbrel_cp(["--list", "-"]).input(sizes.map(pair).concat()).run_ok();
         for size in sizes {
             let differences = whimbrel_testkit::dataset::Compare::contents();
             let found = differences.run(&context.file(size), &place.path(size.name()));
@@ -188,7 +191,7 @@ fn restart(ends: Ends, options: &'static str, cut: Cut, word: &'static str) -> C
             Some(_) => (servers.from(&from), url_at(cutter.address(), &to)),
             None => (url_at(cutter.address(), &from), servers.to(&to)),
         };
-        let run = copies(whimbrel(words(options)).args([from_url, to_url]), &from, &to);
+        let run = copies(cp(options).args([from_url, to_url]), &from, &to);
         assert!(cutter.was_cut(), "nothing was cut: {:?}\n{run}", cutter.commands());
         assert!(run.stderr_text().contains("1 verified"), "{run}");
     };

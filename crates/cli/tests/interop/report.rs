@@ -1,5 +1,5 @@
-//! The written tables: made from the cases of a complete run, compared with `docs/reference/interop.md`, or where connections are protected by
-//! certificates with `interop-gsi.md`.
+//! The written tables: made from the cases of a complete run, compared with `docs/reference/interop.md`, or where connections are
+//! protected with a page of that protection's.
 
 use std::collections::BTreeMap;
 use std::path::Path;

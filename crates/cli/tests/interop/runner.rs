@@ -9,7 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use std::thread;
 
 use crate::case::Case;
-use crate::grid::grid;
+use crate::protection::Protection;
 use crate::report;
 use crate::support::{Context, is_here, must_not_skip};
 
@@ -52,10 +52,12 @@ impl Arguments {
         found
     }
 
+    /// Whether nothing is left out but what is nightly.
+    fn is_complete(&self) -> bool {
+        self.words.is_empty() && self.skip.is_empty() && !self.ignored
+    }
+
     fn wants(&self, case: &Case) -> bool {
-        if grid().is_some() && !case.fits_grids() {
-            return false;
-        }
         let name = case.name();
         let fits = |word: &String| if self.exact { name == *word } else { name.contains(word.as_str()) };
         let named = self.words.is_empty() || self.words.iter().any(fits);
@@ -76,19 +78,43 @@ thread_local! {
     static SAID: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Runs what the command line selects.
-pub fn run(cases: Vec<Case>) -> ExitCode {
+/// Runs what the command line selects: over the protection that was asked for, or without any and then some over each.
+pub fn run(cases: &[Case]) -> ExitCode {
     let arguments = Arguments::read();
     let names: BTreeSet<String> = cases.iter().map(Case::name).collect();
     assert_eq!(names.len(), cases.len(), "two cases share a name");
-    let selected: Vec<&Case> = cases.iter().filter(|case| arguments.wants(case)).collect();
-    if arguments.list {
-        selected.iter().for_each(|case| println!("{}: test", case.name()));
-        return ExitCode::SUCCESS;
-    }
+    let wanted = Protection::wanted();
+    let others: &[Protection] = if wanted == Protection::Clear { &Protection::ALL } else { &[] };
     keep_panics();
-    println!("\nrunning {} tests", selected.len());
-    let verdicts = run_all(&selected, arguments.threads.unwrap_or(THREADS));
+    let mut good = run_over(wanted, cases, &arguments, &|_| true);
+    for protection in others {
+        good &= run_over(*protection, cases, &arguments, &Case::is_sample);
+    }
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// Runs what is selected of the cases that this protection fits.
+fn run_over(over: Protection, cases: &[Case], arguments: &Arguments, among: &dyn Fn(&Case) -> bool) -> bool {
+    let fitting: Vec<&Case> = cases.iter().filter(|case| over.fits(case)).collect();
+    let selected: Vec<&Case> = fitting.iter().copied().filter(|case| among(case) && arguments.wants(case)).collect();
+    if arguments.list {
+        selected.iter().for_each(|case| println!("{}: test", named(over, case)));
+        return true;
+    }
+    println!("\nrunning {} tests ({})", selected.len(), over.word());
+    // Making it takes seconds, also where nothing needs it.
+    if selected.is_empty() || !over.is_here() {
+        return true;
+    }
+    over.prepare();
+    let verdicts = run_all(over, &selected, arguments.threads.unwrap_or(THREADS));
+    Protection::clear_away();
+    let complete = arguments.is_complete() && selected.len() >= fitting.iter().filter(|case| !case.nightly).count();
+    report(over, &fitting, &verdicts, complete)
+}
+
+/// Says what came of it, and whether that is good; the whole table has to be on its page.
+fn report(over: Protection, fitting: &[&Case], verdicts: &[(String, Verdict)], complete: bool) -> bool {
     let failed: Vec<_> = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Failed(_))).collect();
     let skipped = verdicts.iter().filter(|(_, verdict)| matches!(verdict, Verdict::Skipped(_))).count();
     for (name, verdict) in &failed {
@@ -97,21 +123,25 @@ pub fn run(cases: Vec<Case>) -> ExitCode {
         }
     }
     let passed = verdicts.len() - failed.len() - skipped;
-    let ignored = cases.len() - selected.len();
+    let left = fitting.len() - verdicts.len();
     let mut good = failed.is_empty();
-    let complete = arguments.words.is_empty() && arguments.skip.is_empty() && !arguments.ignored;
     if good && complete && skipped == 0 {
         // Nightly cases are in the table, too.
-        let (page, all): (_, Vec<&Case>) = match grid() {
-            Some(_) => ("interop-gsi.md", cases.iter().filter(|case| case.fits_grids()).collect()),
-            None => ("interop.md", cases.iter().collect()),
-        };
-        good = report::settle(page, &all).map_err(|problem| println!("\n{problem}")).is_ok();
+        good = report::settle(over.page(), fitting).map_err(|problem| println!("\n{problem}")).is_ok();
     }
-    let result = if good { "ok" } else { "FAILED" };
-    let failed = failed.len();
-    println!("\ntest result: {result}. {passed} passed; {failed} failed; {skipped} skipped; {ignored} not selected\n");
-    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+    let (result, over, failed) = (if good { "ok" } else { "FAILED" }, over.word(), failed.len());
+    println!(
+        "\ntest result ({over}): {result}. {passed} passed; {failed} failed; {skipped} skipped; {left} not selected\n"
+    );
+    good
+}
+
+/// The name of a case, which says what it runs over.
+fn named(over: Protection, case: &Case) -> String {
+    match over {
+        Protection::Clear => case.name(),
+        _ => format!("{}::over_{}", case.name(), over.word()),
+    }
 }
 
 /// Panics are shown with the case that had them, not where cases run side by side.
@@ -119,7 +149,7 @@ fn keep_panics() {
     std::panic::set_hook(Box::new(|information| SAID.set(information.to_string())));
 }
 
-fn run_all(selected: &[&Case], threads: usize) -> Vec<(String, Verdict)> {
+fn run_all(over: Protection, selected: &[&Case], threads: usize) -> Vec<(String, Verdict)> {
     let context = Context::new();
     let next = AtomicUsize::new(0);
     let large = Mutex::new(());
@@ -140,8 +170,8 @@ fn run_all(selected: &[&Case], threads: usize) -> Vec<(String, Verdict)> {
                         Verdict::Skipped(why) => format!("skipped, {why}"),
                         Verdict::Failed(_) => "FAILED".into(),
                     };
-                    println!("test {} ... {word} ({:.1} s)", case.name(), start.elapsed().as_secs_f64());
-                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((case.name(), verdict));
+                    println!("test {} ... {word} ({:.1} s)", named(over, case), start.elapsed().as_secs_f64());
+                    verdicts.lock().unwrap_or_else(PoisonError::into_inner).push((named(over, case), verdict));
                 }
             });
         }

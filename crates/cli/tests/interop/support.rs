@@ -17,7 +17,7 @@ pub use whimbrel_testkit::must_not_skip;
 pub use whimbrel_testkit::peers::file_url;
 
 use crate::case::{Case, Program};
-use crate::grid::{grid, known};
+use crate::protection::Site;
 
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
@@ -26,6 +26,8 @@ pub const TEN: u64 = 10_000_000;
 /// Bytes of the large file.
 pub const LARGE: u64 = 1_000_000_000;
 const START_LIMIT: Duration = Duration::from_secs(20);
+/// Time for a program to move the large file.
+const LIMIT: Duration = Duration::from_secs(120);
 
 /// A size to move, by its name in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -152,18 +154,23 @@ pub struct Server {
 enum Process {
     Ours(Daemon),
     Theirs(GridftpServer),
+    /// Of either kind, started by an sshd for each login.
+    Shell,
 }
 
 impl Server {
     /// Starts one on 127.0.0.1.
     pub fn start(kind: Kind) -> Self {
+        if let Site::Ssh(shells) = Site::now() {
+            return Self { address: shells.address(kind), process: Process::Shell };
+        }
         match kind {
-            Kind::Ours => Self::ours(&[]),
+            Kind::Ours => Self::ours_at("127.0.0.1:0"),
             Kind::Theirs => {
                 let server = GridftpServer::builder().expect("its presence was checked");
-                let server = match grid() {
-                    Some(grid) => server.gsi(&grid.pki, &grid.host, &grid.gridmap),
-                    None => server,
+                let server = match Site::now() {
+                    Site::Gsi(grid) => server.gsi(&grid.pki, &grid.host, &grid.gridmap),
+                    _ => server,
                 };
                 let server = server.start().expect("it starts");
                 Self { address: server.addr(), process: Process::Theirs(server) }
@@ -171,19 +178,11 @@ impl Server {
         }
     }
 
-    /// Starts ours with more arguments.
-    pub fn ours(arguments: &[&str]) -> Self {
-        Self::ours_at("127.0.0.1:0", arguments)
-    }
-
     /// Starts ours on an address.
-    pub fn ours_at(listen: &str, arguments: &[&str]) -> Self {
+    pub fn ours_at(listen: &str) -> Self {
         let mut command = Command::new(WHIMBREL);
-        command.args(["dtn", "--listen", listen, "--root", "/"]).args(arguments);
-        match grid() {
-            Some(grid) => command.arg("--config").arg(&grid.config),
-            None => command.arg("--anonymous"),
-        };
+        command.args(["dtn", "--listen", listen, "--root", "/"]);
+        Site::now().let_in(&mut command);
         for name in ["GLOBUS_TCP_PORT_RANGE", "GLOBUS_TCP_SOURCE_RANGE", "GLOBUS_HOSTNAME"] {
             command.env_remove(name);
         }
@@ -202,6 +201,11 @@ impl Server {
         url_at(self.address, path)
     }
 
+    /// The same for programs that have protection as an option and not as a scheme.
+    pub fn ftp_url(&self, path: impl AsRef<OsStr>) -> String {
+        format!("ftp://{}{}", self.address, url_path(path))
+    }
+
     /// The URL of a directory, with the slash at its end that some programs insist on.
     pub fn directory_url(&self, path: impl AsRef<OsStr>) -> String {
         self.url(path) + "/"
@@ -214,6 +218,7 @@ impl Drop for Server {
             match &self.process {
                 Process::Ours(daemon) => println!("our server said:\n{}", daemon.log()),
                 Process::Theirs(server) => println!("their server said:\n{}", server.front().log()),
+                Process::Shell => {}
             }
         }
     }
@@ -221,13 +226,7 @@ impl Drop for Server {
 
 /// The URL of an absolute path on a server somewhere.
 pub fn url_at(address: SocketAddr, path: impl AsRef<OsStr>) -> String {
-    let path = url_path(path);
-    match grid() {
-        // Certificates are for names.
-        Some(_) if address.is_ipv4() => format!("gsiftp://localhost:{}{path}", address.port()),
-        Some(_) => format!("gsiftp://{address}{path}"),
-        None => format!("ftp://{address}{path}"),
-    }
+    Site::now().url(address, path)
 }
 
 /// A directory that everybody may write to.
@@ -303,12 +302,22 @@ fn set_time(file: &Path, time: SystemTime) {
 
 /// `globus-url-copy`.
 pub fn url_copy() -> Tool {
-    known(peers::url_copy().expect("its presence was checked")).limit(Duration::from_secs(120))
+    let tool = match Site::now() {
+        Site::Ssh(shells) => shells.url_copy(),
+        site => site.known(peers::url_copy().expect("its presence was checked")),
+    };
+    tool.limit(LIMIT)
 }
 
-/// `whimbrel` with arguments.
-pub fn whimbrel<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Tool {
-    known(Tool::new(WHIMBREL)).args(arguments).limit(Duration::from_secs(120))
+/// `whimbrel cp` with arguments.
+pub fn whimbrel_cp<A: AsRef<OsStr>>(arguments: impl IntoIterator<Item = A>) -> Tool {
+    let tool = Tool::new(WHIMBREL).arg("cp");
+    let tool = match Site::now() {
+        Site::Tls(secure) => secure.whimbrel(tool).arg("--encrypt"),
+        Site::Ssh(shells) => shells.whimbrel(tool),
+        site => site.known(tool),
+    };
+    tool.args(arguments).limit(LIMIT)
 }
 
 /// Panics unless both files, or trees, hold the same.

@@ -7,6 +7,7 @@ use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter, SeccompRule, TargetArch,
 };
 use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_sys::meddling::{OWNER_COMMANDS, OWNER_REQUESTS};
 use whimbrel_sys::terminal::Request;
 
 use super::{Held, OP};
@@ -40,7 +41,6 @@ const COMMON: &[c_long] = &[
     libc::SYS_eventfd2,
     libc::SYS_exit,
     libc::SYS_exit_group,
-    libc::SYS_fcntl,
     libc::SYS_fstat,
     libc::SYS_futex,
     libc::SYS_getegid,
@@ -71,7 +71,6 @@ const COMMON: &[c_long] = &[
     libc::SYS_ppoll,
     libc::SYS_prctl,
     libc::SYS_pread64,
-    libc::SYS_prlimit64,
     libc::SYS_read,
     libc::SYS_readlinkat,
     libc::SYS_readv,
@@ -96,7 +95,6 @@ const COMMON: &[c_long] = &[
     libc::SYS_sigaltstack,
     libc::SYS_statx,
     libc::SYS_sysinfo,
-    libc::SYS_tgkill,
     libc::SYS_uname,
     libc::SYS_write,
     libc::SYS_writev,
@@ -272,26 +270,41 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     rules.insert(libc::SYS_socketpair, vec![socket(libc::AF_UNIX, stream)?]);
     rules.insert(libc::SYS_clone, vec![threads_only()?]);
     rules.insert(libc::SYS_ioctl, vec![no_typing()?]);
+    // Of others of the same account neither signals nor limits are changed: a data process of guests may have the front's account, and only
+    // the newest Landlock (ABI 6) knows of signals.
+    rules.insert(libc::SYS_tgkill, vec![rule(vec![condition(0, SeccompCmpOp::Eq, std::process::id().into())?])?]);
+    rules.insert(libc::SYS_prlimit64, vec![rule(vec![condition(0, SeccompCmpOp::Eq, 0)?])?]);
+    rules.insert(libc::SYS_fcntl, vec![none_of(1, OWNER_COMMANDS)?]);
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
 }
 
 fn socket(family: i32, kind: i32) -> Result<SeccompRule, Fault> {
     let family = condition(0, SeccompCmpOp::Eq, family as u64)?;
     let kind = condition(1, SeccompCmpOp::MaskedEq(SOCKET_TYPE), kind as u64)?;
-    SeccompRule::new(vec![family, kind]).map_err(|error| fault(&error))
+    rule(vec![family, kind])
 }
 
 /// Nothing that acts for whoever sits at the terminal that standard error may be: what is typed there is obeyed with that person's rights.
+/// Nor does a descriptor signal others.
 fn no_typing() -> Result<SeccompRule, Fault> {
-    let others = Request::ALL.map(|request| condition(1, SeccompCmpOp::Ne, request.number().into()));
-    let others = others.into_iter().collect::<Result<_, _>>()?;
-    SeccompRule::new(others).map_err(|error| fault(&error))
+    none_of(1, Request::ALL.map(Request::number).into_iter().chain(OWNER_REQUESTS))
+}
+
+/// Any value of that argument but these.
+fn none_of(argument: u8, values: impl IntoIterator<Item = u32>) -> Result<SeccompRule, Fault> {
+    let others = values.into_iter().map(|value| condition(argument, SeccompCmpOp::Ne, value.into()));
+    rule(others.collect::<Result<_, _>>()?)
 }
 
 /// New threads, not new processes.
 fn threads_only() -> Result<SeccompRule, Fault> {
     let thread = libc::CLONE_THREAD as u64;
-    SeccompRule::new(vec![condition(0, SeccompCmpOp::MaskedEq(thread), thread)?]).map_err(|error| fault(&error))
+    rule(vec![condition(0, SeccompCmpOp::MaskedEq(thread), thread)?])
+}
+
+/// All of these conditions.
+fn rule(conditions: Vec<SeccompCondition>) -> Result<SeccompRule, Fault> {
+    SeccompRule::new(conditions).map_err(|error| fault(&error))
 }
 
 fn condition(argument: u8, op: SeccompCmpOp, value: u64) -> Result<SeccompCondition, Fault> {
@@ -310,6 +323,8 @@ fn program(
 
 #[cfg(test)]
 mod tests {
+    use whimbrel_sys::meddling::Meddling;
+
     use super::*;
 
     #[test]
@@ -340,6 +355,40 @@ mod tests {
         for call in COMMON.iter().chain(OLDER).chain(DATA).chain(OLDER_DATA).chain(FETCH) {
             assert!(!out.contains(call), "system call {call}");
         }
+    }
+
+    /// A thread alone is confined, and by these filters alone: what the kernel refuses besides is not what is asked for.
+    fn within<T: Send + 'static>(calls: Calls, what: impl FnOnce() -> T + Send + 'static) -> T {
+        let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
+        let confined = move || {
+            seccompiler::apply_filter(&allowed(calls, arch).unwrap()).unwrap();
+            what()
+        };
+        std::thread::spawn(confined).join().unwrap()
+    }
+
+    #[test]
+    fn processes_of_the_same_account_are_neither_signalled_nor_limited() {
+        use rustix::process::{Pid, Resource, getrlimit, prlimit};
+        // It ends with its standard input.
+        let mut twin = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
+        let (id, pid) = (twin.id(), Pid::from_child(&twin));
+        for calls in [Calls::Front, Calls::Data, Calls::Fetch] {
+            let [own, others] = within(calls, move || {
+                let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
+                let limit = getrlimit(Resource::Fsize);
+                let limited = |whom| prlimit(whom, Resource::Fsize, limit).map_err(std::io::Error::from).map(drop);
+                [(std::process::id(), None), (id, Some(pid))].map(|(id, pid)| {
+                    let tried = Meddling::ALL.map(|meddling| meddling.attempt(id, &socket)).into_iter();
+                    let errors = tried.chain([limited(pid)]).map(|tried| tried.err().and_then(|e| e.raw_os_error()));
+                    errors.collect::<Vec<_>>()
+                })
+            });
+            assert_eq!(own, [None, Some(libc::EPERM), Some(libc::EPERM), None], "{calls:?}");
+            assert_eq!(others, [Some(libc::EPERM); 4], "{calls:?}");
+        }
+        drop(twin.stdin.take());
+        assert!(twin.wait().unwrap().success());
     }
 
     #[test]

@@ -14,6 +14,8 @@ pub struct Who {
     pub groups: Vec<String>,
     /// And from one of these networks.
     pub addresses: Networks,
+    /// Only for those with whom the account's owner shares something, and whom the owner's own rules bind as well.
+    pub shared: bool,
 }
 
 /// How much a user may have; `None`: no limit.
@@ -47,6 +49,8 @@ pub struct Guest<'a> {
     pub groups: &'a [String],
     /// Where from; `None` on standard input.
     pub address: Option<IpAddr>,
+    /// Whether it is somebody with whom the account's owner shares something.
+    pub shared: bool,
 }
 
 impl Who {
@@ -55,19 +59,26 @@ impl Who {
         let anywhere = self.addresses.0.is_empty();
         let named = self.users.iter().any(|user| user == guest.user)
             || self.groups.iter().any(|group| guest.groups.contains(group));
-        (anybody || named) && (anywhere || guest.address.is_some_and(|address| self.addresses.contains(address)))
+        let here = anywhere || guest.address.is_some_and(|address| self.addresses.contains(address));
+        (anybody || named) && here && (guest.shared || !self.shared)
     }
 }
 
 impl Access {
     /// What a login may do.
     pub fn of(&self, guest: Guest<'_>) -> LoginRules {
-        let rules: Vec<PathRule> =
-            self.rules.iter().filter(|(who, _)| who.is(guest)).map(|(_, rule)| rule.clone()).collect();
-        // Each rule was checked when it was read; one that is none after all must not open anything.
-        let paths = PathRules::new(Operations::ALL, &rules).unwrap_or_else(|_| PathRules::nothing());
+        // What may be shared is no more than what its owner may do, however long the paths of either are.
+        let paths = self.paths(guest, false).and(&self.paths(guest, true));
         let Amounts { connections, bandwidth, quota, logins_per_minute: _ } = self.amounts_of(guest);
         LoginRules { paths, connections, bandwidth, quota, until: None }
+    }
+
+    /// What the rules for somebody say of which kind: those about what is shared, or the others.
+    fn paths(&self, guest: Guest<'_>, shared: bool) -> PathRules {
+        let rules = self.rules.iter().filter(|(who, _)| who.shared == shared && who.is(guest));
+        let rules: Vec<PathRule> = rules.map(|(_, rule)| rule.clone()).collect();
+        // Each rule was checked when it was read; one that is none after all must not open anything.
+        PathRules::new(Operations::ALL, &rules).unwrap_or_else(|_| PathRules::nothing())
     }
 
     /// How often somebody may log in in a minute; `None`: as often as wanted.

@@ -320,10 +320,9 @@ impl Connection {
 
     /// The reply to the last token goes in clear; everything behind it is wrapped, and so is what has come meanwhile.
     fn wrap(&mut self, who: Established) {
-        let until = who.until.map(|until| until.to_string());
-        tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until, "identity accepted");
+        tracing::info!(peer = ?self.ends.peer, subject = who.view.subject, until = %who.until, "identity accepted");
         self.patience.handshake_over();
-        (self.claim, self.until) = (Some(who.claim), who.until.map(|until| until.secs));
+        (self.claim, self.until) = (Some(who.claim), Some(who.until.secs));
         self.control.token(Instant::now(), TokenOutcome::Established { token: who.token, peer: who.view });
         while let Some(bytes) = self.control.poll_transmit() {
             self.output.extend_from_slice(&bytes);

@@ -62,8 +62,8 @@ pub(super) struct Established {
     pub(super) view: PeerView,
     /// What it handed on, PEM.
     pub(super) delegated: Option<Secret>,
-    /// Earliest end of life in its chain, if it showed one.
-    pub(super) until: Option<Timestamp>,
+    /// Earliest end of life in its chain, or of its ticket.
+    pub(super) until: Timestamp,
 }
 
 impl Grid {
@@ -169,9 +169,9 @@ impl Exchange {
             },
             Self::Kerberos(mut kerberos) => match kerberos.step(&token.0)? {
                 krb5::Accepted::Continue(token) => Ok(Stepped::Continue(token, Self::Kerberos(kerberos))),
-                krb5::Accepted::Established { principal, token } => {
+                krb5::Accepted::Established { principal, until, token } => {
                     let machine = Wrap::Kerberos(kerberos.into_seal());
-                    Ok(Stepped::Established(Box::new(by_principal(machine, principal, token))))
+                    Ok(Stepped::Established(Box::new(by_principal(machine, principal, until, token))))
                 }
             },
         }
@@ -184,12 +184,12 @@ fn by_certificate(machine: TlsMachine, peer: &Peer, delegated: Option<&OwnChain>
     let view = PeerView { subject: peer.subject.clone(), suffices: true, gsi: delegated.is_some() };
     let claim = Claim::Certificate { subject: peer.subject.clone(), vo: peer.vo.clone() };
     let machine = Wrap::Tls(Box::new(machine));
-    Ok(Established { machine, token: None, claim, view, delegated, until: Some(peer.until) })
+    Ok(Established { machine, token: None, claim, view, delegated, until: peer.until })
 }
 
-fn by_principal(machine: Wrap, principal: String, token: Option<Vec<u8>>) -> Established {
+fn by_principal(machine: Wrap, principal: String, until: Timestamp, token: Option<Vec<u8>>) -> Established {
     let view = PeerView { subject: principal.clone(), suffices: true, gsi: false };
-    Established { machine, token, claim: Claim::Principal(principal), view, delegated: None, until: None }
+    Established { machine, token, claim: Claim::Principal(principal), view, delegated: None, until }
 }
 
 /// What a refused client is told: it is its own certificate.

@@ -12,7 +12,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::gate::{Gate, MonitorLink};
 use super::kerberos::Keys;
 use super::relay::{self, Relay};
-use super::{Listeners, Server};
+use super::{Listeners, Server, stdio};
 use crate::confine::{self, Needs};
 use crate::monitor::message::{FromMonitor, FrontSettings};
 use crate::packets::Channel;
@@ -49,6 +49,9 @@ async fn serve(
     let (drain, draining) = watch::channel(false);
     drain_on_signal(drain.clone())?;
     let link = Arc::new(MonitorLink::new(channel, drain)?);
+    if settings.one {
+        return serve_one(link, settings, kerberos, descriptors, draining).await;
+    }
     let (listeners, relay) = listeners(&settings, descriptors)?;
     let relay = settings.relay.zip(relay).map(|(bound, channel)| Relay::new(channel, bound)).transpose()?;
     let server = Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos).with_relay(relay);
@@ -60,13 +63,34 @@ async fn serve(
     listeners.serve(server, draining).await
 }
 
+/// Serves the one connection that the monitor was started for.
+async fn serve_one(
+    link: Arc<MonitorLink>,
+    settings: FrontSettings,
+    kerberos: Option<Keys>,
+    mut descriptors: Vec<OwnedFd>,
+    draining: watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    let socket = descriptors.pop().filter(|_| descriptors.is_empty()).ok_or_else(|| not_fitting(descriptors.len()))?;
+    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos));
+    link.ready().await?;
+    server.make_ready();
+    server.warn_about_openness();
+    stdio::serve_socket(socket, &server, draining).await?;
+    server.data_side.all().iter().for_each(|link| link.drain());
+    Ok(())
+}
+
+fn not_fitting(found: usize) -> Fault {
+    Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(format!("{found} descriptors do not fit the settings"))
+}
+
 /// The sockets in the order that [`FromMonitor::Hello`] gives them in.
 fn listeners(settings: &FrontSettings, descriptors: Vec<OwnedFd>) -> Result<(Listeners, Option<Channel>), Fault> {
     let expected = settings.control + settings.tls + usize::from(settings.nodes) + usize::from(settings.metrics);
     let expected = expected + usize::from(settings.outbound) + usize::from(settings.relay.is_some());
     if descriptors.len() != expected {
-        let found = format!("{} listening sockets of {expected}", descriptors.len());
-        return Err(Fault::new(FaultCode::Internal, OP).side(Side::Us).detail(found));
+        return Err(not_fitting(descriptors.len()));
     }
     let mut descriptors = descriptors;
     let relay = settings.relay.and_then(|_| descriptors.pop()).map(Channel::from);

@@ -238,7 +238,7 @@ impl Server {
         };
         let unknown = || Fault::new(FaultCode::ServerBusy, "log in").subject(&user).detail("groups cannot be told");
         let groups = account.groups.as_deref().ok_or_else(unknown)?;
-        let guest = Guest { user: &user, groups, address: address(ends) };
+        let guest = Guest { user: &user, groups, address: address(ends), shared: rules.paths.is_guest() };
         let pace = self.settings.access.logins_per_minute(guest);
         let rules = self.settings.access.of(guest).and(&rules).and(&LoginRules { until, ..LoginRules::unlimited() });
         let counted = self.guard.may_log_in(&user, pace);

@@ -2,20 +2,23 @@
 
 use std::ffi::OsStr;
 use std::io;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
-use socket2::SockRef;
+use socket2::{SockAddr, SockRef};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf, Stdin, Stdout};
+use tokio::net::{TcpStream, UnixStream};
 use tokio::sync::watch;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::connection::{self, Beginning, Ends};
 use super::server::Server;
-use crate::ssh;
+use super::urgent::UrgentStream;
+use crate::{keepalive, ssh};
 
 /// Who is at the other end of standard input.
 #[derive(Debug)]
@@ -73,6 +76,41 @@ pub fn script_of_sshftp() -> Result<PathBuf, Fault> {
         Ok(None) => Err(Fault::new(FaultCode::NotFound, OP).detail("this account has none: name a file")),
         Err(error) => Err(Fault::from_io(error, OP).side(Side::Us)),
     }
+}
+
+/// Standard input where it is a socket, as inetd and its kind hand over the connection that they have accepted.
+///
+/// # Errors
+/// Those of the system.
+pub fn socket() -> Result<Option<OwnedFd>, Fault> {
+    let failed = |error: io::Error| Fault::from_io(error, "take over standard input").side(Side::Us);
+    let input = io::stdin().as_fd().try_clone_to_owned().map_err(failed)?;
+    Ok(SockRef::from(&input).local_addr().is_ok().then_some(input))
+}
+
+/// Serves a connection that came as a socket, of a network or of this host, until it ends; in a runtime.
+pub(super) async fn serve_socket(
+    socket: OwnedFd,
+    server: &Arc<Server>,
+    drain: watch::Receiver<bool>,
+) -> Result<(), Fault> {
+    let failed = |error: io::Error| Fault::from_io(error, "take over the connection").side(Side::Us);
+    let address = |found: io::Result<SockAddr>| found.ok().and_then(|address| address.as_socket());
+    let (peer, local) = (SockRef::from(&socket).peer_addr(), SockRef::from(&socket).local_addr());
+    let ends = Ends { peer: address(peer), local: address(local), ..Ends::default() };
+    tracing::info!(peer = ?ends.peer, "control connection");
+    SockRef::from(&socket).set_nonblocking(true).map_err(failed)?;
+    if ends.local.is_none() {
+        let stream = UnixStream::from_std(socket.into()).map_err(failed)?;
+        connection::serve(stream, ends, Beginning::Clear, server.clone(), drain).await;
+        return Ok(());
+    }
+    let stream = TcpStream::from_std(socket.into()).map_err(failed)?;
+    if let Err(error) = keepalive::set(&stream, keepalive::CONTROL) {
+        tracing::debug!(%error, "no keepalive");
+    }
+    connection::serve(UrgentStream::new(stream), ends, Beginning::Clear, server.clone(), drain).await;
+    Ok(())
 }
 
 /// Serves the one connection until it ends.

@@ -60,6 +60,7 @@ fn settings(config: &DtnConfig, bound: &Bound) -> Result<FrontSettings, Fault> {
         metrics: bound.metrics.is_some(),
         outbound: bound.calls.is_some(),
         relay: bound.relay.as_ref().map(|relay| relay.address),
+        one: bound.connection.is_some(),
         ..front_settings(config)?
     })
 }
@@ -145,5 +146,6 @@ pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
         metrics: false,
         outbound: false,
         relay: None,
+        one: false,
     })
 }

@@ -1,7 +1,7 @@
 //! Listening sockets, bound before anything else runs: ports below 1024 need root.
 
 use std::net::{SocketAddr, TcpListener};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use whimbrel_engine::Fault;
 
@@ -25,6 +25,8 @@ pub struct Bound {
     pub calls: Option<Calls>,
     /// Where data connections of others are joined.
     pub relay: Option<Joins>,
+    /// The one control connection that is served; then there is nothing else.
+    pub connection: Option<OwnedFd>,
 }
 
 /// A socket for data connections of others, for a process that the front tells whom to join.
@@ -63,15 +65,23 @@ impl Bound {
         let metrics = config.metrics.as_deref().map(bind).transpose()?;
         let https = config.join.as_ref().and_then(|join| join.https.as_deref()).map(bind).transpose()?;
         let relay = config.join.as_ref().and_then(|join| join.relay.as_deref()).map(Joins::new).transpose()?;
-        Ok(Self { control, tls, nodes, metrics, https, calls, relay })
+        Ok(Self { control, tls, nodes, metrics, https, calls, relay, connection: None })
+    }
+
+    /// One control connection, which somebody else has accepted, and nothing that is listened for.
+    pub fn to(connection: OwnedFd) -> Self {
+        let (control, tls) = (Vec::new(), Vec::new());
+        let (nodes, metrics, https, calls, relay) = (None, None, None, None, None);
+        Self { control, tls, nodes, metrics, https, calls, relay, connection: Some(connection) }
     }
 
     /// All of the front, those for control connections first, then those inside TLS, then that for nodes, then that for metrics, then the
-    /// channel for connections that this server makes, then that for what is announced.
+    /// channel for connections that this server makes, then that for what is announced; or the one connection.
     pub fn descriptors(&self) -> Vec<BorrowedFd<'_>> {
         let sockets = self.control.iter().chain(&self.tls).chain(&self.nodes).chain(&self.metrics).map(AsFd::as_fd);
         let sockets = sockets.chain(self.calls.iter().map(|calls| calls.front.as_fd()));
-        sockets.chain(self.relay.iter().map(|relay| relay.front.as_fd())).collect()
+        let sockets = sockets.chain(self.relay.iter().map(|relay| relay.front.as_fd()));
+        sockets.chain(self.connection.iter().map(AsFd::as_fd)).collect()
     }
 
     /// What scripts wait for: one line for each address.

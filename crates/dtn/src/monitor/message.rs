@@ -255,4 +255,6 @@ pub struct FrontSettings {
     pub outbound: bool,
     /// Where data connections of others are joined: what users announce goes through a channel, which is the last descriptor.
     pub relay: Option<SocketAddr>,
+    /// The only descriptor is a control connection, and its end is the front's.
+    pub one: bool,
 }

@@ -1,7 +1,7 @@
 //! The monitor's loop: the front's questions, signals, children.
 
 use std::io::{self, ErrorKind, Write};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, ExitStatus};
 use std::time::Instant;
@@ -27,15 +27,21 @@ const MOST_NAME: usize = 1024;
 ///
 /// Call it before any thread is started. SIGTERM and SIGINT make the front finish what runs and end.
 pub fn run(config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
-    let signals = SignalQueue::new().map_err(|error| Fault::from_io(error, "watch for signals"))?;
+    let signals = signals()?;
     let bound = Bound::new(config)?;
     let (config, member) = member::enter(config, &program, &bound)?;
-    let keeper = Keeper::new(&config, program.clone())?;
-    let (front, channel) = front::start(&config, &program, &bound)?;
-    let announcement = bound.announcement();
-    drop(bound); // the front has its own descriptors: what it closes is closed
-    let (channel, children, programs) = (Some(channel), Children::default(), Jobs::default());
-    Monitor { signals, keeper, front, channel, children, programs, announcement, member }.serve()
+    Monitor::start(signals, &config, program, bound, member)?.serve()
+}
+
+/// Serves one control connection, which somebody else has accepted, until it has ended; gives how the front did.
+///
+/// Call it before any thread is started.
+pub fn run_for(connection: OwnedFd, config: &DtnConfig, program: PathBuf) -> Result<ExitStatus, Fault> {
+    Monitor::start(signals()?, config, program, Bound::to(connection), None)?.serve()
+}
+
+fn signals() -> Result<SignalQueue, Fault> {
+    SignalQueue::new().map_err(|error| Fault::from_io(error, "watch for signals"))
 }
 
 /// What a program's answer is for.
@@ -61,6 +67,21 @@ struct Monitor {
 }
 
 impl Monitor {
+    fn start(
+        signals: SignalQueue,
+        config: &DtnConfig,
+        program: PathBuf,
+        bound: Bound,
+        member: Option<Member>,
+    ) -> Result<Self, Fault> {
+        let keeper = Keeper::new(config, program.clone())?;
+        let (front, channel) = front::start(config, &program, &bound)?;
+        let announcement = bound.announcement();
+        drop(bound); // the front has its own descriptors: what it closes is closed
+        let (channel, children, programs) = (Some(channel), Children::default(), Jobs::default());
+        Ok(Self { signals, keeper, front, channel, children, programs, announcement, member })
+    }
+
     fn serve(mut self) -> Result<ExitStatus, Fault> {
         let failed = |error: io::Error| Fault::from_io(error, "serve").side(Side::Us);
         loop {

@@ -153,6 +153,11 @@ impl PathRules {
         Self { guest: true, ..self }
     }
 
+    /// Whether they are a guest's in somebody else's account.
+    pub fn is_guest(&self) -> bool {
+        self.guest
+    }
+
     /// Whether they say nothing that the account does not: a user's own, without anything that is forbidden.
     pub fn is_free(&self) -> bool {
         *self == Self::everything()

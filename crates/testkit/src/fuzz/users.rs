@@ -80,7 +80,12 @@ fn check_access(config: &DtnConfig) {
     let groups: Vec<String> = access.rules.iter().flat_map(|(who, _)| who.groups.first().cloned()).collect();
     let user = access.rules.iter().find_map(|(who, _)| who.users.first()).map_or("ada", String::as_str);
     for address in [None, Some(IpAddr::from([192, 0, 2, 1]))] {
-        let rules = access.of(Guest { user, groups: &groups, address });
+        let rules = access.of(Guest { user, groups: &groups, address, shared: false });
+        let shared = access.of(Guest { user, groups: &groups, address, shared: true }).paths;
+        for (_, rule) in &access.rules {
+            let (owner, guest) = (rules.paths.at(&rule.path), shared.at(&rule.path));
+            assert_eq!(owner & guest, guest, "nobody shares more than they may do themselves");
+        }
         assert!(rules.bandwidth != Some(0) && rules.quota != Some(0), "a limit of nothing is a mistake");
         let all = PathRules::everything();
         let said = access.rules.iter().filter(|(_, rule)| rules.paths.at(&rule.path) != all.at(&rule.path)).count();

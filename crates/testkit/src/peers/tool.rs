@@ -50,10 +50,16 @@ pub struct Run {
     pub cpu: Duration,
 }
 
+impl From<Command> for Tool {
+    fn from(command: Command) -> Self {
+        Self { command, input: Vec::new(), limit: DEFAULT_LIMIT }
+    }
+}
+
 impl Tool {
     /// A program with no arguments, nothing on standard input, and a limit of 60 seconds.
     pub fn new(program: impl AsRef<OsStr>) -> Tool {
-        Tool { command: Command::new(program), input: Vec::new(), limit: DEFAULT_LIMIT }
+        Command::new(program).into()
     }
 
     /// Adds an argument.

@@ -86,6 +86,9 @@ impl Handshake {
                 let sent = self.stream.get_mut().flush_all(false);
                 self.wants = if sent.is_ok() { PollFlags::IN } else { PollFlags::OUT };
                 sent?;
+                // A peer that keeps to Nagle sends the end of a flight (Finished) once its beginning is acknowledged: not 40 ms later. What
+                // is no TCP has nothing to acknowledge.
+                let _at_once = whimbrel_sys::socket::set_quickack(self.inner().as_fd(), true);
                 Err(ErrorKind::WouldBlock.into())
             }
             Err(error) => {

@@ -384,6 +384,33 @@ fn closed_without_farewell(bare_close_ends: bool) -> std::io::Result<usize> {
     receive(to.as_mut(), &mut got)
 }
 
+/// Python's `unwrap` and RFC 8446 §6.1: the peer closes its half of TLS only, and waits for our farewell.
+#[test]
+fn a_farewell_right_behind_the_last_bytes_is_heard_though_the_connection_stays() {
+    let ssl = || ClientTls::agreed(&psk::from_nonce(&NONCE)).expect("context").connection("").expect("connection");
+    for by_library in [false, true] {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("listen");
+        let one = std::net::TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let (_open, other) = (one.try_clone().expect("twin"), listener.accept().expect("accept").0);
+        let channel = |stream| Box::new(TcpChannel::new(stream).expect("channel"));
+        let from = match by_library {
+            true => TlsChannel::by_library(channel(one), ssl(), Role::Client, None, false).expect("channel"),
+            false => client(channel(one), &NONCE),
+        };
+        let (mut from, mut to) = met((from, server(channel(other), false)));
+        from.send_vectored(&[IoSlice::new(b"all")], false).expect("sent");
+        drop(from);
+        let mut got = [0; 8];
+        assert_eq!(receive(to.as_mut(), &mut got).expect("bytes"), 3);
+        // As loops do: who has nothing more inside is asked again when something comes.
+        if !to.has_buffered() {
+            let mut fds = [PollFd::from_borrowed_fd(to.as_fd(), PollFlags::IN)];
+            assert_eq!(poll::wait(&mut fds, Some(LONG)).expect("poll"), 1, "nobody hears the farewell");
+        }
+        assert_eq!(receive(to.as_mut(), &mut got).expect("an end"), 0);
+    }
+}
+
 pub(super) fn receive(channel: &mut dyn DataChannel, buffer: &mut [u8]) -> std::io::Result<usize> {
     loop {
         match channel.recv(buffer) {

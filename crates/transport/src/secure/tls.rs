@@ -150,7 +150,12 @@ impl DataChannel for TlsChannel {
             }
         }
         self.received += received as u64;
-        self.more_inside = matches!(end, Ok(true)) && self.records.may_hold_more(&mut self.handshake.stream);
+        self.more_inside = match end {
+            Ok(true) => self.records.may_hold_more(&mut self.handshake.stream),
+            // The farewell has been read with the last bytes: whoever waited for more from the peer would miss it.
+            Ok(false) => received > 0,
+            Err(_) => false,
+        };
         let sending = sending.and(self.answer());
         match end {
             Ok(_) => Ok(received),

@@ -37,13 +37,15 @@ struct Entry {
     users: Vec<String>,
     groups: Vec<String>,
     addresses: Networks,
+    /// About what others are let into by the account's owner: who may share what.
+    shared: bool,
 }
 
 impl TryFrom<Entry> for AccessRule {
     type Error = String;
 
     fn try_from(entry: Entry) -> Result<Self, String> {
-        let Entry { path, allow, deny, users, groups, addresses } = entry;
+        let Entry { path, allow, deny, users, groups, addresses, shared } = entry;
         let path = path.unwrap_or_else(|| "/".to_owned());
         if allow.is_empty() && deny.is_empty() {
             return Err(format!("the rule for {path} says nothing: allow = [\"read\", \"list\"] or deny = \"all\""));
@@ -51,7 +53,7 @@ impl TryFrom<Entry> for AccessRule {
         let rules = [PathRule::allow(path.clone(), allow), PathRule::deny(path, deny)];
         let rules: Vec<_> = rules.into_iter().filter(|rule| !rule.operations.is_empty()).collect();
         PathRules::new(Operations::ALL, &rules).map_err(|error| error.to_string())?;
-        Ok(Self { who: Who { users, groups, addresses }, rules })
+        Ok(Self { who: Who { users, groups, addresses, shared }, rules })
     }
 }
 
@@ -117,7 +119,7 @@ mod tests {
         assert!(access.asks_for_groups());
         let allowed = |user, groups: &[&str], from: &str, path: &str| {
             let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
-            let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok() });
+            let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok(), shared: false });
             Vec::<Operation>::from(rules.paths.at(path.as_bytes()))
         };
         use Operation::{Create, List, Read};
@@ -127,6 +129,45 @@ mod tests {
         assert_eq!(allowed("ada", &["climate"], "192.0.2.1", "/projects/climate/inbox/x"), [List, Create]);
         assert_eq!(allowed("ada", &["climate"], "192.0.3.1", "/projects/climate/inbox/x"), [Read, List]);
         assert_eq!(allowed("ada", &["climate"], "standard input", "/projects/climate/inbox/x"), [Read, List]);
+    }
+
+    #[test]
+    fn what_may_be_shared_is_for_guests_alone_and_never_more_than_the_owners_own() {
+        let text = r#"
+            [[rules]]
+            path = "/private"
+            deny = "all"
+            [[rules]]
+            path = "/projects/climate/raw"
+            allow = "all"
+            [[rules]]
+            path = "/"
+            deny = "all"
+            shared = true
+            [[rules]]
+            path = "/projects"
+            allow = ["read", "list"]
+            groups = ["staff"]
+            shared = true
+            [[rules]]
+            path = "/private/too"
+            allow = "all"
+            shared = true
+        "#;
+        let access = DtnConfig::parse(text).unwrap().access();
+        let allowed = |shared, groups: &[&str], path: &str| {
+            let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
+            let rules = access.of(Guest { user: "ada", groups: &groups, address: None, shared });
+            Vec::<Operation>::from(rules.paths.at(path.as_bytes()))
+        };
+        use Operation::{List, Read};
+        assert_eq!(allowed(false, &["staff"], "/home/ada/x"), Operation::ALL, "the owner");
+        assert_eq!(allowed(true, &["staff"], "/home/ada/x"), []);
+        assert_eq!(allowed(true, &["staff"], "/projects/x"), [Read, List]);
+        assert_eq!(allowed(true, &[], "/projects/x"), [], "who may not share it");
+        // A longer rule about something else opens nothing.
+        assert_eq!(allowed(true, &["staff"], "/projects/climate/raw/x"), [Read, List]);
+        assert_eq!(allowed(true, &["staff"], "/private/too/x"), []);
     }
 
     #[test]

@@ -81,7 +81,7 @@ impl TryFrom<Entry> for LimitsOf {
 
     fn try_from(entry: Entry) -> Result<Self, &'static str> {
         let Entry { users, groups, addresses, connections, logins_per_minute, bandwidth, quota } = entry;
-        let who = Who { users, groups, addresses };
+        let who = Who { users, groups, addresses, shared: false };
         if who == Who::default() {
             return Err("say for whom: users = [\"ada\"], groups = [\"staff\"] or addresses = [\"192.0.2.0/24\"]");
         }
@@ -180,10 +180,10 @@ mod tests {
         let access = Access { rules: Vec::new(), amounts: limits.amounts() };
         let of = |user, groups: &[&str], from: &str| {
             let groups: Vec<_> = groups.iter().map(|&group| group.to_owned()).collect();
-            let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok() });
+            let rules = access.of(Guest { user, groups: &groups, address: from.parse().ok(), shared: false });
             (rules.connections, rules.bandwidth, rules.quota)
         };
-        let pace = |user| access.logins_per_minute(Guest { user, groups: &[], address: None });
+        let pace = |user| access.logins_per_minute(Guest { user, groups: &[], address: None, shared: false });
         assert_eq!((pace("ada"), pace("eve")), (Some(30), None));
         let rate = "100M".parse::<ByteCount>().unwrap().0;
         let gigabyte = "1G".parse::<ByteCount>().unwrap().0;

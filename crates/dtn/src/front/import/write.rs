@@ -347,7 +347,8 @@ mod tests {
         );
         assert!(imported.is_complete(), "{:?}", imported.remarks);
         let access = config.access();
-        let rules = |from: &str| access.of(Guest { user: "ada", groups: &[], address: from.parse().ok() });
+        let rules =
+            |from: &str| access.of(Guest { user: "ada", groups: &[], address: from.parse().ok(), shared: false });
         let allowed = |path: &str| Vec::<Operation>::from(rules("192.168.1.1").paths.at(path.as_bytes()));
         use Operation::{Create, Delete, List, Modify, Read};
         assert_eq!(allowed("/data/x"), [Read, List]);
@@ -359,7 +360,9 @@ mod tests {
         assert_eq!((most("192.168.66.1"), most("10.1.2.4"), most("2001:db8::1")), (Some(0), Some(0), Some(0)));
         let (_, denying) = taken("deny_from 192.168.66.\n");
         let access = denying.access();
-        let most = |from: &str| access.of(Guest { user: "ada", groups: &[], address: from.parse().ok() }).connections;
+        let most = |from: &str| {
+            access.of(Guest { user: "ada", groups: &[], address: from.parse().ok(), shared: false }).connections
+        };
         assert_eq!((most("192.168.66.1"), most("192.168.1.1")), (Some(0), None));
     }
 
