@@ -52,7 +52,13 @@ fn answers() -> Vec<(&'static str, Vec<u8>)> {
     let mut forged = include_bytes!("seeds/request-rfc.der").to_vec();
     let at = forged.windows(4).position(|four| four == b"NULL").expect("its name");
     forged[at] = b'X';
+    let strange = certificates::inputs().into_iter().find(|(name, _)| *name == "proxy-not-critical");
+    let strange = openssl::base64::encode_block(&strange.map(|(_, der)| der).unwrap_or_default());
+    let lines: String =
+        strange.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n").collect();
+    let strange = format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n");
     vec![
+        ("answer-contradicting", text(&[proxy, &strange])),
         ("answer-alone", text(&[proxy])),
         ("answer-of-authority", text(&[proxy, authority])),
         ("answer-of-proxy", text(&[proxy, other])),
