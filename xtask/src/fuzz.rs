@@ -70,10 +70,12 @@ fn take_turn(target: &str, seconds: u64) -> Result {
     ran
 }
 
-/// What clients read has words of its own.
+/// What clients read has words of its own, and so have files and what comes from the web.
 fn dictionary(target: &str) -> &'static str {
     match target {
         "reply" | "client_machine" | "mlsx" | "hostport" => "replies.dict",
+        "gridftp_conf" | "kept_records" | "rules" | "user_files" | "users_config" => "files.dict",
+        "jwt" | "mapping" | "web_requests" => "web.dict",
         _ => "commands.dict",
     }
 }

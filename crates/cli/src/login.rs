@@ -5,6 +5,7 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use whimbrel_dtn::client::netrc;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{Password, Target};
@@ -49,7 +50,7 @@ impl Logins {
             return Ok(());
         }
         if let Some((user, password)) =
-            self.netrc.as_deref().and_then(|text| netrc_entry(text, &target.host, target.user.as_deref()))
+            self.netrc.as_deref().and_then(|text| netrc::entry(text, &target.host, target.user.as_deref()))
         {
             target.user.get_or_insert(user);
             target.password = Some(password);
@@ -64,30 +65,6 @@ impl Logins {
         target.password = self.asked.get(&key).cloned();
         Ok(())
     }
-}
-
-/// Login and password for `host` (and `user`, if given) in the text of a netrc file.
-fn netrc_entry(text: &str, host: &str, user: Option<&str>) -> Option<(String, Password)> {
-    let mut words = text.lines().filter(|line| !line.trim_start().starts_with('#')).flat_map(str::split_whitespace);
-    let (mut here, mut login, mut found) = (false, None::<String>, None);
-    while let Some(word) = words.next() {
-        match word {
-            "machine" | "default" => {
-                here = word == "default" || words.next() == Some(host);
-                login = None;
-            }
-            "login" => login = words.next().map(str::to_owned),
-            "password" => {
-                let password = words.next()?.to_owned();
-                let fits = here && login.is_some() && user.is_none_or(|user| login.as_deref() == Some(user));
-                if fits && found.is_none() {
-                    found = login.clone().map(|login| (login, Password(password)));
-                }
-            }
-            _ => {}
-        }
-    }
-    found
 }
 
 fn ask(target: &Target) -> Result<Password, Fault> {
@@ -139,24 +116,5 @@ fn stty(setting: &str) {
     if let Ok(terminal) = std::fs::File::open("/dev/tty") {
         // Without stty the password is seen while it is typed, nothing worse.
         let _ = Command::new("stty").arg(setting).stdin(terminal).stderr(Stdio::null()).status();
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const TEXT: &str = "# mine\nmachine a login anna password one\nmachine b\n  login bob\n  password two\ndefault login x password y\n";
-
-    fn entry(host: &str, user: Option<&str>) -> Option<(String, String)> {
-        netrc_entry(TEXT, host, user).map(|(user, password)| (user, password.0))
-    }
-
-    #[test]
-    fn the_first_fitting_entry_is_used() {
-        assert_eq!(entry("a", None), Some(("anna".to_owned(), "one".to_owned())));
-        assert_eq!(entry("b", Some("bob")), Some(("bob".to_owned(), "two".to_owned())));
-        assert_eq!(entry("b", Some("eve")), None);
-        assert_eq!(entry("c", None), Some(("x".to_owned(), "y".to_owned())));
     }
 }

@@ -3,12 +3,13 @@
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
+use whimbrel_dtn::client::endpoints::Endpoints;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{GRIDFTP_PORT, Password, Target};
 use whimbrel_proto::url::{self, Location, Remote, Scheme, UrlError};
 
-use crate::endpoints::Endpoints;
+use crate::endpoints;
 
 /// Why text is no place.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub fn parser() -> clap::builder::ValueParser {
 
 /// Reads a place; `HOST:PATH` means the endpoint of that name where the user's file has one.
 pub fn parse(text: &[u8]) -> Result<Place, PlaceError> {
-    meant(text, Endpoints::of_user)
+    meant(text, endpoints::of_user)
 }
 
 /// Reads a place; `endpoints` is asked only for what may name one, so that URLs and local paths work whatever the file holds.

@@ -9,9 +9,9 @@ mod date;
 mod flow;
 mod judge;
 mod manager;
-mod range;
+pub mod range;
 mod sessions;
-mod spot;
+pub mod spot;
 mod web;
 
 use std::net::{SocketAddr, TcpListener};

@@ -10,6 +10,7 @@ fn main() -> io::Result<()> {
     let corpora = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fuzz/corpus");
     for (target, _) in TARGETS {
         let folder = corpora.join(target);
+        fs::create_dir_all(&folder)?;
         for entry in fs::read_dir(&folder)? {
             let path = entry?.path();
             if path.file_name().is_some_and(|name| name.to_string_lossy().starts_with(PREFIX)) {

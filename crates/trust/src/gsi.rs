@@ -8,14 +8,16 @@ pub mod deposit;
 pub mod host;
 pub mod initiator;
 pub mod judge;
+mod keys;
 pub mod peers;
 mod verify;
 pub mod voms;
 
 pub use acceptor::GsiAcceptor;
 pub use anchors::{AnchorStore, Anchors};
-pub use delegate::{Delegate, KeyPool};
+pub use delegate::Delegate;
 pub use initiator::GsiInitiator;
 pub use judge::{Judge, Kinds};
+pub use keys::KeyPool;
 pub use peers::{Expected, GsiJudge, Trusted};
 pub use voms::Organizations;

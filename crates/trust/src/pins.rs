@@ -3,106 +3,27 @@
 //! A file of lines `HOST:PORT sha256:HEX`, the hash being that of the key (SubjectPublicKeyInfo), so that a renewed certificate with the
 //! same key is the same host. Lines of other kinds, comments and whatever follows the hash are kept as they are.
 
+mod text;
+
 use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
-use std::{fmt, str};
 
 use openssl::asn1::Asn1Time;
 use openssl::error::ErrorStack;
-use openssl::sha::sha256;
 use openssl::x509::X509Ref;
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
 
 use crate::TrustFault;
 use crate::peer::{Peer, PeerJudge};
+use text::is_about;
+pub use text::{Fingerprint, HostName, PinVerdict, verdict};
 
 /// Longest file, bytes.
 const MAX_FILE: u64 = 16 << 20;
-const HASH: &str = "sha256:";
-
-/// The SHA-256 of a host's key.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Fingerprint(pub [u8; 32]);
-
-impl Fingerprint {
-    /// That of a certificate's key.
-    ///
-    /// # Errors
-    /// OpenSSL's, if the key cannot be read.
-    pub fn of(certificate: &X509Ref) -> Result<Self, ErrorStack> {
-        Ok(Self(sha256(&certificate.public_key()?.public_key_to_der()?)))
-    }
-
-    /// `sha256:` and 64 hexadecimal digits.
-    pub fn parse(text: &str) -> Option<Self> {
-        let digits = text.strip_prefix(HASH)?.as_bytes();
-        let mut bytes = [0; 32];
-        if digits.len() != 64 {
-            return None;
-        }
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let digit = |at: usize| char::from(pair[at]).to_digit(16);
-            *byte = u8::try_from(digit(0)? << 4 | digit(1)?).ok()?;
-        }
-        Some(Self(bytes))
-    }
-}
-
-impl fmt::Display for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(HASH)?;
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
-    }
-}
-
-impl fmt::Debug for Fingerprint {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(self, f)
-    }
-}
-
-/// A host as the file names it: in small letters, an IPv6 address in brackets, and always with a port.
-#[derive(Debug, Clone, PartialEq, Eq, Hash)]
-pub struct HostName(String);
-
-impl HostName {
-    /// A host and port; `None` for what cannot stand in a line.
-    pub fn new(host: &str, port: u16) -> Option<Self> {
-        let bare = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')).unwrap_or(host);
-        let odd = |c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '[' | ']' | '/' | '@');
-        if bare.is_empty() || bare.len() > 255 || bare.contains(odd) {
-            return None;
-        }
-        let name = bare.strip_suffix('.').unwrap_or(bare).to_ascii_lowercase();
-        Some(Self(if name.contains(':') { format!("[{name}]:{port}") } else { format!("{name}:{port}") }))
-    }
-}
-
-impl fmt::Display for HostName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-/// What the file says about a host's key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum PinVerdict {
-    /// It does not know the host.
-    First,
-    /// This is the key, or one of the keys, that it knows.
-    Same,
-    /// It knows another.
-    Changed {
-        /// That one, the last if there are several.
-        known: Fingerprint,
-        /// Its line, from 1.
-        line: usize,
-    },
-}
 
 /// A file of known hosts; it need not be there yet.
 #[derive(Debug, Clone)]
@@ -227,22 +148,9 @@ impl Pins {
     }
 
     fn judge(&self, text: &[u8], host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
-        let mut verdict = PinVerdict::First;
-        let lines = text.split(|&byte| byte == b'\n').enumerate();
-        for (place, line) in lines.filter(|(_, line)| is_about(line, host)) {
-            let hash = words(line).nth(1).and_then(|word| Fingerprint::parse(str::from_utf8(word).ok()?));
-            match hash {
-                Some(known) if known == *key => return Ok(PinVerdict::Same),
-                Some(known) => verdict = PinVerdict::Changed { known, line: place + 1 },
-                None => {
-                    let line = place + 1;
-                    return Err(self.wrong(format!(
-                        "line {line} about {host} is not `HOST:PORT sha256:HEX`; correct or remove it"
-                    )));
-                }
-            }
-        }
-        Ok(verdict)
+        verdict(text, host, key).map_err(|line| {
+            self.wrong(format!("line {line} about {host} is not `HOST:PORT sha256:HEX`; correct or remove it"))
+        })
     }
 
     fn wrong(&self, detail: impl Into<String>) -> TrustFault {
@@ -353,15 +261,6 @@ fn known_by_key(leaf: &X509Ref, others: &[&X509Ref], host: &str) -> Result<Peer,
     let until = Timestamp { secs: i64::from(age.days) * 86_400 + i64::from(age.secs), nanos: 0 };
     // Nobody vouches for the names in such a certificate.
     Ok(Peer::plain(format!("pinned {host}"), leaf, others, until))
-}
-
-fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {
-    line.split(u8::is_ascii_whitespace).filter(|word| !word.is_empty())
-}
-
-/// Whether a line's first word is this host, in whatever case.
-fn is_about(line: &[u8], host: &HostName) -> bool {
-    words(line).next().is_some_and(|word| word.eq_ignore_ascii_case(host.0.as_bytes()))
 }
 
 #[cfg(test)]

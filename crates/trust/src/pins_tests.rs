@@ -3,6 +3,7 @@ use std::thread;
 use openssl::ec::{EcGroup, EcKey};
 use openssl::nid::Nid;
 use openssl::pkey::{PKey, Private};
+use openssl::sha::sha256;
 use openssl::x509::X509;
 use tempfile::TempDir;
 

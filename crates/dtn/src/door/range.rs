@@ -4,7 +4,7 @@ use std::ops::Range;
 
 /// The part of a file that an answer has.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Part {
+pub enum Part {
     /// All of it (200).
     Whole,
     /// These bytes (206).
@@ -16,7 +16,7 @@ pub(super) enum Part {
 impl Part {
     /// What a Range field asks for of so many bytes. What is no range of bytes, and several ranges at once, count as no field
     /// (RFC 9110 §14.2 lets a server ignore it).
-    pub(super) fn of(field: Option<&str>, size: u64) -> Self {
+    pub fn of(field: Option<&str>, size: u64) -> Self {
         let Some(spec) = field.and_then(|field| field.trim().strip_prefix("bytes=")) else { return Self::Whole };
         let Some((first, last)) = spec.trim().split_once('-') else { return Self::Whole };
         match (number(first), number(last)) {

@@ -4,28 +4,29 @@ use uuid::Uuid;
 
 /// A file of a collection.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Spot {
-    pub(super) collection: Uuid,
+pub struct Spot {
+    /// Its identifier.
+    pub collection: Uuid,
     /// Absolute in the collection.
-    pub(super) path: String,
+    pub path: String,
 }
 
 impl Spot {
     /// Reads the path of a URL; `None`: it names no collection, or no text.
-    pub(super) fn of(url_path: &str) -> Option<Self> {
+    pub fn of(url_path: &str) -> Option<Self> {
         let rest = url_path.strip_prefix('/')?;
         let (collection, path) = rest.split_once('/').unwrap_or((rest, ""));
         Some(Self { collection: Uuid::try_parse(collection).ok()?, path: format!("/{}", decoded(path)?) })
     }
 
     /// The last name of the path.
-    pub(super) fn name(&self) -> &str {
+    pub fn name(&self) -> &str {
         self.path.rsplit('/').next().unwrap_or_default()
     }
 }
 
 /// Undoes percent-encoding (RFC 3986 §2.1); `None` for what is none, or no UTF-8.
-pub(super) fn decoded(text: &str) -> Option<String> {
+pub fn decoded(text: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(text.len());
     let mut rest = text.as_bytes();
     while let [first, behind @ ..] = rest {
@@ -43,7 +44,7 @@ pub(super) fn decoded(text: &str) -> Option<String> {
 }
 
 /// A name for a field of a head (RFC 8187): what could end it is percent-encoded.
-pub(super) fn encoded(name: &str) -> String {
+pub fn encoded(name: &str) -> String {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
     name.bytes().map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") }).collect()
 }

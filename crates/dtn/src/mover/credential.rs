@@ -19,6 +19,9 @@ use whimbrel_trust::{OwnChain, PeerJudge, TrustFault};
 use super::message::DataSettings;
 
 /// The authorities that a data process believes: read when they are first needed, and again when they have changed.
+///
+/// [`Self::default`] is none.
+#[derive(Default)]
 pub struct Authorities {
     directory: Option<PathBuf>,
     store: Mutex<Option<Arc<AnchorStore>>>,

@@ -6,15 +6,16 @@
 
 pub mod books;
 pub mod codec;
+pub mod credential;
 pub mod message;
 pub mod process;
+pub mod voucher;
 
 mod audit;
 mod checksum;
 mod chunk;
 mod command;
 mod context;
-mod credential;
 mod dial;
 mod facts;
 mod failure;
@@ -42,7 +43,6 @@ mod stats;
 mod stdio;
 mod ticker;
 mod transfer;
-mod voucher;
 mod worker;
 
 pub(crate) use stdio::posix_options;

@@ -3,6 +3,7 @@
 use std::net::SocketAddr;
 
 use whimbrel_proto::hostport::{self as wire, AddressError, Passive};
+use whimbrel_proto::relay::{HELLO_BYTES, Hello, Part};
 use whimbrel_proto::reply::Reply;
 use whimbrel_proto::url::{self as places, Location, Remote};
 
@@ -25,9 +26,25 @@ pub fn hostport(data: &[u8]) {
             assert_eq!(wire::family_number(family).to_string().as_bytes(), text);
         }
     }
+    if let Some(first) = data.first_chunk() {
+        check_hello(first);
+    }
     let first = b"Entering Striped Passive Mode.".to_vec();
     let middle = data.split(|&b| b == b'\n').map(<[u8]>::to_vec);
     check_reply(&Reply { code: 229, lines: std::iter::once(first).chain(middle).chain([b"End".to_vec()]).collect() });
+}
+
+/// The first bytes of a connection to a relay are read as they were written, or are somebody else's.
+fn check_hello(bytes: &[u8; HELLO_BYTES]) {
+    match Hello::decode(bytes) {
+        Some(hello) => {
+            assert_eq!(hello.encode(), *bytes);
+            let turned = Hello { part: hello.part.other(), ..hello };
+            assert_eq!(Hello::decode(&turned.encode()), Some(turned));
+            assert!(turned != hello && turned.part.other() == hello.part && turned.part.word() != hello.part.word());
+        }
+        None => assert!(Part::ALL.iter().all(|&part| Hello { token: [7; 32], part }.encode() != *bytes)),
+    }
 }
 
 /// What a passive reply tells is told again in the reply made of it.

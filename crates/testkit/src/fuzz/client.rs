@@ -3,9 +3,10 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
+use whimbrel_proto::client::secure::{DataProtection, Exchange, auth_gssapi, auth_tls};
 use whimbrel_proto::client::{ClientConfig, ClientControl, ClientEvent, Order, SendError, Token, TokenError};
-use whimbrel_proto::command::Command;
-use whimbrel_proto::reply::ReplyClass;
+use whimbrel_proto::command::{Command, Dcau, Dcsc, Protection, Secret, Site};
+use whimbrel_proto::reply::{Reply, ReplyClass};
 
 use super::input::pieces;
 
@@ -16,7 +17,8 @@ const WINDOW: usize = 4;
 ///
 /// Lines of the input are the server's, except: `!S` send this command and all that wait for it, `!G` with it a gate, `!L` with it one
 /// whose reply is streamed, `!R` bytes without line end, `!T` time passes by this many seconds, `!D` the deadline passes, `!C` silence
-/// counts from here, `!K` the next token of an exchange, `!O` what protects the connection stands, `!E` the server closes. With a first line `!A` commands go out ahead of the greeting.
+/// counts from here, `!K` the next token of an exchange, `!O` what protects the connection stands, `!H` AUTH TLS, `!I` AUTH GSSAPI with a
+/// first token, `!X` what data connections are to be protected with, bits of a byte, `!E` the server closes. With a first line `!A` commands go out ahead of the greeting.
 pub fn client_machine(data: &[u8]) {
     let mut run = Run::new(data.starts_with(b"!A\n"));
     for line in data.split(|&b| b == b'\n') {
@@ -27,6 +29,9 @@ pub fn client_machine(data: &[u8]) {
             [b'!', b'L', command @ ..] => run.given.push(Order { stream: true, ..order(command) }),
             [b'!', b'R', bytes @ ..] => run.hear(bytes),
             [b'!', b'K', token @ ..] => run.adat(token),
+            [b'!', b'H', ..] => run.give(vec![auth_tls()]),
+            [b'!', b'I', token @ ..] => run.give(auth_gssapi(token).to_vec()),
+            [b'!', b'X', choices @ ..] => run.protect(choices.first().copied().unwrap_or(0)),
             [b'!', b'O', ..] => {
                 run.machine.secured(run.now);
                 run.hear(b"");
@@ -53,6 +58,16 @@ fn order(line: &[u8]) -> Order {
         _ => false,
     };
     Order { gate, ..Order::new(command) }
+}
+
+/// What a reply to ADAT says goes by its code, and only a token that cannot be read is no answer.
+fn check_exchange(reply: &Reply) {
+    match Exchange::of(reply) {
+        Ok(Exchange::GoesOn(_)) => assert_eq!(reply.code, 335),
+        Ok(Exchange::Over(_)) => assert_eq!(reply.code, 235),
+        Ok(Exchange::Refused) => assert!(!matches!(reply.code, 235 | 335)),
+        Err(_) => assert!(reply.last_text().starts_with(b"ADAT=")),
+    }
 }
 
 /// A command without an end.
@@ -108,6 +123,29 @@ impl Run {
     fn send(&mut self, line: &[u8]) {
         let mut orders = std::mem::take(&mut self.given);
         orders.push(order(line));
+        self.give(orders);
+    }
+
+    /// What is missing of a protection is asked for once, and the last of it is a gate.
+    fn protect(&mut self, choices: u8) {
+        let pick = |shift: u8| usize::from(choices >> shift & 3);
+        let subject = || Dcau::Subject(b"/O=Grid/CN=alice".to_vec());
+        let wanted = DataProtection {
+            credential: [None, Some(Dcsc::Default), Some(Dcsc::Pem(Secret(b"cGVt".to_vec()))), None][pick(0)].clone(),
+            peer: [None, Some(Dcau::None), Some(Dcau::Myself), Some(subject())][pick(2)].clone(),
+            level: [Protection::Clear, Protection::Private, Protection::Safe, Protection::Confidential][pick(4)],
+        };
+        let orders = wanted.orders(self.machine.session());
+        assert!(orders.iter().all(|order| self.machine.session().needs(&order.command)));
+        assert_eq!(orders.iter().position(|order| order.gate), orders.len().checked_sub(1), "only the last is a gate");
+        if !orders.is_empty() {
+            self.give(orders);
+            let again = wanted.orders(self.machine.session());
+            assert!(self.failed || again.is_empty(), "what was sent counts as set: {again:?}");
+        }
+    }
+
+    fn give(&mut self, orders: Vec<Order>) {
         let before = self.machine.outstanding();
         match self.machine.send(self.now, &orders) {
             Ok(group) => {
@@ -206,6 +244,9 @@ impl Run {
                 let token = matches!(order.command, Command::Adat(_));
                 self.exchange = (token && reply.code == 335).then_some(front.group);
                 self.refused = (order.gate && !reply.is_positive()).then_some(front.group);
+                if token {
+                    check_exchange(&reply);
+                }
                 self.is_known(&order.command, reply.is_success());
             }
             ClientEvent::Withheld { token } => {
@@ -230,6 +271,11 @@ impl Run {
         assert!(success || later || session.needs(command), "what was refused is not in force");
         assert!(!session.wants(command) || session.needs(command), "nothing is wished for that is in force");
         assert!(session.needs(&Command::Pasv), "a new data handle is always needed");
+        match command {
+            Command::Mode(mode) if success && !later => assert_eq!(session.mode(), *mode),
+            Command::Site(Site::Leaves(spec)) if success && !later => assert_eq!(session.leaves(), spec.as_ref()),
+            _ => {}
+        }
     }
 
     fn oldest(&self, token: Token) -> &Given {

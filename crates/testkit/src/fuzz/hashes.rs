@@ -18,6 +18,7 @@ pub fn md5_lanes(data: &[u8]) {
     let pool = pool(input.byte());
     let mut kernels: Vec<(Kernel, Vec<Md5>)> =
         Kernel::available().map(|kernel| (kernel, vec![Md5::new(); count])).collect();
+    assert_eq!(kernels.first().map(|(kernel, _)| kernel.name()), Some(Kernel::best().name()));
     let mut expected = vec![(md5::Md5::new(), 0); count];
     while !input.is_empty() {
         let pieces = pieces(&mut input, &pool, count);

@@ -67,7 +67,7 @@ fn check_again(header: &Header, trusted: &Trusted, sound: &[u8]) {
 }
 
 /// Records with right CRCs; the rest of an input that ends inside of one stays as it is.
-fn sealed(data: &[u8]) -> Vec<u8> {
+pub(super) fn sealed(data: &[u8]) -> Vec<u8> {
     let mut input = Input::new(data);
     let mut bytes = Vec::new();
     while !input.is_empty() {

@@ -1,7 +1,7 @@
 //! Rules that map identities, and what mapping programs answer.
 
 use whimbrel_proto::mapping::command::{input, output};
-use whimbrel_proto::mapping::{Document, Expression, Identity, RawRule, Template, documents};
+use whimbrel_proto::mapping::{Document, Expression, Identity, RawRule, Template, Word, documents, in_domain, words};
 use whimbrel_trust::mapping::mapper;
 
 /// Five parts with NUL between them: a file of documents, a name that is mapped, an expression, an output, and a program's answer.
@@ -22,7 +22,13 @@ fn check_documents(file: &[u8], identity: Identity<'_>) {
     for document in read {
         let json = serde_json::to_vec(&document).expect("documents can be written");
         assert_eq!(documents(&json).as_deref(), Ok(&[document.clone()][..]));
-        let Document::Expressions { mappings } = document else { continue };
+        let mappings = match document {
+            Document::Expressions { mappings } => mappings,
+            Document::Command { command } => {
+                check_command(&command);
+                continue;
+            }
+        };
         match mapper(&mappings) {
             Ok(mapper) => {
                 let all = mapper.all(&[identity]);
@@ -33,6 +39,17 @@ fn check_documents(file: &[u8], identity: Identity<'_>) {
             }
             Err(fault) => assert!(fault.detail.contains("rule") && !fault.detail.contains('\n')),
         }
+    }
+}
+
+/// What is started is a program by its whole path, with the words that were written.
+fn check_command(command: &[Word]) {
+    match words(command) {
+        Ok(words) => {
+            assert!(words[0].starts_with('/') && words.len() == command.len());
+            assert!(words.iter().all(|word| !word.contains('\0')));
+        }
+        Err(error) => assert!(error.to_string().contains("absolute path")),
     }
 }
 
@@ -53,6 +70,10 @@ fn check_rule(name: &str, pattern: &str, account: &str, identity: Identity<'_>) 
         (Err(_), Ok(_)) => panic!("{pattern:?} is no expression"),
         (_, Err(fault)) => assert!(fault.detail.contains("rule 1")),
     }
+    if let Some(account) = in_domain(name, account) {
+        assert!(name.starts_with(account) && !account.contains('@'));
+        check_account(account);
+    }
     if let Ok(Ok(found)) = rule(pattern, true) {
         assert_eq!(found.is_some(), name == pattern, "a literal fits itself");
     }
@@ -65,7 +86,7 @@ fn check_rule(name: &str, pattern: &str, account: &str, identity: Identity<'_>) 
 }
 
 fn check_answer(answer: &[u8], identity: Identity<'_>) {
-    assert!(input(&[identity]).is_ok());
+    assert!(input(&[identity]).is_ok() && input(&[identity, identity]).is_err() && input(&[Identity(&[])]).is_err());
     let Ok(mapped) = output(answer, &[identity]) else { return };
     for (place, one) in mapped.iter().enumerate() {
         assert_eq!((one.rule, one.identity), (place + 1, 0), "nobody else was asked about");

@@ -1,7 +1,7 @@
 //! Records of encrypted data channels.
 
 use whimbrel_engine::FaultCode;
-use whimbrel_trust::tls::{Incoming, Sealer, rehearsal};
+use whimbrel_trust::tls::{Broken, Incoming, Opener, Sealer, rehearsal};
 
 use super::input::pieces;
 
@@ -10,6 +10,7 @@ const SECRET: [u8; 32] = [7; 32];
 
 /// Types of content (RFC 8446 appendix B.1).
 const PADDING: u8 = 0;
+const ALERT: u8 = 21;
 const HANDSHAKE: u8 = 22;
 const DATA: u8 = 23;
 
@@ -45,6 +46,12 @@ fn wire(mut data: &[u8]) -> (Vec<u8>, Vec<u8>) {
 fn send(sealer: &mut Sealer, kind: u8, content: &[u8], wire: &mut Vec<u8>) {
     match (kind, content) {
         (CLEAR, _) => wire.extend_from_slice(content),
+        (DATA, _) => {
+            let from = sealer.begin(wire).expect("keys last longer");
+            wire.extend_from_slice(content);
+            sealer.end(from, wire).expect("sealed");
+        }
+        (ALERT, [1, 0]) => sealer.farewell(wire).expect("sealed"),
         (HANDSHAKE, content) if content == KEY_UPDATE => sealer.renew(wire).expect("keys follow from keys"),
         _ => sealer.whole(kind, content, wire).expect("sealed"),
     }
@@ -62,13 +69,23 @@ fn plain_of(kind: u8, content: &[u8]) -> &[u8] {
     }
 }
 
+/// The other side is told what is wrong, unless it has said so itself.
+fn check_last_words(broken: &Broken) {
+    let mut told = Vec::new();
+    rehearsal(SECRET).0.give_up(broken, &mut told).expect("sealed");
+    assert!(told.is_empty() || Opener::is_ready(&told));
+}
+
 fn open(portions: &mut dyn Iterator<Item = &[u8]>) -> Opened {
     let (mut opener, mut wire) = (rehearsal(SECRET).1, Vec::new());
     let (mut plain, mut renewals) = (Vec::new(), 0);
     for portion in portions {
         wire.extend_from_slice(portion);
         loop {
-            let used = match opener.open(&mut wire) {
+            let ready = Opener::is_ready(&wire);
+            let opened = opener.open(&mut wire);
+            assert_eq!(ready, !matches!(opened, Ok(Incoming::Part)));
+            let used = match opened {
                 Ok(Incoming::Part) => break,
                 Ok(Incoming::Data { plain: at, used }) => {
                     plain.extend_from_slice(&wire[at]);
@@ -80,7 +97,10 @@ fn open(portions: &mut dyn Iterator<Item = &[u8]>) -> Opened {
                     used
                 }
                 Ok(Incoming::End) => return (plain, renewals, Some(Ok(()))),
-                Err(broken) => return (plain, renewals, Some(Err(broken.fault.code))),
+                Err(broken) => {
+                    check_last_words(&broken);
+                    return (plain, renewals, Some(Err(broken.fault.code)));
+                }
             };
             wire.drain(..used);
         }

@@ -1,5 +1,7 @@
 //! Replies and what they carry.
 
+use std::ops::Range;
+
 use whimbrel_proto::fact;
 use whimbrel_proto::feat::{self, Features, SiteHelp};
 use whimbrel_proto::holes;
@@ -20,6 +22,9 @@ use super::input::pieces;
 /// Limits of the parser under test: small ones, so that inputs reach them.
 const MAX_LINE: usize = 300;
 const MAX_BYTES: usize = 3000;
+
+/// Most leaves that are cut once more.
+const MOST_CUT: usize = 4;
 
 /// Bytes to replies: pieces do not matter, memory is bounded, and all that replies carry is written and read the same.
 pub fn reply(data: &[u8]) {
@@ -93,10 +98,18 @@ fn check_contents(reply: &Reply) {
 
 /// Leaves and sessions are written as they were read.
 fn check_leaves(reply: &Reply) {
-    let Ok(leaves) = leaf::from_reply(reply) else {
-        assert!(leaf::opened_from_reply(reply).is_err(), "what is proven must be read whole");
-        return;
+    let leaves = match leaf::from_reply(reply) {
+        Ok(leaves) => leaves,
+        Err(error) => {
+            assert!(leaf::opened_from_reply(reply).is_err_and(|error| !error.to_string().is_empty()));
+            return assert!(!error.to_string().is_empty());
+        }
     };
+    if let Some(from) = leaf::read_from_reply(reply) {
+        let line = leaf::read_line(from).into_bytes();
+        assert_eq!(leaf::read_from_reply(&Reply::multi(226, "first", vec![line], "End")), Some(from));
+    }
+    leaves.iter().take(MOST_CUT).for_each(|leaf| check_cut(&leaf.range));
     assert!(leaves.is_empty() || leaf::check_list(&leaves).is_ok());
     check_batches(&leaves);
     let opened = leaf::opened_from_reply(reply);
@@ -107,15 +120,41 @@ fn check_leaves(reply: &Reply) {
     assert_eq!(leaf::opened_from_reply(&again).ok(), opened.ok());
 }
 
+/// A part is cut into pieces that follow each other and end at borders of leaves.
+fn check_cut(part: &Range<u64>) {
+    let size = ((part.end - part.start) / 16).next_power_of_two();
+    let mut at = part.start;
+    for piece in leaf::cut(part, size) {
+        assert!(piece.start == at && at < piece.end && piece.end <= part.end);
+        assert!(piece.end == part.end || piece.end % size == 0, "{piece:?} of {part:?} in leaves of {size}");
+        at = piece.end;
+    }
+    assert_eq!(at, part.end);
+}
+
 /// Holes that a reply names are read as written, from it and from lists of commands.
 fn check_holes(reply: &Reply) {
     let Ok((holes, data)) = holes::extents_from_reply(reply) else { return };
     let lines = std::iter::once(holes::data_line(data)).chain(holes.iter().map(holes::line)).map(String::into_bytes);
     let again = Reply::multi(reply.code, "first", lines, "End");
     assert_eq!(holes::extents_from_reply(&again), Ok((holes.clone(), data)));
+    check_storage(reply);
     let lists = holes::batches(&holes).map(holes::format_list);
     let read: Vec<_> = lists.flat_map(|list| holes::parse_list(list.as_bytes()).expect("as written")).collect();
     assert_eq!(read, holes);
+}
+
+/// What a reply says of the storage is told again by its lines.
+fn check_storage(reply: &Reply) {
+    let again = |lines: Vec<String>| Reply::multi(200, "first", lines.into_iter().map(String::into_bytes), "End");
+    if let Ok(facts) = holes::storage_from_reply(reply) {
+        assert_ne!(facts.stripe, Some(0));
+        assert_eq!(holes::storage_from_reply(&again(holes::storage_lines(&facts).collect())), Ok(facts));
+    }
+    if let Ok(bytes) = holes::discarded_from_reply(reply) {
+        let line = holes::discarded_line(bytes).into_iter().collect();
+        assert_eq!(holes::discarded_from_reply(&again(line)), Ok(bytes));
+    }
 }
 
 /// What became of packed files is written as it was read, and read for no other number of files.

@@ -1,12 +1,17 @@
 //! Inputs that every corpus keeps, made from real values: a fuzzer would not guess a password hash or a frame of a message.
 
+mod certificates;
 mod sample;
+mod written;
 
+use openssl::x509::X509;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use whimbrel_dtn::mover::codec::encode;
 use whimbrel_dtn::mover::message::{FromMover, ToMover};
 use whimbrel_engine::journal::{Header, Leaf, encode_header, encode_holes, encode_leaves};
+use whimbrel_engine::listing::Timestamp;
+use whimbrel_engine::tally::{encode_bound, encode_files};
 use whimbrel_proto::reply::error_body::{self, ErrorBody};
 
 use self::sample::samples;
@@ -19,97 +24,75 @@ pub const PREFIX: &str = "seed-";
 ///
 /// `cargo run -p whimbrel-testkit --example fuzz_seeds` writes them to the corpus folders.
 pub fn seeds(target: &str) -> Vec<(String, Vec<u8>)> {
-    let seeds: &[(&str, &[u8])] = match target {
-        "journal" => return journals(),
-        "mover_codec" => return [messages::<ToMover>("to"), messages::<FromMover>("from")].concat(),
-        "users_config" => &[
-            ("users", include_bytes!("seeds/users")),
-            ("users-twice", include_bytes!("seeds/users-twice")),
-            ("config", include_bytes!("seeds/dtn.toml")),
-            ("config-largest", include_bytes!("seeds/largest.toml")),
-        ],
-        "jwt" => &[
-            ("wlcg", include_bytes!("seeds/token-wlcg")),
-            ("scitoken", include_bytes!("seeds/token-scitoken")),
-            ("compact", include_bytes!("seeds/token-compact")),
-            ("answer", include_bytes!("seeds/token-answer")),
-            ("answer-moved", b"\0\0\0HTTP/1.1 103 x\r\n\r\nHTTP/1.1 307 x\r\nLocation: /jwk?a\r\nContent-Length: 9\r\n\r\n"),
-            ("no-algorithm", b"{\"alg\":\"none\"}\0{}\0{\"keys\":[]}"),
-            ("name-twice", b"{\"alg\":\"ES256\"}\0{\"sub\":\"a\",\"sub\":\"b\"}\0{\"keys\":[{\"kty\":1}]}"),
-        ],
-        "records" => &[
-            ("data", b"\x17\x05hello\x17\x00\x17\x01!"),
-            ("ticket-in-parts", b"\x16\x05\x04\0\0\x03a\x16\x02bc\x17\x01d"),
-            ("new-keys", b"\x16\x05\x18\0\0\x01\x01\x16\x05\x18\0\0\x01\0\x17\x01d"),
-            ("farewell", b"\x17\x01d\x15\x02\x01\0\x17\x01e"),
-            ("alert", b"\x15\x02\x01\x5a\x15\x02\x02\x2c"),
-            ("in-clear", b"\xff\x07\x17\x03\x03\0\x02ab"),
-        ],
-        "mapping" => &[
-            ("rules", include_bytes!("seeds/mapping-rules")),
-            ("command", include_bytes!("seeds/mapping-command")),
-            ("branches", b"[]\0a@b\0((a)|b)*.?@\\*\0\\{x{1}-{id}\0"),
-        ],
-        "certificate" => &[
-            ("authority", include_bytes!("seeds/ca.der")),
-            ("host", include_bytes!("seeds/host.der")),
-            ("proxy-draft", include_bytes!("seeds/proxy-draft.der")),
-            ("proxy-independent", include_bytes!("seeds/proxy-independent.der")),
-            ("proxy-legacy", include_bytes!("seeds/proxy-legacy.der")),
-            ("proxy-limited", include_bytes!("seeds/proxy-limited.der")),
-            ("proxy-pathlen", include_bytes!("seeds/proxy-pathlen.der")),
-            ("proxy-rfc", include_bytes!("seeds/proxy-rfc.der")),
-            ("proxy-voms", include_bytes!("seeds/proxy-voms.der")),
-            ("user", include_bytes!("seeds/user.der")),
-            ("user-ec", include_bytes!("seeds/user-ec.der")),
-        ],
-        "gsi_files" => &[
-            ("gridmap", include_bytes!("seeds/gridmap")),
-            ("signing-policy", include_bytes!("seeds/signing_policy")),
-        ],
-        "voms" => &[("attributes", include_bytes!("seeds/voms.der"))],
-        "client_machine" => &[
-            ("session", include_bytes!("seeds/client")),
-            ("tls", include_bytes!("seeds/client-tls")),
-            ("gssapi", include_bytes!("seeds/client-gssapi")),
-        ],
-        "command" => &[
-            ("chunks", include_bytes!("seeds/chunk-commands")),
-            ("packs", include_bytes!("seeds/pack-commands")),
-            ("probes", include_bytes!("seeds/probe-commands")),
-        ],
-        "protected_lines" => &[
-            ("commands", include_bytes!("seeds/protected-commands")),
-            ("replies", include_bytes!("seeds/protected-replies")),
-            ("plain", b"220 h\r\n211-Ext\r\n SIZE\r\n211 End\r\n112-Perf Marker\r\n Timestamp: 1\r\n112 End.\r\n550-a\r\n550 End.\r\n"),
-        ],
-        "reply" => &[
-            ("feat", include_bytes!("seeds/feat")),
-            ("leaves", include_bytes!("seeds/leaves")),
-            ("fates", include_bytes!("seeds/fates")),
-            ("spent", include_bytes!("seeds/spent")),
-            ("policy", include_bytes!("seeds/policy")),
-            ("errors", &errors()),
-        ],
-        "server_machine" => &[
-            ("site", include_bytes!("seeds/site")),
-            ("chunks", include_bytes!("seeds/chunks")),
-            ("early-news", include_bytes!("seeds/early")),
-            ("packs", include_bytes!("seeds/packs")),
-            ("probes", include_bytes!("seeds/probes")),
-            ("holes", include_bytes!("seeds/holes")),
-            ("policy", b"!C@\x04\nUSER u\nPASS p\nFEAT\nSITE POLICY\nSITE TASKID x\nSITE POLICY\nsite policy now\nREIN\nSITE POLICY\n"),
-            ("site-not-utf8", b"USER u\nPASS p\nSITE CHGRP \xff /f\n"),
-            ("site-not-announced", b"!C\x80\nUSER u\nPASS p\nSITE DCNONCE 00112233445566778899aabbccddeeff\n"),
-            ("tls", include_bytes!("seeds/secure-tls")),
-            ("gssapi", include_bytes!("seeds/secure-gssapi")),
-            ("ssh", b"!C\x00\x20\nUSER u\nPASS p\nFEAT\nPROT P\nPASV\nSITE DCNONCE 00112233445566778899aabbccddeeff\nPASV\nDCAU A\nDCSC P cGVt\nDCAU A\nEPSV\nDCSC D\nSTAT\n"),
-            ("epsv-all", b"USER u\nPASS p\nEPSV ALL\nPASV\nPORT 10,0,0,1,7,208\nEPSV\n"),
-            ("stat-in-stat", b"USER u\nPASS p\n!M\nSTAT /\n!N\x06a\nSTAT\n!O\n"),
-        ],
-        _ => &[],
-    };
-    seeds.iter().map(|(name, bytes)| (format!("{PREFIX}{name}"), bytes.to_vec())).collect()
+    let named = |(name, bytes): &(&str, &[u8])| (format!("{PREFIX}{name}"), bytes.to_vec());
+    let mut seeds: Vec<_> = written::inputs(target).iter().map(named).collect();
+    match target {
+        "certificate" => seeds.extend(own(&certificates::inputs())),
+        "credentials" => seeds.extend(own(&[certificates::lists(), answers()].concat())),
+        "journal" => seeds.extend(journals()),
+        "kept_records" => seeds.extend(own(&kept())),
+        "mover_codec" => seeds.extend([messages::<ToMover>("to"), messages::<FromMover>("from")].concat()),
+        "reply" => seeds.push((format!("{PREFIX}errors"), errors())),
+        _ => {}
+    }
+    seeds
+}
+
+fn own(inputs: &[(&str, Vec<u8>)]) -> Vec<(String, Vec<u8>)> {
+    inputs.iter().map(|(name, bytes)| (format!("{PREFIX}{name}"), bytes.clone())).collect()
+}
+
+/// Answers to a request that lack a part, or whose parts do not belong together; and a request that was changed.
+fn answers() -> Vec<(&'static str, Vec<u8>)> {
+    let blocks = |text: &'static str| text.split_inclusive("-----END CERTIFICATE-----\n").collect::<Vec<_>>();
+    let right = blocks(include_str!("seeds/answer.pem"));
+    let [proxy, alice, authority] = right[..] else { panic!("an answer has three certificates") };
+    let other = blocks(include_str!("seeds/grid-proxy.pem"))[0];
+    let text = |parts: &[&str]| parts.concat().into_bytes();
+    let mut forged = include_bytes!("seeds/request-rfc.der").to_vec();
+    let at = forged.windows(4).position(|four| four == b"NULL").expect("its name");
+    forged[at] = b'X';
+    let strange = certificates::inputs().into_iter().find(|(name, _)| *name == "proxy-not-critical");
+    let strange = openssl::base64::encode_block(&strange.map(|(_, der)| der).unwrap_or_default());
+    let lines: String =
+        strange.as_bytes().chunks(64).map(|line| String::from_utf8_lossy(line).into_owned() + "\n").collect();
+    let strange = format!("-----BEGIN CERTIFICATE-----\n{lines}-----END CERTIFICATE-----\n");
+    vec![
+        ("answer-contradicting", text(&[proxy, &strange])),
+        ("answer-alone", text(&[proxy])),
+        ("answer-of-authority", text(&[proxy, authority])),
+        ("answer-of-proxy", text(&[proxy, other])),
+        ("answer-of-proxies", text(&[proxy, other, alice])),
+        ("answer-mixed", text(&[proxy, other, authority])),
+        ("answer-of-person", text(&[alice, authority])),
+        ("request-forged", forged),
+        ("no-proxy", X509::from_pem(alice.as_bytes()).and_then(|read| read.to_der()).expect("a certificate")),
+        ("for-another-key", X509::from_pem(other.as_bytes()).and_then(|read| read.to_der()).expect("a certificate")),
+    ]
+}
+
+/// A tally, and tokens of sessions of each manner: version, manner, then which file, then the mode that it keeps.
+fn kept() -> Vec<(&'static str, Vec<u8>)> {
+    let token = |manner, mode: u32| [&[1, manner][..], &[7; 20], &mode.to_le_bytes()].concat();
+    let tokens = [
+        ("staged", 0, 0o640),
+        ("in-place", 1, 0o6755),
+        ("special", 2, 0),
+        ("continued", 3, u32::MAX),
+        ("created", 4, 0),
+        ("strange", 9, 0),
+    ];
+    let tokens = tokens.map(|(name, manner, mode)| (name, token(manner, mode)));
+    let memory = [&[7; 8][..], &0o6640_u32.to_le_bytes(), &[1]].concat();
+    [("tally", tally()), ("memory", memory)].into_iter().chain(tokens).collect()
+}
+
+/// Records of a tally of two runs and more, without its header and its CRCs; at the end one that is none.
+fn tally() -> Vec<u8> {
+    let bound = |nanos| encode_bound(Timestamp { secs: 5, nanos });
+    let records =
+        [encode_files(&[1 << 77, 2], true), bound(7), encode_files(&[3], false), bound(0), bound(1_000_000_000)];
+    unsealed(&records.concat())
 }
 
 /// Journals as they are written, torn and repeated; and their records, which get their CRCs when they are replayed.
@@ -174,7 +157,8 @@ mod tests {
 
     #[test]
     fn seeds_of_certificates_are_certificates() {
-        for (name, bytes) in seeds("certificate") {
+        let of_authorities = written::inputs("certificate").iter().map(|(name, bytes)| (name, bytes.to_vec()));
+        for (name, bytes) in of_authorities {
             let read = Certificate::parse(&bytes).unwrap_or_else(|error| panic!("{name}: {error}"));
             let proxy = matches!(read.kind(), Ok(Kind::Proxy { .. }));
             assert_eq!(proxy, name.contains("proxy"), "{name}");

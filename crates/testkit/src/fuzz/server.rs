@@ -23,14 +23,14 @@ const AHEAD: usize = 32;
 /// `!N` and `!O` notice and outcome of the running operation, `!n` and `!o` those of one that was handed over ahead of its turn (the first
 /// byte says which), `!R` bytes without line end, `!T` time passes by this many seconds,
 /// `!S` TLS stands, `!A` answer to a token (both by themselves, too, until `!M`), `!D` the deadline passes, `!E` the client closes, `!Q` drain, `!P` output piles up until the next of them, and at the start
-/// `!C` configuration, bits of two bytes.
+/// `!C` configuration, bits of three bytes.
 pub fn server_machine(data: &[u8]) {
     let (first, rest) = match data.strip_prefix(b"!C") {
         Some(config) => config.split_at(config.iter().position(|&b| b == b'\n').unwrap_or(config.len())),
         None => (&b""[..], data),
     };
     let bits = |at: usize| first.get(at).copied().unwrap_or(0);
-    let mut run = Run::new(configuration(bits(0), bits(1)));
+    let mut run = Run::new(configuration([bits(0), bits(1), bits(2)]));
     for line in rest.split(|&b| b == b'\n') {
         run.step(line);
         run.settle();
@@ -38,9 +38,8 @@ pub fn server_machine(data: &[u8]) {
     run.finish();
 }
 
-fn configuration(bits: u8, more: u8) -> ServerConfig {
-    let is = |bit: u8| bits & (1 << bit) != 0;
-    let is_too = |bit: u8| more & (1 << bit) != 0;
+fn configuration(bits: [u8; 3]) -> ServerConfig {
+    let [is, is_too, is_even] = bits.map(|bits| move |bit: u8| bits & (1 << bit) != 0);
     let small = is(5);
     let default = ServerConfig::default();
     ServerConfig {
@@ -55,6 +54,8 @@ fn configuration(bits: u8, more: u8) -> ServerConfig {
         max_line_before_login: if small { 60 } else { default.max_line_before_login },
         max_unsent: if small { 100 } else { default.max_unsent },
         reverse: !is(6),
+        outbound: is_even(0),
+        relay: is_even(1),
         data_nonce: !is(7),
         mechanisms: Mechanisms {
             tls: is_too(3),

@@ -12,8 +12,8 @@ use super::input::pieces;
 
 const NOW: i64 = 1_800_000_000;
 
-/// Four parts with NUL between them: header and claims, of which a token is made, a key set, and a web server's answer. The whole is read as
-/// a token, too.
+/// Five parts with NUL between them: header and claims, of which a token is made, a key set, a web server's answer, and a URL. The whole is
+/// read as a token, too.
 pub fn jwt(data: &[u8]) {
     read(data);
     let mut parts = data.split(|&byte| byte == 0);
@@ -23,10 +23,15 @@ pub fn jwt(data: &[u8]) {
     read(&token);
     check_keys(next());
     check_answer(next());
+    check_url(&String::from_utf8_lossy(next()));
 }
 
 fn read(token: &[u8]) {
-    let Ok(jwt) = Jwt::parse(token) else { return };
+    let jwt = match Jwt::parse(token) {
+        Ok(jwt) => jwt,
+        Err(error) => return assert!(!error.to_string().chars().any(char::is_control)),
+    };
+    assert!(Jwt::is_made_like_one(token), "no token is taken for a password");
     assert!([Algorithm::Rs256, Algorithm::Es256].contains(&jwt.algorithm()));
     let last = token.iter().rposition(|&byte| byte == b'.').expect("a token has dots");
     assert_eq!(jwt.clone().claims(|_, _| Err(())), Err(()), "who does not verify learns nothing");
@@ -35,7 +40,11 @@ fn read(token: &[u8]) {
         assert_eq!(base64url(signature), &token[last + 1..], "a token has one spelling");
         Ok::<_, ()>(())
     });
-    check_claims(&claims.expect("it was verified"));
+    let claims = claims.expect("it was verified");
+    let jwt = Jwt::parse(token).expect("it was read before");
+    assert_eq!(jwt.claimed_issuer(), claims.issuer.as_deref());
+    assert!(jwt.key().is_none_or(|key| key.len() <= 1024));
+    check_claims(&claims);
 }
 
 fn check_claims(claims: &Claims) {
@@ -56,6 +65,23 @@ fn check_claims(claims: &Claims) {
             Err(Refusal::Scope(ScopeError::NoPath(scope))) => assert!(!scope.contains(':')),
             Err(refusal) => assert!(!refusal.to_string().is_empty()),
         }
+    }
+    let stricter = [
+        Issuer { without_scopes: false, ..issuer.clone() },
+        Issuer { audiences: Vec::new(), ..issuer.clone() },
+        Issuer { audiences: vec!["nobody".into()], any_audience: true, ..issuer.clone() },
+    ];
+    for strict in &stricter {
+        match judge(claims, strict, NOW, LEEWAY) {
+            Ok(grant) => check_grant(claims, &grant, NOW),
+            Err(refusal) => assert!(!refusal.to_string().chars().any(|c| c.is_control())),
+        }
+    }
+    let free = judge(claims, &issuer, NOW, LEEWAY).is_ok();
+    assert!(free || stricter[..2].iter().all(|strict| judge(claims, strict, NOW, LEEWAY).is_err()));
+    for place in discovery::places(&issuer.name) {
+        let host = issuer.name.trim_start_matches("https://").to_ascii_lowercase();
+        assert!(host.trim_start_matches('[').starts_with(place.host()) && place.path().contains("/.well-known/"));
     }
     let stranger = Issuer { name: format!("{}x", issuer.name), ..issuer };
     assert_eq!(judge(claims, &stranger, NOW, LEEWAY), Err(Refusal::Issuer));
@@ -124,6 +150,28 @@ fn check_answer(wire: &[u8]) {
         Ok(Answer::Status(status)) => assert!((200..=599).contains(&status)),
         Err(error) => assert!(!error.to_string().is_empty()),
     }
+}
+
+/// Requests have the lines that are ours, whatever they name.
+fn check_url(text: &str) {
+    let here = HttpsUrl::parse("https://[2001:db8::1]:8443").expect("a place");
+    let lines = |request: &[u8]| request.iter().filter(|&&byte| byte == b'\n').count();
+    if let Some(there) = here.at(text) {
+        assert!(there.host() == here.host() && there.port() == here.port() && text.starts_with('/'));
+        assert_eq!(lines(&there.request()), 7);
+    }
+    match here.post(text, b"{}") {
+        Some(request) => {
+            assert!(lines(&request) == 10 && request.ends_with(b"\r\n\r\n{}"));
+        }
+        None => assert!(text.is_empty() || text.contains(|c: char| !c.is_ascii_graphic())),
+    }
+    let Some(place) = HttpsUrl::parse(text) else { return };
+    assert!(!place.host().is_empty() && place.port() > 0 && place.path().starts_with('/'));
+    assert_eq!(lines(&place.request()), 7);
+    // One at the limit of length has no room for the slash that it lacks.
+    assert!(place.at(place.path()).is_none_or(|again| again == place));
+    assert_eq!(place.redirected(text), Some(place.clone()).filter(|_| !text.starts_with('/')));
 }
 
 fn base64url(bytes: &[u8]) -> Vec<u8> {

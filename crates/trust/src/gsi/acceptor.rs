@@ -10,7 +10,8 @@ use openssl::pkey::{PKey, Private};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::timeval::Timestamp;
 
-use super::delegate::{self, KeyPool, Pieces};
+use super::delegate::{self, Pieces};
+use super::keys::KeyPool;
 use crate::fault::TrustFault;
 use crate::peer::{OwnChain, Peer};
 use crate::tls::{Plain, Progress, ServerTls, TlsMachine};

@@ -1,7 +1,5 @@
 //! Handing rights on: a server asks for a proxy, a client signs it, and the private key never travels.
 
-use std::sync::Mutex;
-
 use openssl::hash::MessageDigest;
 use openssl::pkey::{PKey, Private};
 use openssl::x509::{X509, X509ReqRef};
@@ -12,7 +10,7 @@ use whimbrel_proto::x509::extensions::Extensions;
 use whimbrel_proto::x509::{Certificate, Form, Kind, Policy};
 
 use crate::fault::TrustFault;
-use crate::make::{self, KeyKind, Life, ProxyKind, digest_of};
+use crate::make::{self, Life, ProxyKind, digest_of};
 use crate::peer::{OwnChain, Peer};
 use crate::verified::Signed;
 
@@ -32,45 +30,6 @@ pub enum Delegate {
     Limited,
     /// All rights.
     Full,
-}
-
-/// RSA keys made ahead of time: one takes a tenth of a second and more, and every delegation needs a new one.
-#[derive(Default)]
-pub struct KeyPool {
-    spare: Mutex<Vec<PKey<Private>>>,
-}
-
-impl KeyPool {
-    /// Keys that a full pool has.
-    pub const FULL: usize = 4;
-
-    /// A key: a spare one, or a new one if there is none.
-    pub fn take(&self) -> Result<PKey<Private>, TrustFault> {
-        let spare = self.lock().pop();
-        spare.map_or_else(Self::new_key, Ok)
-    }
-
-    /// Makes one key if one is missing; `false`: the pool is full. Blocks for the time it takes.
-    pub fn refill(&self) -> Result<bool, TrustFault> {
-        if self.lock().len() >= Self::FULL {
-            return Ok(false);
-        }
-        let key = Self::new_key()?;
-        let mut spare = self.lock();
-        if spare.len() < Self::FULL {
-            spare.push(key);
-        }
-        Ok(true)
-    }
-
-    /// RSA, whatever key the peer has: Globus' programs sign no other requests.
-    fn new_key() -> Result<PKey<Private>, TrustFault> {
-        make::key(KeyKind::Rsa(2048))
-    }
-
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PKey<Private>>> {
-        self.spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
-    }
 }
 
 /// What a server asks `peer` to sign: a request for `key`, DER, of the kind of the peer's own proxy.
@@ -198,7 +157,7 @@ pub(super) fn failed(error: openssl::error::ErrorStack) -> TrustFault {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::make::Purpose;
+    use crate::make::{KeyKind, Purpose};
 
     fn now() -> Timestamp {
         Timestamp::from_secs(1_795_300_000)
@@ -316,15 +275,5 @@ mod tests {
         giant.buffer().resize(MOST_BYTES, 0);
         assert!(giant.whole().is_err());
         assert!(Pieces(vec![0x30, 0x80]).whole().is_err());
-    }
-
-    #[test]
-    fn a_pool_gives_keys_and_is_filled_again() {
-        let pool = KeyPool::default();
-        assert!(pool.refill().unwrap());
-        let spare = pool.lock()[0].clone();
-        assert!(pool.take().unwrap().public_eq(&spare) && pool.lock().is_empty());
-        *pool.lock() = vec![spare; KeyPool::FULL];
-        assert!(!pool.refill().unwrap());
     }
 }

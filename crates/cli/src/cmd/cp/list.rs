@@ -5,6 +5,7 @@ use std::fs::File;
 use std::io::{self, BufRead, BufReader};
 
 use tokio::sync::mpsc::Sender;
+use whimbrel_dtn::client::lines;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
@@ -52,64 +53,14 @@ pub fn read_in_background(
 
 /// `None` for empty lines and comments.
 fn parse_line(line: &[u8]) -> Result<Option<(Place, Place)>, String> {
-    let line = line.trim_ascii();
-    if line.is_empty() || line.starts_with(b"#") {
-        return Ok(None);
-    }
-    let words = words(line)?;
-    let [source, destination] = &words[..] else {
-        return Err(format!(
-            "a line holds a source and a destination, this one holds {} words; quote names with spaces",
-            words.len()
-        ));
-    };
-    let read = |word: &[u8]| place::parse(word).map_err(|error| error.to_string());
+    let Some([source, destination]) = lines::pair(line)? else { return Ok(None) };
+    let read = |word: Vec<u8>| place::parse(&word).map_err(|error| error.to_string());
     Ok(Some((read(source)?, read(destination)?)))
-}
-
-/// Words separated by blanks; double quotes keep blanks, a backslash inside them keeps the next byte.
-pub fn words(line: &[u8]) -> Result<Vec<Vec<u8>>, String> {
-    let mut words = Vec::new();
-    let mut rest = line.trim_ascii_start();
-    while !rest.is_empty() {
-        let mut word = Vec::new();
-        if let Some(mut quoted) = rest.strip_prefix(b"\"") {
-            loop {
-                match quoted {
-                    [] => return Err("a closing quote is missing".to_owned()),
-                    [b'"', after @ ..] => {
-                        rest = after;
-                        break;
-                    }
-                    [b'\\', byte, after @ ..] | [byte, after @ ..] => {
-                        word.push(*byte);
-                        quoted = after;
-                    }
-                }
-            }
-        } else {
-            let end = rest.iter().position(u8::is_ascii_whitespace).unwrap_or(rest.len());
-            word.extend_from_slice(&rest[..end]);
-            rest = &rest[end..];
-        }
-        words.push(word);
-        rest = rest.trim_ascii_start();
-    }
-    Ok(words)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn words_may_be_quoted_and_hold_any_bytes() {
-        let read = |text: &[u8]| words(text).unwrap();
-        assert_eq!(read(b"a  b"), [b"a", b"b"]);
-        assert_eq!(read(br#""a b" "c\"d""#), [&b"a b"[..], b"c\"d"]);
-        assert_eq!(read(b"\xff \xfe"), [b"\xff", b"\xfe"]);
-        assert!(words(b"\"open").is_err());
-    }
 
     #[test]
     fn comments_are_skipped_and_single_words_refused() {

@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
+use whimbrel_dtn::client::lines;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::ByteCount;
 
-use super::super::cp::list::words;
 use super::plan;
 use super::wait;
 use crate::args::parse_rate;
@@ -318,18 +318,8 @@ pub fn listed(file: &OsString) -> Result<Vec<Pair>, Trouble> {
 
 /// `None` for empty lines and comments.
 fn pair(line: &str) -> Result<Option<Pair>, String> {
-    let line = line.trim();
-    if line.is_empty() || line.starts_with('#') {
-        return Ok(None);
-    }
-    let words = words(line.as_bytes())?;
-    let [source, destination] = &words[..] else {
-        return Err(format!(
-            "a line holds a source and a destination, this one holds {} words; quote names with blanks",
-            words.len()
-        ));
-    };
-    let (source, destination): (Spot, Spot) = (spot(source)?, spot(destination)?);
+    let Some([source, destination]) = lines::pair(line.as_bytes())? else { return Ok(None) };
+    let (source, destination): (Spot, Spot) = (spot(&source)?, spot(&destination)?);
     let destination = if destination.path.ends_with('/') { destination.join(source.base_name()) } else { destination };
     Ok(Some(Pair { source, destination }))
 }

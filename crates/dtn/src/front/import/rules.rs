@@ -5,12 +5,20 @@
 
 use std::net::{IpAddr, Ipv6Addr};
 
-use whimbrel_proto::rules::Cidr;
+use whimbrel_proto::rules::{Cidr, MAX_PATH};
 
 use super::Weight;
 
-/// Most networks of one option: the configuration takes 256 selectors.
+/// Most networks of one option.
 const MOST_NETWORKS: usize = 200;
+
+/// Most networks of both: the configuration takes 256 selectors.
+pub(super) const MOST_SELECTORS: usize = 256;
+
+/// Most entries of `restrict_paths`, and most bytes of their paths: the configuration takes 256 rules and 32 KiB of names, and an entry
+/// may be two rules.
+const MOST_ENTRIES: usize = 256;
+const MOST_TEXT: usize = 16 << 10;
 
 /// An entry of `restrict_paths`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +67,14 @@ pub fn paths(value: &str) -> (Vec<Restricted>, Option<(Weight, String)>) {
     if !entries.iter().any(|entry| entry.path == "/") {
         entries.insert(0, Restricted { path: "/".to_owned(), reads: false, writes: false });
     }
+    if entries.len() > MOST_ENTRIES || entries.iter().map(|entry| entry.path.len()).sum::<usize>() > MOST_TEXT {
+        entries.retain(|entry| entry.path == "/");
+        entries.iter_mut().for_each(|root| (root.reads, root.writes) = (false, false));
+        let text = format!(
+            "{MOST_ENTRIES} directories with {MOST_TEXT} bytes of names can be written down: nobody may do anything until [[rules]] say what"
+        );
+        lost.push((Weight::Missing, text));
+    }
     let weight = lost.iter().map(|(weight, _)| *weight).max();
     let told = weight.map(|weight| (weight, lost.into_iter().map(|(_, text)| text).collect::<Vec<_>>().join("; ")));
     (entries, told)
@@ -82,6 +98,12 @@ fn entry(text: &str) -> Result<Restricted, (Weight, String)> {
     }
     if path.split('/').any(|name| name == "..") {
         return Err((weight, format!("`{text}`: write the place that it leads to, without `..`")));
+    }
+    if path.len() > MAX_PATH || path.contains('\0') {
+        return Err((
+            weight,
+            format!("a path of {} bytes: rules have none with NUL or of more than {MAX_PATH}", path.len()),
+        ));
     }
     let (reads, writes) = match letters.as_str() {
         "" => (true, true),
@@ -203,6 +225,23 @@ mod tests {
             ]
         );
         assert_eq!(paths("R/").0, [entry("/", true, false)]);
+    }
+
+    #[test]
+    fn more_than_can_be_written_down_leaves_nothing_open() {
+        let many = |count: usize| (0..count).map(|number| format!("R/d{number}")).collect::<Vec<_>>().join(",");
+        let (entries, lost) = paths(&many(255));
+        assert_eq!((entries.len(), lost), (256, None));
+        for value in
+            [many(256), format!("/,{}", many(256)), (0..6).map(|n| format!("R/{n}{},", "a".repeat(3000))).collect()]
+        {
+            let (entries, lost) = paths(&value);
+            assert_eq!(entries, [Restricted { path: "/".to_owned(), reads: false, writes: false }]);
+            assert!(lost.is_some_and(|(weight, text)| weight == Weight::Missing && text.contains("nobody may")));
+        }
+        for path in ["a".repeat(MAX_PATH), "a\0b".to_owned()] {
+            assert!(paths(&format!("N/{path}")).1.is_some_and(|(weight, _)| weight == Weight::Open));
+        }
     }
 
     #[test]

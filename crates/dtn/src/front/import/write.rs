@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use toml::Value;
 
 use super::options::{Fate, Special, find};
-use super::rules::{self, Restricted};
+use super::rules::{self, MOST_SELECTORS, Restricted};
 use super::{Imported, Remark, Setting, Weight};
 
 /// Where their servers listen unless told otherwise.
@@ -171,6 +171,7 @@ impl Found {
     }
 
     fn finish(mut self) -> Imported {
+        self.bound_networks();
         let port = self.port.unwrap_or(PORT);
         let listen = match &self.interface {
             Some(interface) if interface.contains(':') => format!("[{interface}]:{port}"),
@@ -195,6 +196,24 @@ impl Found {
         self.unwritten(anonymous);
         self.remarks.sort_by_key(|remark| std::cmp::Reverse(remark.weight));
         Imported { toml, remarks: self.remarks }
+    }
+
+    /// Takes over both lists of networks or none: one without the other would mean something else.
+    fn bound_networks(&mut self) {
+        let many = self.allowed.len() + self.denied.len();
+        if many <= MOST_SELECTORS {
+            return;
+        }
+        self.allowed.clear();
+        self.denied.clear();
+        for option in ["allow_from", "deny_from"] {
+            for remark in self.remarks.iter_mut().filter(|remark| remark.option.replace('-', "_") == option) {
+                remark.weight = Weight::Open;
+                remark.text = format!(
+                    "these are {many} networks together, and {MOST_SELECTORS} can be written down: let a firewall decide about addresses"
+                );
+            }
+        }
     }
 
     /// Logins from networks: of several entries the first that is for somebody counts, so denials come first.
@@ -280,7 +299,7 @@ mod tests {
 
     use super::*;
     use crate::front::access::Guest;
-    use crate::front::config::DtnConfig;
+    use crate::front::config::{DtnConfig, Limits};
 
     /// `/etc/gridftp.conf` of Debian's globus-gridftp-server-progs 13.24.
     const DEBIAN: &str = "# globus-gridftp-server configuration file\n\n# this is a comment\n\n\
@@ -364,6 +383,16 @@ mod tests {
             access.of(Guest { user: "ada", groups: &[], address: from.parse().ok(), shared: false }).connections
         };
         assert_eq!((most("192.168.66.1"), most("192.168.1.1")), (Some(0), None));
+    }
+
+    #[test]
+    fn more_networks_than_can_be_written_down_are_left_out_together_and_said() {
+        // All that begins with 1, and with 4 to 9: 111 and 66 networks.
+        let (imported, config) = taken("allow_from 1,4,5,6,7,8,9\ndeny_from 1\n");
+        assert_eq!(config.limits, Limits::default());
+        let open = imported.remarks.iter().filter(|told| told.weight == Weight::Open);
+        assert_eq!(open.map(|told| told.option.as_str()).collect::<Vec<_>>(), ["allow_from", "deny_from"]);
+        assert!(!imported.is_complete() && imported.remarks[0].text.contains("288 networks"));
     }
 
     #[test]

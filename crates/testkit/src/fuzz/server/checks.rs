@@ -1,6 +1,6 @@
 //! What must hold of the output and of what the data side is asked.
 
-use whimbrel_proto::op::{LeafSpec, Op, WriteKind};
+use whimbrel_proto::op::{LeafSpec, Op, ProbeKind, WriteKind};
 use whimbrel_proto::pack;
 use whimbrel_proto::reply::{Reply, ReplyClass, ReplyParser};
 use whimbrel_proto::{holes, leaf};
@@ -125,7 +125,13 @@ pub(super) fn check_op(op: &Op) {
             assert!(leaf::is_size(*leaf));
         }
         Op::CommitChunked { path, .. } | Op::DropChunked { path, .. } => check_path(path),
-        Op::Probe(probe) => check_path(&probe.path),
+        Op::Probe(probe) => {
+            check_path(&probe.path);
+            assert_ne!(
+                probe.kind.uses_data(),
+                matches!(probe.kind, ProbeKind::Host | ProbeKind::Read | ProbeKind::Write)
+            );
+        }
         Op::Relay(announcement) => assert!(announcement.connections > 0 && announcement.seconds > 0),
         Op::CloseData | Op::DataCredential(_) => {}
     }
