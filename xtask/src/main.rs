@@ -26,7 +26,7 @@ cargo xtask COMMAND
   paths [ARG...]  whether copies without options are as good as the best options, on paths drawn by seed
   paper [ARG...]  reproduce the figures of the paper on chunked transfers, check its claims, write
                   docs/reference/paper-results.md
-  nightly [SUITE...]  everything that is too long for `test`, or some of it: tests long deny gsi bench paper paths sabotage coverage fuzz;
+  nightly [SUITE...]  everything that is too long for `test`, or some of it: tests long deny gsi tls ssh bench paper paths sabotage coverage fuzz;
                   results go to docs/reference/nightly.md
   fuzz [[+]MINUTES [TARGET...]]  run fuzz targets until each used so much processor time (default 60), or so much more
                   (needs a nightly compiler and cargo-fuzz)
