@@ -66,7 +66,7 @@ fn is_open(imported: &Imported, option: &str) -> bool {
 /// Below restrict_paths only what it names can be used at all; an entry without letters that came first opens its path.
 fn check_paths(config: &DtnConfig, imported: &Imported, settings: &[Setting]) {
     let Some(value) = last(settings, "restrict_paths") else { return };
-    let guest = Guest { user: "ada", groups: &[], address: None };
+    let guest = Guest { user: "ada", groups: &[], address: None, shared: false };
     let rules = config.access().of(guest).paths;
     let places: Vec<&str> = value.split(',').filter_map(|entry| entry.find('/').map(|at| &entry[at..])).collect();
     let names_root = places.iter().any(|place| place.trim_matches(['/', '.']).is_empty());
@@ -84,8 +84,9 @@ fn check_paths(config: &DtnConfig, imported: &Imported, settings: &[Setting]) {
 
 /// An address that is denied, or not among those that are allowed, has no login.
 fn check_networks(config: &DtnConfig, imported: &Imported, settings: &[Setting]) {
-    let most =
-        |address: IpAddr| config.access().of(Guest { user: "ada", groups: &[], address: Some(address) }).connections;
+    let most = |address: IpAddr| {
+        config.access().of(Guest { user: "ada", groups: &[], address: Some(address), shared: false }).connections
+    };
     let named = |option: &str| {
         let fragments = last(settings, option).filter(|_| !is_open(imported, option)).unwrap_or_default();
         fragments.split(',').filter_map(|fragment| fragment.trim().parse::<IpAddr>().ok()).collect::<Vec<_>>()
