@@ -131,7 +131,7 @@ fn curl_cases(cases: &mut Vec<Case>) {
     }));
     for options in ["", "--ftp-port -"] {
         let run = move |context: &Context| {
-            let (server, place) = (Server::ours_at("[::1]:0"), Place::new());
+            let (server, place) = (Server::ours_at("[::1]:0", &[]), Place::new());
             let (from, to) = (context.file(Size::Ten), place.path("copy"));
             let tool = curl().args(options.split_whitespace()).arg(server.ftp_url(&from)).arg("--output").arg(&to);
             copies(tool, &from, &to);
@@ -259,7 +259,7 @@ fn lftp_cases(cases: &mut Vec<Case>) {
         copies(lftp(&server, &format!("put -c {} -o {}", shown(&from), shown(&to))), &from, &to);
     }));
     cases.push(case(GET, "over IPv6", |context| {
-        let (server, place) = (Server::ours_at("[::1]:0"), Place::new());
+        let (server, place) = (Server::ours_at("[::1]:0", &[]), Place::new());
         let (from, to) = (context.tree(), place.path("copy"));
         copies(lftp(&server, &format!("mirror {} {}", shown(&from), shown(&to))), &from, &to);
     }));

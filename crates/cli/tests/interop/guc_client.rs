@@ -174,7 +174,7 @@ fn wildcard() -> Case {
 
 fn ipv6() -> Case {
     case(true, "-ipv6", |context| {
-        let (server, place) = (Server::ours_at("[::1]:0"), Place::new());
+        let (server, place) = (Server::ours_at("[::1]:0", &[]), Place::new());
         for options in ["-ipv6", "-ipv6 -fast"] {
             let (from, to) = (context.file(Size::Ten), place.path(options));
             copies(copy(true, options, &server, &from, &to), &from, &to);

@@ -165,7 +165,7 @@ impl Server {
             return Self { address: shells.address(kind), process: Process::Shell };
         }
         match kind {
-            Kind::Ours => Self::ours_at("127.0.0.1:0"),
+            Kind::Ours => Self::ours(&[]),
             Kind::Theirs => {
                 let server = GridftpServer::builder().expect("its presence was checked");
                 let server = match Site::now() {
@@ -178,10 +178,15 @@ impl Server {
         }
     }
 
+    /// Starts ours on 127.0.0.1 with options of its own.
+    pub fn ours(arguments: &[&str]) -> Self {
+        Self::ours_at("127.0.0.1:0", arguments)
+    }
+
     /// Starts ours on an address.
-    pub fn ours_at(listen: &str) -> Self {
+    pub fn ours_at(listen: &str, arguments: &[&str]) -> Self {
         let mut command = Command::new(WHIMBREL);
-        command.args(["dtn", "--listen", listen, "--root", "/"]);
+        command.args(["dtn", "--listen", listen, "--root", "/"]).args(arguments);
         Site::now().let_in(&mut command);
         for name in ["GLOBUS_TCP_PORT_RANGE", "GLOBUS_TCP_SOURCE_RANGE", "GLOBUS_HOSTNAME"] {
             command.env_remove(name);
