@@ -143,7 +143,7 @@ pub fn cases(cases: &mut Vec<Case>) {
 
 fn run(context: &Context, listen: &str, passive: bool, script: &str) {
     let place = Place::new();
-    let server = if listen.starts_with('[') { Server::ours_at(listen) } else { Server::start(Kind::Ours) };
+    let server = if listen.starts_with('[') { Server::ours_at(listen, &[]) } else { Server::start(Kind::Ours) };
     let root = place.directory("root");
     let time = std::time::UNIX_EPOCH + Duration::from_secs(1_000_000_000);
     for (name, size) in [("one", Size::One), ("two words", Size::One), ("zero", Size::Zero)] {
