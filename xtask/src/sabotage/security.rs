@@ -21,7 +21,7 @@ const PATHS_RS: &str = "crates/proto/src/rules/paths.rs";
 const EXPRESSION_RS: &str = "crates/proto/src/mapping/expression.rs";
 const COMMAND_RS: &str = "crates/proto/src/mapping/command.rs";
 const MAPPING_RS: &str = "crates/proto/src/mapping.rs";
-const PINS_RS: &str = "crates/trust/src/pins.rs";
+const PINS_RS: &str = "crates/trust/src/pins/text.rs";
 const THROTTLE_RS: &str = "crates/engine/src/guard/throttle.rs";
 const DOORS_RS: &str = "crates/engine/src/guard/doors.rs";
 const SLOW_RS: &str = "crates/engine/src/guard/slow.rs";
@@ -175,16 +175,16 @@ pub const SECURITY: &[Mutation] = &[
         "pins: a changed key",
         "somebody in between",
         PINS_RS,
-        "                Some(known) => verdict = PinVerdict::Changed { known, line: place + 1 },\n",
-        "                Some(_) => verdict = PinVerdict::Same,\n",
+        "            known => verdict = PinVerdict::Changed { known, line: number },\n",
+        "            _ => verdict = PinVerdict::Same,\n",
         TRUST,
     ),
     mutation(
         "pins: a damaged line is no first visit",
         "somebody in between, after a crash",
         PINS_RS,
-        "                None => {\n                    let line = place + 1;\n",
-        "                None if true => {}\n                None => {\n                    let line = place + 1;\n",
+        "        match hash.ok_or(number)? {\n",
+        "        let Some(hash) = hash else { continue };\n        match hash {\n",
         TRUST,
     ),
     mutation(
