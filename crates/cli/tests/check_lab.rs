@@ -71,6 +71,11 @@ impl Scene {
         Some(Scene { lab: builder.build().expect("laboratory"), directory })
     }
 
+    /// The directory that is listed.
+    fn listed(&self) -> String {
+        self.directory.path().to_string_lossy().into_owned()
+    }
+
     fn address(&self, host: &str) -> IpAddr {
         self.lab.host(host).addr()
     }
@@ -227,7 +232,7 @@ fn a_firewall_before_the_servers_data_ports_is_named() {
     for kind in [Kind::Real, Kind::Own] {
         let Some(scene) = Scene::new() else { return };
         let Some(server) = scene.server(kind, None) else { return };
-        let url = server.url(&scene.directory.path().to_string_lossy());
+        let url = server.url(&scene.listed());
         let open = scene.steps(0, scene.check(&url));
         [TO_SERVER, FROM_SERVER].iter().for_each(|step| open.works(step));
         let port = format!("{}:200", scene.address("src"));
@@ -256,7 +261,7 @@ fn a_firewall_before_this_host_is_named() {
     for kind in [Kind::Real, Kind::Own] {
         let Some(scene) = Scene::new() else { return };
         let Some(server) = scene.server(kind, None) else { return };
-        let url = server.url(&scene.directory.path().to_string_lossy());
+        let url = server.url(&scene.listed());
         let at = format!("the server does not reach {}:210", scene.address("client"));
         let cure = format!("let connections from {} to ports 21000-21009 through", scene.address("src"));
 
@@ -291,7 +296,7 @@ fn a_wrong_data_address_of_the_server_is_named_and_its_port_is_not() {
             } else {
                 link.restore()
             }
-            let found = scene.steps(5, scene.check(&server.url(&scene.directory.path().to_string_lossy())));
+            let found = scene.steps(5, scene.check(&server.url(&scene.listed())));
             let port_works = format!("at its own address {src} the same port takes the connection: {wrong} is wrong");
             found.fails(ANNOUNCED, &[&format!("announces {wrong}:200"), said, &port_works, "--data-address"]);
             found.works(TO_SERVER);
@@ -305,7 +310,7 @@ fn an_address_that_means_every_host_itself_is_named() {
     for kind in [Kind::Real, Kind::Own] {
         let Some(scene) = Scene::new() else { return };
         let Some(server) = scene.server(kind, Some([127, 0, 0, 1].into())) else { return };
-        let found = scene.steps(5, scene.check(&server.url(&scene.directory.path().to_string_lossy())));
+        let found = scene.steps(5, scene.check(&server.url(&scene.listed())));
         found.fails(ANNOUNCED, &["announces 127.0.0.1, which every host takes for itself"]);
         found.works(TO_SERVER);
     }
@@ -330,7 +335,7 @@ fn a_network_of_its_own_for_data_is_no_fault_and_its_firewall_is_told() {
             )),
         };
         let Some(server) = server else { return };
-        let url = server.url(&scene.directory.path().to_string_lossy());
+        let url = server.url(&scene.listed());
         let found = scene.steps(0, scene.check(&url));
         found.works(ANNOUNCED);
         found.works(TO_SERVER);
@@ -348,7 +353,7 @@ fn a_wrong_address_that_this_host_tells_is_named() {
     for kind in [Kind::Real, Kind::Own] {
         let Some(scene) = Scene::new() else { return };
         let Some(server) = scene.server(kind, None) else { return };
-        let (url, wrong) = (server.url(&scene.directory.path().to_string_lossy()), scene.address("other").to_string());
+        let (url, wrong) = (server.url(&scene.listed()), scene.address("other").to_string());
         let found = scene.steps(5, scene.check(&url).env("GLOBUS_FTP_CLIENT_DATA_IP", &wrong));
         let parts = [&format!("does not reach {wrong}:210"), "it does", "GLOBUS_FTP_CLIENT_DATA_IP is wrong"];
         found.fails(THIS_HOST, &parts);

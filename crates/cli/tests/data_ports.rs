@@ -11,8 +11,8 @@ use std::thread;
 
 use support::control::Control;
 use support::dtn::{Dtn, DtnBuilder};
+use support::files::Files;
 use support::{WHIMBREL, assert_same, pattern};
-use whimbrel_testkit::dataset;
 use whimbrel_testkit::lab::{Host, Lab, Link, Packet};
 use whimbrel_testkit::peers::{self, Run, Tool, public_dir};
 use whimbrel_testkit::require_root;
@@ -25,7 +25,7 @@ const CLIENT_PORTS: RangeInclusive<u16> = 22_000..=22_015;
 /// A client and two servers' hosts, of which `src` has two addresses, with a file and a tree to move.
 struct Scene {
     lab: Lab,
-    directory: tempfile::TempDir,
+    files: Files,
 }
 
 impl Scene {
@@ -34,15 +34,11 @@ impl Scene {
             return None;
         }
         let lab = Lab::builder().host("client").host_with_addrs("src", 2).host("dst").mesh(Link::new());
-        let scene = Scene { lab: lab.build().expect("laboratory"), directory: public_dir().expect("directory") };
-        dataset::random_file(&scene.path("file"), 3_000_001, 5).expect("made");
-        std::fs::create_dir(scene.path("tree")).expect("made");
-        dataset::many_files(&scene.path("tree"), 20, 40_000, 6).expect("made");
-        Some(scene)
+        Some(Scene { lab: lab.build().expect("laboratory"), files: Files::new() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.files.path(name)
     }
 
     /// A server of all of this machine's files.

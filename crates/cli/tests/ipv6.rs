@@ -6,15 +6,15 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use support::dtn::Dtn;
+use support::files::Files;
 use support::{WHIMBREL, assert_same};
-use whimbrel_testkit::dataset;
 use whimbrel_testkit::lab::{Host, Lab, Link};
-use whimbrel_testkit::peers::{self, Run, Tool, public_dir};
+use whimbrel_testkit::peers::{self, Run, Tool};
 use whimbrel_testkit::require_root;
 
 struct Scene {
     lab: Lab,
-    directory: tempfile::TempDir,
+    files: Files,
 }
 
 impl Scene {
@@ -23,15 +23,11 @@ impl Scene {
             return None;
         }
         let lab = Lab::triangle(Link::new()).expect("laboratory");
-        let scene = Scene { lab, directory: public_dir().expect("directory") };
-        dataset::random_file(&scene.path("file"), 3_000_001, 5).expect("made");
-        std::fs::create_dir(scene.path("tree")).expect("made");
-        dataset::many_files(&scene.path("tree"), 20, 40_000, 6).expect("made");
-        Some(scene)
+        Some(Scene { lab, files: Files::new() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.directory.path().join(name)
+        self.files.path(name)
     }
 
     fn server(&self, host: &str) -> Dtn {

@@ -36,13 +36,16 @@ pub struct PoolLimits {
     pub send: usize,
     /// Most buffers in use for receiving, at least 1; default 128.
     pub receive: usize,
-    /// Idle buffers kept for the next user; the rest goes back to the system. Default 8.
+    /// Idle buffers kept while none is in use; the rest goes back to the system. Default 8.
     pub low_water: usize,
+    /// Idle buffers kept while others are in use, at least `low_water`. Default 32: what two sessions that walk eight
+    /// leaves with two threads each take and give back all the time, for fresh pages cost as much as the copy into them.
+    pub high_water: usize,
 }
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { buffer_size: 256 * 1024, send: 128, receive: 128, low_water: 8 }
+        Self { buffer_size: 256 * 1024, send: 128, receive: 128, low_water: 8, high_water: 32 }
     }
 }
 
@@ -99,6 +102,7 @@ impl Pool {
             buffer_size: limits.buffer_size.max(4096),
             send: limits.send.max(1),
             receive: limits.receive.max(1),
+            high_water: limits.high_water.max(limits.low_water),
             ..limits
         };
         let wake = || Wake::counting().map_err(|error| Fault::from_io(error, "prepare buffers"));
@@ -177,10 +181,11 @@ impl Pool {
         let index = class.index();
         let mut state = self.lock();
         state.in_use[index] -= 1;
-        let mut surplus = pages;
-        if state.idle.len() < self.inner.limits.low_water {
-            state.idle.extend(surplus.take());
-        }
+        let PoolLimits { low_water, high_water, .. } = self.inner.limits;
+        let kept = if state.in_use == [0, 0] { low_water } else { high_water };
+        state.idle.extend(pages);
+        let kept = kept.min(state.idle.len());
+        let surplus = state.idle.split_off(kept);
         let waited_for = state.waiters[index] > 0;
         drop(state);
         if waited_for {
@@ -243,7 +248,7 @@ mod tests {
     use std::thread;
 
     fn pool(send: usize, receive: usize, low_water: usize) -> Pool {
-        let limits = PoolLimits { buffer_size: 4096, send, receive, low_water };
+        let limits = PoolLimits { buffer_size: 4096, send, receive, low_water, high_water: 2 * low_water };
         Pool::new(limits).expect("pool")
     }
 
@@ -289,10 +294,12 @@ mod tests {
     }
 
     #[test]
-    fn idle_buffers_beyond_the_low_water_mark_go_back_to_the_system() {
+    fn more_idle_buffers_are_kept_while_others_are_in_use_and_the_rest_goes_back_to_the_system() {
         let pool = pool(8, 8, 2);
-        let held: Vec<_> = (0..8).map(|_| pool.try_acquire(Class::Send).expect("no fault")).collect();
+        let mut held: Vec<_> = (0..8).map(|_| pool.try_acquire(Class::Send).expect("no fault")).collect();
         assert!(held.iter().all(Option::is_some));
+        held.truncate(1);
+        assert_eq!((pool.stats().idle, pool.stats().send), (4, 1));
         drop(held);
         let stats = pool.stats();
         assert_eq!((stats.idle, stats.send, stats.peak), (2, 0, 8));

@@ -66,20 +66,18 @@ fn wrong(bench: &mut Bench, attempt: Attempt, part: &std::ops::Range<u64>, wrong
 /// Proves every chunk until the file is to be committed; returns how often each leaf was moved.
 fn prove_all(bench: &mut Bench, size: u64) -> Vec<u32> {
     let mut moved = vec![0; size.div_ceil(LEAF) as usize];
-    loop {
+    let commits = |bench: &Bench| bench.jobs.iter().any(|(_, job)| job.work == Work::Commit);
+    while !commits(bench) {
         let taken = chunks(bench);
         if taken.is_empty() {
-            return moved;
+            break;
         }
         for (_, attempt, part) in taken {
             part.clone().step_by(LEAF as usize).for_each(|at| moved[(at / LEAF) as usize] += 1);
-            let commit = |bench: &Bench| bench.jobs.iter().any(|(_, job)| job.work == Work::Commit);
             prove(bench, attempt, &part);
-            if commit(bench) {
-                return moved;
-            }
         }
     }
+    moved
 }
 
 fn leaves_wrong(bench: &Bench) -> Vec<(u64, u64, u32)> {
@@ -570,6 +568,46 @@ fn the_pace_of_a_session_is_not_counted_from_the_destinations_answer() {
     bench.now += half;
     bench.put(Input::ChunkMoved { attempt: *second });
     assert_eq!(bench.machine.slots[0].rate, Some(CHUNK as f64));
+}
+
+#[test]
+fn parts_have_leaves_that_are_hashed_in_step_and_fast_sessions_do_not_end_with_single_ones() {
+    let size = 100 * CHUNK;
+    let wide = TransferOptions {
+        chunking: Some(Chunking { chunk: size, leaf: LEAF, threshold: CHUNK, ahead: 1 }),
+        ..options(2)
+    };
+    // Of the leaves of a part, all of which take so long.
+    let counts = |each: Duration| {
+        let mut bench = Bench::new(wide.clone());
+        bench.copy(0, size);
+        bench.put(Input::ListingDone);
+        bench.open_all();
+        let attempt = bench.job(0).1.attempt;
+        bench.jobs.clear();
+        bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
+        let mut counts = Vec::new();
+        loop {
+            let taken = chunks(&mut bench);
+            if taken.is_empty() {
+                return counts;
+            }
+            for (_, attempt, part) in taken {
+                counts.push((part.end - part.start) / LEAF);
+                bench.now += each;
+                bench.put(Input::ChunkMoved { attempt });
+                prove(&mut bench, attempt, &part);
+            }
+        }
+    };
+    for (each, fewest) in [(Duration::from_secs(100), 1..=1), (Duration::from_micros(10), 4..=8)] {
+        let counts = counts(each);
+        let odd: Vec<u64> = counts.iter().copied().filter(|count| *count > 8 && count % 8 != 0).collect();
+        assert!(odd.is_empty(), "{odd:?} of {counts:?}");
+        // What is left for the last one may be anything.
+        let (_, others) = counts.split_last().expect("parts");
+        assert!(others.iter().min().is_some_and(|least| fewest.contains(least)), "{counts:?}");
+    }
 }
 
 /// Two sessions, of which the first has moved its parts and idles, and the second has one in the air.

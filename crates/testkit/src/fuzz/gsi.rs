@@ -132,9 +132,11 @@ fn changed_on_the_way(version: SslVersion, delegate: Delegate, input: &mut Input
             }
             Err(fault) => {
                 assert!(!intact, "{fault}");
-                // The reason reaches the client, which makes no sense of it as a token either.
+                assert!(acceptor.step(&token, NOW).is_err());
+                // The reason reaches the client, behind a whole flight where that was said before; but taken for a token it
+                // is never the last one.
                 let alert = acceptor.alert().unwrap_or_default();
-                assert!(acceptor.step(&token, NOW).is_err() && initiator.step(&alert, NOW, LIFE).is_err());
+                assert!(!matches!(initiator.step(&alert, NOW, LIFE), Ok(Initiated::Last(_))));
                 return;
             }
         };

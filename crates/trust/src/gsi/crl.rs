@@ -47,6 +47,10 @@ impl RevocationList {
             if bytes.starts_with(&[tag::SEQUENCE]) { X509Crl::from_der(bytes) } else { X509Crl::from_pem(bytes) };
         let list = list.map_err(|_| "it is not a revocation list".to_owned())?;
         let der = list.to_der().map_err(|error| error.to_string())?;
+        // What is behind a list, or is not written as DER wants it, no signature covers.
+        if bytes.starts_with(&[tag::SEQUENCE]) && der != bytes {
+            return Err("something else than a revocation list is in it, too".to_owned());
+        }
         let head = Head::parse(&der).map_err(|error| format!("the revocation list cannot be read: {error}"))?;
         let (authority, from, until) = (head.issuer.canonical(), head.from, head.until);
         let unknown_critical = head.unknown_critical.map(|oid| oid.to_string());
@@ -160,6 +164,15 @@ mod tests {
 
     fn public(own: &OwnChain) -> PKey<Public> {
         own.certificate.public_key().unwrap()
+    }
+
+    #[test]
+    fn lists_with_something_behind_them_are_refused() {
+        let made = make::revocations(&ca(), &[], Life::of(now(), 100)).unwrap();
+        let mut der = made.to_der().unwrap();
+        assert!(RevocationList::parse(&der).is_ok());
+        der.push(b'\n');
+        assert!(RevocationList::parse(&der).is_err_and(|error| error.contains("something else")));
     }
 
     #[test]

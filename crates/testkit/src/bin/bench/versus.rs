@@ -54,6 +54,11 @@ impl Versus {
         Self { added: Some(seconds), ..self }
     }
 
+    /// Whether anything is asked.
+    pub fn is_gate(&self) -> bool {
+        self.speed.or(self.cpu).or(self.added).is_some()
+    }
+
     /// What is asked, in words; empty when nothing is.
     pub fn asked(&self) -> String {
         let speed = self.speed.map(|times| format!("{times:.2} times"));
@@ -105,7 +110,7 @@ impl Comparison {
 
     /// What it comes to, in a word or two.
     pub fn verdict(&self) -> &'static str {
-        let asked = !self.versus.asked().is_empty();
+        let asked = self.versus.is_gate();
         match self.versus.peer {
             _ if asked && self.is_missed() => "**missed**",
             _ if asked => "kept",
