@@ -218,7 +218,6 @@ pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
     tuning.parallelism = channels(facts, tuning.parallelism);
     tuning.concurrency = sessions(facts, tuning.parallelism.value, tuning.concurrency);
-    tuning.parallelism = at_hand(facts, tuning.concurrency.value, tuning.parallelism);
     let chunking = chunking(facts, tuning.concurrency.value, facts.imposed.as_ref());
     Plan { tuning, chunking }
 }
@@ -236,18 +235,6 @@ fn channels(facts: &Facts, first: Choice<u32>) -> Choice<u32> {
     }
     let one = ByteCount(facts.channel_rate() as u64);
     choice(needed, format!("loss and windows keep one channel at {one}/s"))
-}
-
-/// One channel each where several sessions keep the processors of near ends busy: more only take turns
-/// (docs/design/data-path.md).
-fn at_hand(facts: &Facts, sessions: u32, channels: Choice<u32>) -> Choice<u32> {
-    let enough = sessions > 1 && facts.channels_needed() <= sessions;
-    match facts.fixed.parallelism {
-        Setting::Auto if facts.is_near() && enough && channels.value > 1 => {
-            choice(1, "a near peer: several sessions keep both ends busy with one channel each")
-        }
-        _ => channels,
-    }
 }
 
 fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
@@ -403,9 +390,6 @@ mod tests {
     fn one_large_file_is_divided_among_a_few_sessions() {
         let near = plan(&facts(&[4 * GIB], 0));
         assert_eq!((near.tuning.concurrency.value, chunk(&near)), (2, Some(512 * MIB)));
-        let whole = plan(&Facts { can_chunk: false, ..facts(&[4 * GIB], 0) });
-        let both = [&near, &whole].map(|plan| (plan.tuning.concurrency.value, plan.tuning.parallelism.value));
-        assert_eq!(both, [(2, 1), (1, 2)], "two channels in all");
         let far = plan(&facts(&[GIB], 75));
         assert_eq!((far.tuning.concurrency.value, far.tuning.parallelism.value), (4, 4));
         assert_eq!(chunk(&far), Some(128 * MIB));
