@@ -29,7 +29,7 @@ pub use steering::{Sent, Steering};
 /// Bytes of a leaf. Never chosen: a run that goes on where another ended must cut the file in the same places.
 pub const LEAF: u64 = 16 << 20;
 /// Fewest leaves of a chunk: a sender hashes so many at once.
-pub const LEAVES: u64 = 8;
+pub const LEAVES: u64 = Chunking::IN_STEP;
 /// Smallest leaf, bytes, for chunks that the user wants small.
 const LEAST_LEAF: u64 = 4096;
 /// Chunks that each session has to move: one moves, and one waits behind it. No more: the word about what is proven is sent

@@ -610,6 +610,19 @@ fn parts_have_leaves_that_are_hashed_in_step_and_fast_sessions_do_not_end_with_s
     }
 }
 
+#[test]
+fn chunks_that_the_user_fixed_are_as_long_as_told() {
+    let chunking = Chunking { chunk: 12 * LEAF, leaf: LEAF, threshold: CHUNK, ahead: 1 };
+    let mut bench = Bench::new(TransferOptions { chunking: Some(chunking), ..options(2) });
+    bench.copy(0, 100 * CHUNK);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.jobs.clear();
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
+    let lengths: Vec<u64> = chunks(&mut bench).iter().map(|(_, _, part)| part.end - part.start).collect();
+    assert_eq!(lengths, [12 * LEAF; 2], "one for each session");
+}
+
 /// Two sessions, of which the first has moved its parts and idles, and the second has one in the air.
 fn one_waits_for_the_other() -> (Bench, Attempt, std::ops::Range<u64>) {
     let size = 4 * CHUNK;

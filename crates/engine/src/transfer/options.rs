@@ -60,6 +60,8 @@ impl Chunking {
     /// Longest leaf, bytes: with it a file has 64 TiB at most.
     pub const LONGEST_LEAF: u64 = 1 << 30;
 
+    /// Leaves that a sender hashes in step.
+    pub const IN_STEP: u64 = 8;
     /// Leaves that a file has at least, if they can be short enough: what the last session is still busy with when the
     /// others have nothing left is a small part of the file.
     pub const PARTS: u64 = 256;

@@ -10,8 +10,6 @@ use super::options::Chunking;
 use super::slot::SlotData;
 use crate::plan::ItemId;
 
-/// Leaves that are hashed in step: what is over in a part costs MD5 as much as all of them (docs/design/hashing.md).
-const IN_STEP: u64 = 8;
 /// Fewer leaves than these are hashed one by one: a part at the end has so many where that keeps nobody waiting.
 const FEW_LEAVES: u64 = 4;
 /// A session that is busy for so long at the end keeps the others waiting for nothing that anybody notices.
@@ -42,8 +40,8 @@ impl TransferMachine {
     /// in the air is half its share of the rest, by what it has shown to be able to; one leaf of the file at least, what
     /// it moves in a round trip, or it would run dry between two, and what it moves in [`WORTH_CUTTING`], up to
     /// [`FEW_LEAVES`]; and where the rate is bounded no more than what that lets pass in a second. That keeps the ends of
-    /// the sessions together though their rates change: what a slow one holds at the end is little. Parts of many leaves
-    /// have a multiple of [`IN_STEP`].
+    /// the sessions together though their rates change: what a slow one holds at the end is little. A share of many leaves
+    /// is a multiple of [`Chunking::IN_STEP`], which are hashed in step: what is over costs MD5 as much as all of them.
     pub(super) fn chunk_length(&self, index: usize, id: ItemId, leaf: u64) -> u64 {
         let Chunking { chunk, leaf: longest, .. } = self.chunking_of(id).unwrap_or_default();
         let (paces, slot) = (self.paces(), &self.slots[index]);
@@ -53,9 +51,10 @@ impl TransferMachine {
         let least = ((rate * trip) as u64).min(longest).max(few).max(leaf).next_multiple_of(leaf);
         let share = self.queue.bulk() as f64 * paces.of(slot) / paces.sum;
         let part = share as u64 / (2 * self.ahead() as u64);
-        let part = part.div_ceil(leaf).saturating_mul(leaf).clamp(least, chunk.max(least));
-        let step = leaf.saturating_mul(IN_STEP);
+        let part = part.div_ceil(leaf).saturating_mul(leaf);
+        let step = leaf.saturating_mul(Chunking::IN_STEP);
         let part = if part > step { part / step * step } else { part };
+        let part = part.clamp(least, chunk.max(least));
         self.budget.part().map_or(part, |most| part.min(most / leaf * leaf).max(leaf))
     }
 
