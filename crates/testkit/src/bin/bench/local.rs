@@ -10,7 +10,7 @@ use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::case::{Case, Contender, Sample};
 use crate::options::{Options, Section};
-use crate::room::{empty, remove};
+use crate::room::Room;
 use crate::servers::{Pair, Programs, succeed};
 use crate::versus::Versus;
 use crate::{Measured, Outcome, checksums};
@@ -43,8 +43,8 @@ fn memory(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<
     let bytes = options.size(8 * GIB, GIB);
     let plain = sides.memory_case("/dev/zero to /dev/null".into(), bytes, zero, null, true);
     done.add(plain, options.rounds);
-    let room = Tmpfs::mount_huge(3 * GIB)?;
     let bytes = options.size(2 * GIB, 256 * MIB);
+    let room = Tmpfs::mount_huge(bytes + 512 * MIB)?;
     let hot = room.path().join("hot");
     dataset::random_file(&hot, bytes, 1)?;
     done.add(sides.memory_case("hot tmpfs file to /dev/null".into(), bytes, &hot, null, false), options.rounds);
@@ -53,18 +53,17 @@ fn memory(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<
 
 /// One file, both ends in memory: moved, and moved and proven.
 fn file(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()> {
-    let room = Tmpfs::mount_huge(10 * GIB)?;
     let bytes = options.size(4 * GIB, 512 * MIB);
-    let from = room.path().join("from");
-    let to = room.path().join("to");
+    let room = &Room::for_file(bytes)?;
+    let (from, to) = (room.file("from"), room.file("to"));
     dataset::random_file(&from, bytes, 2)?;
     let (from, to) = (from.as_path(), to.as_path());
-    let own = |name, flags: &'static [&'static str]| sides.own_copy(name, flags, from, to, move || remove(to));
-    let guc = sides.guc(&["-fast"], from, to, move || remove(to));
+    let own = |name, flags: &'static [&'static str]| sides.own_copy(name, flags, from, to, move || room.without(to));
+    let guc = sides.guc(&["-fast"], from, to, move || room.without(to));
     let contenders = vec![
         own("whimbrel", &["--no-verify"]),
         guc,
-        sides.floor(&["--source", text(from), "--sink", text(to)], move || remove(to)),
+        sides.floor(&["--source", text(from), "--sink", text(to)], move || room.without(to)),
     ];
     let comparisons = vec![Versus::new("whimbrel", "guc -fast"), Versus::new("whimbrel", "floor").at_cpu(1.3)];
     done.add(Case { name: "unverified".into(), bytes, files: 1, contenders, comparisons }, options.rounds);
@@ -72,7 +71,7 @@ fn file(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()
         own("whimbrel, verified", &["--verify=require"]),
         own("whimbrel, MD5", &["--verify=require", "--checksum=md5"]),
         own("whimbrel, unverified", &["--no-verify"]),
-        sides.guc_then_md5(from, to),
+        sides.guc_then_md5(from, to, move || room.without(to)),
     ];
     let (peer, plain) = ("guc -fast, CKSM MD5", "whimbrel, unverified");
     let comparisons = vec![
@@ -87,26 +86,25 @@ fn file(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()
 
 /// A tree of small files.
 fn small(options: &Options, sides: &Sides<'_>, done: &mut Measured) -> Outcome<()> {
-    let room = Tmpfs::mount(GIB)?;
+    let room = &Room::for_small_files()?;
     let files = options.size(10_000, 1000);
-    let from = room.path().join("from");
-    let to = room.path().join("to");
+    let (from, to) = (room.file("from"), room.file("to"));
     fs::create_dir(&from)?;
     dataset::many_files(&from, files, SMALL_BYTES, 3)?;
     // With a slash at its end, it is the content of a directory for one client, the directory for the other.
     let (from, to) = (from.join(""), to.join(""));
     let (from, to) = (from.as_path(), to.as_path());
-    let own = |name, flags: &'static [&'static str]| sides.own_copy(name, flags, from, to, move || empty(to));
+    let own = |name, flags: &'static [&'static str]| sides.own_copy(name, flags, from, to, move || room.emptied(to));
     let contenders = vec![
         own("whimbrel", &["-r", "--no-verify"]),
         own("whimbrel, verified", &["-r", "--verify=require"]),
-        sides.guc(&["-fast", "-pp", "-cc", "8", "-r"], from, to, move || empty(to)),
+        sides.guc(&["-fast", "-pp", "-cc", "8", "-r"], from, to, move || room.emptied(to)),
         Contender {
             name: "cp -r (no network)",
             command: "cp -r".into(),
             servers: vec![],
             run: Box::new(move || {
-                empty(to)?;
+                room.emptied(to)?;
                 let run = succeed(Tool::new("cp").arg("-r").arg(from).arg(to))?;
                 Ok(Sample { wall: run.wall, cpu: run.cpu, trips: None })
             }),
@@ -185,9 +183,14 @@ impl Sides<'_> {
     }
 
     /// The peers' client proves nothing: checksums at both ends follow the copy.
-    fn guc_then_md5<'a>(&'a self, from: &'a Path, to: &'a Path) -> Contender<'a> {
+    fn guc_then_md5<'a>(
+        &'a self,
+        from: &'a Path,
+        to: &'a Path,
+        prepare: impl Fn() -> Outcome<()> + 'a,
+    ) -> Contender<'a> {
         let run = move || {
-            remove(to)?;
+            prepare()?;
             let urls = [self.real.source.url(from), self.real.destination.url(to)];
             let client = self.programs.guc().arg("-fast").args(urls);
             self.real.time_with(client, || checksums::md5_at_both_ends(&self.real, from, to))

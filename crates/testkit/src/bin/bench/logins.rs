@@ -6,11 +6,10 @@ use std::path::Path;
 use whimbrel_testkit::dataset;
 use whimbrel_testkit::peers::Tool;
 use whimbrel_testkit::pki::{Member, Pki};
-use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::case::{Case, Contender};
 use crate::options::Options;
-use crate::room::{empty, remove};
+use crate::room::Room;
 use crate::servers::{Pair, Programs};
 use crate::versus::Versus;
 use crate::{Measured, Outcome};
@@ -62,27 +61,27 @@ impl Logins<'_> {
     }
 
     fn file(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
-        let room = Tmpfs::mount_huge(10 * GIB)?;
         let bytes = options.size(4 * GIB, 512 * MIB);
-        let (from, to) = (&room.path().join("from"), &room.path().join("to"));
+        let room = Room::for_file(bytes)?;
+        let (from, to) = (&room.file("from"), &room.file("to"));
         dataset::random_file(from, bytes, 2)?;
         let flags = vec!["--verify=require".to_owned()];
-        let work = Work { what: "a verified file", bytes, files: 1, flags, from, to, prepare: &|| remove(to) };
+        let work = Work { what: "a verified file", bytes, files: 1, flags, from, to, prepare: &|| room.without(to) };
         done.add(self.case(&work), options.rounds);
         Ok(())
     }
 
     fn small(&self, options: &Options, done: &mut Measured) -> Outcome<()> {
-        let room = Tmpfs::mount(GIB)?;
+        let room = Room::for_small_files()?;
         let files = options.size(10_000, 1000);
-        let (from, to) = (room.path().join("from"), room.path().join("to"));
+        let (from, to) = (room.file("from"), room.file("to"));
         fs::create_dir(&from)?;
         dataset::many_files(&from, files, SMALL_BYTES, 3)?;
         // With a slash at its end, it is the content of a directory.
         let (from, to) = (&from.join(""), &to.join(""));
         let flags = ["-r", "--verify=require"].map(str::to_owned).to_vec();
         let (bytes, files) = (u64::from(files) * SMALL_BYTES as u64, u64::from(files));
-        let work = Work { what: "verified small files", bytes, files, flags, from, to, prepare: &|| empty(to) };
+        let work = Work { what: "verified small files", bytes, files, flags, from, to, prepare: &|| room.emptied(to) };
         done.add(self.case(&work), options.rounds);
         Ok(())
     }
