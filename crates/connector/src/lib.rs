@@ -118,6 +118,12 @@ pub trait Connector: Send + Sync {
         None
     }
 
+    /// The same storage for one operation on many files: what was found out about a directory may hold for the next path in it, as
+    /// if all had been done at once. Not to be kept longer. `None` where nothing would be spared.
+    fn for_one_operation(&self) -> Option<Arc<dyn Connector>> {
+        None
+    }
+
     /// The journal of a session begun with [`Disposition::Continue`].
     ///
     /// It belongs to the very file of the session: another file under the same names has another

@@ -252,6 +252,41 @@ pub fn a_small_file_is_put_in_one_act(a: &dyn Connector, b: &dyn Connector) {
     assert_eq!(ok(b.list(&path("dir"))).count(), 3, "nothing else is left");
 }
 
+pub fn storage_for_one_operation_is_the_same_storage(a: &dyn Connector, b: &dyn Connector) {
+    let Some(one) = a.for_one_operation() else { return };
+    let names = ["one/a", "one/b", "two/a", "top", "one/c", "two/b"];
+    ok(a.make_dir(&path("one")));
+    ok(a.make_dir(&path("two")));
+    for name in names {
+        ok(one.put(&path(name), name.as_bytes(), &Attributes::default(), None));
+        assert_eq!(load(b, &path(name)), name.as_bytes());
+    }
+    for name in names {
+        assert_eq!(load(one.as_ref(), &path(name)), name.as_bytes());
+    }
+    refused(one.open_read(&path("one/missing"), None), FaultCode::NotFound);
+    refused(one.open_read(&path("one"), None), FaultCode::IsADirectory);
+    refused(one.open_read(&path("/"), None), FaultCode::IsADirectory);
+    refused(one.open_read(&path("one/a/b"), None), FaultCode::NotADirectory);
+    refused(one.put(&path("three/a"), b"x", &Attributes::default(), None), FaultCode::NotFound);
+    if !a.capabilities().symlinks {
+        return;
+    }
+    // Resolved from the root, wherever the link is.
+    ok(a.symlink(b"/two/a", &path("one/absolute")));
+    ok(a.symlink(b"../two/b", &path("one/relative")));
+    ok(a.symlink(b"two", &path("directory")));
+    ok(a.symlink(b"itself", &path("one/itself")));
+    for (name, found) in
+        [("one/absolute", "two/a"), ("one/relative", "two/b"), ("directory/a", "two/a"), ("one/a", "one/a")]
+    {
+        assert_eq!(load(one.as_ref(), &path(name)), found.as_bytes(), "{name}");
+    }
+    refused(one.open_read(&path("one/itself"), None), FaultCode::InvalidPath);
+    ok(one.put(&path("one/relative"), b"new", &Attributes::default(), None));
+    assert_eq!(load(b, &path("two/b")), b"new");
+}
+
 pub fn what_is_put_replaces_a_file_and_leftovers_of_its_name(a: &dyn Connector, b: &dyn Connector) {
     // An unfinished file of another, and finished ones: by turns, so that what was there before is no help.
     let unfinished = ok(a.begin(&path("one"), &REPLACE));

@@ -53,6 +53,7 @@ macro_rules! contract_cases {
             a_small_file_is_put_in_one_act
             what_is_put_replaces_a_file_and_leftovers_of_its_name
             where_nothing_can_be_put_says_why
+            storage_for_one_operation_is_the_same_storage
             holes_stay_holes
             an_open_file_outlives_its_name
             written_data_can_be_read_back_before_commit

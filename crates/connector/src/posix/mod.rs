@@ -222,6 +222,10 @@ impl Connector for Posix {
         Some(Arc::new(Self { replaces: false, ..self.clone() }))
     }
 
+    fn for_one_operation(&self) -> Option<Arc<dyn Connector>> {
+        Some(Arc::new(Self { root: self.root.with_memory(), ..self.clone() }))
+    }
+
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {
         self.writable("write", &session.path)?;
         Ok(Arc::new(self.open_journal(session)?))

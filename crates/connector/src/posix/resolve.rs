@@ -2,7 +2,7 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, open, openat, openat2};
 use rustix::io::Errno;
@@ -24,7 +24,12 @@ pub(super) struct Root {
     openat2: bool,
     /// Whether links are followed.
     links: bool,
+    /// The directory that was opened last, where it is kept.
+    last: Option<Arc<Mutex<Option<Opened>>>>,
 }
+
+/// A directory by its path, which ends with a slash.
+type Opened = (Vec<u8>, Dir);
 
 /// An open directory.
 #[derive(Clone)]
@@ -58,7 +63,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())
             .map_err(|errno| Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy()))?;
-        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2, links: true };
+        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2, links: true, last: None };
         // Old kernels answer ENOSYS, some containers' filters EPERM.
         root.openat2 &= root.open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok();
         Ok(root)
@@ -67,6 +72,11 @@ impl Root {
     /// The same, where links lead nowhere.
     pub fn without_links(&self) -> Self {
         Self { links: false, ..self.clone() }
+    }
+
+    /// The same, which keeps the directory of the last path open.
+    pub fn with_memory(&self) -> Self {
+        Self { last: Some(Arc::default()), ..self.clone() }
     }
 
     /// The name that `path` means: the links on the way are followed, and one in the last place if `follow` says so.
@@ -95,6 +105,18 @@ impl Root {
     /// Opens what is at `path`; a link in the last place is followed unless `flags` has NOFOLLOW.
     pub fn open_at(&self, path: &StoragePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC;
+        if self.last.is_some() && !flags.contains(OFlags::PATH) {
+            let Some((dir, name)) = self.parent(path)? else { return self.open_anywhere(path, flags) };
+            match retry(|| openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty())) {
+                // A link is resolved from the root.
+                Err(Errno::LOOP) => {}
+                opened => return opened,
+            }
+        }
+        self.open_anywhere(path, flags)
+    }
+
+    fn open_anywhere(&self, path: &StoragePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         if self.openat2 {
             return self.open_in_root(path.as_bytes(), flags, Mode::empty());
         }
@@ -118,13 +140,21 @@ impl Root {
         if above == b"/" {
             return Ok(Some((Dir(self.fd.clone()), name)));
         }
-        let dir = if self.openat2 {
-            let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
-            Some(self.open_in_root(above, flags, Mode::empty())?)
-        } else {
-            self.walk_to_dir(above)?
+        let Some(last) = &self.last else { return Ok(Some((self.open_dir(above)?, name))) };
+        let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+        let dir = match &*last {
+            Some((path, dir)) if path == above => dir.clone(),
+            _ => last.insert((above.to_vec(), self.open_dir(above)?)).1.clone(),
         };
-        Ok(Some((self.dir_of(dir), name)))
+        Ok(Some((dir, name)))
+    }
+
+    fn open_dir(&self, path: &[u8]) -> Result<Dir, Errno> {
+        if self.openat2 {
+            let flags = DIRECTORY.difference(OFlags::NOFOLLOW);
+            return self.open_in_root(path, flags, Mode::empty()).map(Dir::from);
+        }
+        Ok(self.dir_of(self.walk_to_dir(path)?))
     }
 
     fn walk_to_dir(&self, path: &[u8]) -> Result<Option<OwnedFd>, Errno> {

@@ -3,7 +3,7 @@
 //! The sender reads all of them before it sends any, so that it knows which it has: the bytes of the others do not come.
 //! The receiver stores each file as soon as it is whole, in one act; what did not come has failed.
 
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use whimbrel_connector::{Attributes, Connector, Kind};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -28,7 +28,7 @@ pub fn send(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem> {
     let loaded = {
         let times = transfer.progress.times();
         let _working = times.on_thread();
-        times.timed(Activity::Storage, || load(task.node.connector.as_ref(), spec, algorithm, task.cancel))
+        times.timed(Activity::Storage, || load(storage(task.node).as_ref(), spec, algorithm, task.cancel))
     };
     let loaded = match loaded {
         Ok(loaded) => loaded,
@@ -57,6 +57,11 @@ pub fn receive(task: &mut Task<'_>, spec: &PackSpec) -> Result<Outcome, Problem>
     transfer.end_pack(task, received.is_ok(), told(spec, &fates));
     received?;
     Ok(Outcome::Packed(fates))
+}
+
+/// The storage for the files of one pack, most of which lie in one directory.
+fn storage(node: &Node) -> Arc<dyn Connector> {
+    node.connector.for_one_operation().unwrap_or_else(|| node.connector.clone())
 }
 
 fn begin(task: &Task<'_>, way: Way, kind: &'static str, spec: &PackSpec) -> Transfer {
@@ -151,7 +156,7 @@ fn over_handle(task: &mut Task<'_>, unpacker: &Unpacker<'_>, transfer: &mut Tran
 
 /// Where the bytes of a pack go.
 struct Unpacker<'a> {
-    node: &'a Node,
+    storage: Arc<dyn Connector>,
     algorithm: Option<Algorithm>,
     cancel: &'a Cancel,
     /// Whether the sender tells first what each file must be, and what it has told.
@@ -188,7 +193,8 @@ impl<'a> Unpacker<'a> {
         });
         let (places, vouched) = (places.collect(), spec.vouched && algorithm.is_some());
         let durable = node.keeps_durable(spec.durable);
-        Self { node, algorithm, cancel, vouched, expected: OnceLock::new(), durable, places }
+        let storage = storage(node);
+        Self { storage, algorithm, cancel, vouched, expected: OnceLock::new(), durable, places }
     }
 
     /// Receives the files, and before them what they must be.
@@ -257,7 +263,6 @@ impl Place<'_> {
     /// Stores it with its attributes and name; the digest of what was read back, if one is wanted.
     fn store(&self, unpacker: &Unpacker<'_>, data: &[u8]) -> Result<Option<String>, Fault> {
         unpacker.cancel.check("receive")?;
-        let node = unpacker.node;
         let attributes = Attributes {
             modified: self.file.modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose()?,
             mode: self.file.mode,
@@ -266,7 +271,7 @@ impl Place<'_> {
         };
         let path = resolve(&self.file.path)?;
         let Some(algorithm) = unpacker.algorithm else {
-            node.connector.put(&path, data, &attributes, None)?;
+            unpacker.storage.put(&path, data, &attributes, None)?;
             return Ok(None);
         };
         let mut digest = None;
@@ -279,7 +284,7 @@ impl Place<'_> {
             digest = Some(computed);
             Ok(())
         };
-        node.connector.put(&path, data, &attributes, Some(&mut read_back))?;
+        unpacker.storage.put(&path, data, &attributes, Some(&mut read_back))?;
         Ok(digest)
     }
 

@@ -3,7 +3,8 @@
 use std::time::Instant;
 
 use super::entry::Place;
-use super::slot::{Flight, Load, SlotData};
+use super::pipeline::{Flight, Load};
+use super::slot::SlotData;
 use super::{Command, Job, Slot, TransferMachine, Work};
 use crate::plan::ItemId;
 use crate::ranges::RangeSet;

@@ -317,7 +317,7 @@ impl TransferMachine {
             if self.slots[slot].is_open() {
                 self.close(Slot(slot as u32), Some(fault.clone()));
             }
-            self.slots[slot].pipeline.clear();
+            self.slots[slot].take_pipeline();
             self.slots[slot].state = SlotState::Dead;
         }
         self.orphans.clear();

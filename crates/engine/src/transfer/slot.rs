@@ -1,10 +1,10 @@
 //! One session as the machine sees it, and when it has stalled.
 
-use std::collections::VecDeque;
 use std::time::Instant;
 
 use super::messages::Attempt;
 use super::options::StallPolicy;
+use super::pipeline::{Flight, Load, Pipeline};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum SlotState {
@@ -20,33 +20,6 @@ pub(super) enum SlotState {
     Dead,
 }
 
-/// How much of a session something takes.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Load {
-    /// No data.
-    Control,
-    /// A small file among others.
-    Small,
-    /// A large file, alone.
-    Whole,
-    /// A part of a large file, among others.
-    Chunk,
-}
-
-/// Something that a session was given.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Flight {
-    pub(super) attempt: Attempt,
-    pub(super) load: Load,
-    /// Bytes of a chunk that are still to move; 0 for anything else.
-    pub(super) bytes: u64,
-    /// Bytes of a small file; 0 for anything else.
-    pub(super) small: u64,
-}
-
-/// What a command costs beside its bytes, in bytes, as far as sessions are compared.
-const COMMAND: u64 = 16 << 10;
-
 /// Chunks of a session that have moved and wait for the destination's word that what is proven is kept.
 const KEEPING: usize = 3;
 
@@ -55,8 +28,8 @@ pub(super) struct SlotData {
     pub(super) state: SlotState,
     /// Whether it is one too many: it ends with what it has.
     pub(super) retired: bool,
-    /// What it was given and has not ended, in order.
-    pub(super) pipeline: VecDeque<Flight>,
+    /// What it was given and has not ended.
+    pub(super) pipeline: Pipeline,
     /// Bytes per second of its chunks, once one has ended.
     pub(super) rate: Option<f64>,
     /// Bytes that it has moved in this run.
@@ -89,7 +62,7 @@ impl SlotData {
         Self {
             state: SlotState::Closed,
             retired: false,
-            pipeline: VecDeque::new(),
+            pipeline: Pipeline::default(),
             rate: None,
             moved_in_all: 0,
             relieved: false,
@@ -116,17 +89,17 @@ impl SlotData {
 
     /// How many of `load` it was given.
     pub(super) fn count(&self, load: Load) -> usize {
-        self.pipeline.iter().filter(|flight| flight.load == load).count()
+        self.pipeline.count(load)
     }
 
     /// Whether it moves large files or parts of them.
     pub(super) fn is_large(&self) -> bool {
-        self.pipeline.iter().any(|flight| matches!(flight.load, Load::Whole | Load::Chunk))
+        self.count(Load::Whole) + self.count(Load::Chunk) > 0
     }
 
     /// Chunks that move or will.
     pub(super) fn moving_chunks(&self) -> usize {
-        self.pipeline.iter().filter(|flight| flight.load == Load::Chunk && flight.bytes > 0).count()
+        self.pipeline.moving_chunks()
     }
 
     /// Whether it could take a chunk, with at most `ahead` that move or will.
@@ -161,12 +134,12 @@ impl SlotData {
         if flight.load == Load::Chunk && self.moving_chunks() == 0 {
             self.chunk_since = now;
         }
-        self.pipeline.push_back(flight);
+        self.pipeline.push(flight);
     }
 
     /// How long the session is busy with the small files and commands that it has, in bytes.
     pub(super) fn weight(&self) -> u64 {
-        self.pipeline.iter().map(|flight| flight.small.saturating_add(COMMAND)).fold(0, u64::saturating_add)
+        self.pipeline.weight()
     }
 
     /// Bytes of the chunks in the air that have not moved.
@@ -177,9 +150,7 @@ impl SlotData {
     /// A chunk has moved: the pace follows, half from this one and half from those before.
     pub(super) fn chunk_moved(&mut self, now: Instant, attempt: Attempt) {
         // Told twice, by its move and by its end: the next one has begun meanwhile.
-        let moved = |flight: &&mut Flight| flight.attempt == attempt && flight.bytes > 0;
-        let Some(flight) = self.pipeline.iter_mut().find(moved) else { return };
-        let bytes = std::mem::take(&mut flight.bytes);
+        let Some(bytes) = self.pipeline.take_bytes(attempt) else { return };
         let seconds = now.saturating_duration_since(self.chunk_since).as_secs_f64();
         self.chunk_since = now;
         if seconds > 0.0 {
@@ -190,7 +161,7 @@ impl SlotData {
 
     /// An attempt is over.
     pub(super) fn leave(&mut self, now: Instant, attempt: Attempt) {
-        self.pipeline.retain(|flight| flight.attempt != attempt);
+        self.pipeline.remove(attempt);
         self.clear_moving(attempt);
         self.sign(now);
     }
@@ -198,7 +169,7 @@ impl SlotData {
     /// What ran on a session that is over.
     pub(super) fn take_pipeline(&mut self) -> Vec<Attempt> {
         self.watch.moving = None;
-        self.pipeline.drain(..).map(|flight| flight.attempt).collect()
+        self.pipeline.take()
     }
 
     fn left(&self) -> u64 {
