@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use whimbrel_dtn::client::security::Trust;
-use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, SessionOptions};
+use whimbrel_dtn::client::target::{AddressFamily, CredentialFiles, HandOn, SessionOptions};
 use whimbrel_engine::units::ByteCount;
 use whimbrel_trust::gsi::Delegate;
 
@@ -102,7 +102,7 @@ pub struct LoginArgs {
     pub kerberos: bool,
     /// What gsiftp:// servers are handed on of your certificate
     #[arg(long, global = true, value_name = "WHAT", value_enum, default_value_t)]
-    pub delegate: HandOn,
+    pub delegate: Delegated,
     /// File with an access token, shown in place of a password over whimbrel:// and ftps:// [default: BEARER_TOKEN and the usual places]
     #[arg(long, global = true, value_name = "FILE")]
     pub token_file: Option<PathBuf>,
@@ -110,11 +110,13 @@ pub struct LoginArgs {
 
 /// What a server may do in a user's name.
 #[derive(Debug, Clone, Copy, Default, ValueEnum)]
-pub enum HandOn {
+pub enum Delegated {
+    /// What is needed: a limited proxy for servers of other kinds, nothing for Whimbrel's
+    #[default]
+    Auto,
     /// A proxy with all your rights: it can log in for you, start jobs, and hand itself on
     Full,
     /// A limited proxy: good for data alone
-    #[default]
     Limited,
     /// Nothing: data connections get a credential for the session (DCSC), or prove nothing where a server takes none
     None,
@@ -167,9 +169,10 @@ impl Global {
             pipelined: !self.lockstep,
             trace: self.verbose >= 3,
             delegate: match self.login.delegate {
-                HandOn::Full => Delegate::Full,
-                HandOn::Limited => Delegate::Limited,
-                HandOn::None => Delegate::No,
+                Delegated::Auto => HandOn::AsNeeded,
+                Delegated::Full => HandOn::Always(Delegate::Full),
+                Delegated::Limited => HandOn::Always(Delegate::Limited),
+                Delegated::None => HandOn::Always(Delegate::No),
             },
             trust: trust(self.login.token_file.as_ref()),
             ..SessionOptions::default()

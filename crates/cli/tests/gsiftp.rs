@@ -347,6 +347,35 @@ fn our_own_servers_move_data_by_nonces_as_in_clear() {
 }
 
 #[test]
+fn our_own_servers_are_handed_on_nothing_that_they_do_not_need() {
+    let Some(site) = Site::start() else { return };
+    let (one, other) = (own(&site), own(&site));
+    fs::create_dir(site.path("many")).unwrap();
+    for number in 0..40 {
+        fs::write(site.path(&format!("many/{number}")), payload()).unwrap();
+    }
+    // Logins, tokens that the client sent in them, and data handles that show certificates.
+    let copied = |delegate: &[&str], to: &str, name: &str| {
+        let ends = [own_url(&one, &site.path("many")), format!("{to}{}", url_path(site.path(name)))];
+        let run = site.client(&["-vvv", "cp", "-r", "--concurrency", "4"]).args(delegate).args(ends).run_ok();
+        let said = said(&run);
+        assert!(said.contains("40 verified"), "{said}");
+        ["AUTH GSSAPI", "ADAT ", "DCAU A"].map(|command| commands(&said, command))
+    };
+    let ours = format!("gsiftp://localhost:{}", other.addr().port());
+    let theirs = format!("gsiftp://localhost:{}", site.server.addr().port());
+    let [logins, tokens, _] = copied(&["--delegate", "full"], &ours, "full");
+    let (handing, rest) = (tokens / logins, tokens % logins);
+    let [logins, tokens, shown] = copied(&[], &ours, "usual");
+    let bare = tokens / logins;
+    assert_eq!((rest, tokens % logins, shown, handing), (0, 0, 0, bare + 1), "{bare} tokens a login");
+    // Where the other end needs a certificate on data connections, ours gets one to show, at once where that is known.
+    let [logins, tokens, shown] = copied(&[], &theirs, "theirs");
+    let spared = logins * handing - tokens;
+    assert!((1..=2).contains(&spared) && logins >= 6 && shown >= 2, "{spared} of {logins} logins, {shown} shown");
+}
+
+#[test]
 fn our_server_is_checked_and_refuses_by_name() {
     let Some(site) = Site::start() else { return };
     let server = own(&site);
@@ -483,8 +512,8 @@ fn data_connections_show_what_the_user_names() {
     assert!(run.stderr_text().contains("takes no credential for data connections"), "{run}");
 }
 
-/// What our client hands on to a server.
-fn handed_on(site: &Site, who: &Member, options: &[&str]) -> Option<Kind> {
+/// What our client hands on to a server that greets so.
+fn handed_on(site: &Site, who: &Member, greeting: &str, options: &[&str]) -> Option<Kind> {
     let host = site.pki.host(&["localhost"]).unwrap();
     let own = credential::from_pem(&fs::read(&host.file).unwrap()).unwrap();
     let store = Arc::new(AnchorStore::open(&site.pki.certificates(), Instant::now()).unwrap());
@@ -497,7 +526,7 @@ fn handed_on(site: &Site, who: &Member, options: &[&str]) -> Option<Kind> {
     std::thread::scope(|scope| {
         let server = scope.spawn(|| {
             let mut lines = BufReader::new(listener.accept().unwrap().0);
-            lines.get_ref().write_all(b"220 ready\r\n").unwrap();
+            write!(lines.get_ref(), "220 {greeting}\r\n").unwrap();
             loop {
                 let mut line = String::new();
                 assert!(lines.read_line(&mut line).unwrap() > 0, "it gave up");
@@ -528,14 +557,16 @@ fn servers_are_handed_on_what_the_user_says_and_never_more_than_he_has() {
     let Some(site) = Site::start() else { return };
     let proxy = |policy| Some(Kind::Proxy { form: Form::Rfc, policy });
     let limited = site.pki.proxy(&site.alice, &ProxyKind::rfc(Policy::Limited), "limited").unwrap();
-    for (who, options, expected) in [
-        (&site.alice, &[][..], proxy(Policy::Limited)),
-        (&site.proxy, &["--delegate", "limited"], proxy(Policy::Limited)),
-        (&site.proxy, &["--delegate", "full"], proxy(Policy::InheritAll)),
-        (&limited, &["--delegate", "full"], proxy(Policy::Limited)),
-        (&site.proxy, &["--delegate", "none"], None),
+    let (ours, another) = ("localhost Whimbrel 9.9 ready.", "ready");
+    for (who, greeting, options, expected) in [
+        (&site.alice, another, &[][..], proxy(Policy::Limited)),
+        (&site.alice, ours, &[], None),
+        (&site.proxy, ours, &["--delegate", "limited"], proxy(Policy::Limited)),
+        (&site.proxy, another, &["--delegate", "full"], proxy(Policy::InheritAll)),
+        (&limited, another, &["--delegate", "full"], proxy(Policy::Limited)),
+        (&site.proxy, another, &["--delegate", "none"], None),
     ] {
-        assert_eq!(handed_on(&site, who, options), expected, "{options:?}");
+        assert_eq!(handed_on(&site, who, greeting, options), expected, "{greeting}, {options:?}");
     }
     // The real server takes all of a user's rights as well.
     let copied = site.client(&["-v", "cp", "--delegate", "full", &site.url("here"), &site.url("there")]).run_ok();

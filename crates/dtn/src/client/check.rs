@@ -74,10 +74,10 @@ pub async fn check(asked: &Check<'_>, mut report: impl FnMut(&Step)) -> u8 {
         protection.unwrap_or_else(|| "none: the dialogue is in clear; whimbrel:// asks for TLS".to_owned()),
     ));
     if let Some(credential) = remote.credential() {
-        let handed_on = match session.delegate {
-            Delegate::No => "nothing",
-            Delegate::Limited => "a limited proxy",
+        let handed_on = match session.delegate.most() {
+            _ if !remote.handed_on() => "nothing",
             Delegate::Full => "a proxy",
+            _ => "a limited proxy",
         };
         report(&Step::ok("credential", format!("{credential}; {handed_on} of it was handed on")));
         report(&Step::ok("mapping", mapping(&remote)));

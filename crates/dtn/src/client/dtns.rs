@@ -25,6 +25,8 @@ struct Dtn {
     /// One reference for this book, one for each session.
     seats: Seat,
     failed: Option<Instant>,
+    /// Whether its data connections prove themselves with nonces in clear, and encrypted, once a session stood.
+    nonces: Option<[bool; 2]>,
 }
 
 /// Every DTN that was used.
@@ -66,7 +68,7 @@ impl Dtns {
             let seat = self.seat(&dtn);
             match Remote::dial(&dtn, options, first).await {
                 Ok((mut remote, ids)) => {
-                    self.reached(&dtn);
+                    self.reached(&dtn, remote.proves_by_nonce());
                     remote.seat = Some(seat);
                     return Ok((remote, ids));
                 }
@@ -88,8 +90,17 @@ impl Dtns {
     }
 
     /// A session was opened.
-    fn reached(&self, target: &Target) {
-        self.known.borrow_mut().entry(target.address()).or_default().failed = None;
+    fn reached(&self, target: &Target, nonces: [bool; 2]) {
+        let mut known = self.known.borrow_mut();
+        let dtn = known.entry(target.address()).or_default();
+        (dtn.failed, dtn.nonces) = (None, Some(nonces));
+    }
+
+    /// Whether a DTN of the endpoint is known to need more than nonces for data connections.
+    pub fn lack_nonces(&self, target: &Target, encrypted: bool) -> bool {
+        let known = self.known.borrow();
+        let nonces = |address| known.get(&address).and_then(|dtn| dtn.nonces);
+        target.addresses().filter_map(nonces).any(|nonces| !nonces[usize::from(encrypted)])
     }
 
     /// A session could not be opened.
@@ -133,8 +144,24 @@ mod tests {
         dtns.failed(&endpoint().at(("a".into(), 1)), now);
         assert_eq!(hosts(&dtns, now), "bca");
         assert_eq!(hosts(&dtns, now + SHUNNED), "abc");
-        dtns.reached(&endpoint().at(("a".into(), 1)));
+        dtns.reached(&endpoint().at(("a".into(), 1)), [false; 2]);
         assert_eq!(hosts(&dtns, now), "abc");
+    }
+
+    #[test]
+    fn one_server_without_nonces_is_enough_for_its_endpoint_to_lack_them() {
+        let dtns = Dtns::default();
+        let lacking = || [false, true].map(|encrypted| dtns.lack_nonces(&endpoint(), encrypted));
+        let reached = |host: &str, port, nonces| dtns.reached(&endpoint().at((host.into(), port)), nonces);
+        reached("a", 1, [true; 2]);
+        assert_eq!(lacking(), [false; 2], "nothing is known of the others");
+        reached("b", 2, [true, false]);
+        assert_eq!(lacking(), [false, true]);
+        reached("c", 3, [false; 2]);
+        assert_eq!(lacking(), [true; 2]);
+        // Another program answers there now.
+        reached("c", 3, [true; 2]);
+        assert_eq!(lacking(), [false, true]);
     }
 
     #[tokio::test]

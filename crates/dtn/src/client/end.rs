@@ -136,9 +136,7 @@ impl End {
 
     /// Whether it can encrypt data connections with a key from their nonce, which is told it over the control connection: never in clear.
     pub fn encrypts_data(&self) -> bool {
-        let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");
-        let able = |remote: &Remote| remote.features.params("DCNONCE").is_some_and(offers);
-        self.remote().is_none_or(|remote| able(remote) && remote.protection().is_some())
+        self.remote().is_none_or(|remote| remote.proves_by_nonce()[1])
     }
 
     /// Whether MODE E may be used.

@@ -24,7 +24,7 @@ const HANDED_ON: i64 = 7 * 24 * 3600;
 
 /// A login that is under way.
 pub(super) struct GsiLogin {
-    initiator: GsiInitiator,
+    pub(super) initiator: GsiInitiator,
     credential: Arc<Credential>,
     host: String,
     /// Where trusted authorities are, for people.
@@ -72,6 +72,7 @@ impl GsiLogin {
 
     /// What protects the lines from now on.
     pub(super) fn finish(self) -> Result<Wrapped, Fault> {
+        let handed_on = self.initiator.hands_on();
         let tls = self.initiator.into_tls();
         let Some(host) = tls.peer() else {
             let fault = Fault::new(FaultCode::PeerMisbehaved, OP).side(Side::Peer).subject(&self.host);
@@ -84,7 +85,12 @@ impl GsiLogin {
             to_the_minute(host.until),
             self.authorities
         );
-        Ok(Wrapped::new(Wrap::Tls(Box::new(tls)), Proof::Certificate(self.credential), host.subject, protection))
+        Ok(Wrapped::new(
+            Wrap::Tls(Box::new(tls)),
+            Proof::Certificate(self.credential, handed_on),
+            host.subject,
+            protection,
+        ))
     }
 
     /// We do not believe the server, or it ended the handshake.

@@ -29,8 +29,8 @@ pub(super) enum Login {
 /// What we have shown.
 #[derive(Debug)]
 pub(super) enum Proof {
-    /// A certificate or proxy.
-    Certificate(Arc<Credential>),
+    /// A certificate or proxy, and whether anything of it was handed on.
+    Certificate(Arc<Credential>, bool),
     /// A ticket.
     Ticket(Ticket),
 }
@@ -41,7 +41,7 @@ impl Login {
     pub(super) async fn begin(target: &Target, options: &SessionOptions) -> Result<(Self, Vec<u8>), Fault> {
         let gsi = match target.kerberos {
             true => None,
-            false => Some(GsiLogin::begin(&options.trust.grid, target, options.delegate)),
+            false => Some(GsiLogin::begin(&options.trust.grid, target, options.delegate.most())),
         };
         let missing = match gsi {
             Some(Ok((login, token))) => return Ok((Self::Gsi(Box::new(login)), token)),
@@ -96,6 +96,13 @@ impl Login {
             (Self::Kerberos(login), Exchange::Over(token)) => login.last(token.as_deref()).map(|()| None),
             (Self::Gsi(login), Exchange::Refused) => Err(or_by_ticket(login.refused(&said(reply)), target)),
             (Self::Kerberos(login), Exchange::Refused) => Err(login.refused(&said(reply))),
+        }
+    }
+
+    /// Hands on nothing.
+    pub(super) fn hand_on_nothing(&mut self) {
+        if let Self::Gsi(login) = self {
+            login.initiator.hand_on_nothing();
         }
     }
 
@@ -176,15 +183,20 @@ impl Wrapped {
     /// The certificate that was shown, if one was.
     pub(super) fn credential(&self) -> Option<&Arc<Credential>> {
         match &self.proof {
-            Proof::Certificate(credential) => Some(credential),
+            Proof::Certificate(credential, _) => Some(credential),
             Proof::Ticket(_) => None,
         }
+    }
+
+    /// Whether the server was handed on a proxy of the certificate.
+    pub(super) fn handed_on(&self) -> bool {
+        matches!(self.proof, Proof::Certificate(_, true))
     }
 
     /// The ticket that was shown, if one was.
     pub(super) fn ticket(&self) -> Option<&Ticket> {
         match &self.proof {
-            Proof::Certificate(_) => None,
+            Proof::Certificate(..) => None,
             Proof::Ticket(ticket) => Some(ticket),
         }
     }

@@ -27,6 +27,14 @@ pub enum Role {
 }
 
 impl Role {
+    /// The other end.
+    pub fn other(self) -> Self {
+        match self {
+            Self::Source => Self::Destination,
+            Self::Destination => Self::Source,
+        }
+    }
+
     /// The side that faults of this end are on unless they say otherwise.
     pub fn side(self) -> Side {
         match self {

@@ -24,7 +24,7 @@ use whimbrel_proto::feat::Features;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, Shield};
 use whimbrel_proto::policy::Rule;
 use whimbrel_trust::bearer::Bearer;
-use whimbrel_trust::gsi::{Delegate, Trusted};
+use whimbrel_trust::gsi::Trusted;
 use whimbrel_trust::krb5::Ticket;
 
 use super::channel::Channel;
@@ -32,9 +32,9 @@ use super::data::Certified;
 use super::dtns::Seat;
 use super::end::ends_session;
 use super::grid::Credential;
-use super::gssapi::Login;
+use super::gssapi::{Login, Wrapped};
 use super::shown;
-use super::target::{CredentialFiles, SessionOptions, Target};
+use super::target::{CredentialFiles, HandOn, SessionOptions, Target};
 use steps::Ask;
 
 /// News of one operation at an end.
@@ -383,7 +383,19 @@ impl Remote {
 
     /// Whether the server can show on data connections what was handed on to it.
     pub(super) fn handed_on(&self) -> bool {
-        self.credential().is_some() && self.options.delegate != Delegate::No
+        self.channel.wrapped().is_some_and(Wrapped::handed_on)
+    }
+
+    /// Whether it was handed on nothing because it seemed to need nothing.
+    pub(super) fn was_spared(&self) -> bool {
+        self.credential().is_some() && !self.handed_on() && self.options.delegate == HandOn::AsNeeded
+    }
+
+    /// Whether data connections with another such server, in clear and encrypted, are proven by nonces alone.
+    pub(super) fn proves_by_nonce(&self) -> [bool; 2] {
+        let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");
+        let encrypts = self.features.params("DCNONCE").is_some_and(offers) && self.protection().is_some();
+        [self.features.has("DCNONCE"), encrypts]
     }
 
     /// The credential in these files, for servers that may not know its authority.

@@ -130,6 +130,27 @@ pub enum AddressFamily {
     V6,
 }
 
+/// What of a user's rights servers are handed on in logins with certificates.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum HandOn {
+    /// A limited proxy, as Globus' client does it, where data connections have to show one; nothing to servers of our own, which prove
+    /// them with nonces. It would cost a round trip and a fifth of a second of a processor.
+    #[default]
+    AsNeeded,
+    /// This, whoever it is.
+    Always(Delegate),
+}
+
+impl HandOn {
+    /// The most that a login may come to.
+    pub fn most(self) -> Delegate {
+        match self {
+            Self::AsNeeded => Delegate::Limited,
+            Self::Always(what) => what,
+        }
+    }
+}
+
 /// How control connections are made and used.
 #[derive(Debug, Clone)]
 pub struct SessionOptions {
@@ -149,8 +170,8 @@ pub struct SessionOptions {
     pub trace: bool,
     /// Ask grid servers to guard data against change (PROT S) where data are to be encrypted (PROT P); default false.
     pub guarded: bool,
-    /// What is handed on in logins with certificates; default a limited proxy, as Globus' client does it.
-    pub delegate: Delegate,
+    /// What is handed on in logins with certificates; default what is needed.
+    pub delegate: HandOn,
     /// Whom to believe where connections are protected.
     pub trust: Trust,
 }
@@ -166,7 +187,7 @@ impl Default for SessionOptions {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             trace: false,
             guarded: false,
-            delegate: Delegate::Limited,
+            delegate: HandOn::AsNeeded,
             trust: Trust::default(),
         }
     }

@@ -275,6 +275,9 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     rules.insert(libc::SYS_tgkill, vec![rule(vec![condition(0, SeccompCmpOp::Eq, std::process::id().into())?])?]);
     rules.insert(libc::SYS_prlimit64, vec![rule(vec![condition(0, SeccompCmpOp::Eq, 0)?])?]);
     rules.insert(libc::SYS_fcntl, vec![none_of(1, OWNER_COMMANDS)?]);
+    // A thread's own, which only falls.
+    let own = [condition(0, SeccompCmpOp::Eq, libc::PRIO_PROCESS.into())?, condition(1, SeccompCmpOp::Eq, 0)?];
+    rules.insert(libc::SYS_setpriority, vec![rule(own.to_vec())?]);
     program(rules, SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow, arch)
 }
 

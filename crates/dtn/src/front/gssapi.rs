@@ -1,6 +1,7 @@
 //! AUTH GSSAPI with grid certificates or Kerberos: tokens of a login in, tokens and in the end an identity out.
 //!
-//! Chains are judged and keys for delegation made on threads of their own, few at a time: the front's runtime has one thread.
+//! Chains are judged on threads of their own, few at a time: the front's runtime has one thread. Keys for delegation are made ahead by a
+//! thread that gets what processor time nobody else wants.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -24,6 +25,9 @@ use super::kerberos::Keys;
 use crate::monitor::message::{Claim, GsiSettings};
 
 const OP: &str = "log in with a certificate";
+
+/// Nice value of threads whose work can wait (setpriority(2)).
+const LEAST_PRIORITY: i32 = 19;
 
 /// Tokens taken at once: a judgement takes milliseconds of a processor, a new key a hundred.
 const AT_ONCE: usize = 2;
@@ -91,24 +95,30 @@ impl Grid {
         self.judge.clone()
     }
 
-    /// Makes keys for delegations to come, in the background; in a runtime.
+    /// Makes keys for delegations to come from now on, in the background.
     pub(super) fn make_ready(&self) {
         let keys = self.keys.clone();
-        tokio::task::spawn_blocking(move || {
-            loop {
-                match keys.refill() {
-                    Ok(true) => {}
-                    Ok(false) => return,
-                    Err(fault) => return tracing::error!(%fault, "no key can be made"),
-                }
-            }
-        });
+        let made = std::thread::Builder::new().name("keys".into()).spawn(move || make_keys(&keys));
+        if let Err(error) = made {
+            tracing::warn!(%error, "keys for delegations are made when they are wanted: logins take longer");
+        }
     }
 
     fn begin(&self) -> Result<Exchange, TrustFault> {
-        // So that the next ones find some, too.
-        self.make_ready();
         Ok(Exchange::Gsi(Box::new(GsiAcceptor::new(&self.tls, self.keys.clone())?)))
+    }
+}
+
+/// Behind everything else on this host: a key takes a tenth of a second of a processor, and the data of the login that took the last
+/// one are moving.
+fn make_keys(keys: &KeyPool) {
+    if let Err(error) = rustix::process::setpriority_process(None, LEAST_PRIORITY) {
+        tracing::debug!(%error, "keys for delegations are made at the usual priority");
+    }
+    loop {
+        if let Err(fault) = keys.refill() {
+            return tracing::error!(%fault, "no key can be made");
+        }
     }
 }
 

@@ -149,7 +149,7 @@ impl Server {
         &self.settings
     }
 
-    /// Does ahead of time what the first login would have to wait for; in a runtime.
+    /// Begins to do ahead of time what logins would have to wait for; once.
     pub fn make_ready(&self) {
         if let Some(grid) = &self.gssapi.grid {
             grid.make_ready();

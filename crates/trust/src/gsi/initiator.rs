@@ -62,6 +62,18 @@ impl GsiInitiator {
         }
     }
 
+    /// Hands on nothing, if it is not too late for that.
+    pub fn hand_on_nothing(&mut self) {
+        if matches!(self.stage, Stage::Handshake | Stage::Zero) {
+            self.delegate = Delegate::No;
+        }
+    }
+
+    /// Whether something is, or will be, handed on.
+    pub fn hands_on(&self) -> bool {
+        self.delegate != Delegate::No
+    }
+
     /// What tells the server why it is refused, after a failure.
     pub fn alert(&mut self) -> Option<Vec<u8>> {
         self.tls.transmit()

@@ -1,6 +1,6 @@
 //! Keys for what is handed on, made ahead of time.
 
-use std::sync::Mutex;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 
 use openssl::pkey::{PKey, Private};
 
@@ -11,34 +11,33 @@ use crate::make::{self, KeyKind};
 #[derive(Default)]
 pub struct KeyPool {
     spare: Mutex<Vec<PKey<Private>>>,
+    taken: Condvar,
 }
 
 impl KeyPool {
     /// Keys that a full pool has.
-    pub const FULL: usize = 4;
+    pub const FULL: usize = 8;
 
     /// A pool that has these keys.
     pub fn of(keys: Vec<PKey<Private>>) -> Self {
-        Self { spare: Mutex::new(keys) }
+        Self { spare: Mutex::new(keys), taken: Condvar::new() }
     }
 
     /// A key: a spare one, or a new one if there is none.
     pub fn take(&self) -> Result<PKey<Private>, TrustFault> {
         let spare = self.lock().pop();
+        self.taken.notify_one();
         spare.map_or_else(Self::new_key, Ok)
     }
 
-    /// Makes one key if one is missing; `false`: the pool is full. Blocks for the time it takes.
-    pub fn refill(&self) -> Result<bool, TrustFault> {
-        if self.lock().len() >= Self::FULL {
-            return Ok(false);
-        }
+    /// Waits until a key is missing and makes it: the whole life of a thread of low priority. With one caller at a time, never
+    /// more than [`KeyPool::FULL`].
+    pub fn refill(&self) -> Result<(), TrustFault> {
+        let is_full = |spare: &mut Vec<_>| spare.len() >= Self::FULL;
+        drop(self.taken.wait_while(self.lock(), is_full).unwrap_or_else(PoisonError::into_inner));
         let key = Self::new_key()?;
-        let mut spare = self.lock();
-        if spare.len() < Self::FULL {
-            spare.push(key);
-        }
-        Ok(true)
+        self.lock().push(key);
+        Ok(())
     }
 
     /// RSA, whatever key the peer has: Globus' programs sign no other requests.
@@ -46,8 +45,8 @@ impl KeyPool {
         make::key(KeyKind::Rsa(2048))
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<PKey<Private>>> {
-        self.spare.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+    fn lock(&self) -> MutexGuard<'_, Vec<PKey<Private>>> {
+        self.spare.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -58,9 +57,24 @@ mod tests {
     #[test]
     fn a_pool_gives_keys_and_is_filled_again() {
         let pool = KeyPool::default();
-        assert!(pool.refill().unwrap());
+        pool.refill().unwrap();
         let spare = pool.lock()[0].clone();
         assert!(pool.take().unwrap().public_eq(&spare) && pool.lock().is_empty());
-        assert!(!KeyPool::of(vec![spare; KeyPool::FULL]).refill().unwrap());
+    }
+
+    #[test]
+    fn a_full_pool_waits_until_a_key_is_taken() {
+        let key = make::key(KeyKind::P256).unwrap();
+        let pool = KeyPool::of(vec![key.clone(); KeyPool::FULL]);
+        std::thread::scope(|scope| {
+            let refill = scope.spawn(|| pool.refill());
+            assert!(pool.take().unwrap().public_eq(&key));
+            refill.join().unwrap().unwrap();
+        });
+        let spare = pool.lock();
+        assert_eq!(
+            (spare.len(), spare.iter().filter(|spare| spare.public_eq(&key)).count()),
+            (KeyPool::FULL, KeyPool::FULL - 1)
+        );
     }
 }

@@ -55,8 +55,7 @@ impl Preparation {
     /// Leaves the sessions to the first worker.
     pub(super) async fn leave(self, shared: &Shared) -> Result<Known, Fault> {
         if let Some(opened) = self.opened {
-            let mut pair = shared.complete(opened.source, opened.destination).await?;
-            pair.early = opened.early;
+            let pair = shared.complete(opened.source, opened.destination, opened.early).await?;
             shared.leave_prepared(opened.route, pair);
         }
         Ok(self.known)

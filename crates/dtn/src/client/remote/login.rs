@@ -15,7 +15,7 @@ use crate::client::channel::Channel;
 use crate::client::gssapi::Login;
 use crate::client::reply;
 use crate::client::security::Security;
-use crate::client::target::{SessionOptions, Target};
+use crate::client::target::{HandOn, SessionOptions, Target};
 
 /// Longest wait until a server has been told why it is not believed.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -196,7 +196,11 @@ impl Remote {
 
     /// A reply to ADAT.
     pub(super) fn token_reply(&mut self, reply: &Reply) -> Result<(), Fault> {
+        let is_spared = self.options.delegate == HandOn::AsNeeded && self.may_be_ours();
         let Some(login) = &mut self.exchange else { return Err(unasked()) };
+        if is_spared {
+            login.hand_on_nothing();
+        }
         match login.step(reply, &self.target) {
             Ok(Some(token)) => self.send_token(&token),
             Ok(None) => {

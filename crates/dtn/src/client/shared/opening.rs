@@ -9,9 +9,10 @@ use whimbrel_proto::op::{Op, OpId};
 use super::{Route, Shared};
 use crate::client::end::End;
 use crate::client::local::LocalData;
+use crate::client::options::DataCredential;
 use crate::client::pair::{Early, Pair, Role, fresh_nonce, listening};
 use crate::client::remote::Remote;
-use crate::client::target::Target;
+use crate::client::target::{HandOn, SessionOptions, Target};
 
 /// How long rules are waited for: a server that cannot be reached is tried again by whoever has work for it.
 const RULES: Duration = Duration::from_secs(10);
@@ -55,9 +56,7 @@ impl Shared {
         let nonce = Some(fresh_nonce()?);
         let [source, mut destination] = self.log_in(route, [&[], &[]], nonce).await?;
         let early = asked_early(&mut destination, nonce).await?;
-        let mut pair = self.complete(source.map(|(end, _)| end), destination.map(|(end, _)| end)).await?;
-        pair.early = early;
-        Ok(pair)
+        self.complete(source.map(|(end, _)| end), destination.map(|(end, _)| end), early).await
     }
 
     /// Logs in at both ends, with operations for the source and the destination sent along. The listener of `nonce` comes last at the
@@ -80,20 +79,65 @@ impl Shared {
     /// The server in a role, logged in, with the first operations sent along; `None` for this host.
     pub async fn open_server(&self, route: &Route, role: Role, first: &[Op]) -> Result<LoggedIn, Fault> {
         let Some(target) = route.target(role) else { return Ok(None) };
-        self.dial(target, role, first).await.map(Some)
+        let session = self.options.session.clone();
+        // The other end is known already: what the first session had to be made anew for is right at once.
+        let other = route.target(role.other()).filter(|_| self.may_need_rights());
+        let session = match other.is_some_and(|other| self.dtns.lack_nonces(other, self.wish.encrypt)) {
+            true => with_rights(session),
+            false => session,
+        };
+        self.dial(target, role, &session, first).await.map(Some)
     }
 
-    async fn dial(&self, target: &Target, role: Role, first: &[Op]) -> Result<(Remote, Vec<OpId>), Fault> {
+    /// Whether data connections show what was handed on where nonces do not do.
+    fn may_need_rights(&self) -> bool {
+        self.options.session.delegate == HandOn::AsNeeded && self.wish.credential == DataCredential::Usual
+    }
+
+    /// Logs in anew at a server that was handed on nothing, if it turns out to need something for its data connections with the other
+    /// end. Whether it has done so.
+    async fn complete_rights(
+        &self,
+        role: Role,
+        server: &mut Option<Remote>,
+        other: Option<&Remote>,
+    ) -> Result<bool, Fault> {
+        let lacks_nonces = |remote: &Remote| !remote.proves_by_nonce()[usize::from(self.wish.encrypt)];
+        let shows = |other: &Remote| lacks_nonces(other) && other.credential().is_some();
+        let spared = server.as_ref().filter(|server| self.may_need_rights() && server.was_spared());
+        let Some(needs) = spared.filter(|server| lacks_nonces(server) || other.is_some_and(shows)) else {
+            return Ok(false);
+        };
+        let target = needs.target.clone();
+        *server = Some(self.dial(&target, role, &with_rights(self.options.session.clone()), &[]).await?.0);
+        Ok(true)
+    }
+
+    async fn dial(
+        &self,
+        target: &Target,
+        role: Role,
+        session: &SessionOptions,
+        first: &[Op],
+    ) -> Result<(Remote, Vec<OpId>), Fault> {
         let dialled = async {
-            let (mut remote, asked) = self.dtns.dial(target, &self.options.session, first).await?;
+            let (mut remote, asked) = self.dtns.dial(target, session, first).await?;
             self.dtns.rules.learn(&mut remote).await?;
             Ok((remote, asked))
         };
         dialled.await.map_err(|fault: Fault| fault.side_if_unknown(role.side()))
     }
 
-    /// Puts a local end wherever there is no server; it uses the address under which it reaches the server.
-    pub async fn complete(&self, source: Option<Remote>, destination: Option<Remote>) -> Result<Pair, Fault> {
+    /// Puts a local end wherever there is no server; it uses the address under which it reaches the server. `early`: the listener that
+    /// the destination opened along with its login.
+    pub async fn complete(
+        &self,
+        mut source: Option<Remote>,
+        mut destination: Option<Remote>,
+        early: Option<Early>,
+    ) -> Result<Pair, Fault> {
+        self.complete_rights(Role::Source, &mut source, destination.as_ref()).await?;
+        let is_new = self.complete_rights(Role::Destination, &mut destination, source.as_ref()).await?;
         let known = |end: &Option<Remote>| {
             (end.as_ref().map(Remote::addresses), end.as_ref().and_then(Remote::credential).cloned())
         };
@@ -108,6 +152,7 @@ impl Shared {
         };
         let mut pair = Pair::new(source, destination);
         pair.relays.clone_from(&self.relays);
+        pair.early = early.filter(|_| !is_new);
         Ok(pair)
     }
 
@@ -121,7 +166,7 @@ impl Shared {
                 let dialled = self.dtns.dial(target, &self.options.session, first).await;
                 dialled.map_err(|fault| fault.side_if_unknown(role.side()))?
             }
-            false => self.dial(target, role, first).await?,
+            false => self.dial(target, role, &self.options.session, first).await?,
         };
         Ok((End::Remote(Box::new(remote)), asked.len()))
     }
@@ -129,6 +174,11 @@ impl Shared {
     async fn local(&self) -> Result<&LocalData, Fault> {
         self.local.get_or_try_init(|| LocalData::start(&self.options.local)).await
     }
+}
+
+/// With whom a server is handed on rights, whoever it is.
+fn with_rights(session: SessionOptions) -> SessionOptions {
+    SessionOptions { delegate: HandOn::Always(session.delegate.most()), ..session }
 }
 
 /// The listener of `nonce` that was asked for along with the login, once everything before it is answered.
