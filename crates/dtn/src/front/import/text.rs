@@ -28,7 +28,8 @@ pub struct LineFault {
 /// # Errors
 /// The first line that the real server would refuse.
 pub fn parse(text: &str) -> Result<Vec<Setting>, LineFault> {
-    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_start()));
+    // Carriage returns belong to the end of a line, also to that of a last one without a line feed.
+    let lines = text.lines().enumerate().map(|(at, line)| (at + 1, line.trim_start().trim_end_matches('\r')));
     let said = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
     said.map(|(at, line)| {
         setting(line).map(|found| Setting { line: at, ..found }).map_err(|reason| LineFault { line: at, reason })
@@ -86,6 +87,13 @@ mod tests {
                 of(6, false, "log_level", "ERROR"),
             ]
         );
+    }
+
+    #[test]
+    fn ends_of_lines_are_no_part_of_a_value_that_is_not_closed() {
+        for text in ["banner \"hello", "banner \"hello\r", "banner \"hello\r\r\n", "banner \"hello\r\r"] {
+            assert_eq!(read(text), [(1, false, "banner".to_owned(), "hello".to_owned())], "{text:?}");
+        }
     }
 
     #[test]
