@@ -147,8 +147,10 @@ fn read(connector: &dyn Connector, file: &PackedFile, into: &mut [u8]) -> Result
 fn over_handle(task: &mut Task<'_>, unpacker: &Unpacker<'_>, transfer: &mut Transfer) -> Result<(), Problem> {
     let mut handle = task.session.take()?;
     task.reporter.notice(Notice::Opened { reused: handle.reused(), unique_name: None });
-    // The peer may wait for this before it sends anything.
-    task.reporter.flush();
+    // Nobody waits for this over connections that stand, and a pack is over before it is read: it goes out with the outcome.
+    if !handle.reused() {
+        task.reporter.flush();
+    }
     let received = unpacker.fill(task, &mut handle, transfer);
     task.session.put_back(handle);
     Ok(received?)
