@@ -3,6 +3,7 @@
 
 mod support;
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::ops::RangeInclusive;
@@ -10,7 +11,7 @@ use std::path::PathBuf;
 use std::thread;
 
 use support::control::Control;
-use support::dtn::{Dtn, DtnBuilder};
+use support::dtn::{Dtn, DtnBuilder, until};
 use support::files::Files;
 use support::{WHIMBREL, assert_same, pattern};
 use whimbrel_testkit::lab::{Host, Lab, Link, Packet};
@@ -55,6 +56,19 @@ impl Scene {
         let packets = self.lab.trace().tcp().records().iter().filter_map(|record| record.packet).collect::<Vec<_>>();
         packets.into_iter().filter(Packet::opens_connection).collect()
     }
+}
+
+/// Whether anybody listens on one of these ports of a host. Who has dropped a socket may still be one of those who do: until a child that
+/// another test is starting has become its program, it has copies of all.
+fn listens(host: &Host, ports: &[u16]) -> bool {
+    const LISTEN: &str = "0A";
+    let table = host.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).expect("a table of sockets");
+    table.lines().any(|line| {
+        let mut fields = line.split_whitespace().skip(1);
+        let (local, state) = (fields.next().unwrap_or_default(), fields.nth(1));
+        let port = local.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
+        state == Some(LISTEN) && port.is_some_and(|port| ports.contains(&port))
+    })
 }
 
 fn words(range: &RangeInclusive<u16>, between: char) -> String {
@@ -149,7 +163,9 @@ fn a_range_that_is_used_up_is_named_by_server_and_client() {
     assert!(run.stderr_text().contains("no free port") && run.stderr_text().contains("20000,20001"), "{run}");
     assert!(!to.exists());
     // What was refused has not used anything up.
+    assert!(listens(scene.lab.host("src"), &[20_001]));
     drop(taken);
+    until("the ports are free", || !listens(scene.lab.host("src"), &[20_000, 20_001]));
     control.ask_for(227, "PASV");
     scene.whimbrel(&["cp"]).arg(&from).arg(server.url(&to)).run_ok();
     assert_same(&from, &to);
