@@ -61,13 +61,11 @@ impl Scene {
 /// Whether anybody listens on one of these ports of a host. Who has dropped a socket may still be one of those who do: until a child that
 /// another test is starting has become its program, it has copies of all.
 fn listens(host: &Host, ports: &[u16]) -> bool {
-    const LISTEN: &str = "0A";
     let table = host.run(|| fs::read_to_string("/proc/thread-self/net/tcp")).expect("a table of sockets");
-    table.lines().any(|line| {
-        let mut fields = line.split_whitespace().skip(1);
-        let (local, state) = (fields.next().unwrap_or_default(), fields.nth(1));
-        let port = local.rsplit(':').next().and_then(|port| u16::from_str_radix(port, 16).ok());
-        state == Some(LISTEN) && port.is_some_and(|port| ports.contains(&port))
+    table.lines().skip(1).any(|line| {
+        let fields: Vec<_> = line.split_whitespace().collect();
+        // Address and port in hexadecimal; the state 0A is LISTEN.
+        fields[3] == "0A" && ports.iter().any(|port| fields[1].ends_with(&format!(":{port:04X}")))
     })
 }
 

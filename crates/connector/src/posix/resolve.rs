@@ -105,8 +105,10 @@ impl Root {
     /// Opens what is at `path`; a link in the last place is followed unless `flags` has NOFOLLOW.
     pub fn open_at(&self, path: &StoragePath, flags: OFlags) -> Result<OwnedFd, Errno> {
         let flags = flags | OFlags::CLOEXEC;
-        if self.last.is_some() && !flags.contains(OFlags::PATH) {
-            let Some((dir, name)) = self.parent(path)? else { return self.open_anywhere(path, flags) };
+        if self.last.is_some()
+            && !flags.contains(OFlags::PATH)
+            && let Some((dir, name)) = self.parent(path)?
+        {
             match retry(|| openat(&dir, name, flags | OFlags::NOFOLLOW, Mode::empty())) {
                 // A link is resolved from the root.
                 Err(Errno::LOOP) => {}

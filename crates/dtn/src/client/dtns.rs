@@ -68,7 +68,7 @@ impl Dtns {
             let seat = self.seat(&dtn);
             match Remote::dial(&dtn, options, first).await {
                 Ok((mut remote, ids)) => {
-                    self.reached(&dtn, remote.proves_by_nonce());
+                    self.reached(&dtn, [false, true].map(|encrypted| remote.proves_by_nonce(encrypted)));
                     remote.seat = Some(seat);
                     return Ok((remote, ids));
                 }

@@ -136,7 +136,7 @@ impl End {
 
     /// Whether it can encrypt data connections with a key from their nonce, which is told it over the control connection: never in clear.
     pub fn encrypts_data(&self) -> bool {
-        self.remote().is_none_or(|remote| remote.proves_by_nonce()[1])
+        self.remote().is_none_or(|remote| remote.proves_by_nonce(true))
     }
 
     /// Whether MODE E may be used.

@@ -24,7 +24,7 @@ const HANDED_ON: i64 = 7 * 24 * 3600;
 
 /// A login that is under way.
 pub(super) struct GsiLogin {
-    pub(super) initiator: GsiInitiator,
+    initiator: GsiInitiator,
     credential: Arc<Credential>,
     host: String,
     /// Where trusted authorities are, for people.
@@ -63,6 +63,11 @@ impl GsiLogin {
             Ok(Initiated::Continue(token) | Initiated::Last(token)) => Ok(token),
             Err(fault) => Err(self.not_believed(fault)),
         }
+    }
+
+    /// Hands on nothing.
+    pub(super) fn hand_on_nothing(&mut self) {
+        self.initiator.hand_on_nothing();
     }
 
     /// What tells the server why it is not believed.

@@ -102,7 +102,7 @@ impl Login {
     /// Hands on nothing.
     pub(super) fn hand_on_nothing(&mut self) {
         if let Self::Gsi(login) = self {
-            login.initiator.hand_on_nothing();
+            login.hand_on_nothing();
         }
     }
 

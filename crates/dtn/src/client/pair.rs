@@ -174,7 +174,7 @@ impl Pair {
         let accord = self.accord(mode, wish).await?;
         let listener = self.listener(mode)?;
         let (addresses, nonce) = self.listen(listener, mode, wish, &accord).await.map_err(|fault| (listener, fault))?;
-        let connector = if listener == Role::Source { Role::Destination } else { Role::Source };
+        let connector = listener.other();
         let server = self.end(listener).addresses().map(|(server, _)| server.ip());
         let fixed = |address: SocketAddr| server.map_or(address, |server| reachable(address, server));
         let is_local = matches!(self.end(connector), End::Local(_));

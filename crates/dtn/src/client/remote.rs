@@ -391,11 +391,13 @@ impl Remote {
         self.credential().is_some() && !self.handed_on() && self.options.delegate == HandOn::AsNeeded
     }
 
-    /// Whether data connections with another such server, in clear and encrypted, are proven by nonces alone.
-    pub(super) fn proves_by_nonce(&self) -> [bool; 2] {
+    /// Whether data connections with another such server, in clear or encrypted, are proven by nonces alone.
+    pub(super) fn proves_by_nonce(&self, encrypted: bool) -> bool {
         let offers = |params: &str| params.split(',').any(|word| word.trim() == "TLS");
-        let encrypts = self.features.params("DCNONCE").is_some_and(offers) && self.protection().is_some();
-        [self.features.has("DCNONCE"), encrypts]
+        match encrypted {
+            true => self.features.params("DCNONCE").is_some_and(offers) && self.protection().is_some(),
+            false => self.features.has("DCNONCE"),
+        }
     }
 
     /// The credential in these files, for servers that may not know its authority.

@@ -1,7 +1,7 @@
 //! AUTH GSSAPI with grid certificates or Kerberos: tokens of a login in, tokens and in the end an identity out.
 //!
 //! Chains are judged on threads of their own, few at a time: the front's runtime has one thread. Keys for delegation are made ahead by a
-//! thread that gets what processor time nobody else wants.
+//! thread of the least priority.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -95,10 +95,10 @@ impl Grid {
         self.judge.clone()
     }
 
-    /// Makes keys for delegations to come from now on, in the background.
-    pub(super) fn make_ready(&self) {
+    /// Makes keys for delegations to come from now on, in the background; one key where there is but `one` login.
+    pub(super) fn make_ready(&self, one: bool) {
         let keys = self.keys.clone();
-        let made = std::thread::Builder::new().name("keys".into()).spawn(move || make_keys(&keys));
+        let made = std::thread::Builder::new().name("keys".into()).spawn(move || make_keys(&keys, one));
         if let Err(error) = made {
             tracing::warn!(%error, "keys for delegations are made when they are wanted: logins take longer");
         }
@@ -109,15 +109,18 @@ impl Grid {
     }
 }
 
-/// Behind everything else on this host: a key takes a tenth of a second of a processor, and the data of the login that took the last
-/// one are moving.
-fn make_keys(keys: &KeyPool) {
+/// Behind other work: a key takes a fifth of a second of a processor, and the data of the login that took the last one are moving. Where
+/// the kernel weighs sessions, not threads (autogroup, sched(7)), and nothing else does, only the front's own threads come before it.
+fn make_keys(keys: &KeyPool, one: bool) {
     if let Err(error) = rustix::process::setpriority_process(None, LEAST_PRIORITY) {
         tracing::debug!(%error, "keys for delegations are made at the usual priority");
     }
     loop {
         if let Err(fault) = keys.refill() {
             return tracing::error!(%fault, "no key can be made");
+        }
+        if one {
+            return;
         }
     }
 }

@@ -152,7 +152,7 @@ impl Server {
     /// Begins to do ahead of time what logins would have to wait for; once.
     pub fn make_ready(&self) {
         if let Some(grid) = &self.gssapi.grid {
-            grid.make_ready();
+            grid.make_ready(self.settings.one);
         }
     }
 

@@ -79,19 +79,21 @@ impl Shared {
     /// The server in a role, logged in, with the first operations sent along; `None` for this host.
     pub async fn open_server(&self, route: &Route, role: Role, first: &[Op]) -> Result<LoggedIn, Fault> {
         let Some(target) = route.target(role) else { return Ok(None) };
-        let session = self.options.session.clone();
-        // The other end is known already: what the first session had to be made anew for is right at once.
+        // Where the other end is known already, what the first session had to be made anew for is right at once.
         let other = route.target(role.other()).filter(|_| self.may_need_rights());
-        let session = match other.is_some_and(|other| self.dtns.lack_nonces(other, self.wish.encrypt)) {
-            true => with_rights(session),
-            false => session,
-        };
-        self.dial(target, role, &session, first).await.map(Some)
+        let needed = other.is_some_and(|other| self.dtns.lack_nonces(other, self.wish.encrypt));
+        let delegate = if needed { self.rights() } else { self.options.session.delegate };
+        self.dial(target, role, delegate, first).await.map(Some)
     }
 
     /// Whether data connections show what was handed on where nonces do not do.
     fn may_need_rights(&self) -> bool {
         self.options.session.delegate == HandOn::AsNeeded && self.wish.credential == DataCredential::Usual
+    }
+
+    /// What a server is handed on that needs something, whoever it is.
+    fn rights(&self) -> HandOn {
+        HandOn::Always(self.options.session.delegate.most())
     }
 
     /// Logs in anew at a server that was handed on nothing, if it turns out to need something for its data connections with the other
@@ -102,14 +104,14 @@ impl Shared {
         server: &mut Option<Remote>,
         other: Option<&Remote>,
     ) -> Result<bool, Fault> {
-        let lacks_nonces = |remote: &Remote| !remote.proves_by_nonce()[usize::from(self.wish.encrypt)];
+        let lacks_nonces = |remote: &Remote| !remote.proves_by_nonce(self.wish.encrypt);
         let shows = |other: &Remote| lacks_nonces(other) && other.credential().is_some();
         let spared = server.as_ref().filter(|server| self.may_need_rights() && server.was_spared());
         let Some(needs) = spared.filter(|server| lacks_nonces(server) || other.is_some_and(shows)) else {
             return Ok(false);
         };
         let target = needs.target.clone();
-        *server = Some(self.dial(&target, role, &with_rights(self.options.session.clone()), &[]).await?.0);
+        *server = Some(self.dial(&target, role, self.rights(), &[]).await?.0);
         Ok(true)
     }
 
@@ -117,11 +119,12 @@ impl Shared {
         &self,
         target: &Target,
         role: Role,
-        session: &SessionOptions,
+        delegate: HandOn,
         first: &[Op],
     ) -> Result<(Remote, Vec<OpId>), Fault> {
+        let session = SessionOptions { delegate, ..self.options.session.clone() };
         let dialled = async {
-            let (mut remote, asked) = self.dtns.dial(target, session, first).await?;
+            let (mut remote, asked) = self.dtns.dial(target, &session, first).await?;
             self.dtns.rules.learn(&mut remote).await?;
             Ok((remote, asked))
         };
@@ -166,7 +169,7 @@ impl Shared {
                 let dialled = self.dtns.dial(target, &self.options.session, first).await;
                 dialled.map_err(|fault| fault.side_if_unknown(role.side()))?
             }
-            false => self.dial(target, role, &self.options.session, first).await?,
+            false => self.dial(target, role, self.options.session.delegate, first).await?,
         };
         Ok((End::Remote(Box::new(remote)), asked.len()))
     }
@@ -174,11 +177,6 @@ impl Shared {
     async fn local(&self) -> Result<&LocalData, Fault> {
         self.local.get_or_try_init(|| LocalData::start(&self.options.local)).await
     }
-}
-
-/// With whom a server is handed on rights, whoever it is.
-fn with_rights(session: SessionOptions) -> SessionOptions {
-    SessionOptions { delegate: HandOn::Always(session.delegate.most()), ..session }
 }
 
 /// The listener of `nonce` that was asked for along with the login, once everything before it is answered.

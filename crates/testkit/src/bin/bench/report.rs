@@ -25,8 +25,9 @@ storage. Every byte passes a read and a write.",
             "Loopback, file to file",
             "\
 Third-party, tmpfs with huge pages. Page state: source hot; the destination is removed before each copy, so its pages
-are allocated anew, from among twice as many that were in use a moment before. The peers' client verifies nothing: its verified copy is `-fast` and then `CKSM MD5` at both ends at
-once. Without a choice, whimbrel takes the fastest checksum that both ends have; \"MD5\" is like for like.",
+are allocated anew, from among twice as many that were in use a moment before. The peers' client verifies nothing: its
+verified copy is `-fast` and then `CKSM MD5` at both ends at once. Without a choice, whimbrel takes the fastest checksum
+that both ends have; \"MD5\" is like for like.",
         ),
         Section::Small => (
             "Lots of small files",
