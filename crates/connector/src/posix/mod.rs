@@ -33,7 +33,8 @@
 //! **Locks** (flock) of unfinished files and journals are waited for 30 s, then the operation fails with `StorageBusy`.
 //!
 //! **Small files** that come whole ([`Connector::put`]) have no name at all until they are given the final one, where
-//! the file system has such files, nothing else bears that name and nothing unfinished lies beside it.
+//! the file system has such files, nothing else bears that name and nothing unfinished of it is known to lie beside it: a
+//! directory is looked through at most every 10 s, and for its single names where it is large or something was begun in it.
 //!
 //! **Past the page cache** ([`DirectOptions`]): of large files whose length is known, whole pieces are written directly, and
 //! read back so; until a piece is complete its bytes are in this process, and others do not see them.
@@ -54,6 +55,7 @@ mod inorder;
 mod journal;
 mod list;
 mod lock;
+mod looked;
 pub mod lustre;
 mod magic;
 mod meta;
@@ -92,6 +94,7 @@ use direct::Direct;
 pub use direct::DirectOptions;
 use error::{OrFault, fault};
 use handles::Handles;
+use looked::Looked;
 use lustre::Lustre;
 pub use lustre::{LayoutTool, Lfs};
 use meta::{Caller, is_link, kind_of, link_text, statx_fd};
@@ -124,6 +127,7 @@ pub struct Posix {
     caller: Caller,
     handles: Arc<Handles>,
     unnamed: Arc<Unnamed>,
+    looked: Arc<Looked>,
     direct: Option<Arc<Direct>>,
     lustre: Option<Arc<Lustre>>,
     /// What new files do not give to others.
@@ -143,6 +147,7 @@ impl Posix {
             caller: Caller::current(options.read_only),
             handles: Arc::default(),
             unnamed: Arc::default(),
+            looked: Arc::default(),
             direct: options.direct.map(|options| Arc::new(Direct::new(options))),
             lustre: options.lfs.map(|tool| Arc::new(Lustre::new(tool, options.lustre_everywhere))),
             mask: modes::mask(),

@@ -31,6 +31,11 @@ pub(super) struct Root {
 /// A directory by its path, which ends with a slash.
 type Opened = (Vec<u8>, Dir);
 
+/// The path of the directory that holds `path`, with a slash at its end; of the root, itself.
+pub(super) fn above(path: &StoragePath) -> &[u8] {
+    &path.as_bytes()[..path.as_bytes().len() - path.name().map_or(0, <[u8]>::len)]
+}
+
 /// An open directory.
 #[derive(Clone)]
 pub(super) struct Dir(Arc<OwnedFd>);
@@ -138,7 +143,7 @@ impl Root {
         let Some(name) = path.name() else {
             return Ok(None);
         };
-        let above = &path.as_bytes()[..path.as_bytes().len() - name.len()];
+        let above = above(path);
         if above == b"/" {
             return Ok(Some((Dir(self.fd.clone()), name)));
         }

@@ -21,7 +21,7 @@ use super::handles::Handle;
 use super::journal;
 use super::lustre::Lustre;
 use super::meta::{kind_of, mode_of, statx_fd};
-use super::resolve::{Dir, Place, look};
+use super::resolve::{Dir, Place, above, look};
 use super::token::{Identity, Manner, Token};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
@@ -34,7 +34,11 @@ const ASK_FOR_SPACE: u64 = 1 << 20;
 impl Posix {
     pub(super) fn begin_session(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         let place = self.root.place(path)?;
-        let begun = self.begin_at(&place, intent)?;
+        let begun = self.begin_at(&place, intent);
+        for path in [path, &place.path] {
+            self.looked.begun_in(above(path));
+        }
+        let begun = begun?;
         let replaced = place.found.as_ref().map(mode_of);
         let token = Token {
             manner: begun.manner,

@@ -5,6 +5,7 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
@@ -16,7 +17,7 @@ use super::error::OrFault;
 use super::meta::statx_fd;
 use super::modes::PRIVATE;
 use super::read::read_fully;
-use super::resolve::{Dir, look, retry};
+use super::resolve::{Dir, above, look, retry};
 use super::steps::{self, sync_dir};
 use super::write::write_fully;
 use crate::path::StoragePath;
@@ -65,7 +66,7 @@ impl Posix {
     ) -> Result<bool, Fault> {
         let Ok(Some((dir, name))) = self.root.parent(path) else { return Ok(false) };
         // Leftovers under the hidden name, and writers of it, are for a session to take over.
-        if !is_free(&dir, staging_path(path)?.name()) {
+        if !self.looked.is_clean(above(path), &dir, Instant::now()) && !is_free(&dir, staging_path(path)?.name()) {
             return Ok(false);
         }
         if self.unnamed.taken.load(Ordering::Relaxed) && !is_free(&dir, Some(name)) {
@@ -163,6 +164,7 @@ mod tests {
     use crate::Connector;
     use crate::posix::PosixOptions;
     use crate::posix::steps::Step;
+    use crate::session::{Disposition, WriteIntent};
 
     const DURABLE: Attributes = Attributes { mode: None, group: None, modified: None, size: None, durable: true };
 
@@ -189,6 +191,29 @@ mod tests {
         assert_eq!((entries_then, entries()), (Some(0), 1));
         let steps = steps::take();
         assert!(matches!(steps[..], [Step::SyncFile(_), Step::Link(_), Step::SyncDir]), "{steps:?}");
+    }
+
+    #[test]
+    fn what_lies_unfinished_beside_it_is_taken_over_be_it_of_before_or_begun_here() {
+        let (dir, storage) = lab();
+        let hidden = |name: &str| dir.path().join(format!(".{name}.whimbrel-part"));
+        std::fs::create_dir(dir.path().join("sub")).unwrap();
+        std::fs::write(dir.path().join("sub/.old.whimbrel-part"), "left").unwrap();
+        let mut put = |name: &str| {
+            steps::take();
+            storage.put(&path(name), b"data", &DURABLE, None).unwrap();
+            steps::take()
+        };
+        let renamed = |name: &str| Step::Rename(format!(".{name}.whimbrel-part").into(), name.into());
+        assert!(put("sub/old").contains(&renamed("old")));
+        assert!(put("sub/new").contains(&Step::Link("new".into())));
+        assert!(put("first").contains(&Step::Link("first".into())), "the directory was looked through");
+        let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+        let _session = storage.begin(&path("second"), &intent).unwrap();
+        assert!(hidden("second").exists());
+        assert!(put("second").contains(&renamed("second")));
+        assert!(put("third").contains(&Step::Link("third".into())));
+        assert!(!hidden("second").exists() && !dir.path().join("sub/.old.whimbrel-part").exists());
     }
 
     #[test]

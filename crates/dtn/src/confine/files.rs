@@ -1,7 +1,9 @@
 //! Files by Landlock.
 
+use std::path::{Path, PathBuf};
+
 use landlock::{
-    ABI, Access, AccessFs, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
+    ABI, Access, AccessFs, BitFlags, Ruleset, RulesetAttr, RulesetCreatedAttr, RulesetError, RulesetStatus, Scope,
     path_beneath_rules,
 };
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -23,12 +25,32 @@ pub(super) fn restrict(needs: &Needs) -> Result<Held, Fault> {
 
 fn enforced(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(NEWEST);
-    let rules = Ruleset::default()
-        .handle_access(all)?
+    let grants = [(&needs.read, AccessFs::ReadFile | AccessFs::ReadDir), (&needs.write, all & !AccessFs::Execute)];
+    // A right to everything is not asked about: else each opening of a file walks up to the root to be told so.
+    let free = grants.iter().filter(|(paths, _)| reach_everything(paths));
+    let free = free.fold(BitFlags::empty(), |free, (_, rights)| free | *rights);
+    // All but this one are granted by not asking.
+    let asked = all & !free | AccessFs::Refer;
+    let mut rules = Ruleset::default()
+        .handle_access(asked)?
         // Signals to, and abstract sockets of, processes outside.
         .scope(Scope::from_all(NEWEST))?
-        .create()?
-        .add_rules(path_beneath_rules(&needs.read, AccessFs::ReadFile | AccessFs::ReadDir))?
-        .add_rules(path_beneath_rules(&needs.write, all & !AccessFs::Execute))?;
+        .create()?;
+    for (paths, rights) in grants.map(|(paths, rights)| (paths, rights & asked)) {
+        if rights.is_empty() {
+            continue;
+        }
+        rules = match reach_everything(paths) {
+            true => rules.add_rules(path_beneath_rules([EVERYTHING], rights))?,
+            false => rules.add_rules(path_beneath_rules(paths, rights))?,
+        };
+    }
     Ok(rules.restrict_self()?.ruleset)
+}
+
+/// What everything is beneath.
+const EVERYTHING: &str = "/";
+
+fn reach_everything(paths: &[PathBuf]) -> bool {
+    paths.iter().any(|path| path.canonicalize().is_ok_and(|path| path == Path::new(EVERYTHING)))
 }

@@ -181,6 +181,62 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     assert!(!ground.path().join("planted").exists());
 }
 
+/// Of the attempts above, those that the reach of the tree decides.
+fn attempts_below_everything(ground: &Path, read_only: bool) -> Findings {
+    become_account();
+    let needs = Needs::data(&settings(Path::new("/"), read_only));
+    let held = confine::enter(&needs, Sandbox::Require).unwrap().unwrap();
+    assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
+    attempts(ground)
+}
+
+#[test]
+#[ignore = "runs inside of another test"]
+fn attacker_below_everything() {
+    let Some(ground) = std::env::var_os(GROUND) else { return };
+    report(&attempts_below_everything(Path::new(&ground), false));
+}
+
+#[test]
+#[ignore = "runs inside of another test"]
+fn reader_below_everything() {
+    let Some(ground) = std::env::var_os(GROUND) else { return };
+    report(&attempts_below_everything(Path::new(&ground), true));
+}
+
+#[test]
+fn a_process_that_serves_everything_executes_nothing_of_it_and_changes_nothing_that_is_only_to_be_read() {
+    let Some(ground) = ground_of_another() else { return };
+    let own = ground.path().join("own");
+    std::os::unix::fs::chown(&own, Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    let of = |test: &str| findings_of(test, ground.path(), "");
+    let changing = of("data::attacker_below_everything");
+    let done = |findings: &Findings, what: &str| match findings[what].as_str() {
+        "ok" => true,
+        outcome => {
+            assert!(is_refused(outcome), "{what}: {outcome}");
+            false
+        }
+    };
+    for what in WORK {
+        assert!(done(&changing, what), "{what}: {changing:#?}");
+    }
+    // Permissions say the rest.
+    for what in ["execute a shell", "execute what it stored", "read another file", "make a file outside"] {
+        assert!(!done(&changing, what), "{what}: {changing:#?}");
+    }
+    assert!(done(&changing, "list what is outside"));
+    fs::write(own.join("new"), "text").unwrap();
+    let reading = of("data::reader_below_everything");
+    for what in ["read own file", "list what is outside", "listen"] {
+        assert!(done(&reading, what), "{what}: {reading:#?}");
+    }
+    for what in ["write own file", "rename across directories", "execute a shell", "execute what it stored"] {
+        assert!(!done(&reading, what), "{what}: {reading:#?}");
+    }
+    assert_eq!(fs::read_to_string(own.join("new")).unwrap(), "text");
+}
+
 #[test]
 fn a_read_only_tree_cannot_be_changed_from_inside() {
     let needs = Needs::data(&settings(Path::new("/data"), true));

@@ -23,7 +23,9 @@ pub fn encode(bytes: &[u8]) -> String {
 
 /// Appends the text of `bytes`.
 pub fn encode_into(bytes: &[u8], out: &mut Vec<u8>) {
-    out.extend_from_slice(encode(bytes).as_bytes());
+    let start = out.len();
+    out.resize(start + encoded_len(bytes.len()), 0);
+    Base64::encode(bytes, &mut out[start..]).expect("the room is that of the text");
 }
 
 /// The bytes of `text`, `limit` at most; nothing is decoded of a text that stands for more.

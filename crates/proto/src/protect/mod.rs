@@ -12,4 +12,4 @@ mod tests;
 
 pub use commands::{CommandOpener, CommandSealer};
 pub use lines::{ProtectError, Seal};
-pub use replies::{ReplyOpener, ReplySealer};
+pub use replies::{MAX_TOGETHER, ReplyOpener, ReplySealer};

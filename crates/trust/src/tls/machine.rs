@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use openssl::ssl::{ErrorCode, Ssl, SslRef, SslStream, SslVersion};
 use whimbrel_engine::fault::FaultCode;
-use whimbrel_sys::ssl::give_ticket;
+use whimbrel_sys::ssl::{give_ticket, holds_bytes};
 
 use super::context::{ClientTls, ServerTls, TICKETS, slot, verdict};
 use super::failure::{handshake_failed, stream_failed};
@@ -97,7 +97,9 @@ impl TlsMachine {
     /// A close of the wire without a close_notify before it is a fault: bytes may be missing.
     pub fn read(&mut self, into: &mut Vec<u8>) -> Result<Plain, TrustFault> {
         let before = into.len();
-        into.resize(before + RECORD, 0);
+        // The text of a record is shorter than the record; room for none would say that the wire is closed.
+        let most = if holds_bytes(self.ssl()) { RECORD } else { self.unread().clamp(1, RECORD) };
+        into.resize(before + most, 0);
         let read = self.stream.ssl_read(&mut into[before..]);
         into.truncate(before + *read.as_ref().unwrap_or(&0));
         match read {

@@ -19,7 +19,7 @@ impl Seal for TlsMachine {
     fn open(&mut self, token: &[u8], into: &mut Vec<u8>) -> Result<(), TrustFault> {
         let before = into.len();
         self.feed(token);
-        loop {
+        while self.unread() > 0 || holds_bytes(self.ssl()) {
             match self.read(into)? {
                 Plain::Bytes(_) => {}
                 Plain::Nothing => break,
