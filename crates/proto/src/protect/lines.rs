@@ -110,7 +110,7 @@ impl WireLines {
     ) -> Result<(), ProtectError<S::Fault>> {
         while !wire.is_empty() {
             if let Some(line) = self.feed(&mut wire)? {
-                let token = base64::decode(token_of(&line).ok_or(ProtectError::ClearLine)?, line.len())?;
+                let token = base64::decode_sealed(token_of(&line).ok_or(ProtectError::ClearLine)?, line.len())?;
                 open_line(seal, &token, plain)?;
             }
         }

@@ -26,6 +26,8 @@ struct Grid<'a> {
     real: Pair,
     /// Our servers without TLS, for what a protected login costs.
     open: Pair,
+    /// The real ones without GSI, against which the figures are.
+    peers: Pair,
     /// Settings of our client.
     settings: TempDir,
 }
@@ -34,9 +36,9 @@ struct Grid<'a> {
 pub fn measure(options: &Options, programs: &Programs, done: &mut Measured) -> Outcome<()> {
     let grid = Grid::start(programs)?;
     done.add(grid.encrypted(options.size(4 * GIB, GIB)), options.rounds);
-    let Grid { own: safe, open, .. } = &grid;
+    let Grid { own: safe, open, peers, .. } = &grid;
     let person = (&grid.pki, &grid.proxy);
-    Logins { programs, safe, open, person, settings: grid.settings.path() }.measure(options, done)
+    Logins { programs, safe, open, peers, person, settings: grid.settings.path() }.measure(options, done)
 }
 
 impl<'a> Grid<'a> {
@@ -55,8 +57,8 @@ impl<'a> Grid<'a> {
         };
         let own = Pair { source: own()?, destination: own()? };
         let real = Pair { source: real()?, destination: real()? };
-        let open = Pair::own(programs, None)?;
-        Ok(Self { programs, own, real, open, settings, proxy, pki })
+        let (open, peers) = (Pair::own(programs, None)?, Pair::real(None)?);
+        Ok(Self { programs, own, real, open, peers, settings, proxy, pki })
     }
 
     /// Data encrypted.

@@ -1,4 +1,4 @@
-//! What a protected login costs where data stay in clear.
+//! What a protected login costs where data stay in clear, and whether the figures hold with it.
 
 use std::fs;
 use std::path::Path;
@@ -12,12 +12,14 @@ use crate::options::Options;
 use crate::room::Room;
 use crate::servers::{Pair, Programs};
 use crate::versus::Versus;
-use crate::{Measured, Outcome};
+use crate::{Measured, Outcome, checksums};
 
 const GIB: u64 = 1 << 30;
 const MIB: u64 = 1 << 20;
 /// Size of each of the small files.
 const SMALL_BYTES: usize = 10 << 10;
+/// What a protected login may cost.
+const WITHIN: f64 = 0.95;
 
 /// Our servers with and without protected logins.
 pub struct Logins<'a> {
@@ -28,6 +30,8 @@ pub struct Logins<'a> {
     pub person: (&'a Pki, &'a Member),
     /// Logins in clear.
     pub open: &'a Pair,
+    /// The peers' servers, with logins in clear.
+    pub peers: &'a Pair,
     /// Where our client keeps what it knows of hosts.
     pub settings: &'a Path,
 }
@@ -50,6 +54,18 @@ struct Work<'a> {
     from: &'a Path,
     to: &'a Path,
     prepare: &'a dyn Fn() -> Outcome<()>,
+    peer: Peer,
+}
+
+/// The peers' client at the same work, logged in in clear.
+#[derive(Clone, Copy)]
+struct Peer {
+    name: &'static str,
+    flags: &'static [&'static str],
+    /// It has no verification: checksums at both ends follow.
+    checks: bool,
+    /// How many times as fast we are to be, logged in in clear.
+    times: f64,
 }
 
 impl Logins<'_> {
@@ -66,7 +82,9 @@ impl Logins<'_> {
         let (from, to) = (&room.file("from"), &room.file("to"));
         dataset::random_file(from, bytes, 2)?;
         let flags = vec!["--verify=require".to_owned()];
-        let work = Work { what: "a verified file", bytes, files: 1, flags, from, to, prepare: &|| room.without(to) };
+        let prepare = &|| room.without(to);
+        let peer = Peer { name: "guc -fast, CKSM MD5", flags: &["-fast"], checks: true, times: 3.0 };
+        let work = Work { what: "a verified file", bytes, files: 1, flags, from, to, prepare, peer };
         done.add(self.case(&work), options.rounds);
         Ok(())
     }
@@ -79,23 +97,56 @@ impl Logins<'_> {
         dataset::many_files(&from, files, SMALL_BYTES, 3)?;
         // With a slash at its end, it is the content of a directory.
         let (from, to) = (&from.join(""), &to.join(""));
-        let flags = ["-r", "--verify=require"].map(str::to_owned).to_vec();
         let (bytes, files) = (u64::from(files) * SMALL_BYTES as u64, u64::from(files));
-        let work = Work { what: "verified small files", bytes, files, flags, from, to, prepare: &|| room.emptied(to) };
-        done.add(self.case(&work), options.rounds);
+        for (what, flag, times) in
+            [("small files", "--no-verify", 4.0), ("verified small files", "--verify=require", 3.0)]
+        {
+            let flags = ["-r", flag].map(str::to_owned).to_vec();
+            let prepare = &|| room.emptied(to);
+            let peer_flags = &["-fast", "-pp", "-cc", "8", "-r"];
+            let peer = Peer { name: "guc -fast -pp -cc 8 -r", flags: peer_flags, checks: false, times };
+            let work = Work { what, bytes, files, flags, from, to, prepare, peer };
+            done.add(self.case(&work), options.rounds);
+        }
         Ok(())
     }
 
     fn case<'b>(&'b self, work: &'b Work<'b>) -> Case<'b> {
-        let contenders = vec![
-            self.cp("login over TLS", Login::Tls, work),
-            self.cp("login by certificate", Login::Certificate, work),
-            self.cp("login in clear", Login::Clear, work),
-        ];
+        let clear = "login in clear";
         let safe = ["login over TLS", "login by certificate"];
-        let comparisons = safe.map(|login| Versus::new(login, "login in clear").as_fast(0.95)).to_vec();
+        let contenders = vec![
+            self.cp(safe[0], Login::Tls, work),
+            self.cp(safe[1], Login::Certificate, work),
+            self.cp(clear, Login::Clear, work),
+            self.guc(work),
+        ];
+        // Ten logins weigh as much as some hundred of these files: what that adds to a run of a quarter of a second is
+        // shown; what is asked is that the figure holds.
+        let cost = |login| match work.files {
+            1 => Versus::new(login, clear).as_fast(WITHIN),
+            _ => Versus::new(login, clear),
+        };
+        let figure = |login| Versus::new(login, work.peer.name).as_fast(work.peer.times * WITHIN);
+        let comparisons = safe.map(figure).into_iter().chain(safe.map(cost)).collect();
         let name = format!("{} in clear, login protected or not", work.what);
         Case { name, bytes: work.bytes, files: work.files, contenders, comparisons }
+    }
+
+    fn guc<'b>(&'b self, work: &'b Work<'b>) -> Contender<'b> {
+        let (pair, peer) = (self.peers, work.peer);
+        let run = move || {
+            (work.prepare)()?;
+            let length = work.flags.iter().find_map(|flag| flag.strip_prefix("--length="));
+            let length = length.into_iter().flat_map(|bytes| ["-len".to_owned(), bytes.to_owned()]);
+            let urls = [pair.source.url(work.from), pair.destination.url(work.to)];
+            let client = self.programs.guc().args(peer.flags).args(length).args(urls);
+            pair.time_with(client, || match peer.checks {
+                true => checksums::md5_at_both_ends(pair, work.from, work.to),
+                false => Ok(()),
+            })
+        };
+        let command = format!("globus-url-copy {}", peer.flags.join(" "));
+        Contender { name: peer.name, command, servers: pair.ids(), run: Box::new(run) }
     }
 
     fn cp<'b>(&'b self, name: &'static str, login: Login, work: &'b Work<'b>) -> Contender<'b> {
@@ -126,5 +177,6 @@ fn memory(options: &Options) -> Work<'static> {
     let bytes = options.size(8 * GIB, GIB);
     let flags = vec!["--no-verify".to_owned(), format!("--length={bytes}")];
     let (from, to) = (Path::new("/dev/zero"), Path::new("/dev/null"));
-    Work { what: "memory to memory", bytes, files: 1, flags, from, to, prepare: &|| Ok(()) }
+    let peer = Peer { name: "guc -fast", flags: &["-fast"], checks: false, times: 1.2 };
+    Work { what: "memory to memory", bytes, files: 1, flags, from, to, prepare: &|| Ok(()), peer }
 }
