@@ -199,7 +199,7 @@ mod tests {
         let hidden = |name: &str| dir.path().join(format!(".{name}.whimbrel-part"));
         std::fs::create_dir(dir.path().join("sub")).unwrap();
         std::fs::write(dir.path().join("sub/.old.whimbrel-part"), "left").unwrap();
-        let mut put = |name: &str| {
+        let put = |name: &str| {
             steps::take();
             storage.put(&path(name), b"data", &DURABLE, None).unwrap();
             steps::take()
