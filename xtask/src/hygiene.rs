@@ -14,6 +14,7 @@ const PURE: &[&str] = &["whimbrel-proto", "whimbrel-engine"];
 
 /// What a pure crate may depend on, directly or not.
 const PURE_MAY_USE: &[&str] = &[
+    "base64",
     "base64ct",
     "bytes",
     "serde",
