@@ -26,9 +26,10 @@ pub(super) fn restrict(needs: &Needs) -> Result<Held, Fault> {
 fn enforced(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
     let all = AccessFs::from_all(NEWEST);
     let grants = [(&needs.read, AccessFs::ReadFile | AccessFs::ReadDir), (&needs.write, all & !AccessFs::Execute)];
+    let grants = grants.map(|(paths, rights)| (paths, reach_everything(paths), rights));
     // A right to everything is not asked about: else each opening of a file walks up to the root to be told so.
-    let free = grants.iter().filter(|(paths, _)| reach_everything(paths));
-    let free = free.fold(BitFlags::empty(), |free, (_, rights)| free | *rights);
+    let free = grants.iter().filter(|(_, everything, _)| *everything);
+    let free = free.fold(BitFlags::empty(), |free, (_, _, rights)| free | *rights);
     // All but this one are granted by not asking.
     let asked = all & !free | AccessFs::Refer;
     let mut rules = Ruleset::default()
@@ -36,13 +37,11 @@ fn enforced(needs: &Needs) -> Result<RulesetStatus, RulesetError> {
         // Signals to, and abstract sockets of, processes outside.
         .scope(Scope::from_all(NEWEST))?
         .create()?;
-    for (paths, rights) in grants.map(|(paths, rights)| (paths, rights & asked)) {
-        if rights.is_empty() {
-            continue;
-        }
-        rules = match reach_everything(paths) {
-            true => rules.add_rules(path_beneath_rules([EVERYTHING], rights))?,
-            false => rules.add_rules(path_beneath_rules(paths, rights))?,
+    for (paths, everything, rights) in grants {
+        rules = match (everything, rights & asked) {
+            (_, none) if none.is_empty() => rules,
+            (true, rights) => rules.add_rules(path_beneath_rules([EVERYTHING], rights))?,
+            (false, rights) => rules.add_rules(path_beneath_rules(paths, rights))?,
         };
     }
     Ok(rules.restrict_self()?.ruleset)
