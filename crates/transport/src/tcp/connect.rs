@@ -10,6 +10,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::PollFlags;
 
+use super::near::PutOff;
 use super::{ChannelOptions, PortRange, TcpChannel};
 use crate::cancel::{Cancel, timed_out};
 
@@ -71,6 +72,7 @@ pub struct Dialling {
     addr: SocketAddr,
     timeout: Duration,
     deadline: Instant,
+    congestion: PutOff,
 }
 
 impl Dialling {
@@ -79,7 +81,9 @@ impl Dialling {
     /// Fails with `ConnectionRefused`, `HostUnreachable`, `TimedOut`, `Cancelled`.
     pub fn finish(self, cancel: &Cancel) -> Result<TcpChannel, Fault> {
         self.answered(cancel).map_err(|failure| failure.into_fault(self.addr, self.timeout))?;
-        TcpChannel::new(self.socket.into())
+        let channel = TcpChannel::new(self.socket.into())?;
+        self.congestion.settle(&channel);
+        Ok(channel)
     }
 
     fn answered(&self, cancel: &Cancel) -> Result<(), Failure> {
@@ -120,7 +124,7 @@ impl Failure {
 
 fn attempt(addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> Result<Dialling, Failure> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
-    options.channel.apply(&socket)?;
+    let congestion = options.channel.apply(&socket)?;
     socket.set_nonblocking(true)?;
     bind_source(&socket, addr, port, options)?;
     match socket.connect(&addr.into()) {
@@ -128,7 +132,7 @@ fn attempt(addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> Res
         result => result?,
     }
     let timeout = options.timeout;
-    Ok(Dialling { socket, addr, timeout, deadline: Instant::now() + timeout })
+    Ok(Dialling { socket, addr, timeout, deadline: Instant::now() + timeout, congestion })
 }
 
 fn bind_source(socket: &Socket, addr: SocketAddr, port: Option<u16>, options: &ConnectOptions) -> io::Result<()> {

@@ -12,6 +12,7 @@ use socket2::{Domain, Protocol, Socket, Type};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::PollFlags;
 
+use super::near::PutOff;
 use super::{ChannelOptions, PortRange, TcpChannel, canonical};
 use crate::cancel::{Cancel, timed_out};
 use crate::channel::DataChannel;
@@ -33,6 +34,7 @@ pub struct Listener {
     filter: Option<PeerFilter>,
     shielding: Option<Shielding>,
     rejected: AtomicU64,
+    congestion: PutOff,
 }
 
 /// Listens at `addr`; with port 0 at a free port, of `range` if given.
@@ -76,12 +78,19 @@ fn bind(addr: SocketAddr, options: &ChannelOptions) -> io::Result<Listener> {
     }
     // A port whose last connection is in TIME_WAIT is free; one somebody listens at is not.
     socket.set_reuse_address(true)?;
-    options.apply(&socket)?;
+    let congestion = options.apply(&socket)?;
     socket.set_nonblocking(true)?;
     socket.bind(&addr.into())?;
     socket.listen(BACKLOG)?;
     let socket = TcpListener::from(socket);
-    Ok(Listener { local: socket.local_addr()?, socket, filter: None, shielding: None, rejected: AtomicU64::new(0) })
+    Ok(Listener {
+        local: socket.local_addr()?,
+        socket,
+        filter: None,
+        shielding: None,
+        rejected: AtomicU64::new(0),
+        congestion,
+    })
 }
 
 impl Listener {
@@ -112,6 +121,7 @@ impl Listener {
                 Ok((stream, peer)) if self.admits(canonical(peer)) => {
                     // A peer that is gone already is no reason to stop listening.
                     if let Ok(channel) = TcpChannel::new(stream) {
+                        self.congestion.settle(&channel);
                         return self.shielded(channel).map(Some);
                     }
                 }

@@ -2,6 +2,7 @@
 
 mod connect;
 mod listen;
+mod near;
 mod ports;
 
 pub use connect::{ConnectOptions, Dialling, connect, dial};
@@ -22,6 +23,8 @@ use whimbrel_sys::tcp_info::{TcpInfo, tcp_info};
 use crate::channel::{ChannelStats, DataChannel, PathStats};
 use crate::watch::Watched;
 
+use self::near::PutOff;
+
 /// How TCP data channels are tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelOptions {
@@ -29,7 +32,8 @@ pub struct ChannelOptions {
     pub send_buffer: Option<usize>,
     /// Receive buffer in bytes; `None` (default) leaves it to the kernel's auto-tuning.
     pub recv_buffer: Option<usize>,
-    /// Congestion control by name; `None` (default) is the system's.
+    /// Congestion control by name; `None` (default) is the system's, or one that does not pace where that one does and the
+    /// peer is near.
     pub congestion: Option<String>,
     /// Send small segments at once; default true: the last block of a file must not wait.
     pub nodelay: bool,
@@ -57,17 +61,14 @@ impl Default for ChannelOptions {
 }
 
 impl ChannelOptions {
-    /// Sets the options before connect or listen, when the window scale can still follow.
-    fn apply(&self, fd: impl AsFd) -> io::Result<()> {
+    /// Sets the options before connect or listen, when the window scale can still follow; what is left for afterwards.
+    fn apply(&self, fd: impl AsFd) -> io::Result<PutOff> {
         let fd = fd.as_fd();
         if let Some(bytes) = self.send_buffer {
             socket::set_send_buffer(fd, bytes)?;
         }
         if let Some(bytes) = self.recv_buffer {
             socket::set_recv_buffer(fd, bytes)?;
-        }
-        if let Some(name) = &self.congestion {
-            socket::set_congestion(fd, name)?;
         }
         if self.nodelay {
             socket::set_nodelay(fd, true)?;
@@ -81,7 +82,10 @@ impl ChannelOptions {
         if let Some(bytes) = self.unsent {
             socket2::SockRef::from(&fd).set_tcp_notsent_lowat(bytes)?;
         }
-        Ok(())
+        match &self.congestion {
+            Some(name) => socket::set_congestion(fd, name).map(|()| PutOff::default()),
+            None => Ok(PutOff::before(fd)),
+        }
     }
 }
 
