@@ -11,9 +11,13 @@ use whimbrel_testkit::peers::public_dir;
 use whimbrel_testkit::require_root;
 
 fn probe(lab: &Lab, more: &[&str]) -> Value {
+    probe_between(lab, ["src", "dst"], more)
+}
+
+fn probe_between(lab: &Lab, [source, destination]: [&str; 2], more: &[&str]) -> Value {
     let directory = public_dir().expect("a directory");
     let serve = |host: &str| Dtn::on(lab.host(host)).anonymous().root(directory.path()).start();
-    let (source, destination) = (serve("src"), serve("dst"));
+    let (source, destination) = (serve(source), serve(destination));
     let mut command = lab.host("client").command(support::WHIMBREL);
     command.args(["--json", "probe", &source.url("/"), &destination.url("/"), "--time", "3", "--size", "256M"]);
     let output = command.args(more).output().expect("the program runs");
@@ -66,4 +70,17 @@ fn loss_under_cubic_is_answered_with_bbr_which_is_faster_when_measured() {
     assert_eq!(bbr["measurements"][0]["source"]["congestion"], "bbr");
     let rate = |report: &Value| report["measurements"][0]["rate"].as_f64().expect("a rate");
     assert!(rate(&bbr) > 1.3 * rate(&cubic), "{} and {}", rate(&bbr), rate(&cubic));
+}
+
+#[test]
+fn the_hosts_own_congestion_control_is_for_far_peers_where_it_paces() {
+    if !require_root() {
+        return;
+    }
+    let lab = Lab::triangle(Link::new().rtt(Duration::from_millis(40)).rate_mbit(200)).expect("laboratory");
+    lab.set_congestion_control_everywhere("bbr").expect("bbr is allowed");
+    let used = |report: &Value| report["measurements"][0]["source"]["congestion"].clone();
+    assert_eq!(used(&probe(&lab, &[])), "bbr");
+    assert_eq!(used(&probe_between(&lab, ["src", "src"], &[])), "cubic");
+    assert_eq!(used(&probe_between(&lab, ["src", "src"], &["--congestion", "bbr"])), "bbr", "what is asked for holds");
 }
