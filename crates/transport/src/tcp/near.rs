@@ -7,13 +7,14 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use super::TcpChannel;
 use whimbrel_sys::socket;
+
+use super::TcpChannel;
 
 /// Round trips below this are near.
 const NEAR: Duration = Duration::from_micros(250);
-/// Congestion controls that pace what they send.
-const PACED: [&str; 1] = ["bbr"];
+/// The congestion control that paces what it sends.
+const PACED: &str = "bbr";
 /// What takes their place, the better one first.
 const UNPACED: [&str; 2] = ["cubic", "reno"];
 
@@ -30,7 +31,7 @@ impl PutOff {
     /// Before connect or listen, where nobody has asked for a congestion control.
     pub(super) fn before(fd: impl AsFd) -> Self {
         let fd = fd.as_fd();
-        let paced = socket::congestion(fd).ok().filter(|name| PACED.contains(&name.as_str()));
+        let paced = socket::congestion(fd).ok().filter(|name| name == PACED);
         // What the kernel lets nobody choose is not taken: the system's is slower, and right.
         let taken = || UNPACED.into_iter().any(|name| socket::set_congestion(fd, name).is_ok());
         Self { usual: paced.filter(|_| taken()) }
@@ -49,10 +50,13 @@ impl PutOff {
 }
 
 impl TcpChannel {
-    /// A handshake within a busy host may take longer than one in a quiet rack; its addresses tell.
     fn is_near(&self) -> bool {
+        // A handshake within a busy host may take longer than one in a quiet rack; its addresses tell.
+        if self.peer.ip() == self.local.ip() {
+            return true;
+        }
         let rtt = self.tcp_info().rtt;
-        self.peer.ip() == self.local.ip() || (rtt > Duration::ZERO && rtt < NEAR)
+        rtt > Duration::ZERO && rtt < NEAR
     }
 }
 
