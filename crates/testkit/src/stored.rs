@@ -6,6 +6,7 @@ use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::leftovers;
 
@@ -45,6 +46,11 @@ pub fn begun_leaf(unfinished: &Path, source: &Path, leaf: u64) -> Option<u64> {
     (0..size).step_by(leaf as usize).find(begun)
 }
 
+/// Ends a file system without writing what waits, its journal included: `EXT4_IOC_SHUTDOWN` with
+/// `EXT4_GOING_FLAGS_NOLOGFLUSH` (fs/ext4/ext4.h).
+const SHUTDOWN: &str = "import fcntl, os, struct, sys
+fcntl.ioctl(os.open(sys.argv[1], os.O_RDONLY), 0x8004587D, struct.pack('I', 2))";
+
 /// A file system of its own, ext4 on a file, whose bytes can be changed below it; writable by everybody, unmounted on
 /// drop.
 #[derive(Debug)]
@@ -65,11 +71,10 @@ impl Disk {
         let image = tempfile::NamedTempFile::new().ok()?;
         image.as_file().set_len(bytes).ok()?;
         fs::create_dir(&mount).ok()?;
-        let ran = |command: &mut Command| command.output().is_ok_and(|output| output.status.success());
-        let done = ran(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image.path()))
-            && ran(Command::new("mount").args(["-o", "loop"]).arg(image.path()).arg(&mount))
-            && ran(Command::new("chmod").arg("1777").arg(&mount));
-        if !done {
+        let done = run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image.path()))
+            .and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(image.path()).arg(&mount)))
+            .and_then(|()| run(Command::new("chmod").arg("1777").arg(&mount)));
+        if done.is_err() {
             println!("skipped: needs root, mkfs.ext4 and loop devices");
             leftovers::unmount(&mount);
             return None;
@@ -80,6 +85,28 @@ impl Disk {
     /// Its root directory.
     pub fn path(&self) -> &Path {
         &self.mount
+    }
+
+    /// Makes everything durable.
+    pub fn settle(&self) -> std::io::Result<()> {
+        Ok(rustix::fs::syncfs(File::open(&self.mount)?)?)
+    }
+
+    /// Cuts the file system off from its bytes, as a loss of power does: what was not synced is lost, and everything fails until
+    /// [`Disk::come_back`]. What the kernel has written by itself is there, as on any host.
+    pub fn cut(&self) -> std::io::Result<()> {
+        run(Command::new("python3").args(["-c", SHUTDOWN]).arg(&self.mount))
+    }
+
+    /// Mounts it anew, once nobody uses it any more; for so long it is waited.
+    pub fn come_back(&self, patience: Duration) -> std::io::Result<()> {
+        let deadline = Instant::now() + patience;
+        while let Err(error) = run(Command::new("umount").arg(&self.mount)) {
+            if Instant::now() > deadline {
+                return Err(error);
+            }
+        }
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image.path()).arg(&self.mount))
     }
 
     /// Makes `file` durable, then changes every copy of `mark`, which begins a sector, on the disk and not in the
@@ -94,6 +121,15 @@ impl Disk {
         }
         self.image.as_file().sync_all()?;
         Ok(found.len())
+    }
+}
+
+/// Runs a command; what it says is the error.
+fn run(command: &mut Command) -> std::io::Result<()> {
+    let output = command.output()?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
     }
 }
 
@@ -135,5 +171,19 @@ mod tests {
         let direct =
             Command::new("dd").args(["iflag=direct", "bs=4096"]).arg(format!("if={}", file.display())).output();
         assert_eq!(direct.expect("dd runs").stdout[8192..8193], [!mark[0]]);
+    }
+
+    #[test]
+    fn a_loss_of_power_takes_what_was_not_synced_and_nothing_else() {
+        let Some(disk) = Disk::mount(32 << 20) else { return };
+        let path = |name: &str| disk.path().join(name);
+        fs::write(path("kept"), "synced").expect("written");
+        disk.settle().expect("synced");
+        fs::write(path("lost"), "not synced").expect("written");
+        fs::rename(path("kept"), path("renamed")).expect("renamed");
+        disk.cut().expect("cut off");
+        disk.come_back(Duration::from_secs(60)).expect("mounted again");
+        assert_eq!(fs::read(path("kept")).expect("its name is as it was"), b"synced");
+        assert!(!path("lost").exists() && !path("renamed").exists());
     }
 }

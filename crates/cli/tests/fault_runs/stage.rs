@@ -18,7 +18,7 @@ use whimbrel_testkit::dataset;
 use whimbrel_testkit::peers::{public_dir, url_path};
 use whimbrel_testkit::relay::Way;
 use whimbrel_testkit::rng::Rng;
-use whimbrel_testkit::stored::flip_bit;
+use whimbrel_testkit::stored::{Disk, flip_bit};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
 use crate::seat::Seat;
@@ -26,6 +26,9 @@ use crate::story::{End, Ends, Story, Trouble};
 
 /// Looks for a stored byte that may be damaged.
 const LOOKS: u32 = 50;
+
+/// Bytes of the destination's disk.
+const DISK: u64 = 128 << 20;
 
 /// The program under test.
 pub const WHIMBREL: &str = env!("CARGO_BIN_EXE_whimbrel");
@@ -54,6 +57,8 @@ pub struct Stage {
     story: Story,
     directory: TempDir,
     small: Option<Tmpfs>,
+    /// Where copies lie of which a loss of power is to leave no more than was synced.
+    disk: Option<Disk>,
     /// What the relays have in common.
     pub way: Way,
     cast: Mutex<Cast>,
@@ -76,8 +81,10 @@ impl Stage {
         // Room for the journal, and for a file that is replaced.
         let had = if story.replaces { OLD.len() as u64 + (64 << 10) } else { 0 };
         let small = story.full.then(|| Tmpfs::mount(story.size / 10 * 9 + had).expect("mounted"));
+        let disk = story.loses_power().then(|| Disk::mount(DISK)).flatten();
         // Without the bit that keeps others from renaming.
         small.iter().for_each(|small| open_to_all(small.path()));
+        disk.iter().for_each(|disk| open_to_all(disk.path()));
         let from = directory.path().join("from");
         if story.tree.is_some() {
             fs::create_dir(from.join("tree")).expect("made");
@@ -104,6 +111,7 @@ impl Stage {
             story: story.clone(),
             directory,
             small,
+            disk,
             way,
             cast: Mutex::new(cast),
             client_known: Condvar::new(),
@@ -120,6 +128,7 @@ impl Stage {
             fs::write(stage.copy(), OLD).expect("written");
             open_to_all(&stage.copy());
         }
+        stage.disk.iter().for_each(|disk| disk.settle().expect("synced"));
         Arc::new(stage)
     }
 
@@ -145,7 +154,8 @@ impl Stage {
 
     /// The directory that is copied into.
     pub fn copies(&self) -> PathBuf {
-        self.small.as_ref().map_or_else(|| self.directory.path().join("to"), |small| small.path().to_owned())
+        let elsewhere = self.small.as_ref().map(Tmpfs::path).or(self.disk.as_ref().map(Disk::path));
+        elsewhere.map_or_else(|| self.directory.path().join("to"), Path::to_owned)
     }
 
     /// All that the source has been; of a bit that flips without a trace nobody can know.
@@ -227,6 +237,7 @@ impl Stage {
                     seat.raise();
                 }
             }
+            Trouble::PowerLoss { comes_back } => self.lose_power(*comes_back),
             Trouble::Cut { lasts, reset } => {
                 self.way.close();
                 std::thread::sleep(*lasts);
@@ -258,6 +269,22 @@ impl Stage {
             }
             Trouble::TruncateSource { to, .. } => open(&self.source()).set_len(*to).expect("cut"),
             Trouble::Trickle { piece, every, bytes } => self.way.trickle(*piece, *every, *bytes),
+        }
+    }
+
+    /// Ends the destination's servers and with them what they had not synced. Where no file system of its own could be had, they
+    /// are only killed.
+    pub fn lose_power(&self, comes_back: bool) {
+        let mut cast = self.cast();
+        let ids: Vec<u32> = cast.destination.iter().filter_map(Seat::id).collect();
+        // Nobody may see storage fail before the end.
+        let tree = cpu::tree(&ids);
+        stop(&tree);
+        self.disk.iter().for_each(|disk| disk.cut().expect("the file system is cut off"));
+        cast.destination.iter_mut().for_each(Seat::kill);
+        self.disk.iter().for_each(|disk| disk.come_back(PATIENCE).expect("mounted again"));
+        if comes_back {
+            cast.destination.iter_mut().for_each(Seat::raise);
         }
     }
 
@@ -301,12 +328,7 @@ impl Stage {
     }
 
     fn flip_while_still(&self, tree: &[u32]) -> bool {
-        signal("STOP", tree);
-        let stopped = Instant::now() + PATIENCE;
-        while !tree.iter().all(|&id| stands_still(id)) {
-            assert!(Instant::now() < stopped, "the receiver does not stand still");
-            std::thread::yield_now();
-        }
+        stop(tree);
         let found = self.hidden().zip(self.unread_leaf());
         if let Some((hidden, at)) = &found {
             flip_bit(hidden, *at).expect("flipped");
@@ -489,6 +511,16 @@ fn signal(name: &str, ids: &[u32]) {
     let ids = ids.iter().map(u32::to_string);
     // Those that have ended already need none.
     let _ = Command::new("kill").arg(format!("-{name}")).args(ids).output();
+}
+
+/// Stops processes, and waits until they stand still.
+fn stop(tree: &[u32]) {
+    signal("STOP", tree);
+    let stopped = Instant::now() + PATIENCE;
+    while !tree.iter().all(|&id| stands_still(id)) {
+        assert!(Instant::now() < stopped, "the receiver does not stand still");
+        std::thread::yield_now();
+    }
 }
 
 /// Whether every thread of a process is stopped, or it is gone.

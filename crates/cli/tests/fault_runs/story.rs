@@ -27,6 +27,9 @@ pub enum Trouble {
     KillClient,
     /// A server of an end is killed; it comes back at once on the same port, or only for the next run.
     KillServer { end: End, which: usize, comes_back: bool },
+    /// The destination's host loses its power: with its servers goes whatever was not synced, data and names. All come back
+    /// at once, or only for the next run.
+    PowerLoss { comes_back: bool },
     /// Nothing passes for this long; then everything goes on, or every connection is reset. Some are longer than
     /// servers, or clients, wait.
     Cut { lasts: Duration, reset: bool },
@@ -152,6 +155,19 @@ impl Story {
             3 if nightly => self.starve(at),
             _ => {}
         }
+        // A full disk, and what the stock server keeps, are other stories.
+        if rng.below(4) == 0 && self.destinations > 0 && !self.full && self.stock != Some(End::Destination) {
+            self.lose_power(rng);
+        }
+    }
+
+    /// The power goes once or a few times, among data or around the commands that promise something.
+    fn lose_power(&mut self, rng: &mut Rng) {
+        for _ in 0..=rng.below(3) {
+            let trouble = Trouble::PowerLoss { comes_back: rng.below(4) > 0 };
+            let moment = self.moment(&trouble, rng);
+            self.troubles.push((moment, trouble));
+        }
     }
 
     /// The stock server does not promise all that ours does; this is what is left out, and nothing else.
@@ -225,7 +241,10 @@ impl Story {
     /// Mostly somewhere in the data; sometimes around a command, which only relays before servers see.
     fn moment(&self, trouble: &Trouble, rng: &mut Rng) -> Moment {
         let at = Moment::Bytes(rng.below(self.size));
-        let around_commands = matches!(trouble, Trouble::KillClient | Trouble::KillServer { .. } | Trouble::Cut { .. });
+        let around_commands = matches!(
+            trouble,
+            Trouble::KillClient | Trouble::KillServer { .. } | Trouble::PowerLoss { .. } | Trouble::Cut { .. }
+        );
         if !around_commands || rng.below(3) > 0 {
             return at;
         }
@@ -249,6 +268,11 @@ impl Story {
             _ => false,
         };
         self.troubles.iter().any(|(_, trouble)| long(trouble))
+    }
+
+    /// The destination's host loses its power in it.
+    pub fn loses_power(&self) -> bool {
+        self.troubles.iter().any(|(_, trouble)| matches!(trouble, Trouble::PowerLoss { .. }))
     }
 
     /// What the source holds in the end is not what it held first.
