@@ -29,3 +29,4 @@ mod packets;
 mod parent;
 mod small;
 mod ssh;
+mod start;

@@ -13,6 +13,7 @@ use crate::units::ByteCount;
 mod control;
 mod explain;
 mod imposed;
+mod parts;
 #[cfg(test)]
 mod simulation;
 mod sizes;
@@ -100,6 +101,8 @@ pub struct Facts {
     pub can_chunk: bool,
     /// Whether copies are proven.
     pub verify: bool,
+    /// Whether that takes commands of their own behind each part: an end is of another kind and proves nothing while it moves.
+    pub checks_follow: bool,
     /// What the user fixed.
     pub fixed: Fixed,
     /// Bytes of a chunk as the user fixed them; `Fixed(None)` forbids chunks.
@@ -288,7 +291,7 @@ fn chunking(facts: &Facts, sessions: u32, imposed: Option<&Imposed>) -> Choice<O
     if !facts.can_chunk {
         return choice(None, "an end cannot store the parts of a file in any order");
     }
-    let mut size = chunk_size(facts, sessions);
+    let mut size = parts::size(facts, sessions);
     let (mut leaf, mut threshold) = (LEAF, facts.threshold());
     if let Setting::Fixed(Some(bytes)) = wanted {
         size = choice(bytes, by);
@@ -332,34 +335,6 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     let even = facts.sizes.bytes_from(threshold) / u64::from(sessions);
     let many = large >= 16 * u64::from(sessions) && facts.sizes.largest() <= even / 16;
     many.then(|| format!("{large} large files keep {sessions} sessions busy to the end"))
-}
-
-/// Bytes of a chunk: a quarter of what each session will have of the large files, between 10 round trips and 10 seconds
-/// of its rate, and never less than 8 leaves.
-fn chunk_size(facts: &Facts, sessions: u32) -> Choice<u64> {
-    let each = facts.rate() / f64::from(sessions.max(1));
-    let trips = (10.0 * facts.rtt.unwrap_or_default().as_secs_f64() * each) as u64;
-    let seconds = (10.0 * each) as u64;
-    let known = facts.sizes.bytes_from(facts.threshold());
-    let share = if known == 0 { u64::MAX } else { known / (4 * u64::from(sessions.max(1))) };
-    let least = LEAVES * LEAF;
-    let mut size = choice(share, "each session gets four of them");
-    if seconds < size.value {
-        size = choice(seconds, "about 10 seconds of a session's rate, so that little is lost by a failure");
-    }
-    if trips > size.value {
-        size = choice(trips, "10 round trips of a session's rate, so that beginnings do not count");
-    }
-    if least > size.value {
-        size = choice(least, "8 leaves, which are hashed at once");
-    }
-    size.value = size.value.next_multiple_of(LEAF);
-    match facts.max_rate {
-        Some(most) if most.max(LEAF) < size.value => {
-            choice(most.max(LEAF), format!("what {}/s let pass in a second, or a leaf", ByteCount(most)))
-        }
-        _ => size,
-    }
 }
 
 #[cfg(test)]

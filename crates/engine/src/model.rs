@@ -11,7 +11,8 @@
 //!
 //! `T(N) = S/cc a_ck + N/cc b_ck + S/N a_trs + b_trs + b_trs`
 //!
-//! The same holds for the chunks of one file, which is how a chunk's size follows from measurements.
+//! The same holds for the parts of one file, where each is checked when all of it is stored: that is how the automatic plan
+//! divides files for servers that prove nothing while data move. Between our own ends it holds for leaves, whose size is fixed.
 
 use serde::{Deserialize, Serialize};
 

@@ -51,7 +51,7 @@ pub fn code_of(fault: FaultCode) -> &'static str {
         F::HostNotFound | F::ConnectionRefused | F::HostUnreachable | F::DataPeerRejected | F::EncryptionFailed => {
             "CONNECT_FAILED"
         }
-        F::ConnectionLost | F::NodeLost => "CONNECTION_BROKEN",
+        F::ConnectionLost | F::NodeLost | F::HostRestarted => "CONNECTION_BROKEN",
         F::TimedOut | F::Stalled => "TIMEOUT",
         F::TooManyOpen
         | F::OutOfMemory

@@ -32,6 +32,7 @@ mod error;
 pub mod faults;
 pub mod fuzz;
 pub mod issuer;
+pub mod kept_memory;
 pub mod lab;
 pub mod leftovers;
 pub mod measure;

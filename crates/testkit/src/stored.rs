@@ -2,7 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::AsFd as _;
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -101,12 +101,23 @@ impl Disk {
     /// Mounts it anew, once nobody uses it any more; for so long it is waited.
     pub fn come_back(&self, patience: Duration) -> std::io::Result<()> {
         let deadline = Instant::now() + patience;
-        while let Err(error) = run(Command::new("umount").arg(&self.mount)) {
-            if Instant::now() > deadline {
-                return Err(error);
+        loop {
+            match self.mount_anew() {
+                Err(error) if Instant::now() > deadline => return Err(error),
+                Err(_) => {}
+                Ok(()) => return Ok(()),
             }
         }
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image.path()).arg(&self.mount))
+    }
+
+    /// Fails as long as anybody uses what was cut off, in another mount namespace, too: then that is what is mounted again.
+    fn mount_anew(&self) -> std::io::Result<()> {
+        let above = self.mount.parent().unwrap_or(&self.mount);
+        if fs::metadata(&self.mount)?.dev() != fs::metadata(above)?.dev() {
+            run(Command::new("umount").arg(&self.mount))?;
+        }
+        run(Command::new("mount").args(["-o", "loop"]).arg(self.image.path()).arg(&self.mount))?;
+        tempfile::tempfile_in(&self.mount).map(drop)
     }
 
     /// Makes `file` durable, then changes every copy of `mark`, which begins a sector, on the disk and not in the

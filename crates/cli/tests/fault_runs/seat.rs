@@ -21,10 +21,30 @@ pub struct Seat {
 /// How it is started, again and again.
 enum Kind {
     /// Ours, always at the same address.
-    Ours { address: SocketAddr, config: Option<PathBuf> },
+    Ours { address: SocketAddr, setting: Setting },
     /// `globus-gridftp-server`, at any port.
     Stock,
 }
+
+/// What a server of ours finds around it.
+#[derive(Clone, Default)]
+pub struct Setting {
+    /// Its configuration.
+    pub config: Option<PathBuf>,
+    /// What it reads as the identity of its host's start, and where its disk is mounted.
+    pub start: Option<[PathBuf; 2]>,
+}
+
+/// Puts a file over the kernel's identity of the host's start, for one program, which sees no other disks of tests: who loses
+/// its power is to be used by nobody else.
+const STARTED: [&str; 4] = [
+    "--mount",
+    "sh",
+    "-c",
+    "mount --bind \"$0\" /proc/sys/kernel/random/boot_id; own=$1; shift
+while read -r _ at _; do case $at in \"$own\") ;; *-disk-*) umount -l \"$at\" ;; esac; done < /proc/self/mounts
+exec \"$@\"",
+];
 
 enum Running {
     /// With the address of its metrics.
@@ -34,17 +54,17 @@ enum Running {
 
 impl Seat {
     /// A running server of ours.
-    pub fn ours(way: &Way, config: Option<&Path>) -> Seat {
+    pub fn ours(way: &Way, setting: &Setting) -> Seat {
         // An address of its own: a port that is free for a moment cannot be taken by somebody's outgoing connection.
         static COUNT: AtomicU16 = AtomicU16::new(1);
         let [high, low] = COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes();
         let ours = 64 + (std::process::id() % 128) as u8;
-        let (daemon, metrics) = start(SocketAddr::from(([127, ours, high, low], 0)), config);
+        let (daemon, metrics) = start(SocketAddr::from(([127, ours, high, low], 0)), setting);
         let log = daemon.log();
         let said = log.lines().find_map(|line| line.strip_prefix("listening on ftp://"));
         let address = said.and_then(|said| said.trim_end_matches('/').parse().ok()).expect("it says where it listens");
         let relay = Relay::before(address, way).expect("a relay");
-        let kind = Kind::Ours { address, config: config.map(Path::to_owned) };
+        let kind = Kind::Ours { address, setting: setting.clone() };
         Seat { relay, kind, running: Some(Running::Ours(daemon, metrics)) }
     }
 
@@ -61,8 +81,8 @@ impl Seat {
             return;
         }
         self.running = Some(match &self.kind {
-            Kind::Ours { address, config } => {
-                let (daemon, metrics) = start(*address, config.as_deref());
+            Kind::Ours { address, setting } => {
+                let (daemon, metrics) = start(*address, setting);
                 Running::Ours(daemon, metrics)
             }
             Kind::Stock => {
@@ -104,10 +124,17 @@ impl Seat {
     }
 }
 
-fn start(address: SocketAddr, config: Option<&Path>) -> (Daemon, SocketAddr) {
-    let mut command = Command::new(WHIMBREL);
+fn start(address: SocketAddr, setting: &Setting) -> (Daemon, SocketAddr) {
+    let mut command = match &setting.start {
+        Some([start, disk]) => {
+            let mut command = Command::new("unshare");
+            command.args(STARTED).args([start.as_path(), disk, Path::new(WHIMBREL)]);
+            command
+        }
+        None => Command::new(WHIMBREL),
+    };
     command.args(["dtn", "--anonymous", "--root", "/", "--listen", &address.to_string(), "--metrics", "127.0.0.1:0"]);
-    if let Some(config) = config {
+    if let Some(config) = &setting.config {
         command.arg("--config").arg(config);
     }
     let metrics = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();

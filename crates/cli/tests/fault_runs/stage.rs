@@ -21,7 +21,7 @@ use whimbrel_testkit::rng::Rng;
 use whimbrel_testkit::stored::{Disk, flip_bit};
 use whimbrel_testkit::tmpfs::Tmpfs;
 
-use crate::seat::Seat;
+use crate::seat::{Seat, Setting};
 use crate::story::{End, Ends, Story, Trouble};
 
 /// Looks for a stored byte that may be damaged.
@@ -66,6 +66,8 @@ pub struct Stage {
     modified: SystemTime,
     rewrites: AtomicU16,
     versions: AtomicU16,
+    /// How often the destination's host was started anew.
+    starts: AtomicU16,
     /// The other files of the tree, from its root.
     around: Vec<PathBuf>,
 }
@@ -101,9 +103,14 @@ impl Stage {
             fs::write(&path, format!("stall_timeout = {seconds}\n")).expect("written");
             path
         });
+        fs::write(start_of_host(directory.path()), "the first").expect("written");
         let seat = |end| match story.stock {
             Some(stock) if stock == end => Seat::stock(&way),
-            _ => Some(Seat::ours(&way, config.as_deref())),
+            _ => {
+                let disk = disk.as_ref().filter(|_| end == End::Destination);
+                let start = disk.map(|disk| [start_of_host(directory.path()), disk.path().to_owned()]);
+                Some(Seat::ours(&way, &Setting { config: config.clone(), start }))
+            }
         };
         cast.source.extend((0..story.sources).filter_map(|_| seat(End::Source)));
         cast.destination.extend((0..story.destinations).filter_map(|_| seat(End::Destination)));
@@ -118,6 +125,7 @@ impl Stage {
             modified,
             rewrites: AtomicU16::new(0),
             versions: AtomicU16::new(0),
+            starts: AtomicU16::new(0),
             around,
         };
         if story.tree.is_some() && story.replaces {
@@ -283,6 +291,8 @@ impl Stage {
         self.disk.iter().for_each(|disk| disk.cut().expect("the file system is cut off"));
         cast.destination.iter_mut().for_each(Seat::kill);
         self.disk.iter().for_each(|disk| disk.come_back(PATIENCE).expect("mounted again"));
+        let starts = self.starts.fetch_add(1, Ordering::Relaxed);
+        fs::write(start_of_host(self.directory.path()), format!("start {starts}")).expect("written");
         if comes_back {
             cast.destination.iter_mut().for_each(Seat::raise);
         }
@@ -435,6 +445,11 @@ impl Stage {
         cast.source.iter().chain(&cast.destination).map(|seat| seat.value(metric)).sum()
     }
 
+    /// Whether anybody has logged in at the destination's servers since they were started.
+    pub fn is_met(&self) -> bool {
+        self.cast().destination.iter().filter_map(Seat::log).any(|log| log.contains("logged in"))
+    }
+
     /// What the servers have logged.
     pub fn logs(&self) -> String {
         let cast = self.cast();
@@ -496,6 +511,11 @@ fn parts(said: &[(u64, String)]) -> Vec<Range<u64>> {
         parts.extend(start.zip(length).map(|(start, length)| start..start + length));
     }
     parts
+}
+
+/// Where servers of the destination read which start of their host it is.
+fn start_of_host(directory: &Path) -> PathBuf {
+    directory.join("start")
 }
 
 /// Servers act as somebody else.

@@ -52,6 +52,7 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
         can_pipeline: options.session.pipelined && remotes().all(Remote::is_pipelined),
         can_chunk: may_chunk && remotes().all(|remote| !remote.lacks("PARALLEL")),
         verify: options.verify != Verify::Never,
+        checks_follow: remotes().any(|remote| remote.lacks("LEAVES")),
         fixed: Fixed {
             concurrency: options.concurrency,
             parallelism: options.parallelism,

@@ -19,6 +19,7 @@ use whimbrel_engine::tune::Choice;
 use super::chunk::OpenFile;
 use super::dtns::Dtns;
 use super::expect::{Expect, Expected};
+use super::hosts::Hosts;
 use super::local::LocalData;
 use super::options::CopyOptions;
 use super::pair::{DataWish, Pair, Role};
@@ -97,6 +98,8 @@ pub struct Shared {
     pub sidecars: Sidecars,
     /// What of trees is done.
     pub tally: Tallying,
+    /// Whether the destination's hosts are those they were.
+    pub hosts: Rc<Hosts>,
     relays: Option<Rc<Relays>>,
     dtns: Rc<Dtns>,
     spending: RefCell<Spending>,
@@ -139,6 +142,7 @@ impl Shared {
             given_up: RefCell::default(),
             sidecars: Sidecars::default(),
             tally: Tallying::default(),
+            hosts: Rc::default(),
             dtns,
             spending: RefCell::default(),
             steering: RefCell::default(),
@@ -249,7 +253,8 @@ impl Shared {
 
     /// How sessions for sidecars are opened.
     pub fn dialling(&self) -> Dialling {
-        Dialling { dtns: self.dtns.clone(), session: self.options.session.clone(), news: self.news.clone() }
+        let (dtns, hosts) = (self.dtns.clone(), self.hosts.clone());
+        Dialling { dtns, hosts, session: self.options.session.clone(), news: self.news.clone() }
     }
 
     /// What the administrators of the ends of a file decide about it.

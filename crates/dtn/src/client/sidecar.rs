@@ -31,6 +31,7 @@ use whimbrel_proto::op::Leaf;
 use self::keeper::Keeper;
 use super::checksum::SharedChecksum;
 use super::dtns::Dtns;
+use super::hosts::Hosts;
 use super::run::RunId;
 use super::target::{SessionOptions, Target};
 use super::temporary::Version;
@@ -118,6 +119,8 @@ pub struct Sidecars {
 pub struct Dialling {
     /// What is known of the DTNs.
     pub dtns: Rc<Dtns>,
+    /// Whether the destination's hosts are those they were.
+    pub hosts: Rc<Hosts>,
     /// As the copy's own sessions.
     pub session: SessionOptions,
     /// Where news go.

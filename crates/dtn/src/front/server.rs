@@ -217,6 +217,7 @@ impl Server {
             relay: self.relay.is_some(),
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
+            start: crate::start::of_this_host(),
             rules: self.settings.rules.clone(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             leaf_checksums: LEAF_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),

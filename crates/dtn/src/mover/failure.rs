@@ -77,7 +77,9 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::HostNotFound | FaultCode::ConnectionRefused => K::CannotConnect,
         FaultCode::HostUnreachable | FaultCode::TimedOut => K::CannotConnect,
         FaultCode::DataPeerRejected | FaultCode::PortRangeExhausted => K::CannotConnect,
-        FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost => K::ConnectionBroken,
+        FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost | FaultCode::HostRestarted => {
+            K::ConnectionBroken
+        },
         FaultCode::PeerMisbehaved | FaultCode::ListingUnclear => K::BadData,
         FaultCode::Cancelled => K::Aborted,
         FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused | FaultCode::HeldBack => K::Other,

@@ -171,6 +171,9 @@ fault_codes! {
     NodeLost, temporary: "a data node was lost",
         "the host or its process died",
         "nothing: the transfer goes on with the others";
+    HostRestarted, permanent: "the host was started anew while files were copied to it",
+        "it lost its power, crashed or was rebooted; what it had not written to its disks is gone",
+        "run the same command again: what is missing or damaged is copied anew";
     Cancelled, permanent: "cancelled",
         "the user or the administrator stopped it",
         "run the same command again to resume";

@@ -128,6 +128,9 @@ pub struct ServerConfig {
     pub congestion: Vec<String>,
     /// Rules for files in chunks (SITE POLICY), the first that fits counts; default none: refused and not announced.
     pub rules: Vec<PolicyRule>,
+    /// Which start of its host the server belongs to, in letters and digits: announced with SYNC, so that clients notice a host
+    /// that has lost what was not written to its disks. `None`: not told.
+    pub start: Option<String>,
     /// Further FEAT lines, without the leading space.
     pub extra_features: Vec<String>,
     /// Interval of 112 markers while a file arrives in MODE E; default 5 s.
@@ -167,6 +170,7 @@ impl Default for ServerConfig {
             probe: Some(Bounds { bytes: 16 << 30, time: Duration::from_secs(60) }),
             congestion: Vec::new(),
             rules: Vec::new(),
+            start: None,
             extra_features: Vec::new(),
             performance_interval: Duration::from_secs(5),
             range_interval: Duration::from_secs(5),

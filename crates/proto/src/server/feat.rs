@@ -76,7 +76,10 @@ pub(super) fn features(config: &ServerConfig, session: &Session) -> Answer {
             answer.push("CHUNK NONE");
             answer.push("READBACK");
             answer.push("DURABLE");
-            answer.push("SYNC");
+            match &config.start {
+                Some(start) => answer.push(format!("SYNC {start}")),
+                None => answer.push("SYNC"),
+            }
         }
     }
     if logged_in {

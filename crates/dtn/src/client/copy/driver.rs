@@ -94,6 +94,9 @@ impl Driver {
         let mut looks = interval(LOOK_EVERY);
         looks.tick().await;
         loop {
+            if let Some((item, fault)) = self.shared.hosts.take_loss() {
+                self.take(Input::Planned(Action::Refuse { item, fault }));
+            }
             while let Some(command) = self.machine.poll_command() {
                 self.perform(command, events);
             }

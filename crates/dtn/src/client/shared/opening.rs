@@ -139,6 +139,7 @@ impl Shared {
         mut destination: Option<Remote>,
         early: Option<Early>,
     ) -> Result<Pair, Fault> {
+        destination.iter().for_each(|remote| self.hosts.met(remote));
         self.complete_rights(Role::Source, &mut source, destination.as_ref()).await?;
         let is_new = self.complete_rights(Role::Destination, &mut destination, source.as_ref()).await?;
         let known = |end: &Option<Remote>| {

@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -15,6 +16,7 @@ use whimbrel_proto::op::{Op, OpId, Outcome};
 
 use crate::client::data;
 use crate::client::end::described;
+use crate::client::hosts::Hosts;
 use crate::client::options::Place;
 use crate::client::sidecar::Dialling;
 use crate::client::sidecar::sessions::{Sessions, in_time};
@@ -29,6 +31,7 @@ const AHEAD: usize = 100;
 /// The file and what is needed to write it.
 pub struct Home {
     sessions: Sessions,
+    hosts: Rc<Hosts>,
     place: Place,
     /// Which file system directories are on, as far as that was asked.
     devices: HashMap<Vec<u8>, Option<String>>,
@@ -37,7 +40,8 @@ pub struct Home {
 impl Home {
     /// No session is opened before something is to be done.
     pub fn new(dialling: Dialling, place: Place) -> Self {
-        Self { sessions: Sessions::new(dialling), place, devices: HashMap::new() }
+        let hosts = dialling.hosts.clone();
+        Self { sessions: Sessions::new(dialling), hosts, place, devices: HashMap::new() }
     }
 
     /// Ends the sessions, whatever is under way there; others are opened when there is something to do.
@@ -90,8 +94,10 @@ impl Home {
                 self.sessions.judge(&dtn, Err(fault));
                 return false;
             }
+            self.hosts.met(remote);
         }
-        true
+        // What was stored before a host was started anew may be gone: of this run nothing more is promised.
+        self.hosts.restarts() == 0
     }
 
     async fn learn_devices(&mut self, target: &Target, directories: &[Vec<u8>]) -> Result<(), Fault> {

@@ -152,6 +152,9 @@ impl Worker {
             Ok(verified) => {
                 self.careful = self.careful.saturating_sub(1);
                 self.shared.whole_named(job.attempt.item);
+                if !self.shared.options.durable {
+                    self.shared.hosts.exposed();
+                }
                 let expected = job.item.size.map(|size| size.saturating_sub(job.received.len()));
                 let bytes = expected.unwrap_or(moved).max(moved);
                 self.report(Input::ItemDone { attempt: job.attempt, bytes, verified });

@@ -22,6 +22,7 @@ mod wan;
 
 use std::process::ExitCode;
 
+use whimbrel_testkit::kept_memory::KeptMemory;
 use whimbrel_testkit::measure::{Outcome, run_program};
 use whimbrel_testkit::performance;
 
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
 fn compare(options: &Options) -> Outcome<bool> {
     let programs = Programs::find()?;
     let machine = machine::Machine::read(&programs)?;
+    let _memory = KeptMemory::hold();
     println!("{machine}\n");
     let mut measured = Vec::new();
     for section in &options.sections {

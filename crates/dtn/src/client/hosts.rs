@@ -1,0 +1,122 @@
+//! The destination's hosts while a copy runs: one that is started anew has lost what it had not written to its disks.
+//!
+//! Parts of large files are on the disk before they count as proven; whole small files need not be. A server says which start
+//! of its host it belongs to (`SYNC` in FEAT), so that a run which outlives its destination does not end as if nothing had happened.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+
+use whimbrel_engine::plan::{Attributes, Item, ItemId, RootId};
+use whimbrel_engine::{Fault, FaultCode, Side};
+
+use super::remote::Remote;
+
+/// What a run knows of the destination's hosts.
+#[derive(Debug, Default)]
+pub struct Hosts {
+    state: RefCell<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// The start of its host that each server told, by the server's address.
+    starts: HashMap<String, String>,
+    /// Files that are done, and that a crash would not leave.
+    exposed: u64,
+    /// The last host that was started anew, while nobody was told.
+    untold: Option<String>,
+    restarts: u64,
+    /// Whoever gives the files one by one keeps account of them.
+    is_quiet: bool,
+}
+
+impl Hosts {
+    /// Nobody is told of losses.
+    pub fn keep_quiet(&self) {
+        self.state.borrow_mut().is_quiet = true;
+    }
+
+    /// A session with a server of the destination is open.
+    pub fn met(&self, remote: &Remote) {
+        if let Some(start) = remote.features.params("SYNC").filter(|start| !start.is_empty()) {
+            self.met_at(&remote.target.to_string(), start);
+        }
+    }
+
+    fn met_at(&self, server: &str, start: &str) {
+        let state = &mut *self.state.borrow_mut();
+        let before = state.starts.insert(server.to_owned(), start.to_owned());
+        if before.is_some_and(|before| before != start) {
+            state.restarts += 1;
+            state.untold = Some(server.to_owned());
+        }
+    }
+
+    /// A file is done that a crash would not leave.
+    pub fn exposed(&self) {
+        self.state.borrow_mut().exposed += 1;
+    }
+
+    /// How often a host was started anew since the run began, as far as its sessions have seen it.
+    pub fn restarts(&self) -> u64 {
+        self.state.borrow().restarts
+    }
+
+    /// The failure that the user is to be told, once for each start: files that are done may be lost or empty.
+    pub fn take_loss(&self) -> Option<(Item, Fault)> {
+        let state = &mut *self.state.borrow_mut();
+        let server = state.untold.take().filter(|_| state.exposed > 0 && !state.is_quiet)?;
+        let detail = format!("up to {} files that were copied before are lost, empty or cut short", state.exposed);
+        state.exposed = 0;
+        let fault = Fault::new(FaultCode::HostRestarted, "keep what was copied").subject(&server).detail(detail);
+        // Counted from above the middle: the planner counts from the beginning, what was never met from the end.
+        let id = ItemId(u64::MAX / 2 + state.restarts);
+        Some((item(id, server.into_bytes()), fault.side(Side::Destination)))
+    }
+}
+
+/// What stands for all that a server has.
+fn item(id: ItemId, server: Vec<u8>) -> Item {
+    Item {
+        id,
+        root: RootId(0),
+        parent: None,
+        source: server.clone(),
+        destination: server,
+        size: None,
+        modified: None,
+        range: None,
+        attributes: Attributes::default(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_was_started_anew_is_told_once_with_what_it_may_have_lost() {
+        let hosts = Hosts::default();
+        for (server, start) in [("a", "1"), ("b", "2"), ("a", "1")] {
+            hosts.met_at(server, start);
+        }
+        hosts.exposed();
+        hosts.exposed();
+        assert!(hosts.take_loss().is_none() && hosts.restarts() == 0);
+        hosts.met_at("b", "3");
+        let (item, fault) = hosts.take_loss().unwrap();
+        assert_eq!((item.source.as_slice(), fault.code, hosts.restarts()), (&b"b"[..], FaultCode::HostRestarted, 1));
+        assert!(fault.to_string().contains("up to 2 files"), "{fault}");
+        hosts.met_at("b", "3");
+        assert!(hosts.take_loss().is_none(), "once");
+    }
+
+    #[test]
+    fn nothing_is_lost_where_nothing_was_done_before() {
+        let hosts = Hosts::default();
+        hosts.met_at("a", "1");
+        hosts.met_at("a", "2");
+        hosts.exposed();
+        assert!(hosts.take_loss().is_none() && hosts.restarts() == 1);
+    }
+}
