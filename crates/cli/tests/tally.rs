@@ -200,6 +200,26 @@ fn on_this_host_too_only_what_is_missing_is_moved() {
 }
 
 #[test]
+fn of_a_tally_that_a_crash_has_emptied_nothing_is_believed_and_nothing_left() {
+    if !require_root() {
+        return;
+    }
+    let scene = Scene::new();
+    let server = Server::own_on(scene.lab.host("dst"));
+    let (url, copies) = (server.url(scene.path("to")), scene.path("to/from"));
+    scene.cut(&url, &scene.path("to"), &copies);
+    let entries = fs::read_dir(scene.path("to")).unwrap().map(|entry| entry.unwrap().path());
+    for path in entries.filter(|path| path.is_file()) {
+        fs::write(path, "").unwrap();
+    }
+    let events = scene.finish(scene.lab.host("client"), &url);
+    assert!(events.iter().all(|event| event["event"] != "goes_on"), "nothing is known");
+    assert_eq!(events.last().unwrap()["files"], FILES);
+    scene.is_copied_to(&copies);
+    assert!(tally(&scene.path("to")).is_none(), "the empty tally is left");
+}
+
+#[test]
 fn what_has_changed_since_at_either_end_is_copied_again() {
     if !require_root() {
         return;

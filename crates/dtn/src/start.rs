@@ -1,16 +1,19 @@
-//! Which start of this host it is.
+//! Which start of which host it is.
 
 use std::fs;
 
 use whimbrel_transport::digest::Algorithm;
 
-/// 16 hexadecimal digits that no other start of this host, nor one of another host, has; `None` where the kernel does not say.
+/// `<host>-<start>`: 8 hexadecimal digits that a host keeps as long as its name, since several may answer at one address, and 16 that no other start
+/// of it has; `None` where the kernel does not say.
 ///
-/// A digest, because others may use the kernel's number as a secret name of the host.
+/// Digests, because others may use the kernel's number as a secret name of the host.
 pub fn of_this_host() -> Option<String> {
     let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
-    let digest = Algorithm::Sha256.digest(&[b"start of a whimbrel host ", &boot[..]].concat());
-    Some(digest.to_string()[..16].to_owned())
+    let digest = |what: &[u8], bytes: &[u8]| Algorithm::Sha256.digest(&[what, bytes].concat()).to_string();
+    let host = digest(b"whimbrel host ", rustix::system::uname().nodename().to_bytes());
+    let start = digest(b"whimbrel start of a host ", &boot);
+    Some(format!("{}-{}", &host[..8], &start[..16]))
 }
 
 #[cfg(test)]
@@ -19,8 +22,10 @@ mod tests {
 
     #[test]
     fn it_is_the_same_as_long_as_the_host_runs() {
-        let start = of_this_host().expect("Linux says it");
-        assert!(start.len() == 16 && start.bytes().all(|byte| byte.is_ascii_hexdigit()), "{start}");
-        assert_eq!(of_this_host(), Some(start));
+        let told = of_this_host().expect("Linux says it");
+        let (host, start) = told.split_once('-').expect("two parts");
+        let is_hex = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        assert!((host.len(), start.len()) == (8, 16) && is_hex(host) && is_hex(start), "{told}");
+        assert_eq!(of_this_host(), Some(told));
     }
 }

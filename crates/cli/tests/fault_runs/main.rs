@@ -318,7 +318,8 @@ fn a_host_that_lost_its_power_is_a_fault_of_the_run_and_the_next_one_repairs_wha
     let tree = Some(Tree { files: 24, sync: false });
     let power = (Moment::Bytes(6 << 20), Trouble::PowerLoss { comes_back: true });
     let usual = Story { full: false, replaces: false, at_once: false, stock: None, stall: None, ..Story::of(0) };
-    let story = Story { ends: Ends::ThirdParty, sources: 1, destinations: 1, size: 12 << 20, attempts: 5, tree, ..usual };
+    let story =
+        Story { ends: Ends::ThirdParty, sources: 1, destinations: 1, size: 12 << 20, attempts: 5, tree, ..usual };
     let story = Story { sessions: 1, troubles: vec![power], ..story };
     let stage = Stage::set(&story);
     let moment = story.troubles[0].clone();
@@ -326,10 +327,15 @@ fn a_host_that_lost_its_power_is_a_fault_of_the_run_and_the_next_one_repairs_wha
     stage.way.at(moment.0, move |_| then.upgrade().iter().for_each(|stage| stage.suffer(&moment.1)));
     let first = copy(&story, &stage);
     assert_eq!(first.code, Some(1), "{}", first.log);
-    let told: Vec<&Value> = first.all("item_failed").filter(|event| event["fault"]["code"] == "HostRestarted").collect();
+    let told: Vec<&Value> =
+        first.all("item_failed").filter(|event| event["fault"]["code"] == "HostRestarted").collect();
     let [told] = told[..] else { panic!("{}", first.log) };
     assert!(told["fault"]["detail"].as_str().is_some_and(|detail| detail.starts_with("up to 24 files")), "{told}");
-    assert_eq!((&told["fault"]["side"], &told["fault"]["retry"]), (&"destination".into(), &"permanent".into()), "{told}");
+    assert_eq!(
+        (&told["fault"]["side"], &told["fault"]["retry"]),
+        (&"destination".into(), &"permanent".into()),
+        "{told}"
+    );
     let lost = stage.around().filter(|(from, to)| !same(from, to)).count();
     assert!(lost > 0, "nothing was lost: the test shows nothing");
     assert!(same(&stage.copy(), &stage.source()), "the large file was proven on the disk");

@@ -87,9 +87,6 @@ async fn run(
         credential: options.data_credential.clone(),
     };
     let shared = Rc::new(Shared::new(options, wish, preparation.dtns.clone()));
-    if matches!(jobs, Jobs::Files(_)) {
-        shared.hosts.keep_quiet();
-    }
     let other_kind = is_of_another_kind(&preparation);
     let listed = preparation.listed.take();
     let known = preparation.leave(&shared).await?;

@@ -19,33 +19,26 @@ pub struct Hosts {
 
 #[derive(Debug, Default)]
 struct State {
-    /// The start of its host that each server told, by the server's address.
-    starts: HashMap<String, String>,
+    /// The start that each host told, by the name of its server and what it calls itself: several may answer at one address.
+    starts: HashMap<(String, String), String>,
     /// Files that are done, and that a crash would not leave.
     exposed: u64,
     /// The last host that was started anew, while nobody was told.
     untold: Option<String>,
     restarts: u64,
-    /// Whoever gives the files one by one keeps account of them.
-    is_quiet: bool,
 }
 
 impl Hosts {
-    /// Nobody is told of losses.
-    pub fn keep_quiet(&self) {
-        self.state.borrow_mut().is_quiet = true;
-    }
-
     /// A session with a server of the destination is open.
     pub fn met(&self, remote: &Remote) {
-        if let Some(start) = remote.features.params("SYNC").filter(|start| !start.is_empty()) {
-            self.met_at(&remote.target.to_string(), start);
+        if let Some((host, start)) = remote.features.params("SYNC").and_then(|told| told.split_once('-')) {
+            self.met_at(&remote.target.to_string(), host, start);
         }
     }
 
-    fn met_at(&self, server: &str, start: &str) {
+    fn met_at(&self, server: &str, host: &str, start: &str) {
         let state = &mut *self.state.borrow_mut();
-        let before = state.starts.insert(server.to_owned(), start.to_owned());
+        let before = state.starts.insert((server.to_owned(), host.to_owned()), start.to_owned());
         if before.is_some_and(|before| before != start) {
             state.restarts += 1;
             state.untold = Some(server.to_owned());
@@ -65,7 +58,7 @@ impl Hosts {
     /// The failure that the user is to be told, once for each start: files that are done may be lost or empty.
     pub fn take_loss(&self) -> Option<(Item, Fault)> {
         let state = &mut *self.state.borrow_mut();
-        let server = state.untold.take().filter(|_| state.exposed > 0 && !state.is_quiet)?;
+        let server = state.untold.take().filter(|_| state.exposed > 0)?;
         let detail = format!("up to {} files that were copied before are lost, empty or cut short", state.exposed);
         state.exposed = 0;
         let fault = Fault::new(FaultCode::HostRestarted, "keep what was copied").subject(&server).detail(detail);
@@ -97,25 +90,28 @@ mod tests {
     #[test]
     fn a_host_that_was_started_anew_is_told_once_with_what_it_may_have_lost() {
         let hosts = Hosts::default();
-        for (server, start) in [("a", "1"), ("b", "2"), ("a", "1")] {
-            hosts.met_at(server, start);
+        for (host, start) in [("a", "1"), ("b", "2"), ("a", "1")] {
+            hosts.met_at("one address", host, start);
         }
         hosts.exposed();
         hosts.exposed();
         assert!(hosts.take_loss().is_none() && hosts.restarts() == 0);
-        hosts.met_at("b", "3");
+        hosts.met_at("one address", "b", "3");
         let (item, fault) = hosts.take_loss().unwrap();
-        assert_eq!((item.source.as_slice(), fault.code, hosts.restarts()), (&b"b"[..], FaultCode::HostRestarted, 1));
+        assert_eq!(
+            (&item.source[..], fault.code, hosts.restarts()),
+            (&b"one address"[..], FaultCode::HostRestarted, 1)
+        );
         assert!(fault.to_string().contains("up to 2 files"), "{fault}");
-        hosts.met_at("b", "3");
+        hosts.met_at("one address", "b", "3");
         assert!(hosts.take_loss().is_none(), "once");
     }
 
     #[test]
     fn nothing_is_lost_where_nothing_was_done_before() {
         let hosts = Hosts::default();
-        hosts.met_at("a", "1");
-        hosts.met_at("a", "2");
+        hosts.met_at("a", "h", "1");
+        hosts.met_at("a", "h", "2");
         hosts.exposed();
         assert!(hosts.take_loss().is_none() && hosts.restarts() == 1);
     }

@@ -170,22 +170,25 @@ struct Begun {
     base: Vec<u8>,
     /// What is written first.
     head: Vec<u8>,
-    /// How much an earlier run has left, bytes.
+    /// How much an earlier run has left that can be read, bytes.
     left: u64,
+    /// Whether one has left anything.
+    is_there: bool,
     place: Place,
     began: Instant,
     keeper: Option<(UnboundedSender<Done>, oneshot::Sender<bool>, JoinHandle<()>)>,
 }
 
 impl Tallying {
-    /// From now on what is done is kept at `place`, behind what an earlier run has left there.
-    pub fn begin(&self, place: Place, copy: &Identity, base: &[u8], found: Option<&Found>) {
+    /// From now on what is done is kept at `place`, behind what an earlier run has left there; `is_there`: it has left something,
+    /// if only what cannot be read.
+    pub fn begin(&self, place: Place, copy: &Identity, base: &[u8], found: Option<&Found>, is_there: bool) {
         let (head, left) = match found {
             Some(found) => (encode_bound(found.written), found.tally.sound as u64),
             None => (encode_header(copy), 0),
         };
         let (base, began) = (trimmed(base).to_vec(), Instant::now());
-        *self.begun.borrow_mut() = Some(Begun { base, head, left, place, began, keeper: None });
+        *self.begun.borrow_mut() = Some(Begun { base, head, left, is_there, place, began, keeper: None });
     }
 
     /// A file is done.
@@ -195,7 +198,8 @@ impl Tallying {
         let Some(mark) = item.parent.and_then(|_| mark(&begun.base, item)) else { return };
         let (done, ..) = begun.keeper.get_or_insert_with(|| {
             let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
-            let keeper = Keeper::new(dialling(), begun.place.clone(), std::mem::take(&mut begun.head), begun.left);
+            let head = std::mem::take(&mut begun.head);
+            let keeper = Keeper::new(dialling(), begun.place.clone(), head, begun.left, begun.is_there);
             (done, end, tokio::task::spawn_local(keeper.run(files, ended)))
         });
         let directory = match trimmed(directory_of(&item.destination)) {
@@ -209,10 +213,10 @@ impl Tallying {
     /// Nothing more is done; `complete`: everything that was to be copied is, and the tally goes.
     pub async fn finish(&self, dialling: impl FnOnce() -> Dialling, complete: bool) {
         let Some(mut begun) = self.begun.take() else { return };
-        if begun.keeper.is_none() && complete && begun.left > 0 {
+        if begun.keeper.is_none() && complete && begun.is_there {
             // Everything was done already.
             let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
-            let keeper = Keeper::new(dialling(), begun.place.clone(), Vec::new(), begun.left);
+            let keeper = Keeper::new(dialling(), begun.place.clone(), Vec::new(), begun.left, begun.is_there);
             begun.keeper = Some((done, end, tokio::task::spawn_local(keeper.run(files, ended))));
         }
         let Some((_done, end, task)) = begun.keeper else { return };

@@ -68,7 +68,15 @@ impl Needs {
     /// Of the front: settings of the kernel's network, and of the crypto library; trusted authorities, which are public and change.
     /// It changes nothing.
     pub fn front(settings: &FrontSettings) -> Self {
-        let read = ["/proc/sys/net", "/proc/sys/kernel/random/boot_id", "/proc/self", "/etc/ssl", "/usr/lib/ssl", "/etc/localtime", "/dev/urandom"];
+        let read = [
+            "/proc/sys/net",
+            "/proc/sys/kernel/random/boot_id",
+            "/proc/self",
+            "/etc/ssl",
+            "/usr/lib/ssl",
+            "/etc/localtime",
+            "/dev/urandom",
+        ];
         let trusted = settings.gsi.iter().flat_map(|gsi| [&gsi.authorities, &gsi.vomsdir]);
         let trusted = trusted.flat_map(|path| authorities(Path::new(OsStr::from_bytes(path))));
         let realms = settings.kerberos.iter().flat_map(|_| kerberos());

@@ -79,7 +79,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::DataPeerRejected | FaultCode::PortRangeExhausted => K::CannotConnect,
         FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost | FaultCode::HostRestarted => {
             K::ConnectionBroken
-        },
+        }
         FaultCode::PeerMisbehaved | FaultCode::ListingUnclear => K::BadData,
         FaultCode::Cancelled => K::Aborted,
         FaultCode::SourceChanged | FaultCode::StorageIo | FaultCode::PeerRefused | FaultCode::HeldBack => K::Other,

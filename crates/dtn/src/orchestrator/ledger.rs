@@ -205,6 +205,10 @@ impl Ledger {
 
     fn failed(&mut self, failure: &Failure) {
         let fault = &failure.fault;
+        if fault.code == FaultCode::HostRestarted {
+            // It is about many that are done, and about no item.
+            return self.faulted(fault.clone(), failure.destination.clone(), None);
+        }
         if self.sources.remove(&failure.item).is_some() && !self.items.contains_key(&failure.item) {
             return self.not_compared(failure);
         }

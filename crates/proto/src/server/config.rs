@@ -128,7 +128,7 @@ pub struct ServerConfig {
     pub congestion: Vec<String>,
     /// Rules for files in chunks (SITE POLICY), the first that fits counts; default none: refused and not announced.
     pub rules: Vec<PolicyRule>,
-    /// Which start of its host the server belongs to, in letters and digits: announced with SYNC, so that clients notice a host
+    /// Which start of its host the server belongs to, in letters, digits and hyphens: announced with SYNC, so that clients notice a host
     /// that has lost what was not written to its disks. `None`: not told.
     pub start: Option<String>,
     /// Further FEAT lines, without the leading space.

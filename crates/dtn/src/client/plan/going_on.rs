@@ -23,7 +23,7 @@ impl<S: Sieve> Planning<S> {
         places: Places,
         known: Option<[Option<Object>; 2]>,
     ) -> bool {
-        let found = if is_directory { self.find_tally(&places, known).await } else { None };
+        let (found, torn) = if is_directory { self.find_tally(&places, known).await } else { (None, Vec::new()) };
         let of_made = found.as_ref().is_some_and(|found| Some(&found.place) == places.beside.as_ref());
         let within = is_directory && !of_made;
         let place = match (&found, within) {
@@ -32,7 +32,8 @@ impl<S: Sieve> Planning<S> {
             (None, false) => places.beside,
         };
         if let Some(place) = place.filter(|_| !self.shared.options.dry_run) {
-            self.shared.tally.begin(place, &places.copy, &destination.path, found.as_ref());
+            let is_there = found.is_some() || torn.contains(&place);
+            self.shared.tally.begin(place, &places.copy, &destination.path, found.as_ref(), is_there);
         }
         if let Some(found) = found {
             let (files, compares) = (found.tally.files() as u64, self.can_compare(sources, destination).await);
@@ -42,7 +43,19 @@ impl<S: Sieve> Planning<S> {
         within
     }
 
-    async fn find_tally(&mut self, places: &Places, known: Option<[Option<Object>; 2]>) -> Option<Found> {
+    /// What an earlier run has left, and where lies what cannot be read: a crash of the destination leaves a name without content.
+    async fn find_tally(&mut self, places: &Places, known: Option<[Option<Object>; 2]>) -> (Option<Found>, Vec<Place>) {
+        let mut torn = Vec::new();
+        let found = self.look_for_tally(places, known, &mut torn).await;
+        (found, torn)
+    }
+
+    async fn look_for_tally(
+        &mut self,
+        places: &Places,
+        known: Option<[Option<Object>; 2]>,
+        torn: &mut Vec<Place>,
+    ) -> Option<Found> {
         let [beside, inside] = match known {
             Some(objects) => objects.map(Some),
             None => [None, None],
@@ -67,6 +80,7 @@ impl<S: Sieve> Planning<S> {
                 let own = end.run(Op::SetMode { path: place.path.clone(), mode: 0o600 }).await.is_ok();
                 return Some(Found { place: place.clone(), tally, written, own });
             }
+            torn.push(place.clone());
         }
         None
     }

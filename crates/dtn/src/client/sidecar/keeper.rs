@@ -243,7 +243,8 @@ mod tests {
     #[tokio::test]
     async fn what_was_written_between_two_beginnings_is_not_forgotten() {
         let session = SessionOptions::default();
-        let mut keeper = Keeper::new(Dialling { dtns: Rc::default(), hosts: Rc::default(), session, news: News::default() });
+        let mut keeper =
+            Keeper::new(Dialling { dtns: Rc::default(), hosts: Rc::default(), session, news: News::default() });
         let item = ItemId(1);
         let header = Header { size: 5, modified: None, leaf: 4096, algorithm: "MD5".into() };
         let place = Place { target: Target::anonymous("localhost", 1), name: b"/d/.f".to_vec(), header };

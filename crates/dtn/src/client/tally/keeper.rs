@@ -45,10 +45,10 @@ pub struct Keeper {
 }
 
 impl Keeper {
-    /// One that begins with `head` behind the first `at` bytes of what is there.
-    pub fn new(dialling: Dialling, place: Place, head: Vec<u8>, at: u64) -> Self {
-        let (pending, exists) = (HashMap::new(), at > 0);
-        Self { home: Home::new(dialling, place), head, at, exists, pending, files: 0, failures: 0 }
+    /// One that begins with `head` behind the first `at` bytes of what is there, if anything `exists`.
+    pub fn new(dialling: Dialling, place: Place, head: Vec<u8>, at: u64, exists: bool) -> Self {
+        let home = Home::new(dialling, place);
+        Self { home, head, at, exists, pending: HashMap::new(), files: 0, failures: 0 }
     }
 
     /// Works until it is told that the copy has ended.
