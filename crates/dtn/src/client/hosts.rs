@@ -23,8 +23,8 @@ struct State {
     starts: HashMap<(String, String), String>,
     /// Files that are done, and that a crash would not leave.
     exposed: u64,
-    /// The last host that was started anew, while nobody was told.
-    untold: Option<String>,
+    /// The last server whose host was started anew, and the files that were exposed by then, while nobody was told.
+    untold: Option<(String, u64)>,
     restarts: u64,
 }
 
@@ -41,7 +41,9 @@ impl Hosts {
         let before = state.starts.insert((server.to_owned(), host.to_owned()), start.to_owned());
         if before.is_some_and(|before| before != start) {
             state.restarts += 1;
-            state.untold = Some(server.to_owned());
+            let earlier = state.untold.take().map_or(0, |(_, files)| files);
+            let files = std::mem::take(&mut state.exposed) + earlier;
+            state.untold = (files > 0).then(|| (server.to_owned(), files));
         }
     }
 
@@ -58,9 +60,8 @@ impl Hosts {
     /// The failure that the user is to be told, once for each start: files that are done may be lost or empty.
     pub fn take_loss(&self) -> Option<(Item, Fault)> {
         let state = &mut *self.state.borrow_mut();
-        let server = state.untold.take().filter(|_| state.exposed > 0)?;
-        let detail = format!("up to {} files that were copied before are lost, empty or cut short", state.exposed);
-        state.exposed = 0;
+        let (server, files) = state.untold.take()?;
+        let detail = format!("up to {files} files that were copied before are lost, empty or cut short");
         let fault = Fault::new(FaultCode::HostRestarted, "keep what was copied").subject(&server).detail(detail);
         // Counted from above the middle: the planner counts from the beginning, what was never met from the end.
         let id = ItemId(u64::MAX / 2 + state.restarts);

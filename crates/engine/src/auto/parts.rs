@@ -102,6 +102,6 @@ mod tests {
         let time = |parts| model(&facts, 4).seconds(64 * GIB, parts);
         assert!(time(parts) <= time(parts / 2) && time(parts) <= time(parts * 2), "{parts}");
         let reason = size(&facts, 4).reason;
-        assert!(reason.contains("take the least time") && reason.contains("at 1.0 GB/s"), "{reason}");
+        assert!(reason.contains("take the least time") && reason.contains("at 1.00 GB/s"), "{reason}");
     }
 }

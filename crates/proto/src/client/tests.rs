@@ -382,6 +382,24 @@ fn options_are_remembered_one_by_one() {
 }
 
 #[test]
+fn the_same_value_given_twice_outlives_the_refusal_of_the_first() {
+    let mut c = Client::open();
+    c.send(leaves(4096));
+    c.send(leaves(4096));
+    c.hear("503 no\r\n200 x\r\n");
+    assert_eq!(c.machine.session().leaves().map(|spec| spec.size), Some(4096));
+    c.send(leaves(8192));
+    c.send(leaves(8192));
+    c.hear("503 no\r\n503 no\r\n");
+    assert!(c.machine.session().leaves().is_none() && !c.machine.session().wants(&leaves(8192)));
+    for command in [leaves(4096), Command::User(b"x".to_vec()), leaves(4096)] {
+        c.send(command);
+    }
+    c.hear("503 no\r\n230 x\r\n200 x\r\n");
+    assert_eq!(c.machine.session().leaves().map(|spec| spec.size), Some(4096), "also across a login");
+}
+
+#[test]
 fn what_was_given_later_outlives_an_earlier_refusal() {
     let mut c = Client::open();
     c.send(leaves(4096));
