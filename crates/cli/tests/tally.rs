@@ -111,6 +111,18 @@ fn bytes_of(number: usize) -> Vec<u8> {
     bytes
 }
 
+/// A copy to a server of our own that was killed: its destination's URL, and where the copies are; `None` without root.
+fn cut_short() -> Option<(Scene, Server, String, PathBuf)> {
+    if !require_root() {
+        return None;
+    }
+    let scene = Scene::new();
+    let server = Server::own_on(scene.lab.host("dst"));
+    let (url, copies) = (server.url(scene.path("to")), scene.path("to/from"));
+    scene.cut(&url, &scene.path("to"), &copies);
+    Some((scene, server, url, copies))
+}
+
 fn tally(directory: &Path) -> Option<fs::Metadata> {
     let mut entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with(".whimbrel-tally-"))?;
@@ -201,13 +213,7 @@ fn on_this_host_too_only_what_is_missing_is_moved() {
 
 #[test]
 fn of_a_tally_that_a_crash_has_emptied_nothing_is_believed_and_nothing_left() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
-    let server = Server::own_on(scene.lab.host("dst"));
-    let (url, copies) = (server.url(scene.path("to")), scene.path("to/from"));
-    scene.cut(&url, &scene.path("to"), &copies);
+    let Some((scene, _server, url, copies)) = cut_short() else { return };
     let entries = fs::read_dir(scene.path("to")).unwrap().map(|entry| entry.unwrap().path());
     for path in entries.filter(|path| path.is_file()) {
         fs::write(path, "").unwrap();
@@ -221,13 +227,7 @@ fn of_a_tally_that_a_crash_has_emptied_nothing_is_believed_and_nothing_left() {
 
 #[test]
 fn what_has_changed_since_at_either_end_is_copied_again() {
-    if !require_root() {
-        return;
-    }
-    let scene = Scene::new();
-    let server = Server::own_on(scene.lab.host("dst"));
-    let (url, copies) = (server.url(scene.path("to")), scene.path("to/from"));
-    scene.cut(&url, &scene.path("to"), &copies);
+    let Some((scene, _server, url, copies)) = cut_short() else { return };
     let mut oldest: Vec<_> = all(&copies);
     oldest.sort_by_key(|path| fs::metadata(path).unwrap().modified().unwrap());
     let ([damaged, changed, gone], _) = oldest.split_first_chunk().unwrap();

@@ -4,12 +4,17 @@ use std::fs;
 
 use whimbrel_transport::digest::Algorithm;
 
+/// What the kernel calls its start; `None` where it does not say.
+pub fn boot() -> Option<Vec<u8>> {
+    fs::read("/proc/sys/kernel/random/boot_id").ok()
+}
+
 /// `<host>-<start>`: 8 hexadecimal digits that a host keeps as long as its name, since several may answer at one address, and 16 that no other start
 /// of it has; `None` where the kernel does not say.
 ///
 /// Digests, because others may use the kernel's number as a secret name of the host.
 pub fn of_this_host() -> Option<String> {
-    let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = boot()?;
     let digest = |what: &[u8], bytes: &[u8]| Algorithm::Sha256.digest(&[what, bytes].concat()).to_string();
     let host = digest(b"whimbrel host ", rustix::system::uname().nodename().to_bytes());
     let start = digest(b"whimbrel start of a host ", &boot);

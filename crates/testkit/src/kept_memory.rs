@@ -28,11 +28,6 @@ impl KeptMemory {
         let before = fs::read_to_string(order).ok().filter(|_| fs::write(order, NEVER).is_ok());
         Self { before: before.map(|before| (order.to_owned(), before)) }
     }
-
-    /// Whether anything is kept that would be given back.
-    pub fn is_held(&self) -> bool {
-        self.before.is_some()
-    }
 }
 
 impl Drop for KeptMemory {
@@ -54,9 +49,9 @@ mod tests {
         let order = directory.path().join("order");
         fs::write(&order, "9\n").expect("written");
         let held = KeptMemory::hold_at(&order);
-        assert_eq!((held.is_held(), fs::read_to_string(&order).expect("read").as_str()), (true, NEVER));
+        assert_eq!((held.before.is_some(), fs::read_to_string(&order).expect("read").as_str()), (true, NEVER));
         drop(held);
         assert_eq!(fs::read_to_string(&order).expect("read"), "9");
-        assert!(!KeptMemory::hold_at(&directory.path().join("nothing")).is_held());
+        assert!(KeptMemory::hold_at(&directory.path().join("nothing")).before.is_none());
     }
 }

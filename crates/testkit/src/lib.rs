@@ -48,6 +48,7 @@ pub mod rng;
 pub mod slow_disk;
 pub mod starved;
 pub mod stored;
+mod system;
 pub mod tmpfs;
 
 pub use error::{Error, Result};

@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::error::{Attempt, Error, Result};
+use crate::error::{Attempt, Result};
 use crate::leftovers;
+use crate::system::{mount_image, open_like_tmp, run};
 
 /// Where limits of block devices are set for all processes.
 const THROTTLE: &str = "/sys/fs/cgroup/blkio/blkio.throttle";
@@ -37,13 +38,13 @@ impl SlowDisk {
         fs::create_dir(&path).attempt(what)?;
         let file = fs::File::create(&image).attempt(what)?;
         file.set_len(bytes).attempt(what)?;
-        let made = run("mkfs.ext4", &["-q", "-E", "nodiscard,root_owner=0:0", &image.to_string_lossy()])
-            .and_then(|()| run("mount", &["-o", "loop", &image.to_string_lossy(), &path.to_string_lossy()]));
+        let mkfs = ["-q", "-E", "nodiscard,root_owner=0:0"];
+        let made = run(Command::new("mkfs.ext4").args(mkfs).arg(&image)).and_then(|()| mount_image(&image, &path));
         // The device keeps the image; nothing of it is left when the device goes.
         let _ = fs::remove_file(&image);
         made?;
         let disk = SlowDisk { device: device_of(&path)?, path };
-        run("chmod", &["1777", &disk.path.to_string_lossy()])?;
+        open_like_tmp(&disk.path)?;
         disk.limit("read", read)?;
         disk.limit("write", write)?;
         Ok(Some(disk))
@@ -65,15 +66,6 @@ impl Drop for SlowDisk {
         // What is still to be written need not wait.
         let _ = self.limit("read", 0).and_then(|()| self.limit("write", 0));
         leftovers::unmount(&self.path);
-    }
-}
-
-fn run(program: &str, arguments: &[&str]) -> Result<()> {
-    let what = || format!("{program} {}", arguments.join(" "));
-    let output = Command::new(program).args(arguments).output().attempt(what)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(Error::new(what(), String::from_utf8_lossy(&output.stderr))),
     }
 }
 

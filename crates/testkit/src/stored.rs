@@ -8,7 +8,9 @@ use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
+use crate::error::{Attempt as _, Result};
 use crate::leftovers;
+use crate::system::{mount_image, open_like_tmp, run};
 
 /// Bytes at the ends of a leaf by which it is seen whether it is there.
 const SEEN: u64 = 1024;
@@ -72,8 +74,8 @@ impl Disk {
         image.as_file().set_len(bytes).ok()?;
         fs::create_dir(&mount).ok()?;
         let done = run(Command::new("mkfs.ext4").args(["-q", "-F"]).arg(image.path()))
-            .and_then(|()| run(Command::new("mount").args(["-o", "loop"]).arg(image.path()).arg(&mount)))
-            .and_then(|()| run(Command::new("chmod").arg("1777").arg(&mount)));
+            .and_then(|()| mount_image(image.path(), &mount))
+            .and_then(|()| open_like_tmp(&mount));
         if done.is_err() {
             println!("skipped: needs root, mkfs.ext4 and loop devices");
             leftovers::unmount(&mount);
@@ -88,18 +90,19 @@ impl Disk {
     }
 
     /// Makes everything durable.
-    pub fn settle(&self) -> std::io::Result<()> {
-        Ok(rustix::fs::syncfs(File::open(&self.mount)?)?)
+    pub fn settle(&self) -> Result<()> {
+        let what = || format!("syncing {}", self.mount.display());
+        rustix::fs::syncfs(File::open(&self.mount).attempt(what)?).attempt(what)
     }
 
     /// Cuts the file system off from its bytes, as a loss of power does: what was not synced is lost, and everything fails until
     /// [`Disk::come_back`]. What the kernel has written by itself is there, as on any host.
-    pub fn cut(&self) -> std::io::Result<()> {
+    pub fn cut(&self) -> Result<()> {
         run(Command::new("python3").args(["-c", SHUTDOWN]).arg(&self.mount))
     }
 
     /// Mounts it anew, once nobody uses it any more; for so long it is waited.
-    pub fn come_back(&self, patience: Duration) -> std::io::Result<()> {
+    pub fn come_back(&self, patience: Duration) -> Result<()> {
         let deadline = Instant::now() + patience;
         loop {
             match self.mount_anew() {
@@ -111,13 +114,14 @@ impl Disk {
     }
 
     /// Fails as long as anybody uses what was cut off, in another mount namespace, too: then that is what is mounted again.
-    fn mount_anew(&self) -> std::io::Result<()> {
-        let above = self.mount.parent().unwrap_or(&self.mount);
-        if fs::metadata(&self.mount)?.dev() != fs::metadata(above)?.dev() {
+    fn mount_anew(&self) -> Result<()> {
+        let what = || format!("using {}", self.mount.display());
+        let device = |path: &Path| fs::metadata(path).map(|metadata| metadata.dev()).attempt(what);
+        if device(&self.mount)? != device(self.mount.parent().unwrap_or(&self.mount))? {
             run(Command::new("umount").arg(&self.mount))?;
         }
-        run(Command::new("mount").args(["-o", "loop"]).arg(self.image.path()).arg(&self.mount))?;
-        tempfile::tempfile_in(&self.mount).map(drop)
+        mount_image(self.image.path(), &self.mount)?;
+        tempfile::tempfile_in(&self.mount).map(drop).attempt(what)
     }
 
     /// Makes `file` durable, then changes every copy of `mark`, which begins a sector, on the disk and not in the
@@ -132,15 +136,6 @@ impl Disk {
         }
         self.image.as_file().sync_all()?;
         Ok(found.len())
-    }
-}
-
-/// Runs a command; what it says is the error.
-fn run(command: &mut Command) -> std::io::Result<()> {
-    let output = command.output()?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(std::io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned())),
     }
 }
 

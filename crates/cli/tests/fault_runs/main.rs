@@ -114,7 +114,8 @@ fn run(seed: u64) {
     }
 }
 
-fn play(story: &Story, stage: &Arc<Stage>, log: &mut String) {
+/// Has each trouble happen at its moment.
+fn arrange(story: &Story, stage: &Arc<Stage>) {
     for (moment, trouble) in story.troubles.clone() {
         if let Trouble::FlipOnTheWay { byte, bit } = trouble {
             stage.way.flip(byte, bit);
@@ -127,6 +128,10 @@ fn play(story: &Story, stage: &Arc<Stage>, log: &mut String) {
             }
         });
     }
+}
+
+fn play(story: &Story, stage: &Arc<Stage>, log: &mut String) {
+    arrange(story, stage);
     let first = copy(story, stage);
     log.push_str(&format!("--- first run: {:?}\n{}\n", first.code, first.log));
     judge(story, stage, &first);
@@ -322,9 +327,7 @@ fn a_host_that_lost_its_power_is_a_fault_of_the_run_and_the_next_one_repairs_wha
         Story { ends: Ends::ThirdParty, sources: 1, destinations: 1, size: 12 << 20, attempts: 5, tree, ..usual };
     let story = Story { sessions: 1, troubles: vec![power], ..story };
     let stage = Stage::set(&story);
-    let moment = story.troubles[0].clone();
-    let then = Arc::downgrade(&stage);
-    stage.way.at(moment.0, move |_| then.upgrade().iter().for_each(|stage| stage.suffer(&moment.1)));
+    arrange(&story, &stage);
     let first = copy(&story, &stage);
     assert_eq!(first.code, Some(1), "{}", first.log);
     let told: Vec<&Value> =

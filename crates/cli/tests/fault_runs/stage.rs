@@ -103,12 +103,12 @@ impl Stage {
             fs::write(&path, format!("stall_timeout = {seconds}\n")).expect("written");
             path
         });
-        fs::write(start_of_host(directory.path()), "the first").expect("written");
+        let start = disk.as_ref().map(|disk| [start_of_host(directory.path()), disk.path().to_owned()]);
+        start.iter().for_each(|[start, _]| fs::write(start, "the first").expect("written"));
         let seat = |end| match story.stock {
             Some(stock) if stock == end => Seat::stock(&way),
             _ => {
-                let disk = disk.as_ref().filter(|_| end == End::Destination);
-                let start = disk.map(|disk| [start_of_host(directory.path()), disk.path().to_owned()]);
+                let start = start.clone().filter(|_| end == End::Destination);
                 Some(Seat::ours(&way, &Setting { config: config.clone(), start }))
             }
         };

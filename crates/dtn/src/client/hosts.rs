@@ -6,7 +6,6 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 
-use whimbrel_engine::plan::{Attributes, Item, ItemId, RootId};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::remote::Remote;
@@ -57,30 +56,12 @@ impl Hosts {
         self.state.borrow().restarts
     }
 
-    /// The failure that the user is to be told, once for each start: files that are done may be lost or empty.
-    pub fn take_loss(&self) -> Option<(Item, Fault)> {
-        let state = &mut *self.state.borrow_mut();
-        let (server, files) = state.untold.take()?;
+    /// The failure of a server that the user is to be told, once for each start: files that are done may be lost or empty.
+    pub fn take_loss(&self) -> Option<(String, Fault)> {
+        let (server, files) = self.state.borrow_mut().untold.take()?;
         let detail = format!("up to {files} files that were copied before are lost, empty or cut short");
         let fault = Fault::new(FaultCode::HostRestarted, "keep what was copied").subject(&server).detail(detail);
-        // Counted from above the middle: the planner counts from the beginning, what was never met from the end.
-        let id = ItemId(u64::MAX / 2 + state.restarts);
-        Some((item(id, server.into_bytes()), fault.side(Side::Destination)))
-    }
-}
-
-/// What stands for all that a server has.
-fn item(id: ItemId, server: Vec<u8>) -> Item {
-    Item {
-        id,
-        root: RootId(0),
-        parent: None,
-        source: server.clone(),
-        destination: server,
-        size: None,
-        modified: None,
-        range: None,
-        attributes: Attributes::default(),
+        Some((server, fault.side(Side::Destination)))
     }
 }
 
@@ -98,11 +79,8 @@ mod tests {
         hosts.exposed();
         assert!(hosts.take_loss().is_none() && hosts.restarts() == 0);
         hosts.met_at("one address", "b", "3");
-        let (item, fault) = hosts.take_loss().unwrap();
-        assert_eq!(
-            (&item.source[..], fault.code, hosts.restarts()),
-            (&b"one address"[..], FaultCode::HostRestarted, 1)
-        );
+        let (server, fault) = hosts.take_loss().unwrap();
+        assert_eq!((&server[..], fault.code, hosts.restarts()), ("one address", FaultCode::HostRestarted, 1));
         assert!(fault.to_string().contains("up to 2 files"), "{fault}");
         hosts.met_at("one address", "b", "3");
         assert!(hosts.take_loss().is_none(), "once");

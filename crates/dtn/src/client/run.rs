@@ -97,7 +97,7 @@ fn place() -> Option<u32> {
 }
 
 fn find_place() -> Option<u32> {
-    let boot = fs::read("/proc/sys/kernel/random/boot_id").ok()?;
+    let boot = crate::start::boot()?;
     let processes = fs::read_link("/proc/self/ns/pid").ok()?;
     // Others' processes may be hidden.
     let user = fs::metadata("/proc/self").ok()?.uid();

@@ -176,7 +176,26 @@ struct Begun {
     is_there: bool,
     place: Place,
     began: Instant,
-    keeper: Option<(UnboundedSender<Done>, oneshot::Sender<bool>, JoinHandle<()>)>,
+    keeper: Option<Running>,
+}
+
+/// A keeper at work: who tells it what is done and how the copy ended, and who waits for it.
+struct Running {
+    done: UnboundedSender<Done>,
+    end: oneshot::Sender<bool>,
+    task: JoinHandle<()>,
+}
+
+impl Begun {
+    /// The keeper, which begins now if it has not.
+    fn keeper(&mut self, dialling: impl FnOnce() -> Dialling) -> &Running {
+        self.keeper.get_or_insert_with(|| {
+            let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
+            let head = std::mem::take(&mut self.head);
+            let keeper = Keeper::new(dialling(), self.place.clone(), head, self.left, self.is_there);
+            Running { done, end, task: tokio::task::spawn_local(keeper.run(files, ended)) }
+        })
+    }
 }
 
 impl Tallying {
@@ -196,30 +215,22 @@ impl Tallying {
         let mut begun = self.begun.borrow_mut();
         let Some(begun) = &mut *begun else { return };
         let Some(mark) = item.parent.and_then(|_| mark(&begun.base, item)) else { return };
-        let (done, ..) = begun.keeper.get_or_insert_with(|| {
-            let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
-            let head = std::mem::take(&mut begun.head);
-            let keeper = Keeper::new(dialling(), begun.place.clone(), head, begun.left, begun.is_there);
-            (done, end, tokio::task::spawn_local(keeper.run(files, ended)))
-        });
         let directory = match trimmed(directory_of(&item.destination)) {
             b"" => b"/",
             directory => directory,
         };
         // A keeper that has given up takes nothing any more.
-        let _ = done.send(Done { mark, directory: directory.to_vec() });
+        let _ = begun.keeper(dialling).done.send(Done { mark, directory: directory.to_vec() });
     }
 
     /// Nothing more is done; `complete`: everything that was to be copied is, and the tally goes.
     pub async fn finish(&self, dialling: impl FnOnce() -> Dialling, complete: bool) {
         let Some(mut begun) = self.begun.take() else { return };
-        if begun.keeper.is_none() && complete && begun.is_there {
-            // Everything was done already.
-            let ((done, files), (end, ended)) = (mpsc::unbounded_channel(), oneshot::channel());
-            let keeper = Keeper::new(dialling(), begun.place.clone(), Vec::new(), begun.left, begun.is_there);
-            begun.keeper = Some((done, end, tokio::task::spawn_local(keeper.run(files, ended))));
+        if complete && begun.is_there {
+            // Also where everything was done already.
+            begun.keeper(dialling);
         }
-        let Some((_done, end, task)) = begun.keeper else { return };
+        let Some(Running { done: _done, end, task }) = begun.keeper else { return };
         if !complete && begun.began.elapsed() < WORTH {
             return task.abort();
         }

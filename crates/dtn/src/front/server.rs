@@ -28,6 +28,7 @@ use super::users::verify_password;
 use super::wire::Wire;
 use crate::monitor::message::{Claim, ClientAuthorities, FrontSettings, MappedAccount};
 use crate::mover::message::{Identity, Secrets};
+use crate::start;
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
 const CHECKSUMS: &[(&str, u16)] = &[
@@ -92,6 +93,8 @@ pub struct Server {
     pub data_side: Arc<DataSide>,
     /// Counters.
     pub metrics: Metrics,
+    /// Which start of which host this is.
+    start: Option<String>,
     /// Who may come in.
     pub guard: Arc<Guard>,
 }
@@ -118,6 +121,7 @@ impl Server {
             waiting: Semaphore::new(MOST_WAITING),
             ssh: false,
             relay: None,
+            start: start::of_this_host(),
             metrics: Metrics::default(),
             guard: Arc::new(Guard::new(settings.doors.clone())),
             settings,
@@ -217,7 +221,7 @@ impl Server {
             relay: self.relay.is_some(),
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
-            start: crate::start::of_this_host(),
+            start: self.start.clone(),
             rules: self.settings.rules.clone(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             leaf_checksums: LEAF_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),

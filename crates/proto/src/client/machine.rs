@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use bytes::{Bytes, BytesMut};
 
 use super::secure::adat;
-use super::session::{Settings, settings};
+use super::session::{Setting, Settings, settings};
 use super::{ClientConfig, ClientEvent, Order, ProtocolError, SessionState, Token};
 use crate::command::{Command, EncodeError};
 use crate::marker::Marker;
@@ -63,6 +63,14 @@ struct Pending {
     begins: Begins,
     /// What it leaves in force.
     sets: Settings,
+}
+
+/// What commands set that were given and have no final reply.
+fn unanswered<'a>(
+    in_flight: &'a VecDeque<Pending>,
+    waiting: &'a VecDeque<(Pending, Bytes)>,
+) -> impl Iterator<Item = &'a (Setting, Command)> + Clone {
+    in_flight.iter().chain(waiting.iter().map(|(pending, _)| pending)).flat_map(|pending| &pending.sets)
 }
 
 /// One control connection seen from the client.
@@ -332,7 +340,8 @@ impl ClientControl {
             return;
         };
         let token = front.token;
-        self.session.completed(&front.sets, reply.is_success());
+        let later = unanswered(&self.in_flight, &self.waiting);
+        self.session.completed(&front.sets, reply.is_success(), later);
         if front.stream && reply.is_success() && !reply.middle_lines().is_empty() {
             let last = reply.lines.len() - 1;
             let lines = reply.lines.drain(1..last).collect();
@@ -354,8 +363,9 @@ impl ClientControl {
         self.gated = false;
         // Tokens of a group follow each other, so this is all that is left of it.
         let rest = self.waiting.iter().take_while(|(next, _)| refused && next.group == group).count();
-        for (pending, _) in self.waiting.drain(..rest) {
-            self.session.withdrawn(&pending.sets);
+        let withheld: Vec<_> = self.waiting.drain(..rest).collect();
+        for (pending, _) in withheld {
+            self.session.withdrawn(&pending.sets, unanswered(&self.in_flight, &self.waiting));
             self.events.push_back(ClientEvent::Withheld { token: pending.token });
         }
     }

@@ -41,8 +41,6 @@ pub(super) type Settings = Vec<(Setting, Command)>;
 #[derive(Debug, Clone)]
 pub struct SessionState {
     values: HashMap<Setting, Command>,
-    /// What was given and is not answered, in order.
-    given: Settings,
     /// Values that the server would not take.
     refused: HashMap<Setting, Command>,
 }
@@ -70,7 +68,7 @@ impl SessionState {
             Command::Site(Site::Durable(false)),
             Command::Prot(Protection::Clear),
         ];
-        Self { values: start.iter().flat_map(settings).collect(), given: Vec::new(), refused: HashMap::new() }
+        Self { values: start.iter().flat_map(settings).collect(), refused: HashMap::new() }
     }
 
     /// False if everything the command sets is in force already; commands that set nothing lasting are always needed.
@@ -107,45 +105,36 @@ impl SessionState {
     /// The command was given: until its reply, what it sets is taken as set, so that a pipeline does not repeat it.
     pub(super) fn sent(&mut self, command: &Command) {
         match command {
-            // What is not answered will be.
-            Command::Rein | Command::User(_) => {
-                *self = Self { given: std::mem::take(&mut self.given), ..Self::new() };
-            }
-            _ => {
-                let settings = settings(command);
-                self.values.extend(settings.iter().cloned());
-                self.given.extend(settings);
-            }
+            Command::Rein | Command::User(_) => *self = Self::new(),
+            _ => self.values.extend(settings(command)),
         }
     }
 
-    /// The command's final reply came.
-    pub(super) fn completed(&mut self, settings: &Settings, success: bool) {
-        match success {
-            true => settings.iter().for_each(|setting| self.answered(setting)),
-            false => {
-                self.withdrawn(settings);
-                self.refused.extend(settings.iter().cloned());
-            }
+    /// The command's final reply came; `later`: what was given behind it.
+    pub(super) fn completed<'a>(
+        &mut self,
+        settings: &Settings,
+        success: bool,
+        later: impl Iterator<Item = &'a (Setting, Command)> + Clone,
+    ) {
+        if !success {
+            self.withdrawn(settings, later);
+            self.refused.extend(settings.iter().cloned());
         }
     }
 
-    /// The command was never sent.
-    pub(super) fn withdrawn(&mut self, settings: &Settings) {
+    /// The command was never sent; `later`: what was given behind it.
+    pub(super) fn withdrawn<'a>(
+        &mut self,
+        settings: &Settings,
+        later: impl Iterator<Item = &'a (Setting, Command)> + Clone,
+    ) {
         for setting in settings {
-            self.answered(setting);
-            // What was given later counts, the same once more, too.
             let (key, value) = setting;
-            if self.values.get(key) == Some(value) && !self.given.contains(setting) {
+            // What was given later counts, also the same once more.
+            if self.values.get(key) == Some(value) && !later.clone().any(|later| later == setting) {
                 self.values.remove(key);
             }
-        }
-    }
-
-    /// Answers come in order: the first such value is meant.
-    fn answered(&mut self, setting: &(Setting, Command)) {
-        if let Some(at) = self.given.iter().position(|given| given == setting) {
-            self.given.remove(at);
         }
     }
 }

@@ -94,8 +94,10 @@ impl Driver {
         let mut looks = interval(LOOK_EVERY);
         looks.tick().await;
         loop {
-            if let Some((item, fault)) = self.shared.hosts.take_loss() {
-                self.take(Input::Planned(Action::Refuse { item, fault }));
+            if let Some((server, fault)) = self.shared.hosts.take_loss() {
+                // Counted from above the middle: the planner counts from the beginning.
+                let id = ItemId(u64::MAX / 2 + self.shared.hosts.restarts());
+                self.refuse(id, server.into_bytes(), fault);
             }
             while let Some(command) = self.machine.poll_command() {
                 self.perform(command, events);
@@ -211,20 +213,25 @@ impl Driver {
         for (index, name) in self.shared.never_met().into_iter().enumerate() {
             let fault = Fault::new(FaultCode::NotFound, "find the listed file").on_path(&name).side(Side::Source);
             let fault = fault.detail("the list of expected checksums names it, but it is not among the sources");
-            let item = Item {
-                // Counted from the end: the planner counts from the beginning.
-                id: ItemId(u64::MAX - index as u64),
-                root: RootId(0),
-                parent: None,
-                destination: name.clone(),
-                source: name,
-                size: None,
-                modified: None,
-                range: None,
-                attributes: Attributes::default(),
-            };
-            self.take(Input::Planned(Action::Refuse { item, fault }));
+            // Counted from the end: the planner counts from the beginning.
+            self.refuse(ItemId(u64::MAX - index as u64), name, fault);
         }
+    }
+
+    /// Reports a failure that is about nothing in the plan.
+    fn refuse(&mut self, id: ItemId, name: Vec<u8>, fault: Fault) {
+        let item = Item {
+            id,
+            root: RootId(0),
+            parent: None,
+            destination: name.clone(),
+            source: name,
+            size: None,
+            modified: None,
+            range: None,
+            attributes: Attributes::default(),
+        };
+        self.take(Input::Planned(Action::Refuse { item, fault }));
     }
 
     /// What is looked at once in a while.

@@ -23,7 +23,8 @@ impl<S: Sieve> Planning<S> {
         places: Places,
         known: Option<[Option<Object>; 2]>,
     ) -> bool {
-        let (found, torn) = if is_directory { self.find_tally(&places, known).await } else { (None, Vec::new()) };
+        let mut torn = Vec::new();
+        let found = if is_directory { self.find_tally(&places, known, &mut torn).await } else { None };
         let of_made = found.as_ref().is_some_and(|found| Some(&found.place) == places.beside.as_ref());
         let within = is_directory && !of_made;
         let place = match (&found, within) {
@@ -43,14 +44,8 @@ impl<S: Sieve> Planning<S> {
         within
     }
 
-    /// What an earlier run has left, and where lies what cannot be read: a crash of the destination leaves a name without content.
-    async fn find_tally(&mut self, places: &Places, known: Option<[Option<Object>; 2]>) -> (Option<Found>, Vec<Place>) {
-        let mut torn = Vec::new();
-        let found = self.look_for_tally(places, known, &mut torn).await;
-        (found, torn)
-    }
-
-    async fn look_for_tally(
+    /// What an earlier run has left; `torn`: where lies what cannot be read, as a crash of the destination leaves a name without content.
+    async fn find_tally(
         &mut self,
         places: &Places,
         known: Option<[Option<Object>; 2]>,
