@@ -79,12 +79,41 @@ fn a_processor_that_cannot_hash_faster_is_named_at_the_end_where_it_is() {
         let (one, other) = (Dtn::builder().anonymous().start(), Dtn::builder().anonymous().start());
         let slow = if starve_source { &one } else { &other };
         // The data process that a login starts is in the same group.
-        let Some(_starved) = Starved::new(&[slow.daemon.id()], 10).expect("limited") else { return };
+        let Some(starved) = Starved::new(10).expect("limited") else { return };
+        starved.take(slow.daemon.id()).expect("it runs");
         let to = other.url(directory.path().join("copy"));
         let chunked = ["--chunk", "16M", "--checksum", "sha512"];
         assert_found(&explained(here(), [&one.url(&path), &to], &chunked), expected);
         std::fs::remove_file(directory.path().join("copy")).expect("removed");
     }
+}
+
+#[test]
+fn a_source_with_a_small_part_of_a_processor_says_so_and_is_asked_for_one_thing_at_a_time() {
+    if !require_root() {
+        return;
+    }
+    let directory = Tmpfs::mount(64 << 20).expect("a tmpfs");
+    let path = directory.path().join("file");
+    // Long enough for parts; most of it are holes, which take no time.
+    std::fs::write(&path, pattern(1 << 20)).expect("written");
+    std::fs::File::options().append(true).open(&path).and_then(|file| file.set_len(1 << 30)).expect("extended");
+    let Some(group) = Starved::new(3).expect("limited") else { return };
+    let free = || Dtn::builder().anonymous().start();
+    let (source, destination) = (Dtn::builder().anonymous().starved(&group).start(), free());
+    let planned = |source: &Dtn| {
+        let to = destination.url(directory.path().join("copy"));
+        let output = here().args(["--json", "cp", "--explain", &source.url(&path), &to]).output().expect("it runs");
+        let text = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert!(output.status.success(), "{text}");
+        let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
+        let tuned = events.find(|event| event["event"] == "tuned").expect("a plan");
+        std::fs::remove_file(directory.path().join("copy")).expect("removed");
+        (tuned["concurrency"]["value"].as_u64(), tuned["concurrency"]["reason"].to_string())
+    };
+    let (sessions, reason) = planned(&source);
+    assert!(sessions == Some(1) && reason.contains("processors of an end are slower than the path"), "{sessions:?}: {reason}");
+    assert!(planned(&free()).0 > Some(1));
 }
 
 fn over(lab: &Lab, more: &[&str]) -> Value {

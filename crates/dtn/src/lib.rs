@@ -28,5 +28,6 @@ mod keepalive;
 mod packets;
 mod parent;
 mod small;
+mod processors;
 mod ssh;
 mod start;

@@ -46,25 +46,37 @@ const FAR_THRESHOLD: u64 = 2 * LEAF;
 const FAR_TRIPS: f64 = 10.0;
 /// The same where an end has several nodes: whole, a file has the speed of one of them, perhaps the slowest.
 const SPREAD: u64 = 8 << 20;
-/// Bytes per second assumed where nothing was measured: 1 Gbit/s.
+/// Bytes per second that a source sends with a whole processor, and that a destination stores and reads back, about, as measured;
+/// rather less.
+const SENT_BY_ONE: f64 = 3e9;
+const STORED_BY_ONE: f64 = 1.2e9;
+/// Bytes per second assumed where nothing was measured: 1 Gbit/s; and between near peers, to compare processors with.
 const ASSUMED_RATE: f64 = 125e6;
+const ASSUMED_NEAR_RATE: f64 = 500e6;
 /// Payload bytes of a segment on an Ethernet path with time stamps.
 const SEGMENT: f64 = 1448.0;
 
 /// What one end can take.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq)]
 pub struct EndFacts {
     /// Data transfer nodes; at least 1.
     pub nodes: u32,
     /// Most sessions that it accepts, all nodes together, when it says so.
     pub sessions: Option<u32>,
-    /// Processors of each node, when known.
-    pub cores: Option<u32>,
+    /// Processors that transfers may use on each node, when known; a part of one where its administrator bounds them so.
+    pub processors: Option<f64>,
+}
+
+impl EndFacts {
+    /// All nodes together.
+    fn processors(&self) -> Option<f64> {
+        self.processors.map(|each| each * f64::from(self.nodes.max(1)))
+    }
 }
 
 impl Default for EndFacts {
     fn default() -> Self {
-        Self { nodes: 1, sessions: None, cores: None }
+        Self { nodes: 1, sessions: None, processors: None }
     }
 }
 
@@ -140,7 +152,6 @@ impl Facts {
             max_sessions: self.most_sessions(),
             max_parallelism: self.max_parallelism,
             can_pipeline: self.can_pipeline,
-            cores: self.cores(),
             fixed: self.fixed,
         }
     }
@@ -154,10 +165,18 @@ impl Facts {
         [self.source.sessions, self.destination.sessions].into_iter().flatten().min().map(|most| most.max(1))
     }
 
-    /// Processors of the end that has fewer in all.
-    fn cores(&self) -> Option<u32> {
-        let all = |end: &EndFacts| end.cores.map(|cores| cores.max(1).saturating_mul(end.nodes.max(1)));
-        [all(&self.source), all(&self.destination)].into_iter().flatten().min()
+    /// Whole processors of the end that has fewer in all, one at least.
+    fn processors(&self) -> Option<u32> {
+        let all = [self.source.processors(), self.destination.processors()];
+        all.into_iter().flatten().min_by(f64::total_cmp).map(|least| (least as u32).max(1))
+    }
+
+    /// Whether the processors of an end move less than the path.
+    fn is_processor_bound(&self) -> bool {
+        let is_assumed = self.rate.is_none() && self.max_rate.is_none();
+        let path = if is_assumed && self.is_near() { ASSUMED_NEAR_RATE } else { self.rate() };
+        let is_slower = |end: &EndFacts, by_one: f64| end.processors().is_some_and(|share| share * by_one < path);
+        is_slower(&self.source, SENT_BY_ONE) || is_slower(&self.destination, STORED_BY_ONE)
     }
 
     fn rate(&self) -> f64 {
@@ -216,6 +235,9 @@ impl Facts {
     }
 }
 
+/// Why there are few sessions and no parts: each costs a processor that has no time to spare.
+const STARVED: &str = "the processors of an end are slower than the path, and more at a time only costs them more";
+
 /// Makes the plan.
 pub fn plan(facts: &Facts) -> Plan {
     let mut tuning = tune::choose(&facts.tune_input());
@@ -252,9 +274,9 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     };
     if facts.may_chunk() {
         // What divides is not bound to the number of files.
-        match (facts.is_near(), facts.cores()) {
-            (true, cores) => at_least(
-                cores.unwrap_or(2).clamp(2, 4),
+        match (facts.is_near(), facts.processors()) {
+            (true, processors) => at_least(
+                processors.unwrap_or(2).clamp(2, 4),
                 "a near peer: parts overlap reading, hashing and writing".into(),
             ),
             (false, _) => at_least(4, "a distant peer: parts fill the path while others begin and end".into()),
@@ -268,11 +290,15 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
             best = choice(value.max(1) as u32, reason);
         }
     };
-    if let Some(cores) = facts.cores() {
-        at_most(u64::from(cores.saturating_mul(4)).max(4), "four for each processor: more only wait for each other");
+    if let Some(processors) = facts.processors() {
+        at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
     if !facts.more_to_come && facts.sizes.files() > 0 {
         at_most(facts.pieces(), "one for each file or part");
+    }
+    if facts.is_processor_bound() {
+        // Of many files one session works while the other waits for a reply.
+        at_most(u64::from(facts.pairs()) * if facts.more_to_come { 2 } else { 1 }, STARVED);
     }
     if let Some(most) = facts.most_sessions() {
         at_most(u64::from(most), "the most that the ends accept");
@@ -324,6 +350,9 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     let large = facts.sizes.files_from(threshold);
     if large == 0 {
         return Some(format!("no file has {}", ByteCount(threshold)));
+    }
+    if facts.is_processor_bound() {
+        return Some(STARVED.into());
     }
     if facts.verify || facts.max_rate.is_some() {
         // Parts are read back while others move; a whole file is read back after it has moved.
@@ -425,8 +454,33 @@ mod tests {
         lossy.window = Some(64 << 10);
         // 64 KiB / 75 ms = 0.87 MB/s: 144 channels.
         assert_eq!(plan(&lossy).tuning.concurrency.value, 18);
-        lossy.source.cores = Some(2);
+        lossy.source.processors = Some(2.0);
         assert_eq!(plan(&lossy).tuning.concurrency.value, 8, "processors bound it");
+    }
+
+    #[test]
+    fn an_end_with_a_small_part_of_a_processor_is_asked_for_one_thing_at_a_time() {
+        let mut starved = facts(&[GIB], 10);
+        starved.source.processors = Some(0.02);
+        let one = plan(&starved);
+        assert_eq!((one.tuning.concurrency.value, chunk(&one)), (1, None));
+        assert!(one.tuning.concurrency.reason == STARVED && one.chunking.reason == STARVED, "{one:?}");
+        // A slow path leaves time enough, and so have several such nodes together.
+        starved.rate = Some(12.5e6);
+        assert_eq!(plan(&starved).tuning.concurrency.value, 4);
+        starved.rate = None;
+        starved.source.nodes = 4;
+        assert!(chunk(&plan(&starved)).is_some());
+        starved.source = EndFacts { processors: Some(0.5), ..EndFacts::default() };
+        assert_eq!(plan(&starved).tuning.concurrency.value, 4);
+        starved.source.processors = Some(0.02);
+        starved.more_to_come = true;
+        assert_eq!(plan(&starved).tuning.concurrency.value, 2, "of many files one waits for a reply");
+        let mut near = facts(&[4 * GIB], 0);
+        near.destination.processors = Some(0.25);
+        assert_eq!((plan(&near).tuning.concurrency.value, chunk(&plan(&near))), (1, None));
+        near.destination.processors = Some(1.0);
+        assert_eq!(plan(&near).tuning.concurrency.value, 2);
     }
 
     #[test]

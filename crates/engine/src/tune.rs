@@ -58,8 +58,6 @@ pub struct TuneInput {
     pub max_parallelism: Option<u32>,
     /// Whether the peers take commands ahead of replies.
     pub can_pipeline: bool,
-    /// Processor cores of the smaller end, when known.
-    pub cores: Option<u32>,
     /// What the user fixed.
     pub fixed: Fixed,
 }

@@ -43,9 +43,32 @@ impl Meddling {
     }
 }
 
+/// Takes a process under control as a debugger does (ptrace(2), PTRACE_SEIZE), and lets it go again.
+///
+/// The process must be a child of the calling thread's, or one that the kernel lets it trace; afterwards it runs as before.
+pub fn trace(process: u32) -> io::Result<()> {
+    let process = process as libc::pid_t;
+    let none = std::ptr::null_mut::<libc::c_void>();
+    let ask = |request: libc::c_uint| {
+        // SAFETY: these requests take a process and two numbers, which are zero; no memory of ours is read or written.
+        let made = unsafe { libc::ptrace(request, process, none, none) };
+        if made < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+    };
+    ask(libc::PTRACE_SEIZE)?;
+    // Only one that has stopped can be let go.
+    ask(libc::PTRACE_INTERRUPT)?;
+    // SAFETY: nothing is written where the pointer to the status is null.
+    if unsafe { libc::waitpid(process, std::ptr::null_mut(), libc::__WALL) } < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    ask(libc::PTRACE_DETACH)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
     use std::os::unix::net::UnixStream;
+    use std::process::{Command, Stdio};
 
     use super::*;
 
@@ -55,5 +78,18 @@ mod tests {
         for meddling in Meddling::ALL {
             meddling.attempt(std::process::id(), &socket).expect("allowed");
         }
+    }
+    #[test]
+    fn a_child_that_was_traced_goes_on() {
+        let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");
+        let mut byte = [0];
+        for _ in 0..2 {
+            child.stdin.as_mut().expect("piped").write_all(b"!").expect("it reads");
+            child.stdout.as_mut().expect("piped").read_exact(&mut byte).expect("it answers");
+            trace(child.id()).expect("one may trace one's children");
+        }
+        drop(child.stdin.take());
+        assert!(child.wait().expect("it ends").success());
+        assert!(trace(child.id()).is_err(), "it is gone");
     }
 }

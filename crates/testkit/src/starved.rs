@@ -2,6 +2,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Attempt, Result};
@@ -17,10 +18,10 @@ const LEAST: u32 = 1000;
 pub struct Starved(PathBuf);
 
 impl Starved {
-    /// Gives these processes together `percent` (1 at least) of one processor.
+    /// Processes that together have `percent` (1 at least) of one processor: none yet.
     ///
     /// Needs root. Returns `None` where the kernel cannot limit processor time.
-    pub fn new(processes: &[u32], percent: u32) -> Result<Option<Starved>> {
+    pub fn new(percent: u32) -> Result<Option<Starved>> {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         // Only cgroup version 1 lets us limit processor time like this.
         if !Path::new(GROUPS).join("cgroup.procs").exists() {
@@ -34,9 +35,20 @@ impl Starved {
         let percent = percent.max(1);
         let period = PERIOD.max(LEAST * 100 / percent);
         starved.write("cpu.cfs_period_us", period)?;
-        starved.write("cpu.cfs_quota_us", period / 100 * percent)?;
-        processes.iter().try_for_each(|process| starved.write("cgroup.procs", *process))?;
+        starved.write("cpu.cfs_quota_us", (period * percent).div_ceil(100))?;
         Ok(Some(starved))
+    }
+
+    /// Takes a process among them, with all that it starts from now on.
+    pub fn take(&self, process: u32) -> Result<()> {
+        self.write("cgroup.procs", process)
+    }
+
+    /// A program that is among them from its beginning, as that of a container or a unit with a quota is.
+    pub fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new("sh");
+        command.args(["-c", "echo $$ > \"$0\" && exec \"$@\""]).arg(self.0.join("cgroup.procs")).arg(program);
+        command
     }
 
     fn write(&self, name: &str, value: u32) -> Result<()> {
@@ -58,15 +70,15 @@ impl Drop for Starved {
 
 #[cfg(test)]
 mod tests {
-    use std::process::{Child, Command, Stdio};
+    use std::process::{Child, Stdio};
     use std::time::{Duration, Instant};
 
     use super::*;
 
     /// A shell that counts once its standard input ends.
-    fn counter() -> Child {
+    fn counter(mut shell: Command) -> Child {
         let count = "read line; i=0; while [ $i -lt 60000 ]; do i=$((i+1)); done";
-        Command::new("sh").args(["-c", count]).stdin(Stdio::piped()).spawn().expect("a shell")
+        shell.args(["-c", count]).stdin(Stdio::piped()).spawn().expect("a shell")
     }
 
     fn time(mut child: Child) -> Duration {
@@ -81,14 +93,13 @@ mod tests {
         if !crate::require_root() {
             return;
         }
-        let child = counter();
-        let Some(starved) = Starved::new(&[child.id()], 5).expect("limited") else {
-            time(child);
-            return;
-        };
-        let slow = time(child);
+        let Some(starved) = Starved::new(5).expect("limited") else { return };
+        let taken = counter(Command::new("sh"));
+        starved.take(taken.id()).expect("it is there");
+        let taken = time(taken);
+        let started = time(counter(starved.command(Path::new("sh"))));
         drop(starved);
-        let free = time(counter());
-        assert!(slow > 4 * free, "{slow:?} and {free:?}");
+        let free = time(counter(Command::new("sh")));
+        assert!(taken > 4 * free && started > 4 * free, "{taken:?}, {started:?} and {free:?}");
     }
 }

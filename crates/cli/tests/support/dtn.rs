@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::peers::{Daemon, url_path};
 use whimbrel_testkit::pki::{Member, Pki};
+use whimbrel_testkit::starved::Starved;
 
 use super::WHIMBREL;
 
@@ -18,6 +19,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The description of a server.
 pub struct DtnBuilder {
+    program: Command,
     arguments: Vec<OsString>,
     environment: Vec<(String, OsString)>,
     host: Option<Host>,
@@ -37,7 +39,8 @@ pub struct Dtn {
 impl Dtn {
     /// A server on 127.0.0.1; nobody may log in before [`DtnBuilder::anonymous`].
     pub fn builder() -> DtnBuilder {
-        DtnBuilder { arguments: Vec::new(), environment: Vec::new(), host: None, address: [127, 0, 0, 1].into() }
+        let (program, address) = (Command::new(WHIMBREL), [127, 0, 0, 1].into());
+        DtnBuilder { program, arguments: Vec::new(), environment: Vec::new(), host: None, address }
     }
 
     /// A server on a host of a laboratory.
@@ -109,6 +112,11 @@ impl DtnBuilder {
         self.arg("--anonymous")
     }
 
+    /// Is one of those that share a part of a processor.
+    pub fn starved(self, group: &Starved) -> Self {
+        Self { program: group.command(Path::new(WHIMBREL)), ..self }
+    }
+
     /// Adds an argument.
     pub fn arg(mut self, argument: impl Into<OsString>) -> Self {
         self.arguments.push(argument.into());
@@ -147,7 +155,7 @@ impl DtnBuilder {
     /// Starts it and waits until it serves.
     pub fn start(self) -> Dtn {
         let any = SocketAddr::new(self.address, 0).to_string();
-        let mut command = Command::new(WHIMBREL);
+        let mut command = self.program;
         command.args(["dtn", "--listen", &any, "--metrics", &any]).args(self.arguments).envs(self.environment);
         if let Some(host) = &self.host {
             host.adopt(&mut command);

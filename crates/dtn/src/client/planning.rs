@@ -13,6 +13,7 @@ use super::plan::Known;
 use super::remote::Remote;
 use super::shared::Route;
 use super::target::Target;
+use crate::processors;
 
 /// Below this it makes no difference how far apart two servers are: they are near, or the path is short.
 const SHORT: Duration = Duration::from_millis(20);
@@ -38,7 +39,10 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
     };
     let remotes = || preparation.remotes();
     let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
-    let [mut source, destination] = ends.map(end_facts);
+    let [mut source, mut destination] = ends.map(end_facts);
+    for (end, remote) in [(&mut source, preparation.source()), (&mut destination, preparation.destination())] {
+        end.processors = remote.and_then(processors_of).or(end.processors);
+    }
     source.sessions = options.most_sessions;
     let may_chunk = options.range.is_none() && !options.stripe;
     Facts {
@@ -82,11 +86,16 @@ fn imposed(jobs: &Jobs, preparation: &Preparation) -> Option<Imposed> {
 }
 
 fn end_facts(target: Option<&Target>) -> EndFacts {
-    let cores = || std::thread::available_parallelism().ok().and_then(|cores| u32::try_from(cores.get()).ok());
     match target {
         Some(target) => EndFacts { nodes: target.addresses().count() as u32, ..EndFacts::default() },
-        None => EndFacts { cores: cores(), ..EndFacts::default() },
+        None => EndFacts { processors: Some(processors::share()), ..EndFacts::default() },
     }
+}
+
+/// What a server says of its processors; the other nodes of its endpoint are taken to be alike.
+fn processors_of(remote: &Remote) -> Option<f64> {
+    let told = remote.features.params("PROCESSORS")?.parse().ok();
+    told.filter(|processors: &f64| processors.is_finite() && *processors > 0.0)
 }
 
 /// The size of a source that is one file, as far as it is known without asking anybody.

@@ -11,7 +11,7 @@ use rustix::process::{PidfdFlags, PidfdGetfdFlags, Resource, Rlimit};
 use whimbrel_dtn::confine::{self, Held, Needs, Sandbox};
 use whimbrel_dtn::front::DtnConfig;
 use whimbrel_dtn::monitor::front_settings;
-use whimbrel_sys::meddling::Meddling;
+use whimbrel_sys::meddling::{self, Meddling};
 
 use crate::{
     ACCOUNT, Findings, GROUND, PEER, become_account, findings_of, ground_of_another, is_refused, named, report, typing,
@@ -42,7 +42,7 @@ const NOT_PERMITTED: [&str; 9] = [
 
 /// What only the sandbox refuses: other processes of the account (guests' files are served by one of the same account where there is no
 /// account `whimbrel`), what everybody may read, the network, programs.
-const CONFINED: [&str; 17] = [
+const CONFINED: [&str; 18] = [
     "connect",
     "connect to a local service",
     "execute a shell",
@@ -60,6 +60,7 @@ const CONFINED: [&str; 17] = [
     "twin: signal: SocketOwner",
     "twin: signal: Thread",
     "twin: take a descriptor",
+    "twin: trace",
 ];
 
 /// Another process of the same account, as the data process of guests is; it ends with its standard input.
@@ -79,6 +80,7 @@ impl Twin {
         let id = self.0.id();
         let pid = rustix::process::Pid::from_child(&self.0);
         note("twin: read its memory", word(fs::File::open(format!("/proc/{id}/mem"))));
+        note("twin: trace", word(meddling::trace(id)));
         note("twin: signal", word(rustix::process::test_kill_process(pid).map_err(io::Error::from)));
         for meddling in Meddling::ALL {
             note(&format!("twin: signal: {meddling:?}"), word(meddling.attempt(id, socket)));

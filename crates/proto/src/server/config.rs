@@ -131,6 +131,8 @@ pub struct ServerConfig {
     /// Which start of its host the server belongs to, in letters, digits and hyphens: announced with SYNC, so that clients notice a host
     /// that has lost what was not written to its disks. `None`: not told.
     pub start: Option<String>,
+    /// Processors that transfers may use, above 0, in hundredths: announced with PROCESSORS. `None`: not told.
+    pub processors: Option<f64>,
     /// Further FEAT lines, without the leading space.
     pub extra_features: Vec<String>,
     /// Interval of 112 markers while a file arrives in MODE E; default 5 s.
@@ -171,6 +173,7 @@ impl Default for ServerConfig {
             congestion: Vec::new(),
             rules: Vec::new(),
             start: None,
+            processors: None,
             extra_features: Vec::new(),
             performance_interval: Duration::from_secs(5),
             range_interval: Duration::from_secs(5),

@@ -124,13 +124,16 @@ fn announce_security(config: &ServerConfig, session: &Session, answer: &mut Answ
     features.iter().filter(|(is, _)| *is).for_each(|(_, feature)| answer.push(feature));
 }
 
-/// PROBE with its bounds, CONGESTION with the names that may be chosen, SPENT, POLICY if there are rules.
+/// PROBE with its bounds, CONGESTION with the names that may be chosen, PROCESSORS, SPENT, POLICY if there are rules.
 fn announce_measuring(config: &ServerConfig, answer: &mut Answer) {
     if let Some(most) = config.probe {
         answer.push(format!("PROBE {}", fact::format_bounds(most)));
     }
     if !config.congestion.is_empty() {
         answer.push(format!("CONGESTION {}", config.congestion.join(",")));
+    }
+    if let Some(processors) = config.processors {
+        answer.push(format!("PROCESSORS {processors:.2}"));
     }
     answer.push("SPENT");
     if !config.rules.is_empty() {

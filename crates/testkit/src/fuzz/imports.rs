@@ -54,8 +54,12 @@ fn check_remarks(imported: &Imported, settings: &[Setting]) {
     assert_eq!(imported.is_complete(), !imported.remarks.iter().any(|remark| remark.weight >= Weight::Missing));
     for remark in &imported.remarks {
         assert!(!remark.text.is_empty() && !remark.weight.word().is_empty());
-        let name = remark.option.strip_prefix('$').unwrap_or(&remark.option);
-        assert!(remark.place.is_empty() || settings.iter().any(|setting| setting.name == name), "{remark:?}");
+        // In quotation marks an option may begin with the sign of variables.
+        let is_of = |setting: &Setting| match setting.variable {
+            true => remark.option.strip_prefix('$') == Some(&setting.name),
+            false => remark.option == setting.name,
+        };
+        assert!(remark.place.is_empty() || settings.iter().any(is_of), "{remark:?}");
     }
 }
 

@@ -47,8 +47,13 @@ impl Preparation {
         self.opened.iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten()
     }
 
+    /// The source's server, as far as its session stands.
+    pub(in crate::client) fn source(&self) -> Option<&Remote> {
+        self.opened.as_ref()?.source.as_ref()
+    }
+
     /// The destination's server, as far as its session stands.
-    pub(super) fn destination(&self) -> Option<&Remote> {
+    pub(in crate::client) fn destination(&self) -> Option<&Remote> {
         self.opened.as_ref()?.destination.as_ref()
     }
 

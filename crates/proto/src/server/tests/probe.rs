@@ -5,7 +5,7 @@ use crate::op::{Bounds, Fact, Probe, ProbeKind, Spent};
 
 fn probing(read_only: bool) -> Peer {
     let congestion = vec!["reno".to_owned(), "bbr".to_owned()];
-    Peer::logged_in_with(ServerConfig { read_only, congestion, ..ServerConfig::default() })
+    Peer::logged_in_with(ServerConfig { read_only, congestion, processors: Some(1.5), ..ServerConfig::default() })
 }
 
 /// Sends a line that becomes an operation.
@@ -25,7 +25,7 @@ fn probe_of(op: &Op) -> &Probe {
 fn measuring_is_bounded_told_in_facts_and_announced_after_login() {
     let mut peer = probing(false);
     let features = peer.send("FEAT");
-    for line in [" PROBE 17179869184,60000\r\n", " CONGESTION reno,bbr\r\n", " SPENT\r\n"] {
+    for line in [" PROBE 17179869184,60000\r\n", " CONGESTION reno,bbr\r\n", " PROCESSORS 1.50\r\n", " SPENT\r\n"] {
         assert!(features.contains(line), "{line} in {features}");
     }
     let (id, op) = run(&mut peer, "SITE PROBE READ 18446744073709551615,999999999 data");

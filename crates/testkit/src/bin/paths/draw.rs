@@ -14,11 +14,13 @@ const MOST_TREE_MBIT: f64 = 300.0;
 /// Least of a path whose storage or processors are slower than it.
 const LEAST_SPARE_MBIT: f64 = 200.0;
 /// What a server moves for each hundredth of a processor, about, bytes per second: a source, which reads, hashes and sends;
-/// a destination, which writes and reads back besides.
-const SENT_PER_PERCENT: f64 = 14e6;
-const STORED_PER_PERCENT: f64 = 6e6;
-/// Least share of a processor, percent, of either.
-const LEAST_SHARE: f64 = 2.0;
+/// a destination, which writes and reads back besides; of a tree, whose small files cost both more than their bytes.
+const SENT_PER_PERCENT: f64 = 35e6;
+const STORED_PER_PERCENT: f64 = 14e6;
+const OF_A_TREE_PER_PERCENT: [f64; 2] = [14e6, 6e6];
+/// Least share of a processor, percent: of large files, and of a tree.
+const LEAST_SHARE: f64 = 1.0;
+const LEAST_SHARE_OF_A_TREE: f64 = 2.0;
 /// Least to move, bytes.
 const LEAST_BYTES: f64 = 32e6;
 
@@ -135,8 +137,12 @@ pub fn draw(seed: u64, number: u32, seconds: f64, most_mbit: f64) -> Draw {
         Limit::Network => (0, link),
         Limit::SourceStorage | Limit::DestinationStorage => ((link * part) as u64, link * part),
         Limit::SourceProcessor | Limit::DestinationProcessor => {
-            let each = if limit == Limit::SourceProcessor { SENT_PER_PERCENT } else { STORED_PER_PERCENT };
-            let percent = (link * part / each).round().max(LEAST_SHARE);
+            let (each, least) = match files {
+                Files::Tree => (OF_A_TREE_PER_PERCENT, LEAST_SHARE_OF_A_TREE),
+                Files::One | Files::Few(_) => ([SENT_PER_PERCENT, STORED_PER_PERCENT], LEAST_SHARE),
+            };
+            let each = each[usize::from(limit == Limit::DestinationProcessor)];
+            let percent = (link * part / each).round().max(least);
             (percent as u64, percent * each)
         }
     };

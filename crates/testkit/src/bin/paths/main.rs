@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use whimbrel_testkit::kept_memory::KeptMemory;
 use whimbrel_testkit::measure::{Copies, Outcome, run_program};
 
 use draw::{Draw, draw};
@@ -42,6 +43,7 @@ fn try_all(options: &Options) -> Outcome<bool> {
     let machine = machine()?;
     let copies = Copies::of_beside(&["whimbrel"])?;
     let whimbrel = copies.path("whimbrel");
+    let _memory = KeptMemory::hold();
     let (mut trials, mut failures) = (Vec::new(), Vec::new());
     for draw in &draws {
         println!("{}: {draw}", draw.number);

@@ -76,18 +76,18 @@ impl Stage {
         lab.set_congestion_control_everywhere(draw.congestion)?;
         let places = [place(draw, Limit::SourceStorage)?, place(draw, Limit::DestinationStorage)?];
         fill(&places[0].path().join("from"), draw)?;
-        let start = |hosts: Vec<&Host>, slow: bool| -> Outcome<Vec<Server>> {
-            hosts.into_iter().map(|host| Server::start(whimbrel, host, slow)).collect()
-        };
-        let sources = start(hosts(&lab, draw, "src", 3), false)?;
-        let destinations = start(hosts(&lab, draw, "dst", 5), draw.limit == Limit::DestinationStorage)?;
-        let ids = |servers: &[Server]| servers.iter().map(|server| server.daemon.id()).collect::<Vec<u32>>();
-        let percent = u32::try_from(draw.amount).unwrap_or(u32::MAX);
         let starved = match draw.limit {
-            Limit::SourceProcessor => starve(&ids(&sources), percent)?,
-            Limit::DestinationProcessor => starve(&ids(&destinations), percent)?,
+            Limit::SourceProcessor | Limit::DestinationProcessor => Some(starved(draw.amount)?),
             _ => None,
         };
+        let start = |hosts: Vec<&Host>, starves: Limit, sync: bool| -> Outcome<Vec<Server>> {
+            let starved = starved.as_ref().filter(|_| draw.limit == starves);
+            hosts.into_iter().map(|host| Server::start(whimbrel, host, starved, sync)).collect()
+        };
+        let sources = start(hosts(&lab, draw, "src", 3), Limit::SourceProcessor, false)?;
+        // What is only in memory would not be bound by the disk.
+        let sync = draw.limit == Limit::DestinationStorage;
+        let destinations = start(hosts(&lab, draw, "dst", 5), Limit::DestinationProcessor, sync)?;
         let servers = [sources, destinations];
         Ok(Stage { draw: draw.clone(), whimbrel: whimbrel.into(), _starved: starved, servers, places, lab })
     }
@@ -159,11 +159,10 @@ impl Stage {
 }
 
 impl Server {
-    fn start(whimbrel: &Path, host: &Host, sync: bool) -> Outcome<Server> {
-        let mut command = Command::new(whimbrel);
+    fn start(whimbrel: &Path, host: &Host, starved: Option<&Starved>, sync: bool) -> Outcome<Server> {
+        let mut command = starved.map_or_else(|| Command::new(whimbrel), |starved| starved.command(whimbrel));
         command.args(["dtn", "--listen", &format!("{}:0", host.addr()), "--root", "/", "--anonymous"]);
         if sync {
-            // What is only in memory would not be bound by the disk.
             command.arg("--sync-writes");
         }
         host.adopt(&mut command);
@@ -237,9 +236,9 @@ fn fill(from: &Path, draw: &Draw) -> Outcome<()> {
     Ok(())
 }
 
-fn starve(processes: &[u32], percent: u32) -> Outcome<Option<Starved>> {
-    let starved = Starved::new(processes, percent)?;
-    Ok(Some(starved.ok_or("the kernel cannot limit processor time")?))
+fn starved(percent: u64) -> Outcome<Starved> {
+    let starved = Starved::new(u32::try_from(percent).unwrap_or(u32::MAX))?;
+    Ok(starved.ok_or("the kernel cannot limit processor time")?)
 }
 
 fn open_to_all(path: &Path) -> Outcome<()> {

@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use whimbrel_testkit::measure::median;
 
 use crate::Outcome;
-use crate::draw::Draw;
+use crate::draw::{Draw, Limit};
 use crate::setting::{Setting, chunk_flag, divides, neighbours, net};
 use crate::stage::{Sample, Stage};
 
@@ -16,6 +16,8 @@ const HOPELESS: f64 = 2.0;
 const PATIENT: f64 = 6.0;
 /// Longest first run.
 const FIRST: Duration = Duration::from_secs(240);
+/// Fewest rounds where a processor is what limits: what it has to do for the same copy differs by a fifth.
+const ROUNDS_OF_A_PROCESSOR: u32 = 5;
 /// Steps from the best of the net.
 const STEPS: usize = 4;
 
@@ -67,6 +69,8 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
     if divides(draw) {
         ways.push(way("chunks on", vec![chunk_flag(draw, true)]));
     }
+    let of_processor = matches!(draw.limit, Limit::SourceProcessor | Limit::DestinationProcessor);
+    let rounds = if of_processor { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
     for round in 0..rounds as usize {
         let mut order: Vec<usize> = (0..ways.len()).collect();
         if round % 2 == 1 {
