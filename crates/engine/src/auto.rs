@@ -156,8 +156,8 @@ impl Facts {
         }
     }
 
-    /// Nodes of the larger end: each needs a session of its own to do anything.
-    fn pairs(&self) -> u32 {
+    /// Nodes of the larger end, 1 at least: each needs a session of its own to do anything.
+    pub fn pairs(&self) -> u32 {
         self.source.nodes.max(self.destination.nodes).max(1)
     }
 

@@ -177,7 +177,11 @@ fn host_line(host: &Host) -> String {
         let free = number("fs.free").map_or(String::new(), |free| format!(" with {} free", ByteCount(free)));
         format!("{kind}{free}")
     }));
-    parts.extend(number("host.cores").map(|cores| if cores == 1 { "1 core".into() } else { format!("{cores} cores") }));
+    parts.extend(number("host.cores").map(|cores| {
+        let share = fact("host.processors").and_then(|share| share.parse::<f64>().ok());
+        let part = share.filter(|share| *share < cores as f64).map_or(String::new(), |share| format!("{share} of "));
+        format!("{part}{cores} core{}", if cores == 1 { "" } else { "s" })
+    }));
     parts.extend(fact("host.kernel").map(|kernel| format!("Linux {kernel}")));
     parts.extend(fact("sysctl.net.ipv4.tcp_congestion_control").map(str::to_owned));
     parts.extend(fact("limit.open_files").map(|files| format!("{files} open files")));

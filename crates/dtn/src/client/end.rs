@@ -17,6 +17,7 @@ use super::grid::Credential;
 use super::local::{Local, LocalData, LocalOptions};
 use super::remote::{EndEvent, Remote};
 use super::target::{SessionOptions, Target};
+use crate::processors;
 
 /// Objects handed over at once by a listing.
 pub const BATCH: usize = 512;
@@ -127,6 +128,11 @@ impl End {
     /// Whether it has a feature of our own servers; this host has them all.
     pub fn has(&self, feature: &str) -> bool {
         self.remote().is_none_or(|remote| remote.features.has(feature))
+    }
+
+    /// Processors that transfers may use there, as far as that is known.
+    pub fn processors(&self) -> Option<f64> {
+        self.remote().map_or_else(|| Some(processors::share()), Remote::processors)
     }
 
     /// Whether it takes no data connections, and only makes some.

@@ -41,7 +41,8 @@ pub fn facts(jobs: &Jobs, options: &CopyOptions, preparation: &Preparation) -> F
     let ways: Vec<_> = remotes().map(Remote::round_trip).collect();
     let [mut source, mut destination] = ends.map(end_facts);
     for (end, remote) in [(&mut source, preparation.source()), (&mut destination, preparation.destination())] {
-        end.processors = remote.and_then(processors_of).or(end.processors);
+        // The other nodes of its endpoint are taken to be like the first.
+        end.processors = remote.and_then(Remote::processors).or(end.processors);
     }
     source.sessions = options.most_sessions;
     let may_chunk = options.range.is_none() && !options.stripe;
@@ -90,12 +91,6 @@ fn end_facts(target: Option<&Target>) -> EndFacts {
         Some(target) => EndFacts { nodes: target.addresses().count() as u32, ..EndFacts::default() },
         None => EndFacts { processors: Some(processors::share()), ..EndFacts::default() },
     }
-}
-
-/// What a server says of its processors; the other nodes of its endpoint are taken to be alike.
-fn processors_of(remote: &Remote) -> Option<f64> {
-    let told = remote.features.params("PROCESSORS")?.parse().ok();
-    told.filter(|processors: &f64| processors.is_finite() && *processors > 0.0)
 }
 
 /// The size of a source that is one file, as far as it is known without asking anybody.

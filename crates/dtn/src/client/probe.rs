@@ -191,7 +191,12 @@ impl Prober<'_> {
         }
         let op = self.op(role, ProbeKind::Host);
         match self.pair.end(role).run(op).await {
-            Ok(outcome) => Ok(Host { place, facts: probed(outcome), note: None }),
+            Ok(outcome) => {
+                let mut facts = probed(outcome);
+                let share = self.end(role).processors();
+                facts.extend(share.map(|share| ("host.processors".to_owned(), format!("{share:.2}"))));
+                Ok(Host { place, facts, note: None })
+            }
             Err(fault) if fault.code == FaultCode::ConnectionLost => Err(fault.side_if_unknown(role.side())),
             Err(fault) => Ok(Host { place, note: Some(fault.to_string()), ..Host::default() }),
         }

@@ -301,6 +301,12 @@ impl Remote {
         names.map(str::trim).filter(|name| !name.is_empty()).map(str::to_owned).collect()
     }
 
+    /// Processors that its transfers may use, above 0; `None` if it does not say.
+    pub fn processors(&self) -> Option<f64> {
+        let told = self.features.params("PROCESSORS")?.parse().ok();
+        told.filter(|processors: &f64| processors.is_finite() && *processors > 0.0)
+    }
+
     /// Ends the session and waits, not longer than `limit`, until the server has ended it, too.
     pub async fn leave(&mut self, limit: std::time::Duration) {
         self.channel.leave(limit).await;

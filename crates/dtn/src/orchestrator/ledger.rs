@@ -360,3 +360,27 @@ fn gauge(snapshot: &Snapshot) -> Gauge {
     let bytes_in_flight = snapshot.active.iter().map(|item| item.bytes_done).sum();
     Gauge { bytes_in_flight, rate: snapshot.rate }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_host_that_was_started_anew_is_told_and_fails_no_item() {
+        let (finished, cancel) = (Keys::new(vec![], vec![]), Rc::new(watch::channel(false).0));
+        let mut ledger = Ledger::new(Rc::default(), finished, Leniency::default(), cancel);
+        let failure = |code| Failure {
+            item: ItemId(u64::MAX / 2 + 1),
+            source: Vec::new(),
+            destination: b"ftp://host".to_vec(),
+            fault: Fault::new(code, "keep what was copied").side(Side::Destination),
+            cause: String::new(),
+            cure: String::new(),
+        };
+        ledger.failed(&failure(FaultCode::HostRestarted));
+        assert_eq!(ledger.outbox.len(), 1, "an occurrence");
+        assert!(ledger.over.is_none() && ledger.again.is_none());
+        ledger.failed(&failure(FaultCode::NotFound));
+        assert_eq!(ledger.outbox.len(), 1, "of an item that nobody knows nothing is told");
+    }
+}

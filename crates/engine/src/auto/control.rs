@@ -12,7 +12,7 @@ use crate::tune::Choice;
 /// Bounds of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Fewest sessions; at least 1.
+    /// Fewest sessions, at least 1: one for each node, whatever fewer would bring.
     pub least: u32,
     /// Most sessions: what the ends accept.
     pub most: u32,
@@ -283,6 +283,17 @@ mod tests {
             controller.tick(begin + Duration::from_secs(second), second, Duration::from_secs(9 * (second % 2)), false)
         });
         assert_eq!(idle.count(), 0);
+    }
+
+    #[test]
+    fn a_node_keeps_its_session_whatever_its_queue_is_like() {
+        let begin = Instant::now();
+        let mut controller = Controller::new(Limits::new(5, 16, None), 8, begin);
+        for second in 1..=60 {
+            controller.tick(begin + Duration::from_secs(second), second << 20, LONG, true);
+            assert!(controller.sessions() >= 5);
+        }
+        assert_eq!(controller.sessions(), 5);
     }
 
     #[test]

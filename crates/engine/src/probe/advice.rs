@@ -168,6 +168,14 @@ fn switched_off(end: &'static str, facts: &Facts, rtt: u64, all: &mut Vec<Advice
 }
 
 fn limits(end: &'static str, facts: &Facts, all: &mut Vec<Advice>) {
+    let share = facts.get("host.processors").and_then(|share| share.parse::<f64>().ok());
+    if let (Some(share), Some(cores)) = (share, number(facts, "host.cores"))
+        && share < cores as f64
+    {
+        let problem = format!("a control group leaves the server {share} of {cores} processors");
+        let change = "a larger CPUQuota in the server's systemd unit, or a larger limit of its container";
+        all.push(advice(end, problem, change));
+    }
     if let Some(files) = number(facts, "limit.open_files").filter(|files| *files < FEW_FILES) {
         let problem = format!("the server may have only {files} files and connections open at once");
         all.push(advice(end, problem, "LimitNOFILE=65536 in the server's systemd unit, or `ulimit -n 65536`"));
@@ -260,6 +268,8 @@ mod tests {
         let bad = [
             ("sysctl.net.ipv4.tcp_sack", "0"),
             ("limit.open_files", "1024"),
+            ("host.cores", "2"),
+            ("host.processors", "0.50"),
             ("sysctl.net.ipv4.tcp_slow_start_after_idle", "1"),
             ("sysctl.net.ipv4.tcp_mtu_probing", "0"),
             ("interfaces", "eth0 mtu 9000"),
@@ -267,10 +277,12 @@ mod tests {
         let all = far(&bad, &bad, &FAR);
         for end in ["source", "destination"] {
             let changes: Vec<_> = all.iter().filter(|one| one.end == end).map(|one| one.change.as_str()).collect();
-            assert_eq!(changes.len(), 4, "{all:?}");
+            assert_eq!(changes.len(), 5, "{all:?}");
+            assert!(all.iter().any(|one| one.end == end && one.problem.contains("0.5 of 2 processors")), "{all:?}");
             assert_eq!(changes[0], "sysctl -w net.ipv4.tcp_sack=1");
         }
         assert_eq!(far(&[], &[], &[FAR[0], ("mtu", "1280")])[0].end, "path");
+        assert!(far(&[("host.cores", "2"), ("host.processors", "2.00")], &[], &FAR).is_empty(), "all of them");
     }
 
     #[test]

@@ -58,7 +58,8 @@ impl Driver {
             let sessions = options.concurrency;
             let most = sessions.max(MOST_SESSIONS).min(imposed.unwrap_or(u32::MAX));
             let most = most.min(shared.options.most_sessions.unwrap_or(u32::MAX));
-            Controller::new(Limits::new(1, most, options.rtt), sessions, Instant::now())
+            let least = plan.0.pairs().min(most);
+            Controller::new(Limits::new(least, most, options.rtt), sessions, Instant::now())
         });
         Self {
             machine: TransferMachine::new(options, Instant::now()),
@@ -276,7 +277,9 @@ impl Driver {
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         self.shared.left.set(left);
         let Some(controller) = &mut self.controller else { return };
-        if let Some(sessions) = controller.tick(now, state.bytes_done, left, self.shared.queued.get()) {
+        // Of several nodes each has a link of its own, and a full one says nothing about the path.
+        let full = self.shared.queued.get() && self.plan.0.pairs() == 1;
+        if let Some(sessions) = controller.tick(now, state.bytes_done, left, full) {
             self.explain.changed(&sessions);
             self.take(Input::Concurrency { sessions: sessions.value });
         }

@@ -40,7 +40,7 @@ pub struct Stage {
 }
 
 struct Server {
-    daemon: Daemon,
+    _daemon: Daemon,
     address: String,
 }
 
@@ -168,7 +168,7 @@ impl Server {
         host.adopt(&mut command);
         let ready = |line: &str| Some(line.strip_prefix("listening on ftp://")?.trim_end_matches('/').to_owned());
         let (daemon, address) = Daemon::start(command, START_LIMIT, ready)?;
-        Ok(Server { daemon, address })
+        Ok(Server { _daemon: daemon, address })
     }
 }
 
