@@ -209,6 +209,11 @@ impl Draw {
         }
     }
 
+    /// Whether the processors of an end were made slow.
+    pub fn is_bound_by_a_processor(&self) -> bool {
+        matches!(self.limit, Limit::SourceProcessor | Limit::DestinationProcessor)
+    }
+
     /// Bytes of the largest file, about.
     pub fn largest(&self) -> u64 {
         match self.files {

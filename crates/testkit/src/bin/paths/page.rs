@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use crate::options::Options;
-use crate::trial::{OF_BEST, OF_CHUNKS, Trial};
+use crate::trial::{OF_BEST, OF_CHUNKS, OF_CHUNKS_BY_A_PROCESSOR, Trial};
 
 const HEAD: &str = "\
 # No options against the best options
@@ -49,10 +49,11 @@ pub fn page(options: &Options, machine: &str, trials: &[Trial], failures: &[Stri
     write!(
         text,
         "{OF_BEST} of the best fixed setting; it is not slower than the better of chunks on and off (by more than {:.0} %, \
-         which equal runs differ by); and `--explain` names what was made slow.\n\n{machine}, seed {}, {} rounds, {} s of \
+         or {:.0} % where a processor limits, which equal runs differ by); and `--explain` names what was made slow.\n\n{machine}, seed {}, {} rounds, {} s of \
          data, at most {} Mbit/s (with more, the processors of this machine, which stand for all hosts and links, would be the \
          bottleneck); all three promises kept on {kept} of {}. One path again: `cargo xtask paths --seed {} --only PATH`.\n\n{}",
         (1.0 - OF_CHUNKS) * 100.0,
+        (1.0 - OF_CHUNKS_BY_A_PROCESSOR) * 100.0,
         options.seed,
         options.rounds,
         options.seconds,

@@ -4,9 +4,10 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whimbrel_testkit::measure::median;
+use whimbrel_testkit::rng::Rng;
 
 use crate::Outcome;
-use crate::draw::{Draw, Limit};
+use crate::draw::Draw;
 use crate::setting::{Setting, chunk_flag, divides, neighbours, net};
 use crate::stage::{Sample, Stage};
 
@@ -25,6 +26,8 @@ const STEPS: usize = 4;
 pub const OF_BEST: f64 = 0.9;
 /// What it must reach of the better of chunks on and off: all, but for what equal runs differ by.
 pub const OF_CHUNKS: f64 = 0.95;
+/// The same where a processor limits.
+pub const OF_CHUNKS_BY_A_PROCESSOR: f64 = 0.9;
 
 /// A way to run, with its measured times in seconds; infinite where it was given up.
 #[derive(Clone, Debug)]
@@ -69,14 +72,9 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
     if divides(draw) {
         ways.push(way("chunks on", vec![chunk_flag(draw, true)]));
     }
-    let of_processor = matches!(draw.limit, Limit::SourceProcessor | Limit::DestinationProcessor);
-    let rounds = if of_processor { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
+    let rounds = if draw.is_bound_by_a_processor() { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
     for round in 0..rounds as usize {
-        let mut order: Vec<usize> = (0..ways.len()).collect();
-        if round % 2 == 1 {
-            order.reverse();
-        }
-        for number in order {
+        for number in order(ways.len(), draw.seed.wrapping_add(round as u64)) {
             let (runs, flags) = &mut ways[number];
             let sample = stage.run(flags, Duration::from_secs_f64(best * PATIENT + 5.0))?;
             eprintln!("  round {}: {}: {:.2} s, {}", round + 1, runs.name, seconds(&sample), bottleneck(&sample));
@@ -89,6 +87,16 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
     let fixed = ways.by_ref().take(2).collect();
     let named = most_common(&ours);
     Ok(Trial { draw: draw.clone(), sweep, ours, fixed, chunks: ways.collect(), named })
+}
+
+/// The numbers below `count` in an order of the seed's: what comes before a run bears on it, for hosts remember paths.
+fn order(count: usize, seed: u64) -> Vec<usize> {
+    let mut rng = Rng::new(seed);
+    let mut order: Vec<usize> = (0..count).collect();
+    for last in (1..count).rev() {
+        order.swap(last, rng.below(last as u64 + 1) as usize);
+    }
+    order
 }
 
 fn way(name: &str, flags: Vec<String>) -> (Runs, Vec<String>) {
@@ -148,6 +156,10 @@ impl Trial {
         fastest(&self.chunks) / self.ours.median()
     }
 
+    fn of_chunks_asked(&self) -> f64 {
+        if self.draw.is_bound_by_a_processor() { OF_CHUNKS_BY_A_PROCESSOR } else { OF_CHUNKS }
+    }
+
     /// Whether the bottleneck that was named is the one that was made.
     pub fn is_named(&self) -> bool {
         self.draw.right_names().contains(&self.named.as_str())
@@ -155,14 +167,14 @@ impl Trial {
 
     /// Whether all three promises are kept.
     pub fn passes(&self) -> bool {
-        self.of_best() >= OF_BEST && self.of_chunks() >= OF_CHUNKS && self.is_named()
+        self.of_best() >= OF_BEST && self.of_chunks() >= self.of_chunks_asked() && self.is_named()
     }
 
     /// The promises that are broken, in words.
     pub fn complaints(&self) -> String {
         let broken = [
             (self.of_best() < OF_BEST, "slower than fixed"),
-            (self.of_chunks() < OF_CHUNKS, "chunks"),
+            (self.of_chunks() < self.of_chunks_asked(), "chunks"),
             (!self.is_named(), "wrong name"),
         ];
         let broken: Vec<&str> = broken.iter().filter(|(broken, _)| *broken).map(|(_, what)| *what).collect();
@@ -210,6 +222,17 @@ mod tests {
         let named = most_common(&ours);
         let (fixed, chunks) = (vec![runs(&[fixed; 3], &[]), runs(&[f64::INFINITY], &[])], vec![runs(&[chunks], &[])]);
         Trial { draw: draw(1, number, 8.0, 2000.0), sweep: vec![], ours, fixed, chunks, named }
+    }
+
+    #[test]
+    fn every_way_has_its_turn_in_each_round_and_not_always_behind_the_same() {
+        let orders: Vec<Vec<usize>> = (0..9).map(|seed| order(5, seed)).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3, 4]);
+        }
+        assert!((0..5).all(|first| orders.iter().any(|order| order[0] == first)), "{orders:?}");
     }
 
     #[test]
