@@ -93,7 +93,8 @@ fn a_source_with_a_small_part_of_a_processor_says_so_and_is_asked_for_one_thing_
     if !require_root() {
         return;
     }
-    let directory = Tmpfs::mount(64 << 20).expect("a tmpfs");
+    // Room is asked for a whole file, holes and all.
+    let directory = Tmpfs::mount(3 << 30).expect("a tmpfs");
     let path = directory.path().join("file");
     // Long enough for parts; most of it are holes, which take no time.
     std::fs::write(&path, pattern(1 << 20)).expect("written");
