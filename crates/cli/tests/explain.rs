@@ -113,7 +113,10 @@ fn a_source_with_a_small_part_of_a_processor_says_so_and_is_asked_for_one_thing_
         (tuned["concurrency"]["value"].as_u64(), tuned["concurrency"]["reason"].to_string())
     };
     let (sessions, reason) = planned(&source);
-    assert!(sessions == Some(1) && reason.contains("processors of an end are slower than the path"), "{sessions:?}: {reason}");
+    assert!(
+        sessions == Some(1) && reason.contains("processors of an end are slower than the path"),
+        "{sessions:?}: {reason}"
+    );
     assert!(planned(&free()).0 > Some(1));
 }
 

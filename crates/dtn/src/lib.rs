@@ -27,7 +27,7 @@ mod journaled;
 mod keepalive;
 mod packets;
 mod parent;
-mod small;
 mod processors;
+mod small;
 mod ssh;
 mod start;
