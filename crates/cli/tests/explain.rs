@@ -104,13 +104,11 @@ fn a_source_with_a_small_part_of_a_processor_says_so_and_is_asked_for_one_thing_
     let (source, destination) = (Dtn::builder().anonymous().starved(&group).start(), free());
     let planned = |source: &Dtn| {
         let to = destination.url(directory.path().join("copy"));
-        let output = here().args(["--json", "cp", "--explain", &source.url(&path), &to]).output().expect("it runs");
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        assert!(output.status.success(), "{text}");
-        let mut events = text.lines().map(|line| serde_json::from_str::<Value>(line).expect("JSON"));
-        let tuned = events.find(|event| event["event"] == "tuned").expect("a plan");
+        let explained = explained(here(), [&source.url(&path), &to], &[]);
         std::fs::remove_file(directory.path().join("copy")).expect("removed");
-        (tuned["concurrency"]["value"].as_u64(), tuned["concurrency"]["reason"].to_string())
+        let choices = explained["plan"].as_array().expect("choices");
+        let sessions = choices.iter().find(|choice| choice["choice"] == "sessions").expect("one of them");
+        (sessions["value"].as_u64(), sessions["reason"].to_string())
     };
     let (sessions, reason) = planned(&source);
     assert!(

@@ -11,7 +11,7 @@ use std::thread;
 pub fn share() -> f64 {
     let all = thread::available_parallelism().map_or(1.0, |all| all.get() as f64);
     let quota = quota(&read("/proc/self/cgroup"), &read("/proc/self/mountinfo"), |file| fs::read_to_string(file).ok());
-    quota.map_or(all, |quota| (quota * 100.0).round() / 100.0).clamp(0.01, all.max(0.01))
+    quota.map_or(all, |quota| (quota * 100.0).round() / 100.0).clamp(0.01, all)
 }
 
 fn read(path: &str) -> String {

@@ -76,6 +76,12 @@ impl Measured {
     }
 }
 
+/// The processors that a server may use, and all of its host, where the first are fewer.
+pub fn share_of_processors(facts: &Facts) -> Option<(f64, u64)> {
+    let (share, all) = (facts.get("host.processors")?.parse().ok()?, Measured::number(facts, "host.cores")?);
+    (share < all as f64).then_some((share, all))
+}
+
 /// A part of the path, measured or not.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Measurement {

@@ -79,6 +79,7 @@ mod tests {
             meddling.attempt(std::process::id(), &socket).expect("allowed");
         }
     }
+
     #[test]
     fn a_child_that_was_traced_goes_on() {
         let mut child = Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().expect("a child");

@@ -9,7 +9,7 @@ use whimbrel_dtn::client::local::LocalOptions;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::probe::{ProbeEvent, ProbeOptions, probe};
 use whimbrel_engine::Fault;
-use whimbrel_engine::probe::{Facts, Host, Measured, Measurement, Part, Report};
+use whimbrel_engine::probe::{Facts, Host, Measured, Measurement, Part, Report, share_of_processors};
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::{ByteCount, ByteRate, HumanDuration};
 use whimbrel_proto::op::Bounds;
@@ -178,8 +178,7 @@ fn host_line(host: &Host) -> String {
         format!("{kind}{free}")
     }));
     parts.extend(number("host.cores").map(|cores| {
-        let share = fact("host.processors").and_then(|share| share.parse::<f64>().ok());
-        let part = share.filter(|share| *share < cores as f64).map_or(String::new(), |share| format!("{share} of "));
+        let part = share_of_processors(&host.facts).map_or(String::new(), |(share, _)| format!("{share} of "));
         format!("{part}{cores} core{}", if cores == 1 { "" } else { "s" })
     }));
     parts.extend(fact("host.kernel").map(|kernel| format!("Linux {kernel}")));

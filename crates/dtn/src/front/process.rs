@@ -16,26 +16,9 @@ use super::{Listeners, Server, stdio};
 use crate::confine::{self, Needs};
 use crate::monitor::message::{FromMonitor, FrontSettings};
 use crate::packets::Channel;
-use crate::{parent, processors};
+use crate::parent;
 
 const OP: &str = "start front";
-
-/// What is found out and loaded while files can be opened.
-struct Loaded {
-    kerberos: Option<Keys>,
-    processors: f64,
-}
-
-impl Loaded {
-    fn new(settings: &FrontSettings) -> Result<Self, Fault> {
-        let kerberos = settings.kerberos.as_ref().map(Keys::new).transpose()?;
-        Ok(Self { kerberos, processors: processors::share() })
-    }
-
-    fn server(self, settings: FrontSettings, gate: Gate) -> Result<Server, Fault> {
-        Ok(Server::new(settings, gate)?.with_kerberos(self.kerberos).with_processors(self.processors))
-    }
-}
 
 /// Serves with the settings and sockets that come over standard input, to the end of the drain.
 pub fn serve_standard_input() -> Result<(), Fault> {
@@ -48,10 +31,11 @@ pub fn serve_standard_input() -> Result<(), Fault> {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
-    let loaded = Loaded::new(&settings)?;
+    // Its library and keys are loaded while files can be opened.
+    let kerberos = settings.kerberos.as_ref().map(Keys::new).transpose()?;
     confine::enter(&Needs::front(&settings), settings.sandbox)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
-    let result = runtime.block_on(serve(channel, settings, loaded, descriptors));
+    let result = runtime.block_on(serve(channel, settings, kerberos, descriptors));
     runtime.shutdown_background();
     result
 }
@@ -59,18 +43,19 @@ pub fn serve_standard_input() -> Result<(), Fault> {
 async fn serve(
     channel: Channel,
     settings: FrontSettings,
-    loaded: Loaded,
+    kerberos: Option<Keys>,
     descriptors: Vec<OwnedFd>,
 ) -> Result<(), Fault> {
     let (drain, draining) = watch::channel(false);
     drain_on_signal(drain.clone())?;
     let link = Arc::new(MonitorLink::new(channel, drain)?);
     if settings.one {
-        return serve_one(link, settings, loaded, descriptors, draining).await;
+        return serve_one(link, settings, kerberos, descriptors, draining).await;
     }
     let (listeners, relay) = listeners(&settings, descriptors)?;
     let relay = settings.relay.zip(relay).map(|(bound, channel)| Relay::new(channel, bound)).transpose()?;
-    let server = Arc::new(loaded.server(settings, Gate::Monitor(link.clone()))?.with_relay(relay));
+    let server = Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos).with_relay(relay);
+    let server = Arc::new(server);
     tokio::spawn(relay::listen(server.clone()));
     link.ready().await?;
     server.make_ready();
@@ -82,12 +67,12 @@ async fn serve(
 async fn serve_one(
     link: Arc<MonitorLink>,
     settings: FrontSettings,
-    loaded: Loaded,
+    kerberos: Option<Keys>,
     mut descriptors: Vec<OwnedFd>,
     draining: watch::Receiver<bool>,
 ) -> Result<(), Fault> {
     let socket = descriptors.pop().filter(|_| descriptors.is_empty()).ok_or_else(|| not_fitting(descriptors.len()))?;
-    let server = Arc::new(loaded.server(settings, Gate::Monitor(link.clone()))?);
+    let server = Arc::new(Server::new(settings, Gate::Monitor(link.clone()))?.with_kerberos(kerberos));
     link.ready().await?;
     server.make_ready();
     server.warn_about_openness();

@@ -28,7 +28,7 @@ use super::users::verify_password;
 use super::wire::Wire;
 use crate::monitor::message::{Claim, ClientAuthorities, FrontSettings, MappedAccount};
 use crate::mover::message::{Identity, Secrets};
-use crate::{processors, start};
+use crate::start;
 
 /// Checksums that every data side computes, with the preference told to clients (lower is better).
 const CHECKSUMS: &[(&str, u16)] = &[
@@ -95,8 +95,6 @@ pub struct Server {
     pub metrics: Metrics,
     /// Which start of which host this is.
     start: Option<String>,
-    /// Processors that transfers on this host may use.
-    processors: f64,
     /// Who may come in.
     pub guard: Arc<Guard>,
 }
@@ -124,7 +122,6 @@ impl Server {
             ssh: false,
             relay: None,
             start: start::of_this_host(),
-            processors: processors::share(),
             metrics: Metrics::default(),
             guard: Arc::new(Guard::new(settings.doors.clone())),
             settings,
@@ -192,11 +189,6 @@ impl Server {
         self
     }
 
-    /// The same with so many processors, which a confined process cannot find out.
-    pub(super) fn with_processors(self, processors: f64) -> Self {
-        Self { processors, ..self }
-    }
-
     /// Logins with certificates and Kerberos.
     pub(super) fn gssapi(&self) -> &gssapi::Mechanisms {
         &self.gssapi
@@ -230,7 +222,7 @@ impl Server {
             probe: ServerConfig::default().probe.filter(|_| self.settings.probe),
             congestion: crate::congestion::allowed(),
             start: self.start.clone(),
-            processors: self.data_side.nodes.ready().is_empty().then_some(self.processors),
+            processors: self.data_side.nodes.ready().is_empty().then_some(self.settings.processors),
             rules: self.settings.rules.clone(),
             checksums: CHECKSUMS.iter().map(|(name, preference)| ChecksumAlgorithm::new(name, *preference)).collect(),
             leaf_checksums: LEAF_CHECKSUMS.iter().map(|name| (*name).to_owned()).collect(),

@@ -16,7 +16,7 @@ use crate::front::config::{ChunkingRule, DtnConfig, GsiPlaces, TokensConfig};
 use crate::front::kerberos::KerberosSettings;
 use crate::front::nodes::NodeSecret;
 use crate::packets::Channel;
-use crate::small;
+use crate::{processors, small};
 
 const OP: &str = "start front";
 
@@ -114,6 +114,7 @@ fn client_authorities(path: &Path) -> Result<ClientAuthorities, Fault> {
 pub fn front_settings(config: &DtnConfig) -> Result<FrontSettings, Fault> {
     Ok(FrontSettings {
         host: String::from_utf8_lossy(rustix::system::uname().nodename().to_bytes()).into_owned(),
+        processors: processors::share(),
         banner: config.banner.clone(),
         anonymous: config.anonymous,
         passwords: config.users.is_some(),

@@ -191,6 +191,8 @@ pub enum ClientAuthorities {
 pub struct FrontSettings {
     /// This host, for the greeting.
     pub host: String,
+    /// Processors that transfers on this host may use.
+    pub processors: f64,
     /// Text sent in the greeting.
     pub banner: Option<String>,
     /// Anybody may log in without a password.

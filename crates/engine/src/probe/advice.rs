@@ -1,6 +1,6 @@
 //! What to change, from what was measured and what the hosts say of themselves.
 
-use super::{Advice, Facts, Host, Measured, Part, Report};
+use super::{Advice, Facts, Host, Measured, Part, Report, share_of_processors};
 use crate::units::ByteCount;
 
 /// Loss from which cubic and reno lose rate that BBR keeps.
@@ -168,10 +168,7 @@ fn switched_off(end: &'static str, facts: &Facts, rtt: u64, all: &mut Vec<Advice
 }
 
 fn limits(end: &'static str, facts: &Facts, all: &mut Vec<Advice>) {
-    let share = facts.get("host.processors").and_then(|share| share.parse::<f64>().ok());
-    if let (Some(share), Some(cores)) = (share, number(facts, "host.cores"))
-        && share < cores as f64
-    {
+    if let Some((share, cores)) = share_of_processors(facts) {
         let problem = format!("a control group leaves the server {share} of {cores} processors");
         let change = "a larger CPUQuota in the server's systemd unit, or a larger limit of its container";
         all.push(advice(end, problem, change));

@@ -44,7 +44,7 @@ struct Opened {
 impl Preparation {
     /// The servers, as far as sessions stand.
     pub(in crate::client) fn remotes(&self) -> impl Iterator<Item = &Remote> {
-        self.opened.iter().flat_map(|opened| [&opened.source, &opened.destination]).flatten()
+        [self.source(), self.destination()].into_iter().flatten()
     }
 
     /// The source's server, as far as its session stands.

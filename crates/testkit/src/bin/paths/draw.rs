@@ -39,6 +39,13 @@ pub enum Limit {
     DestinationProcessor,
 }
 
+impl Limit {
+    /// Whether it is the processors of an end.
+    pub fn is_a_processor(self) -> bool {
+        matches!(self, Limit::SourceProcessor | Limit::DestinationProcessor)
+    }
+}
+
 /// The machines.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Ends {
@@ -147,8 +154,7 @@ pub fn draw(seed: u64, number: u32, seconds: f64, most_mbit: f64) -> Draw {
         }
     };
     // A processor's smallest share moves more than a slow link does.
-    let processor = matches!(limit, Limit::SourceProcessor | Limit::DestinationProcessor);
-    let rate_mbit = if processor { rate_mbit.max((capacity * 2.5 * 8e-6) as u64) } else { rate_mbit };
+    let rate_mbit = if limit.is_a_processor() { rate_mbit.max((capacity * 2.5 * 8e-6) as u64) } else { rate_mbit };
     let bytes = (capacity * seconds).max(LEAST_BYTES) as u64;
     Draw {
         number,
@@ -174,9 +180,7 @@ fn kind(seed: u64, number: u32) -> (Limit, Ends, bool) {
         kinds.extend((0..count).map(|_| (limit, ends, halved)));
     }
     let mut rng = Rng::new(seed.wrapping_add(u64::from(number) / kinds.len() as u64));
-    for last in (1..kinds.len()).rev() {
-        kinds.swap(last, rng.below(last as u64 + 1) as usize);
-    }
+    rng.shuffle(&mut kinds);
     kinds[number as usize % kinds.len()]
 }
 
@@ -190,9 +194,7 @@ fn speeds(rng: &mut Rng) -> [f64; 8] {
     let mut speeds = [0.3, 0.5, 0.8, 0.12, 0.2, 0.3, 0.4, 0.6];
     let (sources, destinations) = speeds.split_at_mut(3);
     for side in [sources, destinations] {
-        for last in (1..side.len()).rev() {
-            side.swap(last, rng.below(last as u64 + 1) as usize);
-        }
+        rng.shuffle(side);
     }
     speeds
 }
@@ -207,11 +209,6 @@ impl Draw {
             Limit::SourceProcessor => &["source_processor", "source_hashing"],
             Limit::DestinationProcessor => &["destination_processor", "destination_hashing"],
         }
-    }
-
-    /// Whether the processors of an end were made slow.
-    pub fn is_bound_by_a_processor(&self) -> bool {
-        matches!(self.limit, Limit::SourceProcessor | Limit::DestinationProcessor)
     }
 
     /// Bytes of the largest file, about.

@@ -76,10 +76,7 @@ impl Stage {
         lab.set_congestion_control_everywhere(draw.congestion)?;
         let places = [place(draw, Limit::SourceStorage)?, place(draw, Limit::DestinationStorage)?];
         fill(&places[0].path().join("from"), draw)?;
-        let starved = match draw.limit {
-            Limit::SourceProcessor | Limit::DestinationProcessor => Some(starved(draw.amount)?),
-            _ => None,
-        };
+        let starved = draw.limit.is_a_processor().then(|| starved(draw.amount)).transpose()?;
         let start = |hosts: Vec<&Host>, starves: Limit, sync: bool| -> Outcome<Vec<Server>> {
             let starved = starved.as_ref().filter(|_| draw.limit == starves);
             hosts.into_iter().map(|host| Server::start(whimbrel, host, starved, sync)).collect()

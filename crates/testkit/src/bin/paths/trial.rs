@@ -72,7 +72,7 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
     if divides(draw) {
         ways.push(way("chunks on", vec![chunk_flag(draw, true)]));
     }
-    let rounds = if draw.is_bound_by_a_processor() { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
+    let rounds = if draw.limit.is_a_processor() { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
     for round in 0..rounds as usize {
         for number in order(ways.len(), draw.seed.wrapping_add(round as u64)) {
             let (runs, flags) = &mut ways[number];
@@ -91,11 +91,8 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
 
 /// The numbers below `count` in an order of the seed's: what comes before a run bears on it, for hosts remember paths.
 fn order(count: usize, seed: u64) -> Vec<usize> {
-    let mut rng = Rng::new(seed);
     let mut order: Vec<usize> = (0..count).collect();
-    for last in (1..count).rev() {
-        order.swap(last, rng.below(last as u64 + 1) as usize);
-    }
+    Rng::new(seed).shuffle(&mut order);
     order
 }
 
@@ -157,7 +154,7 @@ impl Trial {
     }
 
     fn of_chunks_asked(&self) -> f64 {
-        if self.draw.is_bound_by_a_processor() { OF_CHUNKS_BY_A_PROCESSOR } else { OF_CHUNKS }
+        if self.draw.limit.is_a_processor() { OF_CHUNKS_BY_A_PROCESSOR } else { OF_CHUNKS }
     }
 
     /// Whether the bottleneck that was named is the one that was made.
