@@ -5,9 +5,11 @@
 //! goes through it. All relays of a test share one [`Way`], which counts, waits for moments and does what is planned
 //! for them.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{IpAddr, Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -55,6 +57,8 @@ struct State {
     acts: Vec<(Moment, Act)>,
     /// How many are being done now.
     acting: u32,
+    /// What the first of them said that failed.
+    failed: Option<Box<dyn Any + Send>>,
     flips: Vec<(u64, u8)>,
     /// Bytes at a time, the pause after each, and the count of bytes at which it ends.
     trickle: Option<(usize, Duration, u64)>,
@@ -126,7 +130,8 @@ impl Way {
         self.state().sockets.drain(..).for_each(|socket| reset(&socket));
     }
 
-    /// Forgets what is planned, waits for what is being done, and lets everything pass.
+    /// Forgets what is planned, waits for what is being done, and lets everything pass. An act that panicked does so
+    /// again here, on the thread of the test.
     pub fn heal(&self) {
         let mut state = self.state();
         state.acts.clear();
@@ -135,6 +140,15 @@ impl Way {
         (state.acts, state.flips, state.trickle, state.closed) = (Vec::new(), Vec::new(), None, false);
         drop(state);
         self.shared.changed.notify_all();
+        self.tell_failed();
+    }
+
+    /// Panics with what the first act said that failed, unless this thread does so already.
+    fn tell_failed(&self) {
+        let failed = self.state().failed.take();
+        if let Some(panic) = failed.filter(|_| !thread::panicking()) {
+            resume_unwind(panic);
+        }
     }
 
     /// Notes something for those who read how a test went.
@@ -167,7 +181,8 @@ impl Way {
         self.state().said.clone()
     }
 
-    /// Ends every connection and listener of its relays.
+    /// Ends every connection and listener of its relays. An act that panicked does so again here, on the thread of the
+    /// test.
     pub fn end(&self) {
         let mut state = self.state();
         state.ended = true;
@@ -182,6 +197,7 @@ impl Way {
         }
         drop(state);
         self.shared.changed.notify_all();
+        self.tell_failed();
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -268,8 +284,11 @@ impl Way {
                 act
             };
             let Some(act) = act else { return };
-            act(self);
-            self.state().acting -= 1;
+            let failed = catch_unwind(AssertUnwindSafe(|| act(self))).err();
+            let mut state = self.state();
+            state.acting -= 1;
+            state.failed = state.failed.take().or(failed);
+            drop(state);
             self.shared.changed.notify_all();
         }
     }
@@ -593,6 +612,17 @@ mod tests {
         assert_eq!(data.expect_err("cut").kind(), io::ErrorKind::ConnectionReset);
         assert_eq!(way.happened().len(), 1, "{:?}", way.happened());
         assert!(way.bytes() >= 1_000_000);
+    }
+
+    #[test]
+    fn an_act_that_fails_is_told_to_the_test_and_nothing_waits_for_it() {
+        let way = Way::new();
+        way.at(Moment::Command("RETR", 1), |_| panic!("no such disk"));
+        let (data, reply) = fetch(&way, 1_000);
+        assert_eq!((data.expect("passes").len(), reply.as_str()), (1_000, "226 Done.\r\n"));
+        let told = catch_unwind(AssertUnwindSafe(|| way.heal())).expect_err("it fails here, too");
+        assert_eq!(told.downcast_ref(), Some(&"no such disk"));
+        way.heal();
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The places, files, servers and relays of one run, and what troubles do to them.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::PermissionsExt as _;
@@ -286,8 +286,7 @@ impl Stage {
         let mut cast = self.cast();
         let ids: Vec<u32> = cast.destination.iter().filter_map(Seat::id).collect();
         // Nobody may see storage fail before the end.
-        let tree = cpu::tree(&ids);
-        stop(&tree);
+        stop(&ids);
         self.disk.iter().for_each(|disk| disk.cut().expect("the file system is cut off"));
         cast.destination.iter_mut().for_each(Seat::kill);
         self.disk.iter().for_each(|disk| disk.come_back(PATIENCE).expect("mounted again"));
@@ -533,21 +532,44 @@ fn signal(name: &str, ids: &[u32]) {
     let _ = Command::new("kill").arg(format!("-{name}")).args(ids).output();
 }
 
-/// Stops processes, and waits until they stand still.
-fn stop(tree: &[u32]) {
-    signal("STOP", tree);
-    let stopped = Instant::now() + PATIENCE;
-    while !tree.iter().all(|&id| stands_still(id)) {
-        assert!(Instant::now() < stopped, "the receiver does not stand still");
+/// Stops processes with all that they have started and start meanwhile, and waits until they stand still.
+fn stop(roots: &[u32]) {
+    let mut stopped = HashSet::new();
+    let latest = Instant::now() + PATIENCE;
+    loop {
+        let tree = cpu::tree(roots);
+        let new: Vec<u32> = tree.iter().copied().filter(|id| stopped.insert(*id)).collect();
+        if new.is_empty() && tree.iter().all(|&id| stands_still(id)) {
+            return;
+        }
+        signal("STOP", &new);
+        assert!(Instant::now() < latest, "the receiver does not stand still: {:?}", states(&tree));
         std::thread::yield_now();
     }
 }
 
-/// Whether every thread of a process is stopped, or it is gone.
+/// Whether no thread of a process that was told to stop does anything more outside the kernel, or it is gone.
+///
+/// One that waits within the kernel (`D`) stops on its way out: for a disk, or for a child that it starts and that was
+/// stopped before it ran its program, and so longer than anybody waits. In a process of several threads it is told
+/// so by the first that stops.
 fn stands_still(id: u32) -> bool {
-    let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return true };
-    threads.flatten().all(|thread| {
-        let stat = fs::read_to_string(thread.path().join("stat")).unwrap_or_default();
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['T', 'Z', 'X']))
-    })
+    let states = thread_states(id);
+    let (gone, waiting) = (|state: &char| "ZX".contains(*state), |state: &char| *state == 'D');
+    let told = states.contains(&'T') || states.len() == 1;
+    states.iter().all(|state| gone(state) || *state == 'T' || told && waiting(state))
+}
+
+/// State of each thread, as in proc_pid_stat(5); none of a process that is gone.
+fn thread_states(id: u32) -> Vec<char> {
+    let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
+    let state = |thread: fs::DirEntry| {
+        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
+        stat.rsplit_once(") ")?.1.chars().next()
+    };
+    threads.flatten().filter_map(state).collect()
+}
+
+fn states(tree: &[u32]) -> Vec<(u32, String)> {
+    tree.iter().map(|&id| (id, thread_states(id).into_iter().collect())).collect()
 }

@@ -115,6 +115,16 @@ impl Site {
         fs::write(path, content).unwrap();
     }
 
+    /// What its server counts, if it serves its metrics to where the test is.
+    #[track_caller]
+    pub fn metric(&self, name: &str) -> u64 {
+        let page = self.server.said.iter().find_map(|line| line.strip_prefix("metrics at ")).expect("it counts");
+        let run = Tool::new("curl").args(["-sS", page]).run().expect("curl runs");
+        let text = run.stdout_text();
+        let value = text.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
+        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+    }
+
     /// A file as it is.
     #[track_caller]
     pub fn read(&self, path: &str) -> Vec<u8> {
@@ -549,7 +559,7 @@ impl Field {
     pub fn site_on(&self, host: &Host, name: &str) -> Site {
         self.site_with(name, |root, token| {
             let mut command = self.serving_files(name, &host.addr().to_string(), root, token, &[]);
-            host.adopt(&mut command);
+            host.adopt(command.arg("--metrics").arg(format!("{}:0", host.addr())));
             Running::start(&mut command, "listening on ")
         })
     }

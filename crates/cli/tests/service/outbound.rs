@@ -309,12 +309,12 @@ fn two_that_take_no_connections_exchange_files_by_way_of_a_third() {
     listens_nowhere(field.beta(), &relay);
     is_confined(&relay, "dtn-relay");
     // What is told of the last second may still be on its way.
-    let passed = || metric(&relay, "relay_bytes_total");
+    let passed = || relay.metric("relay_bytes_total");
     while passed() < 2 * LARGE as u64 {
         std::thread::yield_now();
     }
-    assert!(metric(&relay, "relay_pairs_total") > 2);
-    assert_eq!(metric(&relay, "relay_refused_total"), 0);
+    assert!(relay.metric("relay_pairs_total") > 2);
+    assert_eq!(relay.metric("relay_refused_total"), 0);
     let server =
         field.ask_with(&field.token(), &format!("/v0.10/endpoint/{}/server_list", relay.endpoint), None).unwrap();
     assert_eq!(server["DATA"][0]["relay"], json!(true), "{server:#}");
@@ -335,16 +335,6 @@ fn is_confined(site: &Site, command: &str) {
     };
     assert_eq!((field("Seccomp:").as_str(), field("CapEff:").as_str()), ("2", "0000000000000000"), "{status}");
     assert_ne!(field("Uid:"), "0");
-}
-
-/// What a server counts.
-#[track_caller]
-fn metric(site: &Site, name: &str) -> u64 {
-    let page = site.server.said.iter().find_map(|line| line.strip_prefix("metrics at ")).expect("it counts");
-    let run = Tool::new("curl").args(["-sS", page]).run().expect("curl runs");
-    let text = run.stdout_text();
-    let value = text.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
-    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
 }
 
 /// A task waits for a relay that is killed and comes back, elsewhere, and moves little twice.
