@@ -560,7 +560,7 @@ impl Field {
         self.site_with(name, |root, token| {
             let mut command = self.serving_files(name, &host.addr().to_string(), root, token, &[]);
             host.adopt(command.arg("--metrics").arg(format!("{}:0", host.addr())));
-            Running::start(&mut command, "listening on ")
+            Running::start(&mut command, "metrics at ")
         })
     }
 
