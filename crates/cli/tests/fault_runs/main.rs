@@ -289,7 +289,12 @@ fn judge(story: &Story, stage: &Stage, went: &Went) {
             // there is; the run after that finds it.
             let killed = story.troubles.iter().any(|(_, trouble)| *trouble == Trouble::KillClient);
             if !(killed && story.at_once && story.stock == Some(End::Destination)) {
-                assert_eq!(stage.hidden_names(), Vec::<std::path::PathBuf>::new(), "nothing may be left behind");
+                let mut left = stage.hidden_names();
+                // That the journal of a file that has its name is gone is not synced; the next writer of the name removes it.
+                left.retain(|name| {
+                    !(story.loses_power() && name.to_string_lossy().contains("/.file.whimbrel-journal-"))
+                });
+                assert_eq!(left, Vec::<std::path::PathBuf>::new(), "nothing may be left behind");
             }
         }
         Some(_) => {
