@@ -290,7 +290,7 @@ fn judge(story: &Story, stage: &Stage, went: &Went) {
             let killed = story.troubles.iter().any(|(_, trouble)| *trouble == Trouble::KillClient);
             if !(killed && story.at_once && story.stock == Some(End::Destination)) {
                 let mut left = stage.hidden_names();
-                // That the journal of a file that has its name is gone is not synced; the next writer of the name removes it.
+                // That the journal of a file that has its name is gone is not synced; the next copy in chunks removes it.
                 left.retain(|name| {
                     !(story.loses_power() && name.to_string_lossy().contains("/.file.whimbrel-journal-"))
                 });
