@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whimbrel_testkit::lab::{Lab, Link, LinkHandle};
-use whimbrel_testkit::peers::Tool;
 use whimbrel_testkit::require_root;
 
 use super::field::{Field, Site};
