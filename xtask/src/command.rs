@@ -1,5 +1,6 @@
 //! Running programs, each shown before it runs.
 
+use std::ffi::OsStr;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
@@ -13,11 +14,23 @@ pub fn root() -> PathBuf {
     xtask.parent().expect("xtask lies in the root").to_owned()
 }
 
-/// A program that runs in the root.
+/// A program that runs in the root, without what cargo has told this one about its own package.
+///
+/// Build scripts of dependencies look at these variables (`rerun-if-env-changed`), so that cargo would build half the workspace
+/// anew whenever it was called from here after it had been called by hand, or the other way round.
 pub fn program(name: &str, args: &[&str]) -> Command {
     let mut command = Command::new(name);
     command.args(args).current_dir(root());
+    std::env::vars_os().map(|(name, _)| name).filter(|name| is_of_package(name)).for_each(|name| {
+        command.env_remove(name);
+    });
     command
+}
+
+/// Whether a variable is one that cargo sets for a package that it builds or runs.
+fn is_of_package(name: &OsStr) -> bool {
+    let about = ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_"];
+    name.to_str().is_some_and(|name| about.iter().any(|start| name.starts_with(start)))
 }
 
 /// Cargo, the same one that runs this program.
@@ -59,4 +72,20 @@ pub fn exists(name: &str) -> bool {
 fn shown(command: &Command) -> String {
     let words = std::iter::once(command.get_program()).chain(command.get_args());
     words.map(|word| word.to_string_lossy().into_owned()).collect::<Vec<_>>().join(" ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn programs_are_not_told_what_cargo_says_of_this_package() {
+        assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some(), "cargo says it to tests");
+        let command = cargo(&["build"]);
+        let kept: Vec<_> = command.get_envs().filter(|(_, value)| value.is_some()).map(|(name, _)| name).collect();
+        assert!(kept.iter().all(|name| *name == "CARGO_INCREMENTAL"), "{kept:?}");
+        let taken = |name: &str| command.get_envs().any(|(other, value)| other == name && value.is_none());
+        assert!(taken("CARGO_MANIFEST_DIR") && taken("CARGO_PKG_NAME"));
+        assert!(!taken("CARGO") && !taken("CARGO_HOME") && !taken("PATH"));
+    }
 }
