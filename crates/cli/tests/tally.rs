@@ -61,14 +61,17 @@ impl Scene {
         let mut command = self.lab.host("client").command(WHIMBREL);
         command.args(["--json", "cp", "-r", &self.from(), into]);
         let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-        let mut cut = false;
+        let (mut done, mut cut) = (Vec::new(), false);
         for line in BufReader::new(child.stdout.take().unwrap()).lines() {
             let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
             assert_ne!(event["event"], "summary", "the copy was too fast to be killed");
-            if event["event"] == "item_done" && written(tally_in).is_some_and(|at| before(copies, at) >= 60) {
-                child.kill().unwrap();
-                cut = true;
-                break;
+            if event["event"] == "item_done" && event["outcome"] == "copied" {
+                done.push(PathBuf::from(event["source"].as_str().unwrap()));
+                if believed(&done, &self.path("from"), tally_in, copies) >= 60 {
+                    child.kill().unwrap();
+                    cut = true;
+                    break;
+                }
             }
         }
         child.wait().unwrap();
@@ -123,21 +126,36 @@ fn cut_short() -> Option<(Scene, Server, String, PathBuf)> {
     Some((scene, server, url, copies))
 }
 
-fn tally(directory: &Path) -> Option<fs::Metadata> {
+fn tally(directory: &Path) -> Option<PathBuf> {
     let mut entries = fs::read_dir(directory).unwrap().map(Result::unwrap);
     let found = entries.find(|entry| entry.file_name().to_string_lossy().starts_with(".whimbrel-tally-"))?;
-    found.metadata().ok()
+    Some(found.path())
 }
 
-/// When a tally of some length was written last, in seconds.
-fn written(directory: &Path) -> Option<i64> {
-    tally(directory).filter(|tally| tally.len() > 60 * 16).map(|tally| tally.mtime())
+/// Of files that are done, in order, those that must be believed: the tally names them, and their copies are from seconds
+/// before it was written last, because servers of other kinds tell whole seconds.
+fn believed(done: &[PathBuf], sources: &Path, tally_in: &Path, copies: &Path) -> usize {
+    // What is written between the two looks makes only more of them believed.
+    let look = |path: PathBuf| Some((marks(&fs::read(&path).ok()?), fs::metadata(path).ok()?));
+    let Some((named, tally)) = tally(tally_in).and_then(look) else { return 0 };
+    let is_earlier = |source: &&PathBuf| {
+        let copy = copies.join(source.strip_prefix(sources).unwrap());
+        fs::metadata(copy).is_ok_and(|copy| copy.mtime() < tally.mtime())
+    };
+    done.iter().take(named).filter(is_earlier).count()
 }
 
-/// How many copies are from seconds before this one: servers of other kinds tell whole seconds.
-fn before(copies: &Path, second: i64) -> usize {
-    let earlier = |path: PathBuf| fs::metadata(path).is_ok_and(|metadata| metadata.mtime() < second);
-    all(copies).into_iter().filter(|path| earlier(path.clone())).count()
+/// How many files a tally names: each is a mark of 16 bytes in a record of kind 2 or 3, behind three bytes of kind and
+/// length and before four of a checksum (`engine::tally`).
+fn marks(mut tally: &[u8]) -> usize {
+    let mut found = 0;
+    while let [kind, low, high, rest @ ..] = tally {
+        let length = usize::from(u16::from_le_bytes([*low, *high]));
+        let Some(after) = rest.get(length + 4..) else { break };
+        found += if matches!(kind, 2 | 3) { length / 16 } else { 0 };
+        tally = after;
+    }
+    found
 }
 
 /// All finished copies.
