@@ -13,6 +13,7 @@ use std::time::{Duration, SystemTime};
 
 use serde_json::Value;
 use support::{Server, WHIMBREL, names, pattern};
+use whimbrel_engine::tally::Tally;
 use whimbrel_testkit::lab::{Host, Lab, Link};
 use whimbrel_testkit::peers::public_dir;
 use whimbrel_testkit::require_root;
@@ -136,7 +137,7 @@ fn tally(directory: &Path) -> Option<PathBuf> {
 /// before it was written last, because servers of other kinds tell whole seconds.
 fn believed(done: &[PathBuf], sources: &Path, tally_in: &Path, copies: &Path) -> usize {
     // What is written between the two looks makes only more of them believed.
-    let look = |path: PathBuf| Some((marks(&fs::read(&path).ok()?), fs::metadata(path).ok()?));
+    let look = |path: PathBuf| Some((named(&fs::read(&path).ok()?), fs::metadata(path).ok()?));
     let Some((named, tally)) = tally(tally_in).and_then(look) else { return 0 };
     let is_earlier = |source: &&PathBuf| {
         let copy = copies.join(source.strip_prefix(sources).unwrap());
@@ -145,17 +146,11 @@ fn believed(done: &[PathBuf], sources: &Path, tally_in: &Path, copies: &Path) ->
     done.iter().take(named).filter(is_earlier).count()
 }
 
-/// How many files a tally names: each is a mark of 16 bytes in a record of kind 2 or 3, behind three bytes of kind and
-/// length and before four of a checksum (`engine::tally`).
-fn marks(mut tally: &[u8]) -> usize {
-    let mut found = 0;
-    while let [kind, low, high, rest @ ..] = tally {
-        let length = usize::from(u16::from_le_bytes([*low, *high]));
-        let Some(after) = rest.get(length + 4..) else { break };
-        found += if matches!(kind, 2 | 3) { length / 16 } else { 0 };
-        tally = after;
-    }
-    found
+/// How many files a tally names; which copy it is about stands in its first record, behind kind and length (3 bytes), magic
+/// (8) and version (1).
+fn named(tally: &[u8]) -> usize {
+    let copy = tally.get(12..28).and_then(|copy| copy.try_into().ok());
+    copy.map_or(0, |copy| Tally::decode(tally, &copy).files())
 }
 
 /// All finished copies.

@@ -59,13 +59,22 @@ pub(crate) fn of_thread(thread_id: i32) -> Duration {
 pub(crate) fn sleeping_threads(id: u32) -> Option<Vec<(u32, String)>> {
     let threads = fs::read_dir(format!("/proc/{id}/task")).ok()?;
     let sleeping = |thread: u32| {
-        let read = |name| fs::read_to_string(format!("/proc/{id}/task/{thread}/{name}")).ok();
-        let (times, stat) = (read("schedstat")?, read("stat")?);
-        let state = stat.rsplit_once(") ")?.1.chars().next()?;
-        // Running, and waiting for a disk, are not sleeping (proc_pid_stat(5)).
-        (!matches!(state, 'R' | 'D')).then_some((thread, times))
+        let times = fs::read_to_string(format!("/proc/{id}/task/{thread}/schedstat")).ok()?;
+        // Running, and waiting for a disk, are not sleeping.
+        (!matches!(thread_state(id, thread)?, 'R' | 'D')).then_some((thread, times))
     };
     threads.map(|entry| sleeping(entry.ok()?.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+/// The state of each thread of a process, as in proc_pid_stat(5); none when it is gone.
+pub fn thread_states(id: u32) -> String {
+    let threads = fs::read_dir(format!("/proc/{id}/task")).into_iter().flatten().flatten();
+    threads.filter_map(|entry| thread_state(id, entry.file_name().to_str()?.parse().ok()?)).collect()
+}
+
+fn thread_state(id: u32, thread: u32) -> Option<char> {
+    let stat = fs::read_to_string(format!("/proc/{id}/task/{thread}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 /// The living processes of the trees below `roots`, the roots included, each once.

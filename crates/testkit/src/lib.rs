@@ -18,7 +18,8 @@
 //! | [`stored`] | damage to stored files, and to the disk below them |
 //! | [`slow_disk`] | a file system that reads and writes no faster than it was told to |
 //! | [`starved`] | processes that get only a part of a processor |
-//! | [`cpu`] | processor time and memory of a process tree |
+//! | [`cpu`] | processor time and memory of a process tree and what its threads do |
+//! | [`metrics`] | what a running server counts |
 //! | [`issuer`] | an issuer of access tokens, with HTTPS and keys of its own |
 //! | [`osts`] | a model of the storage servers of Lustre: stripes, locks, movers |
 //! | [`leftovers`] | what makes a killed test run disappear at the next one |
@@ -36,6 +37,7 @@ pub mod kept_memory;
 pub mod lab;
 pub mod leftovers;
 pub mod measure;
+pub mod metrics;
 pub mod osts;
 pub mod pace;
 pub mod peers;

@@ -1,11 +1,11 @@
 //! The servers of a run, ours or the stock one, each behind its relay.
 
-use std::io::{Read as _, Write as _};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU16, Ordering};
 
+use whimbrel_testkit::metrics;
 use whimbrel_testkit::peers::{Daemon, GridftpServer};
 use whimbrel_testkit::relay::{Relay, Way};
 
@@ -109,7 +109,7 @@ impl Seat {
     /// One of its counters; the stock server has none.
     pub fn value(&self, metric: &str) -> u64 {
         match &self.running {
-            Some(Running::Ours(_, metrics)) => value(*metrics, metric),
+            Some(Running::Ours(_, address)) => metrics::value(&metrics::page(*address), metric),
             _ => 0,
         }
     }
@@ -137,15 +137,5 @@ fn start(address: SocketAddr, setting: &Setting) -> (Daemon, SocketAddr) {
     if let Some(config) = &setting.config {
         command.arg("--config").arg(config);
     }
-    let metrics = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
-    Daemon::start(command, PATIENCE, metrics).expect("the server starts")
-}
-
-fn value(metrics: SocketAddr, name: &str) -> u64 {
-    let mut stream = TcpStream::connect(metrics).expect("metrics are served");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("the request is taken");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("the page is text");
-    let line = page.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
-    line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
+    Daemon::start(command, PATIENCE, metrics::announced).expect("the server starts")
 }

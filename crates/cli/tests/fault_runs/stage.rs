@@ -409,7 +409,7 @@ impl Stage {
     /// What the journal beside the unfinished file says.
     pub fn journal(&self) -> Option<Trusted> {
         let names = self.hidden_names();
-        let mut journals = names.iter().filter(|path| path.to_string_lossy().contains("/.file.whimbrel-journal-"));
+        let mut journals = names.iter().filter(|path| is_journal(path));
         Some(journal::decode(&fs::read(journals.next()?).ok()?))
     }
 
@@ -512,6 +512,11 @@ fn parts(said: &[(u64, String)]) -> Vec<Range<u64>> {
     parts
 }
 
+/// Whether it is the journal of the large file.
+pub fn is_journal(path: &Path) -> bool {
+    path.to_string_lossy().contains("/.file.whimbrel-journal-")
+}
+
 /// Where servers of the destination read which start of their host it is.
 fn start_of_host(directory: &Path) -> PathBuf {
     directory.join("start")
@@ -539,11 +544,13 @@ fn stop(roots: &[u32]) {
     loop {
         let tree = cpu::tree(roots);
         let new: Vec<u32> = tree.iter().copied().filter(|id| stopped.insert(*id)).collect();
-        if new.is_empty() && tree.iter().all(|&id| stands_still(id)) {
+        if !new.is_empty() {
+            signal("STOP", &new);
+        } else if tree.iter().all(|&id| stands_still(id)) {
             return;
         }
-        signal("STOP", &new);
-        assert!(Instant::now() < latest, "the receiver does not stand still: {:?}", states(&tree));
+        let states = || tree.iter().map(|&id| (id, cpu::thread_states(id))).collect::<Vec<_>>();
+        assert!(Instant::now() < latest, "the receiver does not stand still: {:?}", states());
         std::thread::yield_now();
     }
 }
@@ -554,22 +561,7 @@ fn stop(roots: &[u32]) {
 /// stopped before it ran its program, and so longer than anybody waits. In a process of several threads it is told
 /// so by the first that stops.
 fn stands_still(id: u32) -> bool {
-    let states = thread_states(id);
-    let (gone, waiting) = (|state: &char| "ZX".contains(*state), |state: &char| *state == 'D');
-    let told = states.contains(&'T') || states.len() == 1;
-    states.iter().all(|state| gone(state) || *state == 'T' || told && waiting(state))
-}
-
-/// State of each thread, as in proc_pid_stat(5); none of a process that is gone.
-fn thread_states(id: u32) -> Vec<char> {
-    let Ok(threads) = fs::read_dir(format!("/proc/{id}/task")) else { return Vec::new() };
-    let state = |thread: fs::DirEntry| {
-        let stat = fs::read_to_string(thread.path().join("stat")).ok()?;
-        stat.rsplit_once(") ")?.1.chars().next()
-    };
-    threads.flatten().filter_map(state).collect()
-}
-
-fn states(tree: &[u32]) -> Vec<(u32, String)> {
-    tree.iter().map(|&id| (id, thread_states(id).into_iter().collect())).collect()
+    let states = cpu::thread_states(id);
+    let told = states.contains('T') || states.len() == 1;
+    states.chars().all(|state| matches!(state, 'T' | 'Z' | 'X') || told && state == 'D')
 }

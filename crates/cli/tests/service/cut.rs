@@ -1,12 +1,13 @@
 //! The network of a server is cut for a minute: the task goes on when it is back, and moves little twice.
 
-use std::time::{Duration, Instant};
+use std::fmt::Display;
+use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use whimbrel_testkit::lab::{Lab, Link};
 use whimbrel_testkit::require_root;
 
-use super::field::{Field, Site};
+use super::field::Field;
 
 const FILES: usize = 40;
 /// Bytes of a file; all of them take ten seconds.
@@ -22,16 +23,16 @@ fn content(file: usize) -> Vec<u8> {
     vec![file as u8; LENGTH]
 }
 
-/// Asks for the task until the answer is as it has to be.
+/// Asks until the answer is as it has to be.
 #[track_caller]
-fn until(lab: &Lab, longest: Duration, shown: impl Fn() -> Value, fits: impl Fn(&Value) -> bool) -> Value {
+fn until<T: Display>(lab: &Lab, longest: Duration, asked: impl Fn() -> T, fits: impl Fn(&T) -> bool) -> T {
     let begun = lab.now();
     loop {
-        let task = shown();
-        if fits(&task) {
-            return task;
+        let answer = asked();
+        if fits(&answer) {
+            return answer;
         }
-        assert!(lab.now() - begun < longest, "{task:#}");
+        assert!(lab.now() - begun < longest, "{answer:#}");
         std::thread::park_timeout(Duration::from_millis(50));
     }
 }
@@ -84,17 +85,8 @@ fn go_on(lab: &Lab) {
         assert!(beta.read(&format!("copy/f{file}")) == content(file), "file {file}");
     }
     // Of what was proven nothing is read and sent again.
-    let (again, left) = (sent_at_last(&alpha) - before, (FILES - proven) * LENGTH);
+    until(lab, PATIENCE, || alpha.metric("transfers_running"), |running| *running == 0);
+    let (again, left) = (alpha.metric(SENT) as usize - before, (FILES - proven) * LENGTH);
     println!("{again} bytes were sent for {left}, {proven} files were proven");
     assert!(again < left + left / 10, "{again} bytes for {left}, {proven} files were proven");
-}
-
-/// What a server has read and sent, when it sends nothing any more.
-fn sent_at_last(site: &Site) -> usize {
-    let latest = Instant::now() + PATIENCE;
-    while site.metric("transfers_running") > 0 {
-        assert!(Instant::now() < latest, "transfers do not end");
-        std::thread::park_timeout(Duration::from_millis(50));
-    }
-    site.metric(SENT) as usize
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 use whimbrel_testkit::lab::Host;
+use whimbrel_testkit::metrics;
 use whimbrel_testkit::must_not_skip;
 use whimbrel_testkit::peers::{Run, Tool, public_dir};
 
@@ -118,11 +119,8 @@ impl Site {
     /// What its server counts, if it serves its metrics to where the test is.
     #[track_caller]
     pub fn metric(&self, name: &str) -> u64 {
-        let page = self.server.said.iter().find_map(|line| line.strip_prefix("metrics at ")).expect("it counts");
-        let run = Tool::new("curl").args(["-sS", page]).run().expect("curl runs");
-        let text = run.stdout_text();
-        let value = text.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
-        value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("{name}: {text}"))
+        let address = self.server.said.iter().find_map(|line| metrics::announced(line)).expect("it counts");
+        metrics::value(&metrics::page(address), name)
     }
 
     /// A file as it is.

@@ -1,13 +1,13 @@
 //! `whimbrel dtn` in every shape: alone, as a front end, as a data node; on this host or in a laboratory.
 
 use std::ffi::OsString;
-use std::io::{Read as _, Write as _};
-use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
 use whimbrel_testkit::lab::Host;
+use whimbrel_testkit::metrics;
 use whimbrel_testkit::peers::{Daemon, url_path};
 use whimbrel_testkit::pki::{Member, Pki};
 use whimbrel_testkit::starved::Starved;
@@ -77,16 +77,14 @@ impl Dtn {
 
     /// One value of its metrics page.
     pub fn metric(&self, name: &str) -> u64 {
-        let page = self.metrics();
-        let line = page.lines().find_map(|line| line.strip_prefix(&format!("whimbrel_{name} ")));
-        line.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no metric {name} in\n{page}"))
+        metrics::value(&self.metrics(), name)
     }
 
     /// Its metrics page.
     pub fn metrics(&self) -> String {
         match &self.host {
-            Some(host) => host.run(|| scrape(self.metrics)),
-            None => scrape(self.metrics),
+            Some(host) => host.run(|| metrics::page(self.metrics)),
+            None => metrics::page(self.metrics),
         }
     }
 
@@ -160,8 +158,7 @@ impl DtnBuilder {
         if let Some(host) = &self.host {
             host.adopt(&mut command);
         }
-        let metrics = |line: &str| line.strip_prefix("metrics at http://")?.strip_suffix("/metrics")?.parse().ok();
-        let (daemon, metrics) = Daemon::start(command, PATIENCE, metrics).expect("the server starts");
+        let (daemon, metrics) = Daemon::start(command, PATIENCE, metrics::announced).expect("the server starts");
         let find = |prefix: &str| {
             let log = daemon.log();
             let found = log.lines().find_map(|line| line.strip_prefix(prefix).map(|rest| rest.trim_end_matches('/')));
@@ -198,12 +195,4 @@ pub fn until(what: &str, condition: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "{what} did not come");
         std::thread::park_timeout(Duration::from_millis(5));
     }
-}
-
-fn scrape(address: SocketAddr) -> String {
-    let mut stream = TcpStream::connect(address).expect("metrics are served");
-    stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").expect("the request is taken");
-    let mut page = String::new();
-    stream.read_to_string(&mut page).expect("the page is text");
-    page
 }
