@@ -317,33 +317,30 @@ impl Stage {
     /// While the receiver stands still: damages a byte of a part of which more is to come, so that nothing of it can
     /// have been read back yet.
     fn flip_stored(&self) {
-        let ids: Vec<u32> = {
-            let cast = self.cast();
-            match self.story.ends {
-                Ends::FromServer => match cast.client {
-                    Client::Runs(id) => vec![id],
-                    _ => Vec::new(),
-                },
-                _ => cast.destination.iter().filter_map(Seat::id).collect(),
-            }
-        };
         // On a busy machine what has passed the relay takes a while to be stored.
         for _ in 0..LOOKS {
-            if self.flip_while_still(&cpu::tree(&ids)) || self.hidden().is_none() {
+            if self.flip_while_still() || self.hidden().is_none() {
                 break;
             }
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
 
-    fn flip_while_still(&self, tree: &[u32]) -> bool {
-        stop(tree);
+    fn flip_while_still(&self) -> bool {
+        // Held to the end: no other trouble lets the receiver go on meanwhile, or starts one that nobody stops.
+        let cast = self.cast();
+        let receiver: Vec<u32> = match (self.story.ends, cast.client) {
+            (Ends::FromServer, Client::Runs(id)) => vec![id],
+            (Ends::FromServer, _) => Vec::new(),
+            _ => cast.destination.iter().filter_map(Seat::id).collect(),
+        };
+        let stopped = stop(&receiver);
         let found = self.hidden().zip(self.unread_leaf());
         if let Some((hidden, at)) = &found {
             flip_bit(hidden, *at).expect("flipped");
             self.way.note(format!("stored byte {at} was damaged"));
         }
-        signal("CONT", tree);
+        signal("CONT", &stopped);
         found.is_some()
     }
 
@@ -537,8 +534,8 @@ fn signal(name: &str, ids: &[u32]) {
     let _ = Command::new("kill").arg(format!("-{name}")).args(ids).output();
 }
 
-/// Stops processes with all that they have started and start meanwhile, and waits until they stand still.
-fn stop(roots: &[u32]) {
+/// Stops processes with all that they have started and start meanwhile, and waits until they stand still; who they are.
+fn stop(roots: &[u32]) -> Vec<u32> {
     let mut stopped = HashSet::new();
     let latest = Instant::now() + PATIENCE;
     loop {
@@ -547,7 +544,7 @@ fn stop(roots: &[u32]) {
         if !new.is_empty() {
             signal("STOP", &new);
         } else if tree.iter().all(|&id| stands_still(id)) {
-            return;
+            return stopped.into_iter().collect();
         }
         let states = || tree.iter().map(|&id| (id, cpu::thread_states(id))).collect::<Vec<_>>();
         assert!(Instant::now() < latest, "the receiver does not stand still: {:?}", states());
