@@ -1,10 +1,12 @@
-//! How long a silent peer of a long-lived connection is believed to be there.
+//! How long a silent peer of a long-lived connection is believed to be there, and how soon one goes on whose network was away.
 
 use std::io;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use whimbrel_sys::socket;
+use whimbrel_transport::tcp::LONGEST_RTO;
 
 /// For clients: some wait for hours while others move their data.
 pub const CONTROL: Duration = Duration::from_secs(60);
@@ -13,8 +15,9 @@ pub const CONTROL: Duration = Duration::from_secs(60);
 pub const NODE: Duration = Duration::from_secs(15);
 
 /// Sends small messages at once, and probes a peer that has been silent for `silence` until it has missed a few probes
-/// a third of that apart; then the connection fails.
+/// a third of that apart; then the connection fails. What was lost is sent again as soon as on data channels.
 pub fn set(socket: impl AsFd, silence: Duration) -> io::Result<()> {
+    socket::set_rto_max(&socket, LONGEST_RTO)?;
     let socket = SockRef::from(&socket);
     socket.set_tcp_nodelay(true)?;
     socket.set_tcp_keepalive(&TcpKeepalive::new().with_time(silence).with_interval(silence / 3))

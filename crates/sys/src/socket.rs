@@ -1,13 +1,16 @@
 //! Socket options and the calls that move bytes through sockets.
 
 use std::io::{self, IoSlice, IoSliceMut};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, Shutdown, recv, recvmsg, send, sendmsg, sockopt,
 };
+
+/// Number of the option in `linux/tcp.h`, which the bindings do not have yet.
+const TCP_RTO_MAX_MS: libc::c_int = 44;
 
 /// Sends small segments at once instead of waiting for acknowledgements (`TCP_NODELAY`).
 pub fn set_nodelay(fd: impl AsFd, on: bool) -> io::Result<()> {
@@ -60,6 +63,31 @@ pub fn set_keepalive(fd: impl AsFd, idle: Duration) -> io::Result<()> {
 pub fn set_user_timeout(fd: impl AsFd, limit: Duration) -> io::Result<()> {
     let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
     Ok(sockopt::set_tcp_user_timeout(fd, millis)?)
+}
+
+/// Waits no longer than `longest`, 1 s to 120 s, before lost bytes are sent again (`TCP_RTO_MAX_MS`); false where the kernel,
+/// older than Linux 6.15, always lets these waits double up to two minutes (RFC 6298 section 5.5).
+///
+/// The kernel fails a connection after a number of such waits (`net.ipv4.tcp_retries2`), and so sooner the shorter they are.
+pub fn set_rto_max(fd: impl AsFd, longest: Duration) -> io::Result<bool> {
+    let millis = libc::c_int::try_from(longest.as_millis()).unwrap_or(libc::c_int::MAX);
+    // SAFETY: the descriptor is borrowed for the call, and the pointer is to a value of the length named, which is only read.
+    let set = unsafe {
+        libc::setsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            (&raw const millis).cast(),
+            size_of_val(&millis) as libc::socklen_t,
+        )
+    };
+    match set {
+        0 => Ok(true),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+            error => Err(error),
+        },
+    }
 }
 
 /// Acknowledges at once until the kernel decides otherwise (`TCP_QUICKACK`); not permanent.
@@ -153,6 +181,36 @@ mod tests {
         set_user_timeout(&client, Duration::from_secs(2)).expect("user timeout");
         assert_eq!(sockopt::tcp_user_timeout(&client).expect("timeout"), 2000);
         set_quickack(&client, true).expect("quickack");
+    }
+
+    /// Milliseconds, as the kernel tells them.
+    fn rto_max(socket: &TcpStream) -> libc::c_int {
+        let (mut millis, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+        // SAFETY: the descriptor is borrowed for the call, and both pointers are to values of the lengths named.
+        let asked = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                TCP_RTO_MAX_MS,
+                (&raw mut millis).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!(asked, 0, "{}", io::Error::last_os_error());
+        millis
+    }
+
+    #[test]
+    fn waits_for_what_was_lost_are_bounded_and_accepted_connections_inherit_that() {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("listen");
+        if !set_rto_max(&listener, Duration::from_secs(10)).expect("a value in its bounds") {
+            eprintln!("skipped: this kernel is older than Linux 6.15");
+            return;
+        }
+        let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
+        let (server, _) = listener.accept().expect("accept");
+        assert_eq!((rto_max(&client), rto_max(&server)), (120_000, 10_000));
+        assert!(set_rto_max(&client, Duration::from_millis(10)).is_err(), "shorter than the kernel allows");
     }
 
     #[test]

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
+use whimbrel_sys::socket;
 use whimbrel_sys::tcp_info::tcp_info;
+use whimbrel_transport::tcp::LONGEST_RTO;
 
 use super::ssh::Ssh;
 
@@ -34,6 +36,7 @@ impl Stream {
     pub(super) fn tcp(stream: TcpStream) -> io::Result<(Self, SocketAddr, SocketAddr)> {
         // Flights of commands are complete when they are written; waiting to fill a segment costs a round trip.
         stream.set_nodelay(true)?;
+        socket::set_rto_max(&stream, LONGEST_RTO)?;
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         Ok((Self::Tcp(stream), peer, local))
     }

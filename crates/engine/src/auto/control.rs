@@ -3,7 +3,8 @@
 //! Parallelism is frozen on an open data handle, so the number of sessions is what moves. A probe adds half of
 //! the sessions, then a quarter, or takes away a quarter, one at least. More are kept only for a gain of more than 5 %, fewer when that costs less
 //! than 3 % in all: a fair neighbour takes no sessions that hardly serve it. Where the path's queue is full, more sessions could
-//! only take from others: none are tried, and half of those there are given back at a time.
+//! only take from others: none are tried, and half of those there are given back at a time. While nothing moves at all the network is
+//! away, and numbers of sessions make no difference: nothing is concluded until something moves again.
 
 use std::time::{Duration, Instant};
 
@@ -43,6 +44,9 @@ const LONGEST_REST: u32 = 128;
 const PROBE_LEFT: u32 = 5;
 const SAMPLE_LEFT: u32 = 2;
 
+/// Periods without a byte that are an outage: servers tell every five seconds what has moved, and shorter ones may be accidents.
+const OUTAGE: u32 = 5;
+
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Phase {
     /// Learns the rate of the present number.
@@ -67,6 +71,8 @@ pub struct Controller {
     known: f64,
     /// The path's queue is full.
     full: bool,
+    /// When the bytes grew last, and to what.
+    grown: (Instant, u64),
     /// Length of the next rest, periods.
     rest: u32,
     /// Nothing counts until then: sessions open, windows grow.
@@ -84,6 +90,7 @@ impl Controller {
             phase: Phase::Learn,
             known: 0.0,
             full: false,
+            grown: (now, 0),
             rest: REST,
             settled: now + limits.period,
             base: None,
@@ -111,12 +118,24 @@ impl Controller {
     /// once a second. Returns a new number of sessions with its reason.
     pub fn tick(&mut self, now: Instant, bytes: u64, left: Duration, full: bool) -> Option<Choice<u32>> {
         self.full = full;
+        let grown = bytes > self.grown.1;
+        if grown {
+            self.grown = (now, bytes);
+        }
         let is_trying = matches!(self.phase, Phase::Up { .. } | Phase::Down { .. } | Phase::Back);
         let least = self.limits.period * if is_trying { SAMPLE_LEFT } else { PROBE_LEFT };
         if left < least || now < self.settled {
             self.base = None;
             return None;
         }
+        if !grown {
+            if now.saturating_duration_since(self.grown.0) >= self.limits.period * OUTAGE {
+                self.phase = Phase::Learn;
+                self.base = None;
+            }
+            return None;
+        }
+        // From news to news: what was told at once has moved since the news before.
         let (since, before) = *self.base.get_or_insert((now, bytes));
         let watched = now.saturating_duration_since(since);
         if watched < self.limits.period {
@@ -273,6 +292,39 @@ mod tests {
         assert!(numbers.contains(&12) && numbers.last() == Some(&3), "{numbers:?}");
         let again = run(3, 32, 30, |sessions| 1e6 * f64::from(sessions.min(3)));
         assert_eq!(again, [3, 4, 3, 2, 3], "one probe each way, then rest");
+    }
+
+    #[test]
+    fn an_outage_says_nothing_about_the_number_of_sessions() {
+        for full in [false, true] {
+            let begin = Instant::now();
+            let mut controller = Controller::new(Limits::new(1, 8, None), 4, begin);
+            let (mut bytes, mut numbers, mut when) = (0, Vec::new(), Vec::new());
+            for second in 1..=300 {
+                // Three minutes of nothing, from the middle of a sample.
+                let is_away = (32..212).contains(&second);
+                bytes += if is_away { 0 } else { u64::from(controller.sessions().min(4)) << 20 };
+                let choice = controller.tick(begin + Duration::from_secs(second), bytes, LONG, full);
+                numbers.extend(choice.as_ref().map(|choice| choice.value));
+                when.extend(choice.map(|_| second));
+            }
+            assert!(!when.iter().any(|second| (34..212).contains(second)), "{numbers:?} at {when:?}");
+            let last = if full { 1 } else { 4 };
+            assert_eq!(numbers.last(), Some(&last), "{numbers:?} at {when:?}");
+        }
+    }
+
+    #[test]
+    fn rare_news_of_what_has_moved_are_no_outage() {
+        let begin = Instant::now();
+        let mut controller = Controller::new(Limits::new(1, 6, None), 1, begin);
+        let (mut moved, mut told) = (0, 0);
+        for second in 1..=120 {
+            moved += u64::from(controller.sessions()) << 20;
+            told = if second % 5 == 0 { moved } else { told };
+            controller.tick(begin + Duration::from_secs(second), told, LONG, false);
+        }
+        assert_eq!(controller.sessions(), 6, "it climbs as it would if it were told all the time");
     }
 
     #[test]

@@ -25,6 +25,11 @@ use crate::watch::Watched;
 
 use self::near::PutOff;
 
+/// How long a connection waits at most before it sends lost bytes again: so long nothing moves after a network is back. The
+/// kernel's waits double up to two minutes, as long as the network was away. One segment in this time congests no path; a peer
+/// that acknowledges nothing for about two minutes (15 of these waits) is given up.
+pub const LONGEST_RTO: Duration = Duration::from_secs(10);
+
 /// How TCP data channels are tuned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ChannelOptions {
@@ -41,6 +46,8 @@ pub struct ChannelOptions {
     pub keepalive: Option<Duration>,
     /// Give up when sent bytes stay unacknowledged this long; default `None`: the system's.
     pub user_timeout: Option<Duration>,
+    /// Longest wait before lost bytes are sent again, where the kernel can bound it; default [`LONGEST_RTO`].
+    pub longest_rto: Option<Duration>,
     /// Most bytes that wait in a send buffer for their turn, beside those in flight; default 512 KiB. What waits behind a
     /// slow channel cannot go over a faster one any more: at the end all others would wait for it.
     pub unsent: Option<u32>,
@@ -55,6 +62,7 @@ impl Default for ChannelOptions {
             nodelay: true,
             keepalive: Some(Duration::from_secs(60)),
             user_timeout: None,
+            longest_rto: Some(LONGEST_RTO),
             unsent: Some(512 << 10),
         }
     }
@@ -78,6 +86,9 @@ impl ChannelOptions {
         }
         if let Some(limit) = self.user_timeout {
             socket::set_user_timeout(fd, limit)?;
+        }
+        if let Some(longest) = self.longest_rto {
+            socket::set_rto_max(fd, longest)?;
         }
         if let Some(bytes) = self.unsent {
             socket2::SockRef::from(&fd).set_tcp_notsent_lowat(bytes)?;
