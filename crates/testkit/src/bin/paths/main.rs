@@ -51,6 +51,12 @@ fn try_all(options: &Options) -> Outcome<bool> {
             alone(draw, &whimbrel)?;
             continue;
         }
+        if !options.against.is_empty() {
+            for runs in trial::compare(draw, &Stage::build(draw, &whimbrel)?, &options.against, options.rounds)? {
+                println!("   {:7.2} s {}", runs.median(), runs.name);
+            }
+            continue;
+        }
         match try_one(draw, &whimbrel, options.rounds) {
             Ok(trial) => {
                 println!("   {:.2} of best, {}: {}", trial.of_best(), trial.named, trial.complaints());

@@ -7,7 +7,7 @@ use crate::Outcome;
 /// What `--help` prints.
 pub const HELP: &str = "\
 usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N] [--json FILE] [--write] [--list]
-             [--alone] [--most-mbit N]
+             [--alone] [--against FLAGS]... [--most-mbit N]
   --seed N      what the paths are drawn from [default: the time]
   --count N     number of paths [default: 20]
   --only K,...  these paths alone, counted from 0, as if all had been run
@@ -17,6 +17,7 @@ usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N]
   --write       write docs/reference/paths.md; needs 2 rounds at least, and 20 paths for a claim
   --list        only print the draws
   --alone       only run without options, one round, and print what is explained: for finding out why
+  --against FLAGS  no sweep: without options and with these options of `cp` in turn, for trying an idea; may be given again
   --most-mbit N  rate of the fastest path [default: 400 for each processor of this machine]";
 
 /// Most of any path for each processor of the machine, which stands for all hosts and links: with more, its processors
@@ -38,6 +39,8 @@ pub struct Options {
     pub write: bool,
     pub list: bool,
     pub alone: bool,
+    /// Options of `cp` that are compared with none.
+    pub against: Vec<String>,
     /// Megabits per second.
     pub most: f64,
 }
@@ -56,6 +59,7 @@ impl Options {
             write: false,
             list: false,
             alone: false,
+            against: vec![],
             most,
         };
         while let Some(flag) = arguments.next() {
@@ -71,6 +75,7 @@ impl Options {
                 "--write" => options.write = true,
                 "--list" => options.list = true,
                 "--most-mbit" => options.most = value()?.parse::<f64>()?.max(50.0),
+                "--against" => options.against.push(value()?),
                 "--alone" => options.alone = true,
                 _ => return Err(format!("unknown argument {flag}").into()),
             }

@@ -12,7 +12,7 @@ Written by `cargo xtask paths --write`. Paths, ends and data are drawn by seed a
 thing of each is made the slowest on purpose: the path (its rate or losses), a disk, or a processor. On each path a net of
 fixed settings is tried (sessions x channels, congestion control, chunks on or off), then the neighbours of the best. The
 best two, a run without options, and runs with nothing fixed but chunks off or on take turns, five times at least where a
-processor limits, since what it has to do for the same copy differs by a fifth; medians are compared.
+processor limits, since what it has to do for the same copy differs by a fifth, and fifteen if another is faster; medians are compared.
 Data are what the path, the disk or the processor moves in some seconds; times are those of the whole command, copies proven.
 
 Three promises: without options a copy reaches ";
