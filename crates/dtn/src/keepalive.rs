@@ -38,5 +38,6 @@ mod tests {
         assert!(socket.keepalive().expect("asked") && stream.nodelay().expect("asked"));
         assert_eq!(socket.tcp_keepalive_time().expect("asked"), NODE);
         assert_eq!(socket.tcp_keepalive_interval().expect("asked"), NODE / 3);
+        assert!(socket::rto_max(&stream).expect("asked").is_none_or(|longest| longest == LONGEST_RTO));
     }
 }

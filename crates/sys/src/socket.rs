@@ -59,12 +59,6 @@ pub fn set_keepalive(fd: impl AsFd, idle: Duration) -> io::Result<()> {
     Ok(sockopt::set_tcp_keepcnt(fd, 5)?)
 }
 
-/// Gives the connection up when sent bytes stay unacknowledged for `limit` (`TCP_USER_TIMEOUT`).
-pub fn set_user_timeout(fd: impl AsFd, limit: Duration) -> io::Result<()> {
-    let millis = u32::try_from(limit.as_millis()).unwrap_or(u32::MAX);
-    Ok(sockopt::set_tcp_user_timeout(fd, millis)?)
-}
-
 /// Waits no longer than `longest`, 1 s to 120 s, before lost bytes are sent again (`TCP_RTO_MAX_MS`); false where the kernel,
 /// older than Linux 6.15, always lets these waits double up to two minutes (RFC 6298 section 5.5).
 ///
@@ -85,6 +79,28 @@ pub fn set_rto_max(fd: impl AsFd, longest: Duration) -> io::Result<bool> {
         0 => Ok(true),
         _ => match io::Error::last_os_error() {
             error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
+            error => Err(error),
+        },
+    }
+}
+
+/// The longest wait before lost bytes are sent again; `None` where the kernel cannot be told any ([`set_rto_max`]).
+pub fn rto_max(fd: impl AsFd) -> io::Result<Option<Duration>> {
+    let (mut millis, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
+    // SAFETY: the descriptor is borrowed for the call, and both pointers are to values of the lengths named, which live longer.
+    let asked = unsafe {
+        libc::getsockopt(
+            fd.as_fd().as_raw_fd(),
+            libc::IPPROTO_TCP,
+            TCP_RTO_MAX_MS,
+            (&raw mut millis).cast(),
+            &raw mut length,
+        )
+    };
+    match asked {
+        0 => Ok(Some(Duration::from_millis(u64::from(libc::c_int::unsigned_abs(millis))))),
+        _ => match io::Error::last_os_error() {
+            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
             error => Err(error),
         },
     }
@@ -178,26 +194,7 @@ mod tests {
         assert!(set_congestion(&client, "no-such-control").is_err());
         set_keepalive(&client, Duration::from_secs(30)).expect("keepalive");
         assert!(sockopt::socket_keepalive(&client).expect("keepalive"));
-        set_user_timeout(&client, Duration::from_secs(2)).expect("user timeout");
-        assert_eq!(sockopt::tcp_user_timeout(&client).expect("timeout"), 2000);
         set_quickack(&client, true).expect("quickack");
-    }
-
-    /// Milliseconds, as the kernel tells them.
-    fn rto_max(socket: &TcpStream) -> libc::c_int {
-        let (mut millis, mut length) = (0, size_of::<libc::c_int>() as libc::socklen_t);
-        // SAFETY: the descriptor is borrowed for the call, and both pointers are to values of the lengths named.
-        let asked = unsafe {
-            libc::getsockopt(
-                socket.as_raw_fd(),
-                libc::IPPROTO_TCP,
-                TCP_RTO_MAX_MS,
-                (&raw mut millis).cast(),
-                &raw mut length,
-            )
-        };
-        assert_eq!(asked, 0, "{}", io::Error::last_os_error());
-        millis
     }
 
     #[test]
@@ -209,7 +206,8 @@ mod tests {
         }
         let client = TcpStream::connect(listener.local_addr().expect("address")).expect("connect");
         let (server, _) = listener.accept().expect("accept");
-        assert_eq!((rto_max(&client), rto_max(&server)), (120_000, 10_000));
+        let seconds = |socket| rto_max(socket).expect("asked").map(|longest| longest.as_secs());
+        assert_eq!((seconds(&client), seconds(&server)), (Some(120), Some(10)));
         assert!(set_rto_max(&client, Duration::from_millis(10)).is_err(), "shorter than the kernel allows");
     }
 

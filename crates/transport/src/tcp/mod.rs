@@ -44,8 +44,6 @@ pub struct ChannelOptions {
     pub nodelay: bool,
     /// Probe idle connections after this long; default 60 s.
     pub keepalive: Option<Duration>,
-    /// Give up when sent bytes stay unacknowledged this long; default `None`: the system's.
-    pub user_timeout: Option<Duration>,
     /// Longest wait before lost bytes are sent again, where the kernel can bound it; default [`LONGEST_RTO`].
     pub longest_rto: Option<Duration>,
     /// Most bytes that wait in a send buffer for their turn, beside those in flight; default 512 KiB. What waits behind a
@@ -61,7 +59,6 @@ impl Default for ChannelOptions {
             congestion: None,
             nodelay: true,
             keepalive: Some(Duration::from_secs(60)),
-            user_timeout: None,
             longest_rto: Some(LONGEST_RTO),
             unsent: Some(512 << 10),
         }
@@ -83,9 +80,6 @@ impl ChannelOptions {
         }
         if let Some(idle) = self.keepalive {
             socket::set_keepalive(fd, idle)?;
-        }
-        if let Some(limit) = self.user_timeout {
-            socket::set_user_timeout(fd, limit)?;
         }
         if let Some(longest) = self.longest_rto {
             socket::set_rto_max(fd, longest)?;

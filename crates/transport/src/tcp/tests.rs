@@ -139,6 +139,7 @@ fn options_reach_both_ends() {
         assert!(socket2::SockRef::from(&stream).tcp_nodelay().expect("nodelay"));
         let bytes = socket::recv_buffer(stream).expect("buffer");
         assert!((65_536..=262_144).contains(&bytes), "{bytes}");
+        assert!(socket::rto_max(stream).expect("asked").is_none_or(|longest| longest == LONGEST_RTO));
     }
 }
 
