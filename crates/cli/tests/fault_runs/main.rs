@@ -183,12 +183,13 @@ fn finish(story: &Story, stage: &Stage, first: &Went, log: &mut String) {
 }
 
 /// Bytes of files that a killed first run had written into its tally, which it does now and then; `judge` has compared
-/// them, and with `--sync` they are not missing anyway.
+/// them, and with `--sync` they are not missing anyway. Of a host that has started anew since, their digests are asked for.
 fn moved_earlier(story: &Story, second: &Went) -> u64 {
     if story.tree.is_some_and(|tree| tree.sync) {
         return 0;
     }
-    let skipped = second.all("item_skipped").filter(|event| event["reason"] == "moved_earlier");
+    let is_there = |event: &&Value| event["reason"] == "moved_earlier" || event["reason"] == "same_checksum";
+    let skipped = second.all("item_skipped").filter(is_there);
     skipped.map(|event| length(Path::new(event["source"].as_str().unwrap()))).sum()
 }
 
