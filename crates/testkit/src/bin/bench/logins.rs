@@ -19,7 +19,7 @@ const MIB: u64 = 1 << 20;
 /// Size of each of the small files.
 const SMALL_BYTES: usize = 10 << 10;
 /// What a protected login may cost.
-const WITHIN: f64 = 0.95;
+pub const WITHIN: f64 = 0.95;
 
 /// Our servers with and without protected logins.
 pub struct Logins<'a> {
