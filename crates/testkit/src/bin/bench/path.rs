@@ -162,7 +162,8 @@ fn small_files(lab: &Lab, programs: &Programs, options: &Options, done: &mut Mea
     ];
     let mut comparisons = ["whimbrel", "whimbrel, verified"].map(|ours| Versus::new(ours, peer).as_fast(5.0)).to_vec();
     comparisons.push(Versus::new(SAFE, peer).as_fast(5.0 * WITHIN));
-    comparisons.push(Versus::new(SAFE, "whimbrel, verified").as_fast(WITHIN));
+    // Some round trips of logins weigh as much as a thousand of these files: that is shown, and the figure has to hold.
+    comparisons.push(Versus::new(SAFE, "whimbrel, verified"));
     let bytes = u64::from(files) * (10 << 10);
     let name = format!("{files} files of 10 KiB, no loss, cubic");
     done.add(Case { name, bytes, files: files.into(), contenders, comparisons }, options.rounds);
