@@ -75,13 +75,7 @@ pub fn set_rto_max(fd: impl AsFd, longest: Duration) -> io::Result<bool> {
             size_of_val(&millis) as libc::socklen_t,
         )
     };
-    match set {
-        0 => Ok(true),
-        _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(false),
-            error => Err(error),
-        },
-    }
+    is_known(set)
 }
 
 /// The longest wait before lost bytes are sent again; `None` where the kernel cannot be told any ([`set_rto_max`]).
@@ -97,13 +91,16 @@ pub fn rto_max(fd: impl AsFd) -> io::Result<Option<Duration>> {
             &raw mut length,
         )
     };
-    match asked {
-        0 => Ok(Some(Duration::from_millis(u64::from(libc::c_int::unsigned_abs(millis))))),
-        _ => match io::Error::last_os_error() {
-            error if error.raw_os_error() == Some(libc::ENOPROTOOPT) => Ok(None),
-            error => Err(error),
-        },
+    Ok(is_known(asked)?.then(|| Duration::from_millis(u64::from(libc::c_int::unsigned_abs(millis)))))
+}
+
+/// Whether the kernel has an option, from what the call about it returned.
+fn is_known(returned: libc::c_int) -> io::Result<bool> {
+    if returned == 0 {
+        return Ok(true);
     }
+    let error = io::Error::last_os_error();
+    if error.raw_os_error() == Some(libc::ENOPROTOOPT) { Ok(false) } else { Err(error) }
 }
 
 /// Acknowledges at once until the kernel decides otherwise (`TCP_QUICKACK`); not permanent.

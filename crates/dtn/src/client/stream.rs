@@ -8,11 +8,10 @@ use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
-use whimbrel_sys::socket;
 use whimbrel_sys::tcp_info::tcp_info;
-use whimbrel_transport::tcp::LONGEST_RTO;
 
 use super::ssh::Ssh;
+use crate::keepalive;
 
 /// One control connection's bytes.
 #[derive(Debug)]
@@ -34,9 +33,8 @@ pub(super) type Writer<'a> = Box<dyn AsyncWrite + Send + Unpin + 'a>;
 impl Stream {
     /// A connected socket, with the addresses of server and client.
     pub(super) fn tcp(stream: TcpStream) -> io::Result<(Self, SocketAddr, SocketAddr)> {
-        // Flights of commands are complete when they are written; waiting to fill a segment costs a round trip.
-        stream.set_nodelay(true)?;
-        socket::set_rto_max(&stream, LONGEST_RTO)?;
+        // Flights of commands are complete when they are written.
+        keepalive::send_at_once(&stream)?;
         let (peer, local) = (stream.peer_addr()?, stream.local_addr()?);
         Ok((Self::Tcp(stream), peer, local))
     }

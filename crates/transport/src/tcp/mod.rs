@@ -44,8 +44,6 @@ pub struct ChannelOptions {
     pub nodelay: bool,
     /// Probe idle connections after this long; default 60 s.
     pub keepalive: Option<Duration>,
-    /// Longest wait before lost bytes are sent again, where the kernel can bound it; default [`LONGEST_RTO`].
-    pub longest_rto: Option<Duration>,
     /// Most bytes that wait in a send buffer for their turn, beside those in flight; default 512 KiB. What waits behind a
     /// slow channel cannot go over a faster one any more: at the end all others would wait for it.
     pub unsent: Option<u32>,
@@ -59,7 +57,6 @@ impl Default for ChannelOptions {
             congestion: None,
             nodelay: true,
             keepalive: Some(Duration::from_secs(60)),
-            longest_rto: Some(LONGEST_RTO),
             unsent: Some(512 << 10),
         }
     }
@@ -81,9 +78,7 @@ impl ChannelOptions {
         if let Some(idle) = self.keepalive {
             socket::set_keepalive(fd, idle)?;
         }
-        if let Some(longest) = self.longest_rto {
-            socket::set_rto_max(fd, longest)?;
-        }
+        socket::set_rto_max(fd, LONGEST_RTO)?;
         if let Some(bytes) = self.unsent {
             socket2::SockRef::from(&fd).set_tcp_notsent_lowat(bytes)?;
         }

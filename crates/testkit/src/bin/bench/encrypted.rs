@@ -1,7 +1,6 @@
 //! Loopback with logins and data protected: ours over TLS, the peers over GSI.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use tempfile::TempDir;
 use whimbrel_testkit::peers::{GridftpServer, Tool};
@@ -11,7 +10,7 @@ use whimbrel_trust::make::ProxyKind;
 use crate::case::{Case, Contender};
 use crate::logins::Logins;
 use crate::options::Options;
-use crate::servers::{Pair, Programs, Server};
+use crate::servers::{Pair, Programs, Server, open_over_tls};
 use crate::versus::Versus;
 use crate::{Measured, Outcome};
 
@@ -50,7 +49,7 @@ impl<'a> Grid<'a> {
         let gridmap = pki.gridmap(&[("alice", "nobody")])?;
         let settings = tempfile::tempdir()?;
         let config = config(settings.path(), &host, (&pki, &gridmap))?;
-        let own = || Server::start_own(Command::new(&programs.whimbrel), &config, "127.0.0.1");
+        let own = || Server::configured(programs, None, &config);
         let real = || -> Outcome<Server> {
             let builder = GridftpServer::builder().ok_or("globus-gridftp-server is not installed")?;
             Server::start_real(builder.gsi(&pki, &host, &gridmap))
@@ -117,10 +116,8 @@ fn contender<'a>(
 /// Our server's configuration: anybody over TLS, and mapped users with certificates.
 fn config(directory: &Path, host: &Member, (pki, gridmap): (&Pki, &Path)) -> Outcome<PathBuf> {
     let path = directory.join("dtn.toml");
-    let tls = format!("[tls]\ncertificate = {0:?}\nkey = {0:?}\n", host.file);
     let (file, authorities) = (&host.file, pki.certificates());
     let gsi = format!("[gsi]\ncertificate = {file:?}\nauthorities = {authorities:?}\ngridmap = {gridmap:?}\n");
-    let text = format!("anonymous = true\nroot = \"/\"\n{tls}{gsi}");
-    std::fs::write(&path, text)?;
+    std::fs::write(&path, open_over_tls(host) + &gsi)?;
     Ok(path)
 }

@@ -2,7 +2,6 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 use tempfile::TempDir;
@@ -16,7 +15,7 @@ use crate::case::{Case, Contender, LINK, Sample};
 use crate::logins::WITHIN;
 use crate::options::Options;
 use crate::room::{empty, remove};
-use crate::servers::{Pair, Programs, Server};
+use crate::servers::{Pair, Programs, Server, open_over_tls};
 use crate::versus::Versus;
 use crate::wan::{IPERF3_PORT, LONG, LongPath, RATE_MBIT, each_long_path, iperf3, iperf3_server};
 use crate::{Measured, Outcome};
@@ -40,14 +39,9 @@ struct Safe {
 impl Safe {
     fn start(programs: &Programs, lab: &Lab) -> Outcome<Self> {
         let (authority, settings) = (Pki::new()?, tempfile::tempdir()?);
-        let key = authority.host(&["dtn.example.org"])?.file;
         let config = settings.path().join("dtn.toml");
-        fs::write(&config, format!("anonymous = true\nroot = \"/\"\n[tls]\ncertificate = {key:?}\nkey = {key:?}\n"))?;
-        let server = |name: &str| {
-            let (host, mut command) = (lab.host(name), Command::new(&programs.whimbrel));
-            host.adopt(&mut command);
-            Server::start_own(command, &config, &host.addr().to_string())
-        };
+        fs::write(&config, open_over_tls(&authority.host(&["dtn.example.org"])?))?;
+        let server = |name| Server::configured(programs, Some(lab.host(name)), &config);
         Ok(Self { pair: Pair { source: server("src")?, destination: server("dst")? }, settings, _authority: authority })
     }
 

@@ -1,5 +1,6 @@
 //! The programs that compete, and their servers: two of each kind, anonymous, handling data as `nobody`.
 
+use std::ffi::OsStr;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,6 +10,7 @@ use whimbrel_testkit::cpu::Meter;
 use whimbrel_testkit::lab::Host;
 use whimbrel_testkit::measure::Copies;
 use whimbrel_testkit::peers::{self, Daemon, GridftpServer, GridftpServerBuilder, Tool, url_path};
+use whimbrel_testkit::pki::Member;
 
 use crate::Outcome;
 use crate::case::Sample;
@@ -68,19 +70,22 @@ pub struct Pair {
 
 impl Server {
     fn own(programs: &Programs, host: Option<&Host>) -> Outcome<Server> {
+        Self::start_own(programs, host, &["--root", "/", "--anonymous"].map(OsStr::new))
+    }
+
+    fn start_own(programs: &Programs, host: Option<&Host>, arguments: &[&OsStr]) -> Outcome<Server> {
         let mut command = Command::new(&programs.whimbrel);
         let address = host.map_or("127.0.0.1".to_owned(), |host| host.addr().to_string());
-        command.args(["dtn", "--listen", &format!("{address}:0"), "--root", "/", "--anonymous"]);
+        command.args(["dtn", "--listen", &format!("{address}:0")]).args(arguments);
         if let Some(host) = host {
             host.adopt(&mut command);
         }
         Self::running(command)
     }
 
-    /// One of ours with a configuration file, at a free port of this address.
-    pub fn start_own(mut command: Command, config: &Path, address: &str) -> Outcome<Server> {
-        command.arg("dtn").arg("--config").arg(config).args(["--listen", &format!("{address}:0")]);
-        Self::running(command)
+    /// One of ours with a configuration file, on a host of a laboratory or on this one.
+    pub fn configured(programs: &Programs, host: Option<&Host>, config: &Path) -> Outcome<Server> {
+        Self::start_own(programs, host, &[OsStr::new("--config"), config.as_os_str()])
     }
 
     fn running(command: Command) -> Outcome<Server> {
@@ -138,6 +143,11 @@ impl Pair {
         let wall = run.wall + start.elapsed();
         Ok(Sample { wall, cpu: run.cpu + meter.spent(), trips: None })
     }
+}
+
+/// Our server's configuration: anybody over TLS.
+pub fn open_over_tls(host: &Member) -> String {
+    format!("anonymous = true\nroot = \"/\"\n[tls]\ncertificate = {0:?}\nkey = {0:?}\n", host.file)
 }
 
 /// Runs a command that must succeed to count.

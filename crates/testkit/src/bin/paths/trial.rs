@@ -77,9 +77,9 @@ pub fn run(draw: &Draw, stage: &Stage, rounds: u32) -> Outcome<Trial> {
     }
     let of_a_processor = draw.limit.is_a_processor();
     let rounds = if of_a_processor { rounds.max(ROUNDS_OF_A_PROCESSOR) } else { rounds };
-    measure(draw, stage, &mut ways, 0..rounds, best * PATIENT + 5.0)?;
+    measure(draw, stage, &mut ways, 0..rounds, best)?;
     if of_a_processor && ways.iter().any(|(runs, _)| runs.median() < ways[0].0.median()) {
-        measure(draw, stage, &mut ways, rounds..ROUNDS_IN_DOUBT.max(rounds), best * PATIENT + 5.0)?;
+        measure(draw, stage, &mut ways, rounds..ROUNDS_IN_DOUBT.max(rounds), best)?;
     }
     let mut ways = ways.into_iter().map(|(runs, _)| runs);
     let ours = ways.next().expect("ours is the first way");
@@ -93,16 +93,17 @@ pub fn compare(draw: &Draw, stage: &Stage, against: &[String], rounds: u32) -> O
     let best = seconds(&stage.run(&[], FIRST)?);
     let mut ways = vec![way("without options", vec![])];
     ways.extend(against.iter().map(|flags| way(flags, flags.split_whitespace().map(String::from).collect())));
-    measure(draw, stage, &mut ways, 0..rounds, best * PATIENT + 5.0)?;
+    measure(draw, stage, &mut ways, 0..rounds, best)?;
     Ok(ways.into_iter().map(|(runs, _)| runs).collect())
 }
 
-/// Runs all ways in turn, each for `longest` seconds at most.
-fn measure(draw: &Draw, stage: &Stage, ways: &mut [Way], rounds: Range<u32>, longest: f64) -> Outcome<()> {
+/// Runs all ways in turn; the best so far took `best` seconds.
+fn measure(draw: &Draw, stage: &Stage, ways: &mut [Way], rounds: Range<u32>, best: f64) -> Outcome<()> {
+    let longest = Duration::from_secs_f64(best * PATIENT + 5.0);
     for round in rounds {
         for number in order(ways.len(), draw.seed.wrapping_add(u64::from(round))) {
             let (runs, flags) = &mut ways[number];
-            let sample = stage.run(flags, Duration::from_secs_f64(longest))?;
+            let sample = stage.run(flags, longest)?;
             eprintln!("  round {}: {}: {:.2} s, {}", round + 1, runs.name, seconds(&sample), bottleneck(&sample));
             runs.seconds.push(seconds(&sample));
             runs.explained.push(sample.explained);
