@@ -146,6 +146,11 @@ pub trait Connector: Send + Sync {
     /// Devices and pipes have no attributes: they are ignored.
     fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault>;
 
+    /// Whether the bytes of a session that renames have its final name already.
+    ///
+    /// False as well where that cannot be told, or another file has taken the name since.
+    fn has_committed(&self, session: &WriteSession) -> bool;
+
     /// Throws the unfinished data of a session away; unknown sessions are not an error.
     ///
     /// What was written in place stays: others may be writing the same file.
@@ -416,6 +421,6 @@ pub trait WriteAt: Send + Sync {
         false
     }
 
-    /// Ends this writer's part.
+    /// Ends this writer's part; with the faults of what it has written, which some storage tells no sooner.
     fn finish(&self) -> Result<Receipt, Fault>;
 }

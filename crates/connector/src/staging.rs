@@ -10,6 +10,8 @@ pub const HIDDEN_WORD: &[u8] = b".whimbrel-";
 const SUFFIX: &[u8] = b".whimbrel-part";
 /// How the name of every journal ends, before the number of the file it is about.
 const JOURNAL: &str = ".whimbrel-journal-";
+/// Digits of the number behind it, hexadecimal.
+const JOURNAL_DIGITS: usize = 16;
 /// Longest name, bytes (`NAME_MAX` of every common file system).
 const NAME_MAX: usize = 255;
 /// How much of a long name is kept in front of its hash.
@@ -45,8 +47,32 @@ pub(crate) fn journal_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
 /// How the names of all journals of unfinished files of `name` begin: the identity is behind it.
 pub(crate) fn journal_prefix(name: &[u8]) -> Vec<u8> {
     let mut prefix = journal_name(name, b"");
-    prefix.truncate(prefix.len() - 16);
+    prefix.truncate(prefix.len() - JOURNAL_DIGITS);
     prefix
+}
+
+/// Refuses to give a file a name that storage gives to what is unfinished: whoever stores the file that such a name is about would
+/// remove it.
+///
+/// # Errors
+/// `InvalidPath`, about `op`.
+pub(crate) fn refuse_hidden(path: &StoragePath, op: &str) -> Result<(), Fault> {
+    if !path.name().is_some_and(is_hidden) {
+        return Ok(());
+    }
+    let fault = Fault::new(FaultCode::InvalidPath, op).on_path(path.as_bytes());
+    Err(fault.detail("unfinished files have names of this form here, and are removed: give it another name"))
+}
+
+/// Whether a name has the form of that of an unfinished file, or of its journal.
+fn is_hidden(name: &[u8]) -> bool {
+    let Some(name) = name.strip_prefix(b".") else { return false };
+    let stem = name.strip_suffix(SUFFIX).or_else(|| {
+        let (stem, digits) = name.split_at_checked(name.len().checked_sub(JOURNAL_DIGITS)?)?;
+        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
+        stem.strip_suffix(JOURNAL.as_bytes()).filter(|_| digits.iter().all(is_digit))
+    });
+    stem.is_some_and(|stem| !stem.is_empty())
 }
 
 fn hidden_name(name: &[u8], suffix: &[u8]) -> Vec<u8> {
@@ -103,6 +129,29 @@ mod tests {
         assert!(journal_name(b"a.txt", b"1").starts_with(b".a.txt.whimbrel-journal-"));
         assert_ne!(journal_name(b"a", b"1"), journal_name(b"a", b"2"));
         assert!((1..=255).all(|len| journal_name(&vec![b'x'; len], b"1").len() <= NAME_MAX));
+    }
+
+    #[test]
+    fn names_of_unfinished_files_and_journals_are_told_from_all_others() {
+        let long = vec![b'x'; 255];
+        for name in [&b"a"[..], b".a", b".whimbrel-part", &long[..]] {
+            assert!(!is_hidden(name) && is_hidden(&staging_name(name)) && is_hidden(&journal_name(name, b"1")));
+        }
+        for name in [
+            &b""[..],
+            b".",
+            b"a.whimbrel-part",
+            b".a.whimbrel-parts",
+            b".a.whimbrel-part.txt",
+            b".a.whimbrel-journal-0123456789abcde",
+            b".a.whimbrel-journal-0123456789abcdeX",
+            b".a.whimbrel-0123456789abcdef",
+        ] {
+            assert!(!is_hidden(name), "{}", name.escape_ascii());
+        }
+        let fault = refuse_hidden(&path(b"/d/.a.whimbrel-part"), "write").unwrap_err();
+        assert_eq!(fault.code, FaultCode::InvalidPath);
+        assert!(refuse_hidden(&path(b"/.a.whimbrel-part/d"), "write").is_ok(), "a directory holds no bytes");
     }
 
     #[test]

@@ -163,6 +163,49 @@ fn nobody_goes_on_with_a_file_that_storage_has_lost() {
 }
 
 #[test]
+fn nobody_goes_on_with_a_file_that_storage_has_lost_when_it_was_to_be_read_from_the_disk() {
+    let (mut node, script) = node_that_syncs(false);
+    node.write("source", &pattern(500_000));
+    let movers = node.pair(&extended(1));
+    script.fail(Operation::DropCached, Calls::From(1), FaultCode::StorageIo, When::Before);
+    let leaves = Some(LeafSpec { size: 1 << 20, algorithm: "MD5".to_owned(), holes: false, vouched: false });
+    let to = ReceiveSpec { leaves, past_memory: true, ..receive("/copy") };
+    let (_, received) = node.copy(movers, send("/source"), to);
+    script.heal();
+    assert_eq!(received.failure().kind, FailureKind::Busy);
+    assert_eq!(node.names(), ["source"], "the next sync would succeed");
+}
+
+#[test]
+fn what_cannot_be_looked_at_before_its_commit_gets_no_name() {
+    const LEAF: u64 = 1 << 16;
+    let (mut node, script) = node();
+    let mover = node.attach();
+    let leaves = LeafSpec { size: LEAF, algorithm: "MD5".to_owned(), holes: false, vouched: false };
+    let file = ChunkedFile { path: b"/copy".to_vec(), size: LEAF, modified: None, leaves };
+    let opened = node.call(mover, Op::OpenChunked(file)).done();
+    let Outcome::Chunked { session, .. } = opened else { panic!("{opened:?}") };
+    let commit = |expected| Op::CommitChunked {
+        path: b"/copy".to_vec(),
+        session: session.clone(),
+        modified: None,
+        mode: None,
+        expected,
+    };
+    for code in [FaultCode::StorageBusy, FaultCode::NotFound] {
+        script.fail(Operation::Journal, Calls::From(1), code, When::Before);
+        node.call(mover, commit(None)).failure();
+        script.heal();
+    }
+    // Where the digest is asked for, the file is opened for that first.
+    let mover = node.attach();
+    script.fail(Operation::Join, Calls::From(1), FaultCode::StorageBusy, When::Before);
+    node.call(mover, commit(Some(("MD5".to_owned(), "00".to_owned())))).failure();
+    script.heal();
+    assert!(node.names().iter().all(|name| name != "copy"), "{:?}", node.names());
+}
+
+#[test]
 fn what_is_said_to_be_there_and_is_not_is_no_file_of_zeros() {
     let (mut node, _) = node();
     let data = pattern(500_000);
@@ -176,8 +219,11 @@ fn what_is_said_to_be_there_and_is_not_is_no_file_of_zeros() {
     };
     assert_eq!(restart(&mut node, "/new", 1000).failure().kind, FailureKind::Busy);
     assert_eq!(restart(&mut node, "/copy", 1000).failure().kind, FailureKind::Busy);
-    assert_eq!(node.names(), ["copy", "source"], "and nothing is made");
-    assert_eq!(node.read("copy"), b"an older version");
+    // Nor is it what another run has stored meanwhile, though it is long enough.
+    node.write("whole", &data[..400_000]);
+    assert_eq!(restart(&mut node, "/whole", 1000).failure().kind, FailureKind::Busy);
+    assert_eq!(node.names(), ["copy", "source", "whole"], "and nothing is made");
+    assert_eq!((node.read("copy"), node.read("whole")), (b"an older version".to_vec(), data[..400_000].to_vec()));
     assert_eq!(restart(&mut node, "/new", 0).bytes(), 500_000);
     assert!(node.read("new") == data);
 }

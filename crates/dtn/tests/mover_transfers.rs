@@ -108,6 +108,18 @@ fn stou_tells_a_name_that_did_not_exist() {
 }
 
 #[test]
+fn two_who_store_under_unique_names_at_once_have_a_name_each() {
+    let mut node = Node::start();
+    node.write("source", b"new");
+    let hidden = ".file.whimbrel-part";
+    node.write(hidden, b"what another one is storing");
+    let movers = node.pair(&stream());
+    let to = ReceiveSpec { write: WriteKind::Unique, ..receive("/file") };
+    node.copy(movers, send("/source"), to).1.done();
+    assert_eq!((node.read("file.1"), node.read(hidden)), (b"new".to_vec(), b"what another one is storing".to_vec()));
+}
+
+#[test]
 fn stor_after_rest_keeps_earlier_bytes() {
     for params in modes() {
         let mut node = Node::start();

@@ -63,6 +63,8 @@ macro_rules! contract_cases {
             nothing_has_the_final_name_before_commit
             commit_replaces_in_one_step
             committing_twice_is_harmless
+            whether_a_session_is_committed_is_told
+            names_of_unfinished_files_are_given_to_no_file
             abandoning_leaves_nothing
             abandoning_after_commit_keeps_the_file
             resume_goes_on_with_the_unfinished_file

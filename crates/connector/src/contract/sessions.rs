@@ -43,6 +43,37 @@ pub fn commit_replaces_in_one_step(a: &dyn Connector, b: &dyn Connector) {
     assert!(load(b, &path("file")) == old);
 }
 
+pub fn whether_a_session_is_committed_is_told(a: &dyn Connector, b: &dyn Connector) {
+    let told = |session: &WriteSession| (a.has_committed(session), b.has_committed(session));
+    let session = ok(a.begin(&path("file"), &CONTINUE));
+    assert_eq!(told(&session), (false, false));
+    commit(b, &session);
+    assert_eq!(told(&session), (true, true));
+    store(a, &path("file"), b"another");
+    assert_eq!(told(&session), (false, false));
+    let in_place = ok(a.begin(&path("file"), &UPDATE));
+    assert_eq!(told(&in_place), (false, false));
+}
+
+pub fn names_of_unfinished_files_are_given_to_no_file(a: &dyn Connector, b: &dyn Connector) {
+    let session = ok(a.begin(&path("file"), &REPLACE));
+    put(a, &session, 0, b"bytes");
+    let hidden = &session.staging;
+    for intent in [REPLACE, RESUME, UPDATE, CONTINUE] {
+        refused(b.begin(hidden, &intent), FaultCode::InvalidPath);
+    }
+    refused(b.put(hidden, b"other", &Attributes::default(), None), FaultCode::InvalidPath);
+    store(b, &path("other"), b"other");
+    refused(b.rename(&path("other"), hidden, false), FaultCode::InvalidPath);
+    commit(a, &session);
+    assert_eq!(load(b, &path("file")), b"bytes");
+    // Whoever wants to keep what was left gives it a name of its own.
+    let session = ok(a.begin(&path("left"), &REPLACE));
+    put(a, &session, 0, b"part");
+    ok(b.rename(&session.staging, &path("kept"), false));
+    assert_eq!(load(b, &path("kept")), b"part");
+}
+
 pub fn committing_twice_is_harmless(a: &dyn Connector, b: &dyn Connector) {
     let session = ok(a.begin(&path("file"), &REPLACE));
     put(a, &session, 0, b"bytes");

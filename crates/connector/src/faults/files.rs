@@ -107,7 +107,9 @@ impl WriteAt for FaultyWriter {
     }
 
     fn drop_cached(&self, range: Range<u64>) -> Result<ReadsFrom, Fault> {
-        self.script.run(Operation::DropCached, || self.inner.drop_cached(range))
+        // It syncs before it forgets.
+        let dropped = self.script.run(Operation::DropCached, || self.inner.drop_cached(range));
+        dropped.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {

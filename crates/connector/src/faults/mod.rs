@@ -154,6 +154,10 @@ impl<C: Connector> Connector for Faulty<C> {
         self.script.run(Operation::Commit, commit)
     }
 
+    fn has_committed(&self, session: &WriteSession) -> bool {
+        self.inner.has_committed(session)
+    }
+
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
         self.script.run(Operation::Abandon, || self.inner.abandon(session))
     }

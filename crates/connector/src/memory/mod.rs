@@ -23,6 +23,7 @@ use crate::meta::{Entry, Kind, Meta, Timestamp, Version};
 use crate::path::StoragePath;
 use crate::rules::{can_be_cut, check_commit_only, end_of, expect_version, link_has_no_mode, root_stays};
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
+use crate::staging::refuse_hidden;
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use files::{Reader, Writer};
 use power::Power;
@@ -294,6 +295,11 @@ impl Connector for Memory {
         self.commit_session(session, attributes)
     }
 
+    fn has_committed(&self, session: &WriteSession) -> bool {
+        let _names = self.lock();
+        self.is_committed(session).unwrap_or(false)
+    }
+
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
         self.abandon_session(session)
     }
@@ -349,6 +355,7 @@ impl Connector for Memory {
     }
 
     fn rename(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault> {
+        refuse_hidden(to, "rename")?;
         let _names = self.lock();
         if durable && let Some(node) = self.entry(from, "rename")?.found {
             self.sync_file(&node).on("sync", from)?;

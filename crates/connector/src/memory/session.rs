@@ -11,7 +11,7 @@ use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
 use crate::rules::check;
 use crate::session::{Attributes, Disposition, SET_ID, WriteIntent, WriteSession};
-use crate::staging::staging_path;
+use crate::staging::{refuse_hidden, staging_path};
 
 const OPEN: &str = "open for writing";
 
@@ -22,6 +22,7 @@ impl Memory {
         let Some(spot) = spot else {
             return Err(FaultCode::IsADirectory).on(OPEN, path);
         };
+        refuse_hidden(&spot.path, OPEN)?;
         let staging = staging_path(&spot.path)?;
         let unfinished = spot.dir.child(staging.name().unwrap_or_default());
         let unfinished = unfinished.on(OPEN, path)?.filter(|node| node.kind() == Kind::File);
@@ -114,6 +115,13 @@ impl Memory {
         }
     }
 
+    /// Whether the bytes of a session that renames have their final name; the caller holds the names' lock.
+    pub(super) fn is_committed(&self, session: &WriteSession) -> Result<bool, Fault> {
+        let (id, _) = decode(session)?;
+        let spot = resolve(&self.root, &session.path, false).ok().flatten();
+        Ok(session.rename && spot.and_then(|spot| spot.found).is_some_and(|node| node.id == id))
+    }
+
     pub(super) fn commit_session(&self, session: &WriteSession, attributes: &Attributes) -> Result<(), Fault> {
         check(attributes, &session.path)?;
         let _names = self.lock();
@@ -121,15 +129,13 @@ impl Memory {
         let node = match self.node_of(session) {
             Ok(node) => node,
             Err(fault) if session.rename => {
-                let spot = resolve(&self.root, &session.path, false).ok().flatten();
-                let done = spot.and_then(|spot| spot.found).filter(|n| n.id == id);
-                if done.is_some() {
-                    if attributes.durable && self.power.has(Safeguard::SyncRepeatedCommit) {
-                        self.sync_parent(&session.path).on("commit", &session.path)?;
-                    }
-                    self.remove_journal(&session.path, id).on("commit", &session.path)?;
+                if !self.is_committed(session)? {
+                    return Err(fault);
                 }
-                return done.map(drop).ok_or(fault);
+                if attributes.durable && self.power.has(Safeguard::SyncRepeatedCommit) {
+                    self.sync_parent(&session.path).on("commit", &session.path)?;
+                }
+                return self.remove_journal(&session.path, id).on("commit", &session.path);
             }
             Err(fault) => return Err(fault),
         };

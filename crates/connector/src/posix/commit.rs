@@ -134,21 +134,21 @@ impl Posix {
         fault: Fault,
     ) -> Result<(), Fault> {
         let path = &session.path;
-        let Ok((dir, name)) = self.root.entry(path, "commit") else {
-            return Err(fault);
-        };
-        match look(&dir, name) {
-            Ok(Some(stat)) if Identity::of(&stat) == token.identity => {
-                if attributes.durable {
-                    sync_dir(&dir).or_fault("sync directory", path)?;
-                }
-                if token.manner == Manner::Continued {
-                    journal::remove(&dir, path, &token.identity).or_fault("remove journal", path)?;
-                }
-                Ok(())
-            }
-            _ => Err(fault),
+        let Some(dir) = self.committed_at(session, token) else { return Err(fault) };
+        if attributes.durable {
+            sync_dir(&dir).or_fault("sync directory", path)?;
         }
+        if token.manner == Manner::Continued {
+            journal::remove(&dir, path, &token.identity).or_fault("remove journal", path)?;
+        }
+        Ok(())
+    }
+
+    /// The directory where the bytes of a session have their final name; `None`: they have not, or it cannot be seen.
+    pub(super) fn committed_at(&self, session: &WriteSession, token: &Token) -> Option<Dir> {
+        let (dir, name) = self.root.entry(&session.path, "commit").ok()?;
+        let named = look(&dir, name).ok()??;
+        (Identity::of(&named) == token.identity).then_some(dir)
     }
 
     pub(super) fn abandon_session(&self, session: &WriteSession) -> Result<(), Fault> {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 
 use rustix::io::Errno;
@@ -27,8 +28,10 @@ pub(super) struct Handle {
     pub committed: RwLock<bool>,
     /// The way past the page cache, once a writer asked for it; `None` in it: there is none.
     pub direct: OnceLock<Option<Gathering>>,
-    /// How a sync has failed, for all who share this.
+    /// How a sync has failed, for all who share this; held while one is under way.
     failed: Mutex<Option<Errno>>,
+    /// Whether one has: asked without waiting for the one that is under way.
+    unsound: AtomicBool,
 }
 
 impl Handle {
@@ -42,6 +45,7 @@ impl Handle {
             committed: RwLock::default(),
             direct: OnceLock::new(),
             failed: Mutex::default(),
+            unsound: AtomicBool::new(false),
         }
     }
 
@@ -67,12 +71,15 @@ impl Handle {
         let result = self.sync_and_forget(sync);
         // Devices and pipes have nothing to make durable, and say so.
         *failed = result.err().filter(|_| self.kind == Kind::File);
+        if failed.is_some() {
+            self.unsound.store(true, Ordering::Release);
+        }
         result
     }
 
-    /// Whether no sync has failed: what else was written may be lost.
+    /// Whether no sync has failed: what else was written may be lost. Does not wait for a sync that is under way.
     pub fn is_sound(&self) -> bool {
-        self.failed.lock().unwrap_or_else(PoisonError::into_inner).is_none()
+        !self.unsound.load(Ordering::Acquire)
     }
 
     /// Whether its bytes have got their final name.
@@ -240,6 +247,18 @@ mod tests {
         assert!(Arc::ptr_eq(&handles.join(&staging(1), &Identity::default()).unwrap(), &anew));
         handles.share(&staging(1), &handle(&root));
         assert!(Arc::ptr_eq(&handles.join(&staging(1), &Identity::default()).unwrap(), &anew), "this one is sound");
+    }
+
+    #[test]
+    fn nobody_waits_for_a_sync_to_learn_whether_the_file_is_sound() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = Root::open(dir.path(), false).unwrap();
+        let handle = handle(&root);
+        let handles = Handles::default();
+        handles.keep(&staging(1), handle.clone());
+        let _syncing = handle.failed.lock().unwrap();
+        assert!(handle.is_sound());
+        assert!(handles.join(&staging(1), &Identity::default()).is_some());
     }
 
     #[test]

@@ -6,6 +6,18 @@ pub(super) const HUGETLBFS: u32 = 0x9584_58f6;
 /// `lustre_user.h`.
 pub(super) const LUSTRE: u32 = 0x0bd0_0bd0;
 
+const NFS: u32 = 0x0000_6969;
+const CIFS: u32 = 0xff53_4d42;
+const SMB2: u32 = 0xfe53_4d42;
+const FUSE: u32 = 0x6573_5546;
+const PLAN9: u32 = 0x0102_1997;
+/// `fs/afs/afs.h`, which `linux/magic.h` calls `AFS_FS_MAGIC`, and OpenAFS's own.
+const AFS: [u32; 2] = [0x6b41_4653, 0x5346_414f];
+
+/// Those that send what was written no later than when the file is closed, and tell only then, or when it is synced, that there was
+/// no room for it, or that it is lost (nfs(5), close(2)).
+const LATE: [u32; 7] = [NFS, CIFS, SMB2, FUSE, PLAN9, AFS[0], AFS[1]];
+
 /// Those with nothing below memory.
 const MEMORY_ONLY: [u32; 3] = [TMPFS, RAMFS, HUGETLBFS];
 
@@ -19,19 +31,19 @@ const NAMES: [(u32, &str); 22] = [
     (RAMFS, "ramfs"),
     (HUGETLBFS, "hugetlbfs"),
     (0x794c_7630, "overlay"),
-    (0x0000_6969, "nfs"),
+    (NFS, "nfs"),
     (LUSTRE, "lustre"),
     (0x4750_4653, "gpfs"),
     (0x1983_0326, "beegfs"),
     (0x00c3_6400, "ceph"),
     (0x0116_1970, "gfs2"),
     (0x7461_636f, "ocfs2"),
-    (0x6573_5546, "fuse"),
-    (0xff53_4d42, "cifs"),
-    (0xfe53_4d42, "smb2"),
+    (FUSE, "fuse"),
+    (CIFS, "cifs"),
+    (SMB2, "smb2"),
     (0xf2f5_2010, "f2fs"),
     (0xca45_1a4e, "bcachefs"),
-    (0x0102_1997, "9p"),
+    (PLAN9, "9p"),
     (0x2011_bb1e, "weka"),
 ];
 
@@ -43,6 +55,11 @@ pub(super) fn kind(stat: &rustix::fs::StatFs) -> u32 {
 /// Whether files of this type are only in memory.
 pub(super) fn is_memory_only(kind: u32) -> bool {
     MEMORY_ONLY.contains(&kind)
+}
+
+/// Whether files of this type take bytes that they may turn out not to have when they are closed.
+pub(super) fn tells_late(kind: u32) -> bool {
+    LATE.contains(&kind)
 }
 
 /// The name of a type, or its number.

@@ -256,6 +256,10 @@ impl Connector for Posix {
         self.commit_session(session, attributes)
     }
 
+    fn has_committed(&self, session: &WriteSession) -> bool {
+        Token::of(session).is_ok_and(|token| token.manner.is_hidden() && self.committed_at(session, &token).is_some())
+    }
+
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
         self.writable("abandon", &session.path)?;
         self.abandon_session(session)

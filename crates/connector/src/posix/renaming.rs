@@ -11,11 +11,13 @@ use super::resolve::{Dir, look, retry};
 use super::steps::{self, sync_dir};
 use crate::meta::Kind;
 use crate::path::StoragePath;
+use crate::staging::refuse_hidden;
 
 const OP: &str = "rename";
 
 impl Posix {
     pub(super) fn rename_entry(&self, from: &StoragePath, to: &StoragePath, durable: bool) -> Result<(), Fault> {
+        refuse_hidden(to, OP)?;
         let (old_dir, old) = self.root.entry(from, OP)?;
         let (new_dir, new) = self.root.entry(to, OP)?;
         if durable {

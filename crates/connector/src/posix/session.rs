@@ -26,7 +26,7 @@ use super::token::{Identity, Manner, Token};
 use crate::meta::{Kind, Meta};
 use crate::path::StoragePath;
 use crate::session::{Disposition, WriteIntent, WriteSession};
-use crate::staging::staging_path;
+use crate::staging::{refuse_hidden, staging_path};
 
 /// Below this the file system's free space is not asked for: the write itself tells as soon.
 const ASK_FOR_SPACE: u64 = 1 << 20;
@@ -34,6 +34,7 @@ const ASK_FOR_SPACE: u64 = 1 << 20;
 impl Posix {
     pub(super) fn begin_session(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
         let place = self.root.place(path)?;
+        refuse_hidden(&place.path, OPEN)?;
         let begun = self.begin_at(&place, intent);
         for path in [path, &place.path] {
             self.looked.begun_in(above(path));

@@ -7,13 +7,14 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs, openat};
 use rustix::io::Errno;
 use whimbrel_engine::Fault;
 
 use super::Posix;
 use super::attributes;
 use super::error::OrFault;
+use super::magic;
 use super::meta::statx_fd;
 use super::modes::PRIVATE;
 use super::read::read_fully;
@@ -24,7 +25,7 @@ use crate::path::StoragePath;
 use crate::put::{ReadBack, ends_early, put_in_steps};
 use crate::rules::check;
 use crate::session::Attributes;
-use crate::staging::staging_path;
+use crate::staging::{refuse_hidden, staging_path};
 
 /// What earlier files have taught: asked in vain, a file without a name costs twice.
 #[derive(Default)]
@@ -44,6 +45,7 @@ impl Posix {
         mut read_back: Option<ReadBack<'_>>,
     ) -> Result<(), Fault> {
         check(attributes, path)?;
+        refuse_hidden(path, "write")?;
         // On Lustre new files are laid out, which takes a name.
         let possible = self.lustre.is_none() && attributes.size.is_none();
         if possible
@@ -127,6 +129,8 @@ fn fill(file: &OwnedFd, data: &[u8], attributes: &Attributes, path: &StoragePath
     if attributes.durable {
         // With its mode and times.
         steps::sync_all(file).or_fault("sync", path)?;
+    } else if fstatfs(file).is_ok_and(|stat| magic::tells_late(magic::kind(&stat))) {
+        steps::sync_data(file).or_fault("sync", path)?;
     }
     Ok(())
 }

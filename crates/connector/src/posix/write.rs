@@ -46,7 +46,8 @@ pub(super) struct Writer {
     /// Who can tell the stripes of the file of that name.
     lustre: Option<(Arc<Lustre>, StoragePath)>,
     in_order: InOrder,
-    in_memory: OnceLock<bool>,
+    /// The file system's type; `None` in it: unknown.
+    file_system: OnceLock<Option<u32>>,
     ranges: Mutex<Written>,
     seen: Seen,
     hidden: Option<Hidden>,
@@ -71,7 +72,7 @@ impl Writer {
             handle,
             path,
             lustre: None,
-            in_memory: OnceLock::new(),
+            file_system: OnceLock::new(),
             ranges: Mutex::default(),
         }
     }
@@ -119,12 +120,14 @@ impl Writer {
         self.ranges.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    fn file_system(&self) -> Option<u32> {
+        let ask = || fstatfs(&self.handle.file).ok().map(|stat| magic::kind(&stat));
+        *self.file_system.get_or_init(ask)
+    }
+
     /// Whether the file system has no storage but memory.
     fn in_memory(&self) -> bool {
-        *self.in_memory.get_or_init(|| {
-            // Its type comes in different widths on different processors.
-            fstatfs(&self.handle.file).is_ok_and(|stat| magic::is_memory_only(magic::kind(&stat)))
-        })
+        self.file_system().is_some_and(magic::is_memory_only)
     }
 
     /// Asks the kernel to forget the pages of a range; whether it did.
@@ -342,6 +345,10 @@ impl WriteAt for Writer {
     fn finish(&self) -> Result<Receipt, Fault> {
         // Another process may commit.
         self.settle(0..u64::MAX)?;
+        let unsynced = !self.ranges().fresh().is_empty();
+        if unsynced && self.handle.kind == Kind::File && self.file_system().is_some_and(magic::tells_late) {
+            self.sync()?;
+        }
         Ok(Receipt { written: self.ranges().all(), token: Vec::new() })
     }
 }
@@ -357,5 +364,37 @@ impl Drop for Writer {
         {
             tracing::warn!(path = %self.path, why = %errno, "a part of an unfinished file was lost");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Posix;
+    use super::super::steps::{self, Step};
+    use super::super::token::Token;
+    use super::*;
+    use crate::Connector as _;
+    use crate::posix::PosixOptions;
+    use crate::session::{Disposition, WriteIntent};
+
+    #[test]
+    fn where_a_lost_write_is_told_late_it_is_told_before_the_file_has_its_name() {
+        let dir = tempfile::tempdir().unwrap();
+        let storage = Posix::open(dir.path(), PosixOptions::default()).unwrap();
+        let path = StoragePath::resolve(&StoragePath::root(), b"file").unwrap();
+        let intent = WriteIntent { disposition: Disposition::Replace, size: None, length: None, mode: None };
+        let session = storage.begin(&path, &intent).unwrap();
+        let handle = storage.handle_of(&session, &Token::of(&session).unwrap()).unwrap();
+        let syncs = |kind: u32| {
+            let writer = Writer::new(handle.clone(), path.clone(), None);
+            writer.file_system.set(Some(kind)).unwrap();
+            writer.write_at(0, b"data").unwrap();
+            steps::take();
+            writer.finish().unwrap();
+            writer.finish().unwrap();
+            steps::take().iter().filter(|step| matches!(step, Step::SyncFile(_))).count()
+        };
+        let (nfs, ext4) = (0x6969, 0xef53);
+        assert_eq!((syncs(nfs), syncs(ext4)), (1, 0));
     }
 }

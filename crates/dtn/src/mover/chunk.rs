@@ -74,9 +74,7 @@ pub fn expect(
     let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
     let file = match storage.open(path, session) {
         Ok(file) => file,
-        // Committed before, perhaps, and the answer was lost: the commit finds out.
-        Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => return Ok(()),
-        Err(fault) => return Err(fault.into()),
+        Err(fault) => return storage.unless_committed(path, session, fault),
     };
     let trusted = journal::decode(&file.journal.read()?);
     let computed = match composed(&trusted, algorithm) {
@@ -261,15 +259,24 @@ impl Storage<'_> {
         Ok(Outcome::Done)
     }
 
+    /// What cannot be looked at before a commit may have been committed before, and the answer was lost: then there is nothing left
+    /// to check. Otherwise nobody has checked it, and it gets no name.
+    fn unless_committed(&self, path: &[u8], session: &[u8], fault: Fault) -> Result<(), Problem> {
+        let may_be = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
+        let is_committed = || {
+            let begun = decode(path, session)?.session(self.connector, path)?;
+            Ok::<_, Fault>(self.connector.has_committed(&begun))
+        };
+        if may_be && is_committed()? { Ok(()) } else { Err(fault.into()) }
+    }
+
     fn commit(&self, path: &[u8], session: &[u8], attributes: Attributes) -> Result<Outcome, Problem> {
         let ticket = decode(path, session)?;
         let size = ticket.size;
         let begun = ticket.session(self.connector, path)?;
         match self.connector.journal(&begun) {
             Ok(journal) => prove(&journal.read()?, size)?,
-            // Committed before, perhaps, and the answer was lost: storage knows.
-            Err(fault) if matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy) => {}
-            Err(fault) => return Err(fault.into()),
+            Err(fault) => self.unless_committed(path, session, fault)?,
         }
         let attributes = Attributes { size: Some(size), ..attributes };
         let committed = self.connector.commit(&begun, &[], &attributes);

@@ -76,7 +76,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::ServerBusy | FaultCode::TooManyAttempts => K::Busy,
         FaultCode::HostNotFound | FaultCode::ConnectionRefused => K::CannotConnect,
         FaultCode::HostUnreachable | FaultCode::TimedOut => K::CannotConnect,
-        FaultCode::DataPeerRejected | FaultCode::PortRangeExhausted => K::CannotConnect,
+        FaultCode::DataPeerRejected | FaultCode::PortRangeExhausted | FaultCode::AddressUnavailable => K::CannotConnect,
         FaultCode::ConnectionLost | FaultCode::Stalled | FaultCode::NodeLost | FaultCode::HostRestarted => {
             K::ConnectionBroken
         }

@@ -223,6 +223,10 @@ impl Connector for Ruled {
         self.writer(&session.path).commit(session, receipts, &attributes.without_set_id())
     }
 
+    fn has_committed(&self, session: &WriteSession) -> bool {
+        self.may_stat(&session.path).is_ok() && self.plain.has_committed(session)
+    }
+
     fn abandon(&self, session: &WriteSession) -> Result<(), Fault> {
         self.may_go_on(session)?;
         self.plain.abandon(session)

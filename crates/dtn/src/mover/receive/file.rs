@@ -50,10 +50,7 @@ impl File {
             return Self::of_chunk(node, spec, *offset, session);
         }
         let connector = node.connector.as_ref();
-        let mut path = resolve(&spec.path)?;
-        if spec.write == WriteKind::Unique {
-            path = unique(connector, &path)?;
-        }
+        let path = resolve(&spec.path)?;
         let (disposition, size) = match &spec.write {
             WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
             WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
@@ -69,7 +66,10 @@ impl File {
             is_there(connector, &path, done)?;
         }
         let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };
-        let session = connector.begin(&path, &intent)?;
+        let session = match spec.write {
+            WriteKind::Unique => begin_unique(connector, &path, &intent)?,
+            _ => connector.begin(&path, &intent)?,
+        };
         let mut file = Self::join(node, spec, &session)?;
         if spec.write == WriteKind::Append {
             let meta = connector.stat(&session.path, Follow::Yes)?;
@@ -174,7 +174,8 @@ impl File {
 
     /// Gives the file its name.
     pub(super) fn complete(&self, node: &Node, spec: &ReceiveSpec, cancel: &Cancel) -> Result<(), Problem> {
-        let receipt = self.writer.finish()?;
+        let lost = |fault: Fault| self.unless_lost(node, spec, fault.into());
+        let receipt = self.writer.finish().map_err(lost)?;
         let completed = complete(node, spec, &self.session, Some(self.writer.as_ref()), &[receipt], cancel);
         completed.map_err(|problem| self.unless_lost(node, spec, problem))
     }
@@ -186,7 +187,8 @@ impl File {
             self.writer.sync().map_err(|fault| self.unless_lost(task.node, spec, fault.into()))?;
         }
         let (mover, id) = task.reporter.about();
-        let receipt = Box::new(short(self.writer.finish()?));
+        let lost = |fault: Fault| self.unless_lost(task.node, spec, fault.into());
+        let receipt = Box::new(short(self.writer.finish().map_err(lost)?));
         task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
         Ok(())
     }
@@ -220,7 +222,8 @@ impl File {
             let synced = proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)));
             synced.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;
         }
-        let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose()?;
+        let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose();
+        let read_from = read_from.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if let Some(voucher) = &self.voucher
             && let Err(problem) = voucher::check(voucher, &leaves)
@@ -250,24 +253,26 @@ impl File {
     }
 }
 
-/// Whether what a client says is there can be: a crash, or another writer, may have taken it, and zeros would stand in its place.
+/// Whether what a client says is there can be: a crash, or another writer, may have taken it, and zeros would stand in its place. A
+/// file that has its name already is somebody's whole one, perhaps this client's own: nothing is to be written into that.
 fn is_there(connector: &dyn Connector, path: &StoragePath, done: &[Range<u64>]) -> Result<(), Fault> {
     let told = done.iter().map(|range| range.end).max().unwrap_or(0);
     let found = match connector.unfinished(path)? {
-        Some(meta) => meta.size,
+        Some(meta) => Some(meta.size),
         None => match connector.stat(path, Follow::Yes) {
-            Ok(meta) if meta.kind == Kind::File => meta.size,
+            Ok(meta) if meta.kind == Kind::File => None,
             // Devices and pipes have no length.
             Ok(_) => return Ok(()),
-            Err(fault) if fault.code == FaultCode::NotFound => 0,
+            Err(fault) if fault.code == FaultCode::NotFound => Some(0),
             Err(fault) => return Err(fault),
         },
     };
-    if told <= found {
-        return Ok(());
-    }
     let fault = Fault::new(FaultCode::StorageBusy, "restart").on_path(path.as_bytes());
-    Err(fault.detail(format!("{told} bytes are said to be there, and {found} are")))
+    match found {
+        Some(found) if told <= found => Ok(()),
+        Some(found) => Err(fault.detail(format!("{told} bytes are said to be there, and {found} are"))),
+        None => Err(fault.detail("a whole file has its name by now")),
+    }
 }
 
 fn check_offset(offset: u64) -> Result<u64, Fault> {
@@ -278,8 +283,8 @@ fn check_offset(offset: u64) -> Result<u64, Fault> {
     Ok(offset)
 }
 
-/// A name near `path` that does not exist (RFC 959 §4.1.3, STOU).
-fn unique(connector: &dyn Connector, path: &StoragePath) -> Result<StoragePath, Fault> {
+/// Begins a file under a name near `path` that nothing has, nor what others are storing (RFC 959 §4.1.3, STOU).
+fn begin_unique(connector: &dyn Connector, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
     let bad = |error| failure::bad_path(&error, path.as_bytes());
     let base = match connector.stat(path, Follow::Yes) {
         Ok(meta) if meta.kind == Kind::Directory => path.join(b"file").map_err(bad)?,
@@ -294,13 +299,25 @@ fn unique(connector: &dyn Connector, path: &StoragePath) -> Result<StoragePath, 
             candidate.extend_from_slice(format!(".{number}").as_bytes());
         }
         let candidate = directory.join(&candidate).map_err(bad)?;
-        match connector.stat(&candidate, Follow::No) {
-            Err(fault) if fault.code == FaultCode::NotFound => return Ok(candidate),
-            Err(fault) => return Err(fault),
-            Ok(_) => {}
+        if connector.unfinished(&candidate)?.is_some() || !is_free(connector, &candidate)? {
+            continue;
         }
+        let session = connector.begin(&candidate, intent)?;
+        // Somebody may have stored a file under it since: then it is theirs. Who is later finds this one.
+        if is_free(connector, &candidate)? {
+            return Ok(session);
+        }
+        connector.abandon(&session)?;
     }
     Err(Fault::new(FaultCode::AlreadyExists, "find a unique name").on_path(base.as_bytes()))
+}
+
+fn is_free(connector: &dyn Connector, path: &StoragePath) -> Result<bool, Fault> {
+    match connector.stat(path, Follow::No) {
+        Err(fault) if fault.code == FaultCode::NotFound => Ok(true),
+        Err(fault) => Err(fault),
+        Ok(_) => Ok(false),
+    }
 }
 
 /// What fits a message, however large the node's share was: of very many ranges only where they begin and end, which is what

@@ -352,7 +352,17 @@ fn what_is_unfinished_has_the_rules_of_the_name_that_it_stands_for() {
     // A rule for the hidden name itself counts, and what rules are not about is like anything else.
     std::fs::write(tree.root().join("open/.kept.txt.whimbrel-public"), "shown").unwrap();
     assert_eq!(read(&ruled, "/open/.kept.txt.whimbrel-public").unwrap(), "shown");
-    for name in unfinished(&tree, "other").iter().chain(&temporary_names("kept")) {
+    for name in unfinished(&tree, "other") {
+        let name = format!("/open/{name}");
+        assert_eq!(
+            put(&ruled, &name).unwrap_err().code,
+            FaultCode::InvalidPath,
+            "storage's own names are nobody else's"
+        );
+        std::fs::write(tree.root().join(&name[1..]), "left").unwrap();
+        ruled.rename(&path(&name), &path("/open/other"), false).unwrap();
+    }
+    for name in &temporary_names("kept") {
         put(&ruled, &format!("/open/{name}")).unwrap();
         ruled.rename(&path(&format!("/open/{name}")), &path("/open/other"), false).unwrap();
     }
