@@ -1,18 +1,24 @@
 //! Control sessions against scripted servers: what is sent ahead, and what happens when that is not liked.
 #![allow(clippy::unwrap_used, reason = "a test helper that fails ends its test")]
 
+use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::Duration;
 
+use uuid::Uuid;
 use whimbrel_dtn::client::end::End;
 use whimbrel_dtn::client::local::LocalOptions;
+use whimbrel_dtn::client::meeting::{Meeting, MeetingPlace};
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::remote::Remote;
 use whimbrel_dtn::client::target::{SessionOptions, Target};
-use whimbrel_engine::FaultCode;
 use whimbrel_engine::listing::ObjectKind;
+use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::op::{Op, Outcome, ReceiveSpec};
 
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -246,6 +252,56 @@ fn listings_over_the_control_connection_come_whole_and_refusals_keep_their_cause
         assert_eq!(refused.code, FaultCode::PermissionDenied);
         assert!(end.stat(b"/x", false).await.unwrap().is_some(), "the session goes on");
     });
+}
+
+/// Hands out the client's end of a connection to a script.
+#[derive(Debug)]
+struct Met(Mutex<Option<UnixStream>>);
+
+impl MeetingPlace for Met {
+    fn meet(&self, _: Uuid) -> Pin<Box<dyn Future<Output = Result<UnixStream, Fault>> + Send + '_>> {
+        Box::pin(std::future::ready(Ok(self.0.lock().unwrap().take().expect("asked once"))))
+    }
+}
+
+#[test]
+fn who_made_the_connection_itself_cannot_have_us_dial_an_address_of_its_choice() {
+    let inside = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = inside.local_addr().unwrap().port();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    ours.set_nonblocking(true).unwrap();
+    let script = thread::spawn(move || {
+        (&theirs).write_all(b"220 Hello\r\n").unwrap();
+        let mut asked = Vec::new();
+        for line in BufReader::new(&theirs).lines().map_while(Result::ok) {
+            // It does not say that it takes no data connections, and lists only over one.
+            let reply = match line.split(' ').next().unwrap() {
+                "FEAT" => "211-Extensions\r\n MLST Type*;\r\n EPSV\r\n211 End\r\n".to_owned(),
+                "EPSV" => format!("229 Listening (|||{port}|)\r\n"),
+                "PASV" => format!("227 Listening (127,0,0,1,{},{})\r\n", port >> 8, port & 255),
+                _ => answer(&line).to_owned(),
+            };
+            asked.push(line);
+            if (&theirs).write_all(reply.as_bytes()).is_err() {
+                break;
+            }
+        }
+        asked
+    });
+    let target = Target::anonymous("laptop-1", 0);
+    let place = Arc::new(Met(Mutex::new(Some(ours))));
+    let meeting = Meeting::new(BTreeMap::from([(target.address(), Uuid::nil())]), place);
+    let target = Target { meeting: Some(meeting), ..target };
+    let fault = block_on(async {
+        let mut end = End::open(Some(&target), &SessionOptions::default(), &LocalOptions::default()).await.unwrap();
+        assert!(end.is_outbound());
+        end.list(b"/d", false, async |_| Ok(())).await.expect_err("it has no other way")
+    });
+    assert_eq!(fault.code, FaultCode::PeerIncompatible, "{fault}");
+    inside.set_nonblocking(true).unwrap();
+    assert!(inside.accept().is_err(), "nobody has connected");
+    let asked = script.join().unwrap();
+    assert!(asked.iter().all(|line| !line.contains("PSV") && !line.contains("PASV")), "{asked:?}");
 }
 
 /// A server without machine listings whose logins begin in `/home/u`, of which only descriptions as by `ls` can be had. Its

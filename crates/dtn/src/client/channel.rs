@@ -106,6 +106,11 @@ impl Channel {
         }
     }
 
+    /// Whether the server made the connection: nobody has dialled an address of its.
+    pub fn is_met(&self) -> bool {
+        matches!(self.stream, Stream::Met(_))
+    }
+
     /// How lines are protected, and why the server is believed; `None` in clear.
     pub fn protection(&self) -> Option<String> {
         match &self.wire {

@@ -91,7 +91,13 @@ pub async fn open_at_ours(
     Ok((DataStream::agreed(stream, nonce.as_ref())?, id))
 }
 
+/// Not to who takes no data connections: what it announced would be anybody's address.
 async fn connect(remote: &mut Remote, op: Op, params: DataParams) -> Result<(TcpStream, OpId), Fault> {
+    if remote.is_outbound() {
+        let fault = Fault::new(FaultCode::PeerIncompatible, "open data connection").side(Side::Peer);
+        return Err(fault
+            .detail("this server takes no data connections (whimbrel dtn --outbound), and lacks what does without"));
+    }
     let passive = Op::Passive { striped: false, family: None, params };
     let Outcome::Listening(addresses) = remote.run(passive).await? else {
         return Err(Fault::new(FaultCode::PeerMisbehaved, "listen for data").side(Side::Peer));

@@ -137,7 +137,7 @@ impl End {
 
     /// Whether it takes no data connections, and only makes some.
     pub fn is_outbound(&self) -> bool {
-        self.remote().is_some_and(|remote| remote.features.has("OUTBOUND"))
+        self.remote().is_some_and(Remote::is_outbound)
     }
 
     /// Whether it can encrypt data connections with a key from their nonce, which is told it over the control connection: never in clear.

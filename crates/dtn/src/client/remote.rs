@@ -427,6 +427,12 @@ impl Remote {
         self.nonce_accepted
     }
 
+    /// Whether it takes no data connections, and only makes some: it says so, or it made the control connection itself, and whoever
+    /// names us an address then could have us look about in our own network.
+    pub fn is_outbound(&self) -> bool {
+        self.channel.is_met() || self.features.has("OUTBOUND")
+    }
+
     /// The server's address and ours.
     pub fn addresses(&self) -> (SocketAddr, SocketAddr) {
         (self.channel.peer, self.channel.local)
