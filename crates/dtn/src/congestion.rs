@@ -8,6 +8,11 @@ pub fn allowed() -> Vec<String> {
     names("/proc/sys/net/ipv4/tcp_allowed_congestion_control")
 }
 
+/// All names that the kernel has now, whoever may choose them; none where it does not say.
+pub fn available() -> Vec<String> {
+    names("/proc/sys/net/ipv4/tcp_available_congestion_control")
+}
+
 /// The name that connections have by themselves; `None` where the kernel does not say.
 pub fn default() -> Option<String> {
     names("/proc/sys/net/ipv4/tcp_congestion_control").into_iter().next()

@@ -57,6 +57,7 @@ pub fn code_of(fault: FaultCode) -> &'static str {
         | F::OutOfMemory
         | F::StorageBusy
         | F::PortRangeExhausted
+        | F::AddressUnavailable
         | F::TooManyAttempts
         | F::ServerBusy => "ENDPOINT_TOO_BUSY",
         F::LoginFailed | F::CredentialExpired | F::CredentialRejected | F::NotLoggedIn => "AUTH",

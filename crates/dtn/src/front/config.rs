@@ -2,6 +2,7 @@
 
 mod access;
 mod gsi;
+mod host;
 mod join;
 mod kerberos;
 mod limits;
@@ -22,6 +23,7 @@ use crate::mover::message::{DataSettings, NodeOverrides};
 use crate::small;
 pub use access::AccessRule;
 pub use gsi::{GsiConfig, GsiPlaces};
+pub use host::closed_to;
 pub use join::JoinConfig;
 pub use kerberos::KerberosConfig;
 pub use limits::{Limits, LimitsOf};
@@ -208,11 +210,8 @@ impl DtnConfig {
 
     /// What data processes obey. Data ports not set here come from GLOBUS_TCP_PORT_RANGE.
     pub fn data_settings(&self) -> Result<DataSettings, Fault> {
-        let root = self.root.as_deref().unwrap_or(Path::new("/"));
-        let root = root
-            .canonicalize()
-            .map_err(|error| Fault::from_io(error, "open root").subject(root.display().to_string()))?;
-        let settings = self.settings_below(&root, environment_ports().as_deref())?;
+        let settings = self.settings_below(&self.directory()?, environment_ports().as_deref())?;
+        self.fits_host(settings.data_ports)?;
         let authorities = self.gsi_places()?.map(|places| places.authorities.into_os_string().into_encoded_bytes());
         Ok(DataSettings { authorities, ..settings })
     }
@@ -249,7 +248,9 @@ impl DtnConfig {
 
     /// What a data node decides for itself, whatever its front says. Data ports as in [`Self::data_settings`].
     pub fn node_overrides(&self) -> Result<NodeOverrides, Fault> {
-        self.overrides(environment_ports().as_deref())
+        let own = self.overrides(environment_ports().as_deref())?;
+        self.fits_host(own.data_ports)?;
+        Ok(own)
     }
 }
 
@@ -260,9 +261,15 @@ fn environment_ports() -> Option<String> {
 /// The first address of each `HOST:PORT`.
 pub fn resolve(address: &str) -> Result<SocketAddr, Fault> {
     use std::net::ToSocketAddrs;
+    let unclear = |error: std::io::Error| {
+        let fault = Fault::from_io(error, "resolve").subject(address);
+        // What the library says of a missing port is "invalid socket address".
+        let hint = "an address with its port is wanted, as in 0.0.0.0:2811, [::]:2811 or dtn.example.org:2811";
+        if fault.code == FaultCode::InvalidArgument { fault.detail(hint) } else { fault }
+    };
     address
         .to_socket_addrs()
-        .map_err(|error| Fault::from_io(error, "resolve").subject(address))?
+        .map_err(unclear)?
         .next()
         .ok_or_else(|| Fault::new(FaultCode::HostNotFound, "resolve").subject(address))
 }

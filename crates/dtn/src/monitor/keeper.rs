@@ -24,7 +24,7 @@ use self::sources::{Lookup, Sources};
 use super::jobs::{self, Answer, Order};
 use super::message::{AccountId, Claim, MappedAccount, PasswordEntry};
 use crate::confine::Sandbox;
-use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind};
+use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind, closed_to};
 use crate::front::users::UsersFile;
 use crate::keys;
 use crate::mover::books::{Files, LogPaths};
@@ -92,16 +92,25 @@ impl Keeper {
                 tracing::warn!(account = name, %fault, "an account of an issuer of tokens cannot be used now");
             }
         }
+        // It is the administrator who is told, and not who logs in.
+        let unknown = |fault: Fault| match fault.code {
+            FaultCode::NotAuthorized => Fault { code: FaultCode::InvalidArgument, ..fault }.side(Side::Us),
+            _ => fault,
+        };
         let root_only = |name: &Option<String>| match is_root() {
-            true => account(name.as_deref().unwrap_or("nobody")).map(Some),
+            true => account(name.as_deref().unwrap_or("nobody")).map(Some).map_err(unknown),
             false => Ok(None),
         };
+        let common = root_only(&config.anonymous_user)?;
+        if let Some(account) = common.as_ref().filter(|_| config.anonymous) {
+            warn_if_closed(config.root.as_deref().unwrap_or(Path::new("/")), account);
+        }
         Ok(Self {
             program,
             root: config.root.clone().unwrap_or_else(|| "/".into()),
             users: config.users.as_deref().map(UsersFile::open).transpose()?,
             programs: root_only(&config.accounts.program_account)?,
-            common: root_only(&config.anonymous_user)?,
+            common,
             sources,
             accounts: config.accounts.clone(),
             issuers: tokens.issuer,
@@ -392,6 +401,20 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
         return bad("nobody with a certificate has an account: mapping = [\"FILE\"], or [gsi] with a grid-mapfile");
     }
     Ok(())
+}
+
+/// Tells the administrator that logins of an account will fail: what they are told themselves is that the server cannot serve them.
+fn warn_if_closed(root: &Path, account: &Account) {
+    let groups = whimbrel_sys::accounts::groups_of(&account.name, account.gid).unwrap_or_default();
+    let closed = root.canonicalize().ok().and_then(|root| closed_to(&root, account.uid, &groups));
+    if let Some(closed) = closed {
+        tracing::warn!(
+            account = account.name,
+            directory = %closed.display(),
+            "the account of anonymous logins may not enter what is served: they will fail. chmod o+x lets it in, or choose another \
+             account with --anonymous-user"
+        );
+    }
 }
 
 /// Names of the groups that a data process of this account has; `None`: of this process.

@@ -144,6 +144,9 @@ fault_codes! {
     PortRangeExhausted, temporary: "no free port in the configured range",
         "the range is smaller than the number of data channels",
         "widen the range or lower the parallelism";
+    AddressUnavailable, permanent: "this address cannot be listened at",
+        "another program listens there, or the address is not one of this host's",
+        "choose another port or address, or stop the other program (`ss -ltnp` names it)";
     LoginFailed, permanent: "login failed",
         "wrong user name or password, or anonymous access is off",
         "check the credentials";
@@ -225,6 +228,7 @@ impl FaultCode {
             ErrorKind::OutOfMemory => Self::OutOfMemory,
             ErrorKind::Unsupported => Self::NotSupported,
             ErrorKind::InvalidInput => Self::InvalidArgument,
+            ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => Self::AddressUnavailable,
             ErrorKind::ConnectionRefused => Self::ConnectionRefused,
             ErrorKind::HostUnreachable | ErrorKind::NetworkUnreachable => Self::HostUnreachable,
             ErrorKind::ConnectionReset

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Protocol, Socket, Type};
-use whimbrel_engine::{Fault, FaultCode, Side};
+use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
 
 use super::near::PutOff;
@@ -57,18 +57,7 @@ pub fn listen(addr: SocketAddr, range: Option<PortRange>, options: &ChannelOptio
             .ok_or_else(|| range.exhausted(OP))?,
         _ => bound(addr.port()),
     }
-    .map_err(|error| bind_fault(error, addr))
-}
-
-fn bind_fault(error: io::Error, addr: SocketAddr) -> Fault {
-    let code = match error.kind() {
-        ErrorKind::AddrInUse | ErrorKind::AddrNotAvailable => FaultCode::InvalidArgument,
-        _ => FaultCode::from_io(&error),
-    };
-    let mut fault = Fault::from_io(error, OP).side(Side::Us).subject(addr.to_string());
-    fault.code = code;
-    fault.retry = code.default_retry();
-    fault
+    .map_err(|error| Fault::from_io(error, OP).side(Side::Us).subject(addr.to_string()))
 }
 
 fn bind(addr: SocketAddr, options: &ChannelOptions) -> io::Result<Listener> {

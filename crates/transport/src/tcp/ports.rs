@@ -16,10 +16,10 @@ impl PortRange {
     /// `min..=max`; fails with `InvalidArgument` when empty or starting at 0.
     pub fn new(min: u16, max: u16) -> Result<Self, Fault> {
         if min == 0 || min > max {
-            let detail = "a port range is MIN,MAX with 1 <= MIN <= MAX <= 65535";
+            let detail = "a port range is MIN-MAX or MIN,MAX with 1 <= MIN <= MAX <= 65535";
             return Err(Fault::new(FaultCode::InvalidArgument, "read port range")
                 .side(Side::Us)
-                .subject(format!("{min},{max}"))
+                .subject(format!("{min}-{max}"))
                 .detail(detail));
         }
         Ok(Self { min, max })
