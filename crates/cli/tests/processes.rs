@@ -8,6 +8,7 @@ use std::io::Write as _;
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -143,6 +144,32 @@ fn no_process_that_knows_secrets_leaves_a_core_file_or_shows_them_in_the_list_of
         ["cp".to_owned(), format!("ftp://anna:xxxxxxxxxxx@{address}/file"), ".".into(), String::new()]
     );
     assert_eq!(limits[0], "0");
+}
+
+/// Who is told a secret by its starter: other processes of its account do not look into its memory.
+#[test]
+fn helpers_that_are_told_secrets_keep_their_memory_to_themselves() {
+    if !require_root() {
+        return;
+    }
+    for word in ["dtn-front", "dtn-member", "dtn-door", "dtn-caller", "dtn-relay", "data-process"] {
+        let (ours, theirs) = UnixStream::pair().expect("sockets");
+        let mut command = Command::new(WHIMBREL);
+        command
+            .arg(word)
+            .uid(65_534)
+            .gid(65_534)
+            .stdin(OwnedFd::from(theirs))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let mut helper = command.spawn().expect("started");
+        // It waits to be told. What others of its account may not read is root's (proc(5)).
+        let memory = format!("/proc/{}/mem", helper.id());
+        until(&format!("{word} to close its memory"), || fs::metadata(&memory).is_ok_and(|memory| memory.uid() == 0));
+        assert!(helper.try_wait().expect("ours").is_none(), "{word} lives");
+        drop(ours);
+        helper.wait().expect("it ends");
+    }
 }
 
 #[test]

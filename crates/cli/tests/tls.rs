@@ -209,7 +209,8 @@ fn a_host_that_had_tls_is_not_talked_to_in_clear() {
     let address = plain.addr().to_string();
     fs::create_dir_all(site.known_hosts().parent().expect("a directory")).expect("made");
     // Whatever the line says of the host: it is known.
-    for line in [format!("{address} sha256:{}", "ab".repeat(32)), format!("{address} torn")] {
+    let lines = [format!("sha256:{}", "ab".repeat(32)), "vouched".to_owned(), "torn".to_owned()];
+    for line in lines.map(|said| format!("{address} {said}")) {
         fs::write(site.known_hosts(), format!("{line}\n")).expect("written");
         let run = site.client(&["ls", &format!("whimbrel://{address}/")]).run_failing();
         assert!(run.stderr_text().contains("it offers no TLS, and has before"), "{}", run.stderr_text());
@@ -217,6 +218,25 @@ fn a_host_that_had_tls_is_not_talked_to_in_clear() {
     }
     let clear = site.client(&["ls", &format!("ftp://{address}/")]).run_ok();
     assert!(clear.stdout_text().contains("here"), "who asks for no TLS gets none");
+}
+
+#[test]
+fn a_host_that_an_authority_vouches_for_is_remembered_and_then_needs_one() {
+    let Some(site) = Site::start() else { return };
+    let address = site.server.addr().to_string();
+    let authorities = site._secrets.path().join("host.pem");
+    let list = || site.client(&["ls", &site.place("whimbrel", &address, "")]).env("SSL_CERT_DIR", "/nowhere");
+    for _ in 0..2 {
+        let run = list().env("SSL_CERT_FILE", &authorities).run_ok();
+        assert_eq!(run.stderr_text(), "");
+        assert_eq!(fs::read_to_string(site.known_hosts()).expect("written"), format!("{address} vouched\n"));
+    }
+    let refused = list().env("SSL_CERT_FILE", "/nowhere").run_failing();
+    assert!(refused.stderr_text().contains("one has vouched for it before"), "{}", refused.stderr_text());
+    // As the message says.
+    fs::write(site.known_hosts(), "").expect("written");
+    let first = list().env("SSL_CERT_FILE", "/nowhere").run_ok();
+    assert!(first.stderr_text().contains("first visit to"), "{}", first.stderr_text());
 }
 
 #[test]

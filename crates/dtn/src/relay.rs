@@ -43,8 +43,9 @@ const HELPER: Helper = Helper { command: "dtn-relay", op: OP };
 /// Time for a connection to say what it belongs to.
 const HELLO: Duration = Duration::from_secs(10);
 
-/// Joined pairs at once; with [`BUFFER`] in each direction they take 128 MiB at most.
-const MOST_PAIRS: u32 = 1024;
+/// A pair that passes nothing on for so long is let go within as long again: far beyond the time after which transfers have stalled, since
+/// connections are kept between transfers.
+const IDLE: Duration = Duration::from_secs(15 * 60);
 
 /// Bytes of a pair's buffer in one direction.
 const BUFFER: usize = 64 << 10;
@@ -102,7 +103,7 @@ pub fn serve_standard_input() -> Result<(), Fault> {
     let result = runtime.block_on(async {
         // The front ends a drain: until then pairs go on, and what is announced may come.
         drain_on_signal(watch::channel(false).0)?;
-        serve(Channel::from(channel)).await
+        serve(Channel::from(channel), IDLE).await
     });
     runtime.shutdown_background();
     result
@@ -119,15 +120,15 @@ fn allow_descriptors() {
     }
 }
 
-/// Joins connections until the front is gone.
-async fn serve(channel: Channel) -> Result<(), Fault> {
+/// Joins connections until the front is gone, and lets go of pairs that are `idle` for so long.
+async fn serve(channel: Channel, idle: Duration) -> Result<(), Fault> {
     let listener = match channel.receive::<ToRelay>().map_err(|error| HELPER.failed(error))? {
         Some((ToRelay::Listen, mut descriptors)) => descriptors.pop().map(StdListener::from),
         _ => None,
     };
     let listener = listener.ok_or_else(|| Fault::new(FaultCode::InvalidArgument, OP).side(Side::Us))?;
     let listener = TcpListener::from_std(listener).map_err(|error| HELPER.failed(error))?;
-    let relay = Arc::new(Relay::new(channel).map_err(|error| HELPER.failed(error))?);
+    let relay = Arc::new(Relay::new(channel, idle).map_err(|error| HELPER.failed(error))?);
     let mut ticks = interval(TICK);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -158,6 +159,7 @@ struct Relay {
     strangers: Arc<Strangers>,
     counts: Counts,
     told: Mutex<Passed>,
+    idle: Duration,
 }
 
 #[derive(Default)]
@@ -169,13 +171,14 @@ struct Counts {
 }
 
 impl Relay {
-    fn new(channel: Channel) -> io::Result<Self> {
+    fn new(channel: Channel, idle: Duration) -> io::Result<Self> {
         Ok(Self {
             front: Line::new(channel)?,
             table: Mutex::new(Table::new(Limits::default())),
             strangers: Arc::default(),
             counts: Counts::default(),
             told: Mutex::default(),
+            idle,
         })
     }
 
@@ -188,7 +191,7 @@ impl Relay {
         loop {
             match self.front.channel().receive::<ToRelay>()? {
                 Some((ToRelay::Announce(user, what), _)) => {
-                    if let Err(refusal) = self.table().announce(Instant::now(), user, &what) {
+                    if let Err(refusal) = self.table().announce(Instant::now(), &user, &what) {
                         self.counts.refused.fetch_add(1, Ordering::Relaxed);
                         tracing::debug!(%refusal, "an announcement is refused");
                     }
@@ -234,14 +237,13 @@ impl Relay {
             Err(error) if error.kind() != ErrorKind::WouldBlock => return,
             _ => {}
         }
-        let full = self.counts.open.load(Ordering::Relaxed) >= MOST_PAIRS;
-        let arrived = match full {
-            true => Err(table::Refusal::Full),
-            false => self.table().arrive(Instant::now(), hello, stream, is_there),
-        };
+        let arrived = self.table().arrive(Instant::now(), hello, stream, is_there);
         match arrived {
             Ok(Arrival::Waits) => {}
-            Ok(Arrival::Joined(one, other)) => self.pass(one, other).await,
+            Ok(Arrival::Joined(one, other, user)) => {
+                self.pass(one, other).await;
+                self.table().ended(&user);
+            }
             Err(refusal) => {
                 self.counts.refused.fetch_add(1, Ordering::Relaxed);
                 tracing::debug!(%from, %refusal, "a connection is refused");
@@ -249,19 +251,27 @@ impl Relay {
         }
     }
 
-    /// Passes bytes on until both ends have ended, or one has broken.
+    /// Passes bytes on until both ends have ended, one has broken, or both say nothing for long.
     async fn pass(&self, mut one: TcpStream, mut other: TcpStream) {
         self.counts.joined.fetch_add(1, Ordering::Relaxed);
         self.counts.open.fetch_add(1, Ordering::Relaxed);
         let ((from_one, to_one), (from_other, to_other)) = (one.split(), other.split());
-        let both = tokio::try_join!(self.carry(from_one, to_other), self.carry(from_other, to_one));
-        if let Err(error) = both {
+        let carried = AtomicU64::new(0);
+        let both = async {
+            tokio::try_join!(self.carry(from_one, to_other, &carried), self.carry(from_other, to_one, &carried))
+                .map(drop)
+        };
+        let ended = tokio::select! {
+            ended = both => ended,
+            () = silence(&carried, self.idle) => Err(ErrorKind::TimedOut.into()),
+        };
+        if let Err(error) = ended {
             tracing::debug!(%error, "a joined connection has broken");
         }
         self.counts.open.fetch_sub(1, Ordering::Relaxed);
     }
 
-    async fn carry(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>) -> io::Result<()> {
+    async fn carry(&self, mut from: ReadHalf<'_>, mut to: WriteHalf<'_>, carried: &AtomicU64) -> io::Result<()> {
         let mut buffer = vec![0; BUFFER];
         loop {
             let count = from.read(&mut buffer).await?;
@@ -270,6 +280,7 @@ impl Relay {
             }
             to.write_all(&buffer[..count]).await?;
             self.counts.bytes.fetch_add(count as u64, Ordering::Relaxed);
+            carried.fetch_add(count as u64, Ordering::Relaxed);
         }
     }
 
@@ -288,6 +299,18 @@ impl Relay {
         if *told != passed && self.front.channel().send(&passed, &[]).is_ok() {
             *told = passed;
         }
+    }
+}
+
+/// Ends when a count has stayed what it was for so long.
+async fn silence(carried: &AtomicU64, idle: Duration) {
+    let mut before = None;
+    loop {
+        let now = carried.load(Ordering::Relaxed);
+        if before.replace(now) == Some(now) {
+            return;
+        }
+        tokio::time::sleep(idle).await;
     }
 }
 

@@ -2,6 +2,7 @@
 
 use std::fs::{File, Metadata};
 use std::io::Read as _;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use whimbrel_engine::{Fault, FaultCode};
@@ -28,6 +29,25 @@ impl SmallFile {
     /// What the system says of it.
     pub(crate) fn facts(&self) -> Result<Metadata, Fault> {
         self.file.metadata().map_err(|error| Fault::from_io(error, self.op).subject(&self.name))
+    }
+
+    /// Refuses one that everybody may write.
+    ///
+    /// # Errors
+    /// `NotAuthorized`.
+    pub(crate) fn check_writers(&self) -> Result<(), Fault> {
+        match self.facts()?.mode() & 0o002 {
+            0 => Ok(()),
+            _ => Err(self.refused(FaultCode::NotAuthorized, "everybody on this host may write it: chmod o-w")),
+        }
+    }
+
+    /// The text that it holds.
+    ///
+    /// # Errors
+    /// As [`Self::bytes`]; `InvalidArgument` for one that is not UTF-8.
+    pub(crate) fn text(&self) -> Result<String, Fault> {
+        String::from_utf8(self.bytes()?).map_err(|_| self.refused(FaultCode::InvalidArgument, "it is not UTF-8"))
     }
 
     /// What it holds.
@@ -63,8 +83,7 @@ pub(crate) fn read(path: &Path, op: &'static str, most: u64) -> Result<Vec<u8>, 
 /// # Errors
 /// Also `InvalidArgument` for one that is not UTF-8.
 pub(crate) fn read_text(path: &Path, op: &'static str, most: u64) -> Result<String, Fault> {
-    let file = SmallFile::open(path, op, most)?;
-    String::from_utf8(file.bytes()?).map_err(|_| file.refused(FaultCode::InvalidArgument, "it is not UTF-8"))
+    SmallFile::open(path, op, most)?.text()
 }
 
 #[cfg(test)]

@@ -16,8 +16,17 @@ const LIBRARY: &CStr = c"libgssapi_krb5.so.2";
 /// Most rounds of texts that describe one status: the library has one or two.
 const MOST_TEXTS: usize = 8;
 
-/// GSS_C_MUTUAL_FLAG, _REPLAY_, _SEQUENCE_, _CONF_, _INTEG_ (RFC 2744 §5.19).
-const WANTED: u32 = 2 | 4 | 8 | 16 | 32;
+/// GSS_C_MUTUAL_FLAG: the acceptor shows that it has its key, and adds to the keys of this one login.
+pub const MUTUAL: u32 = 2;
+/// GSS_C_REPLAY_FLAG: repeated messages are told.
+pub const REPLAY: u32 = 4;
+/// GSS_C_SEQUENCE_FLAG: messages that are left out or come too late are told.
+pub const SEQUENCE: u32 = 8;
+/// GSS_C_CONF_FLAG and GSS_C_INTEG_FLAG (all of RFC 2744 §5.19).
+const SEALED: u32 = 16 | 32;
+
+/// What both sides of a handshake have to agree to.
+pub const WANTED: u32 = MUTUAL | REPLAY | SEQUENCE | SEALED;
 
 /// GSS_S_CONTINUE_NEEDED.
 const CONTINUE: u32 = 1;
@@ -340,10 +349,11 @@ impl Gssapi {
 }
 
 impl Context {
-    /// Takes a token of a client.
+    /// Takes a token of a client; one that does not agree to [`WANTED`] is refused: without a part of ours in the keys, somebody who has heard a
+    /// login could play all of it again, lines included.
     pub fn accept(&mut self, credential: &Credential, token: &[u8]) -> Result<Progress, GssError> {
         let token = bounded(token)?;
-        let (mut minor, mut answer, mut client) = (0, Buffer::empty(), ptr::null_mut());
+        let (mut minor, mut answer, mut client, mut flags) = (0, Buffer::empty(), ptr::null_mut(), 0);
         // SAFETY: the token is only read; context and name are written by the library and owned by this value and by `Name`; the rest is
         // not wanted (RFC 2744 §5.1).
         let major = unsafe {
@@ -356,7 +366,7 @@ impl Context {
                 &mut client,
                 ptr::null_mut(),
                 &mut answer,
-                ptr::null_mut(),
+                &mut flags,
                 ptr::null_mut(),
                 ptr::null_mut(),
             )
@@ -364,6 +374,9 @@ impl Context {
         let token = self.api.take(answer);
         let name = Name { api: self.api, handle: client };
         self.api.check(major, minor)?;
+        if major & CONTINUE == 0 && flags & WANTED != WANTED {
+            return Err(own(&missing(flags)));
+        }
         let done = match major & CONTINUE {
             0 => Some(Some(self.api.text_of(name.into_handle())?)),
             _ => None,
@@ -373,6 +386,11 @@ impl Context {
 
     /// The first token for a service such as `host@dtn.example.org`, or the answer to its token, with the tickets of this account.
     pub fn initiate(&mut self, service: &str, token: Option<&[u8]>) -> Result<Progress, GssError> {
+        self.initiate_asking(WANTED, service, token)
+    }
+
+    /// The same, where the other side is asked for other flags than [`WANTED`] and has to agree to these.
+    pub fn initiate_asking(&mut self, wanted: u32, service: &str, token: Option<&[u8]>) -> Result<Progress, GssError> {
         let target = self.api.service(service)?;
         let mut input = borrowed(bounded(token.unwrap_or_default())?);
         let (mut minor, mut answer, mut flags) = (0, Buffer::empty(), 0);
@@ -385,7 +403,7 @@ impl Context {
                 &mut self.handle,
                 target.handle,
                 &KERBEROS,
-                WANTED,
+                wanted,
                 0,
                 ptr::null_mut(),
                 &mut input,
@@ -398,7 +416,7 @@ impl Context {
         let token = self.api.take(answer);
         self.api.check(major, minor)?;
         let over = major & CONTINUE == 0;
-        if over && flags & WANTED != WANTED {
+        if over && flags & wanted != wanted {
             return Err(own("the other side has not proven who it is, or protects nothing"));
         }
         Ok(Progress { token, done: over.then_some(None) })
@@ -512,6 +530,18 @@ fn borrowed(bytes: &[u8]) -> Buffer {
 
 fn bounded(token: &[u8]) -> Result<&[u8], GssError> {
     if token.len() > MOST_TOKEN { Err(own("the token is too long")) } else { Ok(token) }
+}
+
+/// What a client did not agree to, and the cure.
+fn missing(flags: u32) -> String {
+    let names = [
+        (MUTUAL, "mutual authentication"),
+        (REPLAY, "detection of repeated messages (replay)"),
+        (SEQUENCE, "detection of lost messages (sequence)"),
+        (SEALED, "encryption"),
+    ];
+    let missing = names.iter().filter(|(flag, _)| flags & flag != *flag).map(|(_, name)| *name).collect::<Vec<_>>();
+    format!("this client does not ask for {}: set it to do so, or use another one", missing.join(" and "))
 }
 
 fn own(text: &str) -> GssError {

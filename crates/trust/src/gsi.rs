@@ -17,6 +17,7 @@ pub use acceptor::GsiAcceptor;
 pub use anchors::{AnchorStore, Anchors};
 pub use delegate::Delegate;
 pub use initiator::GsiInitiator;
+pub(crate) use judge::AMBIGUOUS;
 pub use judge::{Judge, Kinds};
 pub use keys::KeyPool;
 pub use peers::{Expected, GsiJudge, Trusted};

@@ -1,7 +1,8 @@
 //! Keys of hosts that no certificate authority vouches for: remembered at the first visit, compared at every later one.
 //!
 //! A file of lines `HOST:PORT sha256:HEX`, the hash being that of the key (SubjectPublicKeyInfo), so that a renewed certificate with the
-//! same key is the same host. Lines of other kinds, comments and whatever follows the hash are kept as they are.
+//! same key is the same host. `HOST:PORT vouched` stands for a host that an authority has vouched for: its key may be another one whenever an
+//! authority vouches for that, and no other key is believed. Lines of other kinds, comments and whatever follows are kept as they are.
 
 mod text;
 
@@ -19,11 +20,14 @@ use whimbrel_proto::timeval::Timestamp;
 
 use crate::TrustFault;
 use crate::peer::{Peer, PeerJudge};
-use text::is_about;
 pub use text::{Fingerprint, HostName, PinVerdict, verdict};
+use text::{VOUCHED, is_about};
 
 /// Longest file, bytes.
 const MAX_FILE: u64 = 16 << 20;
+
+/// No key has this hash.
+const NOBODYS: Fingerprint = Fingerprint([0; 32]);
 
 /// A file of known hosts; it need not be there yet.
 #[derive(Debug, Clone)]
@@ -60,8 +64,7 @@ impl Pins {
     /// # Errors
     /// As [`Self::check`].
     pub fn knows(&self, host: &HostName) -> Result<bool, TrustFault> {
-        // No key has this hash.
-        Ok(self.check(host, &Fingerprint([0; 32]))? != PinVerdict::First)
+        Ok(self.check(host, &NOBODYS)? != PinVerdict::First)
     }
 
     /// Remembers the key of a host that the file does not know; says what it knows if somebody else was faster.
@@ -71,12 +74,28 @@ impl Pins {
     /// # Errors
     /// As [`Self::check`], and those of writing.
     pub fn remember(&self, host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
+        self.append(host, key, &key.to_string())
+    }
+
+    /// Remembers of a host that the file does not know that an authority vouches for it; says the same as [`Self::remember`].
+    ///
+    /// # Errors
+    /// As [`Self::remember`].
+    pub fn remember_vouched(&self, host: &HostName) -> Result<PinVerdict, TrustFault> {
+        match self.check(host, &NOBODYS)? {
+            PinVerdict::First => self.append(host, &NOBODYS, VOUCHED),
+            known => Ok(known),
+        }
+    }
+
+    /// Adds what is said of a host, unless the file knows it.
+    fn append(&self, host: &HostName, key: &Fingerprint, said: &str) -> Result<PinVerdict, TrustFault> {
         let mut file = self.locked()?;
         let text = self.read(&mut file)?;
         let verdict = self.judge(&text, host, key)?;
         if verdict == PinVerdict::First {
             let torn = if text.is_empty() || text.ends_with(b"\n") { "" } else { "\n" };
-            let line = format!("{torn}{host} {key}\n");
+            let line = format!("{torn}{host} {said}\n");
             // The file is open for appending: the line goes to its end in one piece.
             file.write_all(line.as_bytes()).and_then(|()| file.sync_data()).map_err(|error| self.fault(&error))?;
         }
@@ -149,7 +168,9 @@ impl Pins {
 
     fn judge(&self, text: &[u8], host: &HostName, key: &Fingerprint) -> Result<PinVerdict, TrustFault> {
         verdict(text, host, key).map_err(|line| {
-            self.wrong(format!("line {line} about {host} is not `HOST:PORT sha256:HEX`; correct or remove it"))
+            self.wrong(format!(
+                "line {line} about {host} is not `HOST:PORT sha256:HEX` or `HOST:PORT vouched`; correct or remove it"
+            ))
         })
     }
 
@@ -164,7 +185,7 @@ impl Pins {
 
 /// Believes the host whose key the file knows; its certificate's dates and names count for nothing then.
 ///
-/// It writes nothing: only after the handshake the other side has proven to hold the key, and may be [`Pins::remember`]ed.
+/// A host that an authority has vouched for is no newcomer. It writes nothing: only after the handshake the other side has proven to hold the key, and may be [`Pins::remember`]ed.
 #[derive(Debug)]
 pub struct PinJudge {
     pins: Pins,
@@ -209,6 +230,10 @@ impl PinJudge {
             PinVerdict::Same => return Ok(()),
             PinVerdict::First if self.newcomers => return Ok(()),
             PinVerdict::First => format!("its key {key} is not known yet in {path}"),
+            PinVerdict::Vouched { line } => format!(
+                "no authority that this system trusts vouches for its key {key}, and one has vouched for it before: somebody may be in \
+                 between. If its administrator says that the key is right, remove {path} line {line}"
+            ),
             PinVerdict::Changed { known, line } => {
                 format!("it shows the key {key}, but {path} line {line} knows {known}: somebody may be in between")
             }

@@ -156,8 +156,33 @@ fn a_host_may_have_several_keys() {
 }
 
 #[test]
+fn a_host_that_authorities_vouch_for_is_remembered_without_a_key() {
+    let (_folder, pins) = pins();
+    let dtn = host("dtn");
+    assert_eq!(pins.knows(&dtn), Ok(false));
+    assert_eq!(pins.remember_vouched(&dtn), Ok(PinVerdict::First));
+    assert_eq!(written(&pins), "dtn:2811 vouched\n");
+    let vouched = PinVerdict::Vouched { line: 1 };
+    assert_eq!(pins.remember_vouched(&dtn), Ok(vouched.clone()), "once is enough");
+    assert_eq!(pins.remember(&dtn, &key(1)), Ok(vouched.clone()), "no key is taken for that of a first visit");
+    assert_eq!((written(&pins).lines().count(), pins.knows(&dtn)), (1, Ok(true)));
+    let (_, stranger) = self_made();
+    let refused = PinJudge::new(pins.clone(), dtn.clone(), true).judge(&stranger, &[]).unwrap_err();
+    assert_eq!(refused.code, FaultCode::PeerIdentity);
+    assert!(refused.detail.contains("remove") && refused.detail.contains("line 1"), "{}", refused.detail);
+    fs::write(pins.path(), "").unwrap();
+    assert_eq!(pins.knows(&dtn), Ok(false), "a line that was removed counts no more");
+    pins.replace(&dtn, &key(1)).unwrap();
+    let known = PinVerdict::Changed { known: key(1), line: 1 };
+    assert_eq!(pins.remember_vouched(&dtn), Ok(PinVerdict::Changed { known: key(1), line: 1 }), "nothing is added");
+    fs::write(pins.path(), format!("{dtn} {}\n{dtn} vouched  by hand\n", key(1))).unwrap();
+    assert_eq!(pins.check(&dtn, &key(1)), Ok(PinVerdict::Same));
+    assert_eq!(pins.check(&dtn, &key(2)), Ok(known), "a key says more");
+}
+
+#[test]
 fn a_damaged_line_is_no_first_visit() {
-    for damaged in ["dtn:2811", "dtn:2811 sha256:12", "dtn:2811 md5:1", "dtn:2811 \u{fffd}"] {
+    for damaged in ["dtn:2811", "dtn:2811 vouched-for", "dtn:2811 sha256:12", "dtn:2811 md5:1", "dtn:2811 \u{fffd}"] {
         let (_folder, pins) = holding(&format!("# one\n{damaged}\n"));
         let fault = pins.remember(&host("dtn"), &key(1)).unwrap_err();
         assert_eq!(fault.code, FaultCode::InvalidArgument);

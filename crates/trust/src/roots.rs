@@ -10,6 +10,7 @@ use whimbrel_engine::fault::FaultCode;
 use whimbrel_proto::x509::Certificate;
 
 use crate::fault::TrustFault;
+use crate::gsi::AMBIGUOUS;
 use crate::gsi::host::{self, Names};
 use crate::peer::{Peer, PeerJudge};
 use crate::pins::PinJudge;
@@ -156,7 +157,12 @@ impl ClientsOfAuthorities {
 
 impl PeerJudge for ClientsOfAuthorities {
     fn judge(&self, leaf: &X509Ref, others: &[&X509Ref]) -> Result<Peer, TrustFault> {
-        vouched(&self.0, leaf, others)
+        let peer = vouched(&self.0, leaf, others)?;
+        let der = leaf.to_der().map_err(|error| internal(&error))?;
+        if Certificate::parse(&der).is_ok_and(|parsed| !parsed.subject.is_ambiguous()) {
+            return Ok(peer);
+        }
+        Err(TrustFault::new(FaultCode::CredentialRejected, AMBIGUOUS).about(peer.subject))
     }
 }
 
@@ -186,6 +192,8 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use tempfile::TempDir;
+    use whimbrel_proto::x509::der::{encode, tag};
+    use whimbrel_proto::x509::oid;
 
     use super::*;
     use crate::OwnChain;
@@ -255,6 +263,34 @@ mod tests {
         let (verdict, found, asked) = judged.on(&alone);
         assert_eq!((verdict, asked), (Err(FaultCode::PeerIdentity), 1), "neither known nor vouched for");
         assert!(matches!(found, Some(PinVerdict::Changed { .. })));
+    }
+
+    #[test]
+    fn a_host_that_was_vouched_for_may_have_a_new_key_and_none_that_nobody_vouches_for() {
+        let (ca, vouched, alone) = hosts();
+        let judged = Judged { folder: tempfile::tempdir().unwrap(), asked: Arc::default(), ca };
+        judged.pins().remember_vouched(&Judged::name()).unwrap();
+        assert_eq!(judged.on(&vouched), (Ok("host dtn.example.org".to_owned()), None, 1));
+        let found = Some(PinVerdict::Vouched { line: 1 });
+        assert_eq!(judged.on(&alone), (Err(FaultCode::PeerIdentity), found, 1));
+    }
+
+    #[test]
+    fn a_person_whose_name_reads_as_another_ones_is_refused() {
+        let (key, life) = (make::key(KeyKind::P256).unwrap(), Life::of(now(), 5000));
+        let ca = make::authority("/O=Web/CN=CA", &key, None, life, None).unwrap();
+        let ca = OwnChain { certificate: ca, key, chain: Vec::new() };
+        let judge = ClientsOfAuthorities::new(vec![ca.certificate.clone()]).unwrap();
+        // The same bytes in an IA5String, and in a BMPString of two characters.
+        for (kind, believed) in [(tag::IA5_STRING, Ok("/CN=alic".to_owned())), (tag::BMP_STRING, Err(AMBIGUOUS))] {
+            let common =
+                encode(tag::SEQUENCE, &[&encode(tag::OID, &[oid::COMMON_NAME.bytes()]), &encode(kind, &[b"alic"])]);
+            let subject = encode(tag::SEQUENCE, &[&encode(tag::SET, &[&common])]);
+            let key = make::key(KeyKind::P256).unwrap();
+            let leaf = make::certify(&subject, &key, &Purpose::Person, life, &ca).unwrap();
+            let judged = judge.judge(&leaf, &[]).map(|peer| peer.subject).map_err(|fault| fault.detail);
+            assert_eq!(judged, believed.map_err(str::to_owned));
+        }
     }
 
     #[test]

@@ -488,11 +488,12 @@ fn giants_and_nonsense_end_early() {
     crowd.chain.extend((0..20).map(|_| person("/O=Grid/CN=x", &CA).certificate));
     let mut bloated = ALICE.clone();
     bloated.chain = vec![bent(&ALICE, |draft| draft.with(oid::VOMS, false, vec![0; 300 << 10])).certificate];
-    let nul = |text: &[u8]| {
-        let part = |oid: &[u8], text: &[u8]| {
-            encode(tag::SET, &[&sequence(&[&encode(tag::OID, &[oid]), &encode(tag::PRINTABLE_STRING, &[text])])])
+    let called = |kind, text: &[u8]| {
+        let part = |oid: &[u8], kind, text: &[u8]| {
+            encode(tag::SET, &[&sequence(&[&encode(tag::OID, &[oid]), &encode(kind, &[text])])])
         };
-        let subject = sequence(&[&part(&[0x55, 4, 10], b"Grid"), &part(&[0x55, 4, 3], text)]);
+        let subject =
+            sequence(&[&part(&[0x55, 4, 10], tag::PRINTABLE_STRING, b"Grid"), &part(&[0x55, 4, 3], kind, text)]);
         bent_person(&CA, |draft| make::Draft { subject, ..draft })
     };
     let many: Vec<u8> = (0..300u16)
@@ -502,7 +503,9 @@ fn giants_and_nonsense_end_early() {
     check(vec![
         row("a crowd", crowd, Bad("too many certificates"), None),
         row("a giant", bloated, Bad("too many certificates"), None),
-        row("a name with a NUL", nul(b"alice\0.evil"), Bad("NUL"), None),
+        row("a name with a NUL", called(tag::PRINTABLE_STRING, b"alice\0.evil"), Bad("NUL"), None),
+        row("a name that reads as another one", called(tag::BMP_STRING, b"alic"), Bad("those of another name"), true),
+        row("a wide name of plain letters", called(tag::BMP_STRING, b"\0a"), Good(r"/O=Grid/CN=\x00a"), true),
         row("hundreds of purposes", purposes, Bad("too many purposes"), None),
         row(
             "a path length of four billion",

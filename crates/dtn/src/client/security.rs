@@ -153,7 +153,7 @@ impl Trust {
         Ok(Handshake { tls, remembered, host: host.to_owned(), whom, believed, earlier: self.earlier.clone() })
     }
 
-    /// Whether a host has shown its key before. What cannot be read may say so.
+    /// Whether a host has had TLS before. What cannot be read may say so.
     pub(super) fn has_met(&self, target: &Target) -> bool {
         let name = HostName::new(&target.host, target.port);
         name.zip(self.pins.as_ref()).is_some_and(|(name, pins)| pins.knows(&name).unwrap_or(true))
@@ -253,13 +253,16 @@ impl Handshake {
         let Some(Remembered { judge, pins, name }) = &self.remembered else {
             return Ok("known by its key, which the service was told".to_owned());
         };
-        let why = match judge.pins.found() {
-            Some((key, _)) => format!("known by its key {key}"),
-            None => "vouched for by an authority that this system trusts".to_owned(),
+        let Some((key, verdict)) = judge.pins.found() else {
+            // Its key may be another one tomorrow, but TLS it will have. It is believed whether that can be written or not.
+            if let Err(fault) = pins.remember_vouched(name) {
+                tracing::warn!(%fault, "it cannot be remembered that {name} has TLS");
+            }
+            return Ok("vouched for by an authority that this system trusts".to_owned());
         };
-        if let Some((key, PinVerdict::First)) = judge.pins.found() {
+        if verdict == PinVerdict::First {
             let verdict = pins.remember(name, &key).map_err(|fault| told(fault, &self.host))?;
-            if let PinVerdict::Changed { .. } = verdict {
+            if let PinVerdict::Changed { .. } | PinVerdict::Vouched { .. } = verdict {
                 // Another program has met another key just now.
                 let fault = TrustFault::new(FaultCode::PeerIdentity, "its key has changed since a moment ago");
                 return Err(told(fault, &self.host));
@@ -267,7 +270,7 @@ impl Handshake {
             let path = pins.path().display();
             tracing::warn!("first visit to {name}: its key is {key}, remembered in {path}");
         }
-        Ok(why)
+        Ok(format!("known by its key {key}"))
     }
 }
 

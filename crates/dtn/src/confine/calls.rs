@@ -19,6 +19,8 @@ pub enum Calls {
     Front,
     /// Of a data process: files and TCP.
     Data,
+    /// The same on a host where names of accounts are asked of services, over local sockets.
+    DataWithServices,
     /// Of the process that fetches keys: TCP connections that it makes, and names of hosts. No change of any file.
     Fetch,
 }
@@ -244,7 +246,7 @@ fn no_clone3(arch: TargetArch) -> Result<BpfProgram, Fault> {
 fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     let (own, older) = match calls {
         Calls::Front => (&[][..], &[][..]),
-        Calls::Data => (DATA, OLDER_DATA),
+        Calls::Data | Calls::DataWithServices => (DATA, OLDER_DATA),
         Calls::Fetch => (FETCH, &[][..]),
     };
     let plain = COMMON.iter().chain(OLDER).chain(own).chain(older).map(|call| (*call, Vec::new()));
@@ -253,7 +255,9 @@ fn allowed(calls: Calls, arch: TargetArch) -> Result<BpfProgram, Fault> {
     let local = socket(libc::AF_UNIX, stream)?;
     let sockets = match calls {
         Calls::Front => vec![local],
-        Calls::Data => vec![local, socket(libc::AF_INET, stream)?, socket(libc::AF_INET6, stream)?],
+        // Whoever may connect to a local socket may ask what listens there to start programs: no Landlock of today looks at its path.
+        Calls::Data => vec![socket(libc::AF_INET, stream)?, socket(libc::AF_INET6, stream)?],
+        Calls::DataWithServices => vec![local, socket(libc::AF_INET, stream)?, socket(libc::AF_INET6, stream)?],
         Calls::Fetch => {
             let question = libc::SOCK_DGRAM;
             let kinds = [
@@ -330,6 +334,8 @@ mod tests {
 
     use super::*;
 
+    const ALL: [Calls; 4] = [Calls::Front, Calls::Data, Calls::DataWithServices, Calls::Fetch];
+
     #[test]
     fn what_leads_out_of_a_process_is_on_no_list() {
         let out = [
@@ -376,7 +382,7 @@ mod tests {
         // It ends with its standard input.
         let mut twin = std::process::Command::new("cat").stdin(std::process::Stdio::piped()).spawn().unwrap();
         let (id, pid) = (twin.id(), Pid::from_child(&twin));
-        for calls in [Calls::Front, Calls::Data, Calls::Fetch] {
+        for calls in ALL {
             let [own, others] = within(calls, move || {
                 let (socket, _other) = std::os::unix::net::UnixStream::pair().unwrap();
                 let limit = getrlimit(Resource::Fsize);
@@ -395,9 +401,23 @@ mod tests {
     }
 
     #[test]
+    fn a_data_process_connects_to_local_services_only_where_those_tell_names() {
+        let directory = tempfile::tempdir().unwrap();
+        let place = directory.path().join("service");
+        let _service = std::os::unix::net::UnixListener::bind(&place).unwrap();
+        let connected = |calls| {
+            let place = place.clone();
+            let tried = within(calls, move || std::os::unix::net::UnixStream::connect(place));
+            tried.err().and_then(|error| error.raw_os_error())
+        };
+        assert_eq!((connected(Calls::Data), connected(Calls::DataWithServices)), (Some(libc::EPERM), None));
+        assert_eq!(connected(Calls::Front), Some(libc::EPERM));
+    }
+
+    #[test]
     fn filters_fit_into_the_kernel() {
         let arch = TargetArch::try_from(std::env::consts::ARCH).unwrap();
-        for calls in [Calls::Front, Calls::Data, Calls::Fetch] {
+        for calls in ALL {
             let length = allowed(calls, arch).unwrap().len();
             assert!(length < 4096, "BPF_MAXINSNS, {calls:?}: {length}");
         }

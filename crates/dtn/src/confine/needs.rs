@@ -28,6 +28,12 @@ const NAMES: &[&str] = &[
     "/usr/lib64",
 ];
 
+/// Which services tell names.
+const SWITCH: &str = "/etc/nsswitch.conf";
+
+/// Where sssd is asked for names.
+const SSSD: &str = "/var/lib/sss/pipes/nss";
+
 /// What the host is like, for `whimbrel probe`; the process itself, through whose descriptors unnamed files get names.
 const HOST: &[&str] = &[
     "/proc/self",
@@ -112,8 +118,28 @@ impl Needs {
         } else {
             write.push(root)
         }
-        Self { read, write, calls: Calls::Data }
+        let services = std::fs::read_to_string(SWITCH).is_ok_and(|switch| asks_services(&switch));
+        Self { read, write, calls: if services { Calls::DataWithServices } else { Calls::Data } }
     }
+}
+
+/// Whether names of accounts and groups come from services that are asked over local sockets, by this file (nsswitch.conf(5)). What only
+/// systemd knows, such as users of its services, is not worth that: it is shown by number.
+fn asks_services(switch: &str) -> bool {
+    let of = |line: &'_ str| -> Option<String> {
+        let (database, sources) = line.split('#').next()?.split_once(':')?;
+        matches!(database.trim(), "passwd" | "group").then(|| sources.to_owned())
+    };
+    switch.lines().filter_map(of).any(|sources| {
+        // What is to be done with an answer stands in brackets.
+        let sources = sources.split('[').flat_map(|part| part.rsplit(']').next()).collect::<Vec<_>>().join(" ");
+        sources.split_whitespace().any(|source| match source {
+            "files" | "compat" | "extrausers" | "altfiles" | "db" | "systemd" => false,
+            // Red Hat's default, whether there is such a service or not.
+            "sss" => Path::new(SSSD).exists(),
+            _ => true,
+        })
+    })
 }
 
 /// A directory of trusted authorities, and the files outside of it that links in it lead to: as they are now, because a later
@@ -125,4 +151,27 @@ fn authorities(directory: &Path) -> Vec<PathBuf> {
         (target.is_file() && !target.starts_with(&inside)).then_some(target)
     });
     std::iter::once(directory.to_owned()).chain(linked).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn services_are_asked_for_names_where_the_host_says_so() {
+        for files in [
+            "",
+            "passwd: files systemd\ngroup: files [SUCCESS=merge] systemd\nhosts: files mdns dns\n",
+            "passwd:\tfiles # ldap\n# group: ldap\nshadow: ldap",
+            "passwd : compat",
+        ] {
+            assert!(!asks_services(files), "{files}");
+        }
+        for services in
+            ["passwd: files ldap", "group:files [ NOTFOUND=return ] winbind", "passwd: [!UNAVAIL=return] nis"]
+        {
+            assert!(asks_services(services), "{services}");
+        }
+        assert_eq!(asks_services("passwd: sss files"), Path::new(SSSD).exists());
+    }
 }

@@ -41,8 +41,8 @@ impl Gate {
         }
     }
 
-    /// The entry of a password user; `None`: unknown.
-    pub async fn password_user(&self, name: &str) -> Result<Option<PasswordEntry>, Fault> {
+    /// The entry of a password user, or one of nobody's.
+    pub async fn password_user(&self, name: &str) -> Result<PasswordEntry, Fault> {
         match self {
             Self::Here(keeper) => lock(keeper).password_user(name),
             Self::Monitor(link) => {
@@ -128,7 +128,7 @@ fn lost() -> Fault {
 /// What the monitor answered.
 enum Answer {
     Account(Result<Option<MappedAccount>, Fault>),
-    Entry(Result<Option<PasswordEntry>, Fault>),
+    Entry(Result<PasswordEntry, Fault>),
     Keys(Result<Vec<u8>, Fault>),
     Opened(Result<OwnedFd, Fault>),
 }

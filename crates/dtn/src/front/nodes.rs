@@ -1,6 +1,7 @@
 //! Data nodes of a striped server: they dial in, prove that they know the secret ([`super::sealed`]), and serve movers.
 
 use std::net::SocketAddr;
+use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::net::{TcpListener, TcpStream};
@@ -10,7 +11,7 @@ use super::link::MoverLink;
 use super::sealed;
 use crate::keepalive;
 use crate::mover::message::DataSettings;
-use crate::small;
+use crate::small::SmallFile;
 
 /// Bytes on their way between the link and the wire.
 const ON_THE_WAY: usize = 256 << 10;
@@ -23,9 +24,16 @@ const LONGEST_SECRET: u64 = 64 << 10;
 pub struct NodeSecret([u8; 32]);
 
 impl NodeSecret {
-    /// Derives the key from the content of the secret file (surrounding white space is ignored).
+    /// Derives the key from the content of the secret file (surrounding white space is ignored). One that everybody may write is refused;
+    /// of one that others may read, the log says so.
     pub fn from_file(path: &std::path::Path) -> Result<Self, Fault> {
-        let bytes = small::read(path, "read node secret", LONGEST_SECRET)?;
+        let file = SmallFile::open(path, "read node secret", LONGEST_SECRET)?;
+        file.check_writers()?;
+        if file.facts()?.mode() & 0o004 != 0 {
+            let file = path.display();
+            tracing::warn!(%file, "everybody on this host may read the node secret, and with it join as a data node: chmod 600");
+        }
+        let bytes = file.bytes()?;
         let text = bytes.trim_ascii();
         if text.len() < 16 {
             let short = Fault::new(FaultCode::InvalidArgument, "read node secret").subject(path.display().to_string());
@@ -114,5 +122,29 @@ async fn admit_one(
             tracing::warn!(%peer, "data node left");
         }
         Err(fault) => tracing::warn!(%peer, %fault, "data node refused"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_that_everybody_may_choose_is_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("secret");
+        std::fs::write(&path, "sixteen bytes or more\n").unwrap();
+        let allow = |mode| std::fs::set_permissions(&path, std::fs::Permissions::from_mode(mode)).unwrap();
+        for mode in [0o600, 0o644] {
+            allow(mode);
+            assert!(NodeSecret::from_file(&path).is_ok(), "{mode:o}");
+        }
+        allow(0o646);
+        assert_eq!(NodeSecret::from_file(&path).err().unwrap().code, FaultCode::NotAuthorized);
+        allow(0o600);
+        std::fs::write(&path, "  fifteen bytes  ").unwrap();
+        assert!(NodeSecret::from_file(&path).is_err());
     }
 }

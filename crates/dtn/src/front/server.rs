@@ -26,7 +26,7 @@ use super::relay::Relay;
 use super::tokens::Tokens;
 use super::users::verify_password;
 use super::wire::Wire;
-use crate::monitor::message::{Claim, ClientAuthorities, FrontSettings, MappedAccount};
+use crate::monitor::message::{Claim, ClientAuthorities, FrontSettings, MappedAccount, PasswordEntry};
 use crate::mover::message::{Identity, Secrets};
 use crate::start;
 
@@ -362,12 +362,11 @@ impl Server {
         if !self.guard.wait(address(ends), Some(name)).is_zero() {
             return Err(too_many());
         }
-        let entry = self.gate.password_user(name).await?;
-        let hash = entry.as_ref().map(|entry| entry.hash.clone());
-        let matches = tokio::task::spawn_blocking(move || verify_password(hash.as_deref(), &password.0))
+        let PasswordEntry { hash, account } = self.gate.password_user(name).await?;
+        let matches = tokio::task::spawn_blocking(move || verify_password(&hash, &password.0))
             .await
             .map_err(|error| Fault::new(FaultCode::Internal, "verify password").detail(error.to_string()))?;
-        Ok(entry.filter(|_| matches).map(|entry| (name.to_owned(), entry.account)))
+        Ok(account.filter(|_| matches).map(|account| (name.to_owned(), account)))
     }
 }
 

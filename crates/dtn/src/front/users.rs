@@ -13,7 +13,7 @@ use argon2::password_hash::{PasswordHash, PasswordHasher, PasswordVerifier, Salt
 use whimbrel_engine::{Fault, FaultCode};
 
 use self::parse::parse_entries;
-use crate::small;
+use crate::small::SmallFile;
 
 pub use self::parse::{Entry, parse_users};
 
@@ -40,28 +40,40 @@ impl UsersFile {
         Ok(file)
     }
 
-    /// The entry of a user; `Ok(None)`: there is none.
-    pub fn entry(&self, name: &str) -> Result<Option<Entry>, Fault> {
-        Ok(self.entries()?.into_iter().find(|entry| entry.user.name == name))
+    /// The entry of a user; without one the hash of nobody that takes as long to verify as an entry's, for a name always the same one's.
+    pub fn entry(&self, name: &str) -> Result<Result<Entry, String>, Fault> {
+        let mut entries = self.entries()?;
+        if let Some(at) = entries.iter().position(|entry| entry.user.name == name) {
+            return Ok(Ok(entries.swap_remove(at)));
+        }
+        let draw = usize::from(blake3::hash(name.as_bytes()).as_bytes()[0]);
+        let alike = entries.get(draw % entries.len().max(1)).map(|entry| entry.hash.as_str());
+        Ok(Err(nobodys_hash(alike)))
     }
 
     fn entries(&self) -> Result<Vec<Entry>, Fault> {
-        let text = small::read_text(&self.path, "read users file", LONGEST)?;
-        parse_entries(&text).map_err(|fault| fault.subject(self.path.display().to_string()))
+        let file = SmallFile::open(&self.path, "read users file", LONGEST)?;
+        file.check_writers()?;
+        parse_entries(&file.text()?).map_err(|fault| fault.subject(self.path.display().to_string()))
     }
 }
 
-/// Whether a password fits a hash, that of an entry of the file. Takes tens of milliseconds of processor time, as long
-/// without a hash (false) as with one.
-pub fn verify_password(hash: Option<&str>, password: &[u8]) -> bool {
-    let parsed = PasswordHash::new(hash.unwrap_or(DUMMY_HASH));
-    parsed.is_ok_and(|parsed| Argon2::default().verify_password(password, &parsed).is_ok()) && hash.is_some()
+/// Whether a password fits a hash, that of an entry of the file. Takes tens of milliseconds of processor time.
+pub fn verify_password(hash: &str, password: &[u8]) -> bool {
+    PasswordHash::new(hash).is_ok_and(|parsed| Argon2::default().verify_password(password, &parsed).is_ok())
+}
+
+/// The hash of a password that nobody has, with the costs of another hash.
+pub(crate) fn nobodys_hash(alike: Option<&str>) -> String {
+    let dummy = PasswordHash::new(DUMMY_HASH).expect("it is one, by the test below");
+    let costs = alike.and_then(|hash| PasswordHash::new(hash).ok()).unwrap_or_else(|| dummy.clone());
+    PasswordHash { salt: dummy.salt, hash: dummy.hash, ..costs }.to_string()
 }
 
 /// Longest file of users, bytes: some 100,000 of them.
 const LONGEST: u64 = 16 << 20;
 
-/// A valid hash of a password that nobody has, verified for unknown names.
+/// A valid hash of a password that nobody has.
 const DUMMY_HASH: &str =
     "$argon2id$v=19$m=19456,t=2,p=1$c29tZXNhbHRzb21lc2FsdA$Zl3BYxwnBuBvKOcn2UkQZ1uLVhkhzEJrBYq+fY9wbDo";
 
@@ -90,12 +102,39 @@ mod tests {
         let hash = hash_password(b"s3cret").unwrap();
         let (_dir, path) = file_with(&format!("# people\nada:{hash}:adalove\n"));
         let users = UsersFile::open(&path).unwrap();
-        let ada = users.entry("ada").unwrap().unwrap();
+        let Ok(ada) = users.entry("ada").unwrap() else { panic!("she is in it") };
         assert_eq!((ada.user.name.as_str(), ada.user.account.as_deref()), ("ada", Some("adalove")));
-        assert!(verify_password(Some(&ada.hash), b"s3cret"));
-        assert!(!verify_password(Some(&ada.hash), b"wrong"));
-        assert!(users.entry("bob").unwrap().is_none());
-        assert!(!verify_password(None, b"s3cret"));
+        assert!(verify_password(&ada.hash, b"s3cret"));
+        assert!(!verify_password(&ada.hash, b"wrong"));
+        let nobodys = users.entry("bob").unwrap().err().expect("he is not");
+        assert!(!verify_password(&nobodys, b"s3cret"));
+    }
+
+    #[test]
+    fn an_unknown_name_costs_what_a_known_one_does() {
+        let costs = |hash: &str| {
+            let hash = PasswordHash::new(hash).unwrap();
+            format!("{} {:?} {}", hash.algorithm, hash.version, hash.params)
+        };
+        let nobodys = |users: &UsersFile, name| users.entry(name).unwrap().err().expect("nobody");
+        let (_dir, path) = file_with("");
+        assert_eq!(nobodys(&UsersFile::open(&path).unwrap(), "bob"), DUMMY_HASH);
+        let cheap = DUMMY_HASH.replace("m=19456,t=2", "m=64,t=1").replace("argon2id", "argon2i");
+        let (_dir, path) = file_with(&format!("ada:{cheap}"));
+        let users = UsersFile::open(&path).unwrap();
+        let hash = nobodys(&users, "bob");
+        assert_eq!((costs(&hash), users.entry("ada").unwrap().is_ok()), (costs(&cheap), true));
+        std::fs::write(&path, format!("ada:{cheap}\neve:{DUMMY_HASH}")).unwrap();
+        assert_eq!(nobodys(&users, "bob"), nobodys(&users, "bob"), "it tells nothing of how often one asks");
+    }
+
+    #[test]
+    fn a_file_that_everybody_may_write_lets_nobody_in() {
+        let (_dir, path) = file_with(&format!("ada:{DUMMY_HASH}"));
+        let users = UsersFile::open(&path).unwrap();
+        std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(0o646)).unwrap();
+        let fault = users.entry("ada").err().unwrap();
+        assert!(fault.code == FaultCode::NotAuthorized && fault.to_string().contains("chmod o-w"), "{fault}");
     }
 
     #[test]

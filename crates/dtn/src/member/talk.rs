@@ -37,6 +37,8 @@ const SERVERS: &str = "/v2/whimbrel/servers";
 pub fn serve_standard_input() -> Result<(), Fault> {
     let failed = |error| Fault::from_io(error, OP).side(Side::Us);
     parent::end_with_parent()?;
+    // The token or the secret of this server.
+    confine::keep_secrets()?;
     let signals = SignalQueue::new().map_err(failed)?;
     let mut question = Vec::new();
     io::stdin().lock().read_to_end(&mut question).map_err(failed)?;

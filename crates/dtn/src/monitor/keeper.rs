@@ -25,7 +25,7 @@ use super::jobs::{self, Answer, Order};
 use super::message::{AccountId, Claim, MappedAccount, PasswordEntry};
 use crate::confine::Sandbox;
 use crate::front::config::{AccountsConfig, DtnConfig, IssuerConfig, ProofKind, closed_to};
-use crate::front::users::UsersFile;
+use crate::front::users::{UsersFile, nobodys_hash};
 use crate::keys;
 use crate::mover::books::{Files, LogPaths};
 use crate::small;
@@ -165,20 +165,22 @@ impl Keeper {
         self.anonymous.then(|| self.give(self.common.clone()))
     }
 
-    /// The entry of a password user; `None`: unknown.
-    pub fn password_user(&mut self, name: &str) -> Result<Option<PasswordEntry>, Fault> {
-        let Some(entry) = self.users.as_ref().map(|users| users.entry(name)).transpose()?.flatten() else {
-            return Ok(None);
+    /// The entry of a password user, or one of nobody's.
+    pub fn password_user(&mut self, name: &str) -> Result<PasswordEntry, Fault> {
+        let found = self.users.as_ref().map_or_else(|| Ok(Err(nobodys_hash(None))), |users| users.entry(name));
+        let entry = match found? {
+            Ok(entry) => entry,
+            Err(hash) => return Ok(PasswordEntry { hash, account: None }),
         };
         let account = match &entry.user.account {
-            Some(name) if is_root() => match self.allowed(name, Origin::Written)? {
-                Some(account) => MappedAccount { home: self.below_root(&account.home), ..self.give(Some(account)) },
-                None => return Ok(None),
-            },
+            Some(name) if is_root() => self.allowed(name, Origin::Written)?.map(|account| {
+                let home = self.below_root(&account.home);
+                MappedAccount { home, ..self.give(Some(account)) }
+            }),
             // Data of a user without an account of their own: never root's.
-            _ => self.give(self.common.clone()),
+            _ => Some(self.give(self.common.clone())),
         };
-        Ok(Some(PasswordEntry { hash: entry.hash, account }))
+        Ok(PasswordEntry { hash: entry.hash, account })
     }
 
     /// Begins to look for the account of somebody who proved to be this: the wanted one, or the usual one.
@@ -470,7 +472,7 @@ mod tests {
         std::fs::write(&users, "").unwrap();
         let mut keeper = keeper(DtnConfig { users: Some(users), ..DtnConfig::default() });
         assert!(keeper.anonymous().is_none());
-        assert!(keeper.password_user("ada").unwrap().is_none());
+        assert_eq!(keeper.password_user("ada").unwrap().account, None);
         assert!(Keeper::new(&DtnConfig::default(), "/bin/true".into()).is_err(), "nobody could log in");
     }
 

@@ -82,7 +82,7 @@ pub enum FromMonitor {
         /// Of the question.
         ticket: Ticket,
         /// The user, whose password the front verifies.
-        entry: Result<Option<PasswordEntry>, Fault>,
+        entry: Result<PasswordEntry, Fault>,
     },
     /// Answer to [`ToMonitor::Keys`].
     Keys {
@@ -151,13 +151,13 @@ pub struct MappedAccount {
     pub groups: Option<Vec<String>>,
 }
 
-/// A password user.
+/// What the users file says of a name.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PasswordEntry {
-    /// Argon2 hash in PHC string form.
+    /// Argon2 hash in PHC string form; without an account one of nobody's, which takes as long to verify.
     pub hash: String,
-    /// What handles the user's data.
-    pub account: MappedAccount,
+    /// What handles the user's data; `None`: this is no user here.
+    pub account: Option<MappedAccount>,
 }
 
 impl std::fmt::Debug for PasswordEntry {

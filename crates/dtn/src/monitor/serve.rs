@@ -207,7 +207,8 @@ impl Monitor {
                 self.tell(&FromMonitor::Mapped { ticket, account })
             }
             ToMonitor::Password { ticket, user } => {
-                let entry = if user.len() > MOST_NAME { Ok(None) } else { self.keeper.password_user(&user) };
+                // Nobody has the empty name.
+                let entry = self.keeper.password_user(if user.len() > MOST_NAME { "" } else { &user });
                 self.tell(&FromMonitor::Entry { ticket, entry })
             }
             ToMonitor::Claim { ticket, claim, wanted } => {

@@ -1,6 +1,7 @@
 //! Which connections belong together, as a machine: who was announced, who waits, who is joined to whom.
 
 use std::collections::{HashMap, VecDeque};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use whimbrel_proto::relay::{Announcement, Hello, Part, Token};
@@ -11,17 +12,29 @@ pub(super) const WAIT: Duration = Duration::from_secs(60);
 /// What is kept at once.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Limits {
+    /// Of everybody.
+    pub(super) all: Sums,
+    /// Of what one user has announced.
+    pub(super) of_user: Sums,
+}
+
+/// How much of each kind there is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(super) struct Sums {
     /// Announced tokens.
     pub(super) tokens: usize,
-    /// Of them, those of one user.
-    pub(super) of_user: usize,
     /// Connections that wait.
     pub(super) waiting: usize,
+    /// Joined pairs; with [`super::BUFFER`] in each direction 1024 take 128 MiB.
+    pub(super) pairs: usize,
 }
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { tokens: 4096, of_user: 1024, waiting: 1024 }
+        Self {
+            all: Sums { tokens: 4096, waiting: 1024, pairs: 1024 },
+            of_user: Sums { tokens: 1024, waiting: 512, pairs: 512 },
+        }
     }
 }
 
@@ -47,8 +60,8 @@ pub(super) enum Refusal {
 pub(super) enum Arrival<C> {
     /// Its other end has not come yet.
     Waits,
-    /// It has: these two are joined.
-    Joined(C, C),
+    /// It has: these two are joined, for the user who announced them, until [`Table::ended`].
+    Joined(C, C, Arc<str>),
 }
 
 /// What is announced, with connections `C` that wait.
@@ -56,13 +69,13 @@ pub(super) enum Arrival<C> {
 pub(super) struct Table<C> {
     limits: Limits,
     announced: HashMap<Token, Announced<C>>,
-    of_user: HashMap<String, usize>,
-    waiting: usize,
+    all: Sums,
+    of_user: HashMap<Arc<str>, Sums>,
 }
 
 #[derive(Debug)]
 struct Announced<C> {
-    user: String,
+    user: Arc<str>,
     until: Instant,
     client: End<C>,
     server: End<C>,
@@ -99,20 +112,36 @@ impl<C> Announced<C> {
 impl<C> Table<C> {
     /// Nothing is announced.
     pub(super) fn new(limits: Limits) -> Self {
-        Self { limits, announced: HashMap::new(), of_user: HashMap::new(), waiting: 0 }
+        Self { limits, announced: HashMap::new(), all: Sums::default(), of_user: HashMap::new() }
+    }
+
+    /// Whether one more of a kind is too much, for all or for a user.
+    fn is_full(&self, user: &str, of: impl Fn(&Sums) -> usize) -> bool {
+        let own = self.of_user.get(user).map_or(0, &of);
+        of(&self.all) >= of(&self.limits.all) || own >= of(&self.limits.of_user)
+    }
+
+    /// Changes what there is, of all and of a user.
+    fn count(&mut self, user: &Arc<str>, change: impl Fn(&mut Sums)) {
+        change(&mut self.all);
+        let own = self.of_user.entry(user.clone()).or_default();
+        change(own);
+        if *own == Sums::default() {
+            self.of_user.remove(user);
+        }
     }
 
     /// A user announces a token.
-    pub(super) fn announce(&mut self, now: Instant, user: String, what: &Announcement) -> Result<(), Refusal> {
+    pub(super) fn announce(&mut self, now: Instant, user: &str, what: &Announcement) -> Result<(), Refusal> {
         self.expire_one(now, &what.token);
         if self.announced.contains_key(&what.token) {
             return Err(Refusal::Known);
         }
-        let own = self.of_user.get(&user).copied().unwrap_or(0);
-        if self.announced.len() >= self.limits.tokens || own >= self.limits.of_user {
+        if self.is_full(user, |sums| sums.tokens) {
             return Err(Refusal::Full);
         }
-        self.of_user.insert(user.clone(), own + 1);
+        let user = Arc::from(user);
+        self.count(&user, |sums| sums.tokens += 1);
         let end = || End { left: what.connections, waits: VecDeque::new() };
         let until = now + Duration::from_secs(what.seconds.into());
         self.announced.insert(what.token, Announced { user, until, client: end(), server: end() });
@@ -129,33 +158,51 @@ impl<C> Table<C> {
         is_there: impl Fn(&C) -> bool,
     ) -> Result<Arrival<C>, Refusal> {
         self.expire_one(now, &hello.token);
-        let full = self.waiting >= self.limits.waiting;
+        let user = self.announced.get(&hello.token).ok_or(Refusal::Unknown)?.user.clone();
+        let (crowded, joined_out) = (self.is_full(&user, |sums| sums.waiting), self.is_full(&user, |sums| sums.pairs));
         let announced = self.announced.get_mut(&hello.token).ok_or(Refusal::Unknown)?;
         if announced.end(hello.part).left == 0 {
             return Err(Refusal::UsedUp);
         }
+        if joined_out {
+            return Err(Refusal::Full);
+        }
         let before = announced.waiting();
         let others = &mut announced.end(hello.part.other()).waits;
         let other = std::iter::from_fn(|| others.pop_front()).map(|(_, other)| other).find(is_there);
-        self.waiting -= before - announced.waiting();
+        let gone = before - announced.waiting();
         let own = announced.end(hello.part);
         let arrival = match other {
-            None if full => return Err(Refusal::Full),
+            None if crowded => Err(Refusal::Full),
             None => {
                 own.left -= 1;
                 own.waits.push_back((now + WAIT, connection));
-                self.waiting += 1;
-                Arrival::Waits
+                Ok(Arrival::Waits)
             }
             Some(other) => {
                 own.left -= 1;
-                Arrival::Joined(connection, other)
+                Ok(Arrival::Joined(connection, other, user.clone()))
             }
         };
-        if announced.is_over() {
+        let is_over = announced.is_over();
+        let (waits, joined) = match &arrival {
+            Ok(Arrival::Waits) => (1, 0),
+            Ok(Arrival::Joined(..)) => (0, 1),
+            Err(_) => (0, 0),
+        };
+        self.count(&user, |sums| {
+            sums.waiting = sums.waiting + waits - gone;
+            sums.pairs += joined;
+        });
+        if is_over && arrival.is_ok() {
             self.forget(&hello.token);
         }
-        Ok(arrival)
+        arrival
+    }
+
+    /// A pair that a user has announced passes nothing on any more.
+    pub(super) fn ended(&mut self, user: &Arc<str>) {
+        self.count(user, |sums| sums.pairs -= 1);
     }
 
     /// Lets go of all that has had its time.
@@ -170,21 +217,21 @@ impl<C> Table<C> {
         for part in Part::ALL {
             announced.end(part).waits.retain(|(until, _)| *until > now);
         }
-        self.waiting -= before - announced.waiting();
-        if announced.until <= now || announced.is_over() {
+        let (gone, user) = (before - announced.waiting(), announced.user.clone());
+        let is_over = announced.until <= now || announced.is_over();
+        self.count(&user, |sums| sums.waiting -= gone);
+        if is_over {
             self.forget(token);
         }
     }
 
     fn forget(&mut self, token: &Token) {
         let Some(announced) = self.announced.remove(token) else { return };
-        self.waiting -= announced.waiting();
-        if let Some(own) = self.of_user.get_mut(&announced.user) {
-            *own -= 1;
-            if *own == 0 {
-                self.of_user.remove(&announced.user);
-            }
-        }
+        let waiting = announced.waiting();
+        self.count(&announced.user, |sums| {
+            sums.tokens -= 1;
+            sums.waiting -= waiting;
+        });
     }
 }
 
@@ -197,6 +244,11 @@ mod tests {
     struct Field {
         table: Table<&'static str>,
         now: Instant,
+    }
+
+    /// Joined for whoever announced [`TOKEN`].
+    fn joined(one: &'static str, other: &'static str) -> Result<Arrival<&'static str>, Refusal> {
+        Ok(Arrival::Joined(one, other, "ada".into()))
     }
 
     impl Field {
@@ -212,7 +264,7 @@ mod tests {
         }
 
         fn announce(&mut self, user: &str, token: Token, connections: u16, seconds: u32) -> Result<(), Refusal> {
-            self.table.announce(self.now, user.to_owned(), &Announcement { token, connections, seconds })
+            self.table.announce(self.now, user, &Announcement { token, connections, seconds })
         }
 
         fn arrive(&mut self, token: Token, part: Part, name: &'static str) -> Result<Arrival<&'static str>, Refusal> {
@@ -220,8 +272,9 @@ mod tests {
         }
 
         fn is_empty(&self) -> bool {
-            let Table { announced, of_user, waiting, .. } = &self.table;
-            announced.is_empty() && of_user.is_empty() && *waiting == 0
+            let Table { announced, of_user, all, .. } = &self.table;
+            announced.is_empty()
+                && [all].into_iter().chain(of_user.values()).all(|sums| sums.tokens + sums.waiting == 0)
         }
     }
 
@@ -230,8 +283,8 @@ mod tests {
         let mut field = Field::announced(2, 10);
         assert_eq!(field.arrive(TOKEN, Part::Client, "c1"), Ok(Arrival::Waits));
         assert_eq!(field.arrive(TOKEN, Part::Client, "c2"), Ok(Arrival::Waits));
-        assert_eq!(field.arrive(TOKEN, Part::Server, "s1"), Ok(Arrival::Joined("s1", "c1")));
-        assert_eq!(field.arrive(TOKEN, Part::Server, "s2"), Ok(Arrival::Joined("s2", "c2")));
+        assert_eq!(field.arrive(TOKEN, Part::Server, "s1"), joined("s1", "c1"));
+        assert_eq!(field.arrive(TOKEN, Part::Server, "s2"), joined("s2", "c2"));
         assert!(field.is_empty(), "what is used up is forgotten");
         assert_eq!(field.arrive(TOKEN, Part::Server, "s3"), Err(Refusal::Unknown));
     }
@@ -243,7 +296,7 @@ mod tests {
             assert_eq!(field.arrive(TOKEN, Part::Server, name), Ok(Arrival::Waits));
         }
         assert_eq!(field.arrive(TOKEN, Part::Server, "s3"), Err(Refusal::UsedUp));
-        assert_eq!(field.arrive(TOKEN, Part::Client, "c1"), Ok(Arrival::Joined("c1", "s1")));
+        assert_eq!(field.arrive(TOKEN, Part::Client, "c1"), joined("c1", "s1"));
     }
 
     #[test]
@@ -252,7 +305,7 @@ mod tests {
         assert_eq!(field.arrive([8; 32], Part::Client, "x"), Err(Refusal::Unknown));
         assert_eq!(field.announce("eve", TOKEN, 9, 10), Err(Refusal::Known));
         field.arrive(TOKEN, Part::Client, "c").unwrap();
-        assert_eq!(field.arrive(TOKEN, Part::Server, "s"), Ok(Arrival::Joined("s", "c")));
+        assert_eq!(field.arrive(TOKEN, Part::Server, "s"), joined("s", "c"));
     }
 
     #[test]
@@ -260,7 +313,7 @@ mod tests {
         let mut field = Field::announced(2, 10);
         field.arrive(TOKEN, Part::Client, "gone").unwrap();
         field.arrive(TOKEN, Part::Client, "c").unwrap();
-        assert_eq!(field.arrive(TOKEN, Part::Server, "s"), Ok(Arrival::Joined("s", "c")));
+        assert_eq!(field.arrive(TOKEN, Part::Server, "s"), joined("s", "c"));
         assert!(field.is_empty(), "the second of the server's end has nobody to wait for");
     }
 
@@ -279,7 +332,9 @@ mod tests {
 
     #[test]
     fn nobody_fills_it_up() {
-        let mut field = Field::new(Limits { tokens: 3, of_user: 2, waiting: 2 });
+        let pairs = 9;
+        let all = Sums { tokens: 3, waiting: 2, pairs };
+        let mut field = Field::new(Limits { all, of_user: Sums { tokens: 2, waiting: 2, pairs } });
         let token = |number: u8| [number; 32];
         assert_eq!([1, 2].map(|number| field.announce("eve", token(number), 9, 10)), [Ok(()), Ok(())]);
         assert_eq!(field.announce("eve", token(3), 9, 10), Err(Refusal::Full), "of one user");
@@ -289,14 +344,35 @@ mod tests {
             assert_eq!(field.arrive(token(number), Part::Client, "c"), Ok(Arrival::Waits));
         }
         assert_eq!(field.arrive(token(2), Part::Client, "c"), Err(Refusal::Full));
-        assert_eq!(
-            field.arrive(token(1), Part::Server, "s"),
-            Ok(Arrival::Joined("s", "c")),
-            "who is waited for may come"
-        );
+        let joined = Ok(Arrival::Joined("s", "c", "eve".into()));
+        assert_eq!(field.arrive(token(1), Part::Server, "s"), joined, "who is waited for may come");
         assert_eq!(field.arrive(token(2), Part::Client, "c"), Ok(Arrival::Waits));
         field.now += Duration::from_secs(10);
         field.table.expire(field.now);
         assert!(field.is_empty());
+    }
+
+    #[test]
+    fn one_user_leaves_others_room_to_wait_and_to_be_joined() {
+        let all = Sums { tokens: 9, waiting: 2, pairs: 2 };
+        let mut field = Field::new(Limits { all, of_user: Sums { tokens: 9, waiting: 1, pairs: 1 } });
+        let (eves, adas) = ([1; 32], [2; 32]);
+        field.announce("eve", eves, 9, 10).unwrap();
+        field.announce("ada", adas, 9, 10).unwrap();
+        assert_eq!(field.arrive(eves, Part::Client, "c"), Ok(Arrival::Waits));
+        assert_eq!(field.arrive(eves, Part::Client, "c"), Err(Refusal::Full), "one of hers waits");
+        assert_eq!(field.arrive(adas, Part::Client, "c"), Ok(Arrival::Waits));
+        let Ok(Arrival::Joined(.., eve)) = field.arrive(eves, Part::Server, "s") else { panic!("it is waited for") };
+        for part in Part::ALL {
+            assert_eq!(field.arrive(eves, part, "x"), Err(Refusal::Full), "one of hers is joined");
+        }
+        let Ok(Arrival::Joined(.., ada)) = field.arrive(adas, Part::Server, "s") else { panic!("there is room") };
+        field.table.ended(&eve);
+        assert_eq!(field.arrive(eves, Part::Client, "c"), Ok(Arrival::Waits));
+        assert!(matches!(field.arrive(eves, Part::Server, "s"), Ok(Arrival::Joined(..))));
+        field.now += Duration::from_secs(10);
+        field.table.expire(field.now);
+        [eve, ada].iter().for_each(|user| field.table.ended(user));
+        assert!(field.is_empty() && field.table.of_user.is_empty(), "nothing is kept of who has nothing");
     }
 }

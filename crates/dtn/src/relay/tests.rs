@@ -17,20 +17,27 @@ struct Field {
 
 impl Field {
     async fn new() -> Self {
+        Self::with(IDLE).await
+    }
+
+    async fn with(idle: Duration) -> Self {
         let listener = StdListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let address = listener.local_addr().unwrap();
         let (front, relay) = Channel::pair().unwrap();
         front.send(&ToRelay::Listen, &[listener.as_fd()]).unwrap();
-        Self { front: Some(Line::new(front).unwrap()), address, serving: tokio::spawn(serve(relay)) }
+        Self { front: Some(Line::new(front).unwrap()), address, serving: tokio::spawn(serve(relay, idle)) }
     }
 
     /// With [`TOKEN`] announced.
     async fn announced(connections: u16) -> Self {
-        let field = Self::new().await;
+        Self::new().await.announce(connections)
+    }
+
+    fn announce(self, connections: u16) -> Self {
         let what = Announcement { token: TOKEN, connections, seconds: 600 };
-        field.front().channel().send(&ToRelay::Announce("ada".into(), what), &[]).unwrap();
-        field
+        self.front().channel().send(&ToRelay::Announce("ada".into(), what), &[]).unwrap();
+        self
     }
 
     fn front(&self) -> &Line {
@@ -90,6 +97,15 @@ async fn two_that_say_an_announced_token_are_joined_to_the_end() {
     assert!(is_closed(&mut client).await);
     let passed = field.told(|passed| passed.open == 0 && passed.joined == 1).await;
     assert_eq!((passed.bytes, passed.refused), (34, 0));
+}
+
+/// And it makes room for another one.
+#[tokio::test]
+async fn a_pair_that_says_nothing_is_let_go() {
+    let field = Field::with(Duration::from_millis(20)).await.announce(1);
+    let (mut client, mut server) = field.pair().await;
+    assert!(is_closed(&mut client).await && is_closed(&mut server).await);
+    assert_eq!(field.told(|passed| passed.open == 0 && passed.joined == 1).await.refused, 0);
 }
 
 #[tokio::test]

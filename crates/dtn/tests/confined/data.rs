@@ -4,16 +4,30 @@ use std::fs;
 use std::io;
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::process::Command;
 
-use whimbrel_dtn::confine::{self, Held, Needs, Sandbox};
+use whimbrel_dtn::confine::{self, Calls, Held, Needs, Sandbox};
 use whimbrel_dtn::mover::message::DataSettings;
 
 use crate::{
     ACCOUNT, Findings, GROUND, become_account, findings_of, ground, ground_of_another, is_refused, mover_support,
     named, report, typing, word,
 };
+
+/// What listens on this host, as the message bus of an account does: everybody may connect.
+fn service(ground: &Path) -> UnixListener {
+    let place = ground.join("service");
+    let listening = UnixListener::bind(&place).unwrap();
+    rustix::fs::chmod(&place, rustix::fs::Mode::from_raw_mode(0o777)).unwrap();
+    listening
+}
+
+/// Of a host whose names of accounts are in files.
+fn needs(root: &Path, read_only: bool) -> Needs {
+    Needs { calls: Calls::Data, ..Needs::data(&settings(root, read_only)) }
+}
 
 fn settings(root: &Path, read_only: bool) -> DataSettings {
     let authorities = root.parent().map(|ground| ground.join("certificates").as_os_str().as_bytes().to_vec());
@@ -38,7 +52,7 @@ const WORK: [&str; 13] = [
 ];
 
 /// How many of the other attempts there are.
-const HARM: usize = 20;
+const HARM: usize = 21;
 
 /// Everything that is tried; `ground` holds the served directory `own` and, beside it, a file that is not served.
 fn attempts(ground: &Path) -> Findings {
@@ -86,6 +100,7 @@ fn attempts(ground: &Path) -> Findings {
     note("open a raw socket", word(raw));
     let packet = socket2::Socket::new(socket2::Domain::from(17), socket2::Type::from(3), None);
     note("open a packet socket", word(packet));
+    note("connect to a local service", word(UnixStream::connect(ground.join("service"))));
     note("send datagrams", word(UdpSocket::bind("127.0.0.1:0")));
     note(
         "read its starter's memory",
@@ -114,8 +129,7 @@ fn attempts(ground: &Path) -> Findings {
 fn attacker() {
     let Some(ground) = std::env::var_os(GROUND) else { return };
     let ground = Path::new(&ground);
-    let needs = Needs::data(&settings(&ground.join("own"), false));
-    let held = confine::enter(&needs, Sandbox::Require).unwrap().unwrap();
+    let held = confine::enter(&needs(&ground.join("own"), false), Sandbox::Require).unwrap().unwrap();
     assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
     report(&attempts(ground));
 }
@@ -133,6 +147,7 @@ fn attempts_by_account(ground: &Path) -> Findings {
         ("change another user's file", word(fs::OpenOptions::new().append(true).open(&secret))),
         ("remove another user's file", word(fs::remove_file(&secret))),
         ("list another user's directory", word(fs::read_dir(ground.join("closed")))),
+        ("connect to a local service", word(UnixStream::connect(ground.join("service")))),
         ("open a raw socket", word(raw)),
         ("read its starter's memory", word(fs::File::open(format!("/proc/{}/mem", starter.as_raw_nonzero())))),
         ("signal its starter", word(rustix::process::test_kill_process(starter).map_err(Into::into))),
@@ -149,7 +164,7 @@ fn mapped_attacker() {
     let ground = Path::new(&ground);
     become_account();
     let bare = attempts_by_account(ground);
-    let held = confine::enter(&Needs::data(&settings(&ground.join("own"), false)), Sandbox::Require).unwrap().unwrap();
+    let held = confine::enter(&needs(&ground.join("own"), false), Sandbox::Require).unwrap().unwrap();
     assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
     let findings = named("bare", bare).chain(named("confined", attempts(ground))).collect();
     report(&findings);
@@ -159,10 +174,11 @@ fn mapped_attacker() {
 fn who_takes_a_mapped_users_process_over_is_stopped_by_permissions_and_then_by_the_sandbox() {
     let Some(ground) = ground_of_another() else { return };
     std::os::unix::fs::chown(ground.path().join("own"), Some(ACCOUNT), Some(ACCOUNT)).unwrap();
+    let _service = service(ground.path());
     let findings = findings_of("data::mapped_attacker", ground.path(), "");
     let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
     let work_of = |of: &str| work.iter().filter(|(what, _)| what.starts_with(of)).count();
-    assert_eq!((work_of("bare: "), work_of("confined: ")), (2, WORK.len()), "{findings:#?}");
+    assert_eq!((work_of("bare: "), work_of("confined: ")), (3, WORK.len()), "{findings:#?}");
     assert!(harm.iter().all(|(_, outcome)| is_refused(outcome)), "{findings:#?}");
     assert_eq!(harm.len(), 9 + HARM);
     assert!(findings.contains_key("confined: execute a shell"), "{findings:#?}");
@@ -172,6 +188,7 @@ fn who_takes_a_mapped_users_process_over_is_stopped_by_permissions_and_then_by_t
 #[test]
 fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
     let ground = ground();
+    let _service = service(ground.path());
     let findings = findings_of("data::attacker", ground.path(), "");
     let (work, harm): (Vec<_>, Vec<_>) = findings.iter().partition(|(_, outcome)| *outcome == "ok");
     assert!(work.iter().map(|(what, _)| what.as_str()).eq(WORK), "{findings:#?}");
@@ -184,8 +201,7 @@ fn who_takes_a_data_process_over_gets_no_further_than_its_directory() {
 /// Of the attempts above, those that the reach of the tree decides.
 fn attempts_below_everything(ground: &Path, read_only: bool) -> Findings {
     become_account();
-    let needs = Needs::data(&settings(Path::new("/"), read_only));
-    let held = confine::enter(&needs, Sandbox::Require).unwrap().unwrap();
+    let held = confine::enter(&needs(Path::new("/"), read_only), Sandbox::Require).unwrap().unwrap();
     assert_eq!((held.files, held.calls), (Held::Full, Held::Full));
     attempts(ground)
 }
@@ -207,6 +223,7 @@ fn reader_below_everything() {
 #[test]
 fn a_process_that_serves_everything_executes_nothing_of_it_and_changes_nothing_that_is_only_to_be_read() {
     let Some(ground) = ground_of_another() else { return };
+    let _service = service(ground.path());
     let own = ground.path().join("own");
     std::os::unix::fs::chown(&own, Some(ACCOUNT), Some(ACCOUNT)).unwrap();
     let of = |test: &str| findings_of(test, ground.path(), "");
@@ -222,7 +239,8 @@ fn a_process_that_serves_everything_executes_nothing_of_it_and_changes_nothing_t
         assert!(done(&changing, what), "{what}: {changing:#?}");
     }
     // Permissions say the rest.
-    for what in ["execute a shell", "execute what it stored", "read another file", "make a file outside"] {
+    let refused = ["execute a shell", "execute what it stored", "read another file", "make a file outside"];
+    for what in refused.into_iter().chain(["connect to a local service"]) {
         assert!(!done(&changing, what), "{what}: {changing:#?}");
     }
     assert!(done(&changing, "list what is outside"));

@@ -56,6 +56,8 @@ pub mod tag {
     pub const SEQUENCE: u8 = 0x30;
     /// SET.
     pub const SET: u8 = 0x31;
+    /// NumericString.
+    pub const NUMERIC_STRING: u8 = 0x12;
     /// PrintableString.
     pub const PRINTABLE_STRING: u8 = 0x13;
     /// TeletexString.

@@ -71,7 +71,7 @@ impl<'a> Name<'a> {
     ///
     /// Unlike OpenSSL before 3.0, a `/` or `+` in a value that could be taken for the beginning of another part has a `\` before it;
     /// unlike 3.0, others have none, so that `CN=host/name` reads as in all the files there are. A `\` is `\x5C`. Hence different
-    /// names print differently, and [`normal_form`] sees through all three ways.
+    /// names print differently, but for those that [`Self::is_ambiguous`] tells, and [`normal_form`] sees through all three ways.
     pub fn one_line(&self) -> String {
         let mut text = String::new();
         let mut rdn = None;
@@ -86,6 +86,15 @@ impl<'a> Name<'a> {
             print_value(&attribute.value, &mut text);
         }
         text
+    }
+
+    /// True if [`Self::one_line`] may be another name's as well: it shows the bytes of values, which are other characters in other types.
+    /// Of a BMPString of U+616C and U+6963 it shows `alic`.
+    ///
+    /// Nobody may be known by such a line. Values of the types that certificates have today are never ambiguous, nor is a BMPString of
+    /// ASCII.
+    pub fn is_ambiguous(&self) -> bool {
+        self.attributes.iter().any(|attribute| is_ambiguous(&attribute.value))
     }
 
     /// True if both are the same name by RFC 5280 §7.1: string types, letter case of ASCII and runs of spaces aside.
@@ -183,10 +192,29 @@ fn folded(value: &Item<'_>) -> (Option<u8>, Vec<u8>) {
     (None, words.join(" ").into_bytes())
 }
 
+/// The bytes of a value that a one-line name shows: of a BIT STRING the bits, not how many of them do not count (as OpenSSL).
+fn shown<'a>(value: &Item<'a>) -> &'a [u8] {
+    if value.tag == tag::BIT_STRING { value.value.get(1..).unwrap_or_default() } else { value.value }
+}
+
+/// True if what is shown of a value is shown of one with other characters as well, which is not ambiguous itself.
+fn is_ambiguous(value: &Item<'_>) -> bool {
+    let bytes = shown(value);
+    match value.tag {
+        _ if bytes.is_empty() => false,
+        tag::UTF8_STRING | tag::PRINTABLE_STRING | tag::IA5_STRING | tag::VISIBLE_STRING => false,
+        tag::NUMERIC_STRING | tag::GENERAL_STRING => !bytes.is_ascii() || bytes.contains(&0),
+        tag::T61_STRING => !bytes.is_ascii() && std::str::from_utf8(bytes).is_ok(),
+        // No character is NUL: a zero says that there are two bytes for each, two zeros that there are four.
+        tag::BMP_STRING => !bytes.contains(&0),
+        tag::UNIVERSAL_STRING => !bytes.chunks(4).any(|unit| unit.starts_with(&[0, 0])),
+        _ => true,
+    }
+}
+
 /// Appends the value of an attribute as a one-line name shows it.
 fn print_value(value: &Item<'_>, text: &mut String) {
-    // Of a BIT STRING OpenSSL shows the bits, not how many of them do not count.
-    let bytes = if value.tag == tag::BIT_STRING { value.value.get(1..).unwrap_or_default() } else { value.value };
+    let bytes = shown(value);
     for (at, &byte) in bytes.iter().enumerate() {
         match byte {
             b'\\' => text.push_str("\\x5C"),
@@ -460,6 +488,59 @@ pub(super) mod tests {
         let pair = [attribute(common(b"a")), attribute(organisation(b"b"))];
         let together = encode(tag::SEQUENCE, &[&encode(tag::SET, &[&pair[0], &pair[1]])]);
         assert_eq!(parse(&together).unwrap().one_line(), "/CN=a+O=b");
+    }
+
+    /// Every short value of every type: two that print alike have the same characters, or one of them is ambiguous.
+    #[test]
+    fn what_prints_alike_is_the_same_or_ambiguous() {
+        const ALPHABET: [u8; 8] = [0, 1, b'a', b'\\', 0xc3, 0xa9, 0xfc, 0x10];
+        let values = (0..=4).flat_map(|length| {
+            (0..8_usize.pow(length)).map(move |number| (0..length).map(|at| ALPHABET[number >> (3 * at) & 7]).collect())
+        });
+        let values: Vec<Vec<u8>> = values.collect();
+        let mut known = std::collections::HashMap::new();
+        for kind in [0x02, 0x03, 0x04, 0x0c, 0x12, 0x13, 0x14, 0x16, 0x1a, 0x1b, 0x1c, 0x1e] {
+            for value in &values {
+                let der = name(&[(oid::COMMON_NAME, kind, value)]);
+                let Ok(name) = parse(&der) else { continue };
+                let item = &name.attributes()[0].value;
+                let text: Vec<char> = match characters(item) {
+                    _ if name.is_ambiguous() => continue,
+                    Some(characters) => characters.map(Result::unwrap).collect(),
+                    None => shown(item).iter().map(|&byte| char::from(byte)).collect(),
+                };
+                let line = name.one_line();
+                assert_eq!(*known.entry(line.clone()).or_insert_with(|| text.clone()), text, "{kind:x} {line}");
+            }
+        }
+        assert!(known.len() > 1000);
+    }
+
+    #[test]
+    fn usual_names_are_not_ambiguous() {
+        let of = |tag, value: &'static [u8]| parse(&name(&[(oid::COMMON_NAME, tag, value)])).unwrap().is_ambiguous();
+        for (tag, value) in [
+            (tag::UTF8_STRING, "J\u{fc}rg".as_bytes()),
+            (tag::PRINTABLE_STRING, b"alice"),
+            (tag::T61_STRING, b"alice"),
+            (tag::T61_STRING, b"J\xfcrg"),
+            (tag::BMP_STRING, b"\0a\0l\0i\0c\0e"),
+            (tag::BMP_STRING, b"\x01\x41\0u\0k"),
+            (tag::UNIVERSAL_STRING, b"\0\0\0a"),
+            (tag::GENERAL_STRING, b"alice"),
+            (tag::BMP_STRING, b""),
+            (tag::BIT_STRING, b"\0"),
+        ] {
+            assert!(!of(tag, value), "{tag:x} {value:x?}");
+        }
+        for (tag, value) in [
+            (tag::BMP_STRING, &b"alic"[..]),
+            (tag::T61_STRING, b"J\xc3\xbcrg"),
+            (tag::BIT_STRING, b"\0alice"),
+            (tag::OCTET_STRING, b"alice"),
+        ] {
+            assert!(of(tag, value), "{tag:x} {value:x?}");
+        }
     }
 
     #[test]

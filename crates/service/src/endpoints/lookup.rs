@@ -46,6 +46,22 @@ impl Standing {
         let roles = if collection.kind.is_opened_by_roles() { &self.own } else { &self.roles };
         may_as(roles, role)
     }
+
+    /// Refuses a change that loosens what protects a collection's files, where a role from above does not open them either.
+    ///
+    /// # Errors
+    /// 403.
+    pub fn check_change(&self, before: &Collection, after: &Collection) -> Result<(), ApiError> {
+        let role = RoleName::Administrator;
+        if !after.policy.is_looser_than(&before.policy) || self.may_give(before, role) {
+            return Ok(());
+        }
+        Err(ApiError::denied(format!(
+            "Only who has the role {} on this collection itself loosens what protects its files (encryption, verification, writing \
+             without a login, consents, HTTPS): roles of its deployment do not",
+            role.name()
+        )))
+    }
 }
 
 /// Where a collection's files are.

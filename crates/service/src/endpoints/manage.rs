@@ -467,8 +467,12 @@ pub(super) async fn given_away<I>(call: &Call<ByUser, I>, role: RoleName) -> Res
 
 /// `PUT /endpoint/{id}`.
 pub(super) async fn update(call: Call<ByUser, Json<EndpointWish>>) -> Result<Answer<Done>, ApiError> {
-    let mut found = administered(&call).await?;
+    let id = call.path.id("id", "EndpointNotFound")?;
+    let (mut found, standing) = call.service.visible(&call.caller, id).await?;
+    standing.need(RoleName::Administrator)?;
+    let before = found.record.clone();
     call.body.0.clone().apply(&mut found.record)?;
+    standing.check_change(&before, &found.record)?;
     let entry = call.service.entry(call.caller.identity, "collection.update", found.record.id);
     call.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
     Ok(Answer(Done::new(&call.place, "Updated", "Endpoint updated successfully")))

@@ -116,6 +116,23 @@ pub struct Policy {
     pub max_rate: Option<u64>,
 }
 
+impl Policy {
+    /// Whether it protects files, or what is copied, less than another one: how they are had, by whom they are written, in clear or unproven.
+    pub fn is_looser_than(&self, other: &Self) -> bool {
+        let protects = |policy: &Self| {
+            [
+                policy.force_encryption,
+                policy.force_verify,
+                !policy.disable_verify,
+                policy.disable_anonymous_writes,
+                policy.data_access,
+                policy.no_https,
+            ]
+        };
+        protects(self).into_iter().zip(protects(other)).any(|(here, there)| there && !here)
+    }
+}
+
 /// An endpoint or a collection.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Collection {

@@ -203,7 +203,9 @@ impl Manager<'_> {
         let mut found = self.own_as(id, RoleName::Administrator).await?;
         let wish = Wish::of(body)?;
         unchanged(&found, &wish.own)?;
+        let before = found.record.clone();
         wish.apply(&mut found.record)?;
+        self.service.standing(&self.actor, &before).await?.check_change(&before, &found.record)?;
         let entry = self.service.entry(self.actor.identity, "collection.update", found.record.id);
         self.service.store.apply(Batch::new().update(&found).audit(entry)).await?;
         Ok(told("success", &format!("Updated Collection {id}"), vec![self.collection_document(&found.record).await?]))

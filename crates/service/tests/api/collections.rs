@@ -151,9 +151,42 @@ async fn who_runs_the_deployment_lets_nobody_into_what_its_users_share() {
     bench.delete(&path, &site.ada.token).await.good();
 }
 
+#[tokio::test]
+async fn who_runs_the_deployment_tightens_what_its_users_share_and_loosens_nothing() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let (guest, carol, root) = bobs(&bench, &site, "administrator").await;
+    let path = format!("/v0.10/endpoint/{guest}");
+    let tight = json!({"disable_anonymous_writes": true, "force_encryption": true, "force_verify": true});
+    let loose = [
+        json!({"disable_anonymous_writes": false}),
+        json!({"force_encryption": false}),
+        json!({"force_verify": false, "disable_verify": true, "display_name": "Mine"}),
+    ];
+    for somebody in [&site.ada, &carol, &root] {
+        bench.put(&path, &somebody.token, tight.clone()).await.good();
+        for wish in &loose {
+            let refused = bench.put(&path, &somebody.token, wish.clone()).await;
+            assert_eq!(refused.status, 403, "{wish}");
+        }
+        bench.put(&path, &somebody.token, json!({"description": "Ends in May"})).await.good();
+        let shown = bench.get(&path, &site.bob.token).await.good();
+        assert!(
+            ["disable_anonymous_writes", "force_encryption", "force_verify"].iter().all(|field| shown[field] == true)
+        );
+        assert_eq!((&shown["display_name"], &shown["description"]), (&json!("Bob's"), &json!("Ends in May")));
+    }
+    // Whoever shares does, and who runs the deployment at what is its own.
+    bench.put(&path, &site.bob.token, loose[0].clone()).await.good();
+    let mapped = format!("/v0.10/endpoint/{}", site.mapped);
+    for wish in [&tight, &loose[0]] {
+        bench.put(&mapped, &site.ada.token, wish.clone()).await.good();
+    }
+}
+
 /// The same by the manager of an endpoint.
 #[tokio::test]
-async fn a_manager_gives_no_roles_on_what_users_share() {
+async fn a_manager_opens_nothing_of_what_users_share() {
     let bench = Bench::new().await;
     let site = site(&bench).await;
     let (guest, carol, root) = bobs(&bench, &site, "administrator").await;
@@ -171,6 +204,13 @@ async fn a_manager_gives_no_roles_on_what_users_share() {
     for somebody in [&site.ada, &carol] {
         assert_eq!(ask(somebody, "POST", "/roles", role.clone()).await["refused"]["status"], 403);
     }
+    let at = format!("/collections/{guest}");
+    let https = |wanted: bool| json!({"enable_https": wanted});
+    for somebody in [&site.ada, &carol] {
+        assert_eq!(ask(somebody, "PATCH", &at, https(false)).await["granted"]["code"], "success");
+        assert_eq!(ask(somebody, "PATCH", &at, https(true)).await["refused"]["status"], 403);
+    }
+    assert_eq!(ask(&site.bob, "PATCH", &at, https(true)).await["granted"]["code"], "success");
     let given = ask(&site.bob, "POST", "/roles", role).await;
     let role = format!("/roles/{}", given["granted"]["data"][0]["id"].as_str().unwrap());
     assert_eq!(ask(&site.ada, "DELETE", &role, Value::Null).await["granted"]["code"], "success");

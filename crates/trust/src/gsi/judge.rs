@@ -370,6 +370,9 @@ fn concluded(path: &[&Link<'_>], authorities: &[X509]) -> Result<Judged, Refusal
     let independent = path.iter().find(|link| is(link, Policy::Independent));
     let end = path[path.len() - 1];
     let identity = independent.unwrap_or(&end);
+    if identity.read.subject.is_ambiguous() {
+        return Err(refused(identity, AMBIGUOUS).into());
+    }
     let mut until = path.iter().map(|link| link.read.not_after).min().unwrap_or(end.read.not_after);
     let mut chain: Vec<X509> = path[1..].iter().map(|link| link.x509.to_owned()).collect();
     for authority in &authorities[1..] {
@@ -390,6 +393,10 @@ fn concluded(path: &[&Link<'_>], authorities: &[X509]) -> Result<Judged, Refusal
     };
     Ok(Judged { peer, end_entity: end.x509.to_owned(), independent: independent.is_some() })
 }
+
+/// Why somebody cannot be known by a name.
+pub(crate) const AMBIGUOUS: &str =
+    "its subject has characters that read as those of another name: it needs one in UTF-8";
 
 fn refused(link: &Link<'_>, detail: impl Into<String>) -> TrustFault {
     TrustFault::new(FaultCode::CredentialRejected, detail).about(link.read.subject.one_line())

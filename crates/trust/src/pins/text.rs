@@ -8,6 +8,9 @@ use openssl::x509::X509Ref;
 
 const HASH: &str = "sha256:";
 
+/// In the place of a key: authorities vouch for the host, whatever its key.
+pub(super) const VOUCHED: &str = "vouched";
+
 /// The SHA-256 of a host's key.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Fingerprint(pub [u8; 32]);
@@ -77,6 +80,11 @@ impl fmt::Display for HostName {
 pub enum PinVerdict {
     /// It does not know the host.
     First,
+    /// It knows no key of the host, and that an authority has vouched for it.
+    Vouched {
+        /// The line that says so, from 1.
+        line: usize,
+    },
     /// This is the key, or one of the keys, that it knows.
     Same,
     /// It knows another.
@@ -96,13 +104,27 @@ pub fn verdict(text: &[u8], host: &HostName, key: &Fingerprint) -> Result<PinVer
     let mut verdict = PinVerdict::First;
     let lines = (1..).zip(text.split(|&byte| byte == b'\n'));
     for (number, line) in lines.filter(|(_, line)| is_about(line, host)) {
-        let hash = words(line).nth(1).and_then(|word| Fingerprint::parse(str::from_utf8(word).ok()?));
-        match hash.ok_or(number)? {
-            known if known == *key => return Ok(PinVerdict::Same),
-            known => verdict = PinVerdict::Changed { known, line: number },
+        match said(line).ok_or(number)? {
+            Said::Key(known) if known == *key => return Ok(PinVerdict::Same),
+            Said::Key(known) => verdict = PinVerdict::Changed { known, line: number },
+            Said::Vouched if verdict == PinVerdict::First => verdict = PinVerdict::Vouched { line: number },
+            Said::Vouched => {}
         }
     }
     Ok(verdict)
+}
+
+/// What a line says of its host.
+enum Said {
+    Key(Fingerprint),
+    Vouched,
+}
+
+fn said(line: &[u8]) -> Option<Said> {
+    match str::from_utf8(words(line).nth(1)?).ok()? {
+        VOUCHED => Some(Said::Vouched),
+        word => Fingerprint::parse(word).map(Said::Key),
+    }
 }
 
 fn words(line: &[u8]) -> impl Iterator<Item = &[u8]> {

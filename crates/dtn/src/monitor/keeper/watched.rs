@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::Fault;
 use whimbrel_trust::clock::now;
 
 use crate::small::SmallFile;
@@ -75,9 +75,7 @@ impl<T> Watched<T> {
         }
         let file = SmallFile::open(&self.path, op, self.most)?;
         let facts = file.facts()?;
-        if facts.mode() & 0o002 != 0 {
-            return Err(file.refused(FaultCode::NotAuthorized, "everybody on this host may write it: chmod o-w"));
-        }
+        file.check_writers()?;
         let bytes = file.bytes()?;
         let (stamp, settled) = (Stamp::of(&facts), now().secs - facts.ctime() > RACY);
         let known = self.last.take().filter(|last| last.bytes == bytes);
@@ -94,6 +92,8 @@ impl<T> Watched<T> {
 mod tests {
     use std::fs::Permissions;
     use std::os::unix::fs::PermissionsExt;
+
+    use whimbrel_engine::FaultCode;
 
     use super::*;
 
