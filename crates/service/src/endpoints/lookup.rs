@@ -111,6 +111,7 @@ impl Limits {
         let mut options = options.clone();
         options.encrypt |= self.force_encryption;
         options.verify = (options.verify || self.force_verify) && !self.disable_verify;
+        options.verify_required |= self.force_verify;
         options.perf.parallelism =
             options.perf.parallelism.map(|wanted| wanted.min(self.parallelism.unwrap_or(wanted)));
         Ok(options)

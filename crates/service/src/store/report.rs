@@ -70,10 +70,14 @@ async fn take(tx: &mut dyn Transaction, report: &Report, now: Timestamp) -> Resu
         return Err(StoreError::Invalid(format!("report {came} of a lease came where {awaited} was awaited")));
     }
     state.sequence = report.sequence;
+    let was_unverified = state.task.is_unverified();
     let is_progress = items::change(tx, &mut state, &report.changes, now).await?;
     if is_progress {
         state.troubles = 0;
         state.show(Condition::Running);
+    }
+    if state.task.is_unverified() && !was_unverified {
+        state.new_events.push(events::not_verified(now));
     }
     for occurrence in &report.occurrences {
         state.new_events.push(events::of(now, occurrence));

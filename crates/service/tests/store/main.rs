@@ -60,6 +60,7 @@ const CASES: &[(&str, Case)] = cases![
     reports::items_that_vanish_are_no_success,
     reports::what_was_deleted_and_never_reported_is_done,
     reports::extras_that_were_deleted_and_never_reported_are_done,
+    reports::copies_that_nobody_compared_are_told_once,
     reports::of_very_many_events_the_first_and_the_newest_stay,
     reports::ten_thousand_changes_a_second,
     house::what_is_due_is_found_in_the_order_of_its_time,

@@ -304,6 +304,23 @@ pub async fn extras_that_were_deleted_and_never_reported_are_done(store: &Store)
     }
 }
 
+pub async fn copies_that_nobody_compared_are_told_once(store: &Store) {
+    let verified = TransferOptions { verify: true, ..TransferOptions::default() };
+    let (made, lease) = running_with(store, TaskWork::Transfer(Box::new(verified))).await;
+    let unproven = |number| {
+        let verification = Verification::Unverified { reason: "no CKSM".into() };
+        Change::Done { subject: file(number), bytes: 3, verification }
+    };
+    take(store, report(lease, 1, vec![done(1)]), 11).await;
+    assert!(task(store, made).await.not_promised().is_empty());
+    for (sequence, number) in [(2, 2), (3, 3)] {
+        take(store, report(lease, sequence, vec![unproven(number)]), 12).await;
+        assert_eq!(task(store, made).await.not_promised(), ["verification"]);
+    }
+    let (events, _) = store.events(made, None, 0, 10).await.unwrap();
+    assert_eq!(events.iter().map(|event| event.code.as_str()).collect::<Vec<_>>(), ["NOT_VERIFIED"]);
+}
+
 pub async fn of_very_many_events_the_first_and_the_newest_stay(store: &Store) {
     let (made, lease) = running(store).await;
     let faulted = |number: u64| Occurrence::Faulted {
