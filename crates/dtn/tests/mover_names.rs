@@ -9,11 +9,11 @@ use std::os::unix::fs::symlink;
 use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
-use mover_support::{Node, extended, pattern, receive, stream};
+use mover_support::{Node, extended, identity, pattern, receive, stream};
 use whimbrel_connector::faults::{Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_dtn::client::end;
-use whimbrel_dtn::mover::message::{LINES_AHEAD, MoverId, ToMover};
+use whimbrel_dtn::mover::message::{DataPeers, LINES_AHEAD, MoverId, ToMover};
 use whimbrel_proto::op::{FailureKind, ListForm, ListSpec, Notice, Op, Outcome, ReceiveSpec, WriteKind};
 
 fn spec(path: &str, form: ListForm) -> ListSpec {
@@ -53,6 +53,19 @@ fn listed(node: &mut Node, mover: MoverId, spec: ListSpec) -> Vec<Vec<u8>> {
         assert_eq!(line.pop(), Some(b'\r'));
     }
     split
+}
+
+#[test]
+fn what_was_handed_ahead_of_the_end_of_a_login_is_for_another_login() {
+    let mut node = Node::start();
+    node.write("f", b"x");
+    let mut late = identity(DataPeers::ControlPeer);
+    late.rules.until = Some(1);
+    let mover = node.attach_as(late);
+    for op in [Op::Size(b"/f".to_vec()), Op::Delete(b"/f".to_vec()), Op::Sync(b"/".to_vec())] {
+        node.call(mover, op).fails_with(FailureKind::LoginOver);
+    }
+    assert!(node.root.path().join("f").exists());
 }
 
 #[test]

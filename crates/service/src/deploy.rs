@@ -9,7 +9,7 @@ use crate::auth::Admin;
 use crate::auth::scope::TransferAll;
 use crate::endpoints::records::EntityType;
 use crate::grid;
-use crate::http::{Answer, ApiError, Call, Created, Json, Route};
+use crate::http::{Answer, ApiError, Call, Created, Done, Json, Route};
 
 /// Longest life of a token to join, seconds.
 const LONGEST: i64 = 31 * 24 * 3600;
@@ -19,6 +19,7 @@ pub fn routes() -> Vec<Route> {
     vec![
         Route::post("/v2/whimbrel/endpoints/{id}/join_tokens", "join_token", join_token),
         Route::post("/v2/whimbrel/endpoints/{id}/servers", "server_name", server),
+        Route::delete("/v2/whimbrel/endpoints/{id}/servers/{server}", "server_remove", remove),
     ]
 }
 
@@ -62,6 +63,14 @@ async fn server(call: AdminCall<NewServer>) -> Result<Created<Value>, ApiError> 
     grid::check_url(url, call.service.logins_at(endpoint, &own).await?)?;
     let server = call.service.name_server(call.caller.identity, endpoint, url).await?;
     Ok(Answer(json!({"id": server.id})))
+}
+
+/// Any endpoint's: also of one that is deleted, or of somebody's own machine.
+async fn remove(call: Call<Admin<TransferAll>>) -> Result<Answer<Done>, ApiError> {
+    let endpoint = call.path.id("id", "EndpointNotFound")?;
+    let server = call.path.id("server", "ServerNotFound")?;
+    call.service.remove_server(call.caller.identity, endpoint, server).await?;
+    Ok(Answer(Done::new(&call.place, "Deleted", "The server has been taken away")))
 }
 
 /// The endpoint of the path.

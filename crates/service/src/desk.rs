@@ -3,6 +3,7 @@
 pub mod operations;
 pub mod routes;
 
+use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -14,6 +15,7 @@ use uuid::Uuid;
 use whimbrel_engine::dispatch::{
     Assignment, End, Lease, OperationKind, Order, POLL_SECONDS, Report, Request, Response, Site, Work,
 };
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::clock;
@@ -35,6 +37,9 @@ const PAGE: u32 = 1000;
 
 /// Time for a single operation: a user waits.
 pub(crate) const OPERATION_LIMIT: Duration = Duration::from_secs(60);
+
+/// Most leases for which it is known when their credentials were given out; of others they are given out once more.
+const MOST_SHOWN: usize = 10_000;
 
 /// A future of a trait's method.
 pub type Pending<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
@@ -96,6 +101,12 @@ pub trait Sites: Send + Sync {
     /// The task may not go on, or cannot now.
     fn of_task<'a>(&'a self, task: &'a Task) -> Pending<'a, Result<Reached, Halt>>;
 
+    /// The time by which credentials end.
+    fn now(&self) -> Timestamp;
+
+    /// Seconds after which a task that goes on is given fresh credentials: long before the former ones end.
+    fn renewed_after(&self) -> i64;
+
     /// Takes an answer that nobody waits for here: they do at another desk, or no longer.
     fn answered_elsewhere(&self, operation: Uuid, answer: Answer) -> Pending<'_, ()>;
 }
@@ -126,6 +137,8 @@ struct Inner {
     /// Rung when there may be something to do.
     bell: Notify,
     polls: Polls,
+    /// When the credentials of leases were given out.
+    shown: Mutex<HashMap<Lease, Timestamp>>,
 }
 
 /// Whether orchestrators ask for work here.
@@ -170,7 +183,8 @@ impl Desk {
     /// A desk over a store.
     pub fn new(store: Store, slots: Slots) -> Self {
         let (operations, bell, polls) = (Operations::default(), Notify::new(), Polls::default());
-        Self { inner: Arc::new(Inner { store, slots, operations, bell, polls }) }
+        let shown = Mutex::default();
+        Self { inner: Arc::new(Inner { store, slots, operations, bell, polls, shown }) }
     }
 
     /// Says that there may be something to do: a task came, or is to stop.
@@ -280,6 +294,7 @@ impl Inner {
             let mut orders = self.orders(sites, orchestrator, free, &news).await?;
             if !orders.is_empty() || self.operations.is_waited_for() || Instant::now() >= until {
                 orders.extend(self.rates(sites, &held, &ending).await?);
+                orders.extend(self.renewals(sites, &held, &ending).await);
                 // Last, for nothing fails from here on: what is taken and not told is waited for in vain.
                 let operations = self.operations.take(OPERATIONS_AT_ONCE);
                 orders.extend(operations.into_iter().map(|operation| Order::Operate(Box::new(operation))));
@@ -326,6 +341,40 @@ impl Inner {
         Ok(copies.iter().zip(rates).map(|(task, most)| Order::Rate { lease: lease(task), most }).collect())
     }
 
+    /// Fresh credentials for tasks that go on. What an answer that was lost said comes again long before the former ones end.
+    async fn renewals(&self, sites: &dyn Sites, held: &[Task], ending: &[Lease]) -> Vec<Order> {
+        let mut orders = Vec::new();
+        for task in held {
+            let lease = Lease { task: task.id, epoch: task.epoch };
+            if ending.contains(&lease) || !self.is_stale(sites, lease) {
+                continue;
+            }
+            match sites.of_task(task).await {
+                Ok(Reached { source, destination, .. }) => {
+                    self.show(sites, lease);
+                    let (source, destination) = (Box::new(source), destination.map(Box::new));
+                    orders.push(Order::Sites { lease, source, destination });
+                }
+                // What it rests on is looked at by every poll.
+                Err(halt) => tracing::info!(?halt, task = %lease.task, "no fresh credentials for a task"),
+            }
+        }
+        orders
+    }
+
+    fn is_stale(&self, sites: &dyn Sites, lease: Lease) -> bool {
+        let shown = self.shown.lock().expect("nothing panics with it");
+        shown.get(&lease).is_none_or(|at| sites.now().secs - at.secs >= sites.renewed_after())
+    }
+
+    fn show(&self, sites: &dyn Sites, lease: Lease) {
+        let mut shown = self.shown.lock().expect("nothing panics with it");
+        if shown.len() >= MOST_SHOWN {
+            shown.clear();
+        }
+        shown.insert(lease, sites.now());
+    }
+
     async fn orders(
         &self,
         sites: &dyn Sites,
@@ -354,6 +403,7 @@ impl Inner {
                 let rates = sites.rates(std::slice::from_ref(&task)).await;
                 let max_rate = rates.map_err(|fault| StoreError::Unavailable(fault.to_string()))?.pop().flatten();
                 let label = task.wanted.label.unwrap_or_default();
+                self.show(sites, lease);
                 return Ok(Some(Assignment {
                     lease,
                     work,

@@ -26,6 +26,8 @@ pub mod code {
     pub const SKIPPED_ERRORS: &str = "SKIPPED_ERRORS";
     /// The destination's servers are not ours: what they store is proven, but not that it is on a disk.
     pub const NOT_DURABLE: &str = "NOT_DURABLE";
+    /// Copies were to be verified, and some could not be.
+    pub const NOT_VERIFIED: &str = "NOT_VERIFIED";
     /// Of a directory that is followed, all is copied that was there when work on it began.
     pub const CAUGHT_UP: &str = "CAUGHT_UP";
     /// Nothing was deleted at the destination, because a listing was not whole.
@@ -121,6 +123,12 @@ pub const NOT_DURABLE: &str = "the destination's servers do not say whether what
 /// The event about what is not promised of copies at stock servers.
 pub fn not_durable(time: Timestamp) -> TaskEvent {
     told(time, code::NOT_DURABLE, NOT_DURABLE, &json!({"not_promised": ["durability"]}))
+}
+
+/// The event about copies that nobody could compare with their sources.
+pub fn not_verified(time: Timestamp) -> TaskEvent {
+    let description = "not every copy could be verified: a server computes no checksum that the other end knows";
+    told(time, code::NOT_VERIFIED, description, &json!({"not_promised": ["verification"]}))
 }
 
 /// The event of what an orchestrator tells.

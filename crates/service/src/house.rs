@@ -1,4 +1,4 @@
-//! What is done once a night: old tasks are forgotten, and tasks are counted anew, to prove what was counted as it happened.
+//! What is done once a night: old tasks and silent servers are forgotten, and tasks are counted anew, to prove what was counted as it happened.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -141,12 +141,14 @@ impl Service {
         }
     }
 
-    /// Counts tasks anew, and forgets what is old.
+    /// Counts tasks anew, and forgets what is old and who is gone.
     ///
     /// # Errors
     /// 503 without the store; what was done by then stays so.
     pub async fn nightly(&self) -> Result<(), ApiError> {
         self.recount_tasks().await?;
+        let servers = self.forget_servers().await?;
+        tracing::info!(servers, "servers that were silent for long are forgotten");
         let Some(keeping) = self.house.keeping.get() else { return Ok(()) };
         let now = self.clock.now();
         let before = |days: u32| later(now, -DAY * i64::from(days));

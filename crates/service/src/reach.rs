@@ -23,7 +23,7 @@ use crate::grid::Logins;
 use crate::http::ApiError;
 use crate::tasks::submission::Ground;
 
-/// Seconds for which a token for DTNs is good: tasks get new ones with each lease.
+/// Seconds for which a token for DTNs is good: tasks get new ones with each lease, and every [`TOKEN_REUSE`] while they run.
 const TOKEN_LIFE: i64 = 6 * 3600;
 
 const OP: &str = "reach the collection";

@@ -25,8 +25,8 @@ const INTERVAL: u32 = 10;
 /// Seconds after which a silent server counts as gone: three signs of life missed.
 const SILENCE: i64 = 35;
 
-/// Most servers of an endpoint.
-const MOST_SERVERS: u32 = 1000;
+/// Seconds of silence after which a server that joined is forgotten: whoever starts it again joins anew.
+const FORGOTTEN_AFTER: i64 = 30 * 24 * 3600;
 
 /// Most addresses of a server, and their longest, bytes.
 const MOST_ADDRESSES: usize = 16;
@@ -404,12 +404,49 @@ impl Service {
         Ok(server)
     }
 
+    /// Takes a server away from an endpoint, in somebody's name. One that runs on is not known any more, and has to join anew.
+    ///
+    /// # Errors
+    /// 404: the endpoint has no such server.
+    pub async fn remove_server(&self, by: Uuid, endpoint: Uuid, id: Uuid) -> Result<(), ApiError> {
+        let found = self.store.get::<Server>(&id.to_string()).await?.filter(|found| found.record.endpoint == endpoint);
+        let missing = || ApiError::not_found("ServerNotFound", format!("It has no server {id}"));
+        let server = found.ok_or_else(missing)?.record;
+        let detail = json!({"server": id, "name": server.name, "url": server.url()});
+        let entry = self.entry(by, "server.remove", endpoint).detail(detail);
+        self.store.apply(Batch::new().delete_id::<Server>(id.to_string()).audit(entry)).await?;
+        self.desk.ring();
+        Ok(())
+    }
+
+    /// Forgets servers of deployments that joined and were silent for long; how many. Somebody's own machine has one at most, and may be off for
+    /// as long as they like.
+    ///
+    /// # Errors
+    /// 503 without the store; what was forgotten by then is.
+    pub(crate) async fn forget_servers(&self) -> Result<usize, ApiError> {
+        let now = self.clock.now();
+        let is_silent = |server: &Server| server.secret.is_some() && now.secs - server.seen.secs > FORGOTTEN_AFTER;
+        let mut count = 0;
+        for server in self.all::<Server>().await?.into_iter().map(|found| found.record).filter(is_silent) {
+            let endpoint = self.store.get::<Collection>(&server.endpoint.to_string()).await?;
+            if endpoint.is_some_and(|found| found.record.kind.is_personal() && !found.record.deleted) {
+                continue;
+            }
+            let detail = json!({"server": server.id, "name": server.name, "seen": iso(server.seen)});
+            let entry = AuditEntry::new(now, SERVICE, "server.forget", server.endpoint.to_string()).detail(detail);
+            self.store.apply(Batch::new().delete_id::<Server>(server.id.to_string()).audit(entry)).await?;
+            count += 1;
+        }
+        Ok(count)
+    }
+
     /// All servers of an endpoint, those that are gone or drained included.
     ///
     /// # Errors
     /// 503 without the store.
     pub async fn servers(&self, endpoint: Uuid) -> Result<Vec<Server>, ApiError> {
-        let found = self.store.find::<Server>("endpoint", &endpoint.to_string(), None, MOST_SERVERS).await?;
+        let found = self.all_by_key::<Server>("endpoint", &endpoint.to_string()).await?;
         Ok(found.into_iter().map(|found| found.record).collect())
     }
 
@@ -432,7 +469,7 @@ impl Service {
     /// 503 without the store.
     pub async fn relay_servers(&self) -> Result<Vec<Server>, ApiError> {
         let mut relays = Vec::new();
-        for found in self.store.find::<Server>("relay", "yes", None, MOST_SERVERS).await? {
+        for found in self.all_by_key::<Server>("relay", "yes").await? {
             let endpoint = self.store.get::<Collection>(&found.record.endpoint.to_string()).await?;
             let is_deployment =
                 |found: &Versioned<Collection>| found.record.kind == EntityType::Endpoint && !found.record.deleted;

@@ -165,6 +165,20 @@ pub struct Task {
     pub basis: Option<String>,
 }
 
+impl Task {
+    /// Whether copies were to be verified, and some of them could not be.
+    pub fn is_unverified(&self) -> bool {
+        let is_wanted = matches!(&self.wanted.work, TaskWork::Transfer(options) if options.verify);
+        is_wanted && self.counters.bytes_checksummed < self.counters.bytes_transferred
+    }
+
+    /// What its servers do not promise of its copies.
+    pub fn not_promised(&self) -> Vec<&'static str> {
+        let durability = self.wanted.is_not_durable().then_some("durability");
+        durability.into_iter().chain(self.is_unverified().then_some("verification")).collect()
+    }
+}
+
 /// Who ended a task before its time.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cancelled {

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::process::ExitCode;
+use std::rc::Rc;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -325,6 +326,7 @@ impl CpArgs {
             stripe: self.stripe,
             encrypt: self.encrypt || self.safe,
             durable: false,
+            hosts: Rc::default(),
             data_credential: self.ends.data_credential(),
             retry: RetryPolicy { attempts: self.attempts, ..RetryPolicy::default() },
             progress: if global.quiet { Duration::from_secs(3600) } else { output.progress_interval() },

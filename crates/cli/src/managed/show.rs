@@ -82,9 +82,13 @@ pub fn work(task: &Value) -> String {
 
 /// What its servers do not promise, in words.
 fn not_promised(task: &Value) -> String {
-    let known = task["not_promised"].as_array().is_some_and(|list| list.iter().any(|word| word == "durability"));
-    let words = "durability: its servers do not say whether what they have stored is on their disks";
-    if known { words.to_owned() } else { String::new() }
+    let is_told = |word: &str| task["not_promised"].as_array().is_some_and(|list| list.iter().any(|told| told == word));
+    let words = [
+        ("durability", "durability: its servers do not say whether what they have stored is on their disks"),
+        ("verification", "verification: some copies could not be compared with their sources"),
+    ];
+    let told: Vec<&str> = words.into_iter().filter(|(word, _)| is_told(word)).map(|(_, words)| words).collect();
+    told.join("; ")
 }
 
 /// What is known of how a task's copies were proven; empty: some were, and some could not be.

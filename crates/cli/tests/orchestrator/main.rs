@@ -3,6 +3,7 @@
 
 mod bench;
 mod desk;
+mod durable;
 mod follow;
 mod foresee;
 mod random;

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use whimbrel_engine::FaultCode;
 use whimbrel_engine::dispatch::{Assignment, End, Occurrence, Subject, Work};
-use whimbrel_engine::task::{ItemKind, ItemState, Symlinks, TransferOptions};
+use whimbrel_engine::task::{DeleteOptions, ItemKind, ItemState, Symlinks, TransferOptions};
 
 use crate::bench::{Bench, Ends, item};
 use crate::support::dtn::until;
@@ -145,6 +145,33 @@ fn a_move_deletes_what_an_earlier_run_copied_and_could_not_delete() {
     let end = bench.wait(task);
     assert!(matches!(end, End::Finished), "{end:?}");
     assert!(!from.exists() && to.exists());
+    bench.finish();
+}
+
+#[test]
+fn what_an_earlier_lease_deleted_and_could_not_report_is_done() {
+    let field = Field::new();
+    let ends = Ends::own(&field.path(""));
+    let bench = Bench::new();
+    open_up(&field.path(""));
+    let (whole, pattern) = (field.path("from/deep"), field.path("from/on*"));
+    let options = DeleteOptions { recursive: true, globs: true, ..DeleteOptions::default() };
+    let service = bench.service.clone();
+    service.incredulous(true);
+    let items = vec![item(1, &whole, Path::new("")), item(2, &pattern, Path::new(""))];
+    let task = ends.submit(&service, Work::Delete(options), items);
+    until("all is deleted", || !whole.exists() && !field.path("from/one").exists());
+    bench.crash();
+
+    service.incredulous(false);
+    service.again(task);
+    let bench = Bench::of(service);
+    let end = bench.wait(task);
+    assert!(matches!(end, End::Finished), "{end:?}");
+    bench.service.see(task, |task| {
+        assert_eq!(task.paths(ItemState::Failed), Vec::<String>::new());
+        assert!(task.paths(ItemState::Succeeded).contains(&whole.display().to_string()));
+    });
     bench.finish();
 }
 

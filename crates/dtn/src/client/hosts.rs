@@ -4,7 +4,7 @@
 //! of its host it belongs to (`SYNC` in FEAT), so that a run which outlives its destination does not end as if nothing had happened.
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 
@@ -20,6 +20,8 @@ pub struct Hosts {
 struct State {
     /// The start that each host told, by the name of its server and what it calls itself: several may answer at one address.
     starts: HashMap<(String, String), String>,
+    /// The servers by way of which something may have been stored.
+    met: HashSet<String>,
     /// Files that are done, and that a crash would not leave.
     exposed: u64,
     /// The last server whose host was started anew, and the files that were exposed by then, while nobody was told.
@@ -30,12 +32,19 @@ struct State {
 impl Hosts {
     /// A session with a server of the destination is open.
     pub fn met(&self, remote: &Remote) {
+        self.state.borrow_mut().met.insert(remote.target.to_string());
+        self.saw(remote);
+    }
+
+    /// The same of a session that stores nothing.
+    pub fn saw(&self, remote: &Remote) {
         if let Some((host, start)) = remote.features.params("SYNC").and_then(|told| told.split_once('-')) {
-            self.met_at(&remote.target.to_string(), host, start);
+            self.saw_at(&remote.target.to_string(), host, start);
         }
     }
 
-    fn met_at(&self, server: &str, host: &str, start: &str) {
+    /// The same by what it is called and what it says.
+    pub(crate) fn saw_at(&self, server: &str, host: &str, start: &str) {
         let state = &mut *self.state.borrow_mut();
         let before = state.starts.insert((server.to_owned(), host.to_owned()), start.to_owned());
         if before.is_some_and(|before| before != start) {
@@ -44,6 +53,11 @@ impl Hosts {
             let files = std::mem::take(&mut state.exposed) + earlier;
             state.untold = (files > 0).then(|| (server.to_owned(), files));
         }
+    }
+
+    /// Whether something may have been stored by way of this server.
+    pub fn has_met(&self, server: &str) -> bool {
+        self.state.borrow().met.contains(server)
     }
 
     /// A file is done that a crash would not leave.
@@ -73,24 +87,24 @@ mod tests {
     fn a_host_that_was_started_anew_is_told_once_with_what_it_may_have_lost() {
         let hosts = Hosts::default();
         for (host, start) in [("a", "1"), ("b", "2"), ("a", "1")] {
-            hosts.met_at("one address", host, start);
+            hosts.saw_at("one address", host, start);
         }
         hosts.exposed();
         hosts.exposed();
         assert!(hosts.take_loss().is_none() && hosts.restarts() == 0);
-        hosts.met_at("one address", "b", "3");
+        hosts.saw_at("one address", "b", "3");
         let (server, fault) = hosts.take_loss().unwrap();
         assert_eq!((&server[..], fault.code, hosts.restarts()), ("one address", FaultCode::HostRestarted, 1));
         assert!(fault.to_string().contains("up to 2 files"), "{fault}");
-        hosts.met_at("one address", "b", "3");
+        hosts.saw_at("one address", "b", "3");
         assert!(hosts.take_loss().is_none(), "once");
     }
 
     #[test]
     fn nothing_is_lost_where_nothing_was_done_before() {
         let hosts = Hosts::default();
-        hosts.met_at("a", "h", "1");
-        hosts.met_at("a", "h", "2");
+        hosts.saw_at("a", "h", "1");
+        hosts.saw_at("a", "h", "2");
         hosts.exposed();
         assert!(hosts.take_loss().is_none() && hosts.restarts() == 1);
     }

@@ -228,6 +228,7 @@ pub fn fault(failure: Failure) -> Fault {
         Kind::NoDataHandle => (FaultCode::PeerRefused, false),
         Kind::NotSupported => (FaultCode::NotSupported, false),
         Kind::NotProtected => (FaultCode::EncryptionFailed, true),
+        Kind::LoginOver => (FaultCode::ServerBusy, false),
         Kind::BadArgument => (FaultCode::InvalidArgument, false),
         Kind::Busy => (FaultCode::StorageBusy, false),
         Kind::Aborted => (FaultCode::Cancelled, false),

@@ -15,7 +15,7 @@ mod flight;
 mod grid;
 mod gsi;
 mod gssapi;
-mod hosts;
+pub(crate) mod hosts;
 mod kerberos;
 pub(crate) mod pair;
 pub(crate) mod plan;

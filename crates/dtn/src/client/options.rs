@@ -1,5 +1,6 @@
 //! What a copy may do and how.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, watch};
@@ -11,6 +12,7 @@ use whimbrel_engine::tune::Setting;
 use whimbrel_transport::digest::Algorithm;
 
 use super::expect::{Expect, Expected};
+use super::hosts::Hosts;
 use super::local::LocalOptions;
 use super::shared::Route;
 use super::target::{CredentialFiles, SessionOptions, Target};
@@ -211,6 +213,8 @@ pub struct CopyOptions {
     /// Copies must survive a crash of the destination's host before they count, where it can promise that: for whoever
     /// deletes sources then. Default: no.
     pub durable: bool,
+    /// What is known of the destination's hosts, for whoever runs copies one after the other. Default: nothing.
+    pub hosts: Rc<Hosts>,
     /// Encrypt data connections; a pair that cannot is a fault. Default: no.
     pub encrypt: bool,
     /// What data connections show. Default: what belongs to the logins.
@@ -247,6 +251,7 @@ impl CopyOptions {
             chunks: Chunks::Auto,
             stripe: false,
             durable: false,
+            hosts: Rc::default(),
             encrypt: false,
             data_credential: DataCredential::Usual,
             retry: RetryPolicy::default(),

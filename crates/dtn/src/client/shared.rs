@@ -116,6 +116,7 @@ impl Shared {
     pub fn new(options: CopyOptions, wish: DataWish, dtns: Rc<Dtns>) -> Self {
         Self {
             relays: Relays::new(&options.relays, &options.session).map(Rc::new),
+            hosts: options.hosts.clone(),
             options,
             wish,
             local: OnceCell::new(),
@@ -142,7 +143,6 @@ impl Shared {
             given_up: RefCell::default(),
             sidecars: Sidecars::default(),
             tally: Tallying::default(),
-            hosts: Rc::default(),
             dtns,
             spending: RefCell::default(),
             steering: RefCell::default(),

@@ -1,8 +1,8 @@
 //! On whose behalf a mover works, for logs.
 
-use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_trust::clock::now;
 
+use super::failure::Problem;
 use super::message::Identity;
 
 /// Identity and labels of one mover.
@@ -25,10 +25,10 @@ impl Context {
         self.client = client.or(self.client.take());
     }
 
-    /// Whether the login's credential is still good; `CredentialExpired` otherwise.
-    pub fn check_time(&self) -> Result<(), Fault> {
+    /// Refuses operations of a login whose credential has come to its end: what was handed ahead of that.
+    pub fn check_time(&self) -> Result<(), Problem> {
         match self.identity.rules.is_over(now().secs) {
-            true => Err(Fault::new(FaultCode::CredentialExpired, "start operation").subject(&self.identity.user)),
+            true => Err(Problem::LoginOver),
             false => Ok(()),
         }
     }

@@ -11,6 +11,8 @@ pub enum Problem {
     Fault(Fault),
     /// No data handle that fits; why.
     NoDataHandle(&'static str),
+    /// The login has come to its end.
+    LoginOver,
     /// Not all of a file written in chunks is proven; what is missing.
     Unproven(String),
     /// The received file has another checksum than announced.
@@ -36,6 +38,11 @@ impl Problem {
             Self::NoDataHandle(why) => {
                 Failure { kind: FailureKind::NoDataHandle, text: why.to_owned(), checksums: None }
             }
+            Self::LoginOver => Failure {
+                kind: FailureKind::LoginOver,
+                text: "The credential of this login has expired: log in again.".to_owned(),
+                checksums: None,
+            },
             Self::Unproven(missing) => Failure {
                 kind: FailureKind::Unproven,
                 text: format!("the file cannot be committed: {missing}"),

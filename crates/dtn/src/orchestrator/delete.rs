@@ -37,7 +37,9 @@ pub(super) async fn run(
     let (to, items) = mpsc::channel(AHEAD);
     let (sender, files) = mpsc::channel(AHEAD);
     let plan = PlanOptions { recursive: options.recursive, links: Links::Copy, ..PlanOptions::default() };
-    let aim = Aim::Named { ignore_missing: options.ignore_missing };
+    // An earlier run may have deleted it, and have had no time to say so.
+    let ignore_missing = options.ignore_missing || assignment.lease.epoch > 1;
+    let aim = Aim::Named { ignore_missing };
     let is_finished = |subject: &_| finished.contains(subject);
     let removal = Removal {
         desk,

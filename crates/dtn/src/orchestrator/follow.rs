@@ -17,7 +17,6 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::hold::Standing;
 use super::items;
 use super::ledger::Ledger;
-use super::sift::Sift;
 use super::transfer::Run;
 use crate::client::follow::{Ends, FollowOptions, follow_some};
 use crate::client::options::{CopyOptions, FoundFile};
@@ -42,7 +41,7 @@ pub(super) async fn follow(run: &Run<'_>, wanted: &Follow) -> Result<(), Fault> 
     let copy = run.copy_options();
     // Files only are handed over.
     let copy = CopyOptions { plan: PlanOptions { recursive: false, ..copy.plan }, ..copy };
-    let sieve = Sift { ledger: run.ledger.clone(), outbox: run.desk.outbox.clone() };
+    let sieve = run.sieve();
     let compared = |path: &[u8]| run.ledger.borrow_mut().comes_again(path);
     // Nobody asks for an early end of the watching alone.
     let (_watching, stop) = watch::channel(false);

@@ -13,6 +13,7 @@ use whimbrel_engine::summary::Failure;
 use whimbrel_engine::task::ItemKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use super::exposed::{Copied, Exposed};
 use super::fate::{self, Fate, Leniency};
 use super::follow::Followed;
 use super::keys::Keys;
@@ -40,10 +41,14 @@ pub(super) struct Directory {
 /// What is known of the items of a run. Memory is that of what is under way.
 pub(super) struct Ledger {
     pub(super) outbox: Rc<Outbox>,
+    /// What was copied and could still be lost.
+    pub(super) exposed: Rc<Exposed>,
     pub(super) finished: Keys,
     pub(super) leniency: Leniency,
     /// Sources are deleted once their copies are proven.
     pub(super) moves: bool,
+    /// Files are durable when they are stored.
+    pub(super) durable: bool,
     pub(super) items: HashMap<ItemId, Subject>,
     /// What a move deletes when its copy is proven, as it was listed. Files that are not among `items` were copied before, and are
     /// only compared.
@@ -76,11 +81,14 @@ pub(super) struct Ledger {
 impl Ledger {
     /// Nothing known yet.
     pub(super) fn new(outbox: Rc<Outbox>, finished: Keys, leniency: Leniency, cancel: Rc<watch::Sender<bool>>) -> Self {
+        let progress = Rc::<Cell<bool>>::default();
         Self {
+            exposed: Rc::new(Exposed::new(outbox.clone(), Rc::default(), progress.clone())),
             outbox,
             finished,
             leniency,
             moves: false,
+            durable: false,
             items: HashMap::new(),
             sources: HashMap::new(),
             directories: HashMap::new(),
@@ -94,9 +102,15 @@ impl Ledger {
             unreached: 0,
             started: false,
             orphans: Orphans::default(),
-            progress: Rc::default(),
+            progress,
             follows: None,
         }
+    }
+
+    /// `progress` is to say whether anything was done.
+    pub(super) fn with_progress(self, progress: Rc<Cell<bool>>) -> Self {
+        let exposed = Exposed::new(self.outbox.clone(), self.exposed.hosts(), progress.clone());
+        Self { exposed: Rc::new(exposed), progress, ..self }
     }
 
     /// The items will come once more, numbered anew.
@@ -169,14 +183,15 @@ impl Ledger {
                 self.roots.remove(&item.id);
                 let source = self.sources.remove(&item.id);
                 let Some(subject) = self.items.remove(&item.id) else { return };
-                self.progress.set(true);
                 let proven = outcome == Outcome::Linked
                     || matches!(verification, Verification::Verified { .. })
                     || item.size == Some(0);
                 self.settled(&subject);
-                self.outbox.change(Change::Done { subject, bytes, verification });
-                if let Some(source) = source.filter(|_| proven) {
-                    self.outbox.moved(source);
+                let change = Some(Change::Done { subject, bytes, verification });
+                let copied = Copied { change, moved: source.filter(|_| proven) };
+                match outcome {
+                    Outcome::Copied if self.durable => self.exposed.release(copied),
+                    _ => self.exposed.add(copied),
                 }
             }
         }
@@ -186,13 +201,15 @@ impl Ledger {
     fn skipped(&mut self, item: ItemId, reason: SkipReason) {
         self.roots.remove(&item);
         let source = self.sources.remove(&item);
-        if let Some(subject) = self.items.remove(&item) {
-            self.settled(&subject);
-            self.progress.set(true);
-            self.outbox.change(Change::UpToDate { subject });
+        let subject = self.items.remove(&item);
+        if let Some(subject) = &subject {
+            self.settled(subject);
         }
+        let change = subject.map(|subject| Change::UpToDate { subject });
         match (source, reason) {
-            (Some(source), SkipReason::SameChecksum) => self.outbox.moved(source),
+            (source @ Some(_), SkipReason::SameChecksum) => {
+                return self.exposed.add(Copied { change, moved: source });
+            }
             (Some(source), SkipReason::Differs) => {
                 let fault =
                     Fault::new(FaultCode::SourceChanged, "compare").on_path(&source.source.path).side(Side::Source);
@@ -201,13 +218,17 @@ impl Ledger {
             }
             _ => {}
         }
+        if let Some(change) = change {
+            self.progress.set(true);
+            self.outbox.change(change);
+        }
     }
 
     fn failed(&mut self, failure: &Failure) {
         let fault = &failure.fault;
         if fault.code == FaultCode::HostRestarted {
-            // It is about many that are done, and about no item.
-            return self.faulted(fault.clone(), failure.destination.clone(), None);
+            // It is about no item: those that may be lost are not done yet.
+            return;
         }
         if self.sources.remove(&failure.item).is_some() && !self.items.contains_key(&failure.item) {
             return self.not_compared(failure);
@@ -332,10 +353,12 @@ impl Ledger {
         if directory.told {
             return;
         }
-        self.outbox.change(match directory.stood {
-            true => Change::UpToDate { subject: directory.subject },
-            false => Change::Done { subject: directory.subject, bytes: 0, verification: Verification::NotAsked },
-        });
+        let subject = directory.subject;
+        if directory.stood {
+            return self.outbox.change(Change::UpToDate { subject });
+        }
+        let change = Change::Done { subject, bytes: 0, verification: Verification::NotAsked };
+        self.exposed.add(Copied { change: Some(change), moved: None });
     }
 
     pub(super) fn faulted(&self, fault: Fault, path: Vec<u8>, retry_in: Option<f64>) {
@@ -366,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_host_that_was_started_anew_is_told_and_fails_no_item() {
+    fn a_host_that_was_started_anew_fails_no_item() {
         let (finished, cancel) = (Keys::new(vec![], vec![]), Rc::new(watch::channel(false).0));
         let mut ledger = Ledger::new(Rc::default(), finished, Leniency::default(), cancel);
         let failure = |code| Failure {
@@ -378,9 +401,8 @@ mod tests {
             cure: String::new(),
         };
         ledger.failed(&failure(FaultCode::HostRestarted));
-        assert_eq!(ledger.outbox.len(), 1, "an occurrence");
         assert!(ledger.over.is_none() && ledger.again.is_none());
         ledger.failed(&failure(FaultCode::NotFound));
-        assert_eq!(ledger.outbox.len(), 1, "of an item that nobody knows nothing is told");
+        assert_eq!(ledger.outbox.len(), 0, "of an item that nobody knows nothing is told");
     }
 }

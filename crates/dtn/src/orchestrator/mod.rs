@@ -4,8 +4,10 @@
 //! ([`crate::client::copy`]), under a lease: what became of its items goes back in reports ([`report`]), and a lease that is
 //! another's ends the work at once. Operations (what file managers do) share one thread with logged-in sessions.
 
+mod barrier;
 mod copies;
 mod delete;
+mod exposed;
 mod fate;
 mod follow;
 mod foresee;

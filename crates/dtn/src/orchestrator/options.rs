@@ -76,26 +76,31 @@ pub(super) fn copy(
     let perf = options.perf;
     let most = |hint: Option<u32>, most: u32| hint.map_or(Setting::Auto, |hint| Setting::Fixed(hint.clamp(1, most)));
     let sessions = [perf.concurrency, manner.max_concurrency].into_iter().flatten().min();
-    let (verify, durable) = proof(options);
     CopyOptions {
         most_sessions: sessions.map(|most| most.max(1)),
         between: Some(Route { source: Some(source.target.clone()), destination: Some(destination.target.clone()) }),
         parallelism: most(perf.parallelism, MOST_CHANNELS),
         pipeline: most(perf.pipelining, MOST_PIPELINED),
-        verify,
-        durable,
+        verify: proof(options),
+        durable: is_durable(options),
         encrypt: options.encrypt,
         ..usual(limits, manner.label, plan(options))
     }
 }
 
-/// How copies are proven, and whether they must survive a crash of their host: what is neither is not deleted.
-fn proof(options: &TransferOptions) -> (Verify, bool) {
-    match (options.move_source, options.verify) {
-        (true, _) => (Verify::Require, true),
-        (false, true) => (Verify::WhenPossible, false),
-        (false, false) => (Verify::Never, false),
+/// How copies are proven: what is not is not deleted, nor taken where a collection demands it.
+fn proof(options: &TransferOptions) -> Verify {
+    match (options.move_source || options.verify_required, options.verify) {
+        (true, _) => Verify::Require,
+        (false, true) => Verify::WhenPossible,
+        (false, false) => Verify::Never,
     }
+}
+
+/// Whether each file must survive a crash of its host before it counts as stored: where its source is deleted then, and where a later run would
+/// leave alone what a crash has left of it, because something has its name.
+pub(super) fn is_durable(options: &TransferOptions) -> bool {
+    options.move_source || options.sync == SyncLevel::Exists
 }
 
 /// What every use of the client machinery for a task has in common.
@@ -114,10 +119,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_a_move_deletes_has_a_copy_that_is_proven_and_durable() {
+    fn copies_are_proven_and_durable_where_something_relies_on_it() {
         for move_source in [false, true] {
             let wanted = TransferOptions { move_source, verify: false, ..TransferOptions::default() };
-            assert_eq!(proof(&wanted), (if move_source { Verify::Require } else { Verify::Never }, move_source));
+            let verify = if move_source { Verify::Require } else { Verify::Never };
+            assert_eq!((proof(&wanted), is_durable(&wanted)), (verify, move_source));
         }
+        let demanded = TransferOptions { verify: true, verify_required: true, ..TransferOptions::default() };
+        assert_eq!((proof(&demanded), is_durable(&demanded)), (Verify::Require, false));
+        let by_name = TransferOptions { sync: SyncLevel::Exists, ..TransferOptions::default() };
+        assert!(is_durable(&by_name), "a later run asks for nothing but the name");
     }
 }

@@ -9,6 +9,7 @@ use whimbrel_engine::plan::{Action, DirectoryId, Item, SkipReason};
 use whimbrel_engine::task::ItemKind;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use super::exposed::{Copied, Exposed};
 use super::ledger::{Directory, Ledger};
 use super::report::{Moved, Outbox};
 use crate::client::plan::Sieve;
@@ -17,12 +18,14 @@ use crate::client::plan::Sieve;
 pub(super) struct Sift {
     pub(super) ledger: Rc<RefCell<Ledger>>,
     pub(super) outbox: Rc<Outbox>,
+    pub(super) exposed: Rc<Exposed>,
 }
 
 impl Sieve for Sift {
     async fn sift(&mut self, action: Action) -> Option<Action> {
         self.outbox.room().await;
         self.outbox.room_for_sources().await;
+        self.exposed.room().await;
         self.ledger.borrow_mut().sift(action)
     }
 }
@@ -152,14 +155,18 @@ impl Ledger {
             _ => ItemKind::File,
         };
         let subject = Self::subject(item, kind);
-        if !self.is_final(&subject) {
+        let is_final = self.is_final(&subject);
+        if !is_final {
             self.settled(&subject);
-            self.progress.set(true);
             self.outbox.change(Change::Found { subject: subject.clone(), size: item.size });
-            self.outbox.change(Change::UpToDate { subject });
         }
+        let change = (!is_final).then_some(Change::UpToDate { subject });
         if self.moves && reason == SkipReason::SameChecksum {
-            self.outbox.moved(listed(item));
+            return self.exposed.add(Copied { change, moved: Some(listed(item)) });
+        }
+        if let Some(change) = change {
+            self.progress.set(true);
+            self.outbox.change(change);
         }
     }
 
@@ -327,7 +334,7 @@ mod tests {
         let met = |reason| {
             let (mut ledger, file) = comparing();
             ledger.take(Event::ItemSkipped { item: file.id, source: file.source, reason });
-            (ledger.outbox.len(), ledger.kept.map(|fault| fault.code))
+            (ledger.outbox.len() + ledger.exposed.len(), ledger.kept.map(|fault| fault.code))
         };
         assert_eq!(met(SkipReason::SameChecksum), (1, None));
         assert_eq!(met(SkipReason::Differs), (1, Some(FaultCode::SourceChanged)));

@@ -4,11 +4,13 @@ use std::cell::RefCell;
 use std::rc::Rc;
 
 use tokio::sync::{mpsc, watch};
-use whimbrel_engine::Fault;
 use whimbrel_engine::dispatch::{Assignment, Credential, End, WorkItem};
 use whimbrel_engine::plan::PlanOptions;
 use whimbrel_engine::task::TransferOptions;
+use whimbrel_engine::{Fault, FaultCode};
 
+use super::barrier::Barrier;
+use super::exposed::{Course, Keeper};
 use super::fate::{self, Leniency};
 use super::follow;
 use super::hold::{Lost, Standing};
@@ -71,7 +73,7 @@ impl Run<'_> {
     async fn copied(&self) -> End {
         let mut may_repeat = true;
         loop {
-            let outcome = self.copy().await;
+            let outcome = self.copied_for_good().await;
             let end = self.end_of(outcome);
             if !matches!(end, End::Finished | End::Again { .. }) {
                 return end;
@@ -97,6 +99,32 @@ impl Run<'_> {
         }
     }
 
+    /// Copies; what was copied counts once it is durable.
+    async fn copied_for_good(&self) -> Result<(), Fault> {
+        let exposed = self.ledger.borrow().exposed.clone();
+        let (standing, course) = watch::channel(Course::Runs);
+        let session = site::session(&self.assignment.label);
+        let keeper = Keeper {
+            exposed: &exposed,
+            barrier: Barrier::new(&self.destination.target, session, exposed.hosts(), self.desk.outbox.clone()),
+            hold: &self.desk.hold,
+            retry: &self.desk.limits.retry,
+            base: self.destination.base.as_bytes(),
+            cancel: &self.cancel,
+        };
+        let copying = async {
+            let outcome = self.copy().await;
+            let is_given_up = outcome.is_err() || self.ledger.borrow().over.is_some();
+            standing.send_replace(if is_given_up { Course::GivenUp } else { Course::Ended });
+            outcome
+        };
+        let (outcome, ()) = tokio::join!(copying, keeper.run(course));
+        let Some(fault) = exposed.take_loss() else { return outcome };
+        self.ledger.borrow_mut().again.get_or_insert(fault);
+        // That is what it was cancelled for.
+        outcome.or_else(|other| if other.code == FaultCode::Cancelled { Ok(()) } else { Err(other) })
+    }
+
     /// The items come once more; what is final by now is left out.
     async fn start_over(&self) -> Result<(), Lost> {
         self.desk.outbox.flushed().await;
@@ -111,7 +139,7 @@ impl Run<'_> {
         }
         let (sender, files) = mpsc::channel(AHEAD);
         let (line, hold) = (&self.desk.line, &self.desk.hold);
-        let sieve = Sift { ledger: self.ledger.clone(), outbox: self.desk.outbox.clone() };
+        let sieve = self.sieve();
         let copying = copy_some(Jobs::Files(files), self.copy_options(), self.cancel.subscribe(), sieve, |event| {
             self.ledger.borrow_mut().take(event);
         });
@@ -128,6 +156,12 @@ impl Run<'_> {
     /// An item as the client machinery takes it. One that cannot be understood is a fault of its own.
     pub(super) fn found(&self, item: WorkItem) -> Result<FoundFile, Fault> {
         options::found(self.source, self.destination, item)
+    }
+
+    /// Leaves out what is final.
+    pub(super) fn sieve(&self) -> Sift {
+        let exposed = self.ledger.borrow().exposed.clone();
+        Sift { ledger: self.ledger.clone(), outbox: self.desk.outbox.clone(), exposed }
     }
 
     fn end_of(&self, outcome: Result<(), Fault>) -> End {
@@ -159,6 +193,7 @@ impl Run<'_> {
         CopyOptions {
             rate: RateBound::fixed(self.options.max_rate).and(self.desk.hold.rate()),
             relays: site::relays(&self.assignment.relays, &self.desk.line),
+            hosts: self.ledger.borrow().exposed.hosts(),
             ..options::copy(&self.desk.limits, manner, self.options, [self.source, self.destination])
         }
     }

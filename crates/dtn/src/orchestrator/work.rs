@@ -14,6 +14,7 @@ use super::fate;
 use super::hold::{Hold, Line, Lost};
 use super::keys::Keys;
 use super::ledger::Ledger;
+use super::options;
 use super::report::{Moved, Outbox, Reporter};
 use super::site::Reach;
 use super::transfer::{self, Run};
@@ -151,9 +152,10 @@ async fn carry_out(
         return End::Impossible { fault };
     }
     let cancel = Rc::new(watch::channel(false).0);
-    let mut ledger = Ledger::new(desk.outbox.clone(), finished, transfer::leniency(options), cancel.clone());
+    let mut ledger = Ledger::new(desk.outbox.clone(), finished, transfer::leniency(options), cancel.clone())
+        .with_progress(progress.clone());
     ledger.moves = options.move_source;
-    ledger.progress = progress.clone();
+    ledger.durable = options::is_durable(options);
     let ledger = Rc::new(RefCell::new(ledger));
     Run { desk, assignment, options, source, destination, ledger, cancel }.run(moved).await
 }

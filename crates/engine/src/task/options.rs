@@ -86,6 +86,9 @@ pub struct TransferOptions {
     pub sync: SyncLevel,
     /// Copies are proven by a checksum, and moved again where it differs.
     pub verify: bool,
+    /// A copy that cannot be proven fails: a collection demands proof.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub verify_required: bool,
     /// Copies get the modification times of their sources.
     pub preserve_times: bool,
     /// Copies get the permission bits of their sources (an addition to the Transfer API).

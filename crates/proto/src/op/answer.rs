@@ -160,4 +160,6 @@ pub enum FailureKind {
     Unproven,
     /// A data connection could not be protected, or its other end did not prove who it is (522, RFC 4217 §10.2).
     NotProtected,
+    /// The login's credential has expired: another login may do it (421, RFC 959 §4.2.1).
+    LoginOver,
 }

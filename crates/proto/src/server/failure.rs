@@ -39,6 +39,7 @@ fn shape(kind: FailureKind) -> Shape {
         FailureKind::Aborted => Plain(426),
         FailureKind::Unproven => Plain(554),
         FailureKind::NotProtected => Plain(522),
+        FailureKind::LoginOver => Plain(421),
     }
 }
 

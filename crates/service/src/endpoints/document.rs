@@ -10,6 +10,7 @@ use super::records::{Collection, EntityType, RoleName};
 use crate::Service;
 use crate::grid::Logins;
 use crate::http::ApiError;
+use crate::servers::Server;
 
 /// An endpoint or a collection as the Transfer API tells of it. Fields that only Globus' own machinery has are constant.
 #[derive(Debug, Clone, Default, Serialize, JsonSchema)]
@@ -107,6 +108,8 @@ pub struct ServerDocument {
     pub subject: Option<String>,
     pub is_connected: bool,
     pub is_paused: bool,
+    /// An addition of ours: by what it can be taken away; none of those that the endpoint was made with has it.
+    pub server_id: Option<Uuid>,
     /// An addition of ours: it takes no connections, and connects to the service.
     pub outbound: bool,
     /// An addition of ours: servers that take no connections exchange files by way of it.
@@ -131,6 +134,7 @@ impl ServerDocument {
             subject: None,
             is_connected,
             is_paused: false,
+            server_id: None,
             outbound: false,
             relay: false,
         }
@@ -150,7 +154,8 @@ impl Service {
         for server in self.servers(collection.id).await? {
             let Some(url) = server.url() else { continue };
             let document = ServerDocument::new(documents.len(), &url, server.is_ready(now));
-            documents.push(ServerDocument { outbound: server.outbound, relay: server.relay, ..document });
+            let Server { id, outbound, relay, .. } = server;
+            documents.push(ServerDocument { server_id: Some(id), outbound, relay, ..document });
         }
         Ok(documents)
     }

@@ -127,6 +127,7 @@ impl Limits {
         let mut options = options.clone();
         options.encrypt |= self.force_encryption;
         options.verify = (options.verify || self.force_verify) && !self.disable_verify;
+        options.verify_required |= self.force_verify;
         options.perf.parallelism =
             options.perf.parallelism.map(|wanted| wanted.min(self.parallelism.unwrap_or(wanted)));
         Ok(options)
@@ -196,14 +197,22 @@ impl Service {
         collection: &Collection,
     ) -> Result<Standing, ApiError> {
         let who = self.who(identity).await?;
+        self.standing_as(&who, admin, collection).await
+    }
+
+    /// How somebody stands to one of many collections, who is known already: reading all their groups for each would take long.
+    ///
+    /// # Errors
+    /// 503 without the store.
+    pub async fn standing_as(&self, who: &Who, admin: bool, collection: &Collection) -> Result<Standing, ApiError> {
         let given = self.roles_at(collection).await?;
-        let mut roles = roles_of(&who, collection, &given);
+        let mut roles = roles_of(who, collection, &given);
         let here: Vec<_> = given.into_iter().filter(|role| role.collection == collection.id).collect();
-        let own = roles_of(&who, collection, &here);
+        let own = roles_of(who, collection, &here);
         if admin && !roles.contains(&RoleName::Administrator) {
             roles.insert(0, RoleName::Administrator);
         }
-        Ok(Standing { who, roles, own })
+        Ok(Standing { who: who.clone(), roles, own })
     }
 
     /// Somebody with their groups.

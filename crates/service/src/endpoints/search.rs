@@ -114,6 +114,7 @@ pub(super) async fn search(call: Call<ByUser>) -> Result<Answer<EndpointList>, A
     let wanted = Wanted::of(&call.query)?;
     let page = Page::of(&call.query, DEFAULT, MOST)?;
     let service = &call.service;
+    let who = service.who(call.caller.identity).await?;
     let (mut found, mut names) = (Vec::new(), Names::default());
     for collection in
         service.all::<Collection>().await?.into_iter().map(|found| found.record).filter(|one| !one.deleted)
@@ -122,7 +123,7 @@ pub(super) async fn search(call: Call<ByUser>) -> Result<Answer<EndpointList>, A
         if !wanted.fits(&collection, &owner) {
             continue;
         }
-        let standing = service.standing(&call.caller, &collection).await?;
+        let standing = service.standing_as(&who, call.caller.admin, &collection).await?;
         if wanted.is_in_scope(&collection, &standing) && service.is_visible(&standing, &collection).await? {
             let shared = wanted.scope != "shared-with-me" && wanted.scope != "hide-no-permissions";
             if shared || has_access(&call, &collection, &standing).await? {
@@ -158,12 +159,13 @@ pub(super) async fn mine_on(call: Call<ByUser>) -> Result<Answer<EndpointList>, 
 }
 
 async fn guests(call: &Call<ByUser>, host: Uuid, owner: Option<Uuid>) -> Result<Answer<EndpointList>, ApiError> {
+    let who = call.service.who(call.caller.identity).await?;
     let mut data = Vec::new();
     for guest in
         call.service.all_by_key::<Collection>("host", &host.to_string()).await?.into_iter().map(|found| found.record)
     {
         if !guest.deleted && owner.is_none_or(|owner| owner == guest.owner) {
-            let standing = call.service.standing(&call.caller, &guest).await?;
+            let standing = call.service.standing_as(&who, call.caller.admin, &guest).await?;
             data.push(call.service.endpoint_document(&guest, &standing).await?);
         }
     }
@@ -199,11 +201,12 @@ pub(super) async fn shared_on(call: Call<ByUser>) -> Result<Answer<SharedList>, 
 
 /// `GET /endpoint_manager/monitored_endpoints`: those whose tasks the caller may see.
 pub(super) async fn monitored(call: Call<ByUser>) -> Result<Answer<EndpointList>, ApiError> {
+    let who = call.service.who(call.caller.identity).await?;
     let mut data = Vec::new();
     for collection in
         call.service.all::<Collection>().await?.into_iter().map(|found| found.record).filter(|one| !one.deleted)
     {
-        let standing = call.service.standing(&call.caller, &collection).await?;
+        let standing = call.service.standing_as(&who, call.caller.admin, &collection).await?;
         if standing.may_as(RoleName::ActivityMonitor) {
             data.push(call.service.endpoint_document(&collection, &standing).await?);
         }

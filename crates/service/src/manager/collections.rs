@@ -107,9 +107,10 @@ impl Manager<'_> {
             is_one && of.is_none_or(|of| collection.host == Some(of)) && after.is_none_or(|after| collection.id > after)
         });
         found.sort_by_key(|found| found.record.id);
+        let who = self.service.who(self.actor.identity).await?;
         let (mut data, mut more, mut last) = (Vec::new(), false, None);
         for collection in found.into_iter().map(|found| found.record) {
-            let standing = self.service.standing(&self.actor, &collection).await?;
+            let standing = self.service.standing_as(&who, self.actor.admin, &collection).await?;
             let fits = |filter: &&str| match *filter {
                 "mapped_collections" => !collection.kind.is_guest(),
                 "guest_collections" => collection.kind.is_guest(),

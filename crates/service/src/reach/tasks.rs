@@ -4,9 +4,10 @@
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 use whimbrel_engine::dispatch::{Site, Work};
+use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::{OP, lost, unavailable};
+use super::{OP, TOKEN_REUSE, lost, unavailable};
 use crate::Service;
 use crate::desk::operations::Answer;
 use crate::desk::{Halt, Pending, Reached, Sites};
@@ -151,6 +152,14 @@ impl Sites for Service {
 
     fn rates<'a>(&'a self, tasks: &'a [Task]) -> Pending<'a, Result<Vec<Option<u64>>, Fault>> {
         Box::pin(async move { self.rates_of(tasks).await.map_err(unavailable) })
+    }
+
+    fn now(&self) -> Timestamp {
+        self.clock.now()
+    }
+
+    fn renewed_after(&self) -> i64 {
+        TOKEN_REUSE
     }
 
     fn answered_elsewhere(&self, operation: Uuid, answer: Answer) -> Pending<'_, ()> {

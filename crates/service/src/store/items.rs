@@ -98,6 +98,27 @@ pub(super) async fn change(
     Ok(is_progress)
 }
 
+/// Counts items as done that were to be deleted (`only_extras`: of a mirror) and that the last lease has not met any more: an earlier one has deleted
+/// them, and could not say so.
+pub(super) async fn gone(tx: &mut dyn Transaction, task: &mut State, only_extras: bool) -> Result<(), StoreError> {
+    let open = [ItemState::Pending, ItemState::Retrying].map(ItemState::number);
+    let mut of = "FROM items WHERE task = $1 AND state IN ($2, $3)".to_owned();
+    if only_extras {
+        of += " AND extra <> 0";
+    }
+    let sql = format!("SELECT kind, state, extra, COUNT(*) {of} GROUP BY kind, state, extra");
+    for mut row in tx.query(&sql, values![task.number, open[0], open[1]]).await? {
+        let (kind, state, extra) = (kind(row.int()?)?, state(row.int()?)?, row.int()? != 0);
+        let before = ItemRecord { kind, state, bytes: 0, proven: 0, extra };
+        for _ in 0..row.count()? {
+            task.task.counters.step(Some(&before), &ItemRecord { state: ItemState::Succeeded, ..before });
+        }
+    }
+    let sql = format!("UPDATE items SET state = $4 {}", &of["FROM items ".len()..]);
+    let done = ItemState::Succeeded.number();
+    tx.execute(&sql, values![task.number, open[0], open[1], done]).await.map(drop)
+}
+
 /// What counts of a stored item. Of one in a final state, whatever it counts, nothing changes any more.
 fn open_record(stored: &Stored, subject: &Subject) -> ItemRecord {
     ItemRecord { kind: stored.kind, state: stored.state, bytes: 0, proven: 0, extra: subject.extra }

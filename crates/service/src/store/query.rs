@@ -57,6 +57,10 @@ pub struct TaskQuery {
     pub labels: Vec<Label>,
     /// Collections, any of which is an end of theirs.
     pub collections: Vec<Uuid>,
+    /// Collections, one of which is their source, or where they delete.
+    pub sources: Vec<Uuid>,
+    /// Collections, one of which is their destination.
+    pub destinations: Vec<Uuid>,
     /// Whether they are paused.
     pub paused: Option<bool>,
     /// Fewest faults.
@@ -171,6 +175,8 @@ impl Filter {
         filter.one_of(&["type"], query.types.iter().map(String::as_str));
         filter.one_of(&["status"], query.statuses.iter().map(|status| status.name()));
         filter.one_of(&["source", "destination"], query.collections.iter().copied());
+        filter.one_of(&["source"], query.sources.iter().copied());
+        filter.one_of(&["destination"], query.destinations.iter().copied());
         filter.one_of(&["paused"], query.paused);
         filter.labels(&query.labels);
         filter.bound("faults >=", (query.min_faults > 0).then_some(query.min_faults.cast_signed()));

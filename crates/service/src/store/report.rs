@@ -13,7 +13,7 @@ use super::tasks::{State, lock};
 use super::time::later;
 use super::{Store, StoreError, items};
 use crate::events::{self, code};
-use crate::task::{Condition, Fatal};
+use crate::task::{Condition, Fatal, TaskWork};
 
 /// Wait before a task that met something temporary is tried again, seconds; doubled each time without an item done.
 const FIRST_WAIT: f64 = 5.0;
@@ -70,10 +70,14 @@ async fn take(tx: &mut dyn Transaction, report: &Report, now: Timestamp) -> Resu
         return Err(StoreError::Invalid(format!("report {came} of a lease came where {awaited} was awaited")));
     }
     state.sequence = report.sequence;
+    let was_unverified = state.task.is_unverified();
     let is_progress = items::change(tx, &mut state, &report.changes, now).await?;
     if is_progress {
         state.troubles = 0;
         state.show(Condition::Running);
+    }
+    if state.task.is_unverified() && !was_unverified {
+        state.new_events.push(events::not_verified(now));
     }
     for occurrence in &report.occurrences {
         state.new_events.push(events::of(now, occurrence));
@@ -83,6 +87,9 @@ async fn take(tx: &mut dyn Transaction, report: &Report, now: Timestamp) -> Resu
     }
     state.task.gauge = report.gauge.filter(is_sound).or(state.task.gauge);
     if let Some(end) = &report.end {
+        if matches!(end, End::Finished) {
+            settle_deletions(tx, &mut state).await?;
+        }
         end_lease(&mut state, end, now);
     }
     Ok(Reported::Taken(state.save(tx).await?.status))
@@ -91,6 +98,20 @@ async fn take(tx: &mut dyn Transaction, report: &Report, now: Timestamp) -> Resu
 /// JSON has no infinite numbers.
 fn is_sound(gauge: &Gauge) -> bool {
     gauge.rate.is_finite()
+}
+
+/// Nothing is left of what was to be deleted and could be.
+async fn settle_deletions(tx: &mut dyn Transaction, state: &mut State) -> Result<(), StoreError> {
+    let only_extras = match &state.task.wanted.work {
+        TaskWork::Delete(_) => false,
+        // Where something could not be read, nothing is deleted.
+        TaskWork::Transfer(options) if options.delete_extra && state.task.counters.skipped_errors == 0 => true,
+        TaskWork::Transfer(_) => return Ok(()),
+    };
+    if state.failure.is_some() || state.task.counters.open() == 0 {
+        return Ok(());
+    }
+    items::gone(tx, state, only_extras).await
 }
 
 fn end_lease(state: &mut State, end: &End, now: Timestamp) {

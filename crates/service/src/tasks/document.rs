@@ -29,7 +29,7 @@ pub fn task(task: &Task, now: Timestamp) -> Value {
         "is_paused": matches!(task.condition, Condition::Paused { .. }),
         "canceled_by_admin": managed.map(|cancelled| cancelled.manager_of.clone()),
         "canceled_by_admin_message": managed.map(|cancelled| cancelled.message.clone()),
-        "not_promised": if task.wanted.is_not_durable() { vec!["durability"] } else { Vec::new() },
+        "not_promised": task.not_promised(),
         "fatal_error": task.fatal.as_ref().map(|fatal| json!({"code": fatal.code, "description": fatal.description})),
     });
     for part in [ends(task), work(&task.wanted.work), numbers(task, now), condition(task)] {

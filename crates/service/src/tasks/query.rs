@@ -66,9 +66,10 @@ fn take(wanted: &mut TaskQuery, term: &Term) -> Result<(), ApiError> {
         "request_time" => wanted.requested = term.span()?,
         "completion_time" => wanted.completed = term.span()?,
         "is_paused" => wanted.paused = Some(term.names("1") || term.names("true")),
-        _ => {
+        end => {
             let ids = values.map(|id| id.parse::<Uuid>().map_err(|_| wrong(id))).collect::<Result<Vec<_>, _>>()?;
-            wanted.collections.extend(ids);
+            let ends = if end == "source_endpoint_id" { &mut wanted.sources } else { &mut wanted.destinations };
+            ends.extend(ids);
         }
     }
     Ok(())
@@ -103,6 +104,9 @@ mod tests {
         assert!(query.requested.0.is_some() && query.requested.1.is_none());
         assert_eq!(query.order, [(Order::RequestTime, true)]);
         assert!(read("filter=").unwrap().types.is_empty());
+        let [one, other] = [1, 2].map(Uuid::from_u128);
+        let ends = read(&format!("filter=source_endpoint_id:{one}/destination_endpoint_id:{other}")).unwrap();
+        assert_eq!((ends.sources, ends.destinations, ends.collections), (vec![one], vec![other], vec![]));
         for bad in [
             "filter=status:GONE",
             "filter=task_id:7",

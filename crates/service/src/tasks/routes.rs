@@ -7,6 +7,8 @@ use whimbrel_engine::task::Status;
 use super::document;
 use super::query::task_query;
 use super::submission::{self, Invalid};
+use super::submit::LONGEST_LIFE;
+use crate::auth::tokens::later;
 use crate::auth::{Actor, UserCall};
 use crate::http::{Accepted, Answer, ApiError, Done, Json, Large, Page, Route};
 use crate::store::{Changed, random_uuid};
@@ -114,7 +116,7 @@ pub(super) fn no_task(id: Uuid) -> ApiError {
 
 async fn update(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
     let id = call.path.id("task", "TaskNotFound")?;
-    own(&call.service, &call.caller, id).await?;
+    let task = own(&call.service, &call.caller, id).await?;
     let text = |name: &str| match call.body.0.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(Value::String(text)) => Ok(Some(text.clone())),
@@ -124,6 +126,7 @@ async fn update(call: UserCall<Json<Value>>) -> Result<Answer<Done>, ApiError> {
     if deadline.is_some_and(|deadline| deadline <= call.service.clock.now()) {
         return Err(ApiError::bad_request("The deadline has passed already; `task cancel` ends a task now"));
     }
+    let deadline = deadline.map(|deadline| deadline.min(later(task.requested, LONGEST_LIFE)));
     let entry = call.service.entry(call.caller.identity, "task.update", id);
     let entry = entry.detail(json!({"label": label, "deadline": deadline.map(clock::iso)}));
     match call.service.store.update_task(id, None, label, deadline, Some(entry)).await? {
@@ -170,7 +173,9 @@ async fn events(call: UserCall) -> Result<Answer<Value>, ApiError> {
 pub(super) async fn events_of(call: &UserCall, id: Uuid) -> Result<Answer<Value>, ApiError> {
     let page = Page::of(&call.query, 10, MOST_LISTED)?;
     let filter = crate::http::Filter::of(&call.query, &["is_error"])?;
-    let wanted = filter.0.first().and_then(|terms| terms.first()).map(|term| term.names("1") || term.names("true"));
+    let named = filter.0.first().and_then(|terms| terms.first()).map(|term| term.names("1") || term.names("true"));
+    // Managers name it so.
+    let wanted = named.or(call.query.flag("filter_is_error")?);
     let limit = u32::try_from(page.limit).unwrap_or(u32::MAX);
     let (events, total) = call.service.store.events(id, wanted, page.offset as u64, limit).await?;
     let data: Vec<_> = events.iter().map(document::event).collect();

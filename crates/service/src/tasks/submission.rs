@@ -279,6 +279,7 @@ fn transfer_options(read: &TransferDocument) -> Result<TransferOptions, Invalid>
     Ok(TransferOptions {
         sync: sync_level(read.sync_level)?,
         verify: read.verify_checksum,
+        verify_required: false,
         preserve_times: read.preserve_timestamp,
         preserve_modes: read.preserve_mode,
         encrypt: read.encrypt_data,

@@ -17,7 +17,7 @@ use crate::task::{Submission, Submitted, TaskEnd, TaskWork, Wanted};
 const USUAL_LIFE: i64 = 7 * 24 * 3600;
 
 /// Farthest deadline, seconds: a quarter of a year.
-const LONGEST_LIFE: i64 = 92 * 24 * 3600;
+pub(super) const LONGEST_LIFE: i64 = 92 * 24 * 3600;
 
 /// What a draft would be as a task, with its collections.
 pub(super) struct Prepared {

@@ -257,7 +257,8 @@ async fn administrators(walk: &mut Walk<'_>, site: &Site) -> String {
     walk.act("deployment_create", &[], &token, wish, by("collection.create")).await;
     let endpoint = site.endpoint.to_string();
     let named = json!({"url": "whimbrel://dtn9.example.org:2811"});
-    walk.act("server_name", &[&endpoint], &token, named, by("server.name")).await;
+    let made = walk.act("server_name", &[&endpoint], &token, named, by("server.name")).await;
+    walk.act("server_remove", &[&endpoint, &text(&made["id"])], &token, json!({}), by("server.remove")).await;
     let join = walk.act("join_token", &[&endpoint], &token, json!({}), by("join_token.create")).await;
     let join = text(&join["token"]);
     walk.secrets.push(join.clone());

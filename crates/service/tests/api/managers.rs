@@ -2,10 +2,12 @@
 
 use serde_json::{Value, json};
 use uuid::Uuid;
+use whimbrel_engine::dispatch::{Occurrence, Report, Request};
+use whimbrel_engine::{Fault, FaultCode};
 
 use crate::bench::{Bench, Somebody};
 use crate::collections::{Site, id, site};
-use crate::rights::{begin, delete, is_stop, poll};
+use crate::rights::{self, begin, delete, is_stop, poll};
 
 const MANAGER: &str = "/v0.10/endpoint_manager";
 
@@ -135,4 +137,58 @@ async fn a_manager_lets_tasks_wait_and_go_on() {
     assert_eq!(bench.post(&path, &site.bob.token, resume.clone()).await.status, 404);
     bench.post(&path, &site.ada.token, resume).await.good();
     assert_eq!(begin(&bench).await.lease.task, task);
+}
+
+#[tokio::test]
+async fn events_are_faults_or_not_by_the_name_that_managers_give_it_too() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let task = delete(&bench, &site.ada, site.mapped, "/x").await;
+    let lease = begin(&bench).await.lease;
+    let fault = Fault::new(FaultCode::TimedOut, "delete");
+    let occurrences = vec![
+        Occurrence::Started { concurrency: 1, parallelism: 1, pipelining: 1 },
+        Occurrence::Faulted { fault, path: b"/x".to_vec(), retry_in: Some(1.0) },
+    ];
+    let report = Report { lease, sequence: 1, changes: Vec::new(), occurrences, gauge: None, end: None };
+    bench.service.dispatch(Request::Report(Box::new(report))).await.unwrap();
+    let codes = async |path: String| {
+        let list = bench.get(&path, &site.ada.token).await.good();
+        let events = list["DATA"].as_array().unwrap().iter();
+        events.map(|event| event["code"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    for place in [format!("{MANAGER}/task/{task}/event_list"), format!("/v0.10/task/{task}/event_list")] {
+        assert_eq!(codes(format!("{place}?filter_is_error=1")).await, ["TIMEOUT"]);
+        assert_eq!(codes(format!("{place}?filter_is_error=0")).await, ["STARTED"]);
+        assert_eq!(codes(format!("{place}?filter=is_error:1")).await, ["TIMEOUT"]);
+        assert_eq!(codes(format!("{place}?filter=")).await, ["TIMEOUT", "STARTED"]);
+    }
+}
+
+#[tokio::test]
+async fn a_deadline_is_as_late_as_that_of_a_submission_at_most() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let task = delete(&bench, &site.ada, site.mapped, "/x").await;
+    for (deadline, days) in [("2999-01-01", 92), ("9999-12-31 00:00:00", 92)] {
+        bench.put(&format!("/v0.10/task/{task}"), &site.ada.token, json!({"deadline": deadline})).await.good();
+        let kept = rights::task(&bench, task).await;
+        assert_eq!(kept.wanted.deadline.secs - kept.requested.secs, days * 24 * 3600);
+    }
+}
+
+#[tokio::test]
+async fn each_end_of_a_task_is_a_filter_of_its_own() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let body = rights::transfer((site.mapped, "/a"), (site.guest, "/b"));
+    let task = id(&bench.post("/v0.10/transfer", &site.ada.token, body).await.good()["task_id"]);
+    let found = async |source: Uuid, destination: Uuid| {
+        let filter = format!("filter=source_endpoint_id:{source}/destination_endpoint_id:{destination}");
+        let list = bench.get(&format!("/v0.10/task_list?{filter}"), &site.ada.token).await.good();
+        list["DATA"].as_array().unwrap().iter().map(|task| id(&task["task_id"])).collect::<Vec<_>>()
+    };
+    assert_eq!(found(site.mapped, site.guest).await, [task]);
+    assert!(found(site.guest, site.mapped).await.is_empty());
+    assert!(found(site.mapped, site.mapped).await.is_empty());
 }

@@ -3,13 +3,14 @@
 use axum::http::Method;
 use serde_json::{Value, json};
 use uuid::Uuid;
-use whimbrel_engine::dispatch::{Change, End, Order, Report, Request, Response, Subject};
+use whimbrel_engine::dispatch::{Change, End, Lease, Order, Report, Request, Response, Site, Subject};
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::task::ItemKind;
 use whimbrel_service::auth::scope::{Orchestrate, Scope, TransferAll};
 
 use crate::bench::Bench;
 use crate::collections::site;
+use crate::rights::{begin, claims, poll, transfer};
 
 const DISPATCH: &str = "/v2/whimbrel/dispatch";
 
@@ -64,4 +65,30 @@ async fn a_task_is_carried_out_over_https() {
     }
     let forbidden = bench.ask(Method::POST, DISPATCH, Some(&boss), Some(json!({}))).await;
     assert_eq!(forbidden.status, 403, "{forbidden:?}");
+}
+
+#[tokio::test]
+async fn a_task_that_goes_on_is_given_fresh_tokens_long_before_the_former_ones_end() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let body = transfer((site.mapped, "/a"), (site.guest, "/b"));
+    bench.post("/v0.10/transfer", &site.ada.token, body).await.good();
+    let assignment = begin(&bench).await;
+    let lease = assignment.lease;
+    let ends = |site: &Site| claims(&site.credential)["exp"].as_i64().unwrap();
+    let renewed = async || {
+        // A poll that has something to say is answered at once.
+        let lost = Lease { epoch: lease.epoch + 1, ..lease };
+        poll(&bench, 0, &[lease, lost]).await.into_iter().find_map(|order| match order {
+            Order::Sites { lease: of, source, destination } => Some((of, source, destination.unwrap())),
+            _ => None,
+        })
+    };
+    let first = ends(&assignment.source);
+    assert!(renewed().await.is_none(), "they are new");
+    bench.clock.advance(3600);
+    let (of, source, destination) = renewed().await.expect("fresh tokens");
+    assert_eq!(of, lease);
+    assert_eq!([ends(&source), ends(&destination)], [first + 3600; 2]);
+    assert!(renewed().await.is_none(), "once");
 }

@@ -1,6 +1,8 @@
 //! Servers that join an endpoint and tell of themselves.
 
 use serde_json::{Value, json};
+use uuid::Uuid;
+use whimbrel_service::auth::scope::{Scope as _, TransferAll};
 
 use crate::bench::Bench;
 use crate::collections::site;
@@ -184,4 +186,48 @@ async fn ones_own_machine_tells_no_addresses() {
     let token = bench.service.join_token(site.endpoint, 1, 3600).await.unwrap();
     assert_eq!(bench.post(PLACE, &token, relay("whimbrel://dtn:1", 0.0)).await.status, 201);
     assert_eq!(bench.service.relay_servers().await.unwrap().len(), 1);
+}
+
+#[tokio::test]
+async fn administrators_take_servers_away_and_those_that_are_silent_for_long_are_forgotten() {
+    let bench = Bench::new().await;
+    let site = site(&bench).await;
+    let boss = bench.service.bootstrap_client("boss", true).await.unwrap();
+    let boss = bench.token(&boss, TransferAll::NAME).await;
+    let token = bench.service.join_token(site.endpoint, 3, 3600).await.unwrap();
+    let mut joined = Vec::new();
+    for name in ["dtn1", "dtn2", "dtn3"] {
+        let made = bench.post(PLACE, &token, told(&format!("whimbrel://{name}:2811"))).await.json();
+        joined.push(["server_id", "secret"].map(|field| made[field].as_str().unwrap().to_owned()));
+    }
+    let named = json!({"url": "whimbrel://named:2811"});
+    bench.post(&format!("/v2/whimbrel/endpoints/{}/servers", site.endpoint), &boss, named).await.good();
+    let left = async || {
+        let list = bench.get(&format!("/v0.10/endpoint/{}/server_list", site.endpoint), &boss).await.good();
+        let of = |server: &Value| server["server_id"].as_str().map(|_| server["hostname"].as_str().unwrap().to_owned());
+        let mut names: Vec<_> = list["DATA"].as_array().unwrap().iter().filter_map(of).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(left().await, ["dtn1", "dtn2", "dtn3", "named"]);
+
+    let place = |endpoint: Uuid| format!("/v2/whimbrel/endpoints/{endpoint}/servers/{}", joined[0][0]);
+    assert_eq!(bench.delete(&place(site.endpoint), &site.ada.token).await.status, 403);
+    assert_eq!(bench.delete(&place(site.mapped), &boss).await.status, 404);
+    bench.delete(&place(site.endpoint), &boss).await.good();
+    assert_eq!(bench.delete(&place(site.endpoint), &boss).await.status, 404);
+    assert_eq!(left().await, ["dtn2", "dtn3", "named"]);
+    let beat = async |server: &[String; 2]| {
+        bench.post(&format!("{PLACE}/{}/beat", server[0]), &server[1], told("whimbrel://dtn2:2811")).await.status
+    };
+    assert_eq!(beat(&joined[0]).await, 401);
+
+    bench.clock.advance(20 * 24 * 3600);
+    assert_eq!(beat(&joined[1]).await, 200);
+    bench.clock.advance(11 * 24 * 3600);
+    bench.service.nightly().await.unwrap();
+    let servers = bench.service.servers(site.endpoint).await.unwrap();
+    let mut names: Vec<_> = servers.iter().map(|server| server.addresses[0].as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["whimbrel://dtn2:2811", "whimbrel://named:2811"]);
 }

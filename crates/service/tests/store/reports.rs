@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use whimbrel_engine::dispatch::{Change, End, Gauge, Occurrence, Report, Subject, key};
+use whimbrel_engine::dispatch::{Change, End, Gauge, Lease, Occurrence, Report, Subject, key};
 use whimbrel_engine::fault::FaultCode;
 use whimbrel_engine::progress::Verification;
-use whimbrel_engine::task::{Counters, ItemKind, Status};
+use whimbrel_engine::task::{Counters, DeleteOptions, ItemKind, Status, TransferOptions};
 use whimbrel_service::store::{Changed, FIRST_EVENTS, NEWEST_EVENTS, Reported, Store, StoreError};
-use whimbrel_service::task::{Cancelled, Condition};
+use whimbrel_service::task::{Cancelled, Condition, TaskWork};
 
 use crate::made::{
     MANY, at, done, ending, fault, file, found, id, leased, report, running, submitted, take, task, transfer,
@@ -263,6 +263,62 @@ pub async fn items_that_vanish_are_no_success(store: &Store) {
     let kept = task(store, made).await;
     assert_eq!((kept.status, kept.counters.failed, kept.counters.succeeded), (Status::Failed, 1, 1));
     assert_eq!(kept.fatal.unwrap().code, "FILE_NOT_FOUND");
+}
+
+/// Work of another kind than that of [`running`].
+async fn running_with(store: &Store, work: TaskWork) -> (uuid::Uuid, Lease) {
+    let mut submission = transfer(1, 1);
+    submission.wanted.work = work;
+    let made = submitted(store, &submission, 0).await;
+    (made, leased(store, 1, 10).await)
+}
+
+pub async fn what_was_deleted_and_never_reported_is_done(store: &Store) {
+    let (made, lease) = running_with(store, TaskWork::Delete(DeleteOptions::default())).await;
+    let directory = Subject { kind: ItemKind::Directory, ..file(9) };
+    let changes = vec![found(1), found(2), Change::Found { subject: directory.clone(), size: None }, done(1)];
+    take(store, report(lease, 1, changes), 11).await;
+    store.release(lease).await.unwrap();
+    // The next one finds nothing below the directory any more.
+    let lease = leased(store, 2, 12).await;
+    let last = Change::Done { subject: directory, bytes: 0, verification: Verification::NotAsked };
+    take(store, Report { end: Some(End::Finished), ..report(lease, 1, vec![last]) }, 13).await;
+    let kept = task(store, made).await;
+    assert_eq!((kept.status, kept.counters.succeeded, kept.counters.open()), (Status::Succeeded, 3, 0));
+    assert_eq!(kept.fatal, None);
+}
+
+pub async fn extras_that_were_deleted_and_never_reported_are_done(store: &Store) {
+    let mirror = TransferOptions { delete_extra: true, ..TransferOptions::default() };
+    let extra = Subject { extra: true, source: Vec::new(), ..file(5) };
+    for (vanished, status) in [(Vec::new(), Status::Succeeded), (vec![found(2)], Status::Failed)] {
+        let (made, lease) = running_with(store, TaskWork::Transfer(Box::new(mirror.clone()))).await;
+        let first = [vec![found(1), Change::Found { subject: extra.clone(), size: None }], vanished].concat();
+        take(store, report(lease, 1, first), 11).await;
+        store.release(lease).await.unwrap();
+        let lease = leased(store, 2, 12).await;
+        take(store, Report { end: Some(End::Finished), ..report(lease, 1, vec![done(1)]) }, 13).await;
+        let kept = task(store, made).await;
+        assert_eq!((kept.status, kept.counters.succeeded), (status, 2), "a file that vanished is no extra");
+        store.forget_task(at(14)).await.unwrap();
+    }
+}
+
+pub async fn copies_that_nobody_compared_are_told_once(store: &Store) {
+    let verified = TransferOptions { verify: true, ..TransferOptions::default() };
+    let (made, lease) = running_with(store, TaskWork::Transfer(Box::new(verified))).await;
+    let unproven = |number| {
+        let verification = Verification::Unverified { reason: "no CKSM".into() };
+        Change::Done { subject: file(number), bytes: 3, verification }
+    };
+    take(store, report(lease, 1, vec![done(1)]), 11).await;
+    assert!(task(store, made).await.not_promised().is_empty());
+    for (sequence, number) in [(2, 2), (3, 3)] {
+        take(store, report(lease, sequence, vec![unproven(number)]), 12).await;
+        assert_eq!(task(store, made).await.not_promised(), ["verification"]);
+    }
+    let (events, _) = store.events(made, None, 0, 10).await.unwrap();
+    assert_eq!(events.iter().map(|event| event.code.as_str()).collect::<Vec<_>>(), ["NOT_VERIFIED"]);
 }
 
 pub async fn of_very_many_events_the_first_and_the_newest_stay(store: &Store) {

@@ -9,7 +9,7 @@ use whimbrel_engine::summary::exit;
 use super::super::task::parse_time;
 use crate::managed::names::{Kind, Spot};
 use crate::managed::refusal::Trouble;
-use crate::managed::{Session, need, text};
+use crate::managed::{Session, entries, need, text};
 use crate::output::Output;
 
 /// Make an endpoint: a name for servers (administrators of the service only), or with --personal for one's own computer
@@ -131,6 +131,41 @@ pub async fn server(session: &mut Session, args: &ServerArgs, output: &mut Outpu
     let id = session.id_of(&args.endpoint, Kind::Endpoint).await?;
     let made = session.post(&format!("/v2/whimbrel/endpoints/{id}/servers"), &json!({"url": args.url})).await?;
     made_id(&made, "server_named", output)
+}
+
+/// Take a server away from an endpoint that is gone for good (administrators of the service only)
+#[derive(Debug, Args)]
+pub struct RemoveServerArgs {
+    /// The endpoint's name or id
+    #[arg(value_name = "ENDPOINT")]
+    endpoint: String,
+    /// The server, as `whimbrel endpoint servers` shows it; of several with one address those that are gone
+    #[arg(value_name = "SERVER")]
+    server: String,
+}
+
+/// Takes a server away.
+pub async fn remove_server(session: &mut Session, args: &RemoveServerArgs, output: &mut Output) -> Result<u8, Trouble> {
+    let id = session.id_of(&args.endpoint, Kind::Endpoint).await?;
+    let list = session.get(&format!("/v0.10/endpoint/{id}/server_list")).await?;
+    let named = |server: &&Value| [text(server, "uri"), text(server, "server_id")].contains(&args.server.as_str());
+    let mut servers: Vec<&Value> = entries(&list).iter().filter(named).collect();
+    if servers.len() > 1 {
+        servers.retain(|server| server["is_connected"] != true);
+    }
+    if servers.is_empty() {
+        let message = format!("{} has no such server that is gone: see whimbrel endpoint servers", args.endpoint);
+        return Err(Trouble::Usage(message));
+    }
+    for server in servers {
+        let Some(server) = server["server_id"].as_str() else {
+            let message = format!("{} was made with {}: it goes with the endpoint only", args.endpoint, args.server);
+            return Err(Trouble::Usage(message));
+        };
+        let answer = session.delete(&format!("/v2/whimbrel/endpoints/{id}/servers/{server}")).await?;
+        output.outcome(&json!({"event": "server_removed", "id": server}), text(&answer, "message"));
+    }
+    Ok(exit::OK)
 }
 
 /// Make a token with which servers join an endpoint (administrators of the service only)

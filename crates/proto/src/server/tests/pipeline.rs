@@ -212,6 +212,17 @@ fn a_credential_that_expires_lets_the_running_transfer_end_and_nothing_begin() {
     assert_eq!(peer.events, [ServerEvent::Closed(CloseReason::Expired)]);
 }
 
+#[test]
+fn what_comes_too_late_for_a_login_is_told_that_another_may_do_it() {
+    let mut peer = Peer::logged_in();
+    for line in ["SIZE /f", "DELE /f", "SITE SYNC /d"] {
+        peer.send(line);
+        let (id, _) = peer.op();
+        let reply = peer.finish(id, failed(FailureKind::LoginOver, "Log in again."));
+        assert_eq!(reply, "421 Log in again.\r\n", "{line}");
+    }
+}
+
 /// A MODE E connection that has received one file, so that its handle has proved itself.
 fn after_one_file() -> Peer {
     let mut peer = Peer::logged_in();
