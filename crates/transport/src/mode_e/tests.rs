@@ -77,8 +77,14 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(buffers: usize, threads: usize) -> Self {
-        let limits =
-            PoolLimits { buffer_size: 128 * 1024, send: buffers, receive: buffers, low_water: 2, high_water: 4 };
+        let limits = PoolLimits {
+            buffer_size: 128 * 1024,
+            send: buffers,
+            receive: buffers,
+            hash: 1,
+            low_water: 2,
+            high_water: 4,
+        };
         Self {
             pool: Pool::new(limits).expect("pool"),
             progress: Progress::new(),
