@@ -20,6 +20,7 @@ pub mod mover;
 pub mod orchestrator;
 pub mod relay;
 
+mod descriptors;
 mod handshake;
 mod helper;
 mod https;

@@ -15,7 +15,6 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{ReadHalf, WriteHalf};
@@ -26,6 +25,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::relay::{Announcement, HELLO_BYTES, Hello};
 
 use crate::confine::{self, Needs, Sandbox};
+use crate::descriptors;
 use crate::front::gate::Line;
 use crate::front::process::drain_on_signal;
 use crate::helper::Helper;
@@ -96,7 +96,8 @@ pub(crate) fn start(
 /// They are none, or this process cannot be confined.
 pub fn serve_standard_input() -> Result<(), Fault> {
     let (sandbox, channel): (Sandbox, OwnedFd) = HELPER.told()?;
-    allow_descriptors();
+    // Without them it serves fewer.
+    descriptors::allow(DESCRIPTORS);
     confine::enter(&Needs::relay(), sandbox)?;
     let runtime =
         tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(|error| HELPER.failed(error))?;
@@ -107,17 +108,6 @@ pub fn serve_standard_input() -> Result<(), Fault> {
     });
     runtime.shutdown_background();
     result
-}
-
-/// Without them it serves fewer.
-fn allow_descriptors() {
-    let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = maximum.map_or(DESCRIPTORS, |most| most.min(DESCRIPTORS));
-    if current.is_some_and(|current| current < wanted)
-        && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: Some(wanted), maximum })
-    {
-        tracing::warn!(%error, "no more descriptors to be had");
-    }
 }
 
 /// Joins connections until the front is gone, and lets go of pairs that are `idle` for so long.

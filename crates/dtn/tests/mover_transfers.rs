@@ -407,7 +407,8 @@ fn own_clients_connections_are_dialled_before_the_transfer_and_others_with_it() 
     node.active(mover, &[address], &extended(3));
     assert_eq!(arrived(), 0, "a stock client may never ask for a transfer");
     let nonce = DataParams { nonce: Some([7; 16]), ..extended(3) };
-    node.active(mover, &[address, address], &nonce);
+    let other = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    node.active(mover, &[address, other], &nonce);
     assert_eq!(arrived(), 0, "which node calls which address is the transfer's to say");
     node.active(mover, &[address], &nonce);
     assert_eq!(arrived(), 3);

@@ -15,7 +15,7 @@ pub const HELLO_BYTES: usize = MAGIC.len() + 1 + TOKEN_BYTES;
 pub const MOST_SECONDS: u32 = 3600;
 
 /// Most connections of each end for which a token can be announced.
-pub const MOST_CONNECTIONS: u16 = 256;
+pub use crate::eblock::MOST_CONNECTIONS;
 
 const MAGIC: &[u8; 8] = b"WHRELAY1";
 

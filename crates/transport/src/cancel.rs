@@ -98,7 +98,7 @@ impl AsFd for Cancel {
 }
 
 /// As `fault`, a wait in vain that names the last one who came and was turned away.
-pub fn after_refusal(fault: Fault, refusal: Option<&str>) -> Fault {
+pub(crate) fn after_refusal(fault: Fault, refusal: Option<&str>) -> Fault {
     match refusal {
         Some(refusal) if fault.code == FaultCode::TimedOut => {
             let detail = format!("{}; the last that came was turned away: {refusal}", fault.detail);

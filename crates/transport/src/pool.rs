@@ -5,7 +5,9 @@
 //! takes the file in order), some KiB and up to 64 KiB read ahead for each of its connections, and the digests of its leaves;
 //! storage keeps what it must.
 //!
-//! Senders and receivers draw on separate caps, so that a process that is both ends of a transfer cannot block itself.
+//! Senders, receivers and those who only hash draw on separate caps, so that a process that is both ends of a transfer cannot
+//! block itself, and nobody who waits for no peer waits for a buffer that one keeps: a sender keeps its block until its peer
+//! takes it.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -25,6 +27,8 @@ pub enum Class {
     Send,
     /// Bytes on their way from the network to storage.
     Receive,
+    /// Stored bytes that are hashed and go nowhere; nobody waits for a peer who holds one.
+    Hash,
 }
 
 /// Size and caps of a [`Pool`].
@@ -36,6 +40,8 @@ pub struct PoolLimits {
     pub send: usize,
     /// Most buffers in use for receiving, at least 1; default 128.
     pub receive: usize,
+    /// Most buffers in use for hashing alone, at least 1; default 16.
+    pub hash: usize,
     /// Idle buffers kept while none is in use; the rest goes back to the system. Default 8.
     pub low_water: usize,
     /// Idle buffers kept while others are in use, at least `low_water`. Default 32: what two sessions that walk eight
@@ -45,7 +51,7 @@ pub struct PoolLimits {
 
 impl Default for PoolLimits {
     fn default() -> Self {
-        Self { buffer_size: 256 * 1024, send: 128, receive: 128, low_water: 8, high_water: 32 }
+        Self { buffer_size: 256 * 1024, send: 128, receive: 128, hash: 16, low_water: 8, high_water: 32 }
     }
 }
 
@@ -74,14 +80,14 @@ struct Inner {
     limits: PoolLimits,
     state: Mutex<State>,
     /// Counts releases for waiters of each class; only raised while somebody waits.
-    wakes: [Wake; 2],
+    wakes: [Wake; 3],
 }
 
 #[derive(Default)]
 struct State {
     idle: Vec<Pages>,
-    in_use: [usize; 2],
-    waiters: [usize; 2],
+    in_use: [usize; 3],
+    waiters: [usize; 3],
     peak: usize,
     waits: u64,
 }
@@ -91,6 +97,7 @@ impl Class {
         match self {
             Class::Send => 0,
             Class::Receive => 1,
+            Class::Hash => 2,
         }
     }
 }
@@ -102,11 +109,12 @@ impl Pool {
             buffer_size: limits.buffer_size.max(4096),
             send: limits.send.max(1),
             receive: limits.receive.max(1),
+            hash: limits.hash.max(1),
             high_water: limits.high_water.max(limits.low_water),
             ..limits
         };
         let wake = || Wake::counting().map_err(|error| Fault::from_io(error, "prepare buffers"));
-        Ok(Self { inner: Arc::new(Inner { limits, state: Mutex::default(), wakes: [wake()?, wake()?] }) })
+        Ok(Self { inner: Arc::new(Inner { limits, state: Mutex::default(), wakes: [wake()?, wake()?, wake()?] }) })
     }
 
     /// Size of every buffer, in bytes.
@@ -153,7 +161,7 @@ impl Pool {
 
     fn take(&self, class: Class, will_wait: bool) -> Result<Option<Buffer>, Fault> {
         let (index, limits) = (class.index(), &self.inner.limits);
-        let cap = [limits.send, limits.receive][index];
+        let cap = [limits.send, limits.receive, limits.hash][index];
         let mut state = self.lock();
         if state.in_use[index] >= cap {
             if will_wait {
@@ -182,7 +190,7 @@ impl Pool {
         let mut state = self.lock();
         state.in_use[index] -= 1;
         let PoolLimits { low_water, high_water, .. } = self.inner.limits;
-        let kept = if state.in_use == [0, 0] { low_water } else { high_water };
+        let kept = if state.in_use == [0; 3] { low_water } else { high_water };
         state.idle.extend(pages);
         let kept = kept.min(state.idle.len());
         let surplus = state.idle.split_off(kept);
@@ -248,7 +256,7 @@ mod tests {
     use std::thread;
 
     fn pool(send: usize, receive: usize, low_water: usize) -> Pool {
-        let limits = PoolLimits { buffer_size: 4096, send, receive, low_water, high_water: 2 * low_water };
+        let limits = PoolLimits { buffer_size: 4096, send, receive, hash: 1, low_water, high_water: 2 * low_water };
         Pool::new(limits).expect("pool")
     }
 
@@ -274,11 +282,12 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_is_served_while_senders_hold_everything() {
+    fn receivers_and_those_who_hash_are_served_while_senders_hold_everything() {
         let pool = pool(1, 1, 4);
         let cancel = Cancel::new().expect("cancel");
         let _send = pool.acquire(Class::Send, &cancel).expect("send");
-        assert!(pool.try_acquire(Class::Receive).expect("no fault").is_some());
+        let _receive = pool.try_acquire(Class::Receive).expect("no fault").expect("there is room");
+        assert!(pool.try_acquire(Class::Hash).expect("no fault").is_some());
     }
 
     #[test]

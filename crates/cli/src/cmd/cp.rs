@@ -18,6 +18,7 @@ use whimbrel_engine::retry::RetryPolicy;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::tune::Setting;
 use whimbrel_engine::units::ByteCount;
+use whimbrel_proto::eblock::MOST_CONNECTIONS;
 use whimbrel_proto::policy::LEAST_CHUNK;
 
 use super::{block_on, finish, local_options, log_in, usage};
@@ -56,7 +57,7 @@ pub struct CpArgs {
     #[arg(long)]
     dry_run: bool,
     /// Data channels for each file [default: chosen by size and distance]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CONNECTIONS)))]
     parallelism: Option<u32>,
     /// Files at once [default: chosen by number and size]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]

@@ -453,7 +453,7 @@ pub(super) mod tests {
         }
     }
 
-    async fn linked() -> (Arc<MoverLink>, UnixStream) {
+    pub async fn linked() -> (Arc<MoverLink>, UnixStream) {
         let (near, mut far) = UnixStream::pair().expect("pair");
         let (link, ()) = tokio::join!(MoverLink::open(near, settings(Path::new("/"))), greet(&mut far));
         (link.expect("greeted"), far)

@@ -53,6 +53,8 @@ pub struct Plane {
     sender: EventSender,
     /// Nodes that hold the data handle, in stripe order.
     engaged: Vec<usize>,
+    /// They listen, and their peers know how many they are.
+    listens: bool,
     /// Operations that nodes work on, in order: one, or several on the same single node.
     running: VecDeque<Running>,
     /// Operations whose turn comes when nothing runs.
@@ -87,6 +89,7 @@ impl Plane {
             events,
             sender,
             engaged: Vec::new(),
+            listens: false,
             running: VecDeque::new(),
             waiting: VecDeque::new(),
             ready: VecDeque::new(),
@@ -206,8 +209,12 @@ impl Plane {
             let text = "A data node was lost meanwhile; nobody can make durable what it had stored.";
             return self.fail(id, FailureKind::Busy, text);
         }
+        let broken = self.is_broken_for(&op);
+        if broken {
+            self.close_handle(id);
+        }
         let nodes = self.nodes_for(&op);
-        if nodes.is_empty() {
+        if broken || nodes.is_empty() {
             let text = "No data node holds this data connection any more; set it up again.";
             return self.fail(id, FailureKind::NoDataHandle, text);
         }
@@ -299,10 +306,32 @@ impl Plane {
         self.nodes.is_empty() || matches!(op, Op::Passive { .. } | Op::Active { .. } | Op::Sync(_))
     }
 
+    /// Whether `op` needs a data handle that a node has left whose address peers still have: what they send there, or to
+    /// the others with an end of its own, would be missed by nobody.
+    fn is_broken_for(&self, op: &Op) -> bool {
+        let needs = moves_data(op) || matches!(op, Op::SendListing(_));
+        needs && self.listens && self.engaged.iter().any(|tag| !self.nodes.contains_key(tag))
+    }
+
+    /// Closes the data handle on all nodes that hold it; nobody is told how that went.
+    fn close_handle(&mut self, id: OpId) {
+        (self.announced, self.announces) = (None, None);
+        for tag in std::mem::take(&mut self.engaged) {
+            if self.nodes.contains_key(&tag) {
+                self.send_op(tag, id, Op::CloseData, Stripe::WHOLE, None);
+            }
+        }
+    }
+
     /// Which nodes carry out `op`, in stripe order.
     fn nodes_for(&mut self, op: &Op) -> Vec<usize> {
         let mut all: Vec<usize> = self.nodes.keys().copied().collect();
         all.sort_unstable();
+        match op {
+            Op::Passive { .. } => self.listens = true,
+            Op::Active { .. } => self.listens = false,
+            _ => {}
+        }
         match op {
             Op::Passive { striped: true, .. } => self.engaged = all,
             Op::Passive { striped: false, .. } => self.engaged = self.least_loaded(all),
@@ -413,7 +442,13 @@ impl Plane {
         match step {
             Progress::Notice(notice) => self.ready.push_back(PlaneEvent::Notice(id, notice)),
             Progress::Outcome(outcome) => {
+                // The others may hold bytes that the next file would get.
+                let torn = matches!(outcome, Outcome::Failed(_))
+                    && self.running.iter().any(|running| running.id == id && running.tears_handle());
                 self.running.retain(|running| running.id != id);
+                if torn {
+                    self.close_handle(id);
+                }
                 let announces = self.announces.take_if(|by| *by == id).is_some();
                 if let (true, Outcome::Listening(addresses)) = (announces, &outcome) {
                     self.announced = Some(self.data_side.listening.announce(addresses));
@@ -469,8 +504,13 @@ fn shows_nonce(params: &DataParams) -> bool {
 
 /// Whether an operation is for the nodes of the data handle.
 fn uses_handle(op: &Op) -> bool {
+    moves_data(op) || matches!(op, Op::CloseData)
+}
+
+/// Whether bytes of a file pass the data handle.
+fn moves_data(op: &Op) -> bool {
     match op {
-        Op::CloseData | Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => true,
+        Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => true,
         Op::Probe(probe) => probe.kind.uses_data(),
         _ => false,
     }

@@ -14,6 +14,7 @@ use super::kerberos::Keys;
 use super::relay::{self, Relay};
 use super::{Listeners, Server, stdio};
 use crate::confine::{self, Needs};
+use crate::descriptors;
 use crate::monitor::message::{FromMonitor, FrontSettings};
 use crate::packets::Channel;
 use crate::parent;
@@ -26,11 +27,13 @@ pub fn serve_standard_input() -> Result<(), Fault> {
     parent::end_with_parent()?;
     // It will hold the host's key.
     confine::keep_secrets()?;
+    let descriptors_allowed = descriptors::allow(descriptors::MOST);
     let channel = Channel::from(io::stdin().as_fd().try_clone_to_owned().map_err(failed)?);
     let (settings, descriptors) = match channel.receive::<FromMonitor>().map_err(failed)? {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
+    warn_about_descriptors(descriptors_allowed, settings.max_connections);
     // Its library and keys are loaded while files can be opened.
     let kerberos = settings.kerberos.as_ref().map(Keys::new).transpose()?;
     confine::enter(&Needs::front(&settings), settings.sandbox)?;
@@ -38,6 +41,27 @@ pub fn serve_standard_input() -> Result<(), Fault> {
     let result = runtime.block_on(serve(channel, settings, kerberos, descriptors));
     runtime.shutdown_background();
     result
+}
+
+/// Descriptors that a connection may need where they all belong to one account, whose data process has a file, a listener
+/// and several data connections for each.
+const DESCRIPTORS_EACH: u64 = 10;
+
+/// Descriptors of a process without connections, and some to spare.
+const DESCRIPTORS_OWN: u64 = 100;
+
+/// Connections that the host has no descriptors for would fail in the middle.
+fn warn_about_descriptors(allowed: u64, max_connections: usize) {
+    let needed = DESCRIPTORS_OWN + DESCRIPTORS_EACH * max_connections as u64;
+    if allowed < needed {
+        tracing::warn!(
+            allowed,
+            needed,
+            max_connections,
+            "this host allows a process fewer open files than so many connections may need: raise LimitNOFILE of the service (or \
+             `ulimit -Hn`), or lower max_connections"
+        );
+    }
 }
 
 async fn serve(

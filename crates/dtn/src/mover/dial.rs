@@ -4,14 +4,12 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
 
 use socket2::SockRef;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::DataParams;
 use whimbrel_proto::relay::HELLO_BYTES;
-use whimbrel_transport::cancel::after_refusal;
-use whimbrel_transport::mode_e::{self, Connection};
+use whimbrel_transport::mode_e::{self, Connection, Gathering};
 use whimbrel_transport::tcp::{self, ConnectOptions, Dialling, TcpChannel};
 use whimbrel_transport::{DataChannel, secure};
 
@@ -22,9 +20,6 @@ use super::worker::Task;
 
 /// Connections opened at the same time; more come after them.
 const AT_ONCE: usize = 32;
-
-/// How long the second and later connections of a peer that opens several may be behind the first.
-const LATER: Duration = Duration::from_millis(50);
 
 /// Opens the connections of the given lanes that have none yet, all at once.
 ///
@@ -50,6 +45,7 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
         }
         let (group, dialled): (Vec<usize>, Vec<Dialling>) = group.into_iter().unzip();
         let hello = handle.hello();
+        let greeting = handle.params.nonce.filter(|_| present && hello.is_none());
         let shielded = |dialling: Dialling| {
             let channel = dialling.finish(task.cancel)?;
             if let Some(hello) = &hello {
@@ -58,14 +54,15 @@ pub fn connect_lanes(task: &Task<'_>, handle: &mut Handle, lanes: &[usize], pres
             handle.guard.shield(channel)
         };
         let mut channels = dialled.into_iter().map(shielded).collect::<Result<Vec<_>, Fault>>()?;
-        // At a relay nothing is known of the other end until it has proven itself.
-        if hello.is_some() || handle.guard.proves_first() {
+        // At a relay nothing is known of the other end until it has proven itself. A sender that listens waits for the
+        // proofs of all: one after the other they would take a round trip each.
+        if hello.is_some() || handle.guard.proves_first() || greeting.is_some() {
             let mut all: Vec<_> = channels.iter_mut().map(|channel| channel.as_mut() as &mut dyn DataChannel).collect();
             secure::prove_all(&mut all, options.timeout, task.cancel)?;
         }
         for (lane, channel) in group.into_iter().zip(channels) {
             let mut connection = Connection::new(channel);
-            if let Some(nonce) = handle.params.nonce.as_ref().filter(|_| present && hello.is_none()) {
+            if let Some(nonce) = &greeting {
                 connection.greet(nonce, options.timeout, task.cancel)?;
             }
             handle.lanes[lane].connections.push(connection);
@@ -163,23 +160,10 @@ fn share_out<P: Send>(
 pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<Box<dyn DataChannel>, Fault> {
     match &handle.rendezvous {
         Rendezvous::Listen(listener) => {
-            let deadline = Instant::now() + task.node.settings.connect_timeout;
-            let mut refusal: Option<String> = None;
-            loop {
-                let left = deadline.saturating_duration_since(Instant::now());
-                let accepted = listener.accept(left, task.cancel);
-                let mut channel = accepted.map_err(|fault| after_refusal(fault, refusal.as_deref()))?;
-                match secure::prove(channel.as_mut(), left.min(mode_e::GREETING_TIME), task.cancel) {
-                    Ok(()) => return Ok(channel),
-                    Err(fault) if fault.code == FaultCode::Cancelled || Instant::now() >= deadline => {
-                        return Err(fault);
-                    }
-                    Err(fault) => {
-                        tracing::warn!("data connection turned away: {fault}");
-                        refusal = Some(fault.to_string());
-                    }
-                }
-            }
+            let gathering = Gathering { listener, nonce: None, wanted: 1, timeout: task.node.settings.connect_timeout };
+            let mut connections = Vec::new();
+            mode_e::gather(&gathering, &mut connections, task.cancel)?;
+            Ok(connections.pop().expect("one was wanted").into_channel())
         }
         Rendezvous::Connect => {
             let target = handle.lanes.first().and_then(|lane| lane.target);
@@ -194,30 +178,14 @@ pub fn stream(task: &Task<'_>, handle: &Handle) -> Result<Box<dyn DataChannel>, 
     }
 }
 
-/// A sender that listens: takes the peer's connections when none is open yet.
-///
-/// Waits for the first as long as configured, for the others of the announced number only briefly:
-/// the peer opens all at once, and a late one serves the next transfer.
+/// A sender that listens: takes the peer's connections when none is open yet, and such as came late for the transfer before.
 pub fn accept_as_sender(task: &Task<'_>, handle: &mut Handle) -> Result<(), Fault> {
     let Handle { params, rendezvous: Rendezvous::Listen(listener), lanes, .. } = handle else {
         return Ok(());
     };
-    let lane = &mut lanes[0];
-    let mut deadline = Instant::now() + task.node.settings.connect_timeout;
-    while lane.connections.len() < parallelism(params) {
-        let first = lane.connections.is_empty();
-        let left = deadline.saturating_duration_since(Instant::now());
-        match mode_e::accept(listener, params.nonce.as_ref(), left, task.cancel) {
-            Ok(connection) => lane.connections.push(connection),
-            Err(fault) if fault.code == FaultCode::TimedOut && !first => break,
-            Err(fault) => return Err(fault),
-        }
-        if first {
-            let rtt = lane.connections[0].channel().stats().rtt;
-            deadline = Instant::now() + LATER.max(rtt * 2);
-        }
-    }
-    Ok(())
+    let (nonce, timeout) = (params.nonce.as_ref(), task.node.settings.connect_timeout);
+    let gathering = Gathering { listener, nonce, wanted: parallelism(params), timeout };
+    mode_e::gather(&gathering, &mut lanes[0].connections, task.cancel)
 }
 
 #[cfg(test)]

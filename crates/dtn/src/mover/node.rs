@@ -29,6 +29,9 @@ const LOAD_INTERVAL: Duration = Duration::from_millis(500);
 /// Buffers of the pool; bigger ones gain nothing measurable.
 const BUFFER_SIZE: usize = 256 << 10;
 
+/// Most buffers for checksums of stored files: more at once than storage serves well.
+const HASH_BUFFERS: usize = 16;
+
 /// One data process as a login may use it.
 pub struct Node {
     /// The storage, under the login's rules.
@@ -101,6 +104,7 @@ impl Node {
             buffer_size: BUFFER_SIZE,
             send: buffers,
             receive: buffers,
+            hash: buffers.min(HASH_BUFFERS),
             ..PoolLimits::default()
         })?;
         let start = |name| Ticker::start(name).map_err(|error| Fault::from_io(error, "start ticker"));

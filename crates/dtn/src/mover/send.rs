@@ -11,7 +11,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
 use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob, Stripe};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
-use whimbrel_transport::{BlockSource, Digests, Flow, Run};
+use whimbrel_transport::{BlockSource, Digests, Flow, Pool, PoolLimits, Run};
 
 use super::command::resolve;
 use super::dial::{self, in_parallel};
@@ -27,6 +27,10 @@ use super::worker::Task;
 
 /// Payload of one MODE E block; the stock server's size, which every receiver takes.
 pub const BLOCK_SIZE: usize = 256 << 10;
+
+/// What a listing has for itself: one buffer, and nothing that is kept.
+const LISTING: PoolLimits =
+    PoolLimits { buffer_size: 64 << 10, send: 1, receive: 1, hash: 1, low_water: 1, high_water: 1 };
 
 /// Storage as the network side reads it.
 struct Source<'a> {
@@ -88,7 +92,7 @@ pub fn file(task: &mut Task<'_>, spec: &SendSpec) -> Result<Outcome, Problem> {
         true => Voucher::Behind(&is_unchanged),
         false => Voucher::None,
     };
-    let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref(), voucher };
+    let work = Work { source: &source, what, ascii: spec.ascii, digests: digests.as_ref(), voucher, own: None };
     let kind = if spec.offset != 0 || spec.length.is_some() { "ERET" } else { "RETR" };
     let transfer = Transfer::begin(task, Way::Out, kind, path.as_bytes(), work.what.bytes());
     let bytes = transmit(task, &work, transfer, spec.performance_interval, |_| is_unchanged())?;
@@ -119,7 +123,10 @@ pub fn listing(task: &mut Task<'_>, spec: &ListSpec) -> Result<Outcome, Problem>
     let path = resolve(&spec.path)?;
     let lines = Lines::open(task.node.connector.clone(), spec)?;
     let what = What::Stream { offset: 0 };
-    let work = Work { source: &lines, what, ascii: false, digests: None, voucher: Voucher::None };
+    // Peers that do not read their files must not keep others from seeing what there is.
+    let pool = Pool::new(LISTING)?;
+    let voucher = Voucher::None;
+    let work = Work { source: &lines, what, ascii: false, digests: None, voucher, own: Some(&pool) };
     let kind = match spec.form {
         ListForm::Long => "LIST",
         ListForm::Names => "NLST",
@@ -138,7 +145,7 @@ pub fn endless(
     transfer: Transfer,
     check: impl FnOnce(&Transfer) -> Result<(), Fault>,
 ) -> Result<u64, Problem> {
-    let work = Work { source, what: What::Endless, ascii: false, digests: None, voucher: Voucher::None };
+    let work = Work { source, what: What::Endless, ascii: false, digests: None, voucher: Voucher::None, own: None };
     transmit(task, &work, transfer, None, check)
 }
 
@@ -203,6 +210,15 @@ struct Work<'a> {
     ascii: bool,
     digests: Option<&'a Digests>,
     voucher: Voucher<'a>,
+    /// Buffers of its own, instead of those that all transfers share.
+    own: Option<&'a Pool>,
+}
+
+impl Work<'_> {
+    fn flow<'f>(&'f self, task: &'f Task<'_>, transfer: &'f Transfer) -> Flow<'f> {
+        let flow = transfer.flow(task);
+        Flow { pool: self.own.unwrap_or(flow.pool), ..flow }
+    }
 }
 
 /// What the receiver is told over the data connections besides.
@@ -225,7 +241,7 @@ pub fn parts(
 ) -> Result<(), Problem> {
     let voucher = vouched.map_or(Voucher::None, Voucher::Ahead);
     let what = What::Part { origin: 0, length: bytes.len() as u64, missing: present };
-    carry(task, &Work { source: bytes, what, ascii: false, digests: None, voucher }, transfer, None)
+    carry(task, &Work { source: bytes, what, ascii: false, digests: None, voucher, own: None }, transfer, None)
 }
 
 /// Sends `work` over the data handle, with all that belongs to a transfer; bytes sent.
@@ -297,7 +313,7 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
         representation: if ascii { Representation::Ascii } else { Representation::Image },
         sendfile: !ascii,
         digests: work.digests,
-        flow: transfer.flow(task),
+        flow: work.flow(task, transfer),
     };
     let result = mode_s::send(&job, channel.as_mut());
     task.node.stats.channel(channel.as_ref());
@@ -327,7 +343,7 @@ fn extended(task: &Task<'_>, handle: &mut Handle, work: &Work<'_>, transfer: &mu
         voucher::tell(task, handle, nonce, text, transfer)?;
     }
     let jobs = lane_jobs(&work.what, &share, handle.params.layout);
-    let flow = transfer.flow(task);
+    let flow = work.flow(task, transfer);
     let shared = Shared { work, nonce, flow };
     let mut parts: Vec<(&Feed, &LaneJob<'_>, &mut Vec<Connection>)> = Vec::with_capacity(jobs.len());
     for (index, lane) in handle.lanes.iter_mut().enumerate() {

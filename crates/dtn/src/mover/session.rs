@@ -4,11 +4,13 @@
 //! serves any number of transfers and listings in one direction; in MODE S it serves one. A transfer
 //! that fails before its data has passed ends the handle, for the next file must not get that data.
 
+use std::collections::BTreeSet;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::sync::Arc;
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::command::Secret;
+use whimbrel_proto::eblock::MOST_CONNECTIONS;
 use whimbrel_proto::op::{DataParams, Family, Mode, Outcome, Shield, Spent};
 use whimbrel_proto::relay::{HELLO_BYTES, Hello, Part};
 use whimbrel_transport::mode_e::Connection;
@@ -24,8 +26,8 @@ use super::reach::{self, Reach};
 use super::shield::Guard;
 use super::stats::Way;
 
-/// Most data connections to one address, whatever is asked for.
-pub const MAX_PARALLELISM: usize = 128;
+/// Most data connections that one handle calls, whatever is asked for.
+const MOST_CALLED: usize = 512;
 
 /// Ports below are never connected to (RFC 2577 §3: the bounce attack on well-known services).
 const FIRST_FREE_PORT: u16 = 1024;
@@ -185,6 +187,8 @@ impl Session {
     pub fn active(&mut self, targets: &[SocketAddr], params: &DataParams) -> Result<Outcome, Fault> {
         self.close();
         check_relay(targets, params)?;
+        check_number(targets)?;
+        let params = &bounded(params, targets.len());
         // At a relay both ends call, and one of them answers in TLS.
         let guard = Arc::new(self.guard(params, params.relay == Some(Part::Server))?);
         let listening = std::mem::take(&mut self.listening);
@@ -458,6 +462,27 @@ fn check_relay(targets: &[SocketAddr], params: &DataParams) -> Result<(), Fault>
     }
 }
 
+/// A client must not have this host call whole networks.
+fn check_number(targets: &[SocketAddr]) -> Result<(), Fault> {
+    let wrong =
+        |why: String| Err(Fault::new(FaultCode::InvalidArgument, "connect data channels").side(Side::Peer).detail(why));
+    if targets.len() > MOST_CALLED {
+        return wrong(format!("{MOST_CALLED} addresses at most are called for one transfer"));
+    }
+    let canonical = |target: &SocketAddr| SocketAddr::new(target.ip().to_canonical(), target.port());
+    let mut seen = BTreeSet::new();
+    match targets.iter().map(canonical).find(|target| !seen.insert(*target)) {
+        Some(twice) => wrong(format!("{twice} is named twice")),
+        None => Ok(()),
+    }
+}
+
+/// The parameters of a handle that calls so many addresses.
+fn bounded(params: &DataParams, targets: usize) -> DataParams {
+    let most = u16::try_from(MOST_CALLED / targets.max(1)).unwrap_or(u16::MAX);
+    DataParams { parallelism: params.parallelism.min(most.max(1)), ..params.clone() }
+}
+
 fn wrong_relay(detail: &str) -> Fault {
     Fault::new(FaultCode::InvalidArgument, "connect by a relay").side(Side::Peer).detail(detail)
 }
@@ -466,7 +491,7 @@ fn wrong_relay(detail: &str) -> Fault {
 pub fn parallelism(params: &DataParams) -> usize {
     match params.mode {
         Mode::Stream => 1,
-        Mode::Extended => usize::from(params.parallelism).clamp(1, MAX_PARALLELISM),
+        Mode::Extended => usize::from(params.parallelism).clamp(1, usize::from(MOST_CONNECTIONS)),
     }
 }
 
@@ -493,6 +518,21 @@ pub fn connect_options(node: &Node, params: &DataParams) -> ConnectOptions {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_handle_calls_no_more_connections_than_a_host_should_and_no_address_twice() {
+        let wanted = DataParams { mode: Mode::Extended, parallelism: 1000, ..DataParams::default() };
+        for targets in [1, 2, 3, 100, MOST_CALLED] {
+            let each = parallelism(&bounded(&wanted, targets));
+            assert!(each >= 1 && each * targets <= MOST_CALLED, "{targets} addresses, {each} connections to each");
+        }
+        assert_eq!(bounded(&DataParams { parallelism: 4, ..wanted.clone() }, 100).parallelism, 4);
+        let address = |port: usize| SocketAddr::from(([192, 0, 2, 1], port as u16));
+        let many: Vec<SocketAddr> = (0..=MOST_CALLED).map(|number| address(2000 + number)).collect();
+        assert!(check_number(&many).is_err() && check_number(&many[1..]).is_ok());
+        let mapped = SocketAddr::from((Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped(), 2000));
+        assert!(check_number(&[address(2000), address(2001), mapped]).is_err());
+    }
 
     #[test]
     fn nodes_and_addresses_share_evenly_whatever_their_numbers() {

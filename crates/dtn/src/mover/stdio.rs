@@ -20,6 +20,7 @@ use super::message::{DataSettings, NodeOverrides};
 use super::process::{Departure, STACK, ServeError, serve_overridden};
 use crate::confine::helper::Helper;
 use crate::confine::{self, Needs, Sandbox};
+use crate::descriptors;
 
 /// Serves the front at the other end of standard input, a local socket, from the directory tree its
 /// settings name.
@@ -28,6 +29,7 @@ use crate::confine::{self, Needs, Sandbox};
 pub fn serve_standard_input(overrides: Option<&str>) -> Result<(), Fault> {
     // It will hold its user's credentials.
     confine::keep_secrets()?;
+    descriptors::allow(descriptors::MOST);
     let terminate = signals::block_terminate().map_err(|error| Fault::from_io(error, "watch for signals"))?;
     if overrides.is_some() {
         // It holds the stream to the front itself: left alone, it would serve on beside its successor.

@@ -16,6 +16,9 @@ pub const HEADER_LEN: usize = 17;
 /// Bytes of a one-time nonce.
 pub const NONCE_LEN: usize = 16;
 
+/// Most data connections of one sender to one address; whoever asks for more gets as many.
+pub const MOST_CONNECTIONS: u16 = 256;
+
 /// Descriptor bit: end of record; no peer uses it.
 pub const EOR: u8 = 0x80;
 /// Descriptor bit: the offset field is EODC, the number of EODs that the receiver will see in all.

@@ -162,6 +162,11 @@ impl ReceiveMachine {
         Ok((self.channels.len() - 1) as ChannelId)
     }
 
+    /// Whether a channel has yet to show its nonce.
+    pub fn is_stranger(&self, channel: ChannelId) -> bool {
+        self.channels.get(channel as usize).is_some_and(|channel| matches!(channel.state, State::Nonce(_)))
+    }
+
     /// Takes header bytes; returns how many were used and what comes next.
     ///
     /// Uses at most the rest of one header; report payload with [`Self::payload`] before feeding the next.

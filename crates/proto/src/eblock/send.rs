@@ -1,4 +1,7 @@
-//! The sending side of one transfer.
+//! The sending side of one transfer, as a model: tests and the fuzz targets hold receivers against it.
+//!
+//! What the product sends is dealt out by `whimbrel_transport::mode_e`, whose threads share one [`RangeCursor`] and must know which block
+//! is the last before they load it.
 
 use std::ops::Range;
 

@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::eblock::MOST_CONNECTIONS;
 use crate::op::Bounds;
 use crate::policy::Rule;
 
@@ -139,7 +140,7 @@ pub struct ServerConfig {
     pub performance_interval: Duration,
     /// Interval of 111 markers while a file arrives in MODE E; default 5 s.
     pub range_interval: Duration,
-    /// Most data connections a client may ask for; more are cut to it. Default 128.
+    /// Most data connections a client may ask for; more are cut to it. Default [`MOST_CONNECTIONS`].
     pub max_parallelism: u16,
 }
 
@@ -177,7 +178,7 @@ impl Default for ServerConfig {
             extra_features: Vec::new(),
             performance_interval: Duration::from_secs(5),
             range_interval: Duration::from_secs(5),
-            max_parallelism: 128,
+            max_parallelism: MOST_CONNECTIONS,
         }
     }
 }

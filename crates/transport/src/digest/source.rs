@@ -12,7 +12,7 @@ use crate::progress::Progress;
 
 /// Hashes `range` of `source` (`None`: all of it), counting bytes in `progress`.
 ///
-/// Uses one buffer of the send class, so the caller must hold none. Fails with `SourceChanged` when
+/// Uses one buffer of the hash class, so the caller must hold none. Fails with `SourceChanged` when
 /// the source ends inside the range.
 pub fn hash_source(
     algorithm: Algorithm,
@@ -24,7 +24,7 @@ pub fn hash_source(
 ) -> Result<String, Fault> {
     let mut hasher = Hasher::new(algorithm);
     let (mut at, end) = range.as_ref().map_or((0, u64::MAX), |range| (range.start, range.end));
-    let mut buffer = pool.acquire(Class::Send, cancel)?;
+    let mut buffer = pool.acquire(Class::Hash, cancel)?;
     while at < end {
         cancel.check("checksum")?;
         let want = buffer.len().min(usize::try_from(end - at).unwrap_or(usize::MAX));

@@ -8,10 +8,8 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::eblock::{self, HEADER_LEN};
 use whimbrel_sys::poll::PollFlags;
 
-use crate::cancel::{Cancel, after_refusal, timed_out};
+use crate::cancel::Cancel;
 use crate::channel::DataChannel;
-use crate::secure;
-use crate::tcp::Listener;
 
 /// One-time proof that a data connection belongs to a transfer.
 ///
@@ -45,16 +43,21 @@ impl Connection {
         Self { channel, unread: Vec::new(), greeted: false }
     }
 
+    /// The channel itself, of a connection on which nothing was moved.
+    pub fn into_channel(self) -> Box<dyn DataChannel> {
+        self.channel
+    }
+
     /// The channel below, for its addresses and counters.
     pub fn channel(&self) -> &dyn DataChannel {
         self.channel.as_ref()
     }
 }
 
-/// Longest a new connection may take to prove itself where strangers are heard one by one.
+/// Longest a new connection may take to prove itself where others wait for it, or for its place.
 pub const GREETING_TIME: Duration = Duration::from_secs(5);
 const GREET: &str = "present the nonce";
-const ADMIT: &str = "wait for the nonce";
+pub(super) const ADMIT: &str = "wait for the nonce";
 
 impl Connection {
     /// Presents `nonce` at once: for a receiver that connects to a sender (reverse direction), where
@@ -68,28 +71,6 @@ impl Connection {
                 Ok(taken) => sent += taken,
                 Err(error) => self.await_io(error, PollFlags::OUT, deadline, cancel, GREET)?,
             }
-        }
-        self.greeted = true;
-        Ok(())
-    }
-
-    /// Requires what [`Connection::greet`] sends; otherwise fails with `DataPeerRejected`,
-    /// `ConnectionLost` or `TimedOut`, and the connection is to be dropped.
-    pub fn require_greeting(&mut self, nonce: &Nonce, timeout: Duration, cancel: &Cancel) -> Result<(), Fault> {
-        let mut greeting = [0; NONCE_BLOCKS_LEN];
-        let deadline = Instant::now() + timeout;
-        let mut have = 0;
-        while have < greeting.len() {
-            match self.channel.recv(&mut greeting[have..]) {
-                Ok(0) => return Err(self.fault(FaultCode::ConnectionLost, ADMIT)),
-                Ok(received) => have += received,
-                Err(error) => self.await_io(error, PollFlags::IN, deadline, cancel, ADMIT)?,
-            }
-        }
-        // Every byte is compared, so that time tells nothing about the first wrong one.
-        let pairs = greeting.iter().zip(nonce_blocks(nonce));
-        if pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0 {
-            return Err(self.fault(FaultCode::DataPeerRejected, ADMIT));
         }
         self.greeted = true;
         Ok(())
@@ -114,45 +95,13 @@ impl Connection {
         Ok(())
     }
 
-    fn fault(&self, code: FaultCode, op: &str) -> Fault {
-        let peer = self.channel.peer_addr();
-        Fault::new(code, op).side(Side::Peer).subject(peer.map(|peer| peer.to_string()).unwrap_or_default())
+    pub(super) fn fault(&self, code: FaultCode, op: &str) -> Fault {
+        Fault::new(code, op).side(Side::Peer).subject(self.peer())
     }
-}
 
-/// Takes the next connection for a sender that listens (reverse direction); with a nonce, the next
-/// one that proves itself. Fails with `TimedOut` or `Cancelled`.
-///
-/// Danger: without a nonce, whoever connects first gets the data.
-pub fn accept(
-    listener: &Listener,
-    nonce: Option<&Nonce>,
-    timeout: Duration,
-    cancel: &Cancel,
-) -> Result<Connection, Fault> {
-    let deadline = Instant::now() + timeout;
-    let mut refusal: Option<String> = None;
-    loop {
-        let left = deadline.saturating_duration_since(Instant::now());
-        let channel = listener.accept(left, cancel).map_err(|fault| after_refusal(fault, refusal.as_deref()))?;
-        let mut connection = Connection::new(channel);
-        let patience = left.min(GREETING_TIME);
-        let proven = secure::prove(connection.channel.as_mut(), patience, cancel);
-        let admitted = proven.and_then(|()| match nonce {
-            Some(nonce) => connection.require_greeting(nonce, patience, cancel),
-            None => Ok(()),
-        });
-        match admitted {
-            Ok(()) => return Ok(connection),
-            Err(fault) if fault.code == FaultCode::Cancelled => return Err(fault),
-            Err(fault) => {
-                tracing::warn!("data connection turned away: {fault}");
-                refusal = Some(fault.to_string());
-            }
-        }
-        if Instant::now() >= deadline {
-            return Err(after_refusal(timed_out(ADMIT, timeout), refusal.as_deref()));
-        }
+    /// The address of the other end, for faults.
+    pub(super) fn peer(&self) -> String {
+        self.channel.peer_addr().map(|peer| peer.to_string()).unwrap_or_default()
     }
 }
 

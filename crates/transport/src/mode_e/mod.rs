@@ -5,10 +5,12 @@
 
 mod connection;
 mod crew;
+mod gather;
 mod receive;
 mod send;
 
-pub use connection::{Connection, GREETING_TIME, NONCE_BLOCKS_LEN, Nonce, accept, nonce_blocks};
+pub use connection::{Connection, GREETING_TIME, NONCE_BLOCKS_LEN, Nonce, nonce_blocks};
+pub use gather::{Gathering, gather};
 pub use receive::{Admission, ReceiveJob, ReceiveReport, receive};
 pub use send::{Amount, Eof, SendJob, SendReport, send};
 pub use whimbrel_proto::eblock::Stripe;

@@ -10,7 +10,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use whimbrel_engine::Fault;
-use whimbrel_proto::eblock::{ChannelId, Header, ReceiveStep};
+use whimbrel_proto::eblock::{ChannelId, Header, MOST_CONNECTIONS, ReceiveStep};
 
 use self::ledger::Ledger;
 use super::crew::Crew;
@@ -27,7 +27,8 @@ pub struct Admission<'a> {
     /// Required as the first two blocks of each new connection; without it the connection is
     /// dropped and the transfer goes on.
     pub nonce: Option<Nonce>,
-    /// Most connections open at once; default 64. More wait in the kernel's queue.
+    /// Most connections at once that have yet to carry their EOD; default [`MOST_CONNECTIONS`]. As many may be open besides
+    /// that have yet to show the nonce, where there is one. More wait in the kernel's queue.
     pub max_connections: usize,
     /// How long to wait for a first (or a missing) connection; default 60 s.
     pub timeout: Duration,
@@ -35,7 +36,12 @@ pub struct Admission<'a> {
 
 impl Default for Admission<'_> {
     fn default() -> Self {
-        Self { listener: None, nonce: None, max_connections: 64, timeout: Duration::from_secs(60) }
+        Self {
+            listener: None,
+            nonce: None,
+            max_connections: usize::from(MOST_CONNECTIONS),
+            timeout: Duration::from_secs(60),
+        }
     }
 }
 

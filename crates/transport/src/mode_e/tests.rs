@@ -77,8 +77,14 @@ pub(crate) struct End {
 
 impl End {
     pub(crate) fn new(buffers: usize, threads: usize) -> Self {
-        let limits =
-            PoolLimits { buffer_size: 128 * 1024, send: buffers, receive: buffers, low_water: 2, high_water: 4 };
+        let limits = PoolLimits {
+            buffer_size: 128 * 1024,
+            send: buffers,
+            receive: buffers,
+            hash: 1,
+            low_water: 2,
+            high_water: 4,
+        };
         Self {
             pool: Pool::new(limits).expect("pool"),
             progress: Progress::new(),
@@ -663,7 +669,10 @@ fn a_listening_sender_serves_only_who_shows_the_nonce() {
     drop(gone);
     let mut receiver = dial(&listener, &inn.cancel);
     receiver.greet(&NONCE, long, &inn.cancel).expect("sent");
-    let mut from = vec![accept(&listener, Some(&NONCE), long, &out.cancel).expect("the third")];
+    let mut from = Vec::new();
+    let gathering = Gathering { listener: &listener, nonce: Some(&NONCE), wanted: 1, timeout: long };
+    gather(&gathering, &mut from, &out.cancel).expect("the third");
+    assert_eq!(from.len(), 1);
     let (source, wanted, sink) = (data(MIB), all(MIB), Memory::default());
     let (mut send_job, mut receive_job) = (out.send_job(&source, &wanted), inn.receive_job(&sink));
     (send_job.nonce, receive_job.admission.nonce) = (Some(NONCE), Some(NONCE));
@@ -724,13 +733,106 @@ impl DataChannel for Trickling {
 #[test]
 fn a_stranger_who_trickles_has_as_long_as_one_who_is_silent() {
     let cancel = Cancel::new().expect("cancel");
-    let stranger = Trickling::every(Duration::from_millis(20));
-    let told = stranger.told.clone();
-    let patience = Duration::from_millis(110);
+    let told = Arc::<AtomicUsize>::default();
+    let (counter, mut listener) = (told.clone(), local_listener());
+    listener.set_shielding(Arc::new(move |_| {
+        Ok(Box::new(Trickling { told: counter.clone(), ..Trickling::every(Duration::from_millis(20)) }))
+    }));
+    let _stranger = dial(&listener, &cancel);
+    let timeout = Duration::from_millis(110);
+    let gathering = Gathering { listener: &listener, nonce: Some(&NONCE), wanted: 1, timeout };
     let began = std::time::Instant::now();
-    let heard = Connection::new(Box::new(stranger)).require_greeting(&NONCE, patience, &cancel);
+    let heard = gather(&gathering, &mut Vec::new(), &cancel);
     assert_eq!(heard.expect_err("too slow").code, FaultCode::TimedOut);
-    assert!(began.elapsed() >= patience);
+    assert!(began.elapsed() >= timeout);
     // Each byte comes long before the end of such a time; all of them take six.
     assert!(told.load(Ordering::Relaxed) < NONCE_BLOCKS_LEN, "{told:?}");
+}
+
+#[test]
+fn a_silent_stranger_keeps_nobody_from_a_listening_sender() {
+    let listener = local_listener();
+    let end = End::new(1, 1);
+    let _silent = [dial(&listener, &end.cancel), dial(&listener, &end.cancel)];
+    let mut receiver = dial(&listener, &end.cancel);
+    // Less than one of them may take alone.
+    let timeout = GREETING_TIME / 2;
+    receiver.greet(&NONCE, timeout, &end.cancel).expect("sent");
+    let mut from = Vec::new();
+    let gathering = Gathering { listener: &listener, nonce: Some(&NONCE), wanted: 1, timeout };
+    gather(&gathering, &mut from, &end.cancel).expect("the third");
+    assert_eq!(from[0].channel().peer_addr(), receiver.channel().local_addr());
+}
+
+#[test]
+fn a_listening_sender_does_not_wait_again_for_connections_that_its_peer_announced_and_did_not_open() {
+    let listener = local_listener();
+    let end = End::new(1, 1);
+    let gathering = |wanted| Gathering { listener: &listener, nonce: None, wanted, timeout: Duration::from_secs(3600) };
+    let _one = dial(&listener, &end.cancel);
+    let mut from = Vec::new();
+    gather(&gathering(4), &mut from, &end.cancel).expect("one is enough");
+    assert_eq!(from.len(), 1);
+    // An hour would not be over.
+    gather(&gathering(4), &mut from, &end.cancel).expect("it goes on");
+    let _late = [dial(&listener, &end.cancel), dial(&listener, &end.cancel)];
+    gather(&gathering(4), &mut from, &end.cancel).expect("those that are there");
+    assert_eq!(from.len(), 3);
+}
+
+#[test]
+fn a_receiver_keeps_connections_of_its_own_that_its_sender_took_up_late() {
+    let (source, wanted) = (data(1000), all(1000));
+    let (out, inn) = (End::new(1, 1), End::new(1, 1));
+    let (mut from, mut to) = connections(3);
+    let mut late = from.split_off(2);
+    for eods in [2, 3] {
+        let sink = Memory::default();
+        let job = out.send_job(&source, &wanted);
+        let (sent, received) = transfer(&job, &inn.receive_job(&sink), &mut from, &mut to);
+        assert_eq!(sent.expect("sent").eods, eods);
+        received.expect("received");
+        assert!(to.len() == 3 && sink.0.into_inner().expect("lock") == source);
+        from.append(&mut late);
+    }
+}
+
+/// So many connections to `listener`.
+fn crowd(listener: &Listener, count: usize, end: &End) -> Vec<Connection> {
+    (0..count).map(|_| dial(listener, &end.cancel)).collect()
+}
+
+#[test]
+fn a_receiver_takes_as_many_connections_as_may_be_asked_for_and_more_as_others_end() {
+    let listener = local_listener();
+    let (source, wanted, sink) = (data(200_000), all(200_000), Memory::default());
+    let (out, inn) = (End::new(8, 1), End::new(8, 1));
+    let mut receive_job = inn.receive_job(&sink);
+    receive_job.admission = Admission { listener: Some(&listener), max_connections: 4, ..Admission::default() };
+    let (mut from, mut to) = (crowd(&listener, 11, &inn), Vec::new());
+    let (sent, received) = transfer(&out.send_job(&source, &wanted), &receive_job, &mut from, &mut to);
+    assert_eq!(sent.expect("sent").eods, 11);
+    assert_eq!(received.expect("received").eods, 11);
+    assert_eq!(to.len(), 11);
+    assert!(sink.0.into_inner().expect("lock") == source);
+}
+
+#[test]
+fn strangers_who_say_nothing_take_no_place_of_those_who_show_the_nonce() {
+    let listener = local_listener();
+    let (source, wanted, sink) = (data(MIB), all(MIB), Memory::default());
+    let (out, inn) = (End::new(8, 1), End::new(8, 1));
+    let _silent = crowd(&listener, 5, &inn);
+    let mut receive_job = inn.receive_job(&sink);
+    let (listener, nonce) = (Some(&listener), Some(NONCE));
+    // Two of the silent ones must go before anybody else can come.
+    receive_job.admission = Admission { listener, nonce, max_connections: 3, ..Admission::default() };
+    let mut from = crowd(listener.expect("given"), 3, &out);
+    let send_job = SendJob { nonce, ..out.send_job(&source, &wanted) };
+    let mut to = Vec::new();
+    let (sent, received) = transfer(&send_job, &receive_job, &mut from, &mut to);
+    sent.expect("sent");
+    let received = received.expect("received");
+    assert!((received.eods, to.len()) == (3, 3) && received.rejected >= 3, "{received:?}");
+    assert!(sink.0.into_inner().expect("lock") == source);
 }

@@ -53,7 +53,7 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let limits = PoolLimits { buffer_size: 8192, send: 1, receive: 1, low_water: 1, high_water: 1 };
+        let limits = PoolLimits { buffer_size: 8192, send: 1, receive: 1, hash: 1, low_water: 1, high_water: 1 };
         Self {
             pool: Pool::new(limits).expect("pool"),
             progress: Progress::new(),

@@ -4,10 +4,11 @@ use std::fmt;
 use std::io::{self, ErrorKind};
 use std::net::{SocketAddr, TcpListener};
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use rustix::io::Errno;
 use socket2::{Domain, Protocol, Socket, Type};
 use whimbrel_engine::{Fault, Side};
 use whimbrel_sys::poll::PollFlags;
@@ -35,7 +36,12 @@ pub struct Listener {
     shielding: Option<Shielding>,
     rejected: AtomicU64,
     congestion: PutOff,
+    /// Until when nobody is taken in.
+    paused: Mutex<Option<Instant>>,
 }
+
+/// How long nobody is taken in after the system had no room for another connection.
+const PAUSE: Duration = Duration::from_millis(200);
 
 /// Listens at `addr`; with port 0 at a free port, of `range` if given.
 ///
@@ -79,6 +85,7 @@ fn bind(addr: SocketAddr, options: &ChannelOptions) -> io::Result<Listener> {
         shielding: None,
         rejected: AtomicU64::new(0),
         congestion,
+        paused: Mutex::default(),
     })
 }
 
@@ -103,8 +110,25 @@ impl Listener {
         self.rejected.load(Ordering::Relaxed)
     }
 
+    /// How much longer nobody is taken in: the system had no room, of descriptors or memory, for another connection.
+    ///
+    /// Meanwhile [`Listener::as_fd`] is not to be polled, for those who wait keep it ready.
+    pub fn pause(&self) -> Option<Duration> {
+        let paused = *self.paused.lock().unwrap_or_else(PoisonError::into_inner);
+        let left = paused?.saturating_duration_since(Instant::now());
+        (!left.is_zero()).then_some(left)
+    }
+
+    pub(super) fn make_pause(&self, error: &io::Error) {
+        tracing::warn!(local = %self.local, %error, "no room for another data connection: it has to wait");
+        *self.paused.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + PAUSE);
+    }
+
     /// Takes a connection if one is waiting.
     pub fn try_accept(&self) -> Result<Option<Box<dyn DataChannel>>, Fault> {
+        if self.pause().is_some() {
+            return Ok(None);
+        }
         loop {
             match self.socket.accept() {
                 Ok((stream, peer)) if self.admits(canonical(peer)) => {
@@ -120,6 +144,10 @@ impl Listener {
                     if count.is_power_of_two() {
                         tracing::warn!(%peer, local = %self.local, count, "data connection refused by address");
                     }
+                }
+                Err(error) if is_exhausted(&error) => {
+                    self.make_pause(&error);
+                    return Ok(None);
                 }
                 Err(error) => match error.kind() {
                     ErrorKind::WouldBlock => return Ok(None),
@@ -148,7 +176,10 @@ impl Listener {
             if left.is_zero() {
                 return Err(timed_out(OP, timeout).subject(self.local.to_string()));
             }
-            cancel.wait_for(self.as_fd(), PollFlags::IN, Some(left), OP)?;
+            match self.pause() {
+                Some(pause) => cancel.wait_for_any(&[], Some(pause.min(left)), OP)?,
+                None => cancel.wait_for(self.as_fd(), PollFlags::IN, Some(left), OP)?,
+            };
         }
     }
 
@@ -162,6 +193,12 @@ impl Listener {
     fn admits(&self, peer: SocketAddr) -> bool {
         self.filter.as_ref().is_none_or(|filter| filter(peer))
     }
+}
+
+/// Whether the process or the system has no room for another connection: others will end.
+pub(super) fn is_exhausted(error: &io::Error) -> bool {
+    let errno = Errno::from_io_error(error);
+    errno.is_some_and(|errno| [Errno::MFILE, Errno::NFILE, Errno::NOBUFS, Errno::NOMEM].contains(&errno))
 }
 
 impl AsFd for Listener {

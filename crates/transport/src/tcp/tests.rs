@@ -166,3 +166,15 @@ fn what_is_dialled_stands_before_it_is_asked_for_and_its_refusal_waits() {
     let refused = dial(closed, &ConnectOptions::default()).and_then(|dialling| dialling.finish(&cancel()));
     assert_eq!(refused.expect_err("closed").code, FaultCode::ConnectionRefused);
 }
+
+#[test]
+fn a_listener_that_found_no_room_makes_a_pause_and_goes_on() {
+    let listener = local();
+    let _waits = connect(listener.local_addr(), &ConnectOptions::default(), &cancel()).expect("connect");
+    let exhausted = |errno: rustix::io::Errno| super::listen::is_exhausted(&errno.into());
+    assert!(exhausted(rustix::io::Errno::MFILE) && !exhausted(rustix::io::Errno::INVAL));
+    listener.make_pause(&rustix::io::Errno::MFILE.into());
+    assert!(listener.pause().is_some() && listener.try_accept().expect("no fault").is_none());
+    listener.accept(SECOND, &cancel()).expect("once the pause is over");
+    assert!(listener.pause().is_none());
+}

@@ -9,6 +9,7 @@ use serde_json::{Map, Value, json};
 use whimbrel_dtn::client::lines;
 use whimbrel_engine::summary::exit;
 use whimbrel_engine::units::ByteCount;
+use whimbrel_proto::eblock::MOST_CONNECTIONS;
 
 use super::plan;
 use super::wait;
@@ -86,7 +87,7 @@ pub struct TransferArgs {
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
     concurrency: Option<u32>,
     /// Data channels for each file [default: chosen by size and distance]
-    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=256))]
+    #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CONNECTIONS)))]
     parallelism: Option<u32>,
     /// Most bytes a second of all files together, as in 50M [default: no bound but the collections' own]
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]

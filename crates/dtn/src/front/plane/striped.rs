@@ -50,6 +50,8 @@ pub(super) struct Running {
     waiting: BTreeSet<usize>,
     /// A striped receive, until it is committed.
     receive: Option<Receive>,
+    /// Bytes of a file are yet to pass the data handle.
+    moves_data: bool,
     opened: bool,
     addresses: BTreeMap<usize, Vec<SocketAddr>>,
     bytes: u64,
@@ -78,6 +80,7 @@ impl Running {
             nodes: nodes.to_vec(),
             waiting: nodes[..first].iter().copied().collect(),
             receive,
+            moves_data: super::moves_data(op),
             opened: false,
             addresses: BTreeMap::new(),
             bytes: 0,
@@ -94,6 +97,11 @@ impl Running {
     /// Whether only one node ever works on it.
     pub(super) fn is_on_one_node(&self) -> bool {
         self.nodes.len() == 1
+    }
+
+    /// Whether its failure leaves several nodes' data connections in states that nobody knows.
+    pub(super) fn tears_handle(&self) -> bool {
+        self.moves_data && self.nodes.len() > 1
     }
 
     /// Nodes that still work on it.
@@ -192,6 +200,7 @@ impl Running {
             Some(Receive { spec, session: Some(session), receipts }) => {
                 // The node that ended last is surely alive. Its outcome carries the bytes of all.
                 self.waiting.insert(tag);
+                self.moves_data = false;
                 vec![Progress::Commit { node: tag, spec, session, receipts, bytes: std::mem::take(&mut self.bytes) }]
             }
             _ => vec![Progress::Outcome(self.combined())],

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use tokio::io::AsyncReadExt as _;
 use tokio::net::UnixStream;
+use whimbrel_proto::op::ReceiveSpec;
 
 use super::super::dataside::tests::{account, asked, data_side};
-use super::super::link::tests::{greet, identity, tell};
+use super::super::link::tests::{greet, identity, linked, tell};
 use super::*;
 use crate::mover::codec::Decoder;
 use crate::mover::message::{LINES_AHEAD, MoverId};
@@ -140,4 +141,81 @@ async fn a_login_is_told_where_others_of_the_same_server_wait_and_no_longer() {
     calls.run(OpId(3), active(vec![address], params)).await;
     assert!(matches!(process.next().await, ToMover::Run { .. }));
     assert!(side.listening.known(&[address]).is_empty());
+}
+
+/// A second data process of the login.
+async fn joined(plane: &mut Plane) -> (MoverId, Process) {
+    let (link, stream) = linked().await;
+    let handle = link.attach(identity(), plane.next_tag, plane.sender.clone()).expect("attached");
+    plane.nodes.insert(plane.next_tag, handle);
+    plane.next_tag += 1;
+    let mut process = Process { stream, decoder: Decoder::new() };
+    (process.attached().await, process)
+}
+
+impl Process {
+    /// The next operation.
+    async fn run(&mut self) -> (OpId, Op) {
+        match self.next().await {
+            ToMover::Run { id, op, .. } => (id, *op),
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+/// Two data processes that listen for one login.
+async fn striped() -> (Arc<DataSide>, Plane, [(MoverId, Process); 2]) {
+    let (side, mut plane, mover, process) = served().await;
+    let second = joined(&mut plane).await;
+    let mut nodes = [(mover, process), second];
+    plane.run(OpId(1), Op::Passive { striped: true, family: None, params: DataParams::default() }).await;
+    for (number, (mover, process)) in nodes.iter_mut().enumerate() {
+        assert!(matches!(process.run().await, (OpId(1), Op::Passive { .. })));
+        let address = std::net::SocketAddr::from(([192, 0, 2, 7], 5000 + number as u16));
+        process.answer(*mover, OpId(1), Outcome::Listening(vec![address])).await;
+    }
+    assert!(matches!(plane.next(true).await, PlaneEvent::Outcome(OpId(1), Outcome::Listening(all)) if all.len() == 2));
+    (side, plane, nodes)
+}
+
+#[tokio::test]
+async fn fewer_nodes_than_were_announced_receive_nothing_until_they_are_announced_anew() {
+    let (_side, mut plane, [(mover, mut stays), (_, leaves)]) = striped().await;
+    drop(leaves);
+    while plane.nodes.len() > 1 {
+        let (tag, event) = plane.events.recv().await.expect("the plane holds a sender");
+        plane.absorb(tag, event);
+    }
+    plane.run(OpId(2), Op::Receive(ReceiveSpec::of(b"/f2"))).await;
+    let PlaneEvent::Outcome(OpId(2), Outcome::Failed(failure)) = plane.next(true).await else { panic!("it goes on") };
+    assert_eq!(failure.kind, FailureKind::NoDataHandle);
+    // What the other had got for it is nobody's.
+    assert_eq!(stays.run().await, (OpId(2), Op::CloseData));
+    stays.answer(mover, OpId(2), Outcome::Done).await;
+    plane.run(OpId(3), Op::Receive(ReceiveSpec::of(b"/f3"))).await;
+    assert!(matches!(stays.run().await, (OpId(3), Op::Receive(_))), "a node without a handle says so itself");
+}
+
+#[tokio::test]
+async fn a_striped_receive_that_is_refused_ends_the_data_handle_on_all_nodes() {
+    let (_side, mut plane, [(mover, mut begins), (_, mut waits)]) = striped().await;
+    plane.run(OpId(2), Op::Receive(ReceiveSpec::of(b"/f"))).await;
+    assert!(matches!(begins.run().await, (OpId(2), Op::Receive(_))));
+    let failure = Failure { kind: FailureKind::NotFound, text: String::new(), checksums: None };
+    begins.answer(mover, OpId(2), Outcome::Failed(failure)).await;
+    assert!(matches!(plane.next(true).await, PlaneEvent::Outcome(OpId(2), Outcome::Failed(_))));
+    assert_eq!(waits.run().await, (OpId(2), Op::CloseData));
+}
+
+#[tokio::test]
+async fn a_striped_transfer_that_succeeds_keeps_the_data_handle() {
+    let (_side, mut plane, mut nodes) = striped().await;
+    for id in [OpId(2), OpId(3)] {
+        plane.run(id, Op::Send(whimbrel_proto::op::SendSpec::of(b"/f"))).await;
+        for (mover, process) in &mut nodes {
+            assert!(matches!(process.run().await, (run, Op::Send(_)) if run == id));
+            process.answer(*mover, id, Outcome::moved(5)).await;
+        }
+        assert!(matches!(plane.next(true).await, PlaneEvent::Outcome(..)));
+    }
 }

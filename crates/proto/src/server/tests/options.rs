@@ -92,7 +92,7 @@ fn opts_retr_needs_no_last_semicolon_and_keeps_what_it_does_not_name() {
     assert_eq!(peer.send("OPTS RETR StripeLayout=Blocked;"), ok);
     assert_eq!(frozen(&mut peer).layout, Layout::Blocked { block_size: 4096 });
     assert_eq!(peer.send("OPTS RETR Parallelism=4000000;"), ok);
-    assert_eq!(frozen(&mut peer).parallelism, 128, "cut to the server's limit");
+    assert_eq!(frozen(&mut peer).parallelism, crate::eblock::MOST_CONNECTIONS, "cut to the server's limit");
 }
 
 #[test]

@@ -10,7 +10,7 @@ use whimbrel_sys::poll::PollFlags;
 
 use whimbrel_proto::eblock::{ChannelId, EOD, HEADER_LEN, Header, ReceiveStep};
 
-use super::super::Connection;
+use super::super::{Connection, GREETING_TIME};
 use super::Shared;
 use crate::progress::Batch;
 use crate::times::Activity;
@@ -43,6 +43,8 @@ pub(super) struct Lane {
     pub(super) ready: bool,
     header: [u8; HEADER_LEN],
     header_len: usize,
+    /// A header has come.
+    spoke: bool,
     id: ChannelId,
     /// The block whose payload is under way: whether it is the connection's last, where the rest
     /// belongs in the sink (nowhere: it is dropped), and how long that is.
@@ -51,12 +53,14 @@ pub(super) struct Lane {
     left: u64,
     /// When its handshake must be over.
     prove_until: Option<Instant>,
+    since: Instant,
 }
 
 impl Lane {
     /// `patience`: how long its handshake may take.
     pub(super) fn new(connection: Connection, id: ChannelId, patience: Duration) -> Self {
-        let prove_until = (!connection.channel.is_proven()).then(|| Instant::now() + patience);
+        let since = Instant::now();
+        let prove_until = (!connection.channel.is_proven()).then(|| since + patience);
         let has_bytes = !connection.unread.is_empty() || connection.channel.has_buffered();
         Self {
             connection,
@@ -64,12 +68,24 @@ impl Lane {
             ready: has_bytes,
             header: [0; HEADER_LEN],
             header_len: 0,
+            spoke: false,
             id,
             is_last: false,
             offset: None,
             left: 0,
             prove_until,
+            since,
         }
+    }
+
+    /// When it has had the time to present itself that others must wait for its place at most.
+    pub(super) fn greeted_by(&self) -> Instant {
+        self.since + GREETING_TIME
+    }
+
+    /// Whether nothing has come on it.
+    pub(super) fn is_untouched(&self) -> bool {
+        self.fate == Fate::Open && !self.spoke && self.header_len == 0 && self.connection.unread.is_empty()
     }
 
     /// When it is to be turned away, if it has not shown by then who it is.
@@ -183,6 +199,7 @@ impl Lane {
     fn begin_block(&mut self, shared: &Shared<'_>) -> Result<(), Fault> {
         let header = Header::decode(&self.header);
         self.is_last = header.has(EOD);
+        self.spoke = true;
         match shared.header(self.id, header)? {
             Some(step) => self.take(step),
             None => self.fate = Fate::Rejected,

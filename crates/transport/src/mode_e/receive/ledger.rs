@@ -12,7 +12,9 @@ const OP: &str = "receive data";
 pub(super) struct Ledger {
     machine: ReceiveMachine,
     /// Connections that may still carry blocks.
-    pub(super) active: u64,
+    active: u64,
+    /// Of these, those that have yet to show the nonce.
+    strangers: u64,
 }
 
 impl Ledger {
@@ -24,19 +26,33 @@ impl Ledger {
             // Admission limits open connections; over a transfer there may be more.
             max_channels: 0,
         };
-        Self { machine: ReceiveMachine::new(config), active: 0 }
+        Self { machine: ReceiveMachine::new(config), active: 0, strangers: 0 }
     }
 
     /// A connection takes part; `fresh` ones must show the nonce.
     pub(super) fn join(&mut self, fresh: bool) -> Result<ChannelId, Fault> {
         let id = self.machine.add_channel(fresh).map_err(fault)?;
         self.active += 1;
+        self.strangers += u64::from(self.is_stranger(id));
         Ok(id)
+    }
+
+    /// Whether a connection has yet to show the nonce.
+    pub(super) fn is_stranger(&self, id: ChannelId) -> bool {
+        self.machine.is_stranger(id)
+    }
+
+    /// Connections that take part, and those that have yet to show the nonce.
+    pub(super) fn open(&self) -> (u64, u64) {
+        (self.active - self.strangers, self.strangers)
     }
 
     /// A header came; `None` when the connection does not belong here.
     pub(super) fn header(&mut self, id: ChannelId, header: Header) -> Result<Option<ReceiveStep>, Fault> {
-        match self.machine.header(id, header) {
+        let before = self.is_stranger(id);
+        let step = self.machine.header(id, header);
+        self.strangers -= u64::from(before && !self.is_stranger(id));
+        match step {
             Err(error) if error.is_channel_only() => Ok(None),
             step => self.ended(step.map_err(fault)?).map(Some),
         }
@@ -57,6 +73,7 @@ impl Ledger {
     /// A connection closed; harmless only before it spoke.
     pub(super) fn closed(&mut self, id: ChannelId) -> Result<(), Fault> {
         self.active -= 1;
+        self.strangers -= u64::from(self.is_stranger(id));
         self.machine.closed(id).map_err(fault)
     }
 

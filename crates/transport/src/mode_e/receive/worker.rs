@@ -25,6 +25,9 @@ const PATIENCE: u32 = 16;
 /// How often the first thread looks whether the others have been deserted.
 const LOOK_ROUND: Duration = Duration::from_secs(1);
 
+/// Most connections kept for the next transfer; who opens more has to open them again.
+const MOST_KEPT: usize = 1024;
+
 /// One thread: its lanes, and the buffer it holds while bytes are ready.
 struct Worker<'s, 'a> {
     shared: &'s Shared<'a>,
@@ -99,8 +102,17 @@ impl<'s, 'a> Worker<'s, 'a> {
 
     fn close(&mut self, result: Result<(), Fault>) {
         let result = result.and_then(|()| self.retire());
-        if let Err(fault) = result {
-            self.shared.crew.fail(fault);
+        match result {
+            Ok(()) => self.spare(),
+            Err(fault) => self.shared.crew.fail(fault),
+        }
+    }
+
+    /// Connections of ours that the sender has not taken yet: it may for the next transfer. Others nobody knows.
+    fn spare(&mut self) {
+        if self.shared.job.admission.listener.is_none() && self.shared.lock().is_complete() {
+            let spare = self.lanes.extract_if(.., |lane| lane.is_untouched());
+            spare.for_each(|lane| self.shared.keep(lane.connection));
         }
     }
 
@@ -175,7 +187,15 @@ impl<'s, 'a> Worker<'s, 'a> {
         let due = self.threads < flow.threads && self.lanes.len() > 1;
         if due && self.shared.crew.moved() > INLINE_LIMIT {
             self.shared.crew.grow()?;
-            let share = self.lanes.split_off(self.lanes.len().div_ceil(2));
+            // Whoever has yet to present itself stays with the first, which watches the room that they take.
+            let ledger = self.shared.lock();
+            self.lanes.sort_by_key(|lane| !ledger.is_stranger(lane.id()));
+            let known = self.lanes.iter().filter(|lane| !ledger.is_stranger(lane.id())).count();
+            drop(ledger);
+            if known < 2 {
+                return Ok(());
+            }
+            let share = self.lanes.split_off(self.lanes.len() - known / 2);
             match crewing(share) {
                 Ok(()) => self.threads += 1,
                 Err(mut share) => {
@@ -198,7 +218,9 @@ impl<'s, 'a> Worker<'s, 'a> {
             self.patience()?
         };
         let timeout = self.expire(timeout);
-        let listener = self.listener.filter(|_| self.shared.has_room());
+        let pause = self.listener.and_then(Listener::pause);
+        let timeout = timeout.into_iter().chain(pause).min();
+        let listener = self.listener.filter(|_| self.shared.has_room() && pause.is_none());
         let waiting = |lane: &&Lane| !lane.ready;
         let lanes = self.lanes.iter().filter(waiting).map(Lane::poll_entry);
         let door = listener.map(|listener| (listener.as_fd(), PollFlags::IN));
@@ -215,13 +237,18 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 
     /// Turns away who takes too long to show who it is; how long to wait at most, for the next one of them.
+    ///
+    /// A sender presents itself with its first block, for which a slow source may need long: the nonce has a deadline only
+    /// while others may wait for the place.
     fn expire(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let shared = self.shared;
+        let crowded = self.is_first && shared.is_crowded();
         let mut next: Option<Instant> = None;
         for lane in self.lanes.iter_mut().filter(|lane| lane.fate == Fate::Open) {
-            let Some(until) = lane.prove_until() else { continue };
+            let greeted_by = (crowded && shared.lock().is_stranger(lane.id())).then(|| lane.greeted_by());
+            let Some(until) = lane.prove_until().into_iter().chain(greeted_by).min() else { continue };
             if until <= Instant::now() {
-                lane.refuse(shared, "its handshake takes too long");
+                lane.refuse(shared, "it takes too long to show who it is");
             }
             next = Some(next.map_or(until, |next| next.min(until)));
         }
@@ -263,16 +290,25 @@ impl<'s, 'a> Worker<'s, 'a> {
 }
 
 impl Shared<'_> {
+    /// Whether another connection may come. Those that have carried their EOD do not count: many senders may share an
+    /// address, and the last of them must come in for the transfer to be complete.
     fn has_room(&self) -> bool {
-        let idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = self.lock().active + idle.len() as u64;
-        open < self.job.admission.max_connections as u64
+        let (known, _) = self.lock().open();
+        known < self.job.admission.max_connections as u64 && !self.is_crowded()
+    }
+
+    /// Whether those who have yet to present themselves take all the room there is for them.
+    fn is_crowded(&self) -> bool {
+        let (_, strangers) = self.lock().open();
+        strangers >= self.job.admission.max_connections as u64
     }
 
     fn keep(&self, mut connection: Connection) {
         connection.greeted = true;
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
-        idle.push(connection);
+        if idle.len() < MOST_KEPT {
+            idle.push(connection);
+        }
     }
 
     /// Remembers why somebody was turned away: if nobody else comes it is what was wrong.
