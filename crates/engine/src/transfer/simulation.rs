@@ -21,6 +21,8 @@ struct Weather {
     session_loss: u64,
     open_failure: u64,
     silence: u64,
+    /// Whether every other file comes whole each time and is never given its name.
+    stuck: bool,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,10 @@ impl World {
             let received = RangeSet::from(0..self.random(size + 1));
             return self.put(Input::ItemFailed { attempt, fault: Fault::new(code, "simulate"), received });
         }
+        if self.weather.stuck && job.work == Work::Copy && attempt.item.0.is_multiple_of(2) {
+            let (fault, received) = (Fault::new(FaultCode::StorageBusy, "simulate"), RangeSet::from(0..size));
+            return self.put(Input::ItemFailed { attempt, fault, received });
+        }
         self.put(Input::ItemDone { attempt, bytes: missing, verified: Verification::NotAsked });
     }
 
@@ -254,13 +260,14 @@ fn run(seed: u64, sizes: &[u64], concurrency: u32, depth: u32, weather: Weather)
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..60, 0u64..20, 0u64..30, 0u64..60, 0u64..5).prop_map(
-        |(temporary, permanent, session_loss, open_failure, silence)| Weather {
+    (0u64..60, 0u64..20, 0u64..30, 0u64..60, 0u64..5, prop::bool::weighted(0.3)).prop_map(
+        |(temporary, permanent, session_loss, open_failure, silence, stuck)| Weather {
             temporary,
             permanent,
             session_loss,
             open_failure,
             silence,
+            stuck,
         },
     )
 }
@@ -300,7 +307,7 @@ proptest! {
         concurrency in 1u32..6,
         depth in 1u32..6,
     ) {
-        let calm = Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0 };
+        let calm = Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0, stuck: false };
         let world = run(seed, &sizes, concurrency, depth, calm);
         let summary = world.machine.summary(world.now);
         prop_assert_eq!(summary.files, sizes.len() as u64);
