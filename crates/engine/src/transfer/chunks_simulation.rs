@@ -427,6 +427,20 @@ proptest! {
     }
 
     #[test]
+    fn a_fault_that_never_passes_ends_its_file_and_no_other(
+        seed: u64,
+        sizes in prop::collection::vec(size(), 1..20),
+        speeds in prop::collection::vec(1u64..50, 1..7),
+    ) {
+        let world = run(seed, &sizes, &speeds, Weather { stuck: true, ..Weather::default() });
+        for (id, copy) in &world.copies {
+            prop_assert_eq!((copy.ended, copy.done), (1, !id.0.is_multiple_of(3)), "{:?}", id);
+        }
+        let summary = world.machine.summary(world.now);
+        prop_assert!(summary.faults <= 5 * summary.failed, "{} faults", summary.faults);
+    }
+
+    #[test]
     fn in_good_weather_no_session_waits_at_the_tail_however_unequal_they_are(
         seed: u64,
         sizes in prop::collection::vec(10 * CHUNK..60 * CHUNK, 1..6),

@@ -301,6 +301,21 @@ proptest! {
     }
 
     #[test]
+    fn a_fault_that_never_passes_ends_its_item_and_no_other(
+        seed: u64,
+        sizes in prop::collection::vec(size(), 1..40),
+        concurrency in 1u32..6,
+        depth in 1u32..6,
+    ) {
+        let weather =
+            Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0, stuck: true };
+        let world = run(seed, &sizes, concurrency, depth, weather);
+        let summary = world.machine.summary(world.now);
+        prop_assert_eq!((summary.files, summary.failed), (sizes.len() as u64 / 2, sizes.len().div_ceil(2) as u64));
+        prop_assert!(summary.faults <= 5 * summary.failed, "{} faults", summary.faults);
+    }
+
+    #[test]
     fn in_good_weather_everything_arrives_and_nothing_is_wasted(
         seed: u64,
         sizes in prop::collection::vec(size(), 1..120),
