@@ -162,7 +162,7 @@ impl Output {
             }
             Event::NotChecked { source, listed, .. } => {
                 let why = if *listed {
-                    "left as it is, and so not compared with the list of expected checksums"
+                    "left as it is, and so not compared with the checksum that is expected"
                 } else {
                     "not in the list of expected checksums; copied and verified as any other"
                 };

@@ -340,7 +340,8 @@ fn links_pipes_and_devices_are_written_to_and_not_replaced() {
     let (field, from, copy) = file_of(1000);
     let link = field.path("to/link");
     symlink("file", &link).unwrap();
-    whimbrel(["cp"]).args([text(&from), server.url(&link)]).run_ok();
+    // To find out that it is one costs no attempt.
+    whimbrel(["cp", "--attempts", "1"]).args([text(&from), server.url(&link)]).run_ok();
     assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
     assert_same(&from, &copy);
     assert_eq!(names(&field.path("to")), ["file", "link"]);
@@ -362,6 +363,26 @@ fn links_pipes_and_devices_are_written_to_and_not_replaced() {
     assert!(!fs::symlink_metadata("/dev/null").unwrap().is_file());
     whimbrel(["cp"]).args([text(&from), server.url("/dev/null")]).run_ok();
     assert!(!fs::symlink_metadata("/dev/null").unwrap().is_file());
+}
+
+#[test]
+fn a_link_that_leads_to_the_source_is_not_written_through() {
+    let Some(server) = Server::real() else { return };
+    let (field, from, copy) = file_of(1000);
+    let link = field.path("to/link");
+    symlink(&from, &link).unwrap();
+    let to_link = ["cp".to_owned(), "--attempts".to_owned(), "1".to_owned(), server.url(&from), server.url(&link)];
+    let before = fs::read(&from).unwrap();
+    let run = expect(4, &to_link);
+    assert!(run.stderr_text().contains("it is the source, by another name"), "{}", run.stderr_text());
+    assert!(fs::read(&from).unwrap() == before);
+    assert_eq!(names(&field.path("to")), ["file", "link"]);
+    // To any other file it is.
+    fs::remove_file(&link).unwrap();
+    symlink("file", &link).unwrap();
+    expect(0, &to_link);
+    assert!(fs::symlink_metadata(&link).unwrap().is_symlink());
+    assert_same(&from, &copy);
 }
 
 #[test]

@@ -164,14 +164,14 @@ pub enum Event {
         /// How many.
         files: u64,
     },
-    /// A file was not compared with the list of expected checksums.
+    /// A file was not compared with the checksum that is expected of it, or none is.
     NotChecked {
         /// The item.
         item: ItemId,
         /// Its source path.
         #[serde(with = "path_text")]
         source: Vec<u8>,
-        /// Whether the list names it; then it was left as it was. Otherwise it is copied and proven like any other.
+        /// Whether one is expected; then it was left as it was. Otherwise the list of checksums does not name it, and it is copied and proven like any other.
         listed: bool,
     },
     /// A leaf of a file differed from the source and goes again.

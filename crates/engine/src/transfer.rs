@@ -70,6 +70,7 @@ mod lag;
 mod messages;
 mod options;
 mod pace;
+mod patience;
 mod pipeline;
 mod queue;
 mod sessions;

@@ -57,7 +57,7 @@ async fn list_all(args: LsArgs, global: &Global) -> Result<u8, Fault> {
 async fn list_place(args: &LsArgs, place: &Place, global: &Global, output: &mut Output) -> Result<(), Fault> {
     let mut end = open(place, global).await?;
     let paths = if place.target.is_some() && wildcard::has_wildcards(&place.path) {
-        wildcard::expand(&mut end, &place.path).await?
+        wildcard::expand(&mut end, &place.path).await?.all()?
     } else {
         vec![place.path.clone()]
     };

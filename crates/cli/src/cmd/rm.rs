@@ -56,7 +56,7 @@ async fn remove_all(args: RmArgs, global: &Global) -> Result<u8, Fault> {
 async fn remove_place(args: &RmArgs, place: &Place, global: &Global, output: &mut Output) -> Result<(), Fault> {
     let mut end = open(place, global).await?;
     let paths = if place.target.is_some() && wildcard::has_wildcards(&place.path) {
-        wildcard::expand(&mut end, &place.path).await?
+        wildcard::expand(&mut end, &place.path).await?.all()?
     } else {
         vec![place.path.clone()]
     };

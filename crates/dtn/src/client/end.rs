@@ -77,6 +77,14 @@ impl End {
         }
     }
 
+    /// Waits for the end of an operation; its notices are dropped, and events of others stay.
+    pub async fn finish(&mut self, id: OpId) -> Result<Outcome, Fault> {
+        match self {
+            Self::Remote(remote) => remote.finish(id).await,
+            Self::Local(local) => local.finish(id).await,
+        }
+    }
+
     /// Ends the session and waits, not longer than `limit`, until the server has, too: until then it may still do what it was
     /// told.
     pub async fn leave(&mut self, limit: std::time::Duration) {

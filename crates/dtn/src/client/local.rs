@@ -114,6 +114,9 @@ fn settings(options: &LocalOptions) -> DataSettings {
     }
 }
 
+/// Interval in which a sender tells how much has moved.
+const MARKERS: Duration = Duration::from_secs(1);
+
 /// One local mover.
 pub struct Local {
     mover: MoverHandle,
@@ -125,8 +128,12 @@ pub struct Local {
 }
 
 impl Local {
-    /// Hands an operation to the mover; operations run in order.
-    pub fn submit(&mut self, op: Op) -> Result<OpId, Fault> {
+    /// Hands an operation to the mover; operations run in order. Of what it sends it tells how much: not every server does of
+    /// what it receives.
+    pub fn submit(&mut self, mut op: Op) -> Result<OpId, Fault> {
+        if let Op::Send(send) = &mut op {
+            send.performance_interval.get_or_insert(MARKERS);
+        }
         self.last_op += 1;
         let id = OpId(self.last_op);
         self.mover.send(ToMover::Run {
@@ -180,6 +187,11 @@ impl Local {
     /// Submits an operation and waits for its end; events of others stay queued, its notices are dropped.
     pub async fn run(&mut self, op: Op) -> Result<Outcome, Fault> {
         let id = self.submit(op)?;
+        self.finish(id).await
+    }
+
+    /// Waits for the end of an operation; its notices are dropped, and events of others stay.
+    pub async fn finish(&mut self, id: OpId) -> Result<Outcome, Fault> {
         let mut others = VecDeque::new();
         let result = loop {
             match self.event().await {

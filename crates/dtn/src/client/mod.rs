@@ -17,6 +17,7 @@ mod gsi;
 mod gssapi;
 pub(crate) mod hosts;
 mod kerberos;
+mod overlap;
 pub(crate) mod pair;
 pub(crate) mod plan;
 mod planning;

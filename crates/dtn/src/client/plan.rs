@@ -3,6 +3,7 @@
 mod desk;
 mod going_on;
 mod lister;
+mod taken;
 
 use std::cell::Cell;
 use std::collections::{HashMap, HashSet};
@@ -13,14 +14,16 @@ use std::task::Poll;
 use tokio::sync::mpsc::{self, Receiver, Sender};
 use whimbrel_engine::listing::{Object, ObjectKind, join};
 use whimbrel_engine::plan::{
-    Action, Existing, Extra, Links, ListedSide, PlanInput, Planner, Query, QueryId, Root, RootId,
+    Action, Existing, Extra, Links, ListedSide, PlanInput, PlanOptions, Planner, Query, QueryId, Root, RootId,
 };
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use self::desk::Desk;
 use self::lister::{Answer, Question};
+use self::taken::Taken;
 use super::end::{End, listing};
 use super::options::{Demand, FoundFile, Jobs, Place};
+use super::overlap;
 use super::pair::Role;
 use super::shared::{Route, Shared};
 use super::tally::Places;
@@ -103,8 +106,15 @@ struct Stat {
 
 /// Roots that are still to come.
 enum Coming {
-    Pairs(Receiver<Result<(Place, Place), Fault>>),
+    Pairs(Pairs),
     Files(Receiver<Result<FoundFile, Fault>>),
+}
+
+/// The user's list.
+struct Pairs {
+    coming: Receiver<Result<(Place, Place), Fault>>,
+    plan: PlanOptions,
+    taken: Taken,
 }
 
 /// The receiver of actions is gone: the run is over.
@@ -157,7 +167,10 @@ impl<S: Sieve> Planning<S> {
                 self.add_into(sources, &destination, known, places).await?;
                 None
             }
-            Jobs::Pairs(pairs) => Some(Coming::Pairs(pairs)),
+            Jobs::Pairs(coming) => {
+                let plan = self.shared.options.plan.clone();
+                Some(Coming::Pairs(Pairs { coming, plan, taken: Taken::default() }))
+            }
             Jobs::Files(files) => Some(Coming::Files(files)),
         };
         self.plan(coming).await
@@ -213,7 +226,7 @@ impl<S: Sieve> Planning<S> {
         let is_directory = matches!(&existing, Some(object) if object.kind == ObjectKind::Directory);
         let mut expanded = Vec::new();
         for source in sources {
-            self.expand(source, &mut expanded).await?;
+            self.expand(source, destination, &mut expanded).await?;
         }
         if expanded.len() > 1 && !is_directory {
             return Err(not_a_directory(destination, existing.is_some()));
@@ -226,13 +239,34 @@ impl<S: Sieve> Planning<S> {
             Some(places) => self.keep_tally(&expanded, destination, is_directory, places, known.tallies).await,
             None => is_directory,
         };
-        for source in expanded {
-            let path = if within { join(&destination.path, base_name(&source.path)) } else { destination.path.clone() };
+        let copies = self.copies(expanded, destination, within)?;
+        for (source, copy) in copies {
             let existing = (!within).then(|| existing.clone().map_or(Existing::Absent, Existing::Present));
             let object = known.source.clone().filter(|_| single);
-            self.add_source(&source, &destination.with_path(path), (object, existing), Demand::default());
+            self.add_source(&source, &copy, (object, existing), Demand::default());
         }
         Ok(())
+    }
+
+    /// The sources with the places of their copies.
+    ///
+    /// # Errors
+    /// One would be copied onto or into itself, or onto the copy of another: nothing is begun.
+    fn copies(&self, sources: Vec<Place>, destination: &Place, within: bool) -> Result<Vec<(Place, Place)>, Fault> {
+        let mut taken = Taken::default();
+        let place = |source: Place| {
+            let name = base_name(&source.path);
+            let path = if within { join(&destination.path, name) } else { destination.path.clone() };
+            let copy = destination.with_path(path);
+            overlap::refuse(&source, &copy, &self.shared.options.plan)?;
+            // What is in several directories may go together into one.
+            if !name.is_empty() && !taken.take(&copy) {
+                let text = format!("{} and another source would both be this", source.path.escape_ascii());
+                return Err(is_taken(&copy, text));
+            }
+            Ok((source, copy))
+        };
+        sources.into_iter().map(place).collect()
     }
 
     /// A session before there are any questions.
@@ -250,14 +284,17 @@ impl<S: Sieve> Planning<S> {
         Ok(&mut self.sessions[index].end)
     }
 
-    async fn expand(&mut self, source: Place, expanded: &mut Vec<Place>) -> Result<(), Fault> {
+    async fn expand(&mut self, source: Place, destination: &Place, expanded: &mut Vec<Place>) -> Result<(), Fault> {
         if source.target.is_none() || !wildcard::has_wildcards(&source.path) {
             expanded.push(source);
             return Ok(());
         }
         let end = self.end(Role::Source, source.target.as_ref()).await?;
-        let paths = wildcard::expand(end, &source.path).await?;
-        expanded.extend(paths.into_iter().map(|path| source.with_path(path)));
+        let matches = wildcard::expand(end, &source.path).await?;
+        expanded.extend(matches.paths.into_iter().map(|path| source.with_path(path)));
+        for (path, fault) in matches.failed {
+            self.planner.refuse_root(Root::new(path, destination.path.clone()), fault);
+        }
         Ok(())
     }
 
@@ -415,19 +452,31 @@ impl Coming {
     /// The next root; the outer `None` at once when all have come.
     async fn next(coming: &mut Option<Self>) -> Option<Option<Result<FoundFile, Fault>>> {
         Some(match coming.as_mut()? {
-            Self::Pairs(pairs) => pairs.recv().await.map(|pair| pair.map(copied_to)),
+            Self::Pairs(pairs) => {
+                let pair = pairs.coming.recv().await;
+                pair.map(|pair| pair.map(|(source, destination)| pairs.copied_to(source, destination)))
+            }
             Self::Files(files) => files.recv().await,
         })
     }
 }
 
-/// A pair of the user's list: behind a slash at the end comes the name of the source.
-fn copied_to((source, destination): (Place, Place)) -> FoundFile {
-    let destination = match destination.path.ends_with(b"/") {
-        true => destination.with_path(join(&destination.path, base_name(&source.path))),
-        false => destination,
-    };
-    FoundFile { source, destination, found: Ok(None), demand: Demand::default() }
+impl Pairs {
+    /// A pair as it is copied: behind a slash at the end comes the name of the source. One that would be copied onto or into
+    /// itself, or onto the copy of an earlier one, has failed.
+    fn copied_to(&mut self, source: Place, destination: Place) -> FoundFile {
+        let destination = match destination.path.ends_with(b"/") {
+            true => destination.with_path(join(&destination.path, base_name(&source.path))),
+            false => destination,
+        };
+        let found = match overlap::refuse(&source, &destination, &self.plan) {
+            Ok(()) if !self.taken.take(&destination) => {
+                Err(is_taken(&destination, "an earlier line of the list has this destination".to_owned()))
+            }
+            result => result.map(|()| None),
+        };
+        FoundFile { source, destination, found, demand: Demand::default() }
+    }
 }
 
 /// The next answer of any session that there is room for.
@@ -470,6 +519,11 @@ pub fn base_name(path: &[u8]) -> &[u8] {
 
 fn not_found(path: &[u8]) -> Fault {
     Fault::new(FaultCode::NotFound, "describe").on_path(path).side(Side::Source)
+}
+
+/// The fault of a source that would be written over another one's copy.
+fn is_taken(copy: &Place, text: String) -> Fault {
+    Fault::new(FaultCode::InvalidArgument, "copy").on_path(&copy.path).side(Side::Us).detail(text)
 }
 
 fn not_a_directory(place: &Place, exists: bool) -> Fault {

@@ -1,10 +1,11 @@
 //! The one table that turns refusals into faults.
 
+use std::io;
 use std::time::Duration;
 
 use whimbrel_engine::{Fault, FaultCode, Retry, Side};
 use whimbrel_proto::reply::Reply;
-use whimbrel_proto::reply::error_body::{ErrorCause, cause_of};
+use whimbrel_proto::reply::error_body::{ErrorBody, ErrorCause, cause_of};
 
 /// Texts that tell more than their code, where no cause is named; most telling first.
 const TEXTS: &[(&str, FaultCode)] = &[
@@ -54,7 +55,7 @@ pub fn text(reply: &Reply) -> String {
 /// The fault that a refusal stands for; the caller adds the side.
 pub fn fault(reply: &Reply, op: &str, subject: &[u8]) -> Fault {
     let text = text(reply);
-    let code = telling(reply, &text).unwrap_or_else(|| by_code(reply.code));
+    let code = telling(reply, subject).unwrap_or_else(|| by_code(reply.code));
     let mut fault = Fault::new(code, op).on_path(subject).detail(format!("{} {}", reply.code, text));
     if reply.code == 421 {
         fault = fault.retry(Retry::Temporary { after: Duration::from_secs(5) });
@@ -68,13 +69,57 @@ pub fn fault(reply: &Reply, op: &str, subject: &[u8]) -> Fault {
     fault
 }
 
-/// What the text says, if it may be believed.
-fn telling(reply: &Reply, text: &str) -> Option<FaultCode> {
+/// What the reply says beyond its code, if it may be believed: first what is there for programs, then its words.
+fn telling(reply: &Reply, subject: &[u8]) -> Option<FaultCode> {
     // The words of a purely syntactic answer, or of one about the session, prove nothing.
     if matches!(reply.code, 421 | 501 | 502 | 503 | 504 | 530..=539) {
         return None;
     }
-    cause_of(reply).and_then(|cause| by_cause(&cause)).or_else(|| by_text(text))
+    let body = ErrorBody::parse(reply);
+    let told = body.as_ref().and_then(|body| by_cause(&body.cause).or_else(|| by_errno(body.errno?)));
+    told.or_else(|| {
+        let words = without_paths(reply, subject);
+        cause_of(&words).and_then(|cause| by_cause(&cause)).or_else(|| by_text(&text(&words)))
+    })
+}
+
+/// The reply without the names of files, whose words say nothing: `subject`, its last component, and whatever begins with a
+/// slash.
+fn without_paths(reply: &Reply, subject: &[u8]) -> Reply {
+    let subject = String::from_utf8_lossy(subject);
+    let name = subject.trim_end_matches('/').rsplit('/').next().unwrap_or_default();
+    let plain = |line: &Vec<u8>| {
+        let line = without_name(&without_name(&String::from_utf8_lossy(line), &subject), name);
+        let is_path = |word: &&str| word.trim_start_matches(['"', '\'', '(', '`']).starts_with('/');
+        line.split(' ').filter(|word| !is_path(word)).collect::<Vec<_>>().join(" ")
+    };
+    Reply::from_lines(reply.code, reply.lines.iter().map(plain))
+}
+
+/// The line without a name, where that is not a part of a word; one that is a word that means something stays.
+fn without_name(line: &str, name: &str) -> String {
+    if name.is_empty() || TEXTS.iter().any(|(words, _)| words.eq_ignore_ascii_case(name)) {
+        return line.to_owned();
+    }
+    let mut rest = String::with_capacity(line.len());
+    let mut copied = 0;
+    for (at, _) in line.match_indices(name) {
+        let end = at + name.len();
+        let begins = !line[..at].ends_with(char::is_alphanumeric);
+        if begins && !line[end..].starts_with(char::is_alphanumeric) {
+            rest.push_str(&line[copied..at]);
+            copied = end;
+        }
+    }
+    rest + &line[copied..]
+}
+
+/// What a Linux error number says.
+fn by_errno(errno: i32) -> Option<FaultCode> {
+    const EIO: i32 = 5;
+    const EAGAIN: i32 = 11;
+    let code = FaultCode::from_io(&io::Error::from_raw_os_error(errno));
+    (errno != EAGAIN && (code != FaultCode::StorageIo || errno == EIO)).then_some(code)
 }
 
 fn by_cause(cause: &ErrorCause) -> Option<FaultCode> {
@@ -155,6 +200,31 @@ mod tests {
         let text = "GridFTP-Error-String: Read-only file system";
         assert_eq!(code_of(&body("INTERNAL_ERROR", text)), FaultCode::ReadOnly);
         assert_eq!(code_of(&body("SOMETHING_NEW", "odd")), FaultCode::PeerRefused);
+    }
+
+    #[test]
+    fn words_in_names_of_files_say_nothing() {
+        let of = |text: &str, subject: &str| fault(&Reply::line(550, text), "retrieve", subject.as_bytes()).code;
+        assert_eq!(of("/pub/busybox.img: refused", "/pub/busybox.img"), FaultCode::PeerRefused);
+        assert_eq!(of("busybox.img: refused", "/pub/busybox.img"), FaultCode::PeerRefused);
+        assert_eq!(of("Cannot open \"/srv/data/checksums\"", "data/checksums"), FaultCode::PeerRefused);
+        assert_eq!(of("my no such file x: Permission denied", "my no such file x"), FaultCode::PermissionDenied);
+        assert_eq!(of("/data/is a directory/f: File exists", "/data/is a directory/f"), FaultCode::AlreadyExists);
+        // What is said of them does, also in the words that are their names.
+        assert_eq!(of("/pub/a: Device or resource busy", "/pub/a"), FaultCode::StorageBusy);
+        assert_eq!(of("Resource busy", "/pub/busy"), FaultCode::StorageBusy);
+        assert_eq!(of("a already exists", "a"), FaultCode::AlreadyExists);
+    }
+
+    #[test]
+    fn an_error_number_tells_more_than_words() {
+        let body = |errno: i32| {
+            let (head, errno) = ("GlobusError: v=1 c=INTERNAL_ERROR".to_owned(), format!("GridFTP-Errno: {errno}"));
+            code_of(&Reply::from_lines(451, [head, errno, "GridFTP-Error-String: checksum of /x".to_owned()]))
+        };
+        assert_eq!(body(30), FaultCode::ReadOnly);
+        assert_eq!(body(5), FaultCode::StorageIo);
+        assert_eq!(body(9999), FaultCode::ChecksumMismatch, "a number that says nothing");
     }
 
     #[test]

@@ -6,6 +6,7 @@
 
 mod chunked;
 mod connections;
+mod itself;
 mod landing;
 mod manner;
 mod names;
@@ -24,6 +25,7 @@ use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{Notice, OpId, Outcome};
 
 use self::connections::{ends_session, moves_data};
+use self::itself::may_be_itself;
 use self::manner::{hopeless, is_safe, manner, unverified};
 use self::packs::Gathered;
 use super::chunk;
@@ -182,6 +184,10 @@ impl Worker {
         if misplaces && (self.flights.iter().any(unsafe_one) || !is_safe(pair, &self.shared, job)) {
             return false;
         }
+        // What the destination is must be asked first.
+        if may_be_itself(pair, &self.shared, job) {
+            return false;
+        }
         open == route && (!moves_data(job) || pair.wire.is_some_and(|wire| wire.reusable))
     }
 
@@ -190,6 +196,10 @@ impl Worker {
     }
 
     async fn start(&mut self, job: Job, gathered: Option<Gathered>) -> Result<(), Lost> {
+        if let Some(fault) = self.loses_source(&job).await {
+            self.refuse(&job, fault);
+            return Ok(());
+        }
         let connecting = match self.connect_for(&job).await {
             Ok(connecting) => connecting,
             Err(fault) if ends_session(&fault) => return Err(Lost(fault)),

@@ -4,8 +4,10 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::chunked::ChunkedFile;
+use super::endings::worth_another;
 use super::entry::Place;
 use super::options::Chunking;
+use super::patience::Cost;
 use super::{Attempt, Opening, Slot, TransferMachine, Work};
 use crate::events::Event;
 use crate::fault::{Fault, FaultCode, Retry, Side};
@@ -167,7 +169,7 @@ impl TransferMachine {
         let known = file.verified.len();
         let rest = file.settle(part.clone(), &report.verified, &report.wrong);
         if file.verified.len() > known {
-            entry.failures = 0;
+            entry.patience.renew();
             file.add_proof(report.verification);
         }
         self.leaves_wrong(attempt.item, part, &report.wrong);
@@ -194,7 +196,7 @@ impl TransferMachine {
         let known = file.verified.len();
         let rest = file.settle(part.clone(), received, &RangeSet::new());
         if file.verified.len() > known {
-            entry.failures = 0;
+            entry.patience.renew();
         }
         if fault.code == FaultCode::ChecksumMismatch {
             // Nobody says which: all of them are suspected.
@@ -307,6 +309,9 @@ impl TransferMachine {
         if fault.code == FaultCode::SourceChanged {
             return self.start_over(now, id, fault);
         }
+        if is_lost(&fault) {
+            return self.open_again(now, id, fault);
+        }
         self.progress.fault();
         if rest.is_empty() {
             return;
@@ -318,10 +323,10 @@ impl TransferMachine {
             return;
         };
         if file.charge(attempt.number, entry.number) {
-            entry.failures += 1;
+            entry.patience.charge(Cost::Attempt);
         }
         let seed = self.options.seed ^ id.0.wrapping_mul(0x2545_f491_4f6c_dd1d) ^ u64::from(attempt.number);
-        match self.options.retry.decide(fault, entry.failures, seed) {
+        match self.options.retry.decide(fault, entry.patience.idle(), seed) {
             Decision::GiveUp(fault) => self.endings.push_back(super::Ending::Fail(id, fault)),
             Decision::Again { after, fault } => {
                 file.put_off(rest, now + after);
@@ -333,6 +338,19 @@ impl TransferMachine {
                 self.report(Event::Retry { item: id, source, fault, attempt, retry_in, kept });
             }
         }
+    }
+
+    /// The unfinished copy is gone or another run has finished it: the opening tells what there is.
+    fn open_again(&mut self, now: Instant, id: ItemId, fault: Fault) {
+        self.drop_parts(id);
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return;
+        };
+        let Some(file) = &entry.chunked else {
+            return;
+        };
+        entry.work = Work::Open { leaf: file.leaf() };
+        self.charge(now, id, Cost::Lost, worth_another(fault));
     }
 
     /// The source is another one: nothing that was proven counts.
@@ -356,7 +374,6 @@ impl TransferMachine {
         let proven = entry.chunked.as_ref().is_some_and(|file| file.is_proven());
         if proven && entry.place == Place::Parts {
             entry.work = Work::Commit;
-            entry.failures = 0;
             self.queue.forget(id);
             self.enqueue(id, true);
             self.progress.state(id, crate::progress::ItemState::Verifying);
@@ -377,6 +394,12 @@ impl TransferMachine {
             data.charged = false;
         }
     }
+}
+
+/// Whether a part failed because its unfinished copy is not there any more, or not this run's.
+fn is_lost(fault: &Fault) -> bool {
+    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
+    gone && fault.side == Some(Side::Destination)
 }
 
 /// What a chunk's last report says.

@@ -8,7 +8,7 @@ use proptest::prelude::*;
 
 use super::tests::item;
 use super::*;
-use crate::fault::FaultCode;
+use crate::fault::{FaultCode, Side};
 use crate::plan::Action;
 use crate::progress::Verification;
 use crate::ranges::RangeSet;
@@ -28,6 +28,10 @@ struct Weather {
     silence: u64,
     changes: u64,
     whole: u64,
+    /// How often an unfinished copy is found gone or replaced.
+    taken: u64,
+    /// Whether no copy of a file whose number three divides is ever given its name.
+    stuck: bool,
     /// How often the number of sessions is changed, and the rate where there is one.
     tuned: u64,
     /// Most bytes per second.
@@ -203,6 +207,14 @@ impl World {
         if let Some(code) = fault {
             return self.fail(&job, code);
         }
+        let stuck = self.weather.stuck && job.item.id.0.is_multiple_of(3);
+        match job.work {
+            Work::Commit | Work::Copy if stuck => return self.take_away(&job, FaultCode::StorageBusy),
+            Work::Commit | Work::Chunk { .. } if self.chance(self.weather.taken) => {
+                return self.take_away(&job, FaultCode::NotFound);
+            }
+            _ => {}
+        }
         match job.work.clone() {
             Work::Open { .. } if self.chance(self.weather.whole) => {
                 self.copies.get_mut(&job.item.id).expect("it is known").whole = true;
@@ -262,6 +274,22 @@ impl World {
             }
         }
         self.put(Input::ItemFailed { attempt: job.attempt, fault: Fault::new(code, "simulate"), received });
+    }
+
+    /// The destination has the unfinished copy no more, or keeps it and does not give it its name.
+    fn take_away(&mut self, job: &Job, code: FaultCode) {
+        let keeps = code == FaultCode::StorageBusy && self.chance(500);
+        if self.is_current(job.attempt) && !keeps {
+            let copy = self.copies.get_mut(&job.item.id).expect("it is known");
+            *copy = Copy { ended: copy.ended, whole: copy.whole, ..Copy::default() };
+        }
+        let fault = Fault::new(code, "simulate").side(Side::Destination);
+        // A whole file has come, and its name is what is missing.
+        let received = match job.work {
+            Work::Copy => RangeSet::from(0..job.item.size.unwrap_or(0)),
+            _ => RangeSet::new(),
+        };
+        self.put(Input::ItemFailed { attempt: job.attempt, fault, received });
     }
 
     /// The next thing in time: something in the world, or the machine's own deadline.
@@ -346,8 +374,9 @@ fn run(seed: u64, sizes: &[u64], speeds: &[u64], weather: Weather) -> World {
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..300, 0u64..200, 0u64..10, 0u64..100, 0u64..20, 0u64..20, (0u64..100, 0u64..20, rate())).prop_map(
-        |(damage, temporary, permanent, session_loss, silence, changes, (whole, tuned, rate))| Weather {
+    let rest = (0u64..100, 0u64..20, 0u64..10, prop::bool::weighted(0.3), rate());
+    (0u64..300, 0u64..200, 0u64..10, 0u64..100, 0u64..20, 0u64..20, rest).prop_map(
+        |(damage, temporary, permanent, session_loss, silence, changes, (whole, tuned, taken, stuck, rate))| Weather {
             damage,
             temporary,
             permanent,
@@ -355,6 +384,8 @@ fn weather() -> impl Strategy<Value = Weather> {
             silence,
             changes,
             whole,
+            taken,
+            stuck,
             tuned,
             rate,
         },
@@ -379,10 +410,12 @@ proptest! {
         speeds in prop::collection::vec(1u64..50, 1..7),
         weather in weather(),
     ) {
+        let stuck = weather.stuck;
         let world = run(seed, &sizes, &speeds, weather);
         for (id, size) in sizes.iter().enumerate() {
             let copy = &world.copies[&ItemId(id as u64)];
             prop_assert_eq!(copy.ended, 1, "file {}", id);
+            prop_assert!(!(copy.done && stuck && id % 3 == 0), "file {} has no name", id);
             if copy.done && !copy.whole && *size >= 2 * CHUNK {
                 prop_assert!(copy.proven.covers(0..*size));
             }
@@ -391,6 +424,20 @@ proptest! {
         prop_assert_eq!(world.machine.queue.chunk_bytes(), 0);
         let summary = world.machine.summary(world.now);
         prop_assert_eq!(summary.files, world.copies.values().filter(|copy| copy.done).count() as u64);
+    }
+
+    #[test]
+    fn a_fault_that_never_passes_ends_its_file_and_no_other(
+        seed: u64,
+        sizes in prop::collection::vec(size(), 1..20),
+        speeds in prop::collection::vec(1u64..50, 1..7),
+    ) {
+        let world = run(seed, &sizes, &speeds, Weather { stuck: true, ..Weather::default() });
+        for (id, copy) in &world.copies {
+            prop_assert_eq!((copy.ended, copy.done), (1, !id.0.is_multiple_of(3)), "{:?}", id);
+        }
+        let summary = world.machine.summary(world.now);
+        prop_assert!(summary.faults <= 5 * summary.failed, "{} faults", summary.faults);
     }
 
     #[test]

@@ -388,6 +388,77 @@ fn a_commit_that_found_its_file_gone_opens_it_again() {
     assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
 }
 
+/// Answers an opening: all of the file is there.
+fn open_whole(bench: &mut Bench, size: u64) {
+    let attempt = bench.job(0).1.attempt;
+    assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
+    bench.put(Input::ItemOpened { attempt, verified: RangeSet::from(0..size), found: Opening::default() });
+}
+
+#[test]
+fn a_commit_that_never_succeeds_fails_after_all_attempts() {
+    for moves_again in [false, true] {
+        let size = 2 * CHUNK;
+        let mut bench = opened(1, size, RangeSet::from(0..size));
+        for attempt in 1..=5 {
+            assert_eq!(bench.job(0).1.work, Work::Commit, "attempt {attempt}");
+            bench.fail(0, FaultCode::StorageBusy, RangeSet::new());
+            if attempt == 5 {
+                break;
+            }
+            bench.tick_to_timeout();
+            if moves_again {
+                let attempt = bench.job(0).1.attempt;
+                bench.jobs.clear();
+                bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
+                while bench.jobs.last().is_some_and(|(_, job)| job.work != Work::Commit) {
+                    chunks(&mut bench).into_iter().for_each(|(_, attempt, part)| prove(&mut bench, attempt, &part));
+                }
+            } else {
+                open_whole(&mut bench, size);
+            }
+        }
+        assert!(bench.machine.is_finished() && bench.summary().exit_code != exit::OK);
+    }
+}
+
+#[test]
+fn a_chunk_that_found_its_file_gone_opens_it_again_as_often_as_there_are_attempts() {
+    let size = 4 * CHUNK;
+    let mut bench = opened(2, size, RangeSet::new());
+    for times in 1..=5 {
+        let mut parts = chunks(&mut bench);
+        let (_, attempt, part) = parts.remove(0);
+        prove(&mut bench, attempt, &part);
+        parts.extend(chunks(&mut bench));
+        let fault = Fault::new(FaultCode::NotFound, "join session").side(Side::Destination);
+        bench.put(Input::ItemFailed { attempt: parts[0].1, fault, received: RangeSet::new() });
+        if times == 5 {
+            break;
+        }
+        // What else was in the air ends, and is not listened to.
+        for (_, attempt, part) in &parts[1..] {
+            prove(&mut bench, *attempt, part);
+        }
+        bench.jobs.clear();
+        while bench.jobs.is_empty() {
+            bench.tick_to_timeout();
+        }
+        let attempt = bench.job(0).1.attempt;
+        assert_eq!(bench.job(0).1.work, Work::Open { leaf: LEAF });
+        bench.jobs.clear();
+        bench.put(Input::ItemOpened { attempt, verified: RangeSet::new(), found: Opening::default() });
+    }
+    assert!(bench.machine.is_finished() && bench.summary().exit_code != exit::OK);
+}
+
+#[test]
+fn a_chunk_whose_source_is_gone_fails_its_file() {
+    let mut bench = opened(1, 4 * CHUNK, RangeSet::new());
+    bench.fail(0, FaultCode::NotFound, RangeSet::new());
+    assert!(bench.machine.is_finished() && bench.summary().exit_code != exit::OK);
+}
+
 #[test]
 fn a_commit_that_was_cut_off_is_asked_for_again() {
     let mut bench = opened(1, 2 * CHUNK, RangeSet::from(0..2 * CHUNK));
@@ -428,7 +499,7 @@ fn a_chunk_that_moves_nothing_is_a_stall_and_one_that_is_read_back_is_not() {
     bench.now += Duration::from_secs(500);
     bench.put(Input::Tick);
     assert!(bench.closed.is_empty());
-    bench.put(Input::ItemStarted { attempt: taken[1].1 });
+    bench.put(Input::ItemProgress { attempt: taken[1].1, moved: 1, durable: None });
     bench.now += Duration::from_secs(61);
     bench.put(Input::Tick);
     assert_eq!(bench.closed.len(), 1);

@@ -3,6 +3,7 @@
 use std::time::{Duration, Instant};
 
 use super::entry::{Entry, Place};
+use super::patience::Cost;
 use super::{Ending, Slot, TransferMachine, Work};
 use crate::events::{Event, Outcome};
 use crate::fault::{Fault, FaultCode, Retry};
@@ -60,26 +61,24 @@ impl TransferMachine {
 
     /// An attempt is over without success: another follows, or the item ends.
     pub(super) fn attempt_failed(&mut self, now: Instant, id: ItemId, fault: Fault) {
+        if let Some(entry) = self.entries.get_mut(&id) {
+            let (cost, fault) = judge(entry, fault);
+            self.charge(now, id, cost, fault);
+        }
+    }
+
+    /// The same of a failure of which is known what it costs.
+    pub(super) fn charge(&mut self, now: Instant, id: ItemId, cost: Cost, fault: Fault) {
         self.progress.fault();
         self.queue.forget(id);
         let Some(entry) = self.entries.get_mut(&id) else {
             return;
         };
-        let fault = reopened(entry, fault);
-        let wrong_data = matches!(fault.code, FaultCode::ChecksumMismatch | FaultCode::SourceChanged);
-        let failures = if wrong_data {
-            // Nobody knows which bytes are wrong.
-            forget_received(entry);
-            entry.integrity_failures += 1;
-            entry.integrity_failures
-        } else {
-            if entry.work == Work::Copy && fault.code == FaultCode::StorageBusy {
-                // Another writer has replaced the unfinished file: what this one brought is not in it.
-                forget_received(entry);
-            }
-            entry.failures += 1;
-            entry.failures
-        };
+        let failures = entry.patience.charge(cost);
+        if cost.forgets() {
+            entry.received = RangeSet::new();
+        }
+        let fault = if cost == Cost::Lost { makes_way(entry, now, failures, fault) } else { fault };
         let kept = entry.received.len() + entry.chunked.as_ref().map_or(0, |file| file.verified.len());
         self.progress.attempt_failed(id, kept);
         let seed = self.options.seed ^ id.0.wrapping_mul(0x2545_f491_4f6c_dd1d);
@@ -226,24 +225,41 @@ impl TransferMachine {
     }
 }
 
-/// The next attempt begins anew.
-fn forget_received(entry: &mut Entry) {
-    entry.received = RangeSet::new();
-    entry.gain_base = 0;
+/// What a failure costs its item. A file whose commit found the unfinished copy gone, replaced or perhaps damaged is opened
+/// again: the opening tells what there is.
+fn judge(entry: &mut Entry, fault: Fault) -> (Cost, Fault) {
+    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
+    let cost = match entry.work {
+        Work::Commit if gone && entry.chunked.is_some() => Cost::Lost,
+        // Another writer has replaced the unfinished file: what this one brought is not in it.
+        Work::Copy if fault.code == FaultCode::StorageBusy => Cost::Lost,
+        _ => Cost::of(&fault),
+    };
+    match (&entry.work, &entry.chunked) {
+        (Work::Commit, Some(file)) if cost.forgets() => {
+            entry.work = Work::Open { leaf: file.leaf() };
+            (cost, worth_another(fault))
+        }
+        _ => (cost, fault),
+    }
 }
 
-/// Lets a file be opened again whose commit found the unfinished copy gone, replaced or perhaps damaged: the opening tells
-/// what there is.
-fn reopened(entry: &mut Entry, fault: Fault) -> Fault {
-    let gone = matches!(
-        fault.code,
-        FaultCode::NotFound | FaultCode::StorageBusy | FaultCode::SourceChanged | FaultCode::ChecksumMismatch
-    );
-    match (&entry.work, &entry.chunked) {
-        (Work::Commit, Some(file)) if gone => {
-            entry.work = Work::Open { leaf: file.leaf() };
-            let waits = Retry::Temporary { after: Duration::ZERO };
-            if fault.retry == Retry::Permanent { fault.retry(waits) } else { fault }
+/// The same fault, temporary.
+pub(super) fn worth_another(fault: Fault) -> Fault {
+    let waits = Retry::Temporary { after: Duration::ZERO };
+    if fault.retry == Retry::Permanent { fault.retry(waits) } else { fault }
+}
+
+/// Longest time that an item makes way for another run.
+const MAKES_WAY: Duration = Duration::from_secs(300);
+
+/// Whoever has replaced the unfinished copy may need as long for its own: two runs that did not wait longer each time would
+/// take it from each other until one gives up.
+fn makes_way(entry: &Entry, now: Instant, times: u32, fault: Fault) -> Fault {
+    let took = entry.tried.map_or(Duration::ZERO, |at| now.saturating_duration_since(at));
+    match fault.retry {
+        Retry::Temporary { after } => {
+            fault.retry(Retry::Temporary { after: after.max(took.saturating_mul(times).min(MAKES_WAY)) })
         }
         _ => fault,
     }

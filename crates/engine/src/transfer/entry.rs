@@ -5,6 +5,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::chunked::ChunkedFile;
+use super::patience::Patience;
 use super::{Attempt, Phase, Slot, Work};
 use crate::plan::{DirectoryId, Item};
 use crate::progress::ItemState;
@@ -18,16 +19,11 @@ pub(super) struct Entry {
     /// The directory that `MakeDirectory` makes or `SetAttributes` ends.
     pub(super) directory: Option<DirectoryId>,
     pub(super) received: RangeSet,
-    /// How much of it there was when progress was last acknowledged.
-    pub(super) gain_base: u64,
     /// Starts so far, those of chunks included: tells attempts apart.
     pub(super) number: u32,
     /// Attempts at the item as people count them: those of its chunks count only when they repeat one that failed.
     pub(super) tries: u32,
-    /// Failures in a row that brought no progress.
-    pub(super) failures: u32,
-    /// Failures in all that proved the data wrong.
-    pub(super) integrity_failures: u32,
+    pub(super) patience: Patience,
     pub(super) place: Place,
     /// What runs, by the number of its start; more than one only for chunks.
     pub(super) runs: BTreeMap<u32, Run>,
@@ -38,6 +34,8 @@ pub(super) struct Entry {
     /// Whether nothing is copied where its ends differ.
     pub(super) only_compared: bool,
     pub(super) begun: Option<Instant>,
+    /// When the last attempt was started.
+    pub(super) tried: Option<Instant>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,17 +69,16 @@ impl Entry {
             work,
             directory,
             received: RangeSet::new(),
-            gain_base: 0,
             number: 0,
             tries: 0,
-            failures: 0,
-            integrity_failures: 0,
+            patience: Patience::default(),
             place: Place::Blocked,
             runs: BTreeMap::new(),
             chunked: None,
             only_whole: false,
             only_compared: false,
             begun: None,
+            tried: None,
         }
     }
 
@@ -89,6 +86,7 @@ impl Entry {
     pub(super) fn run(&mut self, now: Instant, slot: Slot, part: Range<u64>) -> Attempt {
         self.number += 1;
         self.begun.get_or_insert(now);
+        self.tried = Some(now);
         self.runs.insert(self.number, Run { slot, part, moved: 0, at_work: false, phase: Phase::Moving });
         Attempt { item: self.item.id, number: self.number }
     }

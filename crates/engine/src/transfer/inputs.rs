@@ -275,7 +275,7 @@ impl TransferMachine {
         let work = self.first_work(&item, false);
         if let Some(entry) = self.entries.get_mut(&attempt.item) {
             entry.work = work;
-            entry.failures = 0;
+            entry.patience.renew();
             self.enqueue(attempt.item, true);
         }
     }
@@ -349,10 +349,5 @@ fn keep(entry: &mut Entry, received: &RangeSet) {
         let (start, end) = (range.start.max(span.start), range.end.min(span.end));
         entry.received.insert(start..end);
     }
-    // A hundredth of the item, 1 MiB at most: trickles must not keep a hopeless item alive for ever.
-    let least = entry.item.size.map_or(1 << 20, |size| (size / 100).clamp(1, 1 << 20));
-    if entry.received.len() >= entry.gain_base.saturating_add(least) {
-        entry.gain_base = entry.received.len();
-        entry.failures = 0;
-    }
+    entry.patience.has_come(entry.received.len(), entry.item.size);
 }

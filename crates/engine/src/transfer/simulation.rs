@@ -21,6 +21,8 @@ struct Weather {
     session_loss: u64,
     open_failure: u64,
     silence: u64,
+    /// Whether every other file comes whole each time and is never given its name.
+    stuck: bool,
 }
 
 #[derive(Debug)]
@@ -147,6 +149,10 @@ impl World {
             let received = RangeSet::from(0..self.random(size + 1));
             return self.put(Input::ItemFailed { attempt, fault: Fault::new(code, "simulate"), received });
         }
+        if self.weather.stuck && job.work == Work::Copy && attempt.item.0.is_multiple_of(2) {
+            let (fault, received) = (Fault::new(FaultCode::StorageBusy, "simulate"), RangeSet::from(0..size));
+            return self.put(Input::ItemFailed { attempt, fault, received });
+        }
         self.put(Input::ItemDone { attempt, bytes: missing, verified: Verification::NotAsked });
     }
 
@@ -254,13 +260,14 @@ fn run(seed: u64, sizes: &[u64], concurrency: u32, depth: u32, weather: Weather)
 }
 
 fn weather() -> impl Strategy<Value = Weather> {
-    (0u64..60, 0u64..20, 0u64..30, 0u64..60, 0u64..5).prop_map(
-        |(temporary, permanent, session_loss, open_failure, silence)| Weather {
+    (0u64..60, 0u64..20, 0u64..30, 0u64..60, 0u64..5, prop::bool::weighted(0.3)).prop_map(
+        |(temporary, permanent, session_loss, open_failure, silence, stuck)| Weather {
             temporary,
             permanent,
             session_loss,
             open_failure,
             silence,
+            stuck,
         },
     )
 }
@@ -294,13 +301,28 @@ proptest! {
     }
 
     #[test]
+    fn a_fault_that_never_passes_ends_its_item_and_no_other(
+        seed: u64,
+        sizes in prop::collection::vec(size(), 1..40),
+        concurrency in 1u32..6,
+        depth in 1u32..6,
+    ) {
+        let weather =
+            Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0, stuck: true };
+        let world = run(seed, &sizes, concurrency, depth, weather);
+        let summary = world.machine.summary(world.now);
+        prop_assert_eq!((summary.files, summary.failed), (sizes.len() as u64 / 2, sizes.len().div_ceil(2) as u64));
+        prop_assert!(summary.faults <= 5 * summary.failed, "{} faults", summary.faults);
+    }
+
+    #[test]
     fn in_good_weather_everything_arrives_and_nothing_is_wasted(
         seed: u64,
         sizes in prop::collection::vec(size(), 1..120),
         concurrency in 1u32..6,
         depth in 1u32..6,
     ) {
-        let calm = Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0 };
+        let calm = Weather { temporary: 0, permanent: 0, session_loss: 0, open_failure: 0, silence: 0, stuck: false };
         let world = run(seed, &sizes, concurrency, depth, calm);
         let summary = world.machine.summary(world.now);
         prop_assert_eq!(summary.files, sizes.len() as u64);

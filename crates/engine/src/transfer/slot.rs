@@ -55,6 +55,8 @@ struct Watch {
     last_sign: Instant,
     /// What moves data, and how many bytes it has still to move.
     moving: Option<(Attempt, u64)>,
+    /// The attempt of which an end has told moved bytes: not every end does.
+    told: Option<Attempt>,
 }
 
 impl SlotData {
@@ -70,7 +72,7 @@ impl SlotData {
             charged: false,
             last_given: 0,
             failures: 0,
-            watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None },
+            watch: Watch { window_start: now, window_bytes: 0, last_sign: now, moving: None, told: None },
         }
     }
 
@@ -172,8 +174,10 @@ impl SlotData {
         self.pipeline.take()
     }
 
+    /// Bytes that what moves has still to move, if anybody tells how it goes.
     fn left(&self) -> u64 {
-        self.watch.moving.map_or(0, |(_, left)| left)
+        let told = |(attempt, _): &(Attempt, u64)| self.watch.told == Some(*attempt);
+        self.watch.moving.filter(told).map_or(0, |(_, left)| left)
     }
 
     pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) {
@@ -185,6 +189,9 @@ impl SlotData {
             *left = left.saturating_sub(bytes);
         }
         self.watch.last_sign = now;
+        if bytes > 0 && self.watch.told.replace(attempt) != Some(attempt) {
+            self.watch.window_start = now;
+        }
     }
 
     /// Bytes that it has still to move of what it was given; `None`: it moves no data, or of an unknown size.

@@ -189,6 +189,72 @@ fn what_another_writer_replaced_is_not_gone_on_with() {
 }
 
 #[test]
+fn a_file_that_comes_whole_each_time_and_is_never_named_fails_after_all_attempts() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, LARGE);
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    for attempt in 1..=5 {
+        assert_eq!(bench.job(0).1.attempt.number, attempt);
+        bench.fail(0, FaultCode::StorageBusy, RangeSet::from(0..LARGE));
+        if attempt < 5 {
+            bench.tick_to_timeout();
+        }
+    }
+    assert!(bench.machine.is_finished());
+}
+
+#[test]
+fn of_two_runs_that_take_each_others_file_away_both_end_and_one_has_copied_it() {
+    for (minutes, begins_after) in [(1, 0), (1, 30), (20, 1), (600, 5)] {
+        let takes = Duration::from_secs(60 * minutes);
+        let start = Instant::now();
+        let mut runs: Vec<Bench> = (0..2).map(|_| Bench::new(options(1, 1))).collect();
+        runs[1].now += Duration::from_secs(begins_after);
+        // When the copy of the run that holds the file is complete.
+        let mut holder: Option<(usize, Instant)> = None;
+        for run in &mut runs {
+            run.copy(0, LARGE);
+            run.put(Input::ListingDone);
+        }
+        runs[0].open_all();
+        holder.replace((0, start + takes));
+        let mut waits = [None, Some(runs[1].now)];
+        let mut copied = 0;
+        while let Some((at, next)) = next_of_two(&waits, holder) {
+            match holder {
+                Some((run, _)) if run == next => {
+                    runs[run].done(0);
+                    (holder, copied) = (None, copied + 1);
+                }
+                _ => {
+                    runs[next].now = at;
+                    if runs[next].opens.is_empty() {
+                        runs[next].put(Input::Tick)
+                    } else {
+                        runs[next].open_all()
+                    }
+                    waits[next] = None;
+                    if let Some((other, _)) = holder.replace((next, at + takes)) {
+                        runs[other].now = at;
+                        runs[other].fail(0, FaultCode::StorageBusy, RangeSet::new());
+                        waits[other] = runs[other].machine.poll_timeout();
+                    }
+                }
+            }
+        }
+        assert!(copied >= 1 && runs.iter().all(|run| run.machine.is_finished()), "{minutes} min");
+        assert!(minutes > 1 || copied == 2, "a minute is waited for");
+    }
+}
+
+/// What comes first: the end of a copy, or of a wait.
+fn next_of_two(waits: &[Option<Instant>; 2], holder: Option<(usize, Instant)>) -> Option<(Instant, usize)> {
+    let waits = waits.iter().enumerate().filter_map(|(run, at)| at.map(|at| (at, run)));
+    waits.chain(holder.map(|(run, at)| (at, run))).min()
+}
+
+#[test]
 fn a_restart_carries_the_ranges_of_all_attempts_and_a_wrong_checksum_drops_them() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, 100);
@@ -312,6 +378,26 @@ fn a_trickle_is_a_stall_and_a_steady_flow_is_not() {
     }
     let (_, fault) = &bench.closed[0];
     assert_eq!(fault.as_ref().map(|f| f.code), Some(FaultCode::Stalled));
+}
+
+#[test]
+fn ends_that_never_tell_how_much_has_moved_have_as_long_as_those_that_verify() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, LARGE);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt });
+    bench.now += Duration::from_secs(599);
+    bench.put(Input::Tick);
+    assert!(bench.closed.is_empty());
+    // From its first word on an end is taken at it.
+    bench.put(Input::ItemProgress { attempt, moved: 1, durable: None });
+    bench.now += Duration::from_secs(59);
+    bench.put(Input::Tick);
+    assert!(bench.closed.is_empty());
+    bench.now += Duration::from_secs(1);
+    bench.put(Input::Tick);
+    assert_eq!(bench.closed.len(), 1);
 }
 
 #[test]

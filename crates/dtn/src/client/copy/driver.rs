@@ -41,6 +41,8 @@ pub(super) struct Driver {
     explain: Explain,
     /// What the run is planned from, and how.
     plan: (Facts, Plan),
+    /// Files of which a checksum is expected, while it is compared whether they need be copied.
+    unchecked: HashSet<ItemId>,
     /// Places whose rules were told.
     told: HashSet<String>,
     began: Instant,
@@ -71,6 +73,7 @@ impl Driver {
             controller,
             explain,
             plan,
+            unchecked: HashSet::new(),
             told: HashSet::new(),
             began: Instant::now(),
             worked: Duration::ZERO,
@@ -138,6 +141,9 @@ impl Driver {
                 _ = ticks.tick() => events(Event::Progress(self.machine.progress().snapshot(Instant::now()))),
             }
         }
+        if let Some(Err(fault)) = plan_result.take_if(|result| result.is_err() && self.has_done_something()) {
+            self.refuse_rest(fault, events);
+        }
         self.shared.clean();
         self.shared.sidecars.finish().await;
         let complete =
@@ -159,22 +165,53 @@ impl Driver {
         }
     }
 
-    /// Looks an item up in the user's list of checksums, and tells what will not be compared with it.
-    fn meet(&self, action: &Action, events: &mut impl FnMut(Event)) {
+    /// Whether anything came of what was planned.
+    fn has_done_something(&self) -> bool {
+        let done = self.machine.summary(Instant::now());
+        done.files + done.directories + done.symlinks + done.skipped + done.failed > 0
+    }
+
+    /// Planning has ended early: that is one failure among what was done.
+    fn refuse_rest(&mut self, fault: Fault, events: &mut impl FnMut(Event)) {
+        self.refuse(ItemId(u64::MAX / 2), fault.subject.clone().into_bytes(), fault);
+        while let Some(command) = self.machine.poll_command() {
+            self.perform(command, events);
+        }
+    }
+
+    /// Looks an item up in what the user expects, and tells what will not be compared with that.
+    fn meet(&mut self, action: &Action, events: &mut impl FnMut(Event)) {
         let (item, skipped) = match (action.file(), action) {
             (Some(item), _) => (item, false),
             (None, Action::Skip { item, .. } | Action::Refuse { item, .. }) => (item, true),
             _ => return,
         };
         let listed = self.shared.meet(item);
-        // Where a proof is required, a file that is not listed fails.
-        let told = match listed {
-            None => false,
-            Some(listed) => listed == skipped && !matches!(action, Action::Refuse { .. }),
+        let expected = listed.unwrap_or_else(|| self.shared.expected(item).is_some());
+        if expected && matches!(action, Action::CompareChecksum { .. } | Action::CompareOnly { .. }) {
+            self.unchecked.insert(item.id);
+        }
+        let told = match action {
+            Action::Refuse { .. } => false,
+            _ if skipped => expected,
+            // Where a proof is required, a file that is not listed fails.
+            _ => listed == Some(false) && !self.shared.options.verify.is_required(),
         };
-        if told && !(listed == Some(false) && self.shared.options.verify.is_required()) {
-            let source = item.source.clone();
-            events(Event::NotChecked { item: item.id, source, listed: listed == Some(true) });
+        if told {
+            events(Event::NotChecked { item: item.id, source: item.source.clone(), listed: expected });
+        }
+    }
+
+    /// What became of a file that was compared: one that was left as it is was not compared with what is expected.
+    fn compared(&mut self, ended: &Event, events: &mut impl FnMut(Event)) {
+        let (id, left) = match ended {
+            Event::ItemSkipped { item, source, .. } => (*item, Some(source)),
+            Event::ItemDone { item, .. } => (item.id, None),
+            Event::ItemFailed(failure) => (failure.item, None),
+            _ => return,
+        };
+        if let (true, Some(source)) = (self.unchecked.remove(&id), left) {
+            events(Event::NotChecked { item: id, source: source.clone(), listed: true });
         }
     }
 
@@ -316,6 +353,7 @@ impl Driver {
                 if let Event::ItemFailed(failure) = &event {
                     self.shared.file_ended(failure.item, failure.fault.code == FaultCode::SourceChanged);
                 }
+                self.compared(&event, events);
                 events(event);
             }
         }

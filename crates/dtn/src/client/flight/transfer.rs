@@ -53,7 +53,9 @@ pub struct Transfer {
     has_started: bool,
     /// Bytes that earlier attempts brought.
     before: u64,
+    /// What each stripe has moved, and which end says so.
     stripes: Vec<u64>,
+    told_by_store: bool,
     /// Added to the offsets of range markers.
     shift: u64,
 }
@@ -68,6 +70,7 @@ impl Transfer {
             has_started: false,
             before: received.len(),
             stripes: Vec::new(),
+            told_by_store: false,
             shift: window.map_or(0, |window| window.start),
         }
     }
@@ -104,13 +107,21 @@ impl Transfer {
         }
         match notice {
             Notice::Opened { .. } => return false,
-            Notice::Performance { stripe, bytes, .. } if purpose == Purpose::Store || self.stripes.is_empty() => {
+            Notice::Performance { stripe, bytes, .. } if self.listens_to(purpose) => {
                 self.performed(usize::from(*stripe), *bytes);
             }
             Notice::Ranges(ranges) if !in_chunks => self.arrived(ranges),
             _ => {}
         }
         true
+    }
+
+    /// What the destination has counts; a source is listened to as long as the destination tells nothing.
+    fn listens_to(&mut self, purpose: Purpose) -> bool {
+        if purpose == Purpose::Store && !std::mem::replace(&mut self.told_by_store, true) {
+            self.stripes.clear();
+        }
+        purpose == Purpose::Store || !self.told_by_store
     }
 
     fn performed(&mut self, stripe: usize, bytes: u64) {
@@ -177,6 +188,21 @@ mod tests {
         let mut transfer = Transfer::new(&before, Some(150..300));
         assert!(transfer.notice(Purpose::Store, &ranges(0..20), false));
         assert_eq!((transfer.moved, transfer.received.clone()), (20, RangeSet::from(100..170)));
+    }
+
+    #[test]
+    fn a_source_tells_what_has_moved_until_the_destination_does() {
+        let told = |bytes| Notice::Performance { stripe: 0, stripes: 1, bytes, at_ms: 0 };
+        let mut transfer = transfer();
+        for bytes in [0, 10, 20] {
+            transfer.notice(Purpose::Send, &told(bytes), false);
+            assert_eq!(transfer.moved, bytes);
+        }
+        transfer.notice(Purpose::Store, &told(15), false);
+        transfer.notice(Purpose::Send, &told(90), false);
+        assert_eq!(transfer.moved, 20, "no less than before, and no more than is stored");
+        transfer.notice(Purpose::Store, &told(30), false);
+        assert_eq!(transfer.moved, 30);
     }
 
     #[test]

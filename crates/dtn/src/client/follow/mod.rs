@@ -1,9 +1,6 @@
 //! Copies a directory while it is being written, until a marker appears or the user ends it.
 
 use std::cell::RefCell;
-use std::ffi::OsStr;
-use std::os::unix::ffi::OsStrExt as _;
-use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch as signal};
@@ -18,6 +15,8 @@ use destination::Destination;
 use follower::Follower;
 use source::Source;
 use tally::Tally;
+
+pub use super::overlap::swallows_itself;
 
 mod destination;
 mod follower;
@@ -127,27 +126,6 @@ pub(crate) async fn follow_some(
     })
 }
 
-/// Whether the destination lies in the source: its copies would be copied for ever.
-pub fn swallows_itself(source: &Place, destination: &Place) -> bool {
-    if source.target != destination.target {
-        return false;
-    }
-    let resolve = |place: &Place| match place.target {
-        None => resolved(Path::new(OsStr::from_bytes(&place.path))),
-        Some(_) => PathBuf::from(OsStr::from_bytes(&place.path)),
-    };
-    resolve(destination).starts_with(resolve(source))
-}
-
-/// The path with the part of it that exists resolved.
-fn resolved(path: &Path) -> PathBuf {
-    let found = path.ancestors().find_map(|part| Some((part, part.canonicalize().ok()?)));
-    match found {
-        Some((part, real)) => real.join(path.strip_prefix(part).unwrap_or(Path::new(""))),
-        None => path.to_owned(),
-    }
-}
-
 fn no_directory(place: &Place, exists: bool) -> Fault {
     let code = if exists { FaultCode::NotADirectory } else { FaultCode::NotFound };
     Fault::new(code, "follow").on_path(&place.path).side(Side::Source)
@@ -157,20 +135,4 @@ fn no_directory(place: &Place, exists: bool) -> Fault {
 fn next_scan(interval: Duration, took: Duration) -> Instant {
     // A fifth of the time at most, however large the tree.
     Instant::now() + interval.max(took * 4)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_destination_inside_the_source_is_found_out_through_links() {
-        let root = tempfile::tempdir().unwrap();
-        std::fs::create_dir(root.path().join("real")).unwrap();
-        std::os::unix::fs::symlink("real", root.path().join("link")).unwrap();
-        let place = |name: &str| Place { target: None, path: root.path().join(name).as_os_str().as_bytes().to_vec() };
-        assert!(swallows_itself(&place("link"), &place("real/not/yet")));
-        assert!(swallows_itself(&place("real"), &place("link")));
-        assert!(!swallows_itself(&place("real"), &place("really")));
-    }
 }

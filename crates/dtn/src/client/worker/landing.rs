@@ -4,7 +4,6 @@ use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Input, Job, Phase, Work};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
-use super::names::move_again;
 use super::{Worker, hand_over};
 use crate::client::flight::{self, CopyNaming, CopyStep, Flight, Order, Purpose, Step};
 
@@ -123,12 +122,22 @@ impl Worker {
         let temporary = flight.temporary().map(<[u8]>::to_vec);
         let occupant = flight.step.occupant();
         if occupant.is_written_to() {
-            self.shared.write_to(item, occupant.is_device());
-            let fault = move_again(&flight.job, "a device, a pipe or a link has the final name: it is written to");
-            return self.throw_away(&flight.job, fault, temporary);
+            return self.write_through(flight, temporary);
         }
         let verdict = flight.verdict();
         self.finish_copy(&flight.job, verdict, flight.transfer.moved, flight.is_wanted(), temporary);
+    }
+
+    /// A device, a pipe or a link has the final name, as only this attempt has found out: the next one writes to it.
+    fn write_through(&mut self, flight: Flight, temporary: Option<Vec<u8>>) {
+        let item = &flight.job.item;
+        self.shared.write_to(item, flight.step.occupant().is_device());
+        if self.shared.expected(item).is_some() {
+            let fault = Fault::new(FaultCode::NotSupported, "compare before it is named").on_path(&item.destination);
+            let why = "a device, a pipe or a link has the name: what is written to it has it at once";
+            return self.throw_away(&flight.job, fault.side(Side::Destination).detail(why), temporary);
+        }
+        self.begin_anew(flight, temporary);
     }
 
     /// Reports a copy whose transfer went well; `moved` bytes were seen moving. What is not good is not left under

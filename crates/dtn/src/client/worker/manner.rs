@@ -143,8 +143,10 @@ pub(super) fn manner(pair: &Pair, shared: &Shared, job: &Job, mut whole: Option<
     let mode = pair.wire.map_or(Mode::Extended, |wire| wire.mode);
     let vouched = in_reply && mode == Mode::Extended && pair.source.has("VOUCH") && pair.destination.has("VOUCH");
     let past_memory = options.verify == Verify::Disk && job.work == Work::Copy;
-    // A device has no length.
-    let measured = job.work == Work::Copy && proof.is_err() && !shared.is_device_item(&job.item);
+    // A checksum that is asked for behind the storing in place proves nothing of a source that was written over. A device has
+    // no length.
+    let by_length = proof.is_err() || (!pair.destination.has("CHUNK") && !is_compared_first(&named));
+    let measured = job.work == Work::Copy && by_length && !shared.is_device_item(&job.item);
     (Manner { mode, proof, given, past_memory, durable: options.durable, named, holes, vouched, measured }, whole)
 }
 
@@ -198,6 +200,11 @@ fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
 /// Whether a file that is named so is compared before it has its name.
 fn is_compared_first(named: &Named) -> bool {
     !matches!(named, Named::ByDestination { .. })
+}
+
+/// Whether a whole file, or a part of one, is written where it is to stay: what is there is emptied or written over.
+pub(super) fn writes_in_place(pair: &Pair, shared: &Shared, job: &Job) -> bool {
+    job.work == Work::Copy && !pair.destination.has("CHUNK") && !is_compared_first(&named(pair, shared, job))
 }
 
 /// Whether a file can be asked for behind others at a source of another kind: behind one that it refuses it sends the next

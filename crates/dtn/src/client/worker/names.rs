@@ -69,6 +69,16 @@ impl Worker {
         self.ask_more(self.flights.len() - 1, Purpose::Found);
     }
 
+    /// The same attempt once more, and not under `temporary`, which is removed first: it has found out how, and nothing was
+    /// wrong.
+    pub(super) fn begin_anew(&mut self, flight: Flight, temporary: Option<Vec<u8>>) {
+        let item = &flight.job.item;
+        self.shared.renames_whole(item.id);
+        let route = self.shared.route(item.root);
+        self.spoilt.extend(temporary.map(|name| (route, name)));
+        self.backlog.push_front(flight.job);
+    }
+
     /// Reports a failure of which nothing is kept, once what has the temporary name is removed.
     pub(super) fn throw_away(&mut self, job: &Job, fault: Fault, temporary: Option<Vec<u8>>) {
         let route = self.shared.route(job.item.root);
