@@ -20,15 +20,19 @@ use crate::login;
 pub const HELP_END: &str = "\
 PLACES
   A place is a path on this host (data/run7, ./a:b), or a path on a server:
-    dtn.example.org:/data/run7          a GridFTP server on port 2811
-    anna@dtn.example.org:run7           with a login; relative to the login's home
-    ftp://dtn.example.org:2811/data     a URL; %20 stands for a space
-    gsiftp://dtn.example.org/data       the same with your certificate, proxy or Kerberos ticket
+    dtn.example.org:/data/run7          a GridFTP server (port 2811), in clear
+    anna@dtn.example.org:run7           the same with a login; relative to its home
+    ftp://dtn.example.org:2811/data     the same as a URL (port 21 without one); %20 stands for a space
+    whimbrel://anna@dtn.example.org/x   the login inside TLS (port 2811): where you have a password
+    ftps://anna@dtn.example.org/data    a server where TLS comes first (port 990)
+    gsiftp://dtn.example.org/data       your certificate, proxy or Kerberos ticket (port 2811)
+    sshftp://anna@dtn.example.org/data  a server that ssh starts there
+    lab:run7                            a name from ~/.config/whimbrel/endpoints.toml
   Without a name the login is anonymous. Passwords come from ~/.netrc or are asked for.
 
 EXIT CODES
   0    everything asked for is done
-  1    some items failed, or they failed for different reasons
+  1    some items failed, or they failed for different reasons; or all is done, and standard output was lost
   2    the command line is wrong
   3    the source is to blame (missing file, no permission, ...)
   4    the destination is to blame (no space, no permission, ...)
@@ -141,7 +145,7 @@ pub fn parse_buffer(text: &str) -> Result<u32, String> {
     fits.ok_or_else(|| "a socket buffer has 4 KiB to 1 GiB".to_owned())
 }
 
-/// Reads a bound on a rate, bytes per second, as in `50M`.
+/// Reads a bound on a rate, bytes per second, as in `50MB`.
 pub fn parse_rate(text: &str) -> Result<ByteCount, String> {
     match text.parse::<ByteCount>() {
         Ok(ByteCount(0)) => Err("a rate is at least one byte a second".to_owned()),
@@ -269,6 +273,17 @@ mod tests {
         }
         assert_eq!(heading("expect"), Some("Checksums of whole files"));
         assert_eq!(heading("until"), Some("While files are written"));
+    }
+
+    #[test]
+    fn only_the_choice_of_a_service_stands_below_its_heading() {
+        fn look(command: &clap::Command) {
+            for argument in command.get_arguments().filter(|one| one.get_help_heading() == Some("The service")) {
+                assert_eq!(argument.get_id(), "service", "{}", command.get_name());
+            }
+            command.get_subcommands().for_each(look);
+        }
+        look(&Cli::command());
     }
 
     #[test]

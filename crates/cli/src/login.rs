@@ -1,15 +1,16 @@
 //! Passwords and pass phrases: from the netrc file, or asked for on the terminal; what else a login takes from the command line.
 
 use std::collections::HashMap;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 
+pub use whimbrel_dtn::client::hidden::ask as ask_hidden;
 use whimbrel_dtn::client::netrc;
 use whimbrel_dtn::client::options::Place;
 use whimbrel_dtn::client::security::Security;
 use whimbrel_dtn::client::target::{Password, Target};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::summary::exit;
+use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::args::LoginArgs;
 
@@ -70,51 +71,22 @@ impl Logins {
 fn ask(target: &Target) -> Result<Password, Fault> {
     let user = target.user.as_deref().unwrap_or_default();
     ask_hidden(&format!("Password of {user} at {target}: ")).map(Password).map_err(|error| {
-        let mut fault = Fault::new(FaultCode::LoginFailed, "ask for a password").subject(format!("{user} at {target}"));
+        let subject = format!("{user} at {target}");
+        if error.kind() == ErrorKind::Interrupted {
+            return Fault::new(FaultCode::Cancelled, "ask for a password").subject(subject).side(Side::Us);
+        }
+        let mut fault = Fault::new(FaultCode::LoginFailed, "ask for a password").subject(subject);
         fault.detail = "there is no terminal; put the password into ~/.netrc".to_owned();
         fault.source = Some(Box::new(error));
         fault
     })
 }
 
-/// The pass phrase of a private key's file; `None` without a terminal.
+/// The pass phrase of a private key's file; `None` without a terminal. Ctrl-C ends the program: nothing is under way before a key is unlocked.
 pub fn pass_phrase(file: &Path) -> Option<String> {
-    ask_hidden(&format!("Pass phrase of {}: ", file.display())).ok()
-}
-
-/// A line typed on the terminal, unseen.
-pub fn ask_hidden(question: &str) -> std::io::Result<String> {
-    let mut terminal = std::fs::OpenOptions::new().read(true).write(true).open("/dev/tty")?;
-    write!(terminal, "{question}")?;
-    let hidden = Echo::off();
-    let mut line = String::new();
-    let read = BufReader::new(&terminal).read_line(&mut line);
-    drop(hidden);
-    // The end of the line was not echoed either.
-    let _ = writeln!(terminal);
-    read?;
-    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
-}
-
-/// The terminal shows what is typed again when this goes.
-struct Echo;
-
-impl Echo {
-    fn off() -> Self {
-        stty("-echo");
-        Self
+    let asked = ask_hidden(&format!("Pass phrase of {}: ", file.display()));
+    if asked.as_ref().is_err_and(|error| error.kind() == ErrorKind::Interrupted) {
+        std::process::exit(exit::CANCELLED.into());
     }
-}
-
-impl Drop for Echo {
-    fn drop(&mut self) {
-        stty("echo");
-    }
-}
-
-fn stty(setting: &str) {
-    if let Ok(terminal) = std::fs::File::open("/dev/tty") {
-        // Without stty the password is seen while it is typed, nothing worse.
-        let _ = Command::new("stty").arg(setting).stdin(terminal).stderr(Stdio::null()).status();
-    }
+    asked.ok()
 }

@@ -33,7 +33,7 @@ const CONSENT: &str = "ConsentRequired";
 pub const EXIT_CODES: &str = "\
 EXIT CODES
   0    everything asked for is done
-  1    the task failed, or the service refused (what is named is not there, or in the way)
+  1    the task failed, or the service refused (what is named is not there, or in the way); or standard output was lost
   2    the command line is wrong
   5    a server of the collection is to blame
   6    you are not logged in, or may not do this

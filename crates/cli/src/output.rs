@@ -1,16 +1,18 @@
 //! What people and programs see of a run.
 
 mod explained;
+pub mod lines;
 mod progress;
+mod summary;
 
 use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::events::Event;
-use whimbrel_engine::plan::{Item, quote_path};
+use whimbrel_engine::plan::{Item, SkipReason, quote_path};
 use whimbrel_engine::progress::{ReadBack, Verification};
-use whimbrel_engine::summary::{Failure, Summary, exit, exit_code_for};
-use whimbrel_engine::units::{ByteCount, ByteRate, HumanDuration};
+use whimbrel_engine::summary::{Summary, exit, exit_code_for};
+use whimbrel_engine::units::{ByteCount, HumanDuration};
 use whimbrel_engine::{Fault, Side};
 
 use crate::args::Global;
@@ -29,10 +31,16 @@ pub struct Output {
     last_log: Instant,
     /// A directory is followed, and more may come.
     following: bool,
+    /// A directory is or was followed.
+    followed: bool,
     /// Checksums of copies go to standard output.
     sums: bool,
+    /// Pipes, devices and the like, which are not copied.
+    odd: u64,
     /// What was said once about where copies were read back from.
     said: Vec<ReadBack>,
+    /// Why files were not verified, as far as that was said once.
+    unproven: Vec<String>,
     explained: explained::Said,
 }
 
@@ -47,8 +55,11 @@ impl Output {
             line_shown: false,
             last_log: Instant::now(),
             following: false,
+            followed: false,
             sums: false,
+            odd: 0,
             said: Vec::new(),
+            unproven: Vec::new(),
             explained: explained::Said::default(),
         }
     }
@@ -71,7 +82,7 @@ impl Output {
         match event {
             Event::Progress(snapshot) if self.following => self.progress(&progress::following(snapshot)),
             Event::Watching { source, events, scan_interval, quiet_time } => {
-                self.following = true;
+                (self.following, self.followed) = (true, true);
                 let how = if *events { "as writers close them, and " } else { "" };
                 self.say(&format!(
                     "watching {}: files are copied {how}when unchanged for {quiet_time} s (looked at every {scan_interval} s)",
@@ -93,8 +104,8 @@ impl Output {
                 }
             }
             Event::Progress(snapshot) => self.progress(&progress::line(snapshot)),
-            Event::Plan(action) => print_line(&action.to_string()),
-            Event::PlanTotals(totals) => print_line(&totals.to_string()),
+            Event::Plan(action) => lines::line(&action.to_string()),
+            Event::PlanTotals(totals) => lines::line(&totals.to_string()),
             Event::ItemDone { item, bytes, verification, seconds, .. } => {
                 self.proof(item, verification);
                 if self.verbose == 0 {
@@ -108,6 +119,10 @@ impl Output {
                     quote_path(&item.destination),
                     ByteCount(*bytes)
                 ));
+            }
+            Event::ItemSkipped { source, reason: SkipReason::Unsupported, .. } => {
+                self.odd += 1;
+                self.say(&format!("{}: skipped: no regular file", quote_path(source)));
             }
             Event::ItemSkipped { source, reason, .. } if self.verbose > 0 => {
                 self.say(&format!("{}: left as it is: {reason}", quote_path(source)));
@@ -173,12 +188,18 @@ impl Output {
         }
     }
 
-    /// What is said of a copy even to those who want to hear little: its checksum, and that it was not read from the disk.
+    /// What is said of a copy even to those who want to hear little: its checksum, that it was not read from the disk, or why it is not proven.
     fn proof(&mut self, item: &Item, verification: &Verification) {
+        if let Verification::Unverified { reason } = verification
+            && !self.unproven.contains(reason)
+        {
+            self.unproven.push(reason.clone());
+            self.say(&format!("{} is not verified (said once): {reason}", quote_path(&item.destination)));
+        }
         let Verification::Verified { read_back, sums, .. } = verification else { return };
         // The digest that was asked for is the last; the one that was expected may be the same.
         if let Some(sum) = sums.last().filter(|_| self.sums) {
-            print_line(&format!("{}  {}", sum.digest, quote_path(&item.destination)));
+            lines::line(&format!("{}  {}", sum.digest, quote_path(&item.destination)));
         }
         if let Some(read_back) = read_back.filter(|from| *from != ReadBack::Disk && !self.said.contains(from)) {
             self.said.push(read_back);
@@ -236,12 +257,18 @@ impl Output {
     }
 
     fn summary(&mut self, summary: &Summary) {
-        self.say(&summary_text(summary));
-        for failure in &summary.failures {
-            self.print_error_line(&failure_text(failure));
+        self.say(&format!("{}{}", summary::summary_text(summary, self.odd), summary::end_text(summary, self.followed)));
+        for (failure, below) in summary::told_once(&summary.failures, self.verbose > 0) {
+            self.print_error_line(&summary::failure_text(failure));
+            if below > 0 {
+                self.print_error_line(&format!("  so did {below} more below it, for the same reason (-v names them)"));
+            }
         }
         if summary.failures_not_listed > 0 {
             self.print_error_line(&format!("... and {} more failures", summary.failures_not_listed));
+        }
+        if let Some(hint) = summary.failures.iter().find_map(|failure| summary::hint(&failure.fault)) {
+            self.print_error_line(&hint);
         }
     }
 
@@ -257,8 +284,10 @@ impl Output {
         } else {
             let side = fault.side.map(|side| format!("{}: ", side_name(side))).unwrap_or_default();
             self.print_error_line(&format!(
-                "whimbrel: {side}{fault}\n  cause: {}\n  cure:  {}",
-                explanation.cause, explanation.cure
+                "whimbrel: {side}{fault}\n  cause: {}\n  cure:  {}{}",
+                explanation.cause,
+                explanation.cure,
+                summary::hint(fault).map(|hint| format!("\n{hint}")).unwrap_or_default()
             ));
         }
         code
@@ -298,7 +327,7 @@ impl Output {
         if self.json {
             print_json(&json.to_string());
         } else {
-            print_line(text);
+            lines::line(text);
         }
     }
 }
@@ -332,65 +361,10 @@ fn proof_text(verification: &Verification) -> String {
     }
 }
 
-fn summary_text(summary: &Summary) -> String {
-    let took = HumanDuration(Duration::from_secs_f64(summary.elapsed.max(0.0)));
-    let mut text = format!("{} files, {} in {took}", summary.files, ByteCount(summary.bytes));
-    if summary.bytes > 0 {
-        text += &format!(" ({})", ByteRate(summary.rate));
-    }
-    for (count, what) in [
-        (summary.verified, "verified"),
-        (summary.read_from_disk, "read back from the disk"),
-        (summary.unverified, "not verified"),
-        (summary.skipped, "left as they were"),
-        (summary.directories, "directories made"),
-        (summary.symlinks, "links made"),
-        (summary.retries, "attempts repeated"),
-        (summary.failed, "FAILED"),
-    ] {
-        if count > 0 {
-            text += &format!(", {count} {what}");
-        }
-    }
-    if summary.bytes_holes > 0 {
-        let data = summary.bytes.saturating_sub(summary.bytes_holes).saturating_sub(summary.bytes_resumed);
-        let holes = ByteCount(summary.bytes_holes);
-        text += &format!("; {} of data moved, the other {holes} are holes, kept as holes", ByteCount(data));
-    }
-    if summary.bytes_filled > 0 {
-        let holes = ByteCount(summary.bytes_filled);
-        text += &format!("; {holes} of holes were sent and stored as zeros, because one end cannot leave them out");
-    }
-    if summary.cancelled {
-        text += "; cancelled: the same command goes on where it ended";
-    }
-    text
-}
-
-fn failure_text(failure: &Failure) -> String {
-    let side = failure.fault.side.map_or("unknown side", side_name);
-    format!(
-        "failed: {} -> {}\n  {side}: {}\n  cause: {}\n  cure:  {}",
-        quote_path(&failure.source),
-        quote_path(&failure.destination),
-        failure.fault,
-        failure.cause,
-        failure.cure
-    )
-}
-
-/// One line on standard output; a closed pipe ends the program quietly, as it does `ls | head`.
-fn print_line(text: &str) {
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{text}").is_err() {
-        std::process::exit(0);
-    }
-}
-
 /// One JSON object with the time in front of its fields.
 fn print_json(object: &str) {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let rest = object.strip_prefix('{').unwrap_or(object);
     let comma = if rest.starts_with('}') { "" } else { "," };
-    print_line(&format!("{{\"time\":{:.6}{comma}{rest}", now.as_secs_f64()));
+    lines::line(&format!("{{\"time\":{:.6}{comma}{rest}", now.as_secs_f64()));
 }

@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::sync::OnceLock;
 
 use whimbrel_dtn::client::endpoints::Endpoints;
 use whimbrel_dtn::client::options::Place;
@@ -44,7 +45,10 @@ fn meant<'a>(text: &[u8], endpoints: impl FnOnce() -> Result<&'a Endpoints, Stri
     match url::parse(text) {
         Ok(Location::Local(path)) => local(&path),
         Ok(Location::Remote(remote)) if remote.scheme.is_some() => server(remote),
-        Ok(Location::Remote(remote)) => server(endpoints().map_err(PlaceError)?.resolved(remote)),
+        Ok(Location::Remote(remote)) => {
+            remember_port(&remote);
+            server(endpoints().map_err(PlaceError)?.resolved(remote))
+        }
         Err(error) => Err(PlaceError(match error {
             UrlError::Empty => "a place is a path, HOST:PATH or a URL; this is empty".to_owned(),
             UrlError::Scheme(scheme) => {
@@ -55,6 +59,30 @@ fn meant<'a>(text: &[u8], endpoints: impl FnOnce() -> Result<&'a Endpoints, Stri
             other => other.to_string(),
         })),
     }
+}
+
+/// What a place of this run would be as a URL if the digits behind its colon are a port.
+static WITH_PORT: OnceLock<String> = OnceLock::new();
+
+/// The URL that was perhaps meant by `HOST:2811/data`, which is the path `2811/data` at HOST.
+pub fn perhaps_meant() -> Option<&'static str> {
+    WITH_PORT.get().map(String::as_str)
+}
+
+fn remember_port(remote: &Remote) {
+    if let Some(url) = with_port(remote) {
+        // One of several is enough to see how it is written.
+        let _ = WITH_PORT.set(url);
+    }
+}
+
+fn with_port(remote: &Remote) -> Option<String> {
+    let path = std::str::from_utf8(&remote.path).ok()?;
+    let (port, rest) = path.split_once('/').unwrap_or((path, ""));
+    port.parse::<u16>().ok().filter(|_| port.bytes().all(|byte| byte.is_ascii_digit()))?;
+    let host = &remote.hosts.first()?.name;
+    let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+    Some(format!("ftp://{host}:{port}/{rest}"))
 }
 
 fn server(remote: Remote) -> Result<Place, PlaceError> {
@@ -126,6 +154,20 @@ mod tests {
         assert_eq!(remote("anna@dtn:run7"), pair("anna@dtn:2811", "run7"));
         assert_eq!(remote("dtn:"), pair("dtn:2811", "."));
         assert_eq!(remote("[::1]:/a"), pair("[::1]:2811", "/a"));
+    }
+
+    #[test]
+    fn digits_behind_the_colon_are_a_path_that_may_have_been_meant_as_a_port() {
+        assert_eq!(remote("dtn:2811/data"), pair("dtn:2811", "2811/data"));
+        let meant = |text: &str| match url::parse(text.as_bytes()) {
+            Ok(Location::Remote(remote)) => with_port(&remote),
+            _ => None,
+        };
+        assert_eq!(meant("dtn:2811/data").as_deref(), Some("ftp://dtn:2811/data"));
+        assert_eq!(meant("[::1]:2811").as_deref(), Some("ftp://[::1]:2811/"));
+        for path in ["dtn:/2811/data", "dtn:run7/x", "dtn:99999/x", "dtn:+21/x", "dtn:"] {
+            assert_eq!(meant(path), None, "{path}");
+        }
     }
 
     #[test]

@@ -131,6 +131,9 @@ fn a_file_is_explained_with_its_verdict() {
     let run = stranger.run(&["show", &certificate]).run_failing();
     assert_eq!(run.code(), Some(6), "{run}");
     assert!(run.stdout_text().contains("not believed"), "{run}");
+    std::fs::write(site.path("notes"), "no certificate").expect("written");
+    let run = site.run(&["show", &site.path("notes").display().to_string()]).run_failing();
+    assert_eq!(run.code(), Some(6), "{run}");
     let missing = expect(3, ["cert", "show", "/no/such/file"]);
     assert!(missing.stderr_text().contains("no such file"), "{missing}");
     let proxy = site.run(&["proxy", "--cert", &certificate, "--out", &site.path("p").display().to_string()]).run_ok();

@@ -2,6 +2,10 @@
 
 mod support;
 
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpListener;
+use std::thread;
+
 use support::{Field, Server, expect, whimbrel};
 
 #[test]
@@ -37,12 +41,92 @@ fn checksums_are_those_of_the_files() {
 }
 
 #[test]
+fn an_algorithm_that_nobody_has_is_a_wrong_command_that_names_those_there_are() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        let (one, to) = (server.url(field.path("from/one")), server.url(field.path("to/")));
+        let local = field.path("from/one").display().to_string();
+        for command in [
+            &["cp", "--checksum", "sha265", &one, &to][..],
+            &["cksum", "-a", "sha265", &one],
+            &["cksum", "-a", "sha265", &local],
+        ] {
+            let refusal = expect(2, command.iter()).stderr_text();
+            assert!(refusal.contains("sha265") && refusal.contains("sha256, "), "{command:?}: {refusal}");
+        }
+        assert!(support::names(&field.path("to")).is_empty());
+    }
+}
+
+#[test]
 fn check_tells_that_both_directions_work() {
     for kind in Server::kinds() {
         let Some(server) = kind() else { continue };
         let run = expect(0, ["check", &server.url("/")]);
         assert_eq!(run.stdout_text().matches("ok   data connection").count(), 2, "{}", run.stdout_text());
     }
+}
+
+#[test]
+fn a_port_behind_the_host_is_told_how_to_be_written() {
+    // Nothing listens at the port of GridFTP on an address of this host alone.
+    let refusal = expect(5, ["ls", "127.1.2.3:2812/data"]).stderr_text();
+    assert!(refusal.contains("for a port write ftp://127.1.2.3:2812/data"), "{refusal}");
+    let copy = expect(5, ["cp", "127.1.2.3:2812/data/x", "/dev/null"]).stderr_text();
+    assert!(copy.contains("for a port write ftp://127.1.2.3:2812/data/x"), "{copy}");
+    let plain = expect(5, ["ls", "127.1.2.3:/2812/data"]).stderr_text();
+    assert!(!plain.contains("hint:"), "{plain}");
+}
+
+#[test]
+fn check_says_that_a_path_is_not_there_and_waits_for_nothing() {
+    for kind in Server::kinds() {
+        let Some(server) = kind() else { continue };
+        let field = Field::new();
+        let run = expect(3, ["check", "--wait", "3600", &server.url(field.path("none"))]);
+        assert!(run.stdout_text().contains("FAIL path: there is nothing at"), "{}", run.stdout_text());
+        assert!(!run.stdout_text().contains("data connection to the server"), "{}", run.stdout_text());
+        let run = expect(0, ["check", &server.url(field.path("from/one"))]);
+        assert_eq!(run.stdout_text().matches("ok   data connection").count(), 2, "{}", run.stdout_text());
+    }
+}
+
+#[test]
+fn check_tells_of_missing_tls_in_terms_of_urls() {
+    let settings = tempfile::tempdir().unwrap();
+    let server = Server::own();
+    let check = |scheme: &str| {
+        let url = server.url("/").replacen("ftp://", scheme, 1);
+        let run = whimbrel(["check", &url]).env("XDG_CONFIG_HOME", settings.path()).run().unwrap();
+        assert_eq!(run.code(), Some(5), "{}{}", run.stdout_text(), run.stderr_text());
+        run.stdout_text()
+    };
+    let anonymous = check("whimbrel://");
+    assert!(anonymous.contains("FAIL protection: none") && anonymous.contains("no TLS here"), "{anonymous}");
+    let with_password = check("whimbrel://anna:secret@");
+    assert!(with_password.contains("FAIL connect: ") && with_password.contains("no TLS here"), "{with_password}");
+    let implicit = check("ftps://");
+    assert!(implicit.contains("FAIL connect: ") && implicit.contains("does not begin with TLS"), "{implicit}");
+}
+
+#[test]
+fn no_password_is_shown_to_a_server_that_takes_none_in_clear_and_the_cure_is_named() {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let heard = thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.write_all(b"220 Whimbrel\r\n").unwrap();
+        let (mut reader, mut said) = (BufReader::new(stream.try_clone().unwrap()), String::new());
+        reader.read_line(&mut said).unwrap();
+        stream.write_all(b"530 Passwords are not taken over a connection in clear: send AUTH TLS first.\r\n").unwrap();
+        reader.read_to_string(&mut said).unwrap();
+        said
+    });
+    let refusal = expect(6, ["stat", &format!("ftp://anna:secret@{address}/")]).stderr_text();
+    assert!(refusal.contains(&format!("whimbrel://anna@{address}/")), "{refusal}");
+    assert!(!refusal.contains("wrong user name"), "{refusal}");
+    assert_eq!(heard.join().unwrap(), "USER anna\r\n");
 }
 
 #[test]

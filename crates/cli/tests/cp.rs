@@ -233,10 +233,31 @@ fn pairs_are_read_from_a_list_on_standard_input() {
 }
 
 #[test]
+fn a_line_of_a_list_that_makes_no_sense_is_a_failure_in_a_summary() {
+    let (server, field) = (Server::own(), Field::new());
+    let pair = |to: &str| format!("{} {}", server.url(field.path("from/one")), server.url(field.path(to)));
+    let list = format!("{}\nonly-one\n{}\n", pair("to/before"), pair("to/behind"));
+    let run = support::whimbrel(["--json", "cp", "--list", "-"]).input(list.clone()).run().unwrap();
+    assert_eq!(run.code(), Some(1), "{}", run.stderr_text());
+    let summary = support::events(&run).pop().unwrap();
+    assert_eq!((&summary["event"], &summary["files"], &summary["failed"]), (&"summary".into(), &1.into(), &1.into()));
+    let fault = &summary["failures"][0]["fault"];
+    assert_eq!(fault["subject"], "-:2");
+    assert!(fault["detail"].as_str().unwrap().contains("nothing behind line 2 was read"), "{fault}");
+    assert!(field.path("to/before").exists() && !field.path("to/behind").exists());
+
+    let run = support::whimbrel(["cp", "--list", "-"]).input(list).run().unwrap();
+    assert!(run.stderr_text().contains("1 files") && run.stderr_text().contains("-:2"), "{}", run.stderr_text());
+    let missing = expect(2, ["cp", "--list", &field.path("none").display().to_string()]);
+    assert!(missing.stderr_text().contains("--list"), "{}", missing.stderr_text());
+}
+
+#[test]
 fn devices_are_read_and_written_in_place() {
     between_servers(|source, destination| {
         let run = expect(0, ["cp", "--length", "10M", &source.url("/dev/zero"), &destination.url("/dev/null")]);
         assert!(run.stderr_text().contains("1 not verified"), "{}", run.stderr_text());
+        assert_eq!(run.stderr_text().matches("a device cannot be read back").count(), 1, "{}", run.stderr_text());
         expect(
             5,
             ["cp", "--length", "10M", "--verify", "require", &source.url("/dev/zero"), &destination.url("/dev/null")],

@@ -288,6 +288,27 @@ fn an_interrupt_finishes_what_is_ready_and_says_what_is_left() {
 }
 
 #[test]
+fn a_run_that_is_ended_before_its_marker_does_not_count_as_done() {
+    for signal in ["-TERM", "-INT"] {
+        let (server, stage) = (Server::own(), Stage::new());
+        let options = ["--until", "DONE", "--quiet-time", "1h", "--scan-interval", "1h"];
+        let mut run = Run::start(&text(&stage.from("")), &server.url(stage.to("")), &options);
+        fs::write(stage.from("ready"), "ready").unwrap();
+        run.wait_for("item_done", "/ready");
+        let mut open = File::create(stage.from("open")).unwrap();
+        open.write_all(b"half").unwrap();
+        fs::write(stage.from("after"), "after").unwrap();
+        run.wait_for("item_done", "/after");
+        run.signal(signal);
+        let (status, summary) = run.end();
+        assert_eq!(status.code(), Some(130), "{signal}: {summary:#}");
+        assert_eq!((&summary["cancelled"], &summary["unfinished"]), (&true.into(), &1.into()), "{summary:#}");
+        assert!(!stage.to("DONE").exists() && !stage.to("open").exists());
+        drop(open);
+    }
+}
+
+#[test]
 fn servers_that_close_idle_sessions_do_not_end_it() {
     let stage = Stage::new();
     let settings = stage.directory.path().join("settings");

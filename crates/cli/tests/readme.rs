@@ -113,11 +113,8 @@ fn every_first_command_works_as_it_is_written() {
     let [dtn, a, b, grid] = HOSTS;
     let mut servers = vec![scene.grid()];
     for host in [a, b] {
-        // Of ftp:// without a port.
         let root = scene.path(host);
-        servers.push(
-            scene.serve(host, &format!("whimbrel dtn --listen 0.0.0.0:21 --root {} --anonymous", root.display())),
-        );
+        servers.push(scene.serve(host, &format!("whimbrel dtn --root {} --anonymous", root.display())));
     }
     fs::remove_dir_all(scene.path(b).join("run-7")).unwrap();
     for line in &lines {

@@ -312,10 +312,10 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
 fn chunking(facts: &Facts, sessions: u32, imposed: Option<&Imposed>) -> Choice<Option<Chunking>> {
     let (wanted, by) = imposed::chunk(facts, imposed);
     if wanted == Setting::Fixed(None) {
-        return choice(None, by);
+        return choice(None, in_one_piece(facts, by));
     }
     if !facts.can_chunk {
-        return choice(None, "an end cannot store the parts of a file in any order");
+        return choice(None, in_one_piece(facts, "an end cannot store the parts of a file in any order"));
     }
     let mut size = parts::size(facts, sessions);
     let (mut leaf, mut threshold) = (LEAF, facts.threshold());
@@ -339,6 +339,14 @@ fn chunking(facts: &Facts, sessions: u32, imposed: Option<&Imposed>) -> Choice<O
     let chunking = Chunking { chunk: size.value, leaf, threshold, ahead: AHEAD }.normal();
     let reason = format!("parts of {}: {reason}", ByteCount(chunking.chunk));
     choice(Some(chunking), reason)
+}
+
+/// A reason why files are not divided, with what that means for a bound on the rate.
+fn in_one_piece(facts: &Facts, why: impl std::fmt::Display) -> String {
+    match facts.max_rate {
+        Some(_) => format!("{why}; each file goes as fast as it can, and the rate is kept between files only"),
+        None => why.to_string(),
+    }
 }
 
 /// Why files had better stay whole, if they had.
@@ -507,6 +515,9 @@ mod tests {
         let mut fixed = facts(&[GIB], 75);
         fixed.chunk = Setting::Fixed(None);
         assert_eq!((chunk(&plan(&fixed)), plan(&fixed).tuning.concurrency.value), (None, 1));
+        fixed.max_rate = Some(MIB);
+        assert!(plan(&fixed).chunking.reason.contains("the rate is kept between files only"));
+        fixed.max_rate = None;
         fixed.chunk = Setting::Fixed(Some(50 * MIB));
         assert_eq!(chunk(&plan(&fixed)), Some(52 * MIB), "whole leaves");
     }

@@ -121,6 +121,9 @@ pub struct Summary {
     /// Parts of files that differed from the source and were sent again.
     #[serde(default)]
     pub leaves_resent: u64,
+    /// Files that were still being written when a followed directory was watched no more (`--follow`).
+    #[serde(default)]
+    pub unfinished: u64,
     /// Whether the user ended it.
     pub cancelled: bool,
     /// The failed items, the first thousand.
@@ -163,6 +166,7 @@ impl Summary {
             bytes_holes: last.bytes_holes,
             bytes_filled: last.bytes_filled,
             leaves_resent: last.leaves_resent,
+            unfinished: 0,
             cancelled,
             failures: failures.listed.clone(),
             failures_not_listed: failures.count - failures.listed.len() as u64,
@@ -175,7 +179,7 @@ impl Summary {
 pub mod exit {
     /// Everything asked for is done.
     pub const OK: u8 = 0;
-    /// Some items failed, or they failed for different reasons.
+    /// Some items failed, or they failed for different reasons; or everything is done, and what was to be printed was lost.
     pub const SOME_FAILED: u8 = 1;
     /// The command line is wrong.
     pub const USAGE: u8 = 2;
@@ -213,7 +217,8 @@ pub mod exit {
 pub fn exit_code_for(fault: &Fault) -> u8 {
     match fault.code {
         FaultCode::Cancelled => return exit::CANCELLED,
-        FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => return exit::CREDENTIALS,
+        FaultCode::LoginFailed | FaultCode::LoginInClear => return exit::CREDENTIALS,
+        FaultCode::NotLoggedIn | FaultCode::NotAuthorized => return exit::CREDENTIALS,
         // Whether it is the right host after all, the user has to find out.
         FaultCode::PeerIdentity => return exit::CREDENTIALS,
         // Those of the other side are not for the user to renew.

@@ -1,9 +1,7 @@
 //! First choices for concurrency, parallelism, pipelining and buffers, each with its reason.
 //!
-//! GridCopy's paper sets each channel's buffer to `BDP / max(1, streams / loss_factor)` with
-//! 1 Gbit/s and a loss factor of 2 assumed. A buffer set by hand switches the kernel's auto-tuning
-//! off and is capped by the system's limit, so that value is only recorded in the reason here; the
-//! kernel keeps the choice unless the user takes it.
+//! A buffer set by hand switches the kernel's auto-tuning off and is capped by the system's limit: the kernel keeps that choice unless the
+//! user takes it.
 
 use std::time::Duration;
 
@@ -109,12 +107,11 @@ const SINGLE_CHANNEL: u64 = 8 << 20;
 
 /// Chooses before the first byte moves.
 pub fn choose(input: &TuneInput) -> Tuning {
-    let parallelism = parallelism(input);
     Tuning {
         concurrency: concurrency(input),
         pipeline: pipeline(input),
-        buffer: buffer(input, parallelism.value),
-        parallelism,
+        buffer: buffer(input),
+        parallelism: parallelism(input),
     }
 }
 
@@ -162,7 +159,7 @@ fn parallelism(input: &TuneInput) -> Choice<u32> {
     let known = input.files > 0;
     let choice = match input.rtt {
         _ if known && mean_size(input) < SINGLE_CHANNEL => Choice::new(1, "files too small for more than one channel"),
-        None => Choice::new(4, "distance unknown: four channels, as GridCopy begins"),
+        None => Choice::new(4, "distance unknown: four channels"),
         // With one, every byte goes from one processor's cache to another's (docs/design/data-path.md).
         Some(rtt) if rtt < Duration::from_millis(2) => {
             Choice::new(2, "a near peer: two channels keep two processors busy at each end")
@@ -196,24 +193,11 @@ fn pipeline(input: &TuneInput) -> Choice<u32> {
     Choice::new(depth, why)
 }
 
-fn buffer(input: &TuneInput, streams: u32) -> Choice<Option<u64>> {
-    if let Setting::Fixed(value) = input.fixed.buffer {
-        return Choice::by_user(Some(value));
+fn buffer(input: &TuneInput) -> Choice<Option<u64>> {
+    match input.fixed.buffer {
+        Setting::Fixed(value) => Choice::by_user(Some(value)),
+        Setting::Auto => Choice::new(None, "left to the kernel, which grows it as needed"),
     }
-    match input.rtt {
-        None => Choice::new(None, "left to the kernel"),
-        Some(rtt) => {
-            let bytes = crate::units::ByteCount(gridcopy_buffer(rtt, streams));
-            let reason = format!("left to the kernel, which grows it as needed (GridCopy would set {bytes})");
-            Choice::new(None, reason)
-        }
-    }
-}
-
-/// GridCopy's buffer of one channel, bytes: `BDP / max(1, streams / 2)` at 1 Gbit/s (GridCopy §5).
-pub fn gridcopy_buffer(rtt: Duration, streams: u32) -> u64 {
-    let bdp = ASSUMED_RATE * rtt.as_secs_f64();
-    (bdp / (f64::from(streams) / 2.0).max(1.0)) as u64
 }
 
 /// How many files of `mean_size` bytes should be in flight on one session: enough to hide a round trip, 2 to 64, or to 256 of
@@ -246,13 +230,6 @@ mod tests {
     fn input(files: u64, size: u64, rtt_ms: Option<u64>) -> TuneInput {
         let rtt = rtt_ms.map(Duration::from_millis);
         TuneInput { files, bytes: files * size, rtt, control_rtt: rtt, can_pipeline: true, ..TuneInput::default() }
-    }
-
-    #[test]
-    fn the_buffer_formula_gives_the_papers_example() {
-        let rtt = Duration::from_millis(50);
-        assert_eq!(gridcopy_buffer(rtt, 1), 6_250_000);
-        assert_eq!(gridcopy_buffer(rtt, 4), 3_125_000);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub fn code_of(fault: FaultCode) -> &'static str {
         | F::AddressUnavailable
         | F::TooManyAttempts
         | F::ServerBusy => "ENDPOINT_TOO_BUSY",
-        F::LoginFailed | F::CredentialExpired | F::CredentialRejected | F::NotLoggedIn => "AUTH",
+        F::LoginFailed | F::LoginInClear | F::CredentialExpired | F::CredentialRejected | F::NotLoggedIn => "AUTH",
         F::CredentialMissing => "NO_CREDENTIALS",
         F::PeerIdentity => "GSI_DN_MISMATCH",
         F::Cancelled => code::CANCELED,

@@ -32,8 +32,6 @@ const SHOWN: u64 = 50;
     What came since (each night):  whimbrel --json audit --after MARK >> audit.jsonl\n\
     \n  MARK is the `mark` of the last line that you have; entries after it are told once, and none is left out.\n\n{EXIT_CODES}"))]
 pub struct AuditArgs {
-    #[command(flatten)]
-    service: ServiceArgs,
     /// Only from this time on, as in 2026-05-01 or 2026-05-01T12:00:00Z (UTC where nothing else is said)
     #[arg(long, value_name = "TIME")]
     since: Option<String>,
@@ -55,6 +53,9 @@ pub struct AuditArgs {
     /// Most entries [default: 50, and with --json or --after all]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     limit: Option<u64>,
+    // Last: its heading holds for all that follows.
+    #[command(flatten)]
+    service: ServiceArgs,
 }
 
 /// Runs the command.

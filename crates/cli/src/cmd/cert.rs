@@ -140,6 +140,13 @@ impl SiteArgs {
     }
 }
 
+impl CertArgs {
+    /// Whether it makes nothing.
+    pub fn only_shows(&self) -> bool {
+        matches!(self.command, CertCommand::Show { .. })
+    }
+}
+
 /// Runs the command.
 pub fn run(args: CertArgs, global: &Global) -> ExitCode {
     let mut output = Output::new(global);

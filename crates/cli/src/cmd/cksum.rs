@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use serde_json::json;
-use whimbrel_dtn::client::checksum::common_checksum;
+use whimbrel_dtn::client::checksum::{common_checksum, known};
 use whimbrel_dtn::client::options::Place;
 use whimbrel_engine::plan::quote_path;
 use whimbrel_engine::units::ByteCount;
@@ -13,12 +13,13 @@ use whimbrel_proto::op::{Op, Outcome};
 
 use super::{block_on, finish, for_each_code, log_in, open};
 use crate::args::{Global, HELP_END};
+use crate::managed::refusal::Trouble;
 use crate::output::Output;
 use crate::place;
 
 /// Compute checksums of files where they are
 ///
-/// Prints the digest and the place, as md5sum does; no data move.
+/// Prints the digest and the path of each file, two blanks between them; no data move.
 #[derive(Debug, Args)]
 #[command(after_help = HELP_END)]
 pub struct CksumArgs {
@@ -53,16 +54,25 @@ async fn sum_all(args: CksumArgs, global: &Global) -> Result<u8, Fault> {
                 output.result(&json, &format!("{digest}  {path}"));
                 0
             }
-            Err(fault) => output.fault(&fault.side_if_unknown(Side::Source)),
+            Err(Trouble::Fault(fault)) => output.fault(&fault.side_if_unknown(Side::Source)),
+            Err(trouble) => output.trouble(&trouble),
         });
     }
     Ok(for_each_code(&codes))
 }
 
-async fn sum(args: &CksumArgs, place: &Place, global: &Global) -> Result<String, Fault> {
+async fn sum(args: &CksumArgs, place: &Place, global: &Global) -> Result<String, Trouble> {
     let mut end = open(place, global).await?;
     let offered = end.checksums();
     let spelled = common_checksum(&offered, &offered, Some(&args.checksum));
+    // A server of another kind may have algorithms that nobody here knows, and then it says so.
+    if spelled.is_none()
+        && !offered.is_empty()
+        && let Err(unknown) = known(&args.checksum)
+    {
+        let there = offered.join(", ").to_ascii_lowercase();
+        return Err(Trouble::Usage(format!("--checksum: {unknown}; offered there: {there}")));
+    }
     // A server that lists none may still compute it.
     let algorithm = spelled.map_or_else(|| args.checksum.to_ascii_uppercase(), |shared| shared.source);
     let op = Op::Checksum {
@@ -74,6 +84,6 @@ async fn sum(args: &CksumArgs, place: &Place, global: &Global) -> Result<String,
     };
     match end.run(op).await? {
         Outcome::Checksum(digest) => Ok(digest),
-        _ => Err(Fault::new(FaultCode::PeerMisbehaved, "checksum").on_path(&place.path).side(Side::Peer)),
+        _ => Err(Fault::new(FaultCode::PeerMisbehaved, "checksum").on_path(&place.path).side(Side::Peer).into()),
     }
 }

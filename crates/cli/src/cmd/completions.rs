@@ -1,12 +1,12 @@
 //! `whimbrel completions`: scripts that complete command lines.
 
-use std::io::Write as _;
 use std::process::ExitCode;
 
 use clap::{Args, CommandFactory as _};
 use clap_complete::Shell;
 
 use crate::args::Cli;
+use crate::output::lines;
 
 /// Print the completion script of a shell
 ///
@@ -21,11 +21,6 @@ pub struct CompletionsArgs {
 pub fn run(args: &CompletionsArgs) -> ExitCode {
     let mut script = Vec::new();
     clap_complete::generate(args.shell, &mut Cli::command(), "whimbrel", &mut script);
-    match std::io::stdout().write_all(&script) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("whimbrel: cannot print the script: {error}");
-            ExitCode::FAILURE
-        }
-    }
+    lines::print(&script);
+    ExitCode::SUCCESS
 }

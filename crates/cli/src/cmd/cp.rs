@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use tokio::sync::{mpsc, watch};
+use whimbrel_dtn::client::checksum;
 use whimbrel_dtn::client::copy::{Report, copy};
 use whimbrel_dtn::client::follow::{Ends, follow};
 use whimbrel_dtn::client::local::LocalOptions;
@@ -37,7 +38,7 @@ mod sums;
 ///
 /// When both ends are servers the data go directly from one to the other. Copies are verified by
 /// checksum where both ends can compute one. A copy that was interrupted goes on when the same
-/// command is given again with --sync.
+/// command is given again.
 #[derive(Debug, Args)]
 #[command(after_help = HELP_END, after_long_help = long_help())]
 pub struct CpArgs {
@@ -68,7 +69,8 @@ pub struct CpArgs {
     /// Socket buffer of each data channel, as in 4M, at both ends; hosts have limits of their own [default: the kernel's choice]
     #[arg(long, value_name = "BYTES", value_parser = parse_buffer)]
     buffer: Option<u32>,
-    /// Most bytes a second of all files together, as in 50M: large files go in parts of about a second's worth [default: no bound]
+    /// Most bytes a second of all files together in the mean, as in 50MB (50M is 50 MiB): large files go in parts of about a second's worth, each
+    /// at full speed; one that goes in one piece (--chunk off) is not slowed down [default: no bound]
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     max_rate: Option<ByteCount>,
     /// First byte to copy, as in 100M; it goes to the same place in the destination file
@@ -78,7 +80,7 @@ pub struct CpArgs {
     #[arg(long, value_name = "BYTES")]
     length: Option<ByteCount>,
     /// Algorithm that proves copies, such as md5, sha256, crc32c [default: the fastest both ends have]
-    #[arg(long, value_name = "ALG", conflicts_with = "no_verify")]
+    #[arg(long, value_name = "ALG", conflicts_with = "no_verify", value_parser = checksum::known)]
     checksum: Option<String>,
     /// What copies must be proven against
     #[arg(long, value_name = "HOW", value_enum, default_value_t = When::Auto)]
@@ -218,6 +220,10 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
     if let Err(text) = args.follow.check(&places) {
         return usage(text);
     }
+    let list = match args.list.as_deref().map(list::List::open).transpose() {
+        Ok(list) => list,
+        Err(text) => return usage(&text),
+    };
     let never = args.no_verify || args.verify == When::Never;
     let sums = match args.sums.read(places.len(), args.recursive, never) {
         Ok(sums) => sums,
@@ -234,13 +240,13 @@ pub fn run(args: CpArgs, global: &Global) -> ExitCode {
         args.ends.name(sources, destination);
     }
     let result = log_in(&mut places, global);
-    let result = result.and_then(|()| block_on(run_copy(args, places, global, options, &mut output)));
+    let result = result.and_then(|()| block_on(run_copy(args, (places, list), global, options, &mut output)));
     finish(global, result)
 }
 
 async fn run_copy(
     args: CpArgs,
-    places: Vec<Place>,
+    (places, list): (Vec<Place>, Option<list::List>),
     global: &Global,
     options: CopyOptions,
     output: &mut Output,
@@ -253,7 +259,7 @@ async fn run_copy(
         follow(args.follow.options(places), options, ends, |event| output.event(&event)).await?
     } else {
         tokio::spawn(heed_signals(vec![cancel]));
-        copy(args.jobs(places, global)?, options, cancelled, |event| output.event(&event)).await?
+        copy(args.jobs(places, list, global), options, cancelled, |event| output.event(&event)).await?
     };
     Ok(match report {
         Report::Done(summary) => summary.exit_code,
@@ -283,19 +289,24 @@ async fn heed_signals(flags: Vec<watch::Sender<bool>>) {
 }
 
 impl CpArgs {
-    fn jobs(self, mut places: Vec<Place>, global: &Global) -> Result<Jobs, Fault> {
-        if let Some(file) = self.list {
+    /// Whether nothing is copied.
+    pub fn only_plans(&self) -> bool {
+        self.dry_run
+    }
+
+    fn jobs(self, mut places: Vec<Place>, list: Option<list::List>, global: &Global) -> Jobs {
+        if let Some(list) = list {
             let (sender, pairs) = mpsc::channel(256);
             let (mut logins, ends) = (Logins::new(&global.login), self.ends);
             let log_in = move |source: &mut Place, destination: &mut Place| {
                 ends.name(std::slice::from_mut(source), destination);
                 logins.complete(source).and_then(|()| logins.complete(destination))
             };
-            list::read_in_background(file, sender, log_in)?;
-            return Ok(Jobs::Pairs(pairs));
+            list.read_in_background(sender, log_in);
+            return Jobs::Pairs(pairs);
         }
         let destination = places.pop().expect("the number of places was checked");
-        Ok(Jobs::Into { sources: places, destination })
+        Jobs::Into { sources: places, destination }
     }
 
     fn options(&self, global: &Global, output: &Output) -> CopyOptions {

@@ -3,7 +3,7 @@
 mod import;
 mod sshftp;
 
-use std::io::{Read as _, Write as _};
+use std::io::Read as _;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
@@ -20,6 +20,8 @@ use whimbrel_dtn::monitor;
 use whimbrel_dtn::monitor::keeper::{self, Keeper};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::Networks;
+
+use crate::output::lines;
 
 /// Serve files of this host to GridFTP and FTP programs (a data transfer node)
 ///
@@ -190,8 +192,16 @@ fn hash_password() -> Result<(), Fault> {
     let failed = |error| Fault::from_io(error, "read password");
     let mut password = Vec::new();
     std::io::stdin().lock().read_to_end(&mut password).map_err(failed)?;
-    let hash = users::hash_password(password.trim_ascii_end())?;
-    writeln!(std::io::stdout(), "{hash}").map_err(|error| Fault::from_io(error, "print hash"))
+    let password = password.trim_ascii_end();
+    if password.is_empty() {
+        let fault = Fault::new(FaultCode::InvalidArgument, "hash a password").side(Side::Us);
+        return Err(fault.detail(
+            "it is empty: give one on standard input, as in printf %s 'the password' | whimbrel dtn --hash-password",
+        ));
+    }
+    let hash = users::hash_password(password)?;
+    lines::line(&hash);
+    Ok(())
 }
 
 fn serve(args: DtnArgs) -> Result<ExitCode, Fault> {
@@ -296,6 +306,11 @@ pub fn run_fetch_keys() -> ExitCode {
 }
 
 impl DtnArgs {
+    /// Whether it prints something instead of serving.
+    pub fn only_prints(&self) -> bool {
+        self.hash_password || !self.import.is_empty()
+    }
+
     /// True if what it logs goes to a user's terminal, by way of ssh.
     pub fn serves_one(&self) -> bool {
         self.stdio

@@ -61,6 +61,14 @@ enum EndpointCommand {
     Mv(files::MvArgs),
 }
 
+impl EndpointArgs {
+    /// Whether nothing changes by it.
+    pub fn only_asks(&self) -> bool {
+        use EndpointCommand::{List, Ls, Permissions, Servers, Show, Stat};
+        matches!(self.command, List(_) | Show(_) | Servers(_) | Permissions(_) | Ls(_) | Stat(_))
+    }
+}
+
 /// Runs the command.
 pub fn run(args: EndpointArgs, global: &Global) -> ExitCode {
     managed(global, async |output| {

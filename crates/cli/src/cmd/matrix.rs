@@ -63,6 +63,13 @@ enum MatrixCommand {
     },
 }
 
+impl MatrixArgs {
+    /// Whether nothing changes by it.
+    pub fn only_asks(&self) -> bool {
+        matches!(self.command, MatrixCommand::List | MatrixCommand::Show { .. })
+    }
+}
+
 /// Runs the command.
 pub fn run(args: MatrixArgs, global: &Global) -> ExitCode {
     managed(global, async |output| {

@@ -36,10 +36,34 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use crate::args::{Cli, Command, Global};
 use crate::login::Logins;
 use crate::managed::refusal::Trouble;
-use crate::output::Output;
+use crate::output::{Output, lines};
 
 /// Runs the command; its exit code.
 pub fn run(cli: Cli) -> ExitCode {
+    if only_prints(&cli.command) {
+        lines::only_printing();
+    }
+    lines::settled(run_command(cli))
+}
+
+/// Whether there is nothing to finish when nobody takes what the command prints.
+fn only_prints(command: &Command) -> bool {
+    match command {
+        Command::Ls(_) | Command::Stat(_) | Command::Cksum(_) | Command::Check(_) | Command::Probe(_) => true,
+        Command::Whoami(_) | Command::Audit(_) | Command::Overview(_) | Command::Completions(_) => true,
+        Command::Cp(args) => args.only_plans(),
+        Command::Dtn(args) => args.only_prints(),
+        Command::Task(args) => args.only_asks(),
+        Command::Endpoint(args) => args.only_asks(),
+        Command::Matrix(args) => args.only_asks(),
+        Command::Rule(args) => args.only_asks(),
+        Command::User(args) => args.only_asks(),
+        Command::Cert(args) => args.only_shows(),
+        _ => false,
+    }
+}
+
+fn run_command(cli: Cli) -> ExitCode {
     let global = &cli.global;
     match cli.command {
         Command::Cp(args) => cp::run(*args, global),

@@ -135,6 +135,13 @@ impl Doing {
     }
 }
 
+impl RuleArgs {
+    /// Whether nothing changes by it.
+    pub fn only_asks(&self) -> bool {
+        matches!(self.command, RuleCommand::List)
+    }
+}
+
 /// Runs the command.
 pub fn run(args: RuleArgs, global: &Global) -> ExitCode {
     managed(global, async |output| {

@@ -28,6 +28,7 @@ use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server, of_conne
 use self::notify::NotifyArgs;
 use self::place::StatePlace;
 use self::provider::ProviderArgs;
+use crate::output::lines;
 
 const OP: &str = "serve";
 
@@ -150,8 +151,8 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     }
     let orchestrating = orchestrate(&args, orchestrator, service.clone(), stopped.clone());
     match args.url {
-        Some(_) => println!("listening on {url} (here: {})", server.address()),
-        None => println!("listening on {url}"),
+        Some(_) => lines::line(&format!("listening on {url} (here: {})", server.address())),
+        None => lines::line(&format!("listening on {url}")),
     }
     let router = service.router();
     let (telling, keeping) = (service.tell_owners(stopped.clone()), service.keep_house(stopped.clone()));

@@ -104,6 +104,18 @@ enum TaskCommand {
     Log(history::LogArgs),
 }
 
+impl TaskArgs {
+    /// Whether nothing changes by it.
+    pub fn only_asks(&self) -> bool {
+        match &self.command {
+            TaskCommand::Submit(args) => args.only_plans(),
+            TaskCommand::Delete(args) => args.only_plans(),
+            TaskCommand::List(_) | TaskCommand::Show { .. } | TaskCommand::Events(_) | TaskCommand::Log(_) => true,
+            _ => false,
+        }
+    }
+}
+
 /// Runs the command.
 pub fn run(args: TaskArgs, global: &Global) -> ExitCode {
     managed(global, async |output| {

@@ -72,6 +72,13 @@ enum UserCommand {
     },
 }
 
+impl UserArgs {
+    /// Whether nothing changes by it.
+    pub fn only_asks(&self) -> bool {
+        matches!(self.command, UserCommand::Show { .. })
+    }
+}
+
 /// Runs the command.
 pub fn run(args: UserArgs, global: &Global) -> ExitCode {
     managed(global, async |output| {

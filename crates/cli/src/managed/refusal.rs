@@ -30,7 +30,10 @@ impl From<Refusal> for Trouble {
 impl Trouble {
     /// Something of this host that does not work.
     pub fn here(error: std::io::Error, op: &str, subject: impl std::fmt::Display) -> Self {
-        Self::Fault(Fault::from_io(error, op).side(Side::Us).subject(subject.to_string()))
+        let interrupted = error.kind() == std::io::ErrorKind::Interrupted;
+        let fault = Fault::from_io(error, op).side(Side::Us).subject(subject.to_string());
+        // A question that the user has ended with Ctrl-C.
+        Self::Fault(if interrupted { Fault { code: FaultCode::Cancelled, ..fault } } else { fault })
     }
 
     /// Whether the same may well succeed a little later.

@@ -4,12 +4,16 @@ mod data;
 
 use std::time::{Duration, Instant};
 
+use whimbrel_engine::listing::ObjectKind;
+use whimbrel_engine::plan::quote_path;
 use whimbrel_engine::summary::{exit, exit_code_for};
-use whimbrel_engine::{Fault, FaultCode};
+use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_trust::gsi::Delegate;
 
+use super::end::End;
 use super::local::LocalOptions;
 use super::remote::Remote;
+use super::security::Security;
 use super::target::{SessionOptions, Target};
 
 /// What is to be tested, and how.
@@ -54,7 +58,7 @@ impl Step {
 pub async fn check(asked: &Check<'_>, mut report: impl FnMut(&Step)) -> u8 {
     let (target, session) = (asked.target, asked.session);
     let started = Instant::now();
-    let mut remote = match Remote::dial(target, session, &[]).await {
+    let remote = match Remote::dial(target, session, &[]).await {
         Ok((remote, _)) => remote,
         Err(fault) => {
             report(&control_fault(target, &fault));
@@ -67,37 +71,96 @@ pub async fn check(asked: &Check<'_>, mut report: impl FnMut(&Step)) -> u8 {
         "connect",
         format!("{target} is {server}, reached from {here}; connected and logged in within {took:.0} ms"),
     ));
-    report(&Step::ok("greeting", remote.greeting.clone()));
-    let protection = remote.protection();
-    report(&Step::ok(
-        "protection",
-        protection.unwrap_or_else(|| "none: the dialogue is in clear; whimbrel:// asks for TLS".to_owned()),
-    ));
-    if let Some(credential) = remote.credential() {
-        let handed_on = match session.delegate.most() {
-            _ if !remote.handed_on() => "nothing",
-            Delegate::Full => "a proxy",
-            _ => "a limited proxy",
-        };
-        report(&Step::ok("credential", format!("{credential}; {handed_on} of it was handed on")));
-        report(&Step::ok("mapping", mapping(&remote)));
-    }
-    if let Some(ticket) = remote.ticket() {
-        report(&Step::ok("ticket", format!("{ticket}, for {}", ticket.service)));
-        report(&Step::ok("mapping", mapping(&remote)));
-    }
-    if let Some(token) = remote.token() {
-        report(&Step::ok("token", format!("{token}; the server says: {}", remote.welcome)));
-    }
-    report(&features(&remote));
     let mut failed = false;
     let mut tell = |steps: Vec<Step>| {
         failed |= steps.iter().any(|step| !step.ok);
         steps.iter().for_each(&mut report);
     };
-    tell(data::passive(&mut remote, asked).await);
-    tell(data::active(&mut remote, asked).await);
+    tell(logged_in(&remote, asked));
+    let (mut remote, place) = look(remote, asked.path).await;
+    let path = match place {
+        Ok((path, step)) => {
+            tell(step.into_iter().collect());
+            path
+        }
+        Err((step, code)) => {
+            tell(vec![step]);
+            return code;
+        }
+    };
+    let asked = Check { path, ..asked.clone() };
+    tell(data::passive(&mut remote, &asked).await);
+    tell(data::active(&mut remote, &asked).await);
     if failed { exit::NETWORK_OR_PEER } else { exit::OK }
+}
+
+/// What the login has come to.
+fn logged_in(remote: &Remote, asked: &Check<'_>) -> Vec<Step> {
+    let mut steps = vec![Step::ok("greeting", remote.greeting.clone()), protection(remote, asked.target)];
+    if let Some(credential) = remote.credential() {
+        let handed_on = match asked.session.delegate.most() {
+            _ if !remote.handed_on() => "nothing",
+            Delegate::Full => "a proxy",
+            _ => "a limited proxy",
+        };
+        steps.push(Step::ok("credential", format!("{credential}; {handed_on} of it was handed on")));
+        steps.push(Step::ok("mapping", mapping(remote)));
+    }
+    if let Some(ticket) = remote.ticket() {
+        steps.push(Step::ok("ticket", format!("{ticket}, for {}", ticket.service)));
+        steps.push(Step::ok("mapping", mapping(remote)));
+    }
+    if let Some(token) = remote.token() {
+        steps.push(Step::ok("token", format!("{token}; the server says: {}", remote.welcome)));
+    }
+    steps.push(features(remote));
+    steps
+}
+
+const NO_TLS: &str = "no TLS here: use ftp:// where nobody needs a password, or give the server a [tls] section";
+
+fn protection(remote: &Remote, target: &Target) -> Step {
+    match remote.protection() {
+        Some(protection) => Step::ok("protection", protection),
+        None if target.security == Security::Tls => {
+            Step::bad("protection", "none: the server offers no TLS, and the dialogue is in clear", NO_TLS)
+        }
+        None => Step::ok("protection", "none: the dialogue is in clear; whimbrel:// asks for TLS"),
+    }
+}
+
+/// Looks for a path, over the control connection: the directory that can be listed there, or why there is none and the exit code.
+async fn look(remote: Remote, path: &[u8]) -> (Remote, Result<(&[u8], Option<Step>), (Step, u8)>) {
+    let mut end = End::Remote(Box::new(remote));
+    let found = end.stat(path, false).await;
+    let End::Remote(remote) = end else { unreachable!("it was made of a server") };
+    let shown = quote_path(path);
+    let place = match found {
+        Ok(Some(object)) if object.kind == ObjectKind::Directory => {
+            Ok((path, Some(Step::ok("path", format!("{shown} is a directory")))))
+        }
+        Ok(Some(_)) => Ok((parent(path), Some(Step::ok("path", format!("{shown} is there"))))),
+        Ok(None) => {
+            let cure = "check the path: whimbrel ls on the directory above it shows what there is";
+            Err((Step::bad("path", format!("there is nothing at {shown}"), cure), exit::SOURCE))
+        }
+        // It may be listed all the same.
+        Err(fault) if fault.code == FaultCode::NotSupported => Ok((path, None)),
+        Err(fault) => {
+            let fault = fault.side_if_unknown(Side::Source);
+            Err((Step::bad("path", fault.to_string(), fault.code.explain().cure), exit_code_for(&fault)))
+        }
+    };
+    (*remote, place)
+}
+
+/// The directory that a file is in.
+fn parent(path: &[u8]) -> &[u8] {
+    match path.iter().rposition(|&byte| byte == b'/') {
+        Some(0) => b"/",
+        Some(slash) => &path[..slash],
+        None => b".",
+    }
 }
 
 fn control_fault(target: &Target, fault: &Fault) -> Step {
@@ -119,10 +182,23 @@ fn control_fault(target: &Target, fault: &Fault) -> Step {
         FaultCode::TimedOut => {
             format!("something takes connections on port {port} and says nothing: check that it is the server's")
         }
-        FaultCode::LoginFailed => "use another login, as in user@host: or ask the site for access".to_owned(),
-        code => code.explain().cure.to_owned(),
+        FaultCode::LoginFailed => {
+            "use another login, as in whimbrel://USER@HOST/, or ask the site for access".to_owned()
+        }
+        FaultCode::PeerIncompatible if target.security == Security::Tls => NO_TLS.to_owned(),
+        code if target.security == Security::ImplicitTls && is_of_dialogue(code) => format!(
+            "what listens on port {port} does not begin with TLS, as ftps:// servers do (port 990): if it is a GridFTP or FTP server, use whimbrel:// or ftp://"
+        ),
+        code => {
+            code.explain().cure.replace("run `whimbrel check` on the URL, and ", "look at the messages above, and ")
+        }
     };
     Step::bad("connect", fault.to_string(), cure)
+}
+
+/// Whether the other end is heard, and does not say what was expected.
+fn is_of_dialogue(code: FaultCode) -> bool {
+    matches!(code, FaultCode::EncryptionFailed | FaultCode::PeerMisbehaved | FaultCode::ConnectionLost)
 }
 
 /// Which account a certificate or ticket has led to.

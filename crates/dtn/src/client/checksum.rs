@@ -1,5 +1,7 @@
 //! Which checksum proves a copy.
 
+use super::expect::{self, ExpectError};
+
 /// Algorithms that prove a copy, fastest first; the last ones are for peers that have nothing better.
 const PREFERRED: &[&str] =
     &["XXH3", "XXH3128", "CRC32C", "BLAKE3", "MD5", "SHA1", "SHA256", "SHA512", "ADLER32", "CRC32"];
@@ -24,6 +26,16 @@ fn plain(name: &str) -> String {
     name.replace(['-', '_'], "").to_ascii_uppercase()
 }
 
+/// Takes the name of an algorithm, in any spelling, that an end may have: one of ours, or one that servers of other kinds have besides.
+///
+/// # Errors
+/// No end has it; those that there are.
+pub fn known(name: &str) -> Result<String, ExpectError> {
+    let elsewhere = PREFERRED.iter().any(|known| plain(known) == plain(name));
+    let found = if elsewhere { Ok(()) } else { expect::algorithm(name).map(drop) };
+    found.map(|()| name.to_owned())
+}
+
 /// The algorithm both ends offer: the wanted one, or the one that costs least; `None` when they share none.
 pub fn common_checksum(source: &[String], destination: &[String], wanted: Option<&str>) -> Option<SharedChecksum> {
     let spelled = |list: &[String], name: &str| list.iter().find(|item| plain(item) == plain(name)).cloned();
@@ -42,6 +54,15 @@ mod tests {
 
     fn names(names: &[&str]) -> Vec<String> {
         names.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    #[test]
+    fn names_that_no_end_has_are_told_with_those_that_there_are() {
+        for name in ["md5", "SHA-256", "sha_512", "crc32", "xxh3", "xxh3-128", "adler32"] {
+            assert_eq!(known(name).as_deref(), Ok(name));
+        }
+        let refused = known("sha265").unwrap_err().to_string();
+        assert!(refused.contains("sha265") && refused.contains("sha256, "), "{refused}");
     }
 
     #[test]

@@ -130,6 +130,7 @@ fn is_of_another_kind(preparation: &Preparation) -> bool {
 fn explained(plan: &Plan, options: &CopyOptions, other_kind: bool) -> Explain {
     let mut explain = Explain::new(plan);
     explain.congestion(options.congestion.as_deref());
+    explain.limited(options.rate.now());
     if other_kind {
         explain.temporary_names();
     }

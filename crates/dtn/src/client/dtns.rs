@@ -63,7 +63,8 @@ impl Dtns {
         first: &[Op],
     ) -> Result<(Remote, Vec<OpId>), Fault> {
         let mut last = Fault::new(FaultCode::Internal, "choose a server");
-        for dtn in self.in_order(target, Instant::now()) {
+        let mut order = self.in_order(target, Instant::now()).into_iter().peekable();
+        while let Some(dtn) = order.next() {
             // Claimed before it is reached: the sessions that are dialled meanwhile go elsewhere.
             let seat = self.seat(&dtn);
             match Remote::dial(&dtn, options, first).await {
@@ -76,7 +77,9 @@ impl Dtns {
                 Err(fault) if is_about_login(&fault) => return Err(fault),
                 Err(fault) => {
                     self.failed(&dtn, Instant::now());
-                    tracing::warn!(%dtn, %fault, "a server cannot be used");
+                    if order.peek().is_some() {
+                        tracing::warn!(%dtn, %fault, "a server cannot be used; another one is tried");
+                    }
                     last = fault;
                 }
             }
@@ -113,7 +116,7 @@ impl Dtns {
 fn is_about_login(fault: &Fault) -> bool {
     use FaultCode as F;
     match fault.code {
-        F::LoginFailed | F::NotAuthorized => true,
+        F::LoginFailed | F::LoginInClear | F::NotAuthorized => true,
         F::CredentialMissing | F::CredentialExpired | F::CredentialRejected => fault.side == Some(Side::Us),
         _ => false,
     }

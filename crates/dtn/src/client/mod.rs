@@ -36,6 +36,7 @@ pub mod end;
 pub mod endpoints;
 pub mod expect;
 pub mod follow;
+pub mod hidden;
 pub mod lines;
 pub mod local;
 pub mod meeting;

@@ -159,7 +159,7 @@ impl<S: Sieve> Planning<S> {
     /// Plans everything, then drops the sender of actions.
     ///
     /// # Errors
-    /// What makes the whole command fail: a missing destination directory, an unreadable list.
+    /// What makes the whole command fail: a missing destination directory.
     pub async fn run(mut self, jobs: Jobs, known: Known) -> Result<(), Fault> {
         let places = Places::of(&jobs, &self.shared.options);
         let coming = match jobs {
@@ -199,6 +199,12 @@ impl<S: Sieve> Planning<S> {
                     }
                     Some(Ok(FoundFile { source, destination, found: Err(fault), .. })) => {
                         self.planner.refuse_root(Root::new(source.path, destination.path), fault);
+                    }
+                    // What was listed before is copied, and the end of the list counts as an item that failed.
+                    Some(Err(fault)) if matches!(coming, Some(Coming::Pairs(_))) => {
+                        let name = fault.subject.clone().into_bytes();
+                        self.planner.refuse_root(Root::new(name.clone(), name), fault);
+                        coming = None;
                     }
                     Some(Err(fault)) => (coming, ended) = (None, Err(fault)),
                     None => coming = None,

@@ -78,6 +78,8 @@ enum Step {
     /// ADAT: another token follows, or everything else.
     Token,
     User,
+    /// USER of a login whose password nobody is to see before the server says that it takes it here.
+    UserFirst,
     Pass,
     Features,
     /// The result does not matter.

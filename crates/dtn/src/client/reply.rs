@@ -52,6 +52,22 @@ pub fn text(reply: &Reply) -> String {
     parts.join("; ")
 }
 
+/// Words of servers, ours first, that take no login over a connection in clear.
+const CLEAR: &[&str] = &[
+    "over a connection in clear",
+    "must use encryption",
+    "cleartext sessions are not accepted",
+    "ssl/tls required",
+    "tls is required",
+    "requires tls",
+];
+
+/// Whether a login was refused because its password would be seen on the way (RFC 4217 §5 has 534 for it).
+pub fn asks_for_protection(reply: &Reply) -> bool {
+    let lower = text(reply).to_ascii_lowercase();
+    reply.code == 534 || CLEAR.iter().any(|words| lower.contains(words))
+}
+
 /// The fault that a refusal stands for; the caller adds the side.
 pub fn fault(reply: &Reply, op: &str, subject: &[u8]) -> Fault {
     let text = text(reply);
@@ -190,6 +206,18 @@ mod tests {
             assert_eq!((fault.code, fault.side), (FaultCode::ConnectionLost, Some(Side::Network)), "{text}");
             assert!(fault.is_temporary());
         }
+    }
+
+    #[test]
+    fn servers_that_take_no_password_in_clear_say_so_in_their_own_words() {
+        for text in [
+            "Passwords are not taken over a connection in clear: send AUTH TLS first.",
+            "Non-anonymous sessions must use encryption.",
+            "SSL/TLS required on the control channel",
+        ] {
+            assert!(asks_for_protection(&Reply::line(530, text)), "{text}");
+        }
+        assert!(!asks_for_protection(&Reply::line(530, "Login incorrect.")));
     }
 
     #[test]

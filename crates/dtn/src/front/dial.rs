@@ -1,5 +1,6 @@
 //! A data node: dials its front, proves itself, and hands what is inside of the stream to a data process.
 
+use std::io::{self, Write as _};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -46,7 +47,10 @@ pub async fn serve_front(config: &DtnConfig, program: &Path, mut drain: watch::R
         match joined {
             Ok((stream, tls)) => {
                 pause = FIRST_PAUSE;
-                println!("joined {front}");
+                // Who started it may have stopped reading, which is no reason not to serve.
+                if let Err(error) = writeln!(io::stdout(), "joined {front}") {
+                    tracing::warn!(%error, front, "joined; standard output cannot be written");
+                }
                 let link_ip = stream.local_addr().ok().map(|address| address.ip().to_canonical());
                 let (child, clear) = start(config, program, &NodeOverrides { link_ip, ..overrides.clone() })?;
                 let carried = tokio::spawn(sealed::carry(stream, clear, tls));

@@ -66,6 +66,7 @@ pub fn kind(code: FaultCode) -> FailureKind {
         FaultCode::NotFound => K::NotFound,
         FaultCode::PermissionDenied | FaultCode::ReadOnly => K::PermissionDenied,
         FaultCode::LoginFailed | FaultCode::NotLoggedIn | FaultCode::NotAuthorized => K::PermissionDenied,
+        FaultCode::LoginInClear => K::PermissionDenied,
         // The data side sees no credentials but those of data connections.
         FaultCode::CredentialMissing | FaultCode::CredentialRejected | FaultCode::CredentialExpired => K::NotProtected,
         FaultCode::PeerIdentity | FaultCode::EncryptionFailed => K::NotProtected,

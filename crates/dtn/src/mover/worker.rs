@@ -237,13 +237,17 @@ impl Worker {
             Job::Run { id, op, stripe, session } => {
                 self.finisher.make_way(&op);
                 let measures = matches!(&*op, Op::Probe(probe) if probe.kind.uses_data());
-                let moves_data =
-                    measures || matches!(*op, Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_));
-                self.guarded(id, moves_data, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
+                let nature = match *op {
+                    _ if measures => Nature::Moves,
+                    Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => Nature::Moves,
+                    Op::Facts { .. } | Op::Size(_) | Op::Modified(_) => Nature::Asks,
+                    _ => Nature::Other,
+                };
+                self.guarded(id, nature, |worker, cancel| worker.operation(&op, stripe, session.as_deref(), cancel))
             }
             Job::Commit { id, spec, session, receipts, bytes } => {
                 self.finisher.drain();
-                self.guarded(id, false, |worker, cancel| {
+                self.guarded(id, Nature::Other, |worker, cancel| {
                     let node = worker.node.clone();
                     receive::commit(&node, &spec, &session, &receipts, bytes, cancel).map(Some)
                 })
@@ -259,7 +263,7 @@ impl Worker {
     fn guarded(
         &mut self,
         id: OpId,
-        moves_data: bool,
+        nature: Nature,
         work: impl FnOnce(&mut Self, &Cancel) -> Result<Option<Outcome>, Problem>,
     ) {
         self.reporter.start(id);
@@ -277,7 +281,7 @@ impl Worker {
                 (result.unwrap_or_else(|_| Err(bug().into())), cancel.is_cancelled())
             }
         };
-        if moves_data && result.is_err() && !self.session.data_passed() {
+        if nature == Nature::Moves && result.is_err() && !self.session.data_passed() {
             self.session.close();
         }
         match result {
@@ -286,7 +290,7 @@ impl Worker {
                 Some(later) => self.hand_over(id, later),
                 None => self.reporter.flush(),
             },
-            Err(problem) => self.fail(problem, cancelled),
+            Err(problem) => self.fail(problem, cancelled, nature),
         }
     }
 
@@ -298,14 +302,14 @@ impl Worker {
         let (mover, _) = self.reporter.about();
         let (user, token, times) = (self.context.user().to_owned(), cancel.clone(), later.times.clone());
         let encode = Box::new(move |result: Result<Outcome, Problem>| {
-            let failed = |problem| Outcome::Failed(failure(problem, token.is_cancelled(), &user));
+            let failed = |problem| Outcome::Failed(failure(problem, token.is_cancelled(), &user, Nature::Other));
             report::last_frames(mover, id, spent::of_proof(&times), result.unwrap_or_else(failed))
         });
         self.finisher.take(Finishing { id, later, cancel, place, encode });
     }
 
-    fn fail(&mut self, problem: Problem, cancelled: bool) {
-        let failure = failure(problem, cancelled, self.context.user());
+    fn fail(&mut self, problem: Problem, cancelled: bool, nature: Nature) {
+        let failure = failure(problem, cancelled, self.context.user(), nature);
         self.reporter.outcome(Outcome::Failed(failure));
     }
 
@@ -363,12 +367,27 @@ impl Worker {
     }
 }
 
-fn failure(problem: Problem, cancelled: bool, user: &str) -> Failure {
+/// What an operation does, as far as its failure depends on it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Nature {
+    /// Moves bytes over data connections.
+    Moves,
+    /// Asks about one name: that there is nothing is an answer.
+    Asks,
+    /// Anything else.
+    Other,
+}
+
+fn failure(problem: Problem, cancelled: bool, user: &str, nature: Nature) -> Failure {
     let mut failure = problem.into_failure();
     if cancelled {
         failure.kind = FailureKind::Aborted;
     }
-    tracing::info!(user, failure = failure.text, "operation failed");
+    if nature == Nature::Asks && failure.kind == FailureKind::NotFound {
+        tracing::debug!(user, failure = failure.text, "operation failed");
+    } else {
+        tracing::info!(user, failure = failure.text, "operation failed");
+    }
     failure
 }
 

@@ -74,6 +74,7 @@ pub(super) fn is_about_login(fault: &Fault) -> bool {
     matches!(
         fault.code,
         F::LoginFailed
+            | F::LoginInClear
             | F::NotAuthorized
             | F::CredentialMissing
             | F::CredentialRejected

@@ -38,6 +38,9 @@ pub struct Figures {
     pub waiting: f64,
     /// Bytes per second of the run.
     pub rate: f64,
+    /// Bytes per second that the run was allowed; 0: as many as it could.
+    #[serde(default)]
+    pub limit: f64,
     /// Whether the source told its times.
     pub source_tells: bool,
     /// Whether the destination told its times.
@@ -68,6 +71,8 @@ pub enum Bottleneck {
     DestinationHashing,
     /// Round trips between commands and replies.
     SessionLatency,
+    /// The rate that the user or the service has set.
+    RateLimit,
     /// Nothing was busy for most of the time.
     Unknown,
 }
@@ -79,12 +84,24 @@ const LOSSY: f64 = 5e-5;
 /// A limit that holds a sender back for more than this share of its time is what bounds it. Windows that only grow with what
 /// the path shows hold it for a while, too.
 const HELD: f64 = 0.5;
+/// A run whose rate is within this of its limit, as a part of it, moves as much as it may: the first second's worth is ahead, the last part behind.
+const AT_LIMIT: std::ops::RangeInclusive<f64> = 0.8..=1.5;
+
+impl Figures {
+    fn is_at_limit(&self) -> bool {
+        self.limit > 0.0 && AT_LIMIT.contains(&(self.rate / self.limit))
+    }
+}
 
 impl Bottleneck {
     /// The one that the figures name, and its share of the time.
     pub fn find(figures: &Figures) -> (Self, f64) {
         let most = Self::ranked(figures)[0];
         match most {
+            // Who waits for leave to move on has nothing else to do.
+            (found, share) if figures.is_at_limit() && (found == Self::SessionLatency || share < MOST) => {
+                (Self::RateLimit, (figures.rate / figures.limit).min(1.0))
+            }
             (_, share) if share < MOST => (Self::Unknown, 0.0),
             (Self::Network, share) => (Self::of_network(figures), share),
             most => most,
@@ -118,6 +135,9 @@ impl Bottleneck {
     /// What the figures say, by how much, and what comes next.
     pub fn sentence(figures: &Figures) -> String {
         let (found, share) = Self::find(figures);
+        if found == Self::RateLimit {
+            return format!("at {} of {} that are allowed", ByteRate(figures.rate), ByteRate(figures.limit));
+        }
         let percent = |share: f64| format!("{:.0} %", share * 100.0);
         if found == Self::Unknown {
             return format!("at {}", ByteRate(figures.rate));
@@ -167,6 +187,9 @@ impl Bottleneck {
             }
             Self::SendBuffer => "the send buffer is smaller than the path holds: raise net.ipv4.tcp_wmem at the source",
             Self::SessionLatency => "replies take the time: deeper pipelines or more sessions",
+            Self::RateLimit => {
+                "it moves as much as it may: allow more, with --max-rate or at the service that set the bound"
+            }
             Self::Unknown => "nothing was busy for most of the time",
         }
     }
@@ -185,6 +208,7 @@ impl fmt::Display for Bottleneck {
             Self::DestinationWrite => "destination write",
             Self::DestinationHashing => "destination hashing",
             Self::SessionLatency => "session latency",
+            Self::RateLimit => "rate limit",
             Self::Unknown => "unknown",
         })
     }
@@ -193,7 +217,7 @@ impl fmt::Display for Bottleneck {
 /// One choice as it is shown.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Line {
-    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`, `congestion`, `unfinished files`.
+    /// What was chosen: `chunks`, `sessions`, `channels`, `pipeline`, `buffer`, `rate`, `congestion`, `unfinished files`.
     pub choice: String,
     /// The value where it is a name.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -241,6 +265,16 @@ impl Explain {
             line("buffer", tuning.buffer.value, &tuning.buffer.reason),
         ];
         Self { plan: lines, changes: Vec::new(), bottleneck: None, figures: None }
+    }
+
+    /// No more bytes a second may be moved than these, if any number is set.
+    pub fn limited(&mut self, max_rate: Option<u64>) {
+        self.plan.extend(max_rate.map(|rate| Line {
+            choice: "rate".into(),
+            name: None,
+            value: Some(rate),
+            reason: "no more in the mean, as --max-rate or the service says".into(),
+        }));
     }
 
     /// How the congestion control is chosen; `fixed` by the user.
@@ -330,6 +364,7 @@ impl fmt::Display for Line {
         match (self.value, self.choice.as_str()) {
             (None, _) if self.name.is_some() => f.write_str(self.name.as_deref().unwrap_or_default())?,
             (Some(bytes), "chunks" | "buffer") => write!(f, "{}", ByteCount(bytes))?,
+            (Some(bytes), "rate") => write!(f, "{}/s", ByteCount(bytes))?,
             (Some(number), _) => write!(f, "{number}")?,
             (None, "chunks") => f.write_str("none")?,
             (None, _) => f.write_str("automatic")?,
@@ -353,6 +388,20 @@ mod tests {
         assert_eq!(Bottleneck::find(&quiet).0, Bottleneck::Unknown);
         let one_end = Figures { network: 0.9, source_tells: true, ..Figures::default() };
         assert!(Bottleneck::sentence(&one_end).ends_with("the destination's server does not tell its times"));
+    }
+
+    #[test]
+    fn a_run_that_moves_as_much_as_it_may_is_held_back_by_its_limit_and_by_nothing_else() {
+        let waits = Figures { waiting: 0.9, network: 0.1, rate: 4.1e6, limit: 4e6, ..Figures::default() };
+        assert_eq!(Bottleneck::find(&waits).0, Bottleneck::RateLimit);
+        assert_eq!(Bottleneck::sentence(&waits), "at 4.10 MB/s of 4.00 MB/s that are allowed");
+        let slower = Figures { rate: 2e6, ..waits };
+        assert_eq!(Bottleneck::find(&slower).0, Bottleneck::SessionLatency);
+        let busy = Figures { network: 0.95, ..waits };
+        assert_eq!(Bottleneck::find(&busy).0, Bottleneck::Network);
+        let mut explain = Explain::new(&plan(&Facts::default()));
+        explain.limited(Some(4 << 20));
+        assert!(explain.to_string().contains("\nrate: 4.19 MB/s (no more in the mean"), "{explain}");
     }
 
     #[test]

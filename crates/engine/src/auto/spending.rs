@@ -220,6 +220,8 @@ impl Spending {
                 0.0
             },
             rate: source.bytes.max(destination.bytes) as f64 / elapsed.as_secs_f64().max(1e-9),
+            // Who set it adds it.
+            limit: 0.0,
             source_tells: source.tells(),
             destination_tells: destination.tells(),
         })

@@ -207,6 +207,9 @@ fault_codes! {
     NotAuthorized, permanent: "you are known, but not allowed to do this",
         "no account here is mapped to your identity, or a rule of the collection or the token forbids it",
         "ask the administrator of that server; the message names your identity as it was seen";
+    LoginInClear, permanent: "the server takes no password over a connection in clear",
+        "everybody on the way could read it",
+        "log in inside TLS: whimbrel://USER@HOST/, with the port if it is not 2811";
 }
 
 impl FaultCode {

@@ -245,6 +245,7 @@ pub(crate) fn refused(fault: &Fault, what: &str, missing: &'static str) -> ApiEr
         FaultCode::NotADirectory => external(S::BAD_GATEWAY, "NotDirectory"),
         FaultCode::NotSupported => ApiError::new(S::CONFLICT, "NotSupported", message),
         FaultCode::LoginFailed
+        | FaultCode::LoginInClear
         | FaultCode::CredentialRejected
         | FaultCode::CredentialExpired
         | FaultCode::CredentialMissing => external(S::BAD_GATEWAY, "LoginFailed"),

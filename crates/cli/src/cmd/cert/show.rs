@@ -84,7 +84,7 @@ fn verdict(verdict: &Verdict, trusted: &str) -> (String, u8) {
         }
         Verdict::Authority => (format!("believed: it is one of the authorities of {trusted}"), exit::OK),
         Verdict::Refused(fault) => (format!("not believed: {fault} (authorities: {trusted})"), exit::CREDENTIALS),
-        Verdict::Nothing => ("there is no certificate that could be believed".to_owned(), exit::OK),
+        Verdict::Nothing => ("there is no certificate that could be believed".to_owned(), exit::CREDENTIALS),
     }
 }
 

@@ -1,12 +1,13 @@
 //! `whimbrel dtn --import`: our settings from the files of `globus-gridftp-server`.
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use whimbrel_dtn::front::import::{Remark, is_read, read, take_over};
 use whimbrel_engine::Fault;
 use whimbrel_engine::summary::exit;
+
+use crate::output::lines;
 
 const OP: &str = "read settings";
 
@@ -19,8 +20,7 @@ pub(super) fn run(places: &[PathBuf]) -> Result<ExitCode, Fault> {
         }
     }
     let imported = take_over(&files);
-    let failed = |error| Fault::from_io(error, "print settings");
-    std::io::stdout().write_all(imported.toml.as_bytes()).map_err(failed)?;
+    lines::print(imported.toml.as_bytes());
     for remark in &imported.remarks {
         eprintln!("{}", line(remark));
     }

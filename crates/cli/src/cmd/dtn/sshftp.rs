@@ -10,6 +10,7 @@ use whimbrel_dtn::front::stdio;
 use whimbrel_engine::Fault;
 
 use super::DtnArgs;
+use crate::output::lines;
 
 const OP: &str = "make the script for sshftp";
 
@@ -27,7 +28,8 @@ pub(super) fn install(args: DtnArgs, file: Option<PathBuf>) -> Result<(), Fault>
     let text = script(&program, std::env::args_os().skip(1));
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).mode(0o755).open(&path).map_err(told)?;
     file.write_all(&text).map_err(told)?;
-    writeln!(std::io::stdout(), "{} made", path.display()).map_err(failed)
+    lines::line(&format!("{} made", path.display()));
+    Ok(())
 }
 
 fn script(program: &Path, arguments: impl Iterator<Item = OsString>) -> Vec<u8> {

@@ -15,6 +15,7 @@ use whimbrel_trust::pins::Fingerprint;
 use whimbrel_trust::tls::{Clients, ServerTls, TicketKeys};
 
 use super::OP;
+use crate::output::lines;
 
 /// Seconds for which a certificate made here is good; clients are given it itself.
 const LIFE: i64 = 5 * 365 * 24 * 3600;
@@ -90,7 +91,7 @@ impl StatePlace {
         let text = format!("{{\"client_id\": \"{}\", \"client_secret\": \"{secret}\"}}\n", made.client.id);
         self.write("administrator.json", text.as_bytes(), 0o600)?;
         let path = self.0.path("administrator.json");
-        println!("the administrator's client and its secret are in {}", path.display());
+        lines::line(&format!("the administrator's client and its secret are in {}", path.display()));
         Ok(())
     }
 

@@ -89,7 +89,7 @@ pub struct TransferArgs {
     /// Data channels for each file [default: chosen by size and distance]
     #[arg(short, long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=i64::from(MOST_CONNECTIONS)))]
     parallelism: Option<u32>,
-    /// Most bytes a second of all files together, as in 50M [default: no bound but the collections' own]
+    /// Most bytes a second of all files together, as in 50MB (50M is 50 MiB) [default: no bound but the collections' own]
     #[arg(long, value_name = "BYTES", value_parser = parse_rate)]
     max_rate: Option<ByteCount>,
     /// Account to use at the source, where you have several
@@ -182,6 +182,20 @@ pub fn parse_time(text: &str) -> Result<Duration, String> {
     number.checked_mul(scale).map(Duration::from_secs).ok_or_else(|| "that is too long".to_owned())
 }
 
+impl SubmitArgs {
+    /// Whether nothing is submitted.
+    pub fn only_plans(&self) -> bool {
+        self.common.only_plans()
+    }
+}
+
+impl DeleteArgs {
+    /// Whether nothing is submitted.
+    pub fn only_plans(&self) -> bool {
+        self.common.only_plans()
+    }
+}
+
 impl TransferArgs {
     fn options(&self) -> Map<String, Value> {
         let mut options = Map::new();
@@ -238,6 +252,10 @@ impl TransferArgs {
 }
 
 impl CommonArgs {
+    fn only_plans(&self) -> bool {
+        self.dry_run || self.print_document
+    }
+
     fn options(&self) -> Result<Map<String, Value>, Trouble> {
         let mut options = Map::new();
         for (name, text) in
@@ -308,7 +326,7 @@ pub fn listed(file: &OsString) -> Result<Vec<Pair>, Trouble> {
         true => std::io::stdin().read_to_string(&mut text),
         false => std::fs::File::open(file).and_then(|mut file| file.read_to_string(&mut text)),
     };
-    read.map_err(|error| Trouble::here(error, "read the list", &name))?;
+    read.map_err(|error| Trouble::Usage(format!("--list {name}: {error}")))?;
     let mut pairs = Vec::new();
     for (number, line) in (1..).zip(text.lines()) {
         let pair = pair(line).map_err(|error| Trouble::Usage(format!("{name}:{number}: {error}")))?;

@@ -5,6 +5,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::time::error::Elapsed;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::op::{DataParams, ListForm, ListSpec, Op, OpId, Outcome};
@@ -194,14 +195,18 @@ async fn fetch(remote: &mut Remote, asked: &Check<'_>, mut stream: DataStream) -
     let id = remote.submit(listing(asked.path, remote))?;
     remote.flush().await?;
     let read = timeout(asked.patience, read_all(&mut stream));
-    let (read, done) = tokio::join!(read, remote.finish(id));
-    let count = read.unwrap_or_else(|_| Err(Fault::new(FaultCode::TimedOut, "read listing")));
-    // The server's word about a connection is often only that it broke.
-    match (done, count) {
-        (Err(_), Err(fault)) if fault.side == Some(Side::Peer) => Err(fault),
-        (Err(fault), _) => Err(fault),
-        (Ok(_), count) => count,
-    }
+    let finish = remote.finish(id);
+    tokio::pin!(read, finish);
+    let (read, done) = tokio::select! {
+        biased;
+        read = &mut read => (read, finish.await),
+        done = &mut finish => match done {
+            // Nothing will come over the connection.
+            Err(fault) if !is_of_network(&fault) => return Err(fault),
+            done => (read.await, done),
+        },
+    };
+    whose_word(in_time(read), Some(done))
 }
 
 async fn read_all(stream: &mut DataStream) -> Result<usize, Fault> {
@@ -325,17 +330,34 @@ async fn answered(
         let (stream, _) = stream.map_err(|error| Fault::from_io(error, "accept a data connection"))?;
         read_all(&mut DataStream::new(stream, certified, true)?).await
     };
-    let read = timeout(patience, read).await;
-    let read = read.unwrap_or_else(|_| Err(Fault::new(FaultCode::TimedOut, "read listing")));
+    let read = timeout(patience, read);
     if said.is_some() {
-        return Call::Came(read);
+        return Call::Came(in_time(read.await));
     }
-    // What the peer does wrong here is known better than the server's word that the connection broke.
-    Call::Came(match (read, timeout(patience, finish).await) {
+    tokio::pin!(read);
+    let read = tokio::select! {
+        biased;
+        read = &mut read => in_time(read),
+        said = &mut finish => match said {
+            // Nothing will come over the connection.
+            Err(fault) if !is_of_network(&fault) => return Call::Came(Err(fault)),
+            said => return Call::Came(whose_word(in_time(read.await), Some(said))),
+        },
+    };
+    Call::Came(whose_word(read, timeout(patience, finish).await.ok()))
+}
+
+fn in_time(read: Result<Result<usize, Fault>, Elapsed>) -> Result<usize, Fault> {
+    read.unwrap_or_else(|_| Err(Fault::new(FaultCode::TimedOut, "read listing")))
+}
+
+/// What the peer does wrong here is known better than the server's word that the connection broke.
+fn whose_word(read: Result<usize, Fault>, said: Option<Result<Outcome, Fault>>) -> Result<usize, Fault> {
+    match (read, said) {
         (Err(fault), _) if fault.side == Some(Side::Peer) => Err(fault),
-        (_, Ok(Err(fault))) => Err(fault),
+        (_, Some(Err(fault))) => Err(fault),
         (read, _) => read,
-    })
+    }
 }
 
 /// Whether a server's refusal is about the connection and not about what it was to send.

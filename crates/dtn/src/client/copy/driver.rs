@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep_until};
-use whimbrel_engine::auto::{Controller, Explain, Facts, Imposed, Limits, Plan};
+use whimbrel_engine::auto::{Controller, Explain, Facts, Figures, Imposed, Limits, Plan};
 use whimbrel_engine::events::{Event, Outcome};
 use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, RootId};
 use whimbrel_engine::summary::{Summary, exit};
@@ -303,7 +303,8 @@ impl Driver {
         }
         let elapsed = now.saturating_duration_since(self.began);
         if let Some(figures) = self.shared.spending().figures(elapsed, self.worked) {
-            self.explain.measured(figures);
+            let limit = self.shared.options.rate.now().unwrap_or(0) as f64;
+            self.explain.measured(Figures { limit, ..figures });
         }
     }
 

@@ -1,6 +1,7 @@
 //! Copies a directory while it is being written, until a marker appears or the user ends it.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch as signal};
@@ -62,7 +63,8 @@ pub struct Ends {
 
 /// Copies files of a directory as they become complete; every event goes to `events` in order, the summary included.
 ///
-/// A file that changed while it was copied and whose next version was copied well is no failure in the summary.
+/// A file that changed while it was copied and whose next version was copied well is no failure in the summary. A run that ends before its
+/// marker was copied is a cancelled one.
 /// Must run on a current-thread runtime.
 ///
 /// # Errors
@@ -108,15 +110,22 @@ pub(crate) async fn follow_some(
     });
     let (files, jobs) = mpsc::channel(AHEAD);
     let (teller, told) = mpsc::unbounded_channel();
-    let mut tally = Tally::new(&follow.source.path, teller);
+    let left = Rc::new(Cell::new(0));
+    let mut tally = Tally::new(&follow.source.path, follow.until.as_deref(), left.clone(), teller);
     let pass_on = |mut event| {
         tally.take(&mut event);
+        tell(event);
+    };
+    let watched = |event| {
+        if let Event::WatchEnded { unfinished } = &event {
+            left.set(*unfinished);
+        }
         tell(event);
     };
     let preserve = options.plan.preserve.modes || options.plan.preserve.times;
     let follower = Follower::new(&follow, interval, preserve, source, destination, compared);
     let copying = copy_some(Jobs::Files(jobs), options, ends.cancel, sieve, pass_on);
-    let (report, ()) = tokio::join!(copying, follower.run(files, told, ends.stop, &tell));
+    let (report, ()) = tokio::join!(copying, follower.run(files, told, ends.stop, &watched));
     report.map(|report| match report {
         Report::Done(mut summary) => {
             tally.correct(&mut summary);

@@ -1,10 +1,14 @@
 //! Keeps account of copies that ended, by what the copy tells.
 
+use std::cell::Cell;
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use tokio::sync::mpsc::UnboundedSender;
+use whimbrel_engine::Fault;
 use whimbrel_engine::events::Event;
-use whimbrel_engine::summary::{Summary, exit};
+use whimbrel_engine::listing::join;
+use whimbrel_engine::summary::{Summary, exit, exit_code_for};
 
 /// What the copy tells the follower.
 #[derive(Debug, PartialEq, Eq)]
@@ -26,14 +30,22 @@ pub struct Tally {
     told: UnboundedSender<Told>,
     failed: HashSet<Vec<u8>>,
     made_good: HashSet<Vec<u8>>,
+    /// The end marker, as long as nothing has become of it.
+    awaited: Option<Vec<u8>>,
+    /// Files that were still being written when the watching ended.
+    left: Rc<Cell<u64>>,
+    /// Why nothing can be copied any more.
+    given_up: Option<Fault>,
 }
 
 impl Tally {
-    /// For files below `root`; what the follower must know goes to `told`.
-    pub fn new(root: &[u8], told: UnboundedSender<Told>) -> Self {
-        let prefix = whimbrel_engine::listing::join(root, b"x");
+    /// For files below `root`, where the file `marker` ends the run; the follower puts into `left` how many files it has left, and what it must
+    /// know goes to `told`.
+    pub fn new(root: &[u8], marker: Option<&[u8]>, left: Rc<Cell<u64>>, told: UnboundedSender<Told>) -> Self {
+        let prefix = join(root, b"x");
         let prefix = prefix[..prefix.len() - 1].to_vec();
-        Self { prefix, told, failed: HashSet::new(), made_good: HashSet::new() }
+        let awaited = marker.map(|marker| join(root, marker));
+        Self { prefix, told, failed: HashSet::new(), made_good: HashSet::new(), awaited, left, given_up: None }
     }
 
     /// Takes what happened; a summary is corrected.
@@ -50,13 +62,16 @@ impl Tally {
                 self.end(&failure.source, false);
             }
             Event::ItemSkipped { source, .. } => self.end(source, true),
-            Event::GivenUp { .. } => self.tell(Told::GivenUp),
+            Event::GivenUp { fault } => {
+                self.given_up = Some(fault.clone());
+                self.tell(Told::GivenUp);
+            }
             Event::Summary(summary) => self.correct(summary),
             _ => {}
         }
     }
 
-    /// Takes failures out of a summary whose files were copied in a later version.
+    /// Takes failures out of a summary whose files were copied in a later version, and tells what the end of the watching has left.
     pub fn correct(&self, summary: &mut Summary) {
         let before = summary.failures.len();
         let stands = |source: &Vec<u8>| self.failed.contains(source) || !self.made_good.contains(source);
@@ -65,9 +80,16 @@ impl Tally {
         if summary.failed == 0 && !summary.cancelled {
             summary.exit_code = exit::OK;
         }
+        summary.unfinished = self.left.get();
+        match (&self.awaited, &self.given_up) {
+            (Some(_), None) => (summary.cancelled, summary.exit_code) = (true, exit::CANCELLED),
+            (Some(_), Some(fault)) if summary.exit_code == exit::OK => summary.exit_code = exit_code_for(fault),
+            _ => {}
+        }
     }
 
-    fn end(&self, source: &[u8], well: bool) {
+    fn end(&mut self, source: &[u8], well: bool) {
+        self.awaited = self.awaited.take().filter(|marker| marker != source);
         if let Some(path) = source.strip_prefix(&self.prefix[..]) {
             self.tell(Told::Ended { path: path.to_vec(), well });
         }
@@ -88,7 +110,7 @@ mod tests {
     use whimbrel_engine::plan::{Item, ItemId, RootId};
     use whimbrel_engine::progress::{Progress, Verification};
     use whimbrel_engine::summary::{Failure, Failures};
-    use whimbrel_engine::{Fault, FaultCode};
+    use whimbrel_engine::{FaultCode, Side};
 
     use super::*;
 
@@ -116,9 +138,30 @@ mod tests {
     }
 
     #[test]
+    fn a_run_that_ends_before_its_marker_is_a_cancelled_one() {
+        let (sender, _receiver) = unbounded_channel();
+        let left = Rc::new(Cell::new(2));
+        let mut tally = Tally::new(b"/from", Some(b"DONE"), left, sender);
+        tally.take(&mut done(1, "/from/a/DONE"));
+        let now = Instant::now();
+        let last = Progress::new(now).snapshot(now);
+        let corrected = |tally: &Tally| {
+            let mut summary = Summary::new(last.clone(), &Failures::default(), false);
+            tally.correct(&mut summary);
+            (summary.exit_code, summary.cancelled, summary.unfinished)
+        };
+        assert_eq!(corrected(&tally), (exit::CANCELLED, true, 2));
+        let fault = Fault::new(FaultCode::ConnectionRefused, "connect").side(Side::Network);
+        tally.take(&mut Event::GivenUp { fault });
+        assert_eq!(corrected(&tally), (exit::NETWORK_OR_PEER, false, 2), "nobody has ended it");
+        tally.take(&mut done(2, "/from/DONE"));
+        assert_eq!(corrected(&tally), (exit::OK, false, 2));
+    }
+
+    #[test]
     fn a_version_that_failed_is_made_good_by_a_later_one_and_by_nothing_else() {
         let (sender, mut receiver) = unbounded_channel();
-        let mut tally = Tally::new(b"/from/", sender);
+        let mut tally = Tally::new(b"/from/", None, Rc::default(), sender);
         let mut failures = Failures::default();
         for (id, source) in [(1, "/from/a"), (2, "/from/b/c")] {
             let failure = failed(id, source);

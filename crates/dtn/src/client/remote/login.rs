@@ -153,8 +153,11 @@ impl Remote {
             (Some(who), Some(user)) => format!("{who} as {user}").into_bytes(),
             (None, _) => user.clone(),
         };
+        // A server that takes no passwords in clear can refuse only before it has one.
+        let is_exposed = self.target.security == Security::Clear && self.target.password.is_some();
+        let by_name = if is_exposed { Step::UserFirst } else { Step::User };
         let asks = [
-            Ask::new(Command::User(user), Step::User, "log in", &who),
+            Ask::new(Command::User(user), by_name, "log in", &who),
             Ask::new(pass, Step::Pass, "log in", &who),
             Ask::new(Command::Feat, Step::Features, "ask for features", b""),
             Ask::new(Command::Site(Site::ClientInfo(info.to_vec())), Step::Quiet, "introduce", b""),

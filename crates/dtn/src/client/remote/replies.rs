@@ -10,6 +10,7 @@ use whimbrel_proto::spent;
 
 use super::{Answer, EndEvent, Pending, Remote, Step, answer};
 use crate::client::reply;
+use crate::client::security::Security;
 
 /// Nothing more will be heard.
 pub(super) fn closed() -> Fault {
@@ -85,7 +86,7 @@ impl Remote {
             }
             Step::Mechanism => return self.mechanism_reply(reply),
             Step::Token => return self.token_reply(reply),
-            Step::User | Step::Pass => return self.login_reply(front, reply),
+            Step::User | Step::UserFirst | Step::Pass => return self.login_reply(front, reply),
             Step::Features => self.features = Features::parse(reply),
             Step::Quiet => {}
             Step::Nonce => self.nonce_accepted = reply.is_positive(),
@@ -101,22 +102,31 @@ impl Remote {
 
     fn login_reply(&mut self, front: &Pending, reply: &Reply) -> Result<(), Fault> {
         let refused = match (front.step, reply.code) {
-            (Step::User, 230 | 232) => {
+            (Step::User | Step::UserFirst, 230 | 232) => {
                 self.logged_in = true;
                 false
             }
-            (Step::User, code) => code / 100 != 3,
+            (Step::User | Step::UserFirst, code) => code / 100 != 3,
             // USER alone was enough: PASS is superfluous, whatever its answer.
             _ if self.logged_in => false,
             (_, code) => code / 100 != 2,
         };
         if refused {
-            // Whoever has shown a certificate or a ticket is known; what is missing is an account.
-            let code = if self.channel.wrapped().is_some() { FaultCode::NotAuthorized } else { FaultCode::LoginFailed };
-            let fault = Fault::new(code, front.name)
-                .subject(format!("{} at {}", String::from_utf8_lossy(&front.subject), self.target))
-                .detail(format!("{} {}", reply.code, reply::text(reply)));
-            return Err(fault);
+            let code = match self.target.security {
+                // Whoever has shown a certificate or a ticket is known; what is missing is an account.
+                _ if self.channel.wrapped().is_some() => FaultCode::NotAuthorized,
+                Security::Clear if self.target.user.is_some() && reply::asks_for_protection(reply) => {
+                    FaultCode::LoginInClear
+                }
+                _ => FaultCode::LoginFailed,
+            };
+            let who = String::from_utf8_lossy(&front.subject);
+            let said = format!("{} {}", reply.code, reply::text(reply));
+            let detail = match code {
+                FaultCode::LoginInClear => format!("{said}; log in with whimbrel://{who}@{}/", self.target),
+                _ => said,
+            };
+            return Err(Fault::new(code, front.name).subject(format!("{who} at {}", self.target)).detail(detail));
         }
         self.logged_in |= front.step == Step::Pass;
         if self.logged_in {

@@ -47,7 +47,8 @@ impl Ask {
 
     /// What the machine is told, and what is kept for the reply.
     pub(super) fn split(self) -> (Order, (Step, &'static str, Vec<u8>)) {
-        let (gate, stream) = (matches!(self.step, Step::Gate | Step::Secure), self.step == Step::Done(Answer::Lines));
+        let gate = matches!(self.step, Step::Gate | Step::Secure | Step::UserFirst);
+        let stream = self.step == Step::Done(Answer::Lines);
         (Order { command: self.command, gate, stream }, (self.step, self.name, self.subject))
     }
 }
