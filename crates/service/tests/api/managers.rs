@@ -170,11 +170,9 @@ async fn a_deadline_is_as_late_as_that_of_a_submission_at_most() {
     let bench = Bench::new().await;
     let site = site(&bench).await;
     let task = delete(&bench, &site.ada, site.mapped, "/x").await;
-    for (deadline, days) in [("2999-01-01", 92), ("9999-12-31 00:00:00", 92)] {
-        bench.put(&format!("/v0.10/task/{task}"), &site.ada.token, json!({"deadline": deadline})).await.good();
-        let kept = rights::task(&bench, task).await;
-        assert_eq!(kept.wanted.deadline.secs - kept.requested.secs, days * 24 * 3600);
-    }
+    bench.put(&format!("/v0.10/task/{task}"), &site.ada.token, json!({"deadline": "2999-01-01"})).await.good();
+    let kept = rights::task(&bench, task).await;
+    assert_eq!(kept.wanted.deadline.secs - kept.requested.secs, 92 * 24 * 3600);
 }
 
 #[tokio::test]
