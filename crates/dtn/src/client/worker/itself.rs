@@ -30,6 +30,10 @@ impl Worker {
 
 /// Whether a job writes in place on the server that its source is on.
 pub(super) fn may_be_itself(pair: &Pair, shared: &Shared, job: &Job) -> bool {
+    // Most files end here.
+    if pair.destination.has("CHUNK") || pair.source.remote().is_none() {
+        return false;
+    }
     let hosts = |target: Option<&Target>| -> Vec<String> {
         target.into_iter().flat_map(Target::addresses).map(|(host, _)| host).collect()
     };

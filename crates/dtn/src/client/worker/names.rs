@@ -1,7 +1,7 @@
 //! Temporary names at servers that keep no unfinished files: what refuses them, and what is left there.
 
 use whimbrel_engine::transfer::{Input, Job};
-use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
+use whimbrel_engine::{Fault, RangeSet};
 
 use super::Worker;
 use super::manner::refuses_name;
@@ -43,17 +43,14 @@ impl Worker {
         self.shared.refuse_temporary(&route, &item.destination, fault.clone());
         self.spoilt.push((route, temporary.to_vec()));
         let attempt = flight.job.attempt;
-        self.late.push(match flight.file() {
-            Some(_) => {
-                self.shared.sidecars.end(attempt.item, true);
-                self.shared.give_up(item, temporary);
-                Input::ItemWhole { attempt }
-            }
-            None => {
-                let fault = move_again(&flight.job, "the temporary name cannot be changed into the final one");
-                Input::ItemFailed { attempt, fault, received: RangeSet::new() }
-            }
-        });
+        if flight.file().is_some() {
+            self.shared.sidecars.end(attempt.item, true);
+            self.shared.give_up(item, temporary);
+            self.late.push(Input::ItemWhole { attempt });
+        } else {
+            self.shared.renames_whole(item.id);
+            self.backlog.push_front(flight.job.clone());
+        }
         true
     }
 
@@ -88,9 +85,4 @@ impl Worker {
         self.spoilt.extend(temporary.map(|name| (route, name)));
         self.late.push(Input::ItemFailed { attempt: job.attempt, fault, received: RangeSet::new() });
     }
-}
-
-/// What arrived under a temporary name is removed: the file begins anew, and nothing of it counts.
-pub(super) fn move_again(job: &Job, why: &str) -> Fault {
-    Fault::new(FaultCode::StorageBusy, "rename").on_path(&job.item.destination).side(Side::Destination).detail(why)
 }
