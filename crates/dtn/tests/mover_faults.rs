@@ -200,7 +200,10 @@ fn addresses_other_than_the_control_clients_are_not_connected_to() {
     assert_eq!(node.call(stranger, active(5000, nonce.clone())).done(), Outcome::Done);
     let named = DataPeers::ControlPeerAnd("192.0.2.0/24".parse().unwrap());
     let named = node.attach_as(Identity { data_peers: named, ..from_elsewhere() });
-    let elsewhere = |params| Op::Active { targets: vec!["203.0.113.9:5000".parse().unwrap(); 2], params };
+    let elsewhere = |params| {
+        let targets = ["203.0.113.9:5000", "203.0.113.9:5001"].map(|target| target.parse().unwrap());
+        Op::Active { targets: targets.to_vec(), params }
+    };
     node.call(named, elsewhere(nonce.clone())).fails_with(FailureKind::CannotConnect);
     assert_eq!(node.call(stranger, elsewhere(nonce)).done(), Outcome::Done);
     let anyone = node.attach_as(Identity { data_peers: DataPeers::Anyone, ..from_elsewhere() });

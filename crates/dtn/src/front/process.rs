@@ -33,7 +33,9 @@ pub fn serve_standard_input() -> Result<(), Fault> {
         Some((FromMonitor::Hello(settings), descriptors)) => (*settings, descriptors),
         _ => return Err(Fault::new(FaultCode::InvalidArgument, OP).detail("only `whimbrel dtn` starts it")),
     };
-    warn_about_descriptors(descriptors_allowed, settings.max_connections);
+    if !settings.one {
+        warn_about_descriptors(descriptors_allowed, settings.max_connections);
+    }
     // Its library and keys are loaded while files can be opened.
     let kerberos = settings.kerberos.as_ref().map(Keys::new).transpose()?;
     confine::enter(&Needs::front(&settings), settings.sandbox)?;
