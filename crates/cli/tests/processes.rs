@@ -152,7 +152,7 @@ fn helpers_that_are_told_secrets_keep_their_memory_to_themselves() {
     if !require_root() {
         return;
     }
-    for word in ["dtn-front", "dtn-member", "dtn-door", "dtn-caller", "dtn-relay", "data-process"] {
+    for word in ["dtn-member", "dtn-door", "dtn-caller", "dtn-relay"] {
         let (ours, theirs) = UnixStream::pair().expect("sockets");
         let mut command = Command::new(WHIMBREL);
         command
