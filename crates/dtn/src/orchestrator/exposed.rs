@@ -5,6 +5,7 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
+use std::pin::Pin;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -209,9 +210,15 @@ pub(super) enum Course {
     GivenUp,
 }
 
-impl Keeper<'_> {
+impl<'a> Keeper<'a> {
+    /// [`Keeper::run`], on the heap: logins are large, and are not to lie in the frames of the copy.
+    #[inline(never)]
+    pub(super) fn running(self, course: watch::Receiver<Course>) -> Pin<Box<dyn Future<Output = ()> + 'a>> {
+        Box::pin(self.run(course))
+    }
+
     /// Works until the copy has ended and nothing waits. What could not be made durable is given back.
-    pub(super) async fn run(mut self, mut course: watch::Receiver<Course>) {
+    async fn run(mut self, mut course: watch::Receiver<Course>) {
         let (exposed, hold) = (self.exposed, self.hold);
         let mut ended = course.clone();
         let hurried = async {

@@ -24,6 +24,9 @@ const POLLS: usize = 4;
 /// Tasks whose fruitless runs are remembered.
 const REMEMBERED: usize = 10_000;
 
+/// Stack of a task's thread, bytes: what a copy waits for is deep, and builds for tests need almost the usual 2 MiB for it.
+const STACK: usize = 8 << 20;
+
 /// A task that is worked on.
 struct Running {
     hold: Hold,
@@ -237,7 +240,7 @@ impl<D: Desk> Loop<D> {
         };
         let ending = Ending { ended: self.ended.clone(), lease, progress: false };
         let name = format!("task-{:.8}", lease.task.simple());
-        let started = thread::Builder::new().name(name).spawn(move || {
+        let started = thread::Builder::new().name(name).stack_size(STACK).spawn(move || {
             let mut ending = ending;
             ending.progress = job.run();
         });

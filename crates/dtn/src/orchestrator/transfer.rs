@@ -1,6 +1,7 @@
 //! One run of a transfer.
 
 use std::cell::RefCell;
+use std::pin::Pin;
 use std::rc::Rc;
 
 use tokio::sync::{mpsc, watch};
@@ -113,12 +114,12 @@ impl Run<'_> {
             cancel: &self.cancel,
         };
         let copying = async {
-            let outcome = self.copy().await;
+            let outcome = self.copying().await;
             let is_given_up = outcome.is_err() || self.ledger.borrow().over.is_some();
             standing.send_replace(if is_given_up { Course::GivenUp } else { Course::Ended });
             outcome
         };
-        let (outcome, ()) = tokio::join!(copying, keeper.run(course));
+        let (outcome, ()) = tokio::join!(copying, keeper.running(course));
         let Some(fault) = exposed.take_loss() else { return outcome };
         self.ledger.borrow_mut().again.get_or_insert(fault);
         // That is what it was cancelled for.
@@ -131,6 +132,12 @@ impl Run<'_> {
         let finished = Keys::fetch(&self.desk.line, &self.desk.hold).await?;
         self.ledger.borrow_mut().start_over(finished);
         Ok(())
+    }
+
+    /// The copy, on the heap: its state is large, and is not to lie in the frames of all that wait for it.
+    #[inline(never)]
+    fn copying(&self) -> Pin<Box<dyn Future<Output = Result<(), Fault>> + '_>> {
+        Box::pin(self.copy())
     }
 
     async fn copy(&self) -> Result<(), Fault> {
