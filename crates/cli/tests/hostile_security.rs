@@ -480,7 +480,7 @@ fn nobody_writes_lines_into_the_log_or_commands_to_the_terminal_of_its_reader() 
         guest.say(&line);
         guest.reply();
     }
-    guest.send(b"SIZE /\xff\xc2\x9b\x1b[2Jlast-of-all\r\n").expect("taken");
+    guest.send(b"DELE /free/\xff\xc2\x9b\x1b[2Jlast-of-all\r\n").expect("taken");
     guest.reply();
     scene.server.wait_for_log(&["operation failed", "last-of-all"]);
     let log = scene.server.log();
