@@ -21,4 +21,6 @@ pub const INLINE_LIMIT: u64 = 16 << 20;
 #[cfg(test)]
 mod leaf_tests;
 #[cfg(test)]
+mod listening_tests;
+#[cfg(test)]
 pub(crate) mod tests;
