@@ -33,7 +33,7 @@
 //!         Command::OpenSession { slot } => machine.handle(now, Input::SessionReady { slot }),
 //!         Command::Start { job, .. } => {
 //!             let attempt = job.attempt;
-//!             machine.handle(now, Input::ItemStarted { attempt });
+//!             machine.handle(now, Input::ItemStarted { attempt, tells: true });
 //!             let verified = Verification::NotAsked;
 //!             machine.handle(now, Input::ItemDone { attempt, bytes: 5, verified });
 //!         }

@@ -159,6 +159,12 @@ impl Pair {
         if extended { Mode::Extended } else { Mode::Stream }
     }
 
+    /// Whether an end tells how much has moved: this host does, and servers in extended block mode (GFD.20 §4.2, 112 replies).
+    pub fn tells_progress(&self) -> bool {
+        let is_here = [&self.source, &self.destination].into_iter().any(|end| matches!(end, End::Local(_)));
+        is_here || self.wire.is_some_and(|wire| wire.mode == Mode::Extended)
+    }
+
     /// Agrees on new data connections; nothing may be in flight.
     ///
     /// One round trip to the listening end, none when it was asked early; the connecting end is told

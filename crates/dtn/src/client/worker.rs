@@ -321,7 +321,8 @@ impl Worker {
             let durable = tells.then(|| flight.transfer.received.clone());
             Input::ItemProgress { attempt, moved: flight.transfer.moved, durable }
         });
-        let started = starts.then_some(Input::ItemStarted { attempt });
+        let tells = self.pair.as_ref().is_some_and(|(_, pair)| pair.tells_progress());
+        let started = starts.then_some(Input::ItemStarted { attempt, tells });
         started.into_iter().chain(progress).for_each(|input| self.report(input));
     }
 }

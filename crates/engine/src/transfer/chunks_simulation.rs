@@ -196,7 +196,7 @@ impl World {
         let job = self.sessions.get_mut(&slot).expect("the epoch is current").pop_front().expect("it was at work");
         self.begin(slot);
         let attempt = job.attempt;
-        self.put(Input::ItemStarted { attempt });
+        self.put(Input::ItemStarted { attempt, tells: true });
         let fault = if self.chance(self.weather.permanent) {
             Some(FaultCode::NoSpace)
         } else if self.chance(self.weather.temporary) {

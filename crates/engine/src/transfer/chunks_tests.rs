@@ -308,7 +308,7 @@ fn a_lost_session_charges_the_chunk_at_work_and_gives_back_the_other_at_once() {
     let taken = chunks(&mut bench);
     let lost: Vec<_> = taken.iter().filter(|(slot, ..)| slot.0 == 0).cloned().collect();
     let other = taken.iter().find(|(slot, ..)| slot.0 == 1).expect("both have work").clone();
-    bench.put(Input::ItemStarted { attempt: lost[0].1 });
+    bench.put(Input::ItemStarted { attempt: lost[0].1, tells: true });
     let fault = Fault::new(FaultCode::ConnectionLost, "test");
     bench.put(Input::SessionLost { slot: Slot(0), fault });
     prove(&mut bench, other.1, &other.2);
@@ -499,7 +499,7 @@ fn a_chunk_that_moves_nothing_is_a_stall_and_one_that_is_read_back_is_not() {
     bench.now += Duration::from_secs(500);
     bench.put(Input::Tick);
     assert!(bench.closed.is_empty());
-    bench.put(Input::ItemProgress { attempt: taken[1].1, moved: 1, durable: None });
+    bench.put(Input::ItemStarted { attempt: taken[1].1, tells: true });
     bench.now += Duration::from_secs(61);
     bench.put(Input::Tick);
     assert_eq!(bench.closed.len(), 1);
@@ -731,7 +731,7 @@ fn relieved(bench: &Bench) -> Vec<Slot> {
 fn what_a_session_holds_that_has_become_slow_goes_to_one_that_idles_and_nothing_is_charged() {
     let (mut bench, attempt, part) = one_waits_for_the_other();
     assert!(bench.machine.poll_timeout().is_some_and(|at| at <= bench.now + Duration::from_secs(10)), "nobody looks");
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     creep(&mut bench, attempt, 9, 1);
     assert_eq!(relieved(&bench), []);
     creep(&mut bench, attempt, 2, 2);
@@ -751,7 +751,7 @@ fn what_a_session_holds_that_has_become_slow_goes_to_one_that_idles_and_nothing_
 #[test]
 fn a_session_that_is_nearly_done_or_as_fast_as_others_keeps_what_it_has() {
     let (mut bench, attempt, part) = one_waits_for_the_other();
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     // Nearly all comes at once: the rest takes less time than looking does.
     bench.put(Input::ItemProgress { attempt, moved: part.end - part.start - 1, durable: None });
     for _ in 0..12 {
@@ -760,7 +760,7 @@ fn a_session_that_is_nearly_done_or_as_fast_as_others_keeps_what_it_has() {
     }
     assert_eq!(relieved(&bench), []);
     let (mut verifying, attempt, _) = one_waits_for_the_other();
-    verifying.put(Input::ItemStarted { attempt });
+    verifying.put(Input::ItemStarted { attempt, tells: true });
     verifying.put(Input::ItemPhase { attempt, phase: Phase::Verifying });
     verifying.now += Duration::from_secs(50);
     verifying.put(Input::Tick);
@@ -770,7 +770,7 @@ fn a_session_that_is_nearly_done_or_as_fast_as_others_keeps_what_it_has() {
 #[test]
 fn a_silent_session_has_longer_for_some_servers_say_little() {
     let (mut bench, attempt, _) = one_waits_for_the_other();
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     for (seconds, ended) in [(25, 0), (10, 1)] {
         for _ in 0..seconds {
             bench.now += Duration::from_secs(1);

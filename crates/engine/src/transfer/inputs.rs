@@ -25,7 +25,7 @@ impl TransferMachine {
             Input::ListingDone => self.listing_complete(now),
             Input::SessionReady { slot } => self.session_ready(now, slot),
             Input::SessionLost { slot, fault } => self.session_lost(now, slot, fault),
-            Input::ItemStarted { attempt } => self.started(now, attempt),
+            Input::ItemStarted { attempt, tells } => self.started(now, attempt, tells),
             Input::ItemProgress { attempt, moved, durable } => self.item_progress(now, attempt, moved, durable),
             Input::ItemPhase { attempt, phase } => self.phase(now, attempt, phase),
             Input::ItemDone { attempt, bytes, verified } => self.done(now, attempt, bytes, verified),
@@ -143,7 +143,7 @@ impl TransferMachine {
         true
     }
 
-    fn started(&mut self, now: Instant, attempt: Attempt) {
+    fn started(&mut self, now: Instant, attempt: Attempt, tells: bool) {
         let Some((entry, slot)) = self.current(attempt) else {
             self.orphan(now, attempt, false);
             return;
@@ -166,6 +166,9 @@ impl TransferMachine {
             data.charged = false;
             if is_chunk || work == Work::Copy {
                 data.set_moving(attempt, left);
+                if tells {
+                    data.set_told(attempt);
+                }
             }
         }
         if is_chunk {
@@ -183,7 +186,7 @@ impl TransferMachine {
 
     fn item_progress(&mut self, now: Instant, attempt: Attempt, moved: u64, durable: Option<RangeSet>) {
         // A peer whose first sign is a marker has begun.
-        self.started(now, attempt);
+        self.started(now, attempt, true);
         let Some((entry, slot)) = self.current(attempt) else {
             return;
         };
@@ -208,7 +211,7 @@ impl TransferMachine {
     }
 
     fn phase(&mut self, now: Instant, attempt: Attempt, phase: Phase) {
-        self.started(now, attempt);
+        self.started(now, attempt, false);
         let credited = self.progress.credited(attempt.item);
         let Some((entry, slot)) = self.current(attempt) else {
             return;

@@ -113,6 +113,8 @@ pub enum Input {
     ItemStarted {
         /// Which.
         attempt: Attempt,
+        /// Whether an end will tell now and then how much has moved: plain servers do not.
+        tells: bool,
     },
     /// The attempt has moved bytes, or is alive in another way.
     ItemProgress {

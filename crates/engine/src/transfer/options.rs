@@ -12,10 +12,10 @@ use crate::tune::{Setting, TuneInput, Tuning, small_limit};
 pub struct StallPolicy {
     /// Length of the window; default 60 s.
     pub window: Duration,
-    /// Fewest bytes a moving session must move in a window, once an end has told of any; default 4096.
+    /// Fewest bytes a moving session must move in a window, where an end tells of them; default 4096.
     pub min_bytes: u64,
-    /// Longest silence while verifying, comparing or working without data, and while no end has told of moved bytes, as some
-    /// never do; default 10 min.
+    /// Longest silence while verifying, comparing or working without data, and where no end tells of moved bytes; default
+    /// 10 min.
     pub quiet: Duration,
     /// Longest time for opening a session; default 2 min.
     pub open: Duration,

@@ -135,7 +135,7 @@ impl World {
             let after = Duration::from_millis(1 + self.random(50));
             self.plan(slot, after, Happening::Step);
         }
-        self.put(Input::ItemStarted { attempt });
+        self.put(Input::ItemStarted { attempt, tells: true });
         let missing = size - job.received.len();
         let moved = self.random(missing + 1);
         self.put(Input::ItemProgress { attempt, moved, durable: None });

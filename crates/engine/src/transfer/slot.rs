@@ -55,7 +55,7 @@ struct Watch {
     last_sign: Instant,
     /// What moves data, and how many bytes it has still to move.
     moving: Option<(Attempt, u64)>,
-    /// The attempt of which an end has told moved bytes: not every end does.
+    /// The attempt of which an end tells, or has told, how much has moved: not every end does.
     told: Option<Attempt>,
 }
 
@@ -121,6 +121,11 @@ impl SlotData {
     /// `attempt` moves data from now on, `left` bytes are still to come.
     pub(super) fn set_moving(&mut self, attempt: Attempt, left: u64) {
         self.watch.moving = Some((attempt, left));
+    }
+
+    /// An end tells how much of `attempt` has moved.
+    pub(super) fn set_told(&mut self, attempt: Attempt) {
+        self.watch.told = Some(attempt);
     }
 
     /// `attempt` moves data no more.

@@ -310,7 +310,7 @@ fn a_lost_session_charges_only_the_item_at_work_and_the_others_go_elsewhere() {
     (0..3).for_each(|id| bench.copy(id, 10));
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     let fault = Fault::new(FaultCode::ConnectionLost, "test");
     bench.put(Input::SessionLost { slot: Slot(0), fault });
     let retries = bench.events.iter().filter(|e| matches!(e, Event::Retry { .. })).count();
@@ -331,7 +331,7 @@ fn an_item_that_failed_just_before_its_session_is_the_only_one_charged() {
     (0..3).for_each(|id| bench.copy(id, 10));
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     bench.fail(0, FaultCode::ConnectionLost, RangeSet::from(0..5));
     let fault = Fault::new(FaultCode::ConnectionLost, "test");
     bench.put(Input::SessionLost { slot: Slot(0), fault });
@@ -361,7 +361,7 @@ fn a_trickle_is_a_stall_and_a_steady_flow_is_not() {
     bench.copy(0, LARGE);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: true });
     let mut moved = 0;
     for _ in 0..30 {
         moved += 10_000;
@@ -381,12 +381,27 @@ fn a_trickle_is_a_stall_and_a_steady_flow_is_not() {
 }
 
 #[test]
+fn an_end_that_would_tell_and_moves_nothing_is_a_stall() {
+    let mut bench = Bench::new(options(1, 1));
+    bench.copy(0, LARGE);
+    bench.open_all();
+    let attempt = bench.job(0).1.attempt;
+    bench.put(Input::ItemStarted { attempt, tells: true });
+    bench.now += Duration::from_secs(59);
+    bench.put(Input::Tick);
+    assert!(bench.closed.is_empty());
+    bench.now += Duration::from_secs(1);
+    bench.put(Input::Tick);
+    assert_eq!(bench.closed.len(), 1);
+}
+
+#[test]
 fn ends_that_never_tell_how_much_has_moved_have_as_long_as_those_that_verify() {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, LARGE);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt });
+    bench.put(Input::ItemStarted { attempt, tells: false });
     bench.now += Duration::from_secs(599);
     bench.put(Input::Tick);
     assert!(bench.closed.is_empty());

@@ -44,11 +44,15 @@ pub fn gather(gathering: &Gathering<'_>, connections: &mut Vec<Connection>, canc
         return Ok(());
     }
     let deadline = Instant::now() + gathering.timeout;
+    let standing = connections.len();
     let mut round = Round { gathering, connections, guests: Vec::new(), refusal: None, patience: None };
-    round.let_in()?;
-    if let Some(open) = round.connections.first() {
+    if standing > 0 {
         // Those who are there need a round trip at most.
-        round.patience = Some(if round.guests.is_empty() { Instant::now() } else { grace(open) });
+        round.patience = round.connections.first().map(grace);
+    }
+    round.let_in()?;
+    if standing > 0 && round.guests.is_empty() {
+        return Ok(());
     }
     loop {
         cancel.check(ADMIT)?;
@@ -79,26 +83,29 @@ impl Round<'_> {
         room && self.patience.is_none_or(|patience| Instant::now() < patience)
     }
 
+    /// Takes none that is not wanted any more: it may be the next transfer's, or, where nobody proves anything, the right one behind a stranger.
     fn let_in(&mut self) -> Result<(), Fault> {
-        while self.is_open() {
+        while self.is_open() && self.connections.len() < self.gathering.wanted {
             let Some(channel) = self.gathering.listener.try_accept()? else { break };
-            self.guests.push(Guest::new(channel));
+            self.hear_one(Guest::new(channel));
         }
         Ok(())
     }
 
     /// Goes on with every guest as far as it has come.
     fn hear(&mut self) {
-        for mut guest in std::mem::take(&mut self.guests) {
-            match guest.prove(self.gathering.nonce) {
-                Ok(false) => self.guests.push(guest),
-                Ok(true) if self.connections.len() < self.gathering.wanted => {
-                    self.patience = Some(grace(&guest.connection));
-                    self.connections.push(guest.connection);
-                }
-                Ok(true) => tracing::debug!("a data connection more than was announced"),
-                Err(fault) => self.turn_away(&fault),
+        std::mem::take(&mut self.guests).into_iter().for_each(|guest| self.hear_one(guest));
+    }
+
+    fn hear_one(&mut self, mut guest: Guest) {
+        match guest.prove(self.gathering.nonce) {
+            Ok(false) => self.guests.push(guest),
+            Ok(true) if self.connections.len() < self.gathering.wanted => {
+                self.patience = Some(grace(&guest.connection));
+                self.connections.push(guest.connection);
             }
+            Ok(true) => tracing::debug!("a data connection more than was announced"),
+            Err(fault) => self.turn_away(&fault),
         }
     }
 

@@ -122,6 +122,21 @@ fn a_silent_stranger_keeps_nobody_from_a_listening_sender() {
 }
 
 #[test]
+fn no_more_connections_are_taken_than_are_wanted() {
+    let listener = local_listener();
+    let end = End::new(1, 1);
+    let long = Duration::from_secs(10);
+    let queued = [dial(&listener, &end.cancel), dial(&listener, &end.cancel)];
+    // The first may be a port scan, and the second the peer.
+    for expected in &queued {
+        let mut taken = Vec::new();
+        let gathering = Gathering { listener: &listener, nonce: None, wanted: 1, timeout: long };
+        gather(&gathering, &mut taken, &end.cancel).expect("it has arrived");
+        assert_eq!(taken[0].channel().peer_addr(), expected.channel().local_addr());
+    }
+}
+
+#[test]
 fn a_listening_sender_does_not_wait_again_for_connections_that_its_peer_announced_and_did_not_open() {
     let listener = local_listener();
     let end = End::new(1, 1);
