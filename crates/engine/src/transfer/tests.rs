@@ -380,55 +380,48 @@ fn a_trickle_is_a_stall_and_a_steady_flow_is_not() {
     assert_eq!(fault.as_ref().map(|f| f.code), Some(FaultCode::Stalled));
 }
 
-#[test]
-fn an_end_that_would_tell_and_moves_nothing_is_a_stall() {
+/// A large copy that has begun; whether an end `tells` how much has moved.
+fn begun(tells: bool) -> (Bench, Attempt) {
     let mut bench = Bench::new(options(1, 1));
     bench.copy(0, LARGE);
     bench.open_all();
     let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt, tells: true });
-    bench.now += Duration::from_secs(59);
+    bench.put(Input::ItemStarted { attempt, tells });
+    (bench, attempt)
+}
+
+/// Nothing is heard of the session: it is given up after so many seconds, and no sooner.
+fn is_given_up_after(bench: &mut Bench, seconds: u64) {
+    bench.now += Duration::from_secs(seconds - 1);
     bench.put(Input::Tick);
     assert!(bench.closed.is_empty());
     bench.now += Duration::from_secs(1);
     bench.put(Input::Tick);
     assert_eq!(bench.closed.len(), 1);
+}
+
+#[test]
+fn an_end_that_would_tell_and_moves_nothing_is_a_stall() {
+    is_given_up_after(&mut begun(true).0, 60);
 }
 
 #[test]
 fn ends_that_never_tell_how_much_has_moved_have_as_long_as_those_that_verify() {
-    let mut bench = Bench::new(options(1, 1));
-    bench.copy(0, LARGE);
-    bench.open_all();
-    let attempt = bench.job(0).1.attempt;
-    bench.put(Input::ItemStarted { attempt, tells: false });
+    is_given_up_after(&mut begun(false).0, 600);
+    let (mut bench, attempt) = begun(false);
     bench.now += Duration::from_secs(599);
     bench.put(Input::Tick);
-    assert!(bench.closed.is_empty());
     // From its first word on an end is taken at it.
     bench.put(Input::ItemProgress { attempt, moved: 1, durable: None });
-    bench.now += Duration::from_secs(59);
-    bench.put(Input::Tick);
-    assert!(bench.closed.is_empty());
-    bench.now += Duration::from_secs(1);
-    bench.put(Input::Tick);
-    assert_eq!(bench.closed.len(), 1);
+    is_given_up_after(&mut bench, 60);
 }
 
 #[test]
 fn verifying_for_long_is_no_stall_but_silence_ends() {
-    let mut bench = Bench::new(options(1, 1));
-    bench.copy(0, LARGE);
-    bench.open_all();
-    let attempt = bench.job(0).1.attempt;
+    let (mut bench, attempt) = begun(true);
     bench.put(Input::ItemProgress { attempt, moved: LARGE, durable: None });
     bench.put(Input::ItemPhase { attempt, phase: Phase::Verifying });
-    bench.now += Duration::from_secs(599);
-    bench.put(Input::Tick);
-    assert!(bench.closed.is_empty());
-    bench.now += Duration::from_secs(1);
-    bench.put(Input::Tick);
-    assert_eq!(bench.closed.len(), 1);
+    is_given_up_after(&mut bench, 600);
 }
 
 #[test]
