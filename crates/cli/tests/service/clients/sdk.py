@@ -189,8 +189,10 @@ def tasks():
          effective=[one["message"] for one in client.my_effective_pause_rule_list(BETA)])
     tell("conflict", refused=refusal(lambda: client.submit_transfer(globus_sdk.TransferData(**{
         "source_endpoint": ALPHA, "destination_endpoint": BETA, "additional_fields": {"DATA": data["DATA"]}}))))
-    client.update_task(task, {"label": "second", "deadline": "2099-01-01T00:00:00+00:00"})
-    tell("updated", **kept(client.get_task(task), "label", "deadline"))
+    later = datetime.datetime.now(datetime.timezone.utc).replace(microsecond=0) + datetime.timedelta(days=30)
+    client.update_task(task, {"label": "second", "deadline": later.isoformat()})
+    updated = client.get_task(task)
+    tell("updated", label=updated["label"], is_later=updated["deadline"] == later.isoformat())
     watched = [one["id"] for one in client.endpoint_manager_monitored_endpoints()]
     managed = client.endpoint_manager_get_endpoint(BETA)["id"]
     tell("manager", watched=[ALPHA in watched, BETA in watched], managed=managed == BETA,

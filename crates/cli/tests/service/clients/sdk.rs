@@ -165,7 +165,7 @@ fn a_portal_looks_after_its_tasks() {
         json!({"ended": false, "paused": true, "why": ["New disks"], "rules": [true], "effective": ["New disks"]});
     told.has("waits", waits);
     told.has("conflict", json!({"refused": refused(409, "Conflict")}));
-    told.has("updated", json!({"label": "second", "deadline": "2099-01-01T00:00:00+00:00"}));
+    told.has("updated", json!({"label": "second", "is_later": true}));
     told.has("manager", json!({"watched": [true, true], "managed": true, "message": "New disks"}));
     let late = refused(409, "Conflict");
     let cancelled =
