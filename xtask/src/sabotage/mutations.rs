@@ -580,7 +580,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "check: a file whose bytes were lost when memory was to forget them",
         guards: "lost bytes that the next attempt is told are stored",
         file: RECEIVED_FILE_RS,
-        find: "read_from.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;",
+        find: "read_from.map_err(|fault| self.unless_lost(node, spec, fault))?;",
         replace: "read_from?;",
         suite: DURABLE,
     },

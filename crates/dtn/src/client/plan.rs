@@ -200,12 +200,6 @@ impl<S: Sieve> Planning<S> {
                     Some(Ok(FoundFile { source, destination, found: Err(fault), .. })) => {
                         self.planner.refuse_root(Root::new(source.path, destination.path), fault);
                     }
-                    // What was listed before is copied, and the end of the list counts as an item that failed.
-                    Some(Err(fault)) if matches!(coming, Some(Coming::Pairs(_))) => {
-                        let name = fault.subject.clone().into_bytes();
-                        self.planner.refuse_root(Root::new(name.clone(), name), fault);
-                        coming = None;
-                    }
                     Some(Err(fault)) => (coming, ended) = (None, Err(fault)),
                     None => coming = None,
                 },
@@ -460,7 +454,12 @@ impl Coming {
         Some(match coming.as_mut()? {
             Self::Pairs(pairs) => {
                 let pair = pairs.coming.recv().await;
-                pair.map(|pair| pair.map(|(source, destination)| pairs.copied_to(source, destination)))
+                pair.map(|pair| {
+                    Ok(match pair {
+                        Ok((source, destination)) => pairs.copied_to(source, destination),
+                        Err(fault) => unreadable(fault),
+                    })
+                })
             }
             Self::Files(files) => files.recv().await,
         })
@@ -483,6 +482,12 @@ impl Pairs {
         };
         FoundFile { source, destination, found, demand: Demand::default() }
     }
+}
+
+/// The line of a list at which that has ended: what was listed before is copied, and this counts as an item that failed.
+fn unreadable(fault: Fault) -> FoundFile {
+    let line = Place { target: None, path: fault.subject.clone().into_bytes() };
+    FoundFile { source: line.clone(), destination: line, found: Err(fault), demand: Demand::default() }
 }
 
 /// The next answer of any session that there is room for.

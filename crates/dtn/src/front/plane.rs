@@ -309,7 +309,7 @@ impl Plane {
     /// Whether `op` needs a data handle that a node has left whose address peers still have: what they send there, or to
     /// the others with an end of its own, would be missed by nobody.
     fn is_broken_for(&self, op: &Op) -> bool {
-        let needs = moves_data(op) || matches!(op, Op::SendListing(_));
+        let needs = op.moves_data() || matches!(op, Op::SendListing(_));
         needs && self.listens && self.engaged.iter().any(|tag| !self.nodes.contains_key(tag))
     }
 
@@ -504,14 +504,5 @@ fn shows_nonce(params: &DataParams) -> bool {
 
 /// Whether an operation is for the nodes of the data handle.
 fn uses_handle(op: &Op) -> bool {
-    moves_data(op) || matches!(op, Op::CloseData)
-}
-
-/// Whether bytes of a file pass the data handle.
-fn moves_data(op: &Op) -> bool {
-    match op {
-        Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => true,
-        Op::Probe(probe) => probe.kind.uses_data(),
-        _ => false,
-    }
+    op.moves_data() || matches!(op, Op::CloseData)
 }

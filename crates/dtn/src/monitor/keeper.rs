@@ -103,7 +103,7 @@ impl Keeper {
         };
         let common = root_only(&config.anonymous_user)?;
         if let Some(account) = common.as_ref().filter(|_| config.anonymous) {
-            warn_if_closed(config.root.as_deref().unwrap_or(Path::new("/")), account);
+            warn_if_closed(config, account);
         }
         Ok(Self {
             program,
@@ -406,9 +406,9 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
 }
 
 /// Tells the administrator that logins of an account will fail: what they are told themselves is that the server cannot serve them.
-fn warn_if_closed(root: &Path, account: &Account) {
+fn warn_if_closed(config: &DtnConfig, account: &Account) {
     let groups = whimbrel_sys::accounts::groups_of(&account.name, account.gid).unwrap_or_default();
-    let closed = root.canonicalize().ok().and_then(|root| closed_to(&root, account.uid, &groups));
+    let closed = config.directory().ok().and_then(|root| closed_to(&root, account.uid, &groups));
     if let Some(closed) = closed {
         tracing::warn!(
             account = account.name,

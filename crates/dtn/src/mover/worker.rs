@@ -236,10 +236,8 @@ impl Worker {
             Job::Listening(addresses) => self.session.listening_of_server(addresses),
             Job::Run { id, op, stripe, session } => {
                 self.finisher.make_way(&op);
-                let measures = matches!(&*op, Op::Probe(probe) if probe.kind.uses_data());
                 let nature = match *op {
-                    _ if measures => Nature::Moves,
-                    Op::Send(_) | Op::Receive(_) | Op::SendPack(_) | Op::ReceivePack(_) => Nature::Moves,
+                    _ if op.moves_data() => Nature::Moves,
                     Op::Facts { .. } | Op::Size(_) | Op::Modified(_) => Nature::Asks,
                     _ => Nature::Other,
                 };

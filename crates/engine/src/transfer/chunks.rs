@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::time::Instant;
 
 use super::chunked::ChunkedFile;
-use super::endings::worth_another;
+use super::endings::{is_gone, worth_another};
 use super::entry::Place;
 use super::options::Chunking;
 use super::patience::Cost;
@@ -398,8 +398,7 @@ impl TransferMachine {
 
 /// Whether a part failed because its unfinished copy is not there any more, or not this run's.
 fn is_lost(fault: &Fault) -> bool {
-    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
-    gone && fault.side == Some(Side::Destination)
+    is_gone(fault) && fault.side == Some(Side::Destination)
 }
 
 /// What a chunk's last report says.

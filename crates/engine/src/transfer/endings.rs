@@ -228,9 +228,8 @@ impl TransferMachine {
 /// What a failure costs its item. A file whose commit found the unfinished copy gone, replaced or perhaps damaged is opened
 /// again: the opening tells what there is.
 fn judge(entry: &mut Entry, fault: Fault) -> (Cost, Fault) {
-    let gone = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
     let cost = match entry.work {
-        Work::Commit if gone && entry.chunked.is_some() => Cost::Lost,
+        Work::Commit if is_gone(&fault) && entry.chunked.is_some() => Cost::Lost,
         // Another writer has replaced the unfinished file: what this one brought is not in it.
         Work::Copy if fault.code == FaultCode::StorageBusy => Cost::Lost,
         _ => Cost::of(&fault),
@@ -242,6 +241,11 @@ fn judge(entry: &mut Entry, fault: Fault) -> (Cost, Fault) {
         }
         _ => (cost, fault),
     }
+}
+
+/// Whether a fault may say that the unfinished copy is not there any more, or not this run's.
+pub(super) fn is_gone(fault: &Fault) -> bool {
+    matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy)
 }
 
 /// The same fault, temporary.

@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::Op;
+
 /// A measurement, or a description of the host; nothing that it writes outlives it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Probe {
@@ -36,6 +38,17 @@ pub enum ProbeKind {
         /// To storage.
         storage: bool,
     },
+}
+
+impl Op {
+    /// Whether bytes of files, or of a measurement, pass the data handle; listings and what is told of them do not count.
+    pub fn moves_data(&self) -> bool {
+        match self {
+            Self::Send(_) | Self::Receive(_) | Self::SendPack(_) | Self::ReceivePack(_) => true,
+            Self::Probe(probe) => probe.kind.uses_data(),
+            _ => false,
+        }
+    }
 }
 
 impl ProbeKind {

@@ -18,7 +18,7 @@ impl DtnConfig {
     ///
     /// # Errors
     /// It is not there, or no directory.
-    pub(super) fn directory(&self) -> Result<PathBuf, Fault> {
+    pub fn directory(&self) -> Result<PathBuf, Fault> {
         let root = self.root.as_deref().unwrap_or(Path::new("/"));
         let failed = |error| Fault::from_io(error, "open root").side(Side::Us).subject(root.display().to_string());
         let root = root.canonicalize().map_err(failed)?;
@@ -34,13 +34,12 @@ impl DtnConfig {
     /// `InvalidArgument` for what this host does not let them have.
     pub(super) fn fits_host(&self, ports: Option<(u16, u16)>) -> Result<(), Fault> {
         self.congestion.as_deref().map(usable).transpose()?;
-        match ports {
-            Some((lowest, _)) if lowest < first_free_port() => Err(bad(
-                &lowest.to_string(),
-                format!("data processes may not listen at ports below {}: choose higher data_ports", first_free_port()),
-            )),
-            _ => Ok(()),
+        let (Some((lowest, _)), first) = (ports, first_free_port()) else { return Ok(()) };
+        if lowest >= first {
+            return Ok(());
         }
+        let why = format!("data processes may not listen at ports below {first}: choose higher data_ports");
+        Err(bad(&lowest.to_string(), why))
     }
 }
 

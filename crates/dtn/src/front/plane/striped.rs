@@ -80,7 +80,7 @@ impl Running {
             nodes: nodes.to_vec(),
             waiting: nodes[..first].iter().copied().collect(),
             receive,
-            moves_data: super::moves_data(op),
+            moves_data: op.moves_data(),
             opened: false,
             addresses: BTreeMap::new(),
             bytes: 0,

@@ -174,8 +174,7 @@ impl File {
 
     /// Gives the file its name.
     pub(super) fn complete(&self, node: &Node, spec: &ReceiveSpec, cancel: &Cancel) -> Result<(), Problem> {
-        let lost = |fault: Fault| self.unless_lost(node, spec, fault.into());
-        let receipt = self.writer.finish().map_err(lost)?;
+        let receipt = self.writer.finish().map_err(|fault| self.unless_lost(node, spec, fault))?;
         let completed = complete(node, spec, &self.session, Some(self.writer.as_ref()), &[receipt], cancel);
         completed.map_err(|problem| self.unless_lost(node, spec, problem))
     }
@@ -184,18 +183,19 @@ impl File {
     pub(super) fn hand_in(&self, task: &mut Task<'_>, spec: &ReceiveSpec, bytes: u64) -> Result<(), Problem> {
         if task.node.keeps_durable(spec.durable) {
             // That may be another host, which knows nothing of what this one still has in memory.
-            self.writer.sync().map_err(|fault| self.unless_lost(task.node, spec, fault.into()))?;
+            self.writer.sync().map_err(|fault| self.unless_lost(task.node, spec, fault))?;
         }
         let (mover, id) = task.reporter.about();
-        let lost = |fault: Fault| self.unless_lost(task.node, spec, fault.into());
-        let receipt = Box::new(short(self.writer.finish().map_err(lost)?));
+        let receipt = self.writer.finish().map_err(|fault| self.unless_lost(task.node, spec, fault))?;
+        let receipt = Box::new(short(receipt));
         task.reporter.message(&FromMover::Received { mover, id, bytes, receipt });
         Ok(())
     }
 
     /// What a failure is to the client. Where storage has lost what it had taken, nobody may go on with the file: the kernel
     /// tells that once, and the next sync of it would succeed (fsync(2)). Chunks are written again as a whole.
-    pub(super) fn unless_lost(&self, node: &Node, spec: &ReceiveSpec, problem: Problem) -> Problem {
+    pub(super) fn unless_lost(&self, node: &Node, spec: &ReceiveSpec, problem: impl Into<Problem>) -> Problem {
+        let problem = problem.into();
         if self.writer.is_sound() || spec.is_chunk() {
             return problem;
         }
@@ -220,10 +220,10 @@ impl File {
         // What a client will record as proven must survive a crash.
         if is_chunk || node.keeps_durable(spec.durable) {
             let synced = proving.times.timed(Activity::Storage, || writer.sync_range(self.part(spec)));
-            synced.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;
+            synced.map_err(|fault| self.unless_lost(node, spec, fault))?;
         }
         let read_from = spec.past_memory.then(|| leaves::forget(writer, written)).transpose();
-        let read_from = read_from.map_err(|fault| self.unless_lost(node, spec, fault.into()))?;
+        let read_from = read_from.map_err(|fault| self.unless_lost(node, spec, fault))?;
         let leaves = leaves::read_back(node, writer, written, wanted, proving)?;
         if let Some(voucher) = &self.voucher
             && let Err(problem) = voucher::check(voucher, &leaves)
