@@ -50,6 +50,8 @@ const SPREAD: u64 = 8 << 20;
 /// rather less.
 const SENT_BY_ONE: f64 = 3e9;
 const STORED_BY_ONE: f64 = 1.2e9;
+/// How long an end that has less moves one piece, seconds: parts cost it, and what a failure loses is at most this.
+const STARVED_SECONDS: f64 = 30.0;
 /// Bytes per second assumed where nothing was measured: 1 Gbit/s; and between near peers, to compare processors with.
 const ASSUMED_RATE: f64 = 125e6;
 const ASSUMED_NEAR_RATE: f64 = 500e6;
@@ -171,12 +173,19 @@ impl Facts {
         all.into_iter().flatten().min_by(f64::total_cmp).map(|least| (least as u32).max(1))
     }
 
-    /// Whether the processors of an end move less than the path.
-    fn is_processor_bound(&self) -> bool {
+    /// Bytes per second that the processors of an end move, if the path moves more.
+    fn starved_rate(&self) -> Option<f64> {
         let is_assumed = self.rate.is_none() && self.max_rate.is_none();
         let path = if is_assumed && self.is_near() { ASSUMED_NEAR_RATE } else { self.rate() };
-        let is_slower = |end: &EndFacts, by_one: f64| end.processors().is_some_and(|share| share * by_one < path);
-        is_slower(&self.source, SENT_BY_ONE) || is_slower(&self.destination, STORED_BY_ONE)
+        let moved = |end: &EndFacts, by_one: f64| end.processors().map(|share| share * by_one);
+        let ends = [moved(&self.source, SENT_BY_ONE), moved(&self.destination, STORED_BY_ONE)];
+        ends.into_iter().flatten().min_by(f64::total_cmp).filter(|least| *least < path)
+    }
+
+    /// Bytes that each node of a starved end moves in one piece: what takes longer is worth a proof before its end.
+    fn starved_piece(&self) -> Option<u64> {
+        let each = self.starved_rate()? / f64::from(self.pairs());
+        Some(((each * STARVED_SECONDS) as u64).max(LEAF))
     }
 
     fn rate(&self) -> f64 {
@@ -211,6 +220,9 @@ impl Facts {
 
     /// Fewest bytes of a file that is worth dividing.
     fn threshold(&self) -> u64 {
+        if let Some(piece) = self.starved_piece().filter(|_| self.pairs() == 1) {
+            return piece;
+        }
         // Nothing slows a file that is moved whole: under a bound on the rate those are short.
         let bound = self.max_rate.map_or(u64::MAX, |most| (1 << most.max(1).ilog2()).max(BOUND_THRESHOLD));
         bound.min(match self.control_rtt {
@@ -293,12 +305,12 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     if let Some(processors) = facts.processors() {
         at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
-    if !facts.more_to_come && facts.sizes.files() > 0 {
-        at_most(facts.pieces(), "one for each file or part");
-    }
-    if facts.is_processor_bound() {
+    if facts.starved_rate().is_some() {
         // Of many files one session works while the other waits for a reply.
         at_most(u64::from(facts.pairs()) * if facts.more_to_come { 2 } else { 1 }, STARVED);
+    }
+    if !facts.more_to_come && facts.sizes.files() > 0 {
+        at_most(facts.pieces(), "one for each file or part");
     }
     if let Some(most) = facts.most_sessions() {
         at_most(u64::from(most), "the most that the ends accept");
@@ -357,10 +369,8 @@ fn whole(facts: &Facts, sessions: u32) -> Option<String> {
     let threshold = facts.threshold();
     let large = facts.sizes.files_from(threshold);
     if large == 0 {
-        return Some(format!("no file has {}", ByteCount(threshold)));
-    }
-    if facts.is_processor_bound() {
-        return Some(STARVED.into());
+        let why = facts.starved_rate().map(|_| format!(": {STARVED}")).unwrap_or_default();
+        return Some(format!("no file has {}{why}", ByteCount(threshold)));
     }
     if facts.verify || facts.max_rate.is_some() {
         // Parts are read back while others move; a whole file is read back after it has moved.
@@ -472,7 +482,7 @@ mod tests {
         starved.source.processors = Some(0.02);
         let one = plan(&starved);
         assert_eq!((one.tuning.concurrency.value, chunk(&one)), (1, None));
-        assert!(one.tuning.concurrency.reason == STARVED && one.chunking.reason == STARVED, "{one:?}");
+        assert!(one.tuning.concurrency.reason == STARVED && one.chunking.reason.ends_with(STARVED), "{one:?}");
         // A slow path leaves time enough, and so have several such nodes together.
         starved.rate = Some(12.5e6);
         assert_eq!(plan(&starved).tuning.concurrency.value, 4);
@@ -483,7 +493,13 @@ mod tests {
         assert_eq!(plan(&starved).tuning.concurrency.value, 4);
         starved.source.processors = Some(0.02);
         starved.more_to_come = true;
-        assert_eq!(plan(&starved).tuning.concurrency.value, 2, "of many files one waits for a reply");
+        let many = plan(&starved);
+        assert_eq!(many.tuning.concurrency.value, 2, "of many files one waits for a reply");
+        // 30 s of 2 % of 3 GB/s: whatever files are still to be found, shorter ones stay whole.
+        let piece = 1_800_000_000;
+        assert_eq!(many.chunking.value.map(|chunking| chunking.threshold), Some(piece));
+        let hours = plan(&Facts { sizes: [1 << 40].into_iter().collect(), more_to_come: false, ..starved });
+        assert!(chunk(&hours).is_some_and(|chunk| chunk.abs_diff(piece) < LEAF), "what was proven stays: {hours:?}");
         let mut near = facts(&[4 * GIB], 0);
         near.destination.processors = Some(0.25);
         assert_eq!((plan(&near).tuning.concurrency.value, chunk(&plan(&near))), (1, None));

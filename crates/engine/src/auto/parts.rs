@@ -24,6 +24,11 @@ pub(super) fn size(facts: &Facts, sessions: u32) -> Choice<u64> {
     let follow = facts.verify && facts.checks_follow && known > 0;
     let mut size = if follow { by_model(facts, known, sessions) } else { by_share(known, sessions) };
     let (seconds, least) = ((LONGEST * each) as u64, LEAVES * LEAF);
+    if let Some(piece) = facts.starved_piece().filter(|_| !follow) {
+        let share = if known == 0 { u64::MAX } else { known / u64::from(facts.pairs()) };
+        let why = "half a minute of what the processors of an end move: more parts only cost them more";
+        return choice(piece.min(share).max(LEAF).next_multiple_of(LEAF), why);
+    }
     if seconds < size.value {
         size = choice(seconds, "about 10 seconds of a session's rate, so that little is lost by a failure");
     }
