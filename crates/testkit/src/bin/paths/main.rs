@@ -5,6 +5,7 @@
 mod draw;
 mod options;
 mod page;
+mod record;
 mod setting;
 mod stage;
 mod trial;
@@ -19,6 +20,7 @@ use whimbrel_testkit::measure::{Copies, Outcome, run_program};
 
 use draw::{Draw, draw};
 use options::Options;
+use record::Record;
 use stage::Stage;
 use trial::Trial;
 
@@ -44,61 +46,63 @@ fn try_all(options: &Options) -> Outcome<bool> {
     let copies = Copies::of_beside(&["whimbrel"])?;
     let whimbrel = copies.path("whimbrel");
     let _memory = KeptMemory::hold();
-    let (mut trials, mut failures) = (Vec::new(), Vec::new());
+    if options.alone || !options.against.is_empty() {
+        return try_ideas(options, &draws, &whimbrel).map(|()| true);
+    }
+    let mut record = Record::new(options, &whimbrel, machine)?;
+    if let Some(file) = options.json.as_deref().filter(|file| options.go_on && file.exists()) {
+        record.go_on_with(file)?;
+    }
+    let mut trials = Vec::new();
     for draw in &draws {
         println!("{}: {draw}", draw.number);
-        if options.alone {
-            alone(draw, &whimbrel)?;
-            continue;
-        }
-        if !options.against.is_empty() {
-            for runs in trial::compare(draw, &Stage::build(draw, &whimbrel)?, &options.against, options.rounds)? {
-                println!("   {:7.2} s {}", runs.median(), runs.name);
-            }
-            continue;
-        }
-        match try_one(draw, &whimbrel, options.rounds) {
+        let known = record.of_path(draw.number).map(|known| Trial::of_json(draw, known));
+        let is_known = known.is_some();
+        match known.unwrap_or_else(|| trial::run(draw, &whimbrel, options.rounds)) {
             Ok(trial) => {
                 println!("   {:.2} of best, {}: {}", trial.of_best(), trial.named, trial.complaints());
+                if !is_known {
+                    record.paths.push(trial.json());
+                }
                 trials.push(trial);
             }
             Err(error) => {
                 println!("   not measured: {error}");
-                failures.push(format!(
-                    "path {}: {}",
-                    draw.number,
-                    error.to_string().lines().next().unwrap_or_default()
-                ));
+                let why = error.to_string();
+                record.failures.push(format!("path {}: {}", draw.number, why.lines().next().unwrap_or_default()));
             }
+        }
+        if let Some(file) = &options.json {
+            record.save(file)?;
         }
     }
     println!("\n{}", page::table(&trials));
-    write(options, &machine, &trials, &failures)?;
-    Ok(failures.is_empty() && trials.iter().all(Trial::passes))
+    if options.write {
+        let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/paths.md"));
+        fs::write(file, page::page(&record, &trials))?;
+    }
+    Ok(record.failures.is_empty() && trials.iter().all(Trial::passes))
 }
 
-fn try_one(draw: &Draw, whimbrel: &Path, rounds: u32) -> Outcome<Trial> {
-    let stage = Stage::build(draw, whimbrel)?;
-    trial::run(draw, &stage, rounds)
+/// Runs for finding out why.
+fn try_ideas(options: &Options, draws: &[Draw], whimbrel: &Path) -> Outcome<()> {
+    for draw in draws {
+        println!("{}: {draw}", draw.number);
+        if options.alone {
+            alone(draw, whimbrel)?;
+            continue;
+        }
+        for runs in trial::compare(draw, &Stage::build(draw, whimbrel)?, &options.against, options.rounds)? {
+            println!("   {:7.2} s {}", runs.median(), runs.name);
+        }
+    }
+    Ok(())
 }
 
 /// One run without options, with everything that it says of itself.
 fn alone(draw: &Draw, whimbrel: &Path) -> Outcome<()> {
     let sample = Stage::build(draw, whimbrel)?.run(&[], ALONE_LIMIT)?;
     println!("{:?}\n{:#}", sample.wall, sample.explained);
-    Ok(())
-}
-
-fn write(options: &Options, machine: &str, trials: &[Trial], failures: &[String]) -> Outcome<()> {
-    if let Some(file) = &options.json {
-        let all: Vec<_> = trials.iter().map(Trial::json).collect();
-        let value = serde_json::json!({ "seed": options.seed, "paths": all, "failures": failures });
-        fs::write(file, serde_json::to_string_pretty(&value)?)?;
-    }
-    if options.write {
-        let file = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/paths.md"));
-        fs::write(file, page::page(options, machine, trials, failures))?;
-    }
     Ok(())
 }
 

@@ -7,13 +7,14 @@ use crate::Outcome;
 /// What `--help` prints.
 pub const HELP: &str = "\
 usage: paths [--seed N] [--count N] [--only K[,K...]] [--rounds N] [--seconds N] [--json FILE] [--write] [--list]
-             [--alone] [--against FLAGS]... [--most-mbit N]
+             [--continue] [--alone] [--against FLAGS]... [--most-mbit N]
   --seed N      what the paths are drawn from [default: the time]
   --count N     number of paths [default: 20]
   --only K,...  these paths alone, counted from 0, as if all had been run
   --rounds N    measured rounds of the last comparison [default: 3]
   --seconds N   data of each path: what it moves in so many seconds [default: 8]
-  --json FILE   also write every sample as JSON
+  --json FILE   also write every sample as JSON, after each path
+  --continue    what FILE has already is not measured again, if it is of the same program; for runs in several sittings
   --write       write docs/reference/paths.md; needs 2 rounds at least, and 20 paths for a claim
   --list        only print the draws
   --alone       only run without options, one round, and print what is explained: for finding out why
@@ -36,6 +37,8 @@ pub struct Options {
     pub rounds: u32,
     pub seconds: f64,
     pub json: Option<PathBuf>,
+    /// Goes on with what `json` has.
+    pub go_on: bool,
     pub write: bool,
     pub list: bool,
     pub alone: bool,
@@ -56,6 +59,7 @@ impl Options {
             rounds: CLAIM.1,
             seconds: 8.0,
             json: None,
+            go_on: false,
             write: false,
             list: false,
             alone: false,
@@ -72,6 +76,7 @@ impl Options {
                 "--rounds" => options.rounds = value()?.parse::<u32>()?.max(1),
                 "--seconds" => options.seconds = value()?.parse::<f64>()?.max(0.5),
                 "--json" => options.json = Some(value()?.into()),
+                "--continue" => options.go_on = true,
                 "--write" => options.write = true,
                 "--list" => options.list = true,
                 "--most-mbit" => options.most = value()?.parse::<f64>()?.max(50.0),
@@ -82,6 +87,9 @@ impl Options {
         }
         if options.write && options.rounds < LEAST_ROUNDS {
             return Err(format!("--write needs {LEAST_ROUNDS} rounds at least").into());
+        }
+        if options.go_on && options.json.is_none() {
+            return Err("--continue needs --json FILE, which has what was measured".into());
         }
         options.paths = only.unwrap_or_else(|| (0..count).collect());
         Ok(Some(options))
@@ -106,7 +114,7 @@ mod tests {
     fn some_paths_are_run_alone_and_single_rounds_never_written_down() {
         let options = parse("--seed 5 --only 3,17").expect("understood").expect("no help");
         assert_eq!((options.seed, options.paths), (5, vec![3, 17]));
-        for line in ["--rounds 1 --write", "--moon"] {
+        for line in ["--rounds 1 --write", "--moon", "--seed 5 --continue"] {
             assert!(parse(line).is_err(), "{line}");
         }
         assert!(parse("--count 20 --write").is_ok());

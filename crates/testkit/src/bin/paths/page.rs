@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use crate::options::Options;
+use crate::record::Record;
 use crate::trial::{OF_BEST, OF_CHUNKS, OF_CHUNKS_BY_A_PROCESSOR, Trial};
 
 const HEAD: &str = "\
@@ -12,7 +12,7 @@ Written by `cargo xtask paths --write`. Paths, ends and data are drawn by seed a
 thing of each is made the slowest on purpose: the path (its rate or losses), a disk, or a processor. On each path a net of
 fixed settings is tried (sessions x channels, congestion control, chunks on or off), then the neighbours of the best. The
 best two, a run without options, and runs with nothing fixed but chunks off or on take turns, five times at least where a
-processor limits, since what it has to do for the same copy differs by a fifth, and fifteen if another is faster; medians are compared.
+processor limits, since what it has to do for the same copy differs by a fifth, and as often again with servers started anew, twice, if another is faster; medians are compared.
 Data are what the path, the disk or the processor moves in some seconds; times are those of the whole command, copies proven.
 
 Three promises: without options a copy reaches ";
@@ -43,27 +43,28 @@ pub fn table(trials: &[Trial]) -> String {
 }
 
 /// The page.
-pub fn page(options: &Options, machine: &str, trials: &[Trial], failures: &[String]) -> String {
+pub fn page(record: &Record, trials: &[Trial]) -> String {
     let mut text = HEAD.to_owned();
     let kept = trials.iter().filter(|trial| trial.passes()).count();
     write!(
         text,
         "{OF_BEST} of the best fixed setting; it is not slower than the better of chunks on and off (by more than {:.0} %, \
-         or {:.0} % where a processor limits, which equal runs differ by); and `--explain` names what was made slow.\n\n{machine}, seed {}, {} rounds, {} s of \
+         or {:.0} % where a processor limits, which equal runs differ by); and `--explain` names what was made slow.\n\n{}, seed {}, {} rounds, {} s of \
          data, at most {} Mbit/s (with more, the processors of this machine, which stand for all hosts and links, would be the \
          bottleneck); all three promises kept on {kept} of {}. One path again: `cargo xtask paths --seed {} --only PATH`.\n\n{}",
         (1.0 - OF_CHUNKS) * 100.0,
         (1.0 - OF_CHUNKS_BY_A_PROCESSOR) * 100.0,
-        options.seed,
-        options.rounds,
-        options.seconds,
-        options.most,
-        trials.len() + failures.len(),
-        options.seed,
+        record.sittings.join("; continued "),
+        record.seed,
+        record.rounds,
+        record.seconds,
+        record.most_mbit,
+        trials.len() + record.failures.len(),
+        record.seed,
         table(trials),
     )
     .expect("strings grow");
-    for failure in failures {
+    for failure in &record.failures {
         writeln!(text, "\nNot measured: {failure}").expect("strings grow");
     }
     text

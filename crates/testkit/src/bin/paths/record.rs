@@ -1,0 +1,102 @@
+//! What has been measured so far, in a file: a run takes hours, and one that was ended goes on where it was.
+
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use whimbrel_transport::digest::Algorithm;
+
+use crate::Outcome;
+use crate::options::Options;
+
+/// All samples of a run, and what they are of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Record {
+    pub seed: u64,
+    pub rounds: u32,
+    pub seconds: f64,
+    pub most_mbit: f64,
+    /// SHA-256 of the program that was measured.
+    pub program: String,
+    /// Where and when it was, once for each sitting.
+    pub sittings: Vec<String>,
+    /// What [`crate::trial::Trial::json`] tells of each path.
+    pub paths: Vec<Value>,
+    pub failures: Vec<String>,
+}
+
+impl Record {
+    /// A run's, with nothing measured yet.
+    pub fn new(options: &Options, whimbrel: &Path, sitting: String) -> Outcome<Record> {
+        let program = Algorithm::Sha256.digest(&fs::read(whimbrel)?).to_string();
+        let (seed, rounds, seconds, most_mbit) = (options.seed, options.rounds, options.seconds, options.most);
+        Ok(Record {
+            seed,
+            rounds,
+            seconds,
+            most_mbit,
+            program,
+            sittings: vec![sitting],
+            paths: vec![],
+            failures: vec![],
+        })
+    }
+
+    /// Takes what an earlier sitting has measured. Errors: the file's are of another program, or of other paths.
+    pub fn go_on_with(&mut self, file: &Path) -> Outcome<()> {
+        let earlier: Record = serde_json::from_slice(&fs::read(file)?)?;
+        let is_of = |record: &Record| (record.seed, record.rounds, record.seconds, record.most_mbit);
+        if is_of(&earlier) != is_of(self) {
+            return Err(format!("{} is of another seed, or of other rounds, data or rates", file.display()).into());
+        }
+        if earlier.program != self.program {
+            return Err(format!("{} is of another build of whimbrel: begin anew", file.display()).into());
+        }
+        self.paths = earlier.paths;
+        self.sittings = [earlier.sittings, std::mem::take(&mut self.sittings)].concat();
+        Ok(())
+    }
+
+    /// The samples of a path, if it has been measured.
+    pub fn of_path(&self, number: u32) -> Option<&Value> {
+        self.paths.iter().find(|path| path["path"] == number)
+    }
+
+    /// Replaces the file by all that is measured.
+    pub fn save(&self, file: &Path) -> Outcome<()> {
+        let part = file.with_extension("part");
+        fs::write(&part, serde_json::to_string_pretty(self)?)?;
+        Ok(fs::rename(part, file)?)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn record(directory: &Path, line: &str, program: &[u8]) -> Record {
+        let options = Options::parse(line.split_whitespace().map(String::from), 77).expect("understood");
+        let whimbrel = directory.join("program");
+        fs::write(&whimbrel, program).expect("written");
+        Record::new(&options.expect("no help"), &whimbrel, "today".into()).expect("a record")
+    }
+
+    #[test]
+    fn a_run_goes_on_with_what_was_measured_of_the_same_program_and_paths_only() {
+        let directory = tempfile::tempdir().expect("a directory");
+        let file = directory.path().join("paths.json");
+        let mut first = record(directory.path(), "--seed 5", b"one");
+        first.paths.push(serde_json::json!({ "path": 3 }));
+        first.save(&file).expect("saved");
+        let mut second = record(directory.path(), "--seed 5", b"one");
+        second.go_on_with(&file).expect("the same");
+        assert!(second.of_path(3).is_some() && second.of_path(4).is_none());
+        assert_eq!(second.sittings.len(), 2);
+        for (line, program) in [("--seed 6", "one"), ("--seed 5 --seconds 9", "one"), ("--seed 5", "two")] {
+            let mut other = record(directory.path(), line, program.as_bytes());
+            assert!(other.go_on_with(&file).is_err() && other.paths.is_empty(), "{line} {program}");
+        }
+        assert!(record(directory.path(), "", b"one").go_on_with(&directory.path().join("none")).is_err());
+    }
+}
