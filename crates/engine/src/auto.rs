@@ -220,7 +220,9 @@ impl Facts {
 
     /// Fewest bytes of a file that is worth dividing.
     fn threshold(&self) -> u64 {
-        if let Some(piece) = self.starved_piece().filter(|_| self.pairs() == 1) {
+        if self.pairs() == 1
+            && let Some(piece) = self.starved_piece()
+        {
             return piece;
         }
         // Nothing slows a file that is moved whole: under a bound on the rate those are short.

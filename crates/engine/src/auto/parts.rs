@@ -17,18 +17,16 @@ const LONGEST: f64 = 10.0;
 /// Parts for each session where nothing else decides.
 const SHARES: u64 = 4;
 
-/// Bytes of a part: no more than 10 seconds of a session's rate, and never less than 8 leaves.
+/// Bytes of a part: no more than 10 seconds of a session's rate, and never less than 8 leaves, but for starved ends.
 pub(super) fn size(facts: &Facts, sessions: u32) -> Choice<u64> {
-    let each = facts.rate() / f64::from(sessions.max(1));
     let known = facts.sizes.bytes_from(facts.threshold());
     let follow = facts.verify && facts.checks_follow && known > 0;
+    if !follow && let Some(piece) = facts.starved_piece() {
+        return by_processors(piece, known, facts.pairs());
+    }
+    let each = facts.rate() / f64::from(sessions.max(1));
     let mut size = if follow { by_model(facts, known, sessions) } else { by_share(known, sessions) };
     let (seconds, least) = ((LONGEST * each) as u64, LEAVES * LEAF);
-    if let Some(piece) = facts.starved_piece().filter(|_| !follow) {
-        let share = if known == 0 { u64::MAX } else { known / u64::from(facts.pairs()) };
-        let why = "half a minute of what the processors of an end move: more parts only cost them more";
-        return choice(piece.min(share).max(LEAF).next_multiple_of(LEAF), why);
-    }
     if seconds < size.value {
         size = choice(seconds, "about 10 seconds of a session's rate, so that little is lost by a failure");
     }
@@ -52,6 +50,13 @@ pub(super) fn size(facts: &Facts, sessions: u32) -> Choice<u64> {
 fn by_share(known: u64, sessions: u32) -> Choice<u64> {
     let share = if known == 0 { u64::MAX } else { known / (SHARES * u64::from(sessions.max(1))) };
     choice(share, "each session gets four of them")
+}
+
+/// What each node of a starved end moves in one piece, or its share of the large files.
+fn by_processors(piece: u64, known: u64, nodes: u32) -> Choice<u64> {
+    let share = if known == 0 { u64::MAX } else { known / u64::from(nodes) };
+    let why = "half a minute of what the processors of an end move: more parts only cost them more";
+    choice(piece.min(share).max(LEAF).next_multiple_of(LEAF), why)
 }
 
 /// What takes the least time where each part is checked while the next one moves.

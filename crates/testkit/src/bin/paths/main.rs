@@ -56,14 +56,13 @@ fn try_all(options: &Options) -> Outcome<bool> {
     let mut trials = Vec::new();
     for draw in &draws {
         println!("{}: {draw}", draw.number);
-        let known = record.of_path(draw.number).map(|known| Trial::of_json(draw, known));
-        let is_known = known.is_some();
-        match known.unwrap_or_else(|| trial::run(draw, &whimbrel, options.rounds)) {
+        let tried = match record.of_path(draw.number) {
+            Some(known) => Trial::of_json(draw, known),
+            None => trial::run(draw, &whimbrel, options.rounds).inspect(|trial| record.paths.push(trial.json())),
+        };
+        match tried {
             Ok(trial) => {
                 println!("   {:.2} of best, {}: {}", trial.of_best(), trial.named, trial.complaints());
-                if !is_known {
-                    record.paths.push(trial.json());
-                }
                 trials.push(trial);
             }
             Err(error) => {

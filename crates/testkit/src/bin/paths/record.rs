@@ -11,7 +11,7 @@ use crate::Outcome;
 use crate::options::Options;
 
 /// All samples of a run, and what they are of.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Record {
     pub seed: u64,
     pub rounds: u32,
@@ -30,12 +30,11 @@ impl Record {
     /// A run's, with nothing measured yet.
     pub fn new(options: &Options, whimbrel: &Path, sitting: String) -> Outcome<Record> {
         let program = Algorithm::Sha256.digest(&fs::read(whimbrel)?).to_string();
-        let (seed, rounds, seconds, most_mbit) = (options.seed, options.rounds, options.seconds, options.most);
         Ok(Record {
-            seed,
-            rounds,
-            seconds,
-            most_mbit,
+            seed: options.seed,
+            rounds: options.rounds,
+            seconds: options.seconds,
+            most_mbit: options.most,
             program,
             sittings: vec![sitting],
             paths: vec![],

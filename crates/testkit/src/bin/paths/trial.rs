@@ -47,9 +47,7 @@ impl Runs {
     pub fn median(&self) -> f64 {
         median(self.seconds.iter().copied())
     }
-}
 
-impl Runs {
     fn json(&self) -> Value {
         // Those that were given up have no number in JSON.
         json!({ "name": self.name, "seconds": self.seconds, "explained": self.explained.last() })
