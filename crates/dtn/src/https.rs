@@ -1,12 +1,13 @@
 //! Small documents from and to HTTPS servers, for processes of one thread that do nothing else meanwhile.
 
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::token::http::{Answer, AnswerReader, HttpsUrl};
+use whimbrel_sys::retry;
 use whimbrel_trust::TrustFault;
 use whimbrel_trust::roots::{HostOfAuthorities, SystemRoots};
 use whimbrel_trust::tls::{ClientTls, Plain, Progress, TlsMachine};
@@ -98,7 +99,7 @@ impl Https {
         }
         stream.set_read_timeout(Some(self.left()?))?;
         let mut bytes = [0; 16 << 10];
-        match stream.read(&mut bytes)? {
+        match retry::read(stream, &mut bytes)? {
             0 => tls.feed_end(),
             count => tls.feed(&bytes[..count]),
         }

@@ -15,6 +15,7 @@ use whimbrel_dtn::client::security::{Security, Trust};
 use whimbrel_dtn::client::target::{CredentialFiles, SessionOptions, Target};
 use whimbrel_engine::{Fault, FaultCode};
 use whimbrel_proto::timeval::Timestamp;
+use whimbrel_sys::retry;
 use whimbrel_trust::make::{self, HostName, KeyKind, Life, Purpose};
 use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TlsMachine};
 use whimbrel_trust::{OwnChain, Peer, PeerJudge, TrustFault};
@@ -99,7 +100,7 @@ fn protected(mut stream: TcpStream, clients: &Clients) -> Heard {
             stream.write_all(&flight).unwrap();
         }
         let mut piece = [0; 4096];
-        match stream.read(&mut piece) {
+        match retry::read(&mut stream, &mut piece) {
             Ok(count) if count > 0 => tls.feed(&piece[..count]),
             _ => break,
         }

@@ -14,6 +14,7 @@ use whimbrel_dtn::mover::message::{DataPeers, Identity, ToMover, Way};
 use whimbrel_proto::op::{
     DataParams, FailureKind, GsiPeer, Level, Op, Outcome, ReceiveSpec, SendSpec, Shield, WriteKind,
 };
+use whimbrel_sys::retry;
 
 fn from_elsewhere() -> Identity {
     Identity { control_peer: Some("192.0.2.1:40000".parse().unwrap()), ..identity(DataPeers::ControlPeer) }
@@ -22,7 +23,7 @@ fn from_elsewhere() -> Identity {
 /// Waits until the other side has closed the connection.
 fn is_closed(stream: &mut TcpStream) -> bool {
     stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
-    match stream.read(&mut [0; 64]) {
+    match retry::read(stream, &mut [0; 64]) {
         Ok(count) => count == 0,
         Err(error) => error.kind() == ErrorKind::ConnectionReset,
     }

@@ -11,6 +11,7 @@ pub mod netns;
 pub mod pages;
 pub mod poll;
 pub mod resident;
+pub mod retry;
 pub mod sessions;
 pub mod signals;
 pub mod socket;

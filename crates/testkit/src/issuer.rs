@@ -4,7 +4,7 @@
 mod people;
 
 use std::fs;
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -23,6 +23,7 @@ use openssl::sha::sha256;
 use openssl::sign::Signer;
 use serde_json::{Value, json};
 use tempfile::TempDir;
+use whimbrel_sys::retry;
 use whimbrel_trust::tls::{Clients, Plain, Progress, ServerTls, TlsMachine};
 
 use crate::error::{Attempt, Error, Result};
@@ -277,7 +278,7 @@ fn answer(mut stream: TcpStream, tls: &ServerTls, shared: &Shared, address: Sock
             break request;
         }
         let mut more = [0; 4096];
-        match stream.read(&mut more)? {
+        match retry::read(&mut stream, &mut more)? {
             0 => return Ok(()),
             count => tls.feed(&more[..count]),
         }

@@ -13,6 +13,7 @@ use openssl::pkey::PKey;
 use openssl::sign::Signer;
 use openssl::ssl::{Ssl, SslContextBuilder, SslMethod, SslRef, SslStream, SslVerifyMode, SslVersion};
 use openssl::symm::{Cipher, decrypt_aead, encrypt_aead};
+use whimbrel_sys::retry;
 use whimbrel_trust::OwnChain;
 
 use crate::error::{Attempt, Error, Result};
@@ -57,7 +58,7 @@ impl ByHand {
         let mut finished = vec![0; 64];
         let length = stream.ssl().finished(&mut finished);
         finished.truncate(length);
-        let stream = stream.get_ref().try_clone().attempt(|| "keeping the connection".to_owned())?;
+        let stream = stream.get_ref().0.try_clone().attempt(|| "keeping the connection".to_owned())?;
         Ok(ByHand { stream, sending, receiving, finished, text: Vec::new() })
     }
 
@@ -151,15 +152,34 @@ impl ByHand {
     }
 }
 
+/// A connection whose reads go on when they are interrupted, which the library takes for an error.
+struct Whole(TcpStream);
+
+impl Read for Whole {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        retry::read(&mut self.0, buffer)
+    }
+}
+
+impl Write for Whole {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write_all(bytes).map(|()| bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
 fn shaken(
     stream: TcpStream,
     version: SslVersion,
     own: Option<&OwnChain>,
     secrets: Arc<Mutex<Vec<String>>>,
-) -> std::result::Result<SslStream<TcpStream>, String> {
+) -> std::result::Result<SslStream<Whole>, String> {
     let told = |error: ErrorStack| error.to_string();
     let context = context(version, own, secrets).map_err(told)?;
-    let mut stream = SslStream::new(Ssl::new(&context).map_err(told)?, stream).map_err(told)?;
+    let mut stream = SslStream::new(Ssl::new(&context).map_err(told)?, Whole(stream)).map_err(told)?;
     stream.connect().map_err(|error| error.to_string())?;
     Ok(stream)
 }

@@ -110,9 +110,12 @@ impl Control {
 
     /// Bytes that came, at least one.
     pub fn receive(&mut self) -> io::Result<Vec<u8>> {
-        let bytes = self.input.fill_buf()?.to_vec();
-        self.input.consume(bytes.len());
-        if bytes.is_empty() { Err(io::ErrorKind::UnexpectedEof.into()) } else { Ok(bytes) }
+        // Unlike `fill_buf` this goes on when it is interrupted, as reads with a time-out are by every stop of the process (signal(7)).
+        let mut bytes = vec![0];
+        self.input.read_exact(&mut bytes)?;
+        bytes.extend_from_slice(self.input.buffer());
+        self.input.consume(bytes.len() - 1);
+        Ok(bytes)
     }
 
     /// The connection itself; whatever was read ahead is lost.

@@ -20,6 +20,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::poll::{self, PollFd, PollFlags};
+use whimbrel_sys::retry;
 
 use super::target::{AddressFamily, SessionOptions, Target};
 use crate::ssh;
@@ -252,7 +253,7 @@ impl Said {
         let listen = move || {
             let _end: Sender<()> = end;
             let mut part = [0; 1024];
-            while let Ok(count @ 1..) = from.read(&mut part) {
+            while let Ok(count @ 1..) = retry::read(&mut from, &mut part) {
                 tracing::debug!(host, said = %String::from_utf8_lossy(&part[..count]).trim_end(), "ssh");
                 self.add(&part[..count]);
             }

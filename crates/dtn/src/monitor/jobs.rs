@@ -3,7 +3,7 @@
 //! The monitor goes on meanwhile: it waits for their output among everything else.
 
 use std::collections::VecDeque;
-use std::io::{ErrorKind, Read, Seek, Write};
+use std::io::{ErrorKind, Seek, Write};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -15,6 +15,7 @@ use rustix::process::{Pid, Signal};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_sys::lifetime;
 use whimbrel_sys::poll::{self, PollFd, PollFlags};
+use whimbrel_sys::retry;
 
 use super::keeper::Account;
 
@@ -179,14 +180,13 @@ impl Running {
     fn listen(&mut self) -> Result<(), Fault> {
         let mut bytes = [0; 16 << 10];
         while !self.said_all {
-            match self.output.read(&mut bytes) {
+            match retry::read(&mut self.output, &mut bytes) {
                 Ok(0) => self.said_all = true,
                 Ok(count) if self.answer.len() + count > self.most => {
                     return Err(self.fault(FaultCode::ServerBusy, format!("it says more than {} bytes", self.most)));
                 }
                 Ok(count) => self.answer.extend_from_slice(&bytes[..count]),
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(Fault::from_io(error, self.op).subject(&self.program).side(Side::Us)),
             }
         }

@@ -9,6 +9,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use whimbrel_sys::retry;
 
 use super::message::MAX_FRAME;
 
@@ -131,15 +132,6 @@ impl<T: DeserializeOwned> Decoder<T> {
 
 const READ_AHEAD: usize = 64 << 10;
 
-fn read_retrying(source: &mut impl Read, buffer: &mut [u8]) -> io::Result<usize> {
-    loop {
-        match source.read(buffer) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
-            result => return result,
-        }
-    }
-}
-
 /// Blocking reader of messages.
 #[derive(Debug)]
 pub struct FrameReader<R, T> {
@@ -160,7 +152,7 @@ impl<R: Read, T: DeserializeOwned> FrameReader<R, T> {
             if let Some(message) = self.decoder.next()? {
                 return Ok(Some(message));
             }
-            let count = read_retrying(&mut self.source, &mut self.scratch)?;
+            let count = retry::read(&mut self.source, &mut self.scratch)?;
             self.decoder.push(&self.scratch[..count]);
             if count == 0 {
                 return match self.decoder.is_empty() {
