@@ -32,8 +32,9 @@ cargo xtask COMMAND
                   (needs a nightly compiler and cargo-fuzz)
   coverage        replay the kept fuzz inputs and count the lines of parsers that they reach; fails below 90 %, writes
                   docs/reference/parser-coverage.md (needs rustup's component llvm-tools)
-  sabotage [--keep] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of its own; a
-                  test must notice each (all, or those whose names begin so); writes docs/reference/sabotage.md
+  sabotage [--keep] [--record FILE] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of
+                  its own; a test must notice each (all, or those whose names begin so); writes docs/reference/sabotage.md;
+                  with a record it goes on where an earlier run of the same commit was cut
   docs            write the generated parts of docs/reference anew
   setup           install the system packages that demo, test and bench need";
 

@@ -8,7 +8,9 @@ mod certificates;
 mod mutations;
 mod security;
 
+use std::collections::BTreeMap;
 use std::fs;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -25,6 +27,9 @@ const LIMIT: Duration = Duration::from_secs(1800);
 /// Written when every mutation was tried.
 const PAGE: &str = "docs/reference/sabotage.md";
 
+const NOTICED: &str = "noticed";
+const MISSED: &str = "missed";
+
 /// How a suite ended.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ended {
@@ -35,10 +40,18 @@ enum Ended {
 }
 
 /// Tries the mutations whose names begin with one of `names` (default: all), in a worktree of the last commit; `--keep`
-/// leaves the worktree for the next time, which then builds little.
+/// leaves the worktree for the next time, which then builds little, and `--record FILE` goes on with an earlier run of this
+/// commit (a whole run takes hours).
 pub fn run_mutations(arguments: &[&str]) -> Result {
-    let keep = arguments.contains(&"--keep");
-    let names: Vec<&str> = arguments.iter().copied().filter(|argument| *argument != "--keep").collect();
+    let mut arguments = arguments.iter().copied();
+    let (mut keep, mut record, mut names) = (false, None, Vec::new());
+    while let Some(argument) = arguments.next() {
+        match argument {
+            "--keep" => keep = true,
+            "--record" => record = Some(PathBuf::from(arguments.next().ok_or("--record needs a file")?)),
+            name => names.push(name),
+        }
+    }
     let chosen: Vec<&Mutation> = MUTATIONS
         .iter()
         .chain(SECURITY)
@@ -49,16 +62,25 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
     if chosen.is_empty() {
         return Err(format!("no such mutation: {}", names.join(" ")));
     }
-    let place = Place::make(keep)?;
+    let commit = output(&mut program("git", &["rev-parse", "HEAD"]))?.trim().to_owned();
+    let record = record.map(|file| Record { file, commit: commit.clone() });
+    let known = record.as_ref().map_or_else(|| Ok(BTreeMap::new()), Record::read)?;
+    let place = Place::make(keep, &commit)?;
     for mutation in &chosen {
         place.check_applies(mutation)?;
     }
-    place.check_suites(&chosen)?;
+    place.check_suites(chosen.iter().copied().filter(|mutation| !known.contains_key(mutation.name)))?;
     let mut results = Vec::new();
     for mutation in &chosen {
         println!("== {}", mutation.name);
-        let ended = place.try_out(mutation)?;
-        let noticed = ended != Ended::Passed;
+        let noticed = match known.get(mutation.name) {
+            Some(&noticed) => noticed,
+            None => {
+                let noticed = place.try_out(mutation)? != Ended::Passed;
+                record.as_ref().map_or(Ok(()), |record| record.add(mutation.name, noticed))?;
+                noticed
+            }
+        };
         println!("== {}: {}", mutation.name, if noticed { "noticed" } else { "NOT NOTICED" });
         results.push((*mutation, noticed));
     }
@@ -88,6 +110,44 @@ fn table(results: &[(&Mutation, bool)]) -> String {
     text
 }
 
+/// What was found out earlier: a line for each mutation with the commit, whether it was noticed, and its name, between tabs.
+struct Record {
+    file: PathBuf,
+    commit: String,
+}
+
+impl Record {
+    /// What is known of this commit.
+    fn read(&self) -> Result<BTreeMap<String, bool>> {
+        let text = match fs::read_to_string(&self.file) {
+            Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
+            text => text.map_err(|error| self.failed(&error))?,
+        };
+        let mut known = BTreeMap::new();
+        for line in text.lines() {
+            let fields = line.split('\t').collect::<Vec<_>>();
+            match fields[..] {
+                [commit, noticed @ (NOTICED | MISSED), name] if commit == self.commit => {
+                    known.insert(name.to_owned(), noticed == NOTICED);
+                }
+                [_, NOTICED | MISSED, _] => {}
+                _ => return Err(format!("{}: what is this: {line}", self.file.display())),
+            }
+        }
+        Ok(known)
+    }
+
+    fn add(&self, name: &str, noticed: bool) -> Result {
+        let line = format!("{}\t{}\t{name}\n", self.commit, if noticed { NOTICED } else { MISSED });
+        let file = fs::OpenOptions::new().append(true).create(true).open(&self.file);
+        file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| self.failed(&error))
+    }
+
+    fn failed(&self, error: &io::Error) -> String {
+        format!("{}: {error}", self.file.display())
+    }
+}
+
 /// The worktree and its target folder, which stays: dependencies are built once.
 struct Place {
     tree: PathBuf,
@@ -96,13 +156,12 @@ struct Place {
 }
 
 impl Place {
-    fn make(keep: bool) -> Result<Place> {
+    fn make(keep: bool, commit: &str) -> Result<Place> {
         let base = root().join("target/sabotage");
         let place = Place { tree: base.join("tree"), target: base.join("target"), keep };
-        let commit = output(&mut program("git", &["rev-parse", "HEAD"]))?;
         if place.tree.join(".git").exists() {
             // Files that are as they were keep their times, and are not built again.
-            let mut renew = program("git", &["checkout", "--quiet", "--force", "--detach", commit.trim()]);
+            let mut renew = program("git", &["checkout", "--quiet", "--force", "--detach", commit]);
             if run(renew.current_dir(&place.tree)).is_ok() {
                 return Ok(place);
             }
@@ -110,7 +169,7 @@ impl Place {
         place.remove();
         fs::create_dir_all(&base).map_err(|error| format!("{}: {error}", base.display()))?;
         let mut add = program("git", &["worktree", "add", "--quiet", "--force", "--detach"]);
-        run(add.arg(&place.tree).arg(commit.trim()))?;
+        run(add.arg(&place.tree).arg(commit))?;
         Ok(place)
     }
 
@@ -135,7 +194,7 @@ impl Place {
     }
 
     /// Each suite passes as long as nothing is taken out.
-    fn check_suites(&self, chosen: &[&Mutation]) -> Result {
+    fn check_suites<'a>(&self, chosen: impl Iterator<Item = &'a Mutation>) -> Result {
         let mut suites: Vec<Suite> = Vec::new();
         for mutation in chosen {
             if !suites.contains(&mutation.suite) {
