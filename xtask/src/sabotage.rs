@@ -52,13 +52,8 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
             name => names.push(name),
         }
     }
-    let chosen: Vec<&Mutation> = MUTATIONS
-        .iter()
-        .chain(SECURITY)
-        .chain(CERTIFICATES)
-        .chain(ATTACKS)
-        .filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name)))
-        .collect();
+    let chosen: Vec<&Mutation> =
+        all().filter(|mutation| names.is_empty() || names.iter().any(|name| mutation.name.starts_with(name))).collect();
     if chosen.is_empty() {
         return Err(format!("no such mutation: {}", names.join(" ")));
     }
@@ -92,6 +87,10 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
     }
     let missed: Vec<&str> = results.iter().filter(|(_, noticed)| !noticed).map(|(mutation, _)| mutation.name).collect();
     if missed.is_empty() { Ok(()) } else { Err(format!("not noticed: {}", missed.join(", "))) }
+}
+
+fn all() -> impl Iterator<Item = &'static Mutation> {
+    MUTATIONS.iter().chain(SECURITY).chain(CERTIFICATES).chain(ATTACKS)
 }
 
 const HEAD: &str = "# Sabotage\n\n\
@@ -268,4 +267,45 @@ fn show_failures(log: &Path) {
     let text = String::from_utf8_lossy(&text);
     let failed = |line: &&str| line.ends_with("... FAILED") || line.contains("panicked at");
     text.lines().filter(failed).take(8).for_each(|line| println!("   {line}"));
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_mutation_changes_one_place_of_the_present_source() {
+        let wrong: Vec<String> = all().filter_map(|mutation| applied_today(mutation).err()).collect();
+        assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    }
+
+    fn applied_today(mutation: &Mutation) -> Result {
+        let text =
+            fs::read_to_string(root().join(mutation.file)).map_err(|error| format!("{}: {error}", mutation.file))?;
+        if mutation.applied(&text)? == text { Err(format!("{}: changes nothing", mutation.name)) } else { Ok(()) }
+    }
+
+    #[test]
+    fn a_record_tells_mutations_by_their_names() {
+        let names: BTreeSet<&str> = all().map(|mutation| mutation.name).collect();
+        assert_eq!(names.len(), all().count());
+    }
+
+    #[test]
+    fn a_record_knows_what_was_found_of_its_commit_only() {
+        let file = std::env::temp_dir().join(format!("whimbrel-sabotage-record-{}", std::process::id()));
+        let record = |commit: &str| Record { file: file.clone(), commit: commit.to_owned() };
+        assert_eq!(record("one").read(), Ok(BTreeMap::new()));
+        for (commit, name, noticed) in [("one", "sync: a", true), ("two", "sync: a", false), ("one", "sync: b", false)]
+        {
+            record(commit).add(name, noticed).unwrap();
+        }
+        let known = [("sync: a".to_owned(), true), ("sync: b".to_owned(), false)];
+        assert_eq!(record("one").read(), Ok(BTreeMap::from(known)));
+        fs::write(&file, "one\tperhaps\tsync: a\n").unwrap();
+        assert!(record("one").read().unwrap_err().contains("perhaps"));
+        fs::remove_file(&file).unwrap();
+    }
 }

@@ -23,7 +23,7 @@ const CRL_RS: &str = "crates/trust/src/gsi/crl.rs";
 const PEERS_RS: &str = "crates/trust/src/gsi/peers.rs";
 const SESSION_RS: &str = "crates/dtn/src/mover/session.rs";
 const RECEIVE_RS: &str = "crates/proto/src/eblock/receive.rs";
-const CONNECTION_RS: &str = "crates/transport/src/mode_e/connection.rs";
+const GATHER_RS: &str = "crates/transport/src/mode_e/gather.rs";
 const CARRIER_RS: &str = "crates/transport/src/secure/carrier.rs";
 const PATIENCE_RS: &str = "crates/dtn/src/front/patience.rs";
 const FRONT_RS: &str = "crates/dtn/src/front/connection.rs";
@@ -71,9 +71,9 @@ pub const ATTACKS: &[Mutation] = &[
     mutation(
         "attack: the nonce of a connection that receives",
         "a file for whoever calls first",
-        CONNECTION_RS,
+        GATHER_RS,
         "        if pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0 {\n",
-        "        if pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0 && have == 0 {\n",
+        "        if pairs.fold(0, |sum, (a, b)| sum | (a ^ b)) != 0 && self.len < NONCE_BLOCKS_LEN {\n",
         MODE_E,
     ),
     mutation(

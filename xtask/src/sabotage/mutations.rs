@@ -691,21 +691,3 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: CLIENT,
     },
 ];
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::command::root;
-    use crate::sabotage::certificates::CERTIFICATES;
-    use crate::sabotage::security::SECURITY;
-
-    #[test]
-    fn every_mutation_changes_one_place_of_the_present_source() {
-        for mutation in MUTATIONS.iter().chain(SECURITY).chain(CERTIFICATES) {
-            let file = root().join(mutation.file);
-            let text = std::fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
-            let changed = mutation.applied(&text).unwrap_or_else(|error| panic!("{error}"));
-            assert_ne!(changed, text, "{}", mutation.name);
-        }
-    }
-}
