@@ -230,6 +230,45 @@ fn a_receiver_that_vanishes_gets_a_broken_transfer() {
 }
 
 #[test]
+fn of_two_who_append_at_once_none_writes_over_the_other() {
+    let scene = Scene::open("");
+    let append = |guest: &mut Control, part: &[u8]| {
+        let data = guest.passive();
+        guest.ask_for(150, "APPE /free/log");
+        let mut channel = TcpStream::connect(data).expect("it listens");
+        channel.write_all(part).expect("taken");
+        channel
+    };
+    let (mut first, mut second) = (Control::login(scene.addr()), Control::login(scene.addr()));
+    for guest in [&mut first, &mut second] {
+        guest.ask_for(200, "TYPE I");
+    }
+    let refuse = |second: &mut Control| {
+        second.passive();
+        let reply = second.ask("APPE /free/log");
+        let refused = reply.code == 450 && reply.text.contains("another transfer appends to it");
+        assert!(refused, "{}", reply.text);
+    };
+    let channel = append(&mut first, &pattern(1000));
+    until("some bytes", || scene.server.metric("received_bytes_total") >= 1000);
+    refuse(&mut second);
+    drop(channel);
+    assert_eq!(first.last_reply().code, 226);
+    // What somebody does who has gone keeps nobody away for longer.
+    let channel = append(&mut first, b"cut");
+    until("some more", || scene.server.metric("received_bytes_total") >= 1003);
+    refuse(&mut second);
+    first.vanish();
+    vanish(channel);
+    until("the end of the first", || scene.server.metric("transfers_running") == 0);
+    drop(append(&mut second, b"next"));
+    assert_eq!(second.last_reply().code, 226);
+    let wanted = [&pattern(1000)[..], b"cutnext"].concat();
+    assert!(std::fs::read(scene.path("root/free/log")).expect("there") == wanted);
+    scene.assert_calms_down();
+}
+
+#[test]
 fn a_control_connection_that_vanishes_ends_its_transfers() {
     let scene = Scene::open("");
     let (mut guest, data) = Control::extended(scene.addr());

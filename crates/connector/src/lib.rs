@@ -365,6 +365,13 @@ pub trait WriteAt: Send + Sync {
         true
     }
 
+    /// Gives the end of the file to this writer as long as it lives: of two that append, none writes over the other's bytes.
+    ///
+    /// `StorageBusy` at once while another has it. Devices and pipes have no end, and storage without locks leaves it to everybody.
+    fn claim_end(&self) -> Result<(), Fault> {
+        Ok(())
+    }
+
     /// What a restart may trust: everything written before the last successful [`WriteAt::sync`].
     fn durable(&self) -> Result<RangeSet, Fault>;
 

@@ -72,6 +72,7 @@ macro_rules! contract_cases {
             resume_without_anything_starts_anew
             update_keeps_the_bytes_outside
             update_creates_what_is_missing
+            the_end_of_a_file_is_given_to_one_writer
             an_update_that_wrote_nothing_leaves_no_file_that_it_made
             a_late_writer_cannot_change_what_was_committed
             replace_throws_leftovers_away

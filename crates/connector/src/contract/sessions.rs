@@ -175,6 +175,28 @@ pub fn update_creates_what_is_missing(a: &dyn Connector, _: &dyn Connector) {
     assert_eq!(load(a, &path("file")), b"\0\0ab");
 }
 
+pub fn the_end_of_a_file_is_given_to_one_writer(a: &dyn Connector, b: &dyn Connector) {
+    if !a.capabilities().update_in_place {
+        return;
+    }
+    let file = path("file");
+    store(a, &file, b"012");
+    let join = |storage: &dyn Connector| ok(storage.join(&ok(storage.begin(&file, &UPDATE))));
+    let first = join(a);
+    ok(first.claim_end());
+    ok(first.claim_end());
+    for storage in [a, b] {
+        let second = join(storage);
+        refused(second.claim_end(), FaultCode::StorageBusy);
+        ok(second.write_at(0, b"x"));
+    }
+    refused(join(b).claim_end(), FaultCode::StorageBusy);
+    drop(first);
+    ok(join(b).claim_end());
+    ok(join(a).claim_end());
+    assert_eq!(load(a, &file), b"x12", "only the end is kept for one");
+}
+
 pub fn an_update_that_wrote_nothing_leaves_no_file_that_it_made(a: &dyn Connector, b: &dyn Connector) {
     if !a.capabilities().update_in_place {
         return;

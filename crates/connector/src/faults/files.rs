@@ -112,6 +112,10 @@ impl WriteAt for FaultyWriter {
         dropped.inspect_err(|_| self.failed.store(true, Ordering::Relaxed))
     }
 
+    fn claim_end(&self) -> Result<(), Fault> {
+        self.inner.claim_end()
+    }
+
     fn durable(&self) -> Result<RangeSet, Fault> {
         self.script.run(Operation::Durable, || self.inner.durable())
     }

@@ -1,7 +1,7 @@
 //! Open files of the memory.
 
 use std::ops::Range;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
@@ -10,7 +10,7 @@ use super::tree::{Body, Node, OnPath};
 use super::{Memory, Safeguard};
 use crate::meta::Meta;
 use crate::path::StoragePath;
-use crate::rules::end_of;
+use crate::rules::{appended, end_of};
 use crate::session::{Receipt, WriteSession};
 use crate::{Extent, ReadAt, WriteAt};
 
@@ -72,6 +72,8 @@ pub(super) struct Writer {
     ranges: Mutex<Ranges>,
     /// The session whose bytes have a hidden name until they are committed.
     hidden: Option<WriteSession>,
+    /// Whether it has the file's end.
+    claimed: AtomicBool,
 }
 
 #[derive(Default)]
@@ -82,7 +84,7 @@ struct Ranges {
 
 impl Writer {
     pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory, hidden: Option<WriteSession>) -> Self {
-        Self { node, path, storage, ranges: Mutex::default(), hidden }
+        Self { node, path, storage, ranges: Mutex::default(), hidden, claimed: AtomicBool::default() }
     }
 
     /// Asked with the content locked, as commits have it.
@@ -151,6 +153,17 @@ impl WriteAt for Writer {
         Err(Fault::new(FaultCode::NotSupported, "make a hole").on_path(self.path.as_bytes()))
     }
 
+    fn claim_end(&self) -> Result<(), Fault> {
+        let is_file = matches!(self.node.body, Body::File(_));
+        if is_file && !self.claimed.load(Ordering::Acquire) {
+            if self.node.appended.swap(true, Ordering::AcqRel) {
+                return Err(appended(&self.path));
+            }
+            self.claimed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn durable(&self) -> Result<RangeSet, Fault> {
         Ok(self.ranges().durable.clone())
     }
@@ -161,5 +174,13 @@ impl WriteAt for Writer {
 
     fn finish(&self) -> Result<Receipt, Fault> {
         Ok(Receipt { written: self.ranges().written.clone(), token: Vec::new() })
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        if *self.claimed.get_mut() {
+            self.node.appended.store(false, Ordering::Release);
+        }
     }
 }

@@ -77,6 +77,7 @@ impl Memory {
             facts: Mutex::new(Facts { mode: 0o755, gid: 0, modified: clock() }),
             stable: Mutex::default(),
             committed: AtomicBool::default(),
+            appended: AtomicBool::default(),
         };
         let next_id = Arc::new(AtomicU64::new(2));
         Self { root: Arc::new(root), names: Arc::default(), next_id, clock, power: Arc::default(), replaces: true }
@@ -104,6 +105,7 @@ impl Memory {
             facts: Mutex::new(Facts { mode, gid: 0, modified: (self.clock)() }),
             stable: Mutex::default(),
             committed: AtomicBool::default(),
+            appended: AtomicBool::default(),
         })
     }
 

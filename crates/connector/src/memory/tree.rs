@@ -26,6 +26,8 @@ pub(super) struct Node {
     pub stable: Mutex<Stable>,
     /// A file that was written under a hidden name has got its final one.
     pub committed: AtomicBool,
+    /// A writer has its end.
+    pub appended: AtomicBool,
 }
 
 pub(super) enum Body {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use rustix::io::Errno;
 
 use super::direct::Gathering;
+use super::lock;
 use super::resolve::Dir;
 use super::steps;
 use super::token::Identity;
@@ -32,6 +33,8 @@ pub(super) struct Handle {
     failed: Mutex<Option<Errno>>,
     /// Whether one has: asked without waiting for the one that is under way.
     unsound: AtomicBool,
+    /// Whether one of its writers has the file's end. The lock alone keeps away those who opened the file themselves.
+    appended: AtomicBool,
 }
 
 impl Handle {
@@ -46,7 +49,26 @@ impl Handle {
             direct: OnceLock::new(),
             failed: Mutex::default(),
             unsound: AtomicBool::new(false),
+            appended: AtomicBool::new(false),
         }
+    }
+
+    /// Takes the file's end for one writer; whether nobody else has it, here or in another process.
+    pub fn claim_end(&self) -> bool {
+        if self.appended.swap(true, Ordering::AcqRel) {
+            return false;
+        }
+        let free = lock::try_exclusive(&self.file);
+        if !free {
+            self.appended.store(false, Ordering::Release);
+        }
+        free
+    }
+
+    /// Gives back what [`Handle::claim_end`] took.
+    pub fn release_end(&self) {
+        lock::release(&self.file);
+        self.appended.store(false, Ordering::Release);
     }
 
     /// Makes content and size durable.

@@ -64,10 +64,20 @@ impl<'file> Locked<'file> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         if let Some(file) = self.file {
-            // Fails only for locks that were never had.
-            let _ = flock(file, FlockOperation::Unlock);
+            release(file);
         }
     }
+}
+
+/// Takes a lock that is kept for long, if nobody has it; true also on file systems without locks.
+pub(super) fn try_exclusive(file: &OwnedFd) -> bool {
+    retry(|| flock(file, FlockOperation::NonBlockingLockExclusive)) != Err(Errno::WOULDBLOCK)
+}
+
+/// Gives a lock back.
+pub(super) fn release(file: &OwnedFd) {
+    // Fails only for locks that were never had.
+    let _ = flock(file, FlockOperation::Unlock);
 }
 
 fn held(op: &str, path: &StoragePath) -> Fault {

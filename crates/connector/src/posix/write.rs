@@ -3,6 +3,7 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -26,7 +27,7 @@ use super::token::Identity;
 use super::written::Written;
 use crate::meta::Kind;
 use crate::path::StoragePath;
-use crate::rules::end_of;
+use crate::rules::{appended, end_of};
 use crate::session::{Receipt, WriteSession};
 use crate::{ReadsFrom, WriteAt};
 
@@ -51,6 +52,8 @@ pub(super) struct Writer {
     ranges: Mutex<Written>,
     seen: Seen,
     hidden: Option<Hidden>,
+    /// Whether it has the file's end.
+    claimed: AtomicBool,
 }
 
 /// The name that the bytes of a session have until they are committed.
@@ -73,6 +76,7 @@ impl Writer {
             path,
             lustre: None,
             file_system: OnceLock::new(),
+            claimed: AtomicBool::new(false),
             ranges: Mutex::default(),
         }
     }
@@ -314,6 +318,16 @@ impl WriteAt for Writer {
         self.handle.is_sound()
     }
 
+    fn claim_end(&self) -> Result<(), Fault> {
+        if self.handle.kind == Kind::File && !self.claimed.load(Ordering::Acquire) {
+            if !self.handle.claim_end() {
+                return Err(appended(&self.path));
+            }
+            self.claimed.store(true, Ordering::Release);
+        }
+        Ok(())
+    }
+
     fn durable(&self) -> Result<RangeSet, Fault> {
         Ok(self.ranges().durable())
     }
@@ -363,6 +377,9 @@ impl Drop for Writer {
             && let Err(errno) = self.handle.settle(&all)
         {
             tracing::warn!(path = %self.path, why = %errno, "a part of an unfinished file was lost");
+        }
+        if *self.claimed.get_mut() {
+            self.handle.release_end();
         }
     }
 }

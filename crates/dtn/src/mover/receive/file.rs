@@ -72,6 +72,7 @@ impl File {
         };
         let mut file = Self::join(node, spec, &session)?;
         if spec.write == WriteKind::Append {
+            file.writer.claim_end()?;
             let meta = connector.stat(&session.path, Follow::Yes)?;
             file.origin = if meta.kind == Kind::File { meta.size } else { 0 };
             file.start = file.origin;

@@ -42,6 +42,10 @@ impl WriteAt for Metered {
         self.inner.is_sound()
     }
 
+    fn claim_end(&self) -> Result<(), Fault> {
+        self.inner.claim_end()
+    }
+
     fn durable(&self) -> Result<RangeSet, Fault> {
         self.inner.durable()
     }
