@@ -203,9 +203,12 @@ impl TransferMachine {
             _ => 0,
         };
         if let Some(data) = self.slot(slot) {
-            data.moved(now, attempt, new);
+            let has_passed = data.moved(now, attempt, new);
             if new > 0 {
                 data.failures = 0;
+            }
+            if has_passed && self.queue.has_short() {
+                self.dispatch(now);
             }
         }
     }

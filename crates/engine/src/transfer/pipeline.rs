@@ -24,7 +24,7 @@ pub(super) struct Flight {
     pub(super) load: Load,
     /// Bytes of a chunk that are still to move; 0 for anything else.
     pub(super) bytes: u64,
-    /// Bytes of a small file; 0 for anything else.
+    /// Bytes of a small file that are still to move; 0 for anything else.
     pub(super) small: u64,
 }
 
@@ -103,6 +103,16 @@ impl Pipeline {
         Some(std::mem::take(&mut flight.bytes))
     }
 
+    /// A part of a small file has moved, and the session is busy with less; whether that was the last of it.
+    pub(super) fn moved(&mut self, attempt: Attempt, bytes: u64) -> bool {
+        let small = |flight: &&mut Flight| flight.attempt == attempt && flight.small > 0;
+        let Some(flight) = self.flights.iter_mut().find(small) else { return false };
+        let moved = flight.small.min(bytes);
+        flight.small -= moved;
+        self.weight -= u128::from(moved);
+        flight.small == 0
+    }
+
     /// All of it, in order.
     pub(super) fn take(&mut self) -> Vec<Attempt> {
         std::mem::take(self).flights.into_iter().map(|flight| flight.attempt).collect()
@@ -129,18 +139,19 @@ mod tests {
         for number in 0..2000 {
             let load = [Load::Control, Load::Small, Load::Whole, Load::Chunk][next(4) as usize];
             let bytes = if load == Load::Chunk { next(3) } else { 0 };
-            let small = if load == Load::Small { u64::MAX - next(9) } else { 0 };
+            let small = if load == Load::Small { [u64::MAX - next(9), next(1 << 20)][next(2) as usize] } else { 0 };
             pipeline.push(Flight { attempt: attempt(number), load, bytes, small });
             if next(3) > 0 {
                 pipeline.remove(attempt(next(u64::from(number) + 5) as u32));
             }
             let _ = pipeline.take_bytes(attempt(next(u64::from(number) + 1) as u32));
+            let _ = pipeline.moved(attempt(next(u64::from(number) + 1) as u32), u64::from(number) * 100);
             for load in [Load::Control, Load::Small, Load::Whole, Load::Chunk] {
                 assert_eq!(pipeline.count(load), pipeline.iter().filter(|flight| flight.load == load).count());
             }
             assert_eq!(pipeline.moving_chunks(), pipeline.iter().filter(|flight| flight.is_moving_chunk()).count());
             let weight = pipeline.iter().map(Flight::weight).sum::<u128>();
-            assert_eq!(pipeline.weight(), u64::try_from(weight).unwrap_or(u64::MAX));
+            assert_eq!((pipeline.weight, pipeline.weight()), (weight, u64::try_from(weight).unwrap_or(u64::MAX)));
         }
         let all = pipeline.len();
         assert!(all > 100);

@@ -185,7 +185,8 @@ impl SlotData {
         self.watch.moving.filter(told).map_or(0, |(_, left)| left)
     }
 
-    pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) {
+    /// `attempt` has moved so much more; whether that was the last of a small file, whose session can begin with the next one.
+    pub(super) fn moved(&mut self, now: Instant, attempt: Attempt, bytes: u64) -> bool {
         self.watch.window_bytes = self.watch.window_bytes.saturating_add(bytes);
         self.moved_in_all = self.moved_in_all.saturating_add(bytes);
         if let Some((moving, left)) = &mut self.watch.moving
@@ -197,6 +198,7 @@ impl SlotData {
         if bytes > 0 && self.watch.told.replace(attempt) != Some(attempt) {
             self.watch.window_start = now;
         }
+        self.pipeline.moved(attempt, bytes)
     }
 
     /// Bytes that it has still to move of what it was given; `None`: it moves no data, or of an unknown size.

@@ -143,6 +143,23 @@ fn small_files_go_where_the_fewest_bytes_wait_and_never_many_of_the_last_ones() 
 }
 
 #[test]
+fn a_session_whose_file_has_moved_gets_the_next_while_that_is_proven() {
+    const SIZE: u64 = 12 << 20;
+    let mut bench = Bench::new(options(2, 2));
+    (0..3).for_each(|id| bench.copy(id, SIZE));
+    bench.put(Input::ListingDone);
+    bench.open_all();
+    assert_eq!(bench.started(), [0, 1], "who is first to have moved its file takes the last one");
+    let attempt = bench.job(1).1.attempt;
+    let mut moved = |moved| bench.put(Input::ItemProgress { attempt, moved, durable: None });
+    moved(SIZE / 3);
+    moved(SIZE);
+    assert_eq!((bench.started(), bench.job(2).0), (vec![0, 1, 2], bench.job(1).0));
+    (0..3).for_each(|id| bench.done(id));
+    assert!(bench.machine.is_finished());
+}
+
+#[test]
 fn sessions_that_open_first_leave_their_share_of_small_files_to_the_others() {
     let mut bench = Bench::new(options(4, 32));
     (0..20).for_each(|id| bench.copy(id, 10));

@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use super::answer::Answer;
 use super::config::ServerConfig;
 use super::failure;
-use super::session::{DataHandle, PassiveKind, Session};
+use super::session::{DataHandle, Direction, PassiveKind, Session};
 use super::step::{Step, Task};
 use super::transfer::{Progress, Transfer};
 use crate::hostport::{format_either, format_eprt, format_port};
@@ -166,6 +166,13 @@ pub(super) fn finish_active(session: &mut Session, (mode, then): (Mode, Option<T
     match then {
         Some(transfer) => start(transfer, mode, None),
         None => Step::Answer(Answer::line(200, "PORT Command successful.")),
+    }
+}
+
+/// A transfer has opened its connections or its file: in MODE E those behind it go the same way, or fail as it does.
+pub(super) fn carries(session: &mut Session, way: Direction) {
+    if let DataHandle::Ready { mode: Mode::Extended, direction } = &mut session.data {
+        *direction = Some(way);
     }
 }
 

@@ -18,7 +18,7 @@ pub(super) fn is_transfer(verb: &str) -> bool {
     TRANSFERS.contains(&verb)
 }
 
-/// True for lines that may be dispatched while a transfer in front of them runs over the same, proven data handle: they
+/// True for lines that may be dispatched while a transfer in front of them runs over the same data handle: they
 /// neither set up a handle nor look at what the outcome of that transfer changes.
 pub(super) fn may_run_ahead(line: &[u8]) -> bool {
     match verb(line).as_str() {

@@ -8,6 +8,7 @@ use bytes::{Bytes, BytesMut};
 use super::ahead::Held;
 use super::answer::Answer;
 use super::config::ServerConfig;
+use super::data;
 use super::dispatch;
 use super::event::{CloseReason, LoginOutcome, PeerView, ServerEvent, TokenOutcome};
 use super::inbox::{Inbox, Line};
@@ -245,7 +246,12 @@ impl ServerControl {
         } else if let Some(Running { op: Some(op), wait: Wait::Op { task, .. }, .. }) = &mut self.running
             && *op == id
         {
+            let has_opened = matches!(notice, Notice::Opened { .. });
             task.notice(notice, &mut self.out);
+            if has_opened && let Task::Transfer(progress) = task {
+                data::carries(&mut self.session, progress.direction);
+                self.work();
+            }
         }
     }
 
@@ -423,7 +429,7 @@ impl ServerControl {
             && self.closing.is_none()
             && self.ending.is_none()
             && self.ahead.len() < self.config.run_ahead
-            && self.session.handle_is_proven()
+            && self.session.handle_is_in_use()
             && let Some(line) = self.inbox.pop_if(dispatch::may_run_ahead)
         {
             let verb = line.verb();
@@ -434,7 +440,7 @@ impl ServerControl {
                     self.ahead.push_back(Ahead::Op(running, Box::default()));
                 }
                 step => {
-                    debug_assert!(false, "{verb} led to {step:?} over a proven handle");
+                    debug_assert!(false, "{verb} led to {step:?} over a handle in use");
                     return self.close(CloseReason::Unavailable);
                 }
             }

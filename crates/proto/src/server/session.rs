@@ -91,7 +91,7 @@ pub(super) enum DataHandle {
     Ready {
         /// Frozen mode.
         mode: Mode,
-        /// Set by the first transfer in MODE E; later ones reuse the connections and must agree.
+        /// Set when the first transfer in MODE E opens; later ones reuse the connections and must agree.
         direction: Option<Direction>,
     },
 }
@@ -224,8 +224,8 @@ impl Session {
         Ok(DataParams { nonce, shield, relay, ..self.params.clone() })
     }
 
-    /// True if a transfer has succeeded over the MODE E handle in force, so that the next one reuses its connections.
-    pub(super) fn handle_is_proven(&self) -> bool {
+    /// True if a transfer has opened over the MODE E handle in force and none has failed since: the next one reuses its connections.
+    pub(super) fn handle_is_in_use(&self) -> bool {
         matches!(self.data, DataHandle::Ready { mode: Mode::Extended, direction: Some(_) })
     }
 

@@ -146,7 +146,7 @@ impl Task {
         }
     }
 
-    /// True if the outcome changes nothing that the dispatch of a transfer over a proven handle looks at.
+    /// True if the outcome changes nothing that the dispatch of a transfer over the same handle looks at.
     pub(super) fn leaves_session(&self) -> bool {
         matches!(
             self,

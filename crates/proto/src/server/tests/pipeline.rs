@@ -272,7 +272,32 @@ fn nothing_goes_ahead_of_a_command_that_may_change_what_it_means() {
     peer.send("MODE E");
     peer.passive();
     peer.send("STOR /a\r\nSTOR /b");
-    assert_eq!(ops(&mut peer).len(), 1, "a handle that has carried nothing may still fail");
+    let first = ops(&mut peer);
+    assert_eq!(first.len(), 1, "a handle that nothing has opened may still go either way");
+    peer.notice(first[0].0, OPENED);
+    let second = ops(&mut peer);
+    assert_eq!(second.len(), 1, "while the first file is proven the second moves");
+    let failure = failed(FailureKind::ConnectionBroken, "gone");
+    assert!(peer.finish(first[0].0, failure.clone()).starts_with("426"));
+    assert!(peer.finish(second[0].0, failure).starts_with("426"));
+    assert_eq!(peer.send("STOR /c"), "425 Use PASV or PORT first.\r\n", "the handle is gone with the first failure");
+}
+
+#[test]
+fn what_follows_a_first_transfer_goes_the_same_way() {
+    let mut peer = Peer::logged_in();
+    peer.send("MODE E");
+    peer.passive();
+    peer.send("STOR /a");
+    let (id, _) = peer.op();
+    peer.notice(id, OPENED);
+    assert_eq!(peer.send("RETR /b"), "");
+    assert_eq!(peer.events, [], "refused when its turn comes");
+    let answer = peer.finish(id, Outcome::moved(5));
+    assert!(
+        answer.starts_with("226 Transfer Complete.\r\n425 The data connections carried data the other way"),
+        "{answer}"
+    );
 }
 
 #[test]
