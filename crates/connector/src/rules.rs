@@ -8,7 +8,7 @@ use crate::session::Attributes;
 
 /// The end of a file is another writer's for now.
 pub(crate) fn appended(path: &StoragePath) -> Fault {
-    let detail = "another transfer appends to it: try again when that has ended";
+    let detail = "another transfer appends to it, or a program holds a lock on it (see `lslocks`): try again when that has ended";
     Fault::new(FaultCode::StorageBusy, "append").on_path(path.as_bytes()).detail(detail)
 }
 
