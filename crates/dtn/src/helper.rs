@@ -46,6 +46,8 @@ impl Helper {
         if let Some(account) = account {
             command.uid(account.uid).gid(account.gid);
         }
+        // Asked for by itself, too; but whose starter has ended by then cannot tell.
+        whimbrel_sys::lifetime::die_with_starter(&mut command);
         let mut child = command.spawn().map_err(|error| self.failed(error))?;
         let mut stdin = child.stdin.take().expect("it was asked for");
         let settings = postcard::to_stdvec(settings).expect("texts can always be written");
