@@ -4,6 +4,7 @@
 //! and a connector to a remote store runs its own runtime inside. Every implementation runs the
 //! same contract suite ([`contract`]).
 
+mod claim;
 pub mod contract;
 pub mod faults;
 pub mod memory;

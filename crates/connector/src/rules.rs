@@ -6,12 +6,6 @@ use crate::meta::{Kind, Version};
 use crate::path::StoragePath;
 use crate::session::Attributes;
 
-/// The end of a file is another writer's for now.
-pub(crate) fn appended(path: &StoragePath) -> Fault {
-    let detail = "another transfer appends to it, or a program holds a lock on it (see `lslocks`): try again when that has ended";
-    Fault::new(FaultCode::StorageBusy, "append").on_path(path.as_bytes()).detail(detail)
-}
-
 /// Refuses to remove or rename the collection's root.
 pub(crate) fn root_stays(op: &str) -> Fault {
     Fault::new(FaultCode::InvalidPath, op).subject("/").detail("the root of the collection stays")

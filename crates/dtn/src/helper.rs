@@ -30,7 +30,7 @@ pub(crate) struct Helper {
 }
 
 impl Helper {
-    /// Starts it, as `account` if there is one.
+    /// Starts it with its socket, as `account` if there is one.
     pub(crate) fn start(
         self,
         program: &Path,
@@ -39,14 +39,25 @@ impl Helper {
         settings: &impl Serialize,
     ) -> Result<Child, Fault> {
         let socket = socket.as_fd().try_clone_to_owned().map_err(|error| self.failed(error))?;
+        self.start_with(program, Stdio::from(socket), account, settings)
+    }
+
+    /// Starts it with this standard output. It ends with this process, or rather with the thread that calls this.
+    pub(crate) fn start_with(
+        self,
+        program: &Path,
+        output: Stdio,
+        account: Option<Account>,
+        settings: &impl Serialize,
+    ) -> Result<Child, Fault> {
         let mut command = Command::new(program);
-        command.arg(self.command).stdin(Stdio::piped()).stdout(Stdio::from(socket));
+        command.arg(self.command).stdin(Stdio::piped()).stdout(output);
         command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
         whimbrel_sys::lifetime::own_session(&mut command);
         if let Some(account) = account {
             command.uid(account.uid).gid(account.gid);
         }
-        // Asked for by itself, too; but whose starter has ended by then cannot tell.
+        // It asks for that, too; but one whose starter has ended by then cannot tell.
         whimbrel_sys::lifetime::die_with_starter(&mut command);
         let mut child = command.spawn().map_err(|error| self.failed(error))?;
         let mut stdin = child.stdin.take().expect("it was asked for");

@@ -6,10 +6,9 @@
 mod files;
 mod talk;
 
-use std::io::Write;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::path::Path;
-use std::process::{Child, Command, ExitStatus, Stdio};
+use std::process::{Child, ExitStatus, Stdio};
 
 use serde::{Deserialize, Serialize};
 use whimbrel_engine::{Fault, FaultCode, Side};
@@ -21,6 +20,7 @@ use crate::confine::Sandbox;
 use crate::door;
 use crate::front::certificate::CertificateFiles;
 use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, TlsConfig};
+use crate::helper::Helper;
 use crate::monitor::jobs::{self, Order};
 use crate::monitor::keeper::{account, is_root};
 use crate::monitor::listeners::Bound;
@@ -33,6 +33,8 @@ pub use talk::serve_standard_input;
 use files::StateFiles;
 
 const OP: &str = "join the service";
+
+const TALKER: Helper = Helper { command: "dtn-member", op: OP };
 
 /// Largest file of authorities, bytes.
 const MOST_AUTHORITIES: u64 = 256 << 10;
@@ -287,7 +289,7 @@ fn register(program: &Path, question: &Question) -> Result<Membership, Fault> {
         op: OP,
         program: program.to_owned(),
         arguments: vec!["dtn-member".to_owned()],
-        question: to_bytes(question),
+        question: postcard::to_stdvec(question).expect("texts can always be written"),
         account: nobody()?,
         most: MOST_ANSWER,
         limit: talk::LIMIT * 2,
@@ -297,28 +299,12 @@ fn register(program: &Path, question: &Question) -> Result<Membership, Fault> {
 }
 
 fn stay(program: &Path, question: &Question) -> Result<Child, Fault> {
-    use std::os::unix::process::CommandExt as _;
-    let failed = |error| Fault::from_io(error, OP).side(Side::Us);
-    let mut command = Command::new(program);
-    command.arg("dtn-member").stdin(Stdio::piped()).stdout(Stdio::null());
-    command.env_clear().env("PATH", "/usr/bin:/bin").current_dir("/");
-    whimbrel_sys::lifetime::own_session(&mut command);
-    if let Some(account) = nobody()? {
-        command.uid(account.uid).gid(account.gid);
-    }
-    let mut child = command.spawn().map_err(failed)?;
-    let mut stdin = child.stdin.take().expect("it was asked for");
-    stdin.write_all(&to_bytes(question)).map_err(failed)?;
-    Ok(child)
+    TALKER.start_with(program, Stdio::null(), nobody()?, question)
 }
 
 /// The account without rights that talks to the service; `None`: this process' own.
 fn nobody() -> Result<Option<crate::monitor::keeper::Account>, Fault> {
     is_root().then(|| account("nobody")).transpose()
-}
-
-fn to_bytes(question: &Question) -> Vec<u8> {
-    postcard::to_stdvec(question).expect("texts can always be written")
 }
 
 impl Member {

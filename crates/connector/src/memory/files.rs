@@ -1,16 +1,17 @@
 //! Open files of the memory.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 
 use super::tree::{Body, Node, OnPath};
 use super::{Memory, Safeguard};
+use crate::claim::Claim;
 use crate::meta::Meta;
 use crate::path::StoragePath;
-use crate::rules::{appended, end_of};
+use crate::rules::end_of;
 use crate::session::{Receipt, WriteSession};
 use crate::{Extent, ReadAt, WriteAt};
 
@@ -72,8 +73,7 @@ pub(super) struct Writer {
     ranges: Mutex<Ranges>,
     /// The session whose bytes have a hidden name until they are committed.
     hidden: Option<WriteSession>,
-    /// Whether it has the file's end.
-    claimed: AtomicBool,
+    end: Claim,
 }
 
 #[derive(Default)]
@@ -84,7 +84,7 @@ struct Ranges {
 
 impl Writer {
     pub fn new(node: Arc<Node>, path: StoragePath, storage: Memory, hidden: Option<WriteSession>) -> Self {
-        Self { node, path, storage, ranges: Mutex::default(), hidden, claimed: AtomicBool::default() }
+        Self { node, path, storage, ranges: Mutex::default(), hidden, end: Claim::default() }
     }
 
     /// Asked with the content locked, as commits have it.
@@ -154,14 +154,10 @@ impl WriteAt for Writer {
     }
 
     fn claim_end(&self) -> Result<(), Fault> {
-        let is_file = matches!(self.node.body, Body::File(_));
-        if is_file && !self.claimed.load(Ordering::Acquire) {
-            if self.node.appended.swap(true, Ordering::AcqRel) {
-                return Err(appended(&self.path));
-            }
-            self.claimed.store(true, Ordering::Release);
+        if !matches!(self.node.body, Body::File(_)) {
+            return Ok(());
         }
-        Ok(())
+        self.end.make(&self.path, || !self.node.appended.swap(true, Ordering::AcqRel))
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {
@@ -179,7 +175,7 @@ impl WriteAt for Writer {
 
 impl Drop for Writer {
     fn drop(&mut self) {
-        if *self.claimed.get_mut() {
+        if self.end.is_made() {
             self.node.appended.store(false, Ordering::Release);
         }
     }

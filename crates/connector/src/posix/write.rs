@@ -3,7 +3,6 @@
 use std::num::NonZeroU64;
 use std::ops::Range;
 use std::os::fd::AsFd;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLockReadGuard};
 use std::time::{Duration, Instant};
 
@@ -25,9 +24,10 @@ use super::resolve::{look, retry};
 use super::session::replaced;
 use super::token::Identity;
 use super::written::Written;
+use crate::claim::Claim;
 use crate::meta::Kind;
 use crate::path::StoragePath;
-use crate::rules::{appended, end_of};
+use crate::rules::end_of;
 use crate::session::{Receipt, WriteSession};
 use crate::{ReadsFrom, WriteAt};
 
@@ -52,8 +52,7 @@ pub(super) struct Writer {
     ranges: Mutex<Written>,
     seen: Seen,
     hidden: Option<Hidden>,
-    /// Whether it has the file's end.
-    claimed: AtomicBool,
+    end: Claim,
 }
 
 /// The name that the bytes of a session have until they are committed.
@@ -76,7 +75,7 @@ impl Writer {
             path,
             lustre: None,
             file_system: OnceLock::new(),
-            claimed: AtomicBool::new(false),
+            end: Claim::default(),
             ranges: Mutex::default(),
         }
     }
@@ -319,13 +318,10 @@ impl WriteAt for Writer {
     }
 
     fn claim_end(&self) -> Result<(), Fault> {
-        if self.handle.kind == Kind::File && !self.claimed.load(Ordering::Acquire) {
-            if !self.handle.claim_end() {
-                return Err(appended(&self.path));
-            }
-            self.claimed.store(true, Ordering::Release);
+        if self.handle.kind != Kind::File {
+            return Ok(());
         }
-        Ok(())
+        self.end.make(&self.path, || self.handle.claim_end())
     }
 
     fn durable(&self) -> Result<RangeSet, Fault> {
@@ -378,7 +374,7 @@ impl Drop for Writer {
         {
             tracing::warn!(path = %self.path, why = %errno, "a part of an unfinished file was lost");
         }
-        if *self.claimed.get_mut() {
+        if self.end.is_made() {
             self.handle.release_end();
         }
     }

@@ -250,7 +250,7 @@ impl ServerControl {
             task.notice(notice, &mut self.out);
             if has_opened && let Task::Transfer(progress) = task {
                 data::carries(&mut self.session, progress.direction);
-                self.work();
+                self.run_ahead();
             }
         }
     }
