@@ -40,8 +40,8 @@ enum Ended {
 }
 
 /// Tries the mutations whose names begin with one of `names` (default: all), in a worktree of the last commit; `--keep`
-/// leaves the worktree for the next time, which then builds little, and `--record FILE` goes on with an earlier run of this
-/// commit (a whole run takes hours).
+/// leaves the worktree for the next time, which then builds little, and `--record FILE` goes on with an earlier run of the
+/// same sources (a whole run takes hours).
 pub fn run_mutations(arguments: &[&str]) -> Result {
     let mut arguments = arguments.iter().copied();
     let (mut keep, mut record, mut names) = (false, None, Vec::new());
@@ -58,7 +58,7 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
         return Err(format!("no such mutation: {}", names.join(" ")));
     }
     let commit = output(&mut program("git", &["rev-parse", "HEAD"]))?.trim().to_owned();
-    let record = record.map(|file| Record { file, commit: commit.clone() });
+    let record = record.map(|file| sources().map(|sources| Record { file, sources })).transpose()?;
     let known = record.as_ref().map_or_else(|| Ok(BTreeMap::new()), Record::read)?;
     let place = Place::make(keep, &commit)?;
     for mutation in &chosen {
@@ -89,6 +89,15 @@ pub fn run_mutations(arguments: &[&str]) -> Result {
     if missed.is_empty() { Ok(()) } else { Err(format!("not noticed: {}", missed.join(", "))) }
 }
 
+/// What decides whether a mutation is noticed, as the last commit has it: pages that are written meanwhile do not.
+const SOURCES: [&str; 4] = ["HEAD:Cargo.toml", "HEAD:Cargo.lock", "HEAD:crates", "HEAD:xtask/src/sabotage"];
+
+/// One word for the state of [`SOURCES`].
+fn sources() -> Result<String> {
+    let ids = output(program("git", &["rev-parse"]).args(SOURCES))?;
+    Ok(ids.split_whitespace().collect::<Vec<_>>().join("+"))
+}
+
 fn all() -> impl Iterator<Item = &'static Mutation> {
     MUTATIONS.iter().chain(SECURITY).chain(CERTIFICATES).chain(ATTACKS)
 }
@@ -109,14 +118,14 @@ fn table(results: &[(&Mutation, bool)]) -> String {
     text
 }
 
-/// What was found out earlier: a line for each mutation with the commit, whether it was noticed, and its name, between tabs.
+/// What was found out earlier: a line for each mutation with its [`sources`], whether it was noticed, and its name, between tabs.
 struct Record {
     file: PathBuf,
-    commit: String,
+    sources: String,
 }
 
 impl Record {
-    /// What is known of this commit.
+    /// What is known of these sources.
     fn read(&self) -> Result<BTreeMap<String, bool>> {
         let text = match fs::read_to_string(&self.file) {
             Err(error) if error.kind() == ErrorKind::NotFound => String::new(),
@@ -126,7 +135,7 @@ impl Record {
         for line in text.lines() {
             let fields = line.split('\t').collect::<Vec<_>>();
             match fields[..] {
-                [commit, noticed @ (NOTICED | MISSED), name] if commit == self.commit => {
+                [sources, noticed @ (NOTICED | MISSED), name] if sources == self.sources => {
                     known.insert(name.to_owned(), noticed == NOTICED);
                 }
                 [_, NOTICED | MISSED, _] => {}
@@ -137,7 +146,7 @@ impl Record {
     }
 
     fn add(&self, name: &str, noticed: bool) -> Result {
-        let line = format!("{}\t{}\t{name}\n", self.commit, if noticed { NOTICED } else { MISSED });
+        let line = format!("{}\t{}\t{name}\n", self.sources, if noticed { NOTICED } else { MISSED });
         let file = fs::OpenOptions::new().append(true).create(true).open(&self.file);
         file.and_then(|mut file| file.write_all(line.as_bytes())).map_err(|error| self.failed(&error))
     }
@@ -294,13 +303,13 @@ mod tests {
     }
 
     #[test]
-    fn a_record_knows_what_was_found_of_its_commit_only() {
+    fn a_record_knows_what_was_found_of_its_sources_only() {
         let file = std::env::temp_dir().join(format!("whimbrel-sabotage-record-{}", std::process::id()));
-        let record = |commit: &str| Record { file: file.clone(), commit: commit.to_owned() };
+        let record = |sources: &str| Record { file: file.clone(), sources: sources.to_owned() };
         assert_eq!(record("one").read(), Ok(BTreeMap::new()));
-        for (commit, name, noticed) in [("one", "sync: a", true), ("two", "sync: a", false), ("one", "sync: b", false)]
+        for (sources, name, noticed) in [("one", "sync: a", true), ("two", "sync: a", false), ("one", "sync: b", false)]
         {
-            record(commit).add(name, noticed).unwrap();
+            record(sources).add(name, noticed).unwrap();
         }
         let known = [("sync: a".to_owned(), true), ("sync: b".to_owned(), false)];
         assert_eq!(record("one").read(), Ok(BTreeMap::from(known)));
