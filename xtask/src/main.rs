@@ -34,7 +34,7 @@ cargo xtask COMMAND
                   docs/reference/parser-coverage.md (needs rustup's component llvm-tools)
   sabotage [--keep] [--record FILE] [NAME...]  take out each sync, check and order of steps, one at a time, in a worktree of
                   its own; a test must notice each (all, or those whose names begin so); writes docs/reference/sabotage.md;
-                  with a record it goes on where an earlier run of the same commit was cut
+                  with a record it goes on where an earlier run of the same sources was cut
   docs            write the generated parts of docs/reference anew
   setup           install the system packages that demo, test and bench need";
 
