@@ -171,13 +171,15 @@ fn make_pipe(lab: &Lab) {
 }
 
 #[test]
-fn a_pipe_without_a_reader_is_busy_and_does_not_block() {
+fn a_pipe_with_nobody_at_its_other_end_is_busy_and_does_not_block() {
     let lab = Lab::new();
     make_pipe(&lab);
     let storage = lab.open(PosixOptions::default());
     assert_eq!(code(begin(&storage, "pipe")), FaultCode::StorageBusy);
-    // Nobody writes: the end is there at once.
     let reader = storage.open_read(&path("pipe"), None).unwrap();
+    assert_eq!(code(reader.read_at(0, &mut [0; 4])), FaultCode::StorageBusy);
+    // One who writes nothing gives an empty file all the same.
+    drop(fs::OpenOptions::new().write(true).open(lab.host("pipe")).unwrap());
     assert_eq!(reader.read_at(0, &mut [0; 4]).unwrap(), 0);
     assert_eq!(code(storage.truncate(&path("pipe"), 0)), FaultCode::InvalidArgument);
 }

@@ -247,6 +247,25 @@ fn impossible_files_are_refused() {
 }
 
 #[test]
+fn what_anothers_commit_has_counted_is_kept() {
+    let mut lab = Lab::new();
+    let mut other = lab.beside();
+    let (session, _) = lab.open(file(SIZE));
+    lab.fill(SIZE);
+    // A commit goes ahead of the answers to what others tell: it counts what is written, and they sync what is gone by then.
+    lab.done(keep(&session, vec![leaf(0, 1)]));
+    other.done(keep(&session, vec![leaf(1, 2), leaf(2, 3), leaf(3, 4)]));
+    other.done(commit(&session));
+    lab.done(keep(&session, vec![leaf(0, 1)]));
+    // What is thrown away was not counted.
+    let (session, _) = lab.open(file(SIZE));
+    lab.done(keep(&session, vec![leaf(0, 1)]));
+    other.done(discard(&session));
+    lab.fails(keep(&session, vec![leaf(1, 2)]), FailureKind::Busy);
+    assert_eq!(lab.node.names(), ["copy"]);
+}
+
+#[test]
 fn a_session_of_one_file_reaches_no_other() {
     let mut lab = Lab::new();
     let (session, _) = lab.open(file(SIZE));

@@ -629,7 +629,7 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "order: a leaf is in the journal before it is answered as kept",
         guards: "a leaf that was kept and has to be sent again",
         file: CHUNK_RS,
-        find: "        if !records.is_empty() {\n            file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;\n        }\n",
+        find: "        if !records.is_empty() {\n            self.append(&file, &records)?;\n        }\n",
         replace: "        drop(records);\n",
         suite: CHUNKS,
     },

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, SeekFrom, fcntl_getfl, fcntl_setfl, seek};
 use rustix::io::{Errno, pread, read};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
@@ -33,6 +34,13 @@ pub(super) struct Reader {
     direct: Option<Aligned>,
     /// It had fewer blocks than its size needs when it was opened.
     sparse: bool,
+}
+
+/// Who writes to a pipe.
+enum Writers {
+    NoneYet,
+    There,
+    Gone,
 }
 
 /// How anything is opened to be read: a pipe without a writer or a dead line must not block.
@@ -103,12 +111,33 @@ impl Reader {
         Self { direct: reader, ..self }
     }
 
+    /// Who has written to a pipe whose first read found no writer: the end of nothing is not the end of any data.
+    fn writers(&self) -> Result<Writers, Errno> {
+        let mut polled = [PollFd::new(&self.fd, PollFlags::IN)];
+        retry(|| poll(&mut polled, Some(&Timespec::default())))?;
+        let seen = polled[0].revents();
+        // A writer that came and went since the opening here hangs up (poll(2)).
+        Ok(match (seen.contains(PollFlags::IN), seen.contains(PollFlags::HUP)) {
+            (true, _) => Writers::There,
+            (false, true) => Writers::Gone,
+            (false, false) => Writers::NoneYet,
+        })
+    }
+
     fn read_in_order(&self, offset: u64, buffer: &mut [u8]) -> Result<usize, Fault> {
         let op = "read";
         let mut turn = self.in_order.turn(offset, op, &self.path)?;
         let mut done = 0;
         while done < buffer.len() {
             match retry(|| read(&self.fd, &mut buffer[done..])).or_fault(op, &self.path)? {
+                0 if *turn == 0 && self.kind == Kind::Pipe => match self.writers().or_fault(op, &self.path)? {
+                    Writers::Gone => break,
+                    Writers::There => {}
+                    Writers::NoneYet => {
+                        let fault = Fault::new(FaultCode::StorageBusy, op).on_path(self.path.as_bytes());
+                        return Err(fault.detail("nobody has opened this pipe to write yet"));
+                    }
+                },
                 0 => break,
                 n => done += n,
             }

@@ -181,8 +181,8 @@ impl Storage<'_> {
     fn run(&self, op: &Op) -> Option<Result<Outcome, Problem>> {
         Some(match op {
             Op::OpenChunked(file) => self.open_chunked(file).map_err(Problem::from),
-            Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves).map_err(Problem::from),
-            Op::KeepHoles { path, session, holes } => self.keep_holes(path, session, holes).map_err(Problem::from),
+            Op::KeepLeaves { path, session, leaves } => self.keep_leaves(path, session, leaves),
+            Op::KeepHoles { path, session, holes } => self.keep_holes(path, session, holes),
             Op::CommitChunked { path, session, modified, mode, .. } => {
                 let modified = modified.map(|(seconds, nanos)| timestamp(seconds, nanos)).transpose();
                 let mode = mode.map(permission_bits).transpose();
@@ -230,7 +230,7 @@ impl Storage<'_> {
     }
 
     /// Only what the client proved comes here; it is durable when answered.
-    fn keep_leaves(&self, path: &[u8], session: &[u8], leaves: &[Leaf]) -> Result<Outcome, Fault> {
+    fn keep_leaves(&self, path: &[u8], session: &[u8], leaves: &[Leaf]) -> Result<Outcome, Problem> {
         let file = self.open(path, session)?;
         let bad = || {
             Fault::new(FaultCode::InvalidArgument, "keep leaves")
@@ -239,13 +239,22 @@ impl Storage<'_> {
         };
         let records = journaled::records(&file.header, leaves).ok_or_else(bad)?;
         if !records.is_empty() {
-            file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
+            self.append(&file, &records)?;
         }
         Ok(Outcome::Done)
     }
 
+    /// Adds to the journal, unless another session gives the file its name meanwhile: a commit reads records as soon as they are
+    /// written, and may be over before they are durable here. Then they were counted, and the file is durable.
+    fn append(&self, file: &File, records: &[u8]) -> Result<(), Problem> {
+        file.journal.append(records).or_else(|fault| {
+            self.files.forget(&file.path, &file.ticket);
+            self.unless_committed(&file.path, &file.ticket, fault)
+        })
+    }
+
     /// What was there of an earlier attempt must be gone for good before anybody is told that nothing is there.
-    fn keep_holes(&self, path: &[u8], session: &[u8], holes: &[Range<u64>]) -> Result<Outcome, Fault> {
+    fn keep_holes(&self, path: &[u8], session: &[u8], holes: &[Range<u64>]) -> Result<Outcome, Problem> {
         let file = self.open(path, session)?;
         let records = journal::encode_holes(&file.header, holes).ok_or_else(|| {
             let fault = Fault::new(FaultCode::InvalidArgument, "keep holes").on_path(path);
@@ -255,12 +264,11 @@ impl Storage<'_> {
             file.writer.clear(hole.clone())?;
         }
         file.writer.sync()?;
-        file.journal.append(&records).inspect_err(|_| self.files.forget(path, session))?;
+        self.append(&file, &records)?;
         Ok(Outcome::Done)
     }
 
-    /// What cannot be looked at before a commit may have been committed before, and the answer was lost: then there is nothing left
-    /// to check. Otherwise nobody has checked it, and it gets no name.
+    /// What is gone may have been committed: then all of it was proven, and nothing is left to do. Otherwise `fault`.
     fn unless_committed(&self, path: &[u8], session: &[u8], fault: Fault) -> Result<(), Problem> {
         let may_be = matches!(fault.code, FaultCode::NotFound | FaultCode::StorageBusy);
         let is_committed = || {

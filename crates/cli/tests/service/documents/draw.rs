@@ -86,7 +86,10 @@ impl Case {
             self.source.insert(place.clone(), Node::Directory { open: !(soil.faulty && chance(rng, 8)) });
             grow(rng, &mut self.source, &place, 2, soil);
         } else if about != A::Missing {
-            self.source.insert(place.clone(), file(rng, soil));
+            let file = file(rng, soil);
+            // Which of two ends that refuse is told of is not determined.
+            let file = if about == A::OntoDirectory { file.opened() } else { file };
+            self.source.insert(place.clone(), file);
         }
         if place != path {
             self.source.insert(path.clone(), Node::Link(place.clone()));

@@ -43,6 +43,17 @@ pub enum Node {
     Link(String),
 }
 
+impl Node {
+    /// The same, and it can be read.
+    pub fn opened(self) -> Self {
+        match self {
+            Self::Directory { .. } => DIRECTORY,
+            Self::File { content, seconds, .. } => Self::File { content, seconds, open: true },
+            link @ Self::Link(_) => link,
+        }
+    }
+}
+
 impl fmt::Debug for Node {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
