@@ -82,8 +82,8 @@ fn choose(names: &[&str]) -> Result<Vec<&'static Suite>> {
 
 /// Tests marked as ignored with the reason "nightly"; those that other tests run by themselves are named `case_`.
 fn long_tests() -> Result {
-    let only = ["--", "--ignored", "--skip", "case_"];
-    let mut command = cargo(&[&["test", "--workspace", "--locked", "--no-fail-fast"], &only[..]].concat());
+    let tests = ["test", "--workspace", "--locked", "--no-fail-fast", "--", "--ignored", "--skip", "case_"];
+    let mut command = cargo(&tests);
     run(command.env("WHIMBREL_REQUIRE_PEERS", "1"))
 }
 
