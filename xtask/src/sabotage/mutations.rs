@@ -276,7 +276,7 @@ pub const MUTATIONS: &[Mutation] = &[
         file: COMMIT_RS,
         find: "else { handle.sync_data() };",
         replace: "else { Ok(()) };",
-        suite: CALLS,
+        suite: STEPS,
     },
     Mutation {
         name: "sync: the final name",

@@ -238,16 +238,19 @@ mod tests {
 
     #[test]
     fn a_commit_syncs_then_renames_then_syncs_the_name_and_only_then_removes_the_journal() {
-        let (dir, storage) = lab();
-        let (session, file, _, journal) = chunked(dir.path(), &storage);
-        take();
-        let durable = Attributes { durable: true, size: Some(3), ..Attributes::default() };
-        storage.commit(&session, &[], &durable).unwrap();
-        let rename = Step::Rename(STAGING.to_vec(), b"file".to_vec());
-        assert_eq!(take(), [Step::SyncFile(file), rename, Step::SyncDir, Step::Unlink(journal)]);
-        // The one before may have died after the rename.
-        storage.commit(&session, &[], &durable).unwrap();
-        assert_eq!(take(), [Step::SyncDir]);
+        // With something to set, and with nothing: the mode of an unfinished file.
+        for (size, mode) in [(Some(3), None), (None, Some(0o600))] {
+            let (dir, storage) = lab();
+            let (session, file, _, journal) = chunked(dir.path(), &storage);
+            take();
+            let durable = Attributes { durable: true, size, mode, ..Attributes::default() };
+            storage.commit(&session, &[], &durable).unwrap();
+            let rename = Step::Rename(STAGING.to_vec(), b"file".to_vec());
+            assert_eq!(take(), [Step::SyncFile(file), rename, Step::SyncDir, Step::Unlink(journal)]);
+            // The one before may have died after the rename.
+            storage.commit(&session, &[], &durable).unwrap();
+            assert_eq!(take(), [Step::SyncDir]);
+        }
     }
 
     #[test]
