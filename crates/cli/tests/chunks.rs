@@ -7,11 +7,13 @@ mod support;
 use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
+use serde_json::Value;
 use support::dtn::Dtn;
-use support::{Field, Server, WHIMBREL, expect, names, pattern};
+use support::{Field, Server, WHIMBREL, event, events, expect, names, pattern};
+use whimbrel_testkit::dataset;
 use whimbrel_testkit::lab::{Host, Lab, Link};
 use whimbrel_testkit::peers::url_path;
 use whimbrel_testkit::relay::{Moment, Relay, Way};
@@ -58,7 +60,7 @@ fn a_file_in_chunks_is_whole_verified_and_leaves_nothing_behind() {
 fn a_file_in_chunks_without_verification_is_whole_and_never_called_verified() {
     between_all(|field, from, into| {
         let run = expect(0, ["--json", "cp", "--no-verify", "--chunk", "256K", "--concurrency", "3", &from, &into]);
-        let summary: serde_json::Value = serde_json::from_str(run.stdout_text().lines().last().unwrap()).unwrap();
+        let summary: Value = serde_json::from_str(run.stdout_text().lines().last().unwrap()).unwrap();
         assert_eq!((&summary["files"], &summary["verified"]), (&1.into(), &0.into()), "{from} {into}");
         let done = run.stdout_text().lines().any(|line| line.contains("\"state\":\"not_asked\""));
         assert!(done, "{}", run.stdout_text());
@@ -68,42 +70,137 @@ fn a_file_in_chunks_without_verification_is_whole_and_never_called_verified() {
 }
 
 /// The bytes that a run found at its destination.
-fn resumed(log: &str) -> u64 {
-    let events = log.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
-    events.filter(|event| event["event"] == "started").filter_map(|event| event["resumed"].as_u64()).max().unwrap_or(0)
+fn resumed(events: &[Value]) -> u64 {
+    let began = events.iter().filter(|event| event["event"] == "started");
+    began.filter_map(|event| event["resumed"].as_u64()).max().unwrap_or(0)
 }
+
+/// Of a run that began anew: the bytes that it has thrown away.
+#[track_caller]
+fn thrown_away(events: &[Value]) -> u64 {
+    assert_eq!(resumed(events), 0, "bytes of another version were kept");
+    let mut told = events.iter().filter(|event| event["event"] == "began_anew");
+    let bytes = told.next().expect("it is said").clone();
+    assert!(told.next().is_none(), "it is said once");
+    bytes["bytes"].as_u64().unwrap()
+}
+
+const MIB: u64 = 1 << 20;
+
+/// A copy of 32 MiB to a server of ours behind a relay, from this host or from another server of ours.
+struct ByRelay {
+    field: Field,
+    way: Way,
+    relay: Relay,
+    source: Option<Dtn>,
+    _destination: Dtn,
+}
+
+impl Drop for ByRelay {
+    fn drop(&mut self) {
+        self.way.end();
+    }
+}
+
+impl ByRelay {
+    fn ready(from_server: bool) -> Self {
+        let (field, way) = (Field::new(), Way::new());
+        dataset::random_file(&field.path("from/large"), 32 * MIB, 5).unwrap();
+        let server = || Dtn::builder().anonymous().root(Path::new("/")).start();
+        let (source, destination) = (from_server.then(server), server());
+        let relay = Relay::before(destination.addr(), &way).unwrap();
+        Self { field, way, relay, source, _destination: destination }
+    }
+
+    fn arguments(&self, options: &[String]) -> Vec<String> {
+        let (from, copy) = (self.field.path("from/large"), self.field.path("to/large"));
+        let local = || from.to_str().unwrap().to_owned();
+        let from = self.source.as_ref().map_or_else(local, |source| source.url(&from));
+        let into = format!("ftp://{}{}", self.relay.addr(), url_path(&copy));
+        let base = ["--json", "cp", "--chunk", "2M", "--concurrency", "1"].map(str::to_owned);
+        base.into_iter().chain(options.iter().cloned()).chain([from, into]).collect()
+    }
+
+    /// Has the client killed when 20 MiB have passed.
+    fn kill(&self, options: &[String]) {
+        let mut child = Command::new(WHIMBREL).args(self.arguments(options)).stdout(Stdio::null()).spawn().unwrap();
+        let id = child.id();
+        self.way.at(Moment::Bytes(20 * MIB), move |_| {
+            Command::new("kill").args(["-KILL", &id.to_string()]).status().unwrap();
+        });
+        assert!(!child.wait().unwrap().success() && !self.field.path("to/large").exists());
+    }
+
+    /// Copies to the end; all events.
+    fn again(&self, options: &[String]) -> Vec<Value> {
+        let run = expect(0, self.arguments(options));
+        let read = |name: &str| std::fs::read(self.field.path(name)).unwrap();
+        assert!(read("from/large") == read("to/large"), "{options:?}");
+        assert_eq!(names(&self.field.path("to")), ["large"], "{options:?}");
+        events(&run)
+    }
+
+    /// Options with which the BLAKE3 of the whole file is wanted, as it is now.
+    fn wanting_blake3(&self, expected: bool) -> Vec<String> {
+        if !expected {
+            return ["--print-checksum", "blake3"].map(str::to_owned).to_vec();
+        }
+        let run = expect(0, ["--json", "cksum", "-a", "blake3", self.field.path("from/large").to_str().unwrap()]);
+        let digest = event(&run, "checksum")["checksum"].as_str().unwrap().to_owned();
+        vec!["--expect".to_owned(), format!("blake3:{digest}")]
+    }
+
+    /// Another source of the same size and time.
+    fn replace_source(&self) {
+        let from = self.field.path("from/large");
+        let at = std::fs::metadata(&from).unwrap().modified().unwrap();
+        dataset::random_file(&from, 32 * MIB, 77).unwrap();
+        std::fs::File::options().append(true).open(&from).unwrap().set_modified(at).unwrap();
+    }
+}
+
+/// Every kind of source, with and without an expected digest.
+const WANTED: [(bool, bool); 4] = [(false, false), (false, true), (true, false), (true, true)];
 
 #[test]
 fn unverified_parts_that_arrived_are_not_moved_again_and_count_for_nothing_in_a_run_that_verifies() {
-    const MIB: u64 = 1 << 20;
     for verify in ["never", "auto"] {
-        let field = Field::new();
-        let (from, copy) = (field.path("from/large"), field.path("to/large"));
-        whimbrel_testkit::dataset::random_file(&from, 32 * MIB, 5).unwrap();
-        let dtn = Dtn::builder().anonymous().root(Path::new("/")).start();
-        let way = Way::new();
-        let relay = Relay::before(dtn.addr(), &way).unwrap();
-        let into = format!("ftp://{}{}", relay.addr(), url_path(&copy));
-        let base = ["--json", "cp", "--chunk", "2M", "--concurrency", "1", from.to_str().unwrap(), &into, "--verify"];
-        let mut child = std::process::Command::new(WHIMBREL);
-        let mut child = child.args(base).arg("never").stdout(Stdio::null()).spawn().unwrap();
-        let id = child.id();
-        way.at(Moment::Bytes(20 * MIB), move |_| {
-            std::process::Command::new("kill").args(["-KILL", &id.to_string()]).status().unwrap();
-        });
-        assert!(!child.wait().unwrap().success() && !copy.exists());
-        let before = way.bytes();
-        let run = expect(0, base.iter().copied().chain([verify]));
-        way.end();
-        let (found, moved) = (resumed(&run.stdout_text()), way.bytes() - before);
+        let copy = ByRelay::ready(false);
+        let options = |verify: &str| ["--verify", verify].map(str::to_owned).to_vec();
+        copy.kill(&options("never"));
+        let before = copy.way.bytes();
+        let found = resumed(&copy.again(&options(verify)));
+        let moved = copy.way.bytes() - before;
         println!("{verify}: {found} bytes were there, {moved} moved");
         if verify == "never" {
             assert!(found >= 8 * MIB && moved < 32 * MIB - found + MIB, "{found} bytes were there, {moved} moved");
         } else {
             assert!(found == 0 && moved >= 32 * MIB, "{found} bytes were there, {moved} moved");
         }
-        assert!(std::fs::read(&from).unwrap() == std::fs::read(&copy).unwrap());
-        assert_eq!(names(&field.path("to")), ["large"]);
+    }
+}
+
+/// BLAKE3 of a large file is composed of digests that only leaves have.
+#[test]
+fn another_source_of_the_same_size_and_time_is_not_mixed_with_what_was_kept_where_blake3_is_wanted() {
+    for (from_server, expected) in WANTED {
+        let copy = ByRelay::ready(from_server);
+        copy.kill(&copy.wanting_blake3(expected));
+        copy.replace_source();
+        let thrown_away = thrown_away(&copy.again(&copy.wanting_blake3(expected)));
+        assert!(thrown_away >= 5 * MIB, "{thrown_away}, from a server: {from_server}, expected: {expected}");
+    }
+}
+
+#[test]
+fn a_killed_copy_whose_blake3_is_wanted_is_gone_on_with() {
+    for (from_server, expected) in WANTED {
+        let copy = ByRelay::ready(from_server);
+        let options = copy.wanting_blake3(expected);
+        copy.kill(&options);
+        let events = copy.again(&options);
+        let found = resumed(&events);
+        assert!(found >= 5 * MIB, "{found}, from a server: {from_server}, expected: {expected}: {events:?}");
     }
 }
 
@@ -195,7 +292,7 @@ fn copy_and_kill(host: &Host, from: &str, into: &str) {
     command.args(["--json", "cp", "--chunk", "2M", from, into]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         assert_ne!(event["event"], "summary", "the copy was too fast to be killed");
         if event["event"] == "progress" && event["bytes_done"].as_u64() > Some(15_000_000) {
             child.kill().unwrap();
@@ -206,7 +303,7 @@ fn copy_and_kill(host: &Host, from: &str, into: &str) {
 }
 
 /// Copies to the end; all events.
-fn events_of_the_rest(host: &Host, options: &[&str], from: &str, into: &str) -> Vec<serde_json::Value> {
+fn events_of_the_rest(host: &Host, options: &[&str], from: &str, into: &str) -> Vec<Value> {
     let mut command = host.command(WHIMBREL);
     command.args(["--json", "cp", "--chunk", "2M"]).args(options).args([from, into]);
     let output = command.output().unwrap();
@@ -218,21 +315,13 @@ fn events_of_the_rest(host: &Host, options: &[&str], from: &str, into: &str) -> 
 
 /// Copies to the end from a source that is another by now: all is moved, and it is said why. Bytes are of what was thrown away.
 fn copy_anew(host: &Host, from: &str, into: &str) -> u64 {
-    let events = events_of_the_rest(host, &[], from, into);
-    let began = |event: &&serde_json::Value| event["event"] == "started";
-    assert!(events.iter().filter(began).all(|event| event["resumed"] == 0), "bytes of another version were kept");
-    let mut told = events.iter().filter(|event| event["event"] == "began_anew");
-    let bytes = told.next().expect("it is said").clone();
-    assert!(told.next().is_none(), "it is said once");
-    bytes["bytes"].as_u64().unwrap()
+    thrown_away(&events_of_the_rest(host, &[], from, into))
 }
 
 /// Copies to the end; bytes that an earlier run had proven, and the last event.
-fn copy_the_rest(host: &Host, from: &str, into: &str) -> (u64, serde_json::Value) {
+fn copy_the_rest(host: &Host, from: &str, into: &str) -> (u64, Value) {
     let events = events_of_the_rest(host, &[], from, into);
-    let resumed = events.iter().filter(|event| event["event"] == "started").filter_map(|e| e["resumed"].as_u64()).max();
-    let last = events.last().cloned().unwrap_or_default();
-    (resumed.unwrap_or(0), last)
+    (resumed(&events), events.last().cloned().unwrap_or_default())
 }
 
 #[test]

@@ -6,10 +6,12 @@ mod support;
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
+use std::sync::{Arc, Mutex};
 use std::thread;
 
 use serde_json::Value;
@@ -115,6 +117,73 @@ impl Drop for Run {
         // It may have ended by itself, which its test notices.
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// The control connections of a server, as they pass by, which tell of the starts of a host that loses its power.
+struct Passage {
+    address: SocketAddr,
+    host: Arc<Mutex<Host>>,
+}
+
+#[derive(Default)]
+struct Host {
+    starts: u32,
+    connections: Vec<TcpStream>,
+}
+
+impl Passage {
+    fn to(server: SocketAddr) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let passage = Self { address: listener.local_addr().unwrap(), host: Arc::default() };
+        let host = passage.host.clone();
+        thread::spawn(move || {
+            for client in listener.incoming() {
+                // A server that is gone is seen as a connection that closes at once.
+                let (Ok(client), Ok(server)) = (client, TcpStream::connect(server)) else { continue };
+                let both = [&client, &server].map(|stream| stream.try_clone().unwrap());
+                host.lock().unwrap().connections.extend(both);
+                let (from, to) = (client.try_clone().unwrap(), server.try_clone().unwrap());
+                thread::spawn(move || pass(from, to, |line| line));
+                let host = host.clone();
+                thread::spawn(move || pass(server, client, |line| told_by(&host, line)));
+            }
+        });
+        passage
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("ftp://{}{path}", self.address)
+    }
+
+    /// The host loses its power and comes back.
+    fn restart(&self) {
+        let mut host = self.host.lock().unwrap();
+        host.starts += 1;
+        for connection in host.connections.drain(..) {
+            // It may have ended by itself.
+            let _ = connection.shutdown(Shutdown::Both);
+        }
+    }
+}
+
+/// Passes lines on until either side ends.
+fn pass(from: TcpStream, mut to: TcpStream, mut change: impl FnMut(Vec<u8>) -> Vec<u8>) {
+    let mut lines = BufReader::new(from);
+    let mut line = Vec::new();
+    while lines.read_until(b'\n', &mut line).is_ok_and(|count| count > 0) {
+        if to.write_all(&change(std::mem::take(&mut line))).is_err() {
+            break;
+        }
+    }
+    let _ = (to.shutdown(Shutdown::Both), lines.into_inner().shutdown(Shutdown::Both));
+}
+
+/// A line of a reply, with this start of the host where it tells one.
+fn told_by(host: &Mutex<Host>, line: Vec<u8>) -> Vec<u8> {
+    match line.starts_with(b" SYNC ") {
+        true => format!(" SYNC 0123abcd-{:016x}\r\n", host.lock().unwrap().starts).into_bytes(),
+        false => line,
     }
 }
 
@@ -244,6 +313,57 @@ fn a_file_rewritten_later_is_copied_again() {
     let (status, summary) = run.end();
     assert_eq!(status.code(), Some(0), "{summary:#}");
     assert_eq!(summary["files"], 4, "{summary:#}");
+}
+
+#[test]
+fn a_sync_level_decides_about_the_first_version_of_a_file_and_each_later_one_is_copied() {
+    for level in ["size", "mtime"] {
+        let stage = Stage::new();
+        fs::write(stage.from("there"), "here").unwrap();
+        fs::create_dir_all(stage.to("")).unwrap();
+        fs::write(stage.to("there"), "been").unwrap();
+        let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h", "--sync", level];
+        let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+        run.wait_for("item_skipped", "/there");
+        let copied = |run: &mut Run, version: &str| {
+            // All are of one length.
+            fs::write(stage.from("state"), version).unwrap();
+            run.wait_for("item_done", "/state");
+            assert_eq!(fs::read_to_string(stage.to("state")).unwrap(), version, "{level}");
+        };
+        copied(&mut run, "first");
+        copied(&mut run, "again");
+        fs::remove_file(stage.from("state")).unwrap();
+        copied(&mut run, "fresh");
+        fs::write(stage.from("DONE"), "").unwrap();
+        let (status, summary) = run.end();
+        assert_eq!(status.code(), Some(0), "{summary:#}");
+        assert_eq!((&summary["files"], &summary["skipped"]), (&4.into(), &1.into()), "{summary:#}");
+        assert_eq!(fs::read(stage.to("there")).unwrap(), b"been", "{level}");
+    }
+}
+
+#[test]
+fn what_is_in_a_temporary_directory_is_copied_once_the_directory_has_its_name() {
+    let stage = Stage::new();
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+    fs::create_dir(stage.from("run.tmp")).unwrap();
+    // Whatever was told before a file that is copied has been heard.
+    fs::write(stage.from("sign1"), "made").unwrap();
+    run.wait_for("item_done", "/sign1");
+    fs::write(stage.from("run.tmp/f"), pattern(1000)).unwrap();
+    fs::write(stage.from("sign2"), "filled").unwrap();
+    run.wait_for("item_done", "/sign2");
+    fs::rename(stage.from("run.tmp"), stage.from("run")).unwrap();
+    run.wait_for("item_done", "/run/f");
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(0), &0.into()), "{summary:#}");
+    let mut copied = run.copied(&stage.from(""));
+    copied.sort();
+    assert_eq!(copied, ["DONE", "run/f", "sign1", "sign2"]);
+    assert_same(&stage.from(""), &stage.to(""));
 }
 
 #[test]
@@ -515,4 +635,58 @@ fn the_marker_is_not_copied_when_a_file_failed() {
     let mut run = Run::start(&from, &server.url(stage.to("")), &options);
     assert_eq!(run.end().0.code(), Some(0));
     assert_same(&stage.from(""), &stage.to(""));
+}
+
+#[test]
+fn a_file_that_failed_and_was_removed_fails_the_run_and_holds_no_marker_back() {
+    if !require_root() {
+        return;
+    }
+    let (server, stage) = (Server::own(), Stage::new());
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let from = text(&stage.from(""));
+    let Some(mut run) = Run::start_unprivileged(&from, &server.url(stage.to("")), &options) else { return };
+    fs::write(stage.from("good"), pattern(1000)).unwrap();
+    fs::write(stage.from(".bad"), pattern(1000)).unwrap();
+    set_mode(&stage.from(".bad"), 0o000);
+    fs::rename(stage.from(".bad"), stage.from("bad")).unwrap();
+    run.wait_for("item_failed", "/bad");
+    fs::remove_file(stage.from("bad")).unwrap();
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(1), &1.into()), "{summary:#}");
+    assert!(summary["failures"][0]["source"].as_str().unwrap().ends_with("/bad"), "{summary:#}");
+    assert_same(&stage.from(""), &stage.to(""));
+}
+
+/// A host loses its power when a file is copied; the end marker comes at once or `after` another file.
+fn loses_its_power(after: Option<&str>) {
+    let stage = Stage::new();
+    let server = Dtn::builder().anonymous().root(stage.directory.path()).start();
+    let passage = Passage::to(server.addr());
+    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+    let mut run = Run::start(&text(&stage.from("")), &passage.url("/made/to"), &options);
+    fs::write(stage.from("first"), "small").unwrap();
+    run.wait_for("item_done", "/first");
+    passage.restart();
+    if let Some(name) = after {
+        fs::write(stage.from(name), "small").unwrap();
+        run.wait_for("item_done", name);
+    }
+    fs::write(stage.from("DONE"), "").unwrap();
+    let (status, summary) = run.end();
+    assert_eq!((status.code(), &summary["failed"]), (Some(1), &2.into()), "{summary:#}");
+    let codes = [0, 1].map(|index| summary["failures"][index]["fault"]["code"].as_str().unwrap());
+    assert_eq!(codes, ["HostRestarted", "HeldBack"], "{summary:#}");
+    assert!(!stage.to("DONE").exists());
+}
+
+#[test]
+fn the_marker_is_held_back_when_a_host_that_lost_its_power_was_met_again_before() {
+    loses_its_power(Some("second"));
+}
+
+#[test]
+fn the_marker_is_held_back_when_a_host_that_lost_its_power_is_met_again_for_the_marker_only() {
+    loses_its_power(None);
 }

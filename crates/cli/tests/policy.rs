@@ -77,6 +77,40 @@ fn the_user_decides_before_the_administrator() {
     field.assert_copied("again");
 }
 
+/// Whether the number of sessions was changed to this one because an administrator allows no more.
+fn was_limited(output: &str, most: u32) -> bool {
+    let by = |line: &Value| line["reason"].as_str().unwrap().starts_with("set by the administrator of ");
+    choices(output, "changes", "sessions").iter().any(|line| line["value"] == most && by(line))
+}
+
+#[test]
+fn fewer_movers_than_an_endpoint_has_servers_are_obeyed_though_the_rule_is_for_a_part_of_the_tree() {
+    let field = field();
+    let servers = [(); 4].map(|()| serve(&field, "[[chunking]]\npath = \"FIELD/to/tree/deep\"\nmovers = 2\n"));
+    let hosts = servers.iter().map(|server| server.addr().to_string()).collect::<Vec<_>>().join(",");
+    let to = format!("ftp://{hosts}{}", field.path("to/tree").display());
+    let run = expect(0, ["--json", "cp", "-r", "--explain", field.path("from").to_str().unwrap(), &to]);
+    let sessions = choices(&run.stdout_text(), "plan", "sessions")[0]["value"].as_u64().unwrap();
+    assert!(sessions > 2, "each server was to have one: {}", run.stdout_text());
+    assert!(was_limited(&run.stdout_text(), 2), "{}", run.stdout_text());
+    field.assert_copied("tree");
+}
+
+#[test]
+fn each_server_of_a_list_is_obeyed_though_the_rules_of_all_are_for_the_same_path() {
+    let (field, other) = (field(), Field::new());
+    let first = serve(&field, "[[chunking]]\nchunk = \"256K\"\nmovers = 8\n");
+    let second = serve(&other, "[[chunking]]\nchunk = \"off\"\nmovers = 1\n");
+    let from = field.path("from/other");
+    let to = [first.url(field.path("to/one")), second.url(other.path("to/two"))];
+    let list: String = to.iter().map(|to| format!("{} {to}\n", from.display())).collect();
+    let run = whimbrel(["--json", "cp", "--explain", "--list", "-"]).input(list).run_ok();
+    let told = choices(&run.stdout_text(), "changes", "chunks");
+    let told: Vec<_> = told.iter().map(|line| line["value"].as_u64()).collect();
+    assert_eq!(told, [Some(262_144), None], "{}", run.stdout_text());
+    assert!(was_limited(&run.stdout_text(), 1), "{}", run.stdout_text());
+}
+
 #[test]
 fn rules_are_for_labels_and_for_every_source() {
     let field = field();

@@ -48,10 +48,10 @@ pub struct Names {
 }
 
 impl Names {
-    /// Whether a file or directory is followed; `path` is relative, its parents were asked about before.
+    /// Whether a file or directory is followed, by its relative path: every name in it counts.
     pub fn wanted(&self, path: &[u8]) -> bool {
-        let name = path.rsplit(|&byte| byte == b'/').next().unwrap_or(path);
-        self.include_hidden || self.marker.as_deref() == Some(path) || !is_temporary(name)
+        let is_marker = self.marker.as_deref() == Some(path);
+        self.include_hidden || is_marker || !path.split(|&byte| byte == b'/').any(is_temporary)
     }
 }
 
@@ -226,16 +226,32 @@ impl Quiet {
         self.make_ready(&key);
     }
 
-    /// The file is there no more.
+    /// The file is there no more: nothing of it is missing at the destination.
     pub fn gone(&mut self, path: &[u8]) {
         let key: Arc<[u8]> = path.into();
         self.settle(&key);
         self.caught(&key);
-        if self.files.get(&key).is_some_and(|file| !file.busy) {
+        // Of a directory that could not be read the failure stays: it is no file.
+        let Some(file) = self.files.get_mut(&key) else { return };
+        self.failed.remove(&key);
+        file.given = None;
+        if !file.busy {
             self.files.remove(&key);
-        } else if let Some(file) = self.files.get_mut(&key) {
-            file.given = None;
         }
+    }
+
+    /// The directory has another name: no file is there any more under its path.
+    pub fn gone_below(&mut self, directory: &[u8]) {
+        // All at once: each by itself would be looked for among everything that is ready.
+        self.ready.retain(|path| !is_below(path, directory));
+        let mut below = Vec::new();
+        for (path, file) in self.files.iter_mut().filter(|(path, _)| is_below(path, directory)) {
+            if let Some(open) = &mut file.open {
+                open.ready = false;
+            }
+            below.push(path.clone());
+        }
+        below.iter().for_each(|path| self.gone(path));
     }
 
     /// Events were lost: what they told may have changed, so that only quiet counts until they tell more.
@@ -318,12 +334,15 @@ impl Quiet {
         }
     }
 
-    /// The copy of a file has ended, well or not: a later version may make a failure good.
+    /// The copy of a file has ended, well or not: a later version may make a failure good. With an empty path: what was copied
+    /// of the directory may be lost.
     pub fn ended(&mut self, path: &[u8], well: bool) {
         let key: Arc<[u8]> = path.into();
+        // What went away meanwhile is missing nowhere, and comes anew should it be there again.
+        let is_gone = self.files.get(&key).is_some_and(|file| file.busy && file.given.is_none());
         if well {
             self.failed.remove(&key);
-        } else {
+        } else if !is_gone {
             self.failed.insert(key.clone());
         }
         self.caught(&key);
@@ -390,6 +409,13 @@ impl Quiet {
             None => return None,
         };
         self.hand_out(key)
+    }
+
+    /// Whether only the end marker is left to hand out.
+    pub fn marker_is_next(&self) -> bool {
+        let Some(file) = self.marker.as_deref().and_then(|marker| self.files.get(marker)) else { return false };
+        let is_ready = file.open.as_ref().is_some_and(|open| open.ready);
+        is_ready && self.sweep == Sweep::Done && self.open == 1 && self.busy == 0 && !self.unread.has_failed()
     }
 
     fn hand_out(&mut self, key: Arc<[u8]>) -> Option<(Vec<u8>, Version)> {
@@ -479,12 +505,6 @@ impl Quiet {
 
     fn is_marker(&self, path: &[u8]) -> bool {
         self.marker.as_deref() == Some(path)
-    }
-
-    fn marker_is_next(&self) -> bool {
-        let Some(file) = self.marker.as_deref().and_then(|marker| self.files.get(marker)) else { return false };
-        let is_ready = file.open.as_ref().is_some_and(|open| open.ready);
-        is_ready && self.sweep == Sweep::Done && self.open == 1 && self.busy == 0 && !self.unread.has_failed()
     }
 
     fn open_mut(&mut self, key: &Arc<[u8]>) -> Option<&mut Open> {

@@ -72,6 +72,12 @@ pub trait DataChannel: Send {
     /// May have to wait like a send ([`ErrorKind::WouldBlock`]) where the end is told in bytes.
     fn shutdown(&mut self) -> io::Result<()>;
 
+    /// Has the channel end, when it is dropped, in a way that nobody takes for the end of a whole file: with a reset, and
+    /// without a farewell of its own.
+    ///
+    /// What was sent may be lost with it. Between two ends in one process there is no such end.
+    fn abort(&mut self) -> io::Result<()>;
+
     /// Address of the other end; `None` for channels inside one process.
     fn peer_addr(&self) -> Option<SocketAddr>;
 

@@ -21,6 +21,7 @@ pub fn run(make: &mut MakePair<'_>) {
     a_quiet_channel_would_block_and_is_not_readable(make);
     a_full_channel_would_block_and_drains(make);
     shutdown_ends_the_stream_after_its_bytes(make);
+    an_aborted_channel_does_not_end_like_a_whole_file(make);
     bytes_are_counted(make);
     sendfile_agrees_with_its_announcement(make);
 }
@@ -105,6 +106,20 @@ fn shutdown_ends_the_stream_after_its_bytes(make: &mut MakePair<'_>) {
     assert_eq!(other.recv(&mut [0; 8]).expect("end"), 0);
     send_all(other.as_mut(), b"answer");
     assert_eq!(receive_exactly(one.as_mut(), 6), b"answer");
+}
+
+fn an_aborted_channel_does_not_end_like_a_whole_file(make: &mut MakePair<'_>) {
+    let (mut one, mut other) = make();
+    if one.peer_addr().is_none() {
+        return;
+    }
+    send_all(one.as_mut(), b"half of");
+    assert_eq!(receive_exactly(other.as_mut(), 7), b"half of");
+    one.abort().expect("abort");
+    drop(one);
+    wait(other.as_ref(), PollFlags::IN);
+    let error = other.recv(&mut [0; 8]).expect_err("an end that nobody told");
+    assert_ne!(error.kind(), ErrorKind::WouldBlock);
 }
 
 fn bytes_are_counted(make: &mut MakePair<'_>) {

@@ -112,6 +112,10 @@ impl DataChannel for FaultyChannel {
         self.inner.shutdown()
     }
 
+    fn abort(&mut self) -> io::Result<()> {
+        self.inner.abort()
+    }
+
     fn peer_addr(&self) -> Option<SocketAddr> {
         self.inner.peer_addr()
     }

@@ -64,6 +64,10 @@ impl DataChannel for LocalChannel {
         self.stream.shutdown(Shutdown::Write)
     }
 
+    fn abort(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn peer_addr(&self) -> Option<SocketAddr> {
         None
     }

@@ -30,7 +30,7 @@ use super::whole::Whole;
 
 pub use self::examination::Examination;
 pub use self::occupant::Occupant;
-pub use self::opening::{OpenStep, Place, Told};
+pub use self::opening::{OpenStep, Place};
 pub use self::order::{Given, Manner, Named, Order, Purpose};
 pub use self::orders::{attribute_orders, hash_markers, naming_orders, orders, target_order, version_order};
 pub use self::proof::{Evidence, Proof};

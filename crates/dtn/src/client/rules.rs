@@ -18,7 +18,7 @@ pub struct Rules {
 }
 
 /// A decision, and the rule that it comes from.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Decision {
     /// For the planner.
     pub imposed: Imposed,

@@ -213,7 +213,11 @@ impl Plane {
         if broken {
             self.close_handle(id);
         }
+        let held = self.engaged.clone();
         let nodes = self.nodes_for(&op);
+        if matches!(op, Op::Passive { .. } | Op::Active { .. }) {
+            self.close_on(held.into_iter().filter(|tag| !nodes.contains(tag)), id);
+        }
         if broken || nodes.is_empty() {
             let text = "No data node holds this data connection any more; set it up again.";
             return self.fail(id, FailureKind::NoDataHandle, text);
@@ -316,7 +320,13 @@ impl Plane {
     /// Closes the data handle on all nodes that hold it; nobody is told how that went.
     fn close_handle(&mut self, id: OpId) {
         (self.announced, self.announces) = (None, None);
-        for tag in std::mem::take(&mut self.engaged) {
+        let held = std::mem::take(&mut self.engaged);
+        self.close_on(held.into_iter(), id);
+    }
+
+    /// Closes what data handles these nodes have; nobody is told how that went.
+    fn close_on(&mut self, tags: impl Iterator<Item = usize>, id: OpId) {
+        for tag in tags {
             if self.nodes.contains_key(&tag) {
                 self.send_op(tag, id, Op::CloseData, Stripe::WHOLE, None);
             }

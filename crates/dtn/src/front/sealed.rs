@@ -41,17 +41,25 @@ where
     meet(wire, tls.map_err(ours)?).await
 }
 
-async fn meet<W>(wire: &mut W, mut tls: TlsMachine) -> Result<TlsMachine, Fault>
+async fn meet<W>(wire: &mut W, tls: TlsMachine) -> Result<TlsMachine, Fault>
 where
     W: AsyncRead + AsyncWrite + Unpin,
 {
-    match tokio::time::timeout(HANDSHAKE_TIMEOUT, shake(wire, &mut tls)).await {
+    meet_within(HANDSHAKE_TIMEOUT, wire, tls).await
+}
+
+async fn meet_within<W>(limit: Duration, wire: &mut W, mut tls: TlsMachine) -> Result<TlsMachine, Fault>
+where
+    W: AsyncRead + AsyncWrite + Unpin,
+{
+    match tokio::time::timeout(limit, shake(wire, &mut tls)).await {
         Ok(Ok(())) => Ok(tls),
         Ok(Err(Broken::Wire(error))) => Err(lost(error)),
         Ok(Err(Broken::Refused(fault))) => {
             Err(refused(&format!("the other side does not know the node secret: {fault}")))
         }
-        Err(_) => Err(refused("no handshake in time")),
+        // Of a network or a host that is slow, which gets better, and not of the secret.
+        Err(_) => Err(Fault::new(FaultCode::TimedOut, OP).side(Side::Peer).detail("no handshake in time")),
     }
 }
 
@@ -169,6 +177,14 @@ mod tests {
         far.write_all(&[0xff; 4096]).await.unwrap();
         let fault = admit_node(&mut near, &NodeSecret::from_key(SECRET)).await.map(drop).unwrap_err();
         assert_eq!(fault.code, FaultCode::LoginFailed, "{fault}");
+    }
+
+    #[tokio::test]
+    async fn a_front_that_is_slow_to_answer_is_tried_again() {
+        let (_front, mut far) = duplex(1 << 20);
+        let tls = TlsMachine::client(&ClientTls::agreed(&NodeSecret::from_key(SECRET).key()).unwrap(), "").unwrap();
+        let fault = meet_within(Duration::ZERO, &mut far, tls).await.map(drop).unwrap_err();
+        assert_eq!(fault.code, FaultCode::TimedOut, "a node that takes this for a refusal ends: {fault}");
     }
 
     #[tokio::test]

@@ -205,12 +205,20 @@ impl Server {
         }
     }
 
+    /// What a client knows this host by that came to `local`: the configured address is no substitute for one of the other
+    /// family, where EPSV tells a port alone (RFC 2428 §3).
+    fn told_address(&self, local: Option<IpAddr>) -> Option<IpAddr> {
+        let is_v4 = |ip: IpAddr| ip.to_canonical().is_ipv4();
+        let configured = self.settings.data_address.filter(|told| local.is_none_or(|ip| is_v4(ip) == is_v4(*told)));
+        configured.or(local)
+    }
+
     /// Settings of a new connection's control machine.
     pub fn control_config(&self, local: Option<SocketAddr>) -> ServerConfig {
         ServerConfig {
             host: self.settings.host.clone(),
             banner: self.settings.banner.clone(),
-            control_address: self.settings.data_address.or(local.map(|address| address.ip())),
+            control_address: self.told_address(local.map(|address| address.ip())),
             login_timeout: self.settings.login_timeout,
             idle_timeout: self.settings.idle_timeout,
             anonymous: self.settings.anonymous,

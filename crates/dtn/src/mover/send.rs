@@ -5,7 +5,6 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 
-use socket2::SockRef;
 use whimbrel_connector::{Kind, Meta, ReadAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
@@ -317,9 +316,11 @@ fn stream(task: &Task<'_>, handle: &Handle, work: &Work<'_>, transfer: &mut Tran
     };
     let result = mode_s::send(&job, channel.as_mut());
     task.node.stats.channel(channel.as_ref());
-    if result.is_err() {
-        // A plain close would look like a complete file: reset instead.
-        let _ = SockRef::from(&channel.as_fd()).set_linger(Some(std::time::Duration::ZERO));
+    // A plain close, or a farewell, would look like a complete file.
+    if result.is_err()
+        && let Err(error) = channel.abort()
+    {
+        tracing::warn!(%error, "a stream that failed ends like a whole one");
     }
     result.map(drop)
 }

@@ -13,7 +13,7 @@ use crate::tune::Choice;
 /// Bounds of the controller.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
-    /// Fewest sessions, at least 1: one for each node, whatever fewer would bring.
+    /// Fewest sessions, at least 1: one for each node, whatever fewer would bring, as far as so many are allowed.
     pub least: u32,
     /// Most sessions: what the ends accept.
     pub most: u32,
@@ -102,12 +102,15 @@ impl Controller {
         self.sessions
     }
 
-    /// From now on there are at most so many; returns whether that is fewer than there were.
+    /// From now on there are at most so many, though some nodes have none then; returns whether that is fewer than there were.
     pub fn limit(&mut self, most: u32) -> bool {
-        self.limits.most = self.limits.most.min(most).max(self.limits.least);
+        self.limits.most = self.limits.most.min(most.max(1));
+        self.limits.least = self.limits.least.min(self.limits.most);
         let fewer = self.sessions > self.limits.most;
-        if fewer {
-            self.sessions = self.limits.most;
+        self.sessions = self.sessions.min(self.limits.most);
+        // Nor may a trial of fewer go back to more.
+        let returns = matches!(self.phase, Phase::Down { from, .. } if from > self.limits.most);
+        if fewer || returns {
             self.phase = Phase::Learn;
             self.base = None;
         }
@@ -346,6 +349,38 @@ mod tests {
             assert!(controller.sessions() >= 5);
         }
         assert_eq!(controller.sessions(), 5);
+    }
+
+    #[test]
+    fn fewer_sessions_than_nodes_are_kept_where_no_more_are_allowed() {
+        let begin = Instant::now();
+        let mut controller = Controller::new(Limits::new(4, 16, None), 4, begin);
+        assert!(controller.limit(2), "two nodes have none from now on");
+        assert!(!controller.limit(3), "what one rule forbids no other allows");
+        let mut bytes = 0;
+        for second in 1..=120 {
+            bytes += u64::from(controller.sessions()) << 20;
+            controller.tick(begin + Duration::from_secs(second), bytes, LONG, false);
+            assert!(controller.sessions() <= 2);
+        }
+        assert_eq!(controller.sessions(), 2);
+    }
+
+    #[test]
+    fn a_trial_of_fewer_does_not_go_back_to_more_than_were_allowed_meanwhile() {
+        let begin = Instant::now();
+        let mut controller = Controller::new(Limits::new(1, 8, None), 8, begin);
+        let (mut bytes, mut limited) = (0, false);
+        for second in 1..=60 {
+            bytes += u64::from(controller.sessions()) << 20;
+            controller.tick(begin + Duration::from_secs(second), bytes, LONG, false);
+            if !limited && controller.sessions() < 8 {
+                limited = true;
+                assert!(!controller.limit(controller.sessions()), "there are no more than that now");
+            }
+            assert!(!limited || controller.sessions() <= 6);
+        }
+        assert!(limited, "no fewer were tried");
     }
 
     #[test]

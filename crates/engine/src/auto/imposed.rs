@@ -5,7 +5,7 @@ use crate::transfer::Chunking;
 use crate::tune::{Choice, Setting};
 
 /// Decisions of the administrators of both ends.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Hash)]
 pub struct Imposed {
     /// Bytes of a chunk; `Some(None)`: files are moved whole.
     pub chunk: Option<Option<u64>>,

@@ -215,7 +215,7 @@ fn a_stop_finishes_what_is_ready_and_counts_what_is_not() {
 #[test]
 fn temporary_names_are_left_out_unless_wanted_or_the_marker() {
     let names = Names { include_hidden: false, marker: Some(b".done".to_vec()) };
-    for name in ["a/.hidden", "b~", "c.part", "d.tmp", "x/.done"] {
+    for name in ["a/.hidden", "b~", "c.part", "d.tmp", "x/.done", "e.tmp/f", ".g/h/i", "j/k~/l"] {
         assert!(!names.wanted(name.as_bytes()), "{name}");
         assert!(Names { include_hidden: true, ..names.clone() }.wanted(name.as_bytes()));
     }
@@ -257,6 +257,88 @@ fn a_failure_that_a_later_version_made_good_holds_no_marker_back() {
     world.close(2, "END", 0);
     world.scan(2, &[("a", 2), ("END", 0)]);
     assert_eq!((world.ready(), world.quiet.next_failed().is_none()), (vec!["END".to_owned()], true));
+}
+
+#[test]
+fn what_went_away_while_it_was_copied_or_after_it_failed_holds_no_marker_back() {
+    let mut world = World::new();
+    for path in ["renamed", "unreadable"] {
+        world.close(0, path, 1);
+    }
+    assert_eq!(world.ready(), ["renamed", "unreadable"]);
+    world.quiet.gone(b"renamed");
+    world.fail("renamed");
+    world.fail("unreadable");
+    world.quiet.gone(b"unreadable");
+    world.close(1, "END", 0);
+    world.scan(1, &[("END", 0)]);
+    assert!(world.quiet.marker_is_next());
+    assert_eq!((world.ready(), world.quiet.next_failed().is_none()), (vec!["END".to_owned()], true));
+}
+
+#[test]
+fn a_scan_that_misses_what_failed_frees_the_marker_and_one_that_finds_it_does_not() {
+    for (left, held_back) in [(&[("END", 0)][..], false), (&[("a", 1), ("END", 0)][..], true)] {
+        let mut world = World::new();
+        world.close(0, "a", 1);
+        assert_eq!(world.ready(), ["a"]);
+        world.fail("a");
+        world.close(1, "END", 0);
+        world.scan(1, left);
+        assert_eq!(world.quiet.next_failed().is_some(), held_back, "{left:?}");
+    }
+}
+
+#[test]
+fn what_went_away_and_came_again_holds_the_marker_back_as_long_as_it_fails() {
+    let mut world = World::new();
+    world.close(0, "a", 1);
+    assert_eq!(world.ready(), ["a"]);
+    world.quiet.gone(b"a");
+    world.quiet.closed(world.at(1), b"a", version(1), true);
+    world.fail("a");
+    assert_eq!(world.ready(), ["a"], "as if it had never been there");
+    world.fail("a");
+    world.close(2, "END", 0);
+    world.scan(2, &[("a", 1), ("END", 0)]);
+    assert_eq!(world.quiet.next_failed().map(|(path, _)| path), Some(b"END".to_vec()));
+}
+
+#[test]
+fn what_was_ready_in_a_directory_that_has_another_name_is_not_handed_out() {
+    let mut world = World::new();
+    for path in ["d/copied", "d/ready", "d/e/ready", "dd"] {
+        world.close(0, path, 1);
+    }
+    assert_eq!(world.quiet.next_ready(), Some((b"d/copied".to_vec(), version(1))));
+    world.write(1, "d/open");
+    world.quiet.gone_below(b"d");
+    assert_eq!(world.ready(), ["dd"]);
+    world.fail("d/copied");
+    world.end("dd");
+    world.close(2, "END", 0);
+    world.scan(2, &[("n/copied", 1), ("n/ready", 1), ("n/e/ready", 1), ("n/open", 1), ("dd", 1), ("END", 0)]);
+    world.scan(12, &[("n/copied", 1), ("n/ready", 1), ("n/e/ready", 1), ("n/open", 1), ("dd", 1), ("END", 0)]);
+    let mut ready = world.ready();
+    ready.sort();
+    assert_eq!(ready, ["n/copied", "n/e/ready", "n/open", "n/ready"]);
+    ready.iter().for_each(|path| world.end(path));
+    assert_eq!(world.ready(), ["END"]);
+}
+
+#[test]
+fn the_marker_is_held_back_when_what_was_copied_may_be_lost() {
+    let mut world = World::new();
+    world.close(0, "a", 1);
+    assert_eq!(world.ready(), ["a"]);
+    world.end("a");
+    world.quiet.ended(b"", false);
+    world.close(1, "END", 0);
+    world.scan(1, &[("a", 1), ("END", 0)]);
+    assert!(world.ready().is_empty());
+    let (path, fault) = world.quiet.next_failed().unwrap();
+    assert_eq!((&path[..], fault.code), (&b"END"[..], FaultCode::HeldBack));
+    assert_eq!(fault.detail, "the directory itself was not copied, or not wholly");
 }
 
 #[test]

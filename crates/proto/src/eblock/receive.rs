@@ -1,5 +1,6 @@
 //! The receiving side of one transfer.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 
 use super::{CLOSE, ChannelId, EOD, EOF, HEADER_LEN, Header, NONCE_LEN, RESTART, nonce_blocks};
@@ -130,7 +131,10 @@ struct Channel {
 #[derive(Debug, Clone)]
 pub struct ReceiveMachine {
     config: ReceiveConfig,
-    channels: Vec<Channel>,
+    /// Without those that closed before they spoke, of which there may be any number.
+    channels: BTreeMap<ChannelId, Channel>,
+    /// What the next one is called.
+    next: ChannelId,
     eods: u64,
     eodc: Option<u64>,
     received: u64,
@@ -141,7 +145,7 @@ const DEFAULT_MAX_CHANNELS: u32 = 4096;
 impl ReceiveMachine {
     /// A machine without channels.
     pub fn new(config: ReceiveConfig) -> Self {
-        Self { config, channels: Vec::new(), eods: 0, eodc: None, received: 0 }
+        Self { config, channels: BTreeMap::new(), next: 0, eods: 0, eodc: None, received: 0 }
     }
 
     fn max_channels(&self) -> u32 {
@@ -153,18 +157,19 @@ impl ReceiveMachine {
     /// # Errors
     /// [`ReceiveError::TooManyChannels`]; closed strangers do not count.
     pub fn add_channel(&mut self, fresh: bool) -> Result<ChannelId, ReceiveError> {
-        let counted = self.channels.iter().filter(|c| c.spoke || c.state != State::Closed).count();
-        if counted >= self.max_channels() as usize || self.channels.len() >= ChannelId::MAX as usize {
+        if self.channels.len() >= self.max_channels() as usize || self.next == ChannelId::MAX {
             return Err(ReceiveError::TooManyChannels);
         }
         let state = if fresh && self.config.nonce.is_some() { State::Nonce(2) } else { State::Header };
-        self.channels.push(Channel { state, header: [0; HEADER_LEN], have: 0, spoke: false });
-        Ok((self.channels.len() - 1) as ChannelId)
+        let id = self.next;
+        self.next += 1;
+        self.channels.insert(id, Channel { state, header: [0; HEADER_LEN], have: 0, spoke: false });
+        Ok(id)
     }
 
     /// Whether a channel has yet to show its nonce.
     pub fn is_stranger(&self, channel: ChannelId) -> bool {
-        self.channels.get(channel as usize).is_some_and(|channel| matches!(channel.state, State::Nonce(_)))
+        self.channels.get(&channel).is_some_and(|channel| matches!(channel.state, State::Nonce(_)))
     }
 
     /// Takes header bytes; returns how many were used and what comes next.
@@ -194,7 +199,7 @@ impl ReceiveMachine {
     }
 
     fn slot(&mut self, channel: ChannelId) -> Result<&mut Channel, ReceiveError> {
-        self.channels.get_mut(channel as usize).ok_or(ReceiveError::NotExpected)
+        self.channels.get_mut(&channel).ok_or(ReceiveError::NotExpected)
     }
 
     /// Takes one whole header.
@@ -293,7 +298,7 @@ impl ReceiveMachine {
 
     /// Bytes of the open block still to come; 0 between blocks.
     pub fn payload_left(&self, channel: ChannelId) -> u64 {
-        match self.channels.get(channel as usize).map(|c| c.state) {
+        match self.channels.get(&channel).map(|c| c.state) {
             Some(State::Payload { left, .. }) => left,
             _ => 0,
         }
@@ -306,9 +311,14 @@ impl ReceiveMachine {
     /// # Errors
     /// The breach that the close is: inside a block, before EOD, or with nobody left who could send EOF.
     pub fn closed(&mut self, channel: ChannelId) -> Result<(), ReceiveError> {
-        let slot = self.slot(channel)?;
+        let Some(slot) = self.channels.get_mut(&channel) else {
+            return if channel < self.next { Ok(()) } else { Err(ReceiveError::NotExpected) };
+        };
         let (state, spoke, mid_header) = (slot.state, slot.spoke, slot.have > 0);
         slot.state = State::Closed;
+        if !spoke {
+            self.channels.remove(&channel);
+        }
         match state {
             State::Nonce(_) | State::Closed => Ok(()),
             State::Payload { .. } => Err(ReceiveError::ClosedMidBlock),
@@ -320,7 +330,7 @@ impl ReceiveMachine {
     }
 
     fn someone_can_send_eof(&self) -> Result<(), ReceiveError> {
-        let open = self.channels.iter().any(|c| c.state != State::Closed);
+        let open = self.channels.values().any(|c| c.state != State::Closed);
         if self.eodc.is_none() && !open { Err(ReceiveError::NoEof) } else { Ok(()) }
     }
 

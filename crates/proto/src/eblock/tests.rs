@@ -214,6 +214,14 @@ fn channels_are_bounded() {
     assert_eq!(machine.add_channel(true), Err(ReceiveError::TooManyChannels));
     machine.closed(0).unwrap();
     assert!(machine.add_channel(true).is_ok(), "a silent stranger gives its place back");
+    machine.closed(2).unwrap();
+    let before = format!("{machine:?}").len();
+    for _ in 0..10_000 {
+        let scan = machine.add_channel(true).unwrap();
+        assert_eq!((machine.closed(scan), machine.closed(scan)), (Ok(()), Ok(())));
+        assert_eq!(machine.header(scan, Header::data(0, 5)), Err(ReceiveError::NotExpected));
+    }
+    assert!(format!("{machine:?}").len() < before + 10, "nothing is remembered of those who only came and went");
 }
 
 #[test]

@@ -11,7 +11,7 @@ use super::transfer::{put_marker, tenths};
 use crate::marker::Marker;
 use crate::op::{Notice, Op, Outcome};
 
-/// CKSM: `213` and the digest, with 113 markers on the way if OPTS CKSM asked for them.
+/// CKSM, of leaves in their own algorithms too: `213` and the digest, with 113 markers on the way if OPTS CKSM asked for them.
 pub(super) fn compute(
     session: &Session,
     config: &ServerConfig,
@@ -19,7 +19,7 @@ pub(super) fn compute(
     (offset, length): (u64, Option<u64>),
     path: &[u8],
 ) -> Step {
-    match known(config, algorithm) {
+    match known_for_leaves(config, algorithm) {
         None => Step::Answer(unknown()),
         Some(algorithm) => Step::run(
             Op::Checksum {

@@ -1,5 +1,7 @@
 //! A running checksum of one stream.
 
+use std::ops::Range;
+
 use blake3::hazmat::{HasherExt as _, max_subtree_len};
 use sha2::Digest as _;
 use whimbrel_proto::leaf;
@@ -60,6 +62,18 @@ impl Hasher {
             hasher.is_node = true;
         }
         hasher
+    }
+
+    /// For `range` of a file, taken for a leaf.
+    ///
+    /// Leaves begin at multiples of their length, so place and length tell whether it can be a node, however long leaves are;
+    /// what can be none has its own digest.
+    pub fn for_range(algorithm: Algorithm, range: &Range<u64>) -> Self {
+        let size = range.end.saturating_sub(range.start).checked_next_power_of_two();
+        match size.filter(|size| !range.is_empty() && range.start.is_multiple_of(*size)) {
+            Some(size) => Self::for_leaf(algorithm, range.start, size),
+            None => Self::new(algorithm),
+        }
     }
 
     /// Which checksum this is.

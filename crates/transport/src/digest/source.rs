@@ -22,7 +22,8 @@ pub fn hash_source(
     progress: &Progress,
     cancel: &Cancel,
 ) -> Result<String, Fault> {
-    let mut hasher = Hasher::new(algorithm);
+    let new = || Hasher::new(algorithm);
+    let mut hasher = range.as_ref().map_or_else(new, |range| Hasher::for_range(algorithm, range));
     let (mut at, end) = range.as_ref().map_or((0, u64::MAX), |range| (range.start, range.end));
     let mut buffer = pool.acquire(Class::Hash, cancel)?;
     while at < end {

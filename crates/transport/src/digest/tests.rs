@@ -95,3 +95,23 @@ fn a_range_is_hashed_alone_and_must_exist() {
     let fault = hash(Some(0..20_001)).expect_err("too long");
     assert_eq!(fault.code, FaultCode::SourceChanged);
 }
+
+#[test]
+fn a_range_that_is_a_leaf_has_the_digest_of_the_leaf_and_any_other_its_own() {
+    const LEAF: u64 = 4096;
+    let of = |mut hasher: Hasher, len: u64| {
+        hasher.update(&vec![7; len as usize]);
+        hasher.finish_hex()
+    };
+    // The last one may be short, of a size that is no power of two.
+    for (start, len) in [(0, LEAF), (LEAF, LEAF), (3 * LEAF, LEAF), (3 * LEAF, 1500), (5 * LEAF, 1)] {
+        for algorithm in [Algorithm::Blake3Tree, Algorithm::Md5] {
+            let range = of(Hasher::for_range(algorithm, &(start..start + len)), len);
+            assert_eq!(range, of(Hasher::for_leaf(algorithm, start, LEAF), len), "{start} {len} {algorithm:?}");
+        }
+    }
+    for (start, len) in [(3072, 2048), (1, 5), (0, 0), (512, 512)] {
+        let range = of(Hasher::for_range(Algorithm::Blake3Tree, &(start..start + len)), len);
+        assert_eq!(range, of(Hasher::new(Algorithm::Blake3), len), "{start} {len}");
+    }
+}

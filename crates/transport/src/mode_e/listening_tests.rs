@@ -78,6 +78,10 @@ impl DataChannel for Trickling {
         Ok(())
     }
 
+    fn abort(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+
     fn peer_addr(&self) -> Option<std::net::SocketAddr> {
         None
     }

@@ -175,6 +175,10 @@ impl DataChannel for ClearChannel {
         self.inner().shutdown()
     }
 
+    fn abort(&mut self) -> io::Result<()> {
+        self.inner().abort()
+    }
+
     fn peer_addr(&self) -> Option<SocketAddr> {
         self.handshake.inner().peer_addr()
     }

@@ -18,7 +18,7 @@ use crate::contract;
 use crate::faulty::{FaultyChannel, Mishap};
 use crate::local;
 use crate::mode_e::tests::{End, MIB, Memory, all, data, transfer};
-use crate::mode_e::{self, Connection};
+use crate::mode_e::{self, Admission, Connection};
 use crate::mode_s::{self, Representation, StreamReceive, StreamSend};
 use crate::tcp::{ChannelOptions, ConnectOptions, Listener, TcpChannel, connect, listen};
 
@@ -276,6 +276,28 @@ fn strangers_are_turned_away_and_the_transfer_goes_on() {
     let report = received.expect("received");
     assert_eq!(report.eods, 3);
     assert!((2..=3).contains(&report.rejected), "{report:?}: who is gone early is looked at late");
+    assert!(sink.0.into_inner().expect("lock") == source);
+}
+
+#[test]
+fn strangers_who_end_no_handshake_take_no_place_of_those_who_do() {
+    let mut listener = listener();
+    listener.set_shielding(Arc::new(|channel| Ok(Box::new(server(Box::new(channel), false)))));
+    let (out, inn) = (End::new(8, 1), End::new(8, 1));
+    let dial = || connect(listener.local_addr(), &ConnectOptions::default(), &out.cancel).expect("connect");
+    let (source, wanted, sink) = (data(MIB), all(MIB), Memory::default());
+    let mut receive_job = inn.receive_job(&sink);
+    let timeout = Duration::from_secs(600);
+    receive_job.admission = Admission { listener: Some(&listener), max_connections: 3, timeout, ..Admission::default() };
+
+    // Three must go before anybody else can come, long before a handshake would have to be over.
+    let _silent: Vec<_> = (0..5).map(|_| dial()).collect();
+    let own = || Connection::new(Box::new(client(Box::new(dial()), &NONCE)));
+    let (mut from, mut to) = ((0..3).map(|_| own()).collect(), Vec::new());
+    let (sent, received) = transfer(&out.send_job(&source, &wanted), &receive_job, &mut from, &mut to);
+    sent.expect("sent");
+    let received = received.expect("received");
+    assert!((received.eods, to.len()) == (3, 3) && received.rejected >= 3, "{received:?}");
     assert!(sink.0.into_inner().expect("lock") == source);
 }
 

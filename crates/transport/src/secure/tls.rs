@@ -206,6 +206,12 @@ impl DataChannel for TlsChannel {
         self.handshake.stream.get_mut().inner.shutdown()
     }
 
+    fn abort(&mut self) -> io::Result<()> {
+        // A farewell is read before the reset behind it.
+        self.told_end = true;
+        self.handshake.stream.get_mut().inner.abort()
+    }
+
     fn peer_addr(&self) -> Option<SocketAddr> {
         self.handshake.inner().peer_addr()
     }

@@ -211,6 +211,10 @@ impl DataChannel for TcpChannel {
         socket::shutdown_write(&self.socket.stream)
     }
 
+    fn abort(&mut self) -> io::Result<()> {
+        socket2::SockRef::from(&self.socket.stream).set_linger(Some(Duration::ZERO))
+    }
+
     fn peer_addr(&self) -> Option<SocketAddr> {
         Some(self.peer)
     }

@@ -15,6 +15,7 @@ use whimbrel_engine::transfer::{Command, Input, Job, Slot, TransferMachine, Tran
 use whimbrel_engine::tune::{Choice, Setting};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
+use crate::client::rules::Decision;
 use crate::client::shared::Shared;
 use crate::client::worker::Worker;
 
@@ -43,8 +44,8 @@ pub(super) struct Driver {
     plan: (Facts, Plan),
     /// Files of which a checksum is expected, while it is compared whether they need be copied.
     unchecked: HashSet<ItemId>,
-    /// Places whose rules were told.
-    told: HashSet<String>,
+    /// Decisions of administrators that were told: rules of several servers may be for the same path.
+    told: HashSet<Decision>,
     began: Instant,
     /// How long all sessions together had work, up to `looked`.
     worked: Duration,
@@ -226,11 +227,12 @@ impl Driver {
         }
         let chunking = facts.chunking_under(plan, imposed.unwrap_or(&Imposed::default()));
         let free = facts.chunk == Setting::Auto;
-        if let Some(decision) = decision.filter(|decision| self.told.insert(decision.below.clone())) {
-            if free {
-                self.explain.imposed(&decision.below, &chunking);
-            }
+        if let Some(decision) = decision {
             self.limit_sessions(&decision.imposed);
+            if free && !self.told.contains(&decision) {
+                self.explain.imposed(&decision.below, &chunking);
+                self.told.insert(decision);
+            }
         }
         if free {
             self.take(Input::Chunking { item: item.id, chunking: chunking.value });

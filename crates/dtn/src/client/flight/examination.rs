@@ -69,7 +69,8 @@ impl Examination {
         let Some(part) = chunk::examinable(job, leaf, found.size) else { return vec![chunk::remove(name)] };
         let header = checksum.as_ref().and_then(|checksum| sidecar::header(job, checksum, leaf));
         let Some((checksum, header)) = checksum.zip(header).filter(|_| !part.is_empty()) else { return Vec::new() };
-        let bytes = found.kept.as_deref().unwrap_or_default();
+        // Where no time is known, any file of that size may be what the sidecar is about.
+        let bytes = found.kept.as_deref().filter(|_| job.item.modified.is_some()).unwrap_or_default();
         let claims = by_start(sidecar::claims(bytes, &header, part.clone()));
         tracing::debug!(found = found.size, claims = claims.len(), "an unfinished copy is there");
         let orders = chunk::examine(job, name, &checksum, leaf, &part, &claims);
@@ -113,6 +114,7 @@ fn by_start(leaves: Vec<Leaf>) -> BTreeMap<u64, Leaf> {
 #[cfg(test)]
 mod tests {
     use whimbrel_engine::journal;
+    use whimbrel_engine::listing::Timestamp;
     use whimbrel_engine::transfer::Work;
 
     use super::super::fixtures::{LEAF, SIZE, checksum, job, leaf};
@@ -123,20 +125,26 @@ mod tests {
 
     const NAME: &[u8] = b"/d/.f.whimbrel";
 
-    fn open() -> Job {
+    fn undated() -> Job {
         job(Work::Open { leaf: LEAF })
     }
 
+    fn open() -> Job {
+        let mut job = undated();
+        job.item.modified = Some(Timestamp { secs: 7, nanos: 0 });
+        job
+    }
+
     /// So many bytes were found, and so much is kept beside them.
-    fn sought(size: u64, kept: Option<Vec<u8>>) -> (Examination, Vec<Order>) {
+    fn sought(job: &Job, size: u64, kept: Option<Vec<u8>>) -> (Examination, Vec<Order>) {
         let mut examination = Examination::Seeking;
         let found = Found { size, unique: None, kept };
-        let orders = examination.sought(&open(), NAME, LEAF, Some(&found), Some(checksum()));
+        let orders = examination.sought(job, NAME, LEAF, Some(&found), Some(checksum()));
         (examination, orders)
     }
 
-    fn sidecar_of(leaves: &[Leaf]) -> Vec<u8> {
-        let header = sidecar::header(&open(), &checksum(), LEAF).unwrap();
+    fn sidecar_of(job: &Job, leaves: &[Leaf]) -> Vec<u8> {
+        let header = sidecar::header(job, &checksum(), LEAF).unwrap();
         [journal::encode_header(&header).unwrap(), records(&header, leaves).unwrap()].concat()
     }
 
@@ -148,8 +156,12 @@ mod tests {
         orders.iter().filter(|order| order.role == role).map(start).collect()
     }
 
+    fn all_claimed_of(job: &Job) -> (Examination, Vec<Order>) {
+        sought(job, SIZE, Some(sidecar_of(job, &[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")])))
+    }
+
     fn all_claimed() -> (Examination, Vec<Order>) {
-        sought(SIZE, Some(sidecar_of(&[leaf(0, b"a"), leaf(1, b"b"), leaf(2, b"c")])))
+        all_claimed_of(&open())
     }
 
     #[test]
@@ -166,10 +178,10 @@ mod tests {
 
     #[test]
     fn what_cannot_be_examined_counts_for_nothing_and_what_is_too_long_is_removed() {
-        let (longer, orders) = sought(SIZE + 1, None);
+        let (longer, orders) = sought(&open(), SIZE + 1, None);
         assert!(matches!(longer, Examination::Worthless));
         assert!(matches!(&orders[..], [Order { purpose: Purpose::Make, .. }]));
-        let (less, orders) = sought(LEAF - 1, None);
+        let (less, orders) = sought(&open(), LEAF - 1, None);
         assert!(matches!(less, Examination::Worthless) && orders.is_empty());
         let mut without = Examination::Seeking;
         let found = Found { size: LEAF, ..Found::default() };
@@ -186,8 +198,17 @@ mod tests {
     }
 
     #[test]
+    fn where_the_source_tells_no_time_it_is_asked_for_all_that_is_claimed() {
+        let (mut examination, orders) = all_claimed_of(&undated());
+        for role in [Role::Source, Role::Destination] {
+            assert_eq!(asked(&orders, role), [0, LEAF, 2 * LEAF], "{role:?}");
+        }
+        assert_eq!(examination.take_claims().count(), 0, "another file of that size may have been meant");
+    }
+
+    #[test]
     fn without_a_sidecar_both_ends_are_asked_for_all_whole_leaves() {
-        let (mut examination, orders) = sought(LEAF + 1, None);
+        let (mut examination, orders) = sought(&open(), LEAF + 1, None);
         assert_eq!((asked(&orders, Role::Destination), asked(&orders, Role::Source)), (vec![0], vec![0]));
         assert!(!examination.may_have_sidecar());
         assert_eq!(examination.take_claims().count(), 0);

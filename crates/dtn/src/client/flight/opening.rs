@@ -60,15 +60,6 @@ enum Origin {
     Known,
 }
 
-/// What a source tells of its leaves.
-#[derive(Debug, Clone, Copy)]
-pub struct Told<'a> {
-    /// Whether it computes digests of parts.
-    pub can: bool,
-    /// Those it has told.
-    pub leaves: &'a [Leaf],
-}
-
 /// What is known of the holes of a file that is opened for chunks.
 #[derive(Debug, Default)]
 pub struct HolesFound {
@@ -116,9 +107,9 @@ impl OpenStep {
     }
 
     /// What tells whether that is of this source, once everything asked is answered: the source's own digests of the first and
-    /// the last leaf, where it `tells` any. What is not of it, or what nothing tells from another file's, is thrown away, and
-    /// the file opened anew.
-    pub fn confirm(&mut self, job: &Job, leaf: u64, checksum: Option<&SharedChecksum>, told: Told<'_>) -> Vec<Order> {
+    /// the last leaf, among those it has `told`. What is not of it, or what nothing tells from another file's, is thrown away,
+    /// and the file opened anew.
+    pub fn confirm(&mut self, job: &Job, leaf: u64, checksum: Option<&SharedChecksum>, told: &[Leaf]) -> Vec<Order> {
         let Place::Session(session) = &self.place else { return Vec::new() };
         let origin = std::mem::replace(&mut self.origin, Origin::Known);
         let ends = [self.earlier.first(), self.earlier.get(1..).and_then(<[_]>::last)];
@@ -127,14 +118,15 @@ impl OpenStep {
             Origin::Known => false,
             Origin::Unknown if self.earlier.is_empty() && self.holes.kept.is_empty() => false,
             Origin::Unknown => job.item.modified.is_none() || self.holes.are_others(),
-            Origin::Asked => !ends.clone().all(|leaf| told.leaves.contains(leaf)),
+            Origin::Asked => !ends.clone().all(|leaf| told.contains(leaf)),
         };
         if is_other {
             self.discarded += self.earlier.iter().map(|leaf| leaf.range.end - leaf.range.start).sum::<u64>();
             tracing::warn!("what was kept of the file is of another source, or may be: it begins anew");
             return vec![chunk::discard(job, session), chunk::open_here(job, checksum, leaf)];
         }
-        let Some(checksum) = checksum.filter(|_| origin == Origin::Unknown && told.can) else { return Vec::new() };
+        // Whatever the algorithm: a source that does not compute one of leaves only refuses, which confirms nothing.
+        let Some(checksum) = checksum.filter(|_| origin == Origin::Unknown) else { return Vec::new() };
         let orders = chunk::ask_source(job, checksum, &mut ends);
         if !orders.is_empty() {
             self.origin = Origin::Asked;
@@ -248,9 +240,12 @@ mod tests {
     use whimbrel_engine::listing::Timestamp;
     use whimbrel_engine::progress::Verification;
     use whimbrel_engine::transfer::Work;
+    use whimbrel_proto::op::Op;
 
-    use super::super::fixtures::{LEAF, SIZE, checksum, job, leaf};
-    use super::super::order::Purpose;
+    use super::super::fixtures::{LEAF, SIZE, checksum, job, leaf, manner};
+    use super::super::order::{Manner, Purpose};
+    use super::super::proof::Proof;
+    use super::super::{Flight, Step};
     use super::*;
     use crate::client::pair::Role;
 
@@ -356,11 +351,11 @@ mod tests {
         let told = |leaves: &[Leaf]| {
             let mut step = at_ours(Vec::new(), None);
             step.earlier = kept.to_vec();
-            let first = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves: &[] });
+            let first = step.confirm(&dated(), LEAF, Some(&checksum()), &[]);
             assert_eq!(purposes(&first), asked);
             assert!(first.iter().all(|order| order.role == Role::Source));
-            let then = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves });
-            let known = step.confirm(&dated(), LEAF, Some(&checksum()), Told { can: true, leaves: &[] });
+            let then = step.confirm(&dated(), LEAF, Some(&checksum()), leaves);
+            let known = step.confirm(&dated(), LEAF, Some(&checksum()), &[]);
             assert!(known.is_empty(), "it is asked once");
             purposes(&then)
         };
@@ -370,9 +365,28 @@ mod tests {
     }
 
     #[test]
+    fn a_source_that_refuses_the_digests_of_leaves_only_confirms_nothing_and_the_file_begins_anew() {
+        let tree = || SharedChecksum { source: "BLAKE3-TREE".into(), destination: "BLAKE3_TREE".into() };
+        let manner = Manner { proof: Ok(Proof { checksum: tree(), in_reply: true }), ..manner() };
+        let mut flight = Flight::new(dated(), &manner, Step::Open(at_ours(Vec::new(), None)));
+        let confirm = |flight: &mut Flight| {
+            let Step::Open(step) = &mut flight.step else { panic!("it was opened") };
+            step.confirm(&flight.job, LEAF, Some(&tree()), &flight.evidence.source.leaves)
+        };
+        let asked = confirm(&mut flight);
+        let [Order { role: Role::Source, purpose, op: Op::Checksum { algorithm, .. } }] = &asked[..] else {
+            panic!("the source is not asked: {asked:?}");
+        };
+        assert_eq!(algorithm, "BLAKE3-TREE");
+        let fault = Fault::new(FaultCode::NotSupported, "checksum").side(Side::Source);
+        flight.answer(Role::Source, *purpose, Err(fault));
+        assert!(flight.failure.is_none(), "its parts can be moved all the same");
+        assert_eq!(purposes(&confirm(&mut flight)), ANEW);
+    }
+
+    #[test]
     fn what_nothing_tells_from_another_file_begins_anew() {
-        let confirm =
-            |step: &mut OpenStep, job: &Job| purposes(&step.confirm(job, LEAF, None, Told { can: false, leaves: &[] }));
+        let confirm = |step: &mut OpenStep, job: &Job| purposes(&step.confirm(job, LEAF, None, &[]));
         assert_eq!(confirm(&mut at_ours(Vec::new(), None), &open()), ANEW, "nobody knows when it was changed");
         assert_eq!(confirm(&mut at_ours(Vec::new(), None), &dated()), []);
         let mut ours = at_ours(Vec::new(), None);

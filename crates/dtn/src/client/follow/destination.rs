@@ -1,11 +1,13 @@
-//! Makes the directories that copies go into.
+//! Makes the directories that copies go into, and asks whether what they got is still there.
 
 use std::collections::HashSet;
+use std::rc::Rc;
 
 use whimbrel_engine::listing::{ObjectKind, join};
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use crate::client::end::{End, ends_session};
+use crate::client::hosts::Hosts;
 use crate::client::local::LocalOptions;
 use crate::client::options::Place;
 use crate::client::target::SessionOptions;
@@ -17,12 +19,13 @@ pub struct Destination {
     local: LocalOptions,
     end: Option<End>,
     made: HashSet<Vec<u8>>,
+    hosts: Option<Rc<Hosts>>,
 }
 
 impl Destination {
-    /// Nothing is made or opened yet.
-    pub fn new(place: Place, session: SessionOptions, local: LocalOptions) -> Self {
-        Self { place, session, local, end: None, made: HashSet::new() }
+    /// Nothing is made or opened yet. `hosts`: what the copy knows of its hosts; `None`: nobody asks what they may have lost.
+    pub fn new(place: Place, session: SessionOptions, local: LocalOptions, hosts: Option<Rc<Hosts>>) -> Self {
+        Self { place, session, local, end: None, made: HashSet::new(), hosts }
     }
 
     /// Where the copy of a file goes.
@@ -65,6 +68,19 @@ impl Destination {
         Ok(())
     }
 
+    /// What the host may have lost because it was started anew, asked of it now: its server, and the failure to tell.
+    ///
+    /// # Errors
+    /// It cannot be asked.
+    pub async fn loss(&mut self) -> Result<Option<(String, Fault)>, Fault> {
+        let hosts = self.hosts.clone().filter(|_| self.place.target.is_some());
+        let Some(hosts) = hosts else { return Ok(None) };
+        // A session from before the start answers no more, and a new one tells of it.
+        let path = self.place.path.clone();
+        self.make(&path).await?;
+        Ok(hosts.take_loss())
+    }
+
     /// Makes a directory unless it is there; a session that was idle for too long is opened again once.
     async fn make(&mut self, path: &[u8]) -> Result<(), Fault> {
         let fresh = self.end.is_none();
@@ -81,8 +97,11 @@ impl Destination {
 
     async fn end(&mut self) -> Result<&mut End, Fault> {
         if self.end.is_none() {
-            let opened = End::open(self.place.target.as_ref(), &self.session, &self.local).await;
-            self.end = Some(opened.map_err(blame)?);
+            let opened = End::open(self.place.target.as_ref(), &self.session, &self.local).await.map_err(blame)?;
+            if let (Some(hosts), Some(remote)) = (&self.hosts, opened.remote()) {
+                hosts.saw(remote);
+            }
+            self.end = Some(opened);
         }
         Ok(self.end.as_mut().expect("it was opened above"))
     }

@@ -17,6 +17,9 @@ use super::watch::Happened;
 use super::{FollowOptions, next_scan};
 use crate::client::options::{Demand, FoundFile, Place};
 
+/// Time before a destination that does not answer is asked again whether it has everything.
+const ASK_AGAIN: Duration = Duration::from_secs(5);
+
 type Handed = Result<FoundFile, Fault>;
 
 /// The state of a run.
@@ -34,6 +37,12 @@ pub struct Follower<C> {
     appeared: Vec<Vec<u8>>,
     /// Since when the source cannot be scanned.
     failing: Option<Instant>,
+    /// Whether the destination was asked since the last file whether it still has everything.
+    asked: bool,
+    /// Since when it does not answer that.
+    unanswered: Option<Instant>,
+    /// The end marker does not go before: it is asked again then.
+    pause: Instant,
     /// Whether copies get more of their sources than scans tell.
     preserve: bool,
     stopping: bool,
@@ -62,6 +71,9 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
             rest: Instant::now(),
             appeared: Vec::new(),
             failing: None,
+            asked: false,
+            unanswered: None,
+            pause: Instant::now(),
             preserve,
             stopping: false,
             compared,
@@ -103,7 +115,7 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
                     Told::Ended { path, well } => self.quiet.ended(&path, well),
                     Told::GivenUp => self.give_up(tell),
                 },
-                permit = files.reserve(), if self.quiet.has_ready() => match permit {
+                permit = files.reserve(), if self.may_hand_over() => match permit {
                     Ok(permit) => self.hand_over(permit).await,
                     Err(_) => return Ok(()),
                 },
@@ -171,7 +183,8 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
         let scan = if self.scan.is_some() { None } else { Some(self.next_scan) };
         let ask = self.quiet.next_ask().filter(|_| self.scan.is_none() && self.failing.is_none());
         let ask = ask.map(|ask| ask.max(self.rest));
-        due.into_iter().chain(scan).chain(ask).min().unwrap_or_else(|| Instant::now() + self.interval)
+        let pause = Some(self.pause).filter(|pause| *pause > Instant::now());
+        due.into_iter().chain(scan).chain(ask).chain(pause).min().unwrap_or_else(|| Instant::now() + self.interval)
     }
 
     /// Looks at the files that may have been quiet for long enough.
@@ -257,6 +270,7 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
                     self.look_at(now, &path, tell, |quiet, version| quiet.closed(now, &path, version, true));
                 }
                 Happened::Gone(path) => self.quiet.gone(&path),
+                Happened::DirectoryGone(path) => self.quiet.gone_below(&path),
                 _ => {}
             }
         }
@@ -264,13 +278,21 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
 
     // --- handing over --------------------------------------------------------------------------
 
+    fn may_hand_over(&self) -> bool {
+        self.quiet.has_ready() && (self.pause <= Instant::now() || !self.quiet.marker_is_next())
+    }
+
     async fn hand_over(&mut self, permit: Permit<'_, Handed>) {
         if let Some((path, fault)) = self.quiet.next_failed() {
             let source = self.root.with_path(join(&self.root.path, &path));
             let destination = self.destination.of(&path);
-            return permit.send(Ok(FoundFile { source, destination, found: Err(fault), demand: Demand::default() }));
+            return permit.send(Ok(failed(source, destination, fault)));
+        }
+        if self.quiet.marker_is_next() && !self.asked {
+            return self.ask_whether_all_is_there(permit).await;
         }
         let Some((path, version)) = self.quiet.next_ready() else { return };
+        self.asked = false;
         if let Err(fault) = self.destination.make_parents(&path).await {
             // The copy fails for the same reason and is listed among the failures.
             tracing::warn!(%fault, "a directory cannot be made");
@@ -282,6 +304,32 @@ impl<C: FnMut(&[u8]) -> bool> Follower<C> {
         let demand = Demand { replace: !(self.compared)(&destination.path), ..Demand::default() };
         permit.send(Ok(FoundFile { source, destination, found: Ok(object), demand }));
     }
+
+    /// Asks the destination whether it still has everything, before the end marker says so. What others have learnt of it meanwhile is heard
+    /// before the marker goes.
+    async fn ask_whether_all_is_there(&mut self, permit: Permit<'_, Handed>) {
+        match self.destination.loss().await {
+            Ok(loss) => {
+                (self.asked, self.unanswered) = (true, None);
+                let Some((server, fault)) = loss else { return };
+                self.quiet.ended(b"", false);
+                let server = Place { target: None, path: server.into_bytes() };
+                permit.send(Ok(failed(server.clone(), server, fault)));
+            }
+            Err(fault) => {
+                tracing::warn!(%fault, "the destination does not answer whether it still has everything");
+                let since = *self.unanswered.get_or_insert_with(Instant::now);
+                // What stays so is told by the copy of the marker.
+                self.asked = !fault.is_temporary() || since.elapsed() > PATIENCE;
+                self.pause = Instant::now() + ASK_AGAIN;
+            }
+        }
+    }
+}
+
+/// What fails without having been tried.
+fn failed(source: Place, destination: Place, fault: Fault) -> FoundFile {
+    FoundFile { source, destination, found: Err(fault), demand: Demand::default() }
 }
 
 /// Whether a scan that begins here is one of everything.

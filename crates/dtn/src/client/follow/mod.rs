@@ -1,12 +1,15 @@
 //! Copies a directory while it is being written, until a marker appears or the user ends it.
 
 use std::cell::{Cell, RefCell};
+use std::collections::HashSet;
+use std::hash::{BuildHasher as _, RandomState};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::{mpsc, watch as signal};
 use whimbrel_engine::events::Event;
 use whimbrel_engine::follow::Names;
+use whimbrel_engine::plan::SyncLevel;
 use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::copy::{Report, copy_some};
@@ -63,8 +66,9 @@ pub struct Ends {
 
 /// Copies files of a directory as they become complete; every event goes to `events` in order, the summary included.
 ///
-/// A file that changed while it was copied and whose next version was copied well is no failure in the summary. A run that ends before its
-/// marker was copied is a cancelled one.
+/// The sync level decides about the first version of each file. A file that changed while it was copied and whose next version was copied well
+/// is no failure in the summary. A run that ends before its marker was copied is a cancelled one. The marker is not copied when a host of the
+/// destination was started anew and may have lost files.
 /// Must run on a current-thread runtime.
 ///
 /// # Errors
@@ -75,13 +79,14 @@ pub async fn follow(
     ends: Ends,
     events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
-    follow_some(follow, options, ends, (All, |_| true), events).await
+    let compared = first_of_each(options.plan.sync);
+    run(follow, options, ends, (All, compared), true, events).await
 }
 
 /// The same for what a sieve lets pass, which must be everything that is to end: a file whose action is left out is waited for.
 ///
 /// `compared` is asked with the path at the destination before a version of a file is handed over: whether the copy's sync level decides about it,
-/// or it is copied whatever is there.
+/// or it is copied whatever is there. What a host of the destination may have lost is for the caller to copy again: the marker does not wait for it.
 ///
 /// # Errors
 /// As [`follow`].
@@ -89,7 +94,33 @@ pub(crate) async fn follow_some(
     follow: FollowOptions,
     options: CopyOptions,
     ends: Ends,
+    sieve_and_compared: (impl Sieve, impl FnMut(&[u8]) -> bool),
+    events: impl FnMut(Event),
+) -> Result<Report, Fault> {
+    run(follow, options, ends, sieve_and_compared, false, events).await
+}
+
+/// Whether the sync level decides about a file that is handed over, by its path at the destination: about its first version in a run.
+///
+/// Later ones would be taken for the first, which lies at the destination by then, where size and time do not tell them apart.
+fn first_of_each(sync: SyncLevel) -> impl FnMut(&[u8]) -> bool {
+    let hashes = RandomState::new();
+    let mut known = HashSet::new();
+    move |path: &[u8]| match sync {
+        // Nobody asks, or whatever is there stays.
+        SyncLevel::None | SyncLevel::Exists => true,
+        // Hashes do: of two paths with the same one, one is copied without having been compared.
+        SyncLevel::Size | SyncLevel::Mtime | SyncLevel::Checksum => known.insert(hashes.hash_one(path)),
+    }
+}
+
+/// `losses`: the run answers for what the destination's hosts lose.
+async fn run(
+    follow: FollowOptions,
+    options: CopyOptions,
+    ends: Ends,
     (sieve, compared): (impl Sieve, impl FnMut(&[u8]) -> bool),
+    losses: bool,
     events: impl FnMut(Event),
 ) -> Result<Report, Fault> {
     let interval = follow.scan_interval.unwrap_or(match follow.source.target {
@@ -98,7 +129,10 @@ pub(crate) async fn follow_some(
     });
     let names = Names { include_hidden: follow.include_hidden, marker: follow.until.clone() };
     let source = Source::open(&follow.source, names, &options).await?;
-    let mut destination = Destination::new(follow.destination.clone(), options.session.clone(), options.local.clone());
+    let (session, local) = (options.session.clone(), options.local.clone());
+    // What is durable when it counts is not lost.
+    let hosts = (losses && !options.durable).then(|| options.hosts.clone());
+    let mut destination = Destination::new(follow.destination.clone(), session, local, hosts);
     destination.prepare().await?;
     let events = RefCell::new(events);
     let tell = |event| (events.borrow_mut())(event);
@@ -111,7 +145,8 @@ pub(crate) async fn follow_some(
     let (files, jobs) = mpsc::channel(AHEAD);
     let (teller, told) = mpsc::unbounded_channel();
     let left = Rc::new(Cell::new(0));
-    let mut tally = Tally::new(&follow.source.path, follow.until.as_deref(), left.clone(), teller);
+    let tally = Tally::new(&follow.source.path, follow.until.as_deref(), left.clone(), teller);
+    let mut tally = tally.telling_losses(losses);
     let pass_on = |mut event| {
         tally.take(&mut event);
         tell(event);
@@ -144,4 +179,21 @@ fn no_directory(place: &Place, exists: bool) -> Fault {
 fn next_scan(interval: Duration, took: Duration) -> Instant {
     // A fifth of the time at most, however large the tree.
     Instant::now() + interval.max(took * 4)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_first_version_of_each_file_is_compared() {
+        for sync in [SyncLevel::Size, SyncLevel::Mtime, SyncLevel::Checksum] {
+            let mut compared = first_of_each(sync);
+            assert_eq!([b"/a", b"/b", b"/a", b"/b"].map(|path| compared(path)), [true, true, false, false], "{sync:?}");
+        }
+        for sync in [SyncLevel::None, SyncLevel::Exists] {
+            let mut compared = first_of_each(sync);
+            assert_eq!([b"/a", b"/a"].map(|path| compared(path)), [true, true], "{sync:?}");
+        }
+    }
 }

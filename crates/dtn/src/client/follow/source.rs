@@ -61,7 +61,7 @@ impl Source {
             if !metadata.is_dir() {
                 return Err(no_directory(place, true));
             }
-            match Watch::new(&root) {
+            match Watch::new(&root, source.names.clone()) {
                 Ok(watch) => source.watch = Some(watch),
                 Err(error) => tracing::warn!(%error, "no events here: scans find the files"),
             }
@@ -86,7 +86,7 @@ impl Source {
         self.place.target.is_none()
     }
 
-    /// Whether the name of a file is followed.
+    /// Whether a file or directory of this path is followed.
     pub fn wants(&self, path: &[u8]) -> bool {
         self.names.wanted(path)
     }

@@ -15,7 +15,7 @@ use whimbrel_engine::summary::{Summary, exit, exit_code_for};
 pub enum Told {
     /// The copy of a file has ended.
     Ended {
-        /// Its relative path.
+        /// Its relative path; empty: some of what was copied is lost, and nobody knows what.
         path: Vec<u8>,
         /// Whether it is at the destination as it should be.
         well: bool,
@@ -36,6 +36,8 @@ pub struct Tally {
     left: Rc<Cell<u64>>,
     /// Why nothing can be copied any more.
     given_up: Option<Fault>,
+    /// Whether a failure that is about no file is told.
+    tells_losses: bool,
 }
 
 impl Tally {
@@ -45,7 +47,13 @@ impl Tally {
         let prefix = join(root, b"x");
         let prefix = prefix[..prefix.len() - 1].to_vec();
         let awaited = marker.map(|marker| join(root, marker));
-        Self { prefix, told, failed: HashSet::new(), made_good: HashSet::new(), awaited, left, given_up: None }
+        let (failed, made_good) = (HashSet::new(), HashSet::new());
+        Self { prefix, told, failed, made_good, awaited, left, given_up: None, tells_losses: false }
+    }
+
+    /// Tells a failure that is about no file, such as what a host may have lost, as one of everything that was copied.
+    pub fn telling_losses(self, tells_losses: bool) -> Self {
+        Self { tells_losses, ..self }
     }
 
     /// Takes what happened; a summary is corrected.
@@ -90,8 +98,10 @@ impl Tally {
 
     fn end(&mut self, source: &[u8], well: bool) {
         self.awaited = self.awaited.take().filter(|marker| marker != source);
-        if let Some(path) = source.strip_prefix(&self.prefix[..]) {
-            self.tell(Told::Ended { path: path.to_vec(), well });
+        match source.strip_prefix(&self.prefix[..]) {
+            Some(path) => self.tell(Told::Ended { path: path.to_vec(), well }),
+            None if self.tells_losses && !well => self.tell(Told::Ended { path: Vec::new(), well }),
+            None => {}
         }
     }
 
@@ -156,6 +166,18 @@ mod tests {
         assert_eq!(corrected(&tally), (exit::NETWORK_OR_PEER, false, 2), "nobody has ended it");
         tally.take(&mut done(2, "/from/DONE"));
         assert_eq!(corrected(&tally), (exit::OK, false, 2));
+    }
+
+    #[test]
+    fn what_a_host_may_have_lost_is_told_as_a_failure_of_everything_unless_somebody_else_sees_to_it() {
+        for tells_losses in [true, false] {
+            let (sender, mut receiver) = unbounded_channel();
+            let mut tally = Tally::new(b"/from", None, Rc::default(), sender).telling_losses(tells_losses);
+            let fault = Fault::new(FaultCode::HostRestarted, "keep what was copied");
+            tally.take(&mut Event::ItemFailed(Failure::new(&item(1, "ftp://host:21"), fault)));
+            let told = receiver.try_recv().ok();
+            assert_eq!(told, tells_losses.then_some(Told::Ended { path: Vec::new(), well: false }));
+        }
     }
 
     #[test]

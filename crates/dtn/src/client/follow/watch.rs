@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use tokio::net::unix::pipe::Receiver;
+use whimbrel_engine::follow::Names;
 use whimbrel_engine::listing::join;
 
 /// Bytes of events read at once.
@@ -32,6 +33,8 @@ pub enum Happened {
     Gone(Vec<u8>),
     /// A directory appeared: it is watched by now, what it held before is unknown.
     Directory(Vec<u8>),
+    /// A directory was renamed to another name, with all below it.
+    DirectoryGone(Vec<u8>),
     /// Events were lost.
     Overflow,
 }
@@ -56,6 +59,7 @@ pub struct Watch {
     /// The same events as those of `directories.fd`; polled only.
     events: Receiver,
     directories: Directories,
+    names: Names,
 }
 
 impl Directories {
@@ -111,11 +115,11 @@ impl Directories {
 }
 
 impl Watch {
-    /// Watches `root`, so far without what is below it.
+    /// Watches `root`, so far without what is below it; of directories that appear, those whose names are followed.
     ///
     /// # Errors
     /// The kernel gives no more instances, or has none.
-    pub fn new(root: &Path) -> io::Result<Self> {
+    pub fn new(root: &Path, names: Names) -> io::Result<Self> {
         let fd = Arc::new(inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC)?);
         // It reads like a pipe.
         let events = Receiver::from_owned_fd_unchecked(fd.try_clone()?)?;
@@ -124,7 +128,7 @@ impl Watch {
         if directories.table().paths.is_empty() {
             return Err(io::ErrorKind::Unsupported.into());
         }
-        Ok(Self { events, directories })
+        Ok(Self { events, directories, names })
     }
 
     /// The directories that are watched.
@@ -179,14 +183,10 @@ impl Watch {
         let Some(directory) = self.directories.table().paths.get(&number).cloned() else { return };
         let Some(name) = name else { return };
         let path = join(&directory, name);
-        let is_directory = events.contains(ReadFlags::ISDIR);
-        let appeared = events.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO);
-        if is_directory && appeared {
-            self.directories.add(&path);
-            happened.push(Happened::Directory(path));
-        } else if is_directory {
-            self.directories.remove(&path);
-        } else if events.contains(ReadFlags::CREATE) {
+        if events.contains(ReadFlags::ISDIR) {
+            return self.translate_directory(events, path, happened);
+        }
+        if events.contains(ReadFlags::CREATE) {
             happened.push(Happened::Created(path));
         } else if events.contains(ReadFlags::MODIFY) {
             happened.push(Happened::Written(path));
@@ -198,11 +198,31 @@ impl Watch {
             happened.push(Happened::Gone(path));
         }
     }
+
+    fn translate_directory(&self, events: ReadFlags, path: Vec<u8>, happened: &mut Vec<Happened>) {
+        // What is in an unfinished directory is unfinished, too: it comes when the directory has its name.
+        if !self.names.wanted(&path) {
+            return;
+        }
+        if events.intersects(ReadFlags::CREATE | ReadFlags::MOVED_TO) {
+            self.directories.add(&path);
+            return happened.push(Happened::Directory(path));
+        }
+        self.directories.remove(&path);
+        // One that was deleted had nothing left in it.
+        if events.contains(ReadFlags::MOVED_FROM) {
+            happened.push(Happened::DirectoryGone(path));
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn watch(root: &Path) -> Watch {
+        Watch::new(root, Names::default()).unwrap()
+    }
 
     fn drain(watch: &Watch) -> Vec<Happened> {
         let batches = std::iter::from_fn(|| Some(watch.take().unwrap()).filter(|batch| !batch.is_empty()));
@@ -212,7 +232,7 @@ mod tests {
     #[tokio::test]
     async fn writing_closing_renaming_and_deleting_are_told_in_order() {
         let root = tempfile::tempdir().unwrap();
-        let watch = Watch::new(root.path()).unwrap();
+        let watch = watch(root.path());
         std::fs::write(root.path().join("a"), "x").unwrap();
         std::fs::rename(root.path().join("a"), root.path().join("b")).unwrap();
         std::fs::remove_file(root.path().join("b")).unwrap();
@@ -232,21 +252,41 @@ mod tests {
     #[tokio::test]
     async fn a_new_directory_is_watched_and_a_renamed_one_told_by_its_new_name() {
         let root = tempfile::tempdir().unwrap();
-        let watch = Watch::new(root.path()).unwrap();
+        let watch = watch(root.path());
         std::fs::create_dir(root.path().join("d")).unwrap();
         assert_eq!(drain(&watch), [Happened::Directory(b"d".to_vec())]);
         std::fs::rename(root.path().join("d"), root.path().join("e")).unwrap();
-        assert_eq!(drain(&watch), [Happened::Directory(b"e".to_vec())]);
+        let [d, e] = [b"d".to_vec(), b"e".to_vec()];
+        assert_eq!(drain(&watch), [Happened::DirectoryGone(d), Happened::Directory(e)]);
         std::fs::File::create(root.path().join("e/f")).unwrap();
         let told = drain(&watch);
         assert_eq!(told, [Happened::Created(b"e/f".to_vec()), Happened::Closed(b"e/f".to_vec())]);
     }
 
     #[tokio::test]
+    async fn nothing_is_told_of_a_temporary_directory_before_it_has_its_name() {
+        let root = tempfile::tempdir().unwrap();
+        let watch = watch(root.path());
+        let (temporary, named) = (root.path().join("d.tmp"), root.path().join("d"));
+        std::fs::create_dir(&temporary).unwrap();
+        assert!(drain(&watch).is_empty());
+        std::fs::File::create(temporary.join("f")).unwrap();
+        assert!(drain(&watch).is_empty());
+        std::fs::rename(&temporary, &named).unwrap();
+        assert_eq!(drain(&watch), [Happened::Directory(b"d".to_vec())]);
+        std::fs::File::create(named.join("g")).unwrap();
+        assert_eq!(drain(&watch), [Happened::Created(b"d/g".to_vec()), Happened::Closed(b"d/g".to_vec())]);
+        std::fs::rename(&named, &temporary).unwrap();
+        assert_eq!(drain(&watch), [Happened::DirectoryGone(b"d".to_vec())]);
+        std::fs::File::create(temporary.join("h")).unwrap();
+        assert!(drain(&watch).is_empty());
+    }
+
+    #[tokio::test]
     async fn what_the_kernel_dropped_is_told() {
         let root = tempfile::tempdir().unwrap();
         let mut told = Vec::new();
-        Watch::new(root.path()).unwrap().translate(-1, ReadFlags::QUEUE_OVERFLOW, None, &mut told);
+        watch(root.path()).translate(-1, ReadFlags::QUEUE_OVERFLOW, None, &mut told);
         assert_eq!(told, [Happened::Overflow]);
     }
 }

@@ -6,7 +6,7 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::manner::{examining, leaves_holes_out};
 use super::{Worker, hand_over};
 use crate::client::chunk::OpenFile;
-use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step, Told};
+use crate::client::flight::{Examination, Flight, OpenStep, Place, Proof, Purpose, Step};
 use crate::client::sidecar::{self, Found, Wanted};
 use crate::client::temporary;
 
@@ -69,10 +69,7 @@ impl Worker {
         };
         let Work::Open { leaf } = flight.job.work else { return };
         let checksum = flight.evidence.proof.as_ref().ok().map(|proof| proof.checksum.clone());
-        // Some algorithms are for leaves only.
-        let can = checksum.as_ref().is_some_and(|checksum| pair.source.checksums().contains(&checksum.source));
-        let told = Told { can, leaves: &flight.evidence.source.leaves };
-        let orders = step.confirm(&flight.job, leaf, checksum.as_ref(), told);
+        let orders = step.confirm(&flight.job, leaf, checksum.as_ref(), &flight.evidence.source.leaves);
         hand_over(pair, flight, orders);
     }
 

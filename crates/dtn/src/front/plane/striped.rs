@@ -4,6 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use whimbrel_connector::{Receipt, WriteSession};
+use whimbrel_engine::RangeSet;
 use whimbrel_proto::op::{Failure, FailureKind, Notice, Op, OpId, Outcome, ReceiveSpec};
 
 use crate::mover::message::{FromMover, Stripe};
@@ -128,7 +129,7 @@ impl Running {
             FromMover::Received { bytes, receipt, .. } => {
                 self.bytes += bytes;
                 if let Some(receive) = &mut self.receive {
-                    receive.receipts.push(*receipt);
+                    receive.receipts.push(extent(*receipt));
                 }
                 self.node_done(tag)
             }
@@ -216,13 +217,23 @@ impl Running {
     }
 }
 
+/// What fits one message with those of all other nodes, however many ranges each tells: where a share begins and ends, which
+/// is what a commit asks.
+fn extent(receipt: Receipt) -> Receipt {
+    match receipt.written.as_slice() {
+        [first, .., last] => Receipt { written: RangeSet::from(first.start..last.end), ..receipt },
+        _ => receipt,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use whimbrel_connector::StoragePath;
     use whimbrel_proto::op::DataParams;
 
     use super::*;
-    use crate::mover::message::MoverId;
+    use crate::mover::codec;
+    use crate::mover::message::{MoverId, ToMover};
 
     const ID: OpId = OpId(5);
 
@@ -267,6 +278,26 @@ mod tests {
         assert!(matches!(&steps[..], [Progress::Commit { node: 0, receipts, bytes: 15, .. }] if receipts.len() == 2));
         let steps = running.absorb(0, outcome(Outcome::moved(15)));
         assert!(matches!(&steps[..], [Progress::Outcome(Outcome::Transferred { bytes: 15, .. })]));
+    }
+
+    #[test]
+    fn the_commit_of_a_large_file_over_many_nodes_fits_a_message() {
+        const NODES: usize = 100;
+        // The most that one node tells, of a file of 100 GiB or more.
+        let share = |node: u64| (0..10_000).map(move |block| (block * 100 + node) << 20).map(|at| at..at + (1 << 20));
+        let nodes: Vec<usize> = (0..NODES).collect();
+        let mut running = Running::new(ID, &Op::Receive(receive()), &nodes);
+        running.absorb(0, FromMover::Session { mover: MoverId(1), id: ID, session: session() });
+        let mut steps = Vec::new();
+        for node in nodes {
+            let receipt = Box::new(Receipt { written: share(node as u64).collect(), token: vec![] });
+            steps = running.absorb(node, FromMover::Received { mover: MoverId(1), id: ID, bytes: 1, receipt });
+        }
+        let Some(Progress::Commit { spec, session, receipts, bytes, .. }) = steps.pop() else { panic!("{steps:?}") };
+        let end = receipts.iter().map(|receipt| receipt.written.end()).max();
+        assert_eq!(end, Some(share(NODES as u64 - 1).last().unwrap().end));
+        let message = ToMover::Commit { mover: MoverId(1), id: ID, spec, session, receipts, bytes };
+        assert!(codec::encode(&message, &mut Vec::new()).is_ok());
     }
 
     #[test]

@@ -88,10 +88,17 @@ impl Lane {
         self.fate == Fate::Open && !self.spoke && self.header_len == 0 && self.connection.unread.is_empty()
     }
 
-    /// When it is to be turned away, if it has not shown by then who it is.
-    pub(super) fn prove_until(&mut self) -> Option<Instant> {
-        self.prove_until = self.prove_until.filter(|_| !self.connection.channel.is_proven());
+    /// When it is to be turned away, if its handshake is not over by then.
+    pub(super) fn prove_until(&self) -> Option<Instant> {
         self.prove_until
+    }
+
+    /// Tells of the end of its handshake.
+    fn look_at_handshake(&mut self, shared: &Shared<'_>) {
+        if self.prove_until.is_some() && self.connection.channel.is_proven() {
+            self.prove_until = None;
+            shared.lock().proven(self.id);
+        }
     }
 
     pub(super) fn id(&self) -> ChannelId {
@@ -115,7 +122,9 @@ impl Lane {
             self.feed(&unread, shared, batch)?;
             return Ok(unread.len());
         }
-        let (received, asked) = match self.receive(buffer) {
+        let received = self.receive(buffer);
+        self.look_at_handshake(shared);
+        let (received, asked) = match received {
             Ok(received) => received,
             Err(error) if error.kind() == ErrorKind::WouldBlock => {
                 self.ready = false;
@@ -239,7 +248,7 @@ impl Lane {
 
     /// Whoever it was did not show who it is.
     pub(super) fn refuse(&mut self, shared: &Shared<'_>, why: &str) {
-        tracing::warn!(peer = ?self.connection.channel.peer_addr(), "data connection turned away: {why}");
+        tracing::debug!(peer = ?self.connection.channel.peer_addr(), "data connection turned away: {why}");
         shared.refused(why);
         self.fate = Fate::Rejected;
     }

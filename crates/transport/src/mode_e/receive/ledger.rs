@@ -1,5 +1,7 @@
 //! When a MODE E transfer is complete, and when it can no longer become so.
 
+use std::collections::BTreeSet;
+
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::eblock::{ChannelId, Header, ReceiveConfig, ReceiveError, ReceiveMachine, ReceiveStep};
 
@@ -13,8 +15,10 @@ pub(super) struct Ledger {
     machine: ReceiveMachine,
     /// Connections that may still carry blocks.
     active: u64,
-    /// Of these, those that have yet to show the nonce.
+    /// Of these, those that have yet to show the nonce, or to end their handshake.
     strangers: u64,
+    /// Those with a handshake under way: anybody can begin one, and say nothing more.
+    unproven: BTreeSet<ChannelId>,
 }
 
 impl Ledger {
@@ -26,23 +30,33 @@ impl Ledger {
             // Admission limits open connections; over a transfer there may be more.
             max_channels: 0,
         };
-        Self { machine: ReceiveMachine::new(config), active: 0, strangers: 0 }
+        Self { machine: ReceiveMachine::new(config), active: 0, strangers: 0, unproven: BTreeSet::new() }
     }
 
-    /// A connection takes part; `fresh` ones must show the nonce.
-    pub(super) fn join(&mut self, fresh: bool) -> Result<ChannelId, Fault> {
+    /// A connection takes part; `fresh` ones must show the nonce, those that are not `proven` end their handshake first.
+    pub(super) fn join(&mut self, fresh: bool, proven: bool) -> Result<ChannelId, Fault> {
         let id = self.machine.add_channel(fresh).map_err(fault)?;
         self.active += 1;
+        if !proven {
+            self.unproven.insert(id);
+        }
         self.strangers += u64::from(self.is_stranger(id));
         Ok(id)
     }
 
-    /// Whether a connection has yet to show the nonce.
-    pub(super) fn is_stranger(&self, id: ChannelId) -> bool {
-        self.machine.is_stranger(id)
+    /// Its handshake is over.
+    pub(super) fn proven(&mut self, id: ChannelId) {
+        let before = self.is_stranger(id);
+        self.unproven.remove(&id);
+        self.strangers -= u64::from(before && !self.is_stranger(id));
     }
 
-    /// Connections that take part, and those that have yet to show the nonce.
+    /// Whether a connection has yet to show the nonce, or to end its handshake.
+    pub(super) fn is_stranger(&self, id: ChannelId) -> bool {
+        self.machine.is_stranger(id) || self.unproven.contains(&id)
+    }
+
+    /// Connections that take part, and those that have yet to show who they are.
     pub(super) fn open(&self) -> (u64, u64) {
         (self.active - self.strangers, self.strangers)
     }
@@ -74,6 +88,7 @@ impl Ledger {
     pub(super) fn closed(&mut self, id: ChannelId) -> Result<(), Fault> {
         self.active -= 1;
         self.strangers -= u64::from(self.is_stranger(id));
+        self.unproven.remove(&id);
         self.machine.closed(id).map_err(fault)
     }
 

@@ -89,7 +89,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     }
 
     fn admit(&mut self, connection: Connection) -> Result<(), Fault> {
-        let id = self.shared.lock().join(!connection.greeted)?;
+        let id = self.shared.lock().join(!connection.greeted, connection.channel.is_proven())?;
         self.shared.crew.flow.progress.uses(connection.channel());
         self.lanes.push(Lane::new(connection, id, self.shared.job.admission.timeout));
         Ok(())
@@ -239,7 +239,7 @@ impl<'s, 'a> Worker<'s, 'a> {
     /// Turns away who takes too long to show who it is; how long to wait at most, for the next one of them.
     ///
     /// A sender presents itself with its first block, for which a slow source may need long: the nonce has a deadline only
-    /// while others may wait for the place.
+    /// while others may wait for the place, and a handshake a shorter one.
     fn expire(&mut self, timeout: Option<Duration>) -> Option<Duration> {
         let shared = self.shared;
         let crowded = self.is_first && shared.is_crowded();
@@ -324,10 +324,14 @@ impl Shared<'_> {
 
     fn reject(&self, lane: &Lane) -> Result<(), Fault> {
         self.lock().closed(lane.id())?;
-        self.rejected.fetch_add(1, Ordering::Relaxed);
+        let before = self.rejected.fetch_add(1, Ordering::Relaxed);
+        // Whoever scans ports is not to fill the log.
+        if !(before + 1).is_power_of_two() {
+            return Ok(());
+        }
         let fault = Fault::new(FaultCode::DataPeerRejected, self.crew.op()).side(Side::Peer);
         let peer = lane.connection.channel.peer_addr();
-        tracing::warn!(?peer, "{fault}");
+        tracing::warn!(?peer, rejected = before + 1, "{fault}");
         Ok(())
     }
 }
