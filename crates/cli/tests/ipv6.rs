@@ -97,6 +97,18 @@ fn copies_listings_and_checksums_use_nothing_else() {
     scene.assert_only_ipv6();
 }
 
+/// Everyday clients take a port alone from EPSV (RFC 2428 §3), and have no PASV to fall back to.
+#[test]
+fn an_address_for_translated_ipv4_is_not_told_to_who_came_by_ipv6() {
+    let Some(scene) = Scene::new() else { return };
+    let src = scene.lab.host("src");
+    let server = Dtn::on(src).at(src.addrs_v6()[0]).anonymous().root("/".as_ref());
+    let server = server.arg("--data-address").arg("192.0.2.1").start();
+    let fetched = Tool::new("curl").on(scene.lab.host("client")).args(["-sS", "-g", &server.url(scene.path("file"))]);
+    fetched.args(["-o", &text(&scene.path("down"))]).run_ok();
+    assert_same(&scene.path("file"), &scene.path("down"));
+}
+
 #[test]
 fn ports_keep_to_their_ranges_and_an_interface_of_the_other_family_is_no_hindrance() {
     let Some(scene) = Scene::new() else { return };

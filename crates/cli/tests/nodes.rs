@@ -82,6 +82,24 @@ fn nodes_join_and_leave_while_sessions_go_on() {
     drop(back);
 }
 
+#[test]
+fn a_data_handle_on_one_node_closes_the_one_before_on_all() {
+    let field = Field::new();
+    let secret = secret(&field.path(""), "secret", "sixteen bytes or more");
+    let server = Dtn::builder().anonymous().front(&secret).start();
+    let node = |last: u8| data_node(None, IpAddr::from([127, 0, 0, last]), server.node_addr(), &secret);
+    let _nodes = [node(2), node(3)];
+    server.wait_for_nodes(2);
+    let mut session = Control::login(server.addr());
+    session.ask_for(200, "MODE E");
+    let before = session.striped_passive();
+    assert_eq!(before.len(), 2);
+    session.passive();
+    for address in before {
+        until("nobody listens there", || TcpStream::connect(address).is_err());
+    }
+}
+
 /// Stores something; the number of the account that has it then.
 #[track_caller]
 fn owner_of_stored(control: &mut Control, field: &Field, name: &str) -> u32 {

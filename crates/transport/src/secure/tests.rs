@@ -288,7 +288,8 @@ fn strangers_who_end_no_handshake_take_no_place_of_those_who_do() {
     let (source, wanted, sink) = (data(MIB), all(MIB), Memory::default());
     let mut receive_job = inn.receive_job(&sink);
     let timeout = Duration::from_secs(600);
-    receive_job.admission = Admission { listener: Some(&listener), max_connections: 3, timeout, ..Admission::default() };
+    receive_job.admission =
+        Admission { listener: Some(&listener), max_connections: 3, timeout, ..Admission::default() };
 
     // Three must go before anybody else can come, long before a handshake would have to be over.
     let _silent: Vec<_> = (0..5).map(|_| dial()).collect();
