@@ -180,6 +180,12 @@ pub trait Connector: Send + Sync {
         Ok(None)
     }
 
+    /// Whether anything bears the hidden name of `path`: whoever begins to replace a file there would throw it away, also when it is
+    /// written in chunks and so is nothing that could be resumed.
+    fn has_unfinished(&self, path: &StoragePath) -> Result<bool, Fault> {
+        Ok(self.unfinished(path)?.is_some())
+    }
+
     /// A file without a name on the storage of a directory, for measuring; gone when the last hold on it is, whatever
     /// becomes of this process. Readable through [`WriteAt::read_back`].
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
@@ -234,7 +240,7 @@ pub trait Connector: Send + Sync {
         self.set_attributes(path, &attributes.without_set_id(), follow)
     }
 
-    /// Cuts or extends a file to `size` bytes.
+    /// Cuts or extends a file to `size` bytes; never what is unfinished, nor what is known of it (`InvalidPath`).
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault>;
 
     /// User and group names for listings; numbers as text where there are none.

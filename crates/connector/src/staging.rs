@@ -44,11 +44,13 @@ pub(crate) fn journal_name(name: &[u8], identity: &[u8]) -> Vec<u8> {
     hidden_name(name, format!("{JOURNAL}{:016x}", fnv1a(identity)).as_bytes())
 }
 
-/// How the names of all journals of unfinished files of `name` begin: the identity is behind it.
-pub(crate) fn journal_prefix(name: &[u8]) -> Vec<u8> {
-    let mut prefix = journal_name(name, b"");
-    prefix.truncate(prefix.len() - JOURNAL_DIGITS);
-    prefix
+/// Whether `found` has the form of the name of a journal of an unfinished file of `name`, whichever that is.
+///
+/// Other files may have names that begin alike.
+pub(crate) fn is_journal_of(name: &[u8], found: &[u8]) -> bool {
+    let some = journal_name(name, b"");
+    let (prefix, _) = some.split_at(some.len() - JOURNAL_DIGITS);
+    found.strip_prefix(prefix).is_some_and(is_number)
 }
 
 /// Refuses to give a file a name that storage gives to what is unfinished: whoever stores the file that such a name is about would
@@ -69,10 +71,14 @@ fn is_hidden(name: &[u8]) -> bool {
     let Some(name) = name.strip_prefix(b".") else { return false };
     let stem = name.strip_suffix(SUFFIX).or_else(|| {
         let (stem, digits) = name.split_at_checked(name.len().checked_sub(JOURNAL_DIGITS)?)?;
-        let is_digit = |byte: &u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        stem.strip_suffix(JOURNAL.as_bytes()).filter(|_| digits.iter().all(is_digit))
+        stem.strip_suffix(JOURNAL.as_bytes()).filter(|_| is_number(digits))
     });
     stem.is_some_and(|stem| !stem.is_empty())
+}
+
+/// Whether this is the number at the end of a journal's name.
+fn is_number(digits: &[u8]) -> bool {
+    digits.len() == JOURNAL_DIGITS && digits.iter().all(|byte| matches!(byte, b'0'..=b'9' | b'a'..=b'f'))
 }
 
 fn hidden_name(name: &[u8], suffix: &[u8]) -> Vec<u8> {
@@ -129,6 +135,27 @@ mod tests {
         assert!(journal_name(b"a.txt", b"1").starts_with(b".a.txt.whimbrel-journal-"));
         assert_ne!(journal_name(b"a", b"1"), journal_name(b"a", b"2"));
         assert!((1..=255).all(|len| journal_name(&vec![b'x'; len], b"1").len() <= NAME_MAX));
+    }
+
+    #[test]
+    fn a_journal_is_one_of_a_file_only_with_a_number_behind_its_name() {
+        for name in [&b"a"[..], b"a.whimbrel-journal-b", &[b'x'; 255]] {
+            assert!(is_journal_of(name, &journal_name(name, b"1")) && is_journal_of(name, &journal_name(name, b"2")));
+        }
+        for found in [
+            &b""[..],
+            b".a.whimbrel-journal-",
+            b".a.whimbrel-journal-of-last-year",
+            b".a.whimbrel-journal-0123456789abcde",
+            b".a.whimbrel-journal-0123456789ABCDEF",
+            b".a.whimbrel-journal-0123456789abcdef0",
+            b".a.whimbrel-journal-b.whimbrel-part",
+            b".a.whimbrel-journal-b.whimbrel-journal-0123456789abcdef",
+            b".b.whimbrel-journal-0123456789abcdef",
+            b".a.whimbrel-part",
+        ] {
+            assert!(!is_journal_of(b"a", found), "{}", found.escape_ascii());
+        }
     }
 
     #[test]

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use posix_support::*;
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_connector::{Attributes, Connector, Disposition, WriteSession};
+use whimbrel_engine::journal::LONGEST;
 use whimbrel_engine::{Fault, FaultCode};
 
 #[test]
@@ -163,6 +164,42 @@ fn journals_of_files_that_were_removed_by_hand_go_when_the_next_one_is_made() {
         assert_eq!(storage.journal(&second).unwrap().read().unwrap(), b"new", "that of the present file stays");
         storage.abandon(&second).unwrap();
         storage.abandon(&other).unwrap();
+    }
+}
+
+#[test]
+fn files_whose_names_begin_like_that_of_a_journal_are_left_alone() {
+    let lab = Lab::new();
+    let notes = lab.host(".file.whimbrel-journal-of-last-year");
+    fs::write(&notes, "mine").unwrap();
+    for storage in lab.both() {
+        // What is unfinished of it begins so, too.
+        let other = storage.begin(&path("file.whimbrel-journal-2"), &intent(Disposition::Continue)).unwrap();
+        storage.journal(&other).unwrap().append(b"proven").unwrap();
+        let session = continued(&storage);
+        assert_eq!(fs::read(&notes).unwrap(), b"mine");
+        assert_eq!(storage.journal(&other).unwrap().read().unwrap(), b"proven");
+        storage.abandon(&session).unwrap();
+        storage.abandon(&other).unwrap();
+    }
+}
+
+#[test]
+fn a_journal_that_is_longer_than_any_is_neither_read_nor_made() {
+    let lab = Lab::new();
+    for storage in lab.both() {
+        let session = continued(&storage);
+        let journal = storage.journal(&session).unwrap();
+        journal.append(b"proven").unwrap();
+        let mut names = fs::read_dir(lab.host("")).unwrap().map(|entry| entry.unwrap().path());
+        let found = names.find(|name| name.to_string_lossy().contains("-journal-")).unwrap();
+        let file = fs::File::options().write(true).open(found).unwrap();
+        file.set_len(LONGEST).unwrap();
+        assert_eq!(code(journal.append(b"x")), FaultCode::FileTooLarge);
+        assert_eq!(journal.read().unwrap().len() as u64, LONGEST);
+        file.set_len(LONGEST + 1).unwrap();
+        assert_eq!(code(journal.read()), FaultCode::FileTooLarge);
+        storage.abandon(&session).unwrap();
     }
 }
 

@@ -7,6 +7,7 @@ use std::ops::Range;
 
 use mover_support::{Node, pattern, receive};
 use whimbrel_dtn::mover::message::MoverId;
+use whimbrel_engine::journal::LONGEST;
 use whimbrel_proto::op::{ChunkedFile, FailureKind, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, WriteKind};
 
 const L: u64 = 1000;
@@ -135,11 +136,11 @@ fn whoever_resumes_finds_the_proven_leaves_on_any_host() {
     let mut lab = Lab::new();
     let (session, _) = lab.open(file(SIZE));
     lab.fill(SIZE);
-    lab.done(keep(&session, vec![leaf(1, 9), leaf(0, 1)]));
+    lab.done(keep(&session, vec![leaf(1, 2), leaf(0, 1)]));
     lab.done(keep(&session, vec![leaf(1, 2)]));
     let mut other = lab.beside();
     let (again, verified) = other.open(file(SIZE));
-    assert_eq!(verified, [leaf(0, 1), leaf(1, 2)], "the last record of a leaf counts");
+    assert_eq!(verified, [leaf(0, 1), leaf(1, 2)], "told twice, because an answer was lost");
     assert_eq!(again, session);
     other.done(keep(&session, vec![leaf(2, 3)]));
     lab.done(keep(&again, vec![leaf(3, 4)]));
@@ -263,6 +264,64 @@ fn what_anothers_commit_has_counted_is_kept() {
     other.done(discard(&session));
     lab.fails(keep(&session, vec![leaf(1, 2)]), FailureKind::Busy);
     assert_eq!(lab.node.names(), ["copy"]);
+}
+
+#[test]
+fn what_two_sources_have_proven_of_one_leaf_gets_no_name_and_begins_anew() {
+    let mut lab = Lab::new();
+    let mut other = lab.beside();
+    let (session, _) = lab.open(file(SIZE));
+    assert_eq!(other.open(file(SIZE)).0, session, "of the same size and time");
+    lab.fill(SIZE);
+    lab.done(keep(&session, (0..4).map(|index| leaf(index, 1)).collect()));
+    other.done(keep(&session, vec![leaf(2, 9)]));
+    for lab in [&mut lab, &mut other] {
+        let text = lab.fails(commit(&session), FailureKind::Busy);
+        assert!(text.contains("two sources"), "{text}");
+    }
+    let (anew, verified) = other.open(file(SIZE));
+    assert!(verified.is_empty() && anew != session);
+    lab.fails(keep(&session, vec![leaf(0, 1)]), FailureKind::Busy);
+    assert_eq!(lab.node.names().len(), 2, "one hidden file, one journal");
+}
+
+#[test]
+fn what_another_source_has_proven_is_not_kept_behind_a_commit() {
+    let mut lab = Lab::new();
+    let mut other = lab.beside();
+    let (session, _) = lab.open(file(SIZE));
+    assert_eq!(other.open(file(SIZE)).0, session);
+    lab.fill(SIZE);
+    lab.done(keep(&session, (0..4).map(|index| leaf(index, 1)).collect()));
+    lab.done(commit(&session));
+    other.fails(keep(&session, vec![leaf(2, 9)]), FailureKind::Busy);
+}
+
+#[test]
+fn what_is_proven_is_not_cut_under_its_hidden_name() {
+    let mut lab = Lab::new();
+    let (session, _) = lab.open(file(SIZE));
+    let data = lab.fill(SIZE);
+    lab.done(keep(&session, (0..4).map(|index| leaf(index, 1)).collect()));
+    std::os::unix::fs::symlink(".copy.whimbrel-part", lab.node.root.path().join("link")).unwrap();
+    for name in lab.node.names() {
+        let path = format!("/{name}").into_bytes();
+        lab.fails(Op::Truncate { path, size: 0 }, FailureKind::BadPath);
+    }
+    lab.done(commit(&session));
+    assert!(lab.node.read("copy") == data);
+}
+
+#[test]
+fn a_journal_that_is_longer_than_any_proves_nothing() {
+    let mut lab = Lab::new();
+    let (session, _) = lab.open(file(SIZE));
+    lab.done(keep(&session, vec![leaf(0, 1)]));
+    std::fs::File::options().write(true).open(lab.journal()).unwrap().set_len(LONGEST + 1).unwrap();
+    lab.fails(commit(&session), FailureKind::NoSpace);
+    let (anew, verified) = lab.beside().open(file(SIZE));
+    assert!(verified.is_empty() && anew != session);
+    assert_eq!(lab.node.names().len(), 2, "one hidden file, one journal");
 }
 
 #[test]

@@ -7,7 +7,7 @@ mod mover_support;
 use std::sync::Arc;
 use std::time::Duration;
 
-use mover_support::{Node, extended, pattern, receive, send};
+use mover_support::{Answer, Node, extended, pattern, receive, send};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script, When};
 use whimbrel_connector::posix::{DirectOptions, Posix, PosixOptions};
 use whimbrel_engine::FaultCode;
@@ -205,18 +205,43 @@ fn what_cannot_be_looked_at_before_its_commit_gets_no_name() {
     assert!(node.names().iter().all(|name| name != "copy"), "{:?}", node.names());
 }
 
+/// As clients of ours go on with a file of which so many bytes have come.
+fn restart(node: &mut Node, path: &str, done: u64) -> Answer {
+    let movers = node.pair(&extended(1));
+    let write = WriteKind::Restart { done: std::iter::once(0..done).collect() };
+    let from = SendSpec { done: std::iter::once(0..done).collect(), ..send("/source") };
+    node.copy(movers, from, ReceiveSpec { write, strict: true, ..receive(path) }).1
+}
+
+#[test]
+fn what_gets_its_name_or_goes_while_it_is_gone_on_with_is_not_written_to() {
+    for is_named in [true, false] {
+        let (mut node, script) = node();
+        let data = pattern(500_000);
+        node.write("source", &data);
+        node.write(".copy.whimbrel-part", &data[..400_000]);
+        let (hidden, copy) = (node.root.path().join(".copy.whimbrel-part"), node.root.path().join("copy"));
+        // Between the look at it and its opening.
+        script.hook(move |operation, _| {
+            if operation == Operation::Begin && is_named {
+                std::fs::rename(&hidden, &copy).unwrap();
+            } else if operation == Operation::Begin {
+                std::fs::remove_file(&hidden).unwrap();
+            }
+        });
+        assert_eq!(restart(&mut node, "/copy", 400_000).failure().kind, FailureKind::Busy, "{is_named}");
+        let named = node.names().contains(&"copy".to_owned());
+        assert_eq!(named, is_named, "{:?}", node.names());
+        assert!(!is_named || node.read("copy") == data[..400_000]);
+    }
+}
+
 #[test]
 fn what_is_said_to_be_there_and_is_not_is_no_file_of_zeros() {
     let (mut node, _) = node();
     let data = pattern(500_000);
     node.write("source", &data);
     node.write("copy", b"an older version");
-    let restart = |node: &mut Node, path: &str, done: u64| {
-        let movers = node.pair(&extended(1));
-        let write = WriteKind::Restart { done: std::iter::once(0..done).collect() };
-        let from = SendSpec { done: std::iter::once(0..done).collect(), ..send("/source") };
-        node.copy(movers, from, ReceiveSpec { write, strict: true, ..receive(path) }).1
-    };
     assert_eq!(restart(&mut node, "/new", 1000).failure().kind, FailureKind::Busy);
     assert_eq!(restart(&mut node, "/copy", 1000).failure().kind, FailureKind::Busy);
     // Nor is it what another run has stored meanwhile, though it is long enough.

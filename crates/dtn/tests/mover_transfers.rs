@@ -9,10 +9,11 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use mover_support::{Node, extended, pattern, receive, send, stream};
+use mover_support::{Node, extended, identity, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
-use whimbrel_proto::op::{DataParams, FailureKind, LeafSpec, Notice, Op, Outcome};
+use whimbrel_dtn::mover::message::DataPeers;
+use whimbrel_proto::op::{ChunkedFile, DataParams, FailureKind, LeafSpec, Notice, Op, Outcome};
 use whimbrel_proto::op::{ReceiveSpec, SendSpec, Shield, WriteKind};
 
 const HOUR: Option<Duration> = Some(Duration::from_secs(3600));
@@ -117,6 +118,47 @@ fn two_who_store_under_unique_names_at_once_have_a_name_each() {
     let to = ReceiveSpec { write: WriteKind::Unique, ..receive("/file") };
     node.copy(movers, send("/source"), to).1.done();
     assert_eq!((node.read("file.1"), node.read(hidden)), (b"new".to_vec(), b"what another one is storing".to_vec()));
+}
+
+#[test]
+fn what_takes_a_unique_name_while_its_file_is_stored_stays() {
+    // Under rules, too, which have storage of their own.
+    for quota in [None, Some(1 << 20)] {
+        let mut node = Node::start();
+        node.write("source", b"new");
+        let mut login = identity(DataPeers::ControlPeer);
+        login.rules.quota = quota;
+        let (source, destination) = (node.attach(), node.attach_as(login));
+        node.link(source, destination, &stream());
+        let to = ReceiveSpec { write: WriteKind::Unique, ..receive("/file") };
+        let receiving = node.run(destination, Op::Receive(to));
+        node.until(receiving, |answer| answer.notices.iter().any(|notice| matches!(notice, Notice::Opened { .. })));
+        // As another client's RNTO does.
+        node.write("file", b"theirs");
+        let sending = node.run(source, Op::Send(send("/source")));
+        node.wait(sending);
+        node.wait(receiving).fails_with(FailureKind::Exists);
+        assert_eq!(node.names(), ["file", "source"], "quota {quota:?}");
+        assert_eq!(node.read("file"), b"theirs");
+    }
+}
+
+#[test]
+fn a_name_under_which_a_file_is_stored_in_chunks_is_not_unique() {
+    let mut node = Node::start();
+    node.write("source", b"new");
+    let movers = node.pair(&stream());
+    let leaves = LeafSpec { size: 1000, algorithm: "CRC32C".to_owned(), holes: false, vouched: false };
+    let file = ChunkedFile { path: b"/file".to_vec(), size: 3500, modified: None, leaves };
+    let opened = node.call(movers.1, Op::OpenChunked(file)).done();
+    assert!(matches!(opened, Outcome::Chunked { .. }), "{opened:?}");
+    let before = node.names();
+    assert_eq!(before.len(), 3, "the unfinished file and its journal: {before:?}");
+    let to = ReceiveSpec { write: WriteKind::Unique, ..receive("/file") };
+    node.copy(movers, send("/source"), to).1.done();
+    let after = node.names();
+    assert!(before.iter().all(|name| after.contains(name)), "{after:?}");
+    assert_eq!(node.read("file.1"), b"new");
 }
 
 #[test]

@@ -13,7 +13,7 @@ use mover_support::{Node, extended, pattern, receive, send, stream};
 use whimbrel_connector::faults::{Calls, Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_proto::op::{
-    FailureKind, LeafSpec, Mode, Op, Outcome, PackResult, PackSpec, PackedFile, ReceiveSpec, SendSpec,
+    FailureKind, LeafSpec, Mode, Op, Outcome, PackResult, PackSpec, PackedFile, ReceiveSpec, SendSpec, WriteKind,
 };
 
 const MIB: usize = 1 << 20;
@@ -97,6 +97,37 @@ fn what_was_damaged_on_its_way_to_the_disk_gets_no_name_and_the_next_transfer_is
     let (sent, received) = node.copy(movers, from, to);
     assert!(matches!((sent.done(), received.done()), (Outcome::Transferred { .. }, Outcome::Transferred { .. })));
     assert!(node.read("copy") == pattern(3 * MIB));
+}
+
+/// What clients of ours ask for when they go on with a whole file: nobody vouches for what was there before.
+#[test]
+fn what_an_earlier_attempt_left_damaged_gets_no_name_where_the_sources_checksum_was_told() {
+    for damaged in [false, true] {
+        let mut node = Node::start();
+        let data = pattern(3 * MIB);
+        node.write("source", &data);
+        let mut part = data[..2 * MIB].to_vec();
+        part[MIB] ^= u8::from(damaged);
+        node.write(".copy.whimbrel-part", &part);
+        let movers = node.pair(&extended(2));
+        let path = b"/source".to_vec();
+        let sum = Op::Checksum { algorithm: "MD5".to_owned(), offset: 0, length: None, path, marker_interval: None };
+        let Outcome::Checksum(sum) = node.call(movers.0, sum).done() else { panic!("no checksum") };
+        let done: Vec<_> = std::iter::once(0..2 * MIB as u64).collect();
+        let from = SendSpec { done: done.clone(), ..send("/source") };
+        let write = WriteKind::Restart { done };
+        let expected_checksum = Some(("MD5".to_owned(), sum));
+        let to = ReceiveSpec { write, strict: true, expected_checksum, ..receive("/copy") };
+        let (sent, received) = node.copy(movers, from, to);
+        assert_eq!(sent.bytes(), MIB as u64);
+        if damaged {
+            received.fails_with(FailureKind::Checksum);
+            assert_eq!(node.names(), ["source"]);
+        } else {
+            assert_eq!(received.bytes(), MIB as u64);
+            assert!(node.read("copy") == data);
+        }
+    }
 }
 
 #[test]

@@ -35,6 +35,10 @@ const LEAF_FIXED: usize = 16;
 pub const ALGORITHM_MAX: usize = 64;
 /// Longest digest, bytes (that of SHA-512).
 pub const DIGEST_MAX: usize = 64;
+/// Longest journal, bytes. A file has 65,536 leaves at most, since a reply names no more: with the longest digests their records are
+/// 5.7 MB. A leaf has another record only where the answer to the first was lost, so ten times as much is more than anybody writes;
+/// whoever reads a journal holds it in memory.
+pub const LONGEST: u64 = 64 << 20;
 
 /// What the leaves of a journal are about: one version of one source, cut and hashed in one way.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -74,6 +78,26 @@ pub struct Trusted {
 }
 
 impl Trusted {
+    /// Whether records of one leaf have different digests; `bytes` are those that this was read from.
+    ///
+    /// Then two sources of the same size and time were stored in one file at once, each proven by itself, and nobody knows whose bytes
+    /// are there. A leaf that is moved again has the digest that it had.
+    pub fn is_disputed(&self, bytes: &[u8]) -> bool {
+        let Some(header) = &self.header else { return false };
+        let differs = |leaf: &Leaf| {
+            let at = self.leaves.binary_search_by_key(&leaf.range.start, |known| known.range.start);
+            at.is_ok_and(|at| self.leaves[at].digest != leaf.digest)
+        };
+        let mut rest = bytes.get(..self.sound).unwrap_or_default();
+        while let Some((kind, body, after)) = records::next(rest) {
+            if kind == LEAF && decode_leaf(header, body).as_ref().is_some_and(differs) {
+                return true;
+            }
+            rest = after;
+        }
+        false
+    }
+
     /// What of the file is not proven; nothing is when there is no header.
     pub fn missing(&self) -> RangeSet {
         let size = self.header.as_ref().map_or(u64::MAX, |header| header.size);

@@ -175,6 +175,44 @@ pub fn what_is_written_in_chunks_is_not_resumed_by_its_size(a: &dyn Connector, b
     assert!(load(a, &path("file")).is_empty());
 }
 
+pub fn whatever_bears_a_hidden_name_is_told(a: &dyn Connector, b: &dyn Connector) {
+    let told = || [a, b].map(|storage| ok(storage.has_unfinished(&path("file"))));
+    assert_eq!(told(), [false, false]);
+    for intent in [REPLACE, CONTINUE] {
+        let session = ok(a.begin(&path("file"), &intent));
+        if intent == CONTINUE {
+            append(a, &session, b"proven");
+        }
+        assert_eq!(told(), [true, true], "{intent:?}");
+        ok(a.abandon(&session));
+        assert_eq!(told(), [false, false], "{intent:?}");
+    }
+    for nowhere in ["/", "gone/file"] {
+        assert!(!ok(a.has_unfinished(&path(nowhere))));
+    }
+}
+
+pub fn what_is_unfinished_is_neither_cut_nor_extended(a: &dyn Connector, b: &dyn Connector) {
+    let session = begun(a);
+    put(a, &session, 0, b"bytes");
+    append(a, &session, b"proven");
+    let hidden = names(a, &path("/"));
+    assert_eq!(hidden.len(), 2);
+    if a.capabilities().symlinks {
+        for (number, name) in hidden.iter().enumerate() {
+            ok(a.symlink(name, &path(format!("link{number}"))));
+        }
+    }
+    for name in names(a, &path("/")) {
+        for size in [0, 1 << 40] {
+            refused(b.truncate(&path(&name), size), FaultCode::InvalidPath);
+        }
+    }
+    assert_eq!(journal(b, &session), b"proven");
+    commit(a, &session);
+    assert_eq!(load(b, &path("file")), b"bytes");
+}
+
 pub fn only_files_to_continue_have_journals(a: &dyn Connector, _: &dyn Connector) {
     for intent in [REPLACE, UPDATE] {
         let session = ok(a.begin(&path("file"), &intent));

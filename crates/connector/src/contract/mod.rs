@@ -91,6 +91,8 @@ macro_rules! contract_cases {
             a_journal_goes_with_its_file
             a_new_file_never_has_the_journal_of_the_one_before
             what_is_written_in_chunks_is_not_resumed_by_its_size
+            whatever_bears_a_hidden_name_is_told
+            what_is_unfinished_is_neither_cut_nor_extended
             only_files_to_continue_have_journals
             extents_tell_what_is_data_and_where_it_ends
             what_is_cleared_is_a_hole_and_reads_as_zeros

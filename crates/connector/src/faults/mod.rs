@@ -166,6 +166,10 @@ impl<C: Connector> Connector for Faulty<C> {
         self.script.run(Operation::Unfinished, || self.inner.unfinished(path))
     }
 
+    fn has_unfinished(&self, path: &StoragePath) -> Result<bool, Fault> {
+        self.script.run(Operation::Unfinished, || self.inner.has_unfinished(path))
+    }
+
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
         let inner = self.script.run(Operation::Scratch, || self.inner.scratch(directory))?;
         let script = self.script.clone();

@@ -311,6 +311,11 @@ impl Connector for Memory {
         self.find_unfinished(path)
     }
 
+    fn has_unfinished(&self, path: &StoragePath) -> Result<bool, Fault> {
+        let _names = self.lock();
+        Ok(self.hidden_of(path)?.is_some())
+    }
+
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
         let _names = self.lock();
         let dir = self.find(directory, true).on("make a temporary file", directory)?;
@@ -399,6 +404,9 @@ impl Connector for Memory {
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {
         let op = "truncate";
         let _names = self.lock();
+        if let Some(spot) = resolve(&self.root, path, true).on(op, path)? {
+            refuse_hidden(&spot.path, op)?;
+        }
         let node = self.find(path, true).on(op, path)?;
         can_be_cut(node.kind(), path)?;
         if end_of(size, 0).is_none() {

@@ -14,6 +14,7 @@ use crate::session::{Attributes, Disposition, SET_ID, WriteIntent, WriteSession}
 use crate::staging::{refuse_hidden, staging_path};
 
 const OPEN: &str = "open for writing";
+const LOOK: &str = "look for an unfinished file";
 
 impl Memory {
     pub(super) fn begin_session(&self, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
@@ -86,22 +87,26 @@ impl Memory {
     }
 
     pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
-        let op = "look for an unfinished file";
+        let Some((spot, found)) = self.hidden_of(path)?.filter(|(_, found)| found.kind() == Kind::File) else {
+            return Ok(None);
+        };
+        let chunked = Self::has_journal(&spot.dir, &spot.path, found.id).on(LOOK, path)?;
+        Ok((!chunked).then(|| found.meta()))
+    }
+
+    /// Where `path` leads, and what bears the hidden name there.
+    pub(super) fn hidden_of(&self, path: &StoragePath) -> Result<Option<(Spot, Arc<Node>)>, Fault> {
         let spot = match resolve(&self.root, path, true) {
             Ok(Some(spot)) => spot,
             Ok(None) | Err(FaultCode::NotFound) => return Ok(None),
-            Err(code) => return Err(code).on(op, path),
+            Err(code) => return Err(code).on(LOOK, path),
         };
         if spot.found.as_ref().map(|node| node.kind()) == Some(Kind::Directory) {
             return Ok(None);
         }
         let staging = staging_path(&spot.path)?;
-        let found = spot.dir.child(staging.name().unwrap_or_default());
-        let Some(found) = found.on(op, path)?.filter(|n| n.kind() == Kind::File) else {
-            return Ok(None);
-        };
-        let chunked = Self::has_journal(&spot.dir, &spot.path, found.id).on(op, path)?;
-        Ok((!chunked).then(|| found.meta()))
+        let found = spot.dir.child(staging.name().unwrap_or_default()).on(LOOK, path)?;
+        Ok(found.map(|found| (spot, found)))
     }
 
     /// What bears the session's hidden name, if it is still the session's.

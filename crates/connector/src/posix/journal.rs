@@ -8,6 +8,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::fs::{Mode, OFlags, Statx, ftruncate, openat};
 use rustix::io::{Errno, write};
+use whimbrel_engine::journal::LONGEST;
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::error::{OrFault, fault};
@@ -21,7 +22,7 @@ use super::token::Identity;
 use crate::Journal;
 use crate::meta::Kind;
 use crate::path::StoragePath;
-use crate::staging::{journal_name, journal_prefix};
+use crate::staging::{is_journal_of, journal_name};
 
 const OPEN: OFlags = OFlags::RDWR
     .union(OFlags::APPEND)
@@ -63,7 +64,7 @@ pub(super) fn remove_orphans(dir: &Dir, path: &StoragePath, staging: &[u8]) {
         // A directory that may be written to and not be read.
         return;
     };
-    let prefix = journal_prefix(path.name().unwrap_or_default());
+    let of = path.name().unwrap_or_default();
     for entry in listing.take(LOOKED_AT).flatten() {
         let name = entry.file_name().to_bytes();
         // Asked again for each: another host may have replaced the present file meanwhile.
@@ -71,7 +72,7 @@ pub(super) fn remove_orphans(dir: &Dir, path: &StoragePath, staging: &[u8]) {
             let present = look(dir, staging).ok().flatten();
             present.is_none_or(|stat| name_of(path, &Identity::of(&stat)) == name)
         };
-        if name.starts_with(&prefix) && !is_current() {
+        if is_journal_of(of, name) && !is_current() {
             // What stays is harmless.
             let _ = steps::unlink(dir, name);
         }
@@ -138,6 +139,10 @@ impl Log {
 /// Appends whole or not at all: what was written of a piece that did not fit is taken back.
 fn append(file: &OwnedFd, bytes: &[u8]) -> Result<(), Errno> {
     let before = statx_fd(file)?.stx_size;
+    if before.saturating_add(bytes.len() as u64) > LONGEST {
+        // Nobody could read it any more.
+        return Err(Errno::FBIG);
+    }
     match retry(|| write(file, bytes)) {
         Ok(count) if count == bytes.len() => Ok(()),
         short => {
@@ -159,7 +164,9 @@ impl Journal for Log {
         };
         let _locked = Locked::shared(file, op, &self.path)?;
         let size = statx_fd(file).or_fault(op, &self.path)?.stx_size;
-        let size = usize::try_from(size).map_err(|_| fault(Errno::FBIG, op, &self.path))?;
+        // Memory for it is taken at once, and others are served by this process.
+        let size = usize::try_from(size).ok().filter(|_| size <= LONGEST);
+        let size = size.ok_or_else(|| fault(Errno::FBIG, op, &self.path))?;
         let mut bytes = vec![0; size];
         let count = read_fully(file.as_fd(), 0, &mut bytes, size as u64).or_fault(op, &self.path)?;
         bytes.truncate(count);

@@ -87,6 +87,7 @@ use crate::path::StoragePath;
 use crate::put::ReadBack;
 use crate::rules::can_be_cut;
 use crate::session::{Attributes, Receipt, WriteIntent, WriteSession};
+use crate::staging::refuse_hidden;
 use crate::{Capabilities, Connector, FileSystem, Follow, Journal, Listing, ReadAt, WriteAt, WriteOrder};
 use crate::{Meta, Version};
 use attributes::SetId;
@@ -280,6 +281,10 @@ impl Connector for Posix {
         self.find_unfinished(path)
     }
 
+    fn has_unfinished(&self, path: &StoragePath) -> Result<bool, Fault> {
+        self.bears_hidden_name(path)
+    }
+
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {
         self.open_scratch(directory)
     }
@@ -350,8 +355,11 @@ impl Connector for Posix {
     fn truncate(&self, path: &StoragePath, size: u64) -> Result<(), Fault> {
         let op = "truncate";
         self.writable(op, path)?;
-        let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::NOCTTY;
-        let fd = self.root.open_at(path, flags).or_fault(op, path)?;
+        // Bytes that are proven would go, or what is proven of them. Whatever is changed on the way to it, its name stays.
+        let real = self.root.resolve(path, true).or_fault(op, path)?;
+        refuse_hidden(&real, op)?;
+        let flags = OFlags::WRONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::NOCTTY;
+        let fd = self.root.open_at(&real, flags).or_fault(op, path)?;
         let stat = statx_fd(&fd).or_fault(op, path)?;
         can_be_cut(kind_of(&stat), path)?;
         retry(|| ftruncate(&fd, size)).or_fault(op, path)

@@ -28,6 +28,8 @@ use crate::path::StoragePath;
 use crate::session::{Disposition, WriteIntent, WriteSession};
 use crate::staging::{refuse_hidden, staging_path};
 
+const LOOK: &str = "look for an unfinished file";
+
 /// Below this the file system's free space is not asked for: the write itself tells as soon.
 const ASK_FOR_SPACE: u64 = 1 << 20;
 
@@ -136,7 +138,24 @@ impl Posix {
     }
 
     pub(super) fn find_unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
-        let op = "look for an unfinished file";
+        let Some((place, staging)) = self.place_of_unfinished(path)? else { return Ok(None) };
+        let Some(found) = self.unfinished_at(&place.dir, &staging).or_fault(LOOK, path)? else {
+            return Ok(None);
+        };
+        // Written in chunks: its size says nothing about what of it is there.
+        let chunked = journal::exists(&place.dir, &place.path, &found).or_fault(LOOK, path)?;
+        Ok((!chunked).then(|| self.caller.meta(&found, None)))
+    }
+
+    /// Whether anything bears the hidden name, whatever it is and whoever made it.
+    pub(super) fn bears_hidden_name(&self, path: &StoragePath) -> Result<bool, Fault> {
+        let Some((place, staging)) = self.place_of_unfinished(path)? else { return Ok(false) };
+        let found = look(&place.dir, staging.name().unwrap_or_default()).or_fault(LOOK, path)?;
+        Ok(found.is_some())
+    }
+
+    /// Where `path` leads, and the hidden name there; `None`: nothing unfinished can be there.
+    fn place_of_unfinished(&self, path: &StoragePath) -> Result<Option<(Place, StoragePath)>, Fault> {
         if path.is_root() {
             return Ok(None);
         }
@@ -150,12 +169,7 @@ impl Posix {
             return Ok(None);
         }
         let staging = staging_path(&place.path)?;
-        let Some(found) = self.unfinished_at(&place.dir, &staging).or_fault(op, path)? else {
-            return Ok(None);
-        };
-        // Written in chunks: its size says nothing about what of it is there.
-        let chunked = journal::exists(&place.dir, &place.path, &found).or_fault(op, path)?;
-        Ok((!chunked).then(|| self.caller.meta(&found, None)))
+        Ok(Some((place, staging)))
     }
 
     /// Refuses what cannot fit; the blocks the file has already count as free.

@@ -76,7 +76,11 @@ pub fn expect(
         Ok(file) => file,
         Err(fault) => return storage.unless_committed(path, session, fault),
     };
-    let trusted = journal::decode(&file.journal.read()?);
+    let kept = file.journal.read()?;
+    let trusted = journal::decode(&kept);
+    if trusted.is_disputed(&kept) {
+        return Err(disputed().into());
+    }
     let computed = match composed(&trusted, algorithm) {
         Some(digest) => digest.to_string(),
         None => {
@@ -139,6 +143,14 @@ struct File {
     writer: Arc<dyn WriteAt>,
     journal: Arc<dyn Journal>,
     header: Header,
+}
+
+impl File {
+    /// Whether what was kept of it, which can be read as long as it is open here, says otherwise than these records.
+    fn disputes(&self, records: &[u8]) -> Result<bool, Fault> {
+        let bytes = [&self.journal.read()?[..], records].concat();
+        Ok(journal::decode(&bytes).is_disputed(&bytes))
+    }
 }
 
 /// The unfinished files that were used last.
@@ -245,10 +257,15 @@ impl Storage<'_> {
     }
 
     /// Adds to the journal, unless another session gives the file its name meanwhile: a commit reads records as soon as they are
-    /// written, and may be over before they are durable here. Then they were counted, and the file is durable.
+    /// written, and may be over before they are durable here. Then they were counted, and the file is durable: if it is not another
+    /// source's.
     fn append(&self, file: &File, records: &[u8]) -> Result<(), Problem> {
         file.journal.append(records).or_else(|fault| {
             self.files.forget(&file.path, &file.ticket);
+            // What cannot be read does not say that they were counted.
+            if file.disputes(records).unwrap_or(true) {
+                return Err(fault.into());
+            }
             self.unless_committed(&file.path, &file.ticket, fault)
         })
     }
@@ -379,8 +396,15 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
     // without a journal are those of an ordinary attempt.
     let leftover = connector.unfinished(&session.path)?.is_some_and(|meta| meta.size > 0);
     let journal = connector.journal(session)?;
-    let bytes = journal.read()?;
+    let bytes = match journal.read() {
+        // Nobody has written so many records.
+        Err(fault) if fault.code == FaultCode::FileTooLarge => return Ok(Found::Foreign { proven: 0 }),
+        read => read?,
+    };
     let mut trusted = journal::decode(&bytes);
+    if trusted.is_disputed(&bytes) {
+        return Ok(foreign(&trusted));
+    }
     match &trusted.header {
         Some(header) if header == wanted => {
             // What is appended behind a torn record would never be read.
@@ -390,9 +414,7 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
             trusted.torn = false;
             Ok(Found::Fitting(trusted))
         }
-        Some(_) => {
-            Ok(Found::Foreign { proven: trusted.leaves.iter().map(|leaf| leaf.range.end - leaf.range.start).sum() })
-        }
+        Some(_) => Ok(foreign(&trusted)),
         None if leftover => Ok(Found::Foreign { proven: 0 }),
         None => {
             if journal.cut(bytes.len() as u64, 0)? {
@@ -404,9 +426,22 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
     }
 }
 
+fn foreign(trusted: &Trusted) -> Found {
+    Found::Foreign { proven: trusted.leaves.iter().map(|leaf| leaf.range.end - leaf.range.start).sum() }
+}
+
+/// A file of two sources that nothing tells from each other: whoever opens it next begins it anew.
+fn disputed() -> Fault {
+    let fault = Fault::new(FaultCode::StorageBusy, "write in chunks");
+    fault.detail("two sources of the same size and time were stored in it at once: it begins anew")
+}
+
 /// Trusts only what is read from the journal now, whatever was answered before.
 fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
     let trusted = journal::decode(bytes);
+    if trusted.is_disputed(bytes) {
+        return Err(disputed().into());
+    }
     let missing = trusted.missing();
     match &trusted.header {
         Some(header) if header.size != size => {

@@ -177,7 +177,11 @@ fn complete(
         durable: node.keeps_durable(spec.durable),
         ..Attributes::default()
     };
-    node.connector.commit(session, receipts, &attributes)?;
+    let connector = node.connector.as_ref();
+    match spec.write {
+        WriteKind::Unique => file::commit_unique(connector, session, receipts, &attributes)?,
+        _ => connector.commit(session, receipts, &attributes)?,
+    }
     Ok(())
 }
 

@@ -204,6 +204,12 @@ impl Connector for Ruled {
         self.at(path, Follow::Yes, Self::may_stat, |storage, path| storage.target(path))
     }
 
+    fn without_replacing(&self) -> Option<Arc<dyn Connector>> {
+        let fresh = self.plain.without_replacing()?;
+        let (storage, rules, quota) = (self.storage.clone(), self.rules.clone(), self.quota.clone());
+        Some(Arc::new(Self { storage, plain: fresh.clone(), fresh, rules, quota }))
+    }
+
     fn journal(&self, session: &WriteSession) -> Result<Arc<dyn Journal>, Fault> {
         self.may_go_on(session)?;
         self.plain.journal(session)
@@ -251,6 +257,10 @@ impl Connector for Ruled {
 
     fn unfinished(&self, path: &StoragePath) -> Result<Option<Meta>, Fault> {
         self.at(path, Follow::Yes, Self::may_stat, |storage, path| storage.unfinished(path))
+    }
+
+    fn has_unfinished(&self, path: &StoragePath) -> Result<bool, Fault> {
+        self.at(path, Follow::Yes, Self::may_stat, |storage, path| storage.has_unfinished(path))
     }
 
     fn scratch(&self, directory: &StoragePath) -> Result<Arc<dyn WriteAt>, Fault> {

@@ -47,7 +47,11 @@ impl Worker {
     fn go_ahead(&mut self, index: usize) {
         let flight = &mut self.flights[index];
         let Some((_, pair)) = &mut self.pair else { return };
-        let orders = flight.go_ahead();
+        let mut orders = flight.go_ahead();
+        if !orders.is_empty() && !flight.job.received.is_empty() {
+            // What an earlier attempt brought is of the version that was listed.
+            orders.push(flight::version_order(&flight.job));
+        }
         let was_told = !orders.is_empty() && flight::hash_markers(flight.job.item.size).is_some();
         let attempt = flight.job.attempt;
         hand_over(pair, flight, orders);

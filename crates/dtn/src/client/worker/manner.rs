@@ -190,8 +190,10 @@ fn named(pair: &Pair, shared: &Shared, job: &Job) -> Named {
         };
         return if allowed { later() } else { Named::BY_DESTINATION };
     }
-    // However long it takes: nothing may have its name before it is proven.
-    if !pair.source.has("DCNONCE") && shared.sums_first(&shared.route(item.root)) {
+    // However long it takes: nothing may have its name before it is proven. Ends of ours tell digests of what they move, and so not of
+    // what an earlier attempt brought: a bit may have flipped on its way, and a crash may have left zeros.
+    let tells_all = pair.source.has("DCNONCE") && job.received.is_empty();
+    if !tells_all && shared.sums_first(&shared.route(item.root)) {
         return Named::SourceFirst;
     }
     Named::BY_DESTINATION
@@ -245,4 +247,51 @@ pub(super) fn unverified(job: &Job, manner: &Manner) -> Fault {
         .side(Side::Peer)
         .retry(Retry::Permanent)
         .detail(reason)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::rc::Rc;
+
+    use whimbrel_engine::RangeSet;
+    use whimbrel_engine::plan::PlanOptions;
+
+    use super::*;
+    use crate::client::flight::fixtures::job;
+    use crate::client::local::{LocalData, LocalOptions};
+    use crate::client::options::{CopyOptions, DataCredential};
+    use crate::client::pair::DataWish;
+
+    fn shared(verify: Verify) -> Shared {
+        let wish = DataWish {
+            parallelism: 1,
+            buffer: None,
+            stripe: false,
+            congestion: None,
+            encrypt: false,
+            credential: DataCredential::Usual,
+        };
+        Shared::new(CopyOptions { verify, ..CopyOptions::of(PlanOptions::default()) }, wish, Rc::default())
+    }
+
+    #[tokio::test]
+    async fn between_our_own_ends_what_goes_on_with_an_earlier_attempt_is_compared_before_it_has_its_name() {
+        let data = LocalData::start(&LocalOptions::default()).await.expect("this host moves data");
+        let end = || End::Local(data.attach(None, None).expect("it has just been started"));
+        let pair = Pair::new(end(), end());
+        let of = |shared: &Shared, job: &Job| manner(&pair, shared, job, None).0;
+        let (first, mut again) = (job(Work::Copy), job(Work::Copy));
+        again.received = RangeSet::from(0..10);
+        let proven = shared(Verify::WhenPossible);
+        let whole = of(&proven, &first);
+        assert!(whole.vouched && whole.named == Named::BY_DESTINATION, "its sender vouches for all of it");
+        let rest = of(&proven, &again);
+        assert!(rest.proof.is_ok() && !rest.vouched);
+        assert_eq!(rest.named, Named::SourceFirst);
+        // Nothing is known of what came, and nobody asked.
+        assert_eq!(of(&shared(Verify::Never), &again).named, Named::BY_DESTINATION);
+        // It was asked for in vain.
+        proven.refuse_sums(&proven.route(again.item.root));
+        assert_eq!(of(&proven, &again).named, Named::BY_DESTINATION);
+    }
 }

@@ -295,7 +295,7 @@ mod tests {
         }
         let Some(Progress::Commit { spec, session, receipts, bytes, .. }) = steps.pop() else { panic!("{steps:?}") };
         let end = receipts.iter().map(|receipt| receipt.written.end()).max();
-        assert_eq!(end, Some(share(NODES as u64 - 1).last().unwrap().end));
+        assert_eq!(end, Some(share(NODES as u64 - 1).next_back().unwrap().end));
         let message = ToMover::Commit { mover: MoverId(1), id: ID, spec, session, receipts, bytes };
         assert!(codec::encode(&message, &mut Vec::new()).is_ok());
     }

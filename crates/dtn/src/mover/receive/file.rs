@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use whimbrel_connector::{Connector, Disposition, Follow, Kind, Receipt, StoragePath};
+use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Receipt, StoragePath};
 use whimbrel_connector::{WriteAt, WriteIntent, WriteSession};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{LeafSpec, Mode, Outcome, ReceiveSpec, WriteKind};
@@ -50,26 +50,7 @@ impl File {
             return Self::of_chunk(node, spec, *offset, session);
         }
         let connector = node.connector.as_ref();
-        let path = resolve(&spec.path)?;
-        let (disposition, size) = match &spec.write {
-            WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
-            WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
-            WriteKind::Adjusted { .. } | WriteKind::Append => (Disposition::Update, None),
-            WriteKind::Chunk { .. } => return Err(Fault::new(FaultCode::Internal, "receive a chunk")),
-        };
-        if let WriteKind::Adjusted { offset } = spec.write {
-            check_offset(offset)?;
-        }
-        if let WriteKind::Restart { done } = &spec.write
-            && spec.strict
-        {
-            is_there(connector, &path, done)?;
-        }
-        let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };
-        let session = match spec.write {
-            WriteKind::Unique => begin_unique(connector, &path, &intent)?,
-            _ => connector.begin(&path, &intent)?,
-        };
+        let session = begin_session(connector, spec)?;
         let mut file = Self::join(node, spec, &session)?;
         if spec.write == WriteKind::Append {
             file.writer.claim_end()?;
@@ -254,11 +235,52 @@ impl File {
     }
 }
 
+/// Begins anything but a part of a file in chunks.
+fn begin_session(connector: &dyn Connector, spec: &ReceiveSpec) -> Result<WriteSession, Fault> {
+    let path = resolve(&spec.path)?;
+    let (disposition, size) = match &spec.write {
+        WriteKind::Replace | WriteKind::Unique => (Disposition::Replace, spec.expected_size),
+        WriteKind::Restart { .. } => (Disposition::Resume, spec.expected_size),
+        WriteKind::Adjusted { .. } | WriteKind::Append => (Disposition::Update, None),
+        WriteKind::Chunk { .. } => return Err(Fault::new(FaultCode::Internal, "receive a chunk")),
+    };
+    if let WriteKind::Adjusted { offset } = spec.write {
+        check_offset(offset)?;
+    }
+    let intent = WriteIntent { disposition, size, length: spec.expected_size, mode: spec.mode };
+    match &spec.write {
+        WriteKind::Unique => begin_unique(connector, &path, &intent),
+        WriteKind::Restart { done } if spec.strict => go_on(connector, &path, &intent, done),
+        _ => connector.begin(&path, &intent),
+    }
+}
+
+/// Goes on with an unfinished file. Until it is open it may get its name, or be thrown away: so it is looked at again then.
+fn go_on(
+    connector: &dyn Connector,
+    path: &StoragePath,
+    intent: &WriteIntent,
+    done: &[Range<u64>],
+) -> Result<WriteSession, Fault> {
+    is_there(connector, path, done, None)?;
+    let session = connector.begin(path, intent)?;
+    is_there(connector, path, done, Some(&session))?;
+    Ok(session)
+}
+
 /// Whether what a client says is there can be: a crash, or another writer, may have taken it, and zeros would stand in its place. A
-/// file that has its name already is somebody's whole one, perhaps this client's own: nothing is to be written into that.
-fn is_there(connector: &dyn Connector, path: &StoragePath, done: &[Range<u64>]) -> Result<(), Fault> {
+/// file that has its name already is somebody's whole one, perhaps this client's own: nothing is to be written into that. `begun`: what
+/// is gone on with, once it is open.
+fn is_there(
+    connector: &dyn Connector,
+    path: &StoragePath,
+    done: &[Range<u64>],
+    begun: Option<&WriteSession>,
+) -> Result<(), Fault> {
     let told = done.iter().map(|range| range.end).max().unwrap_or(0);
-    let found = match connector.unfinished(path)? {
+    // A file that is open in place is not what is unfinished by now.
+    let unfinished = connector.unfinished(path)?.filter(|_| begun.is_none_or(|session| session.rename));
+    let found = match unfinished {
         Some(meta) => Some(meta.size),
         None => match connector.stat(path, Follow::Yes) {
             Ok(meta) if meta.kind == Kind::File => None,
@@ -284,8 +306,13 @@ fn check_offset(offset: u64) -> Result<u64, Fault> {
     Ok(offset)
 }
 
-/// Begins a file under a name near `path` that nothing has, nor what others are storing (RFC 959 §4.1.3, STOU).
+/// Begins a file under a name near `path` that nothing has, nor what others are storing, in whichever way (RFC 959 §4.1.3, STOU).
 fn begin_unique(connector: &dyn Connector, path: &StoragePath, intent: &WriteIntent) -> Result<WriteSession, Fault> {
+    let careful = connector.without_replacing();
+    let careful: &dyn Connector = match &careful {
+        Some(careful) => careful.as_ref(),
+        None => connector,
+    };
     let bad = |error| failure::bad_path(&error, path.as_bytes());
     let base = match connector.stat(path, Follow::Yes) {
         Ok(meta) if meta.kind == Kind::Directory => path.join(b"file").map_err(bad)?,
@@ -300,10 +327,14 @@ fn begin_unique(connector: &dyn Connector, path: &StoragePath, intent: &WriteInt
             candidate.extend_from_slice(format!(".{number}").as_bytes());
         }
         let candidate = directory.join(&candidate).map_err(bad)?;
-        if connector.unfinished(&candidate)?.is_some() || !is_free(connector, &candidate)? {
+        if connector.has_unfinished(&candidate)? || !is_free(connector, &candidate)? {
             continue;
         }
-        let session = connector.begin(&candidate, intent)?;
+        let session = match careful.begin(&candidate, intent) {
+            // It was free a moment ago.
+            Err(fault) if fault.code == FaultCode::AlreadyExists => continue,
+            begun => begun?,
+        };
         // Somebody may have stored a file under it since: then it is theirs. Who is later finds this one.
         if is_free(connector, &candidate)? {
             return Ok(session);
@@ -311,6 +342,28 @@ fn begin_unique(connector: &dyn Connector, path: &StoragePath, intent: &WriteInt
         connector.abandon(&session)?;
     }
     Err(Fault::new(FaultCode::AlreadyExists, "find a unique name").on_path(base.as_bytes()))
+}
+
+/// Gives a file the name that its client was told nothing else has. Whatever has taken it meanwhile stays, and since nobody can go on
+/// with the file under another name, that is thrown away.
+pub(super) fn commit_unique(
+    connector: &dyn Connector,
+    session: &WriteSession,
+    receipts: &[Receipt],
+    attributes: &Attributes,
+) -> Result<(), Fault> {
+    let careful = connector.without_replacing();
+    let committed = match careful.map(|careful| careful.commit(session, receipts, attributes)) {
+        Some(Ok(())) => Ok(()),
+        Some(Err(fault)) if fault.code != FaultCode::NotSupported => Err(fault),
+        // It cannot be named only if the name is free: looked at right before.
+        _ if is_free(connector, &session.path)? => connector.commit(session, receipts, attributes),
+        _ => Err(Fault::new(FaultCode::AlreadyExists, "give a unique name").on_path(session.path.as_bytes())),
+    };
+    if committed.as_ref().is_err_and(|fault| fault.code == FaultCode::AlreadyExists) {
+        connector.abandon(session)?;
+    }
+    committed
 }
 
 fn is_free(connector: &dyn Connector, path: &StoragePath) -> Result<bool, Fault> {
