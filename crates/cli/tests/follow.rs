@@ -609,20 +609,26 @@ fn what_makes_no_sense_is_refused() {
     assert!(!stage.to("").exists());
 }
 
+const UNTIL_DONE: [&str; 6] = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+
+/// A run that was told of a file which it may read, and of one which it may not; `None` where there is no program to take rights away.
+fn fails_for_a_closed_file(stage: &Stage, server: &Server) -> Option<Run> {
+    let mut run = Run::start_unprivileged(&text(&stage.from("")), &server.url(stage.to("")), &UNTIL_DONE)?;
+    fs::write(stage.from("good"), pattern(1000)).unwrap();
+    fs::write(stage.from(".bad"), pattern(1000)).unwrap();
+    set_mode(&stage.from(".bad"), 0o000);
+    fs::rename(stage.from(".bad"), stage.from("bad")).unwrap();
+    run.wait_for("item_failed", "/bad");
+    Some(run)
+}
+
 #[test]
 fn the_marker_is_not_copied_when_a_file_failed() {
     if !require_root() {
         return;
     }
     let (server, stage) = (Server::own(), Stage::new());
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let from = text(&stage.from(""));
-    let Some(mut run) = Run::start_unprivileged(&from, &server.url(stage.to("")), &options) else { return };
-    fs::write(stage.from("good"), pattern(1000)).unwrap();
-    fs::write(stage.from(".bad"), pattern(1000)).unwrap();
-    set_mode(&stage.from(".bad"), 0o000);
-    fs::rename(stage.from(".bad"), stage.from("bad")).unwrap();
-    run.wait_for("item_failed", "/bad");
+    let Some(mut run) = fails_for_a_closed_file(&stage, &server) else { return };
     fs::write(stage.from("DONE"), "").unwrap();
     let (status, summary) = run.end();
     assert_eq!((status.code(), &summary["failed"]), (Some(1), &2.into()), "{summary:#}");
@@ -632,7 +638,7 @@ fn the_marker_is_not_copied_when_a_file_failed() {
     assert!(!stage.to("DONE").exists());
     // Cured and run again, everything is there, and the marker says so.
     set_mode(&stage.from("bad"), 0o644);
-    let mut run = Run::start(&from, &server.url(stage.to("")), &options);
+    let mut run = Run::start(&text(&stage.from("")), &server.url(stage.to("")), &UNTIL_DONE);
     assert_eq!(run.end().0.code(), Some(0));
     assert_same(&stage.from(""), &stage.to(""));
 }
@@ -643,14 +649,7 @@ fn a_file_that_failed_and_was_removed_fails_the_run_and_holds_no_marker_back() {
         return;
     }
     let (server, stage) = (Server::own(), Stage::new());
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let from = text(&stage.from(""));
-    let Some(mut run) = Run::start_unprivileged(&from, &server.url(stage.to("")), &options) else { return };
-    fs::write(stage.from("good"), pattern(1000)).unwrap();
-    fs::write(stage.from(".bad"), pattern(1000)).unwrap();
-    set_mode(&stage.from(".bad"), 0o000);
-    fs::rename(stage.from(".bad"), stage.from("bad")).unwrap();
-    run.wait_for("item_failed", "/bad");
+    let Some(mut run) = fails_for_a_closed_file(&stage, &server) else { return };
     fs::remove_file(stage.from("bad")).unwrap();
     fs::write(stage.from("DONE"), "").unwrap();
     let (status, summary) = run.end();

@@ -4,12 +4,19 @@
 mod support;
 
 use std::io::{BufRead as _, BufReader};
-use std::process::Stdio;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::mpsc::channel;
 use std::time::Duration;
 
-use support::{Field, Server, WHIMBREL, pattern};
+use serde_json::Value;
+use support::dtn::{Dtn, PATIENCE};
+use support::{Field, Server, WHIMBREL, names, pattern};
 use whimbrel_testkit::lab::{Lab, Link};
+use whimbrel_testkit::peers::url_path;
+use whimbrel_testkit::relay::{Moment, Relay, Way};
 use whimbrel_testkit::require_root;
+use whimbrel_testkit::stored::flip_bit;
 
 /// The session processes of a real server.
 fn sessions(front: u32) -> Vec<u32> {
@@ -23,7 +30,7 @@ fn sessions(front: u32) -> Vec<u32> {
 }
 
 fn kill(process: u32) {
-    let killed = std::process::Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
+    let killed = Command::new("kill").args(["-KILL", &process.to_string()]).status().unwrap();
     assert!(killed.success());
 }
 
@@ -44,9 +51,9 @@ fn a_source_that_dies_in_mid_transfer_is_asked_only_for_the_rest() {
     let mut command = lab.host("client").command(WHIMBREL);
     command.args(["--json", "cp", &source.url(field.path("from/large")), &destination.url(field.path("to/"))]);
     let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
-    let (mut killed, mut resumed, mut last) = (false, 0, serde_json::Value::Null);
+    let (mut killed, mut resumed, mut last) = (false, 0, Value::Null);
     for line in BufReader::new(child.stdout.take().unwrap()).lines() {
-        let event: serde_json::Value = serde_json::from_str(&line.unwrap()).unwrap();
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
         if event["event"] == "progress" && !killed && event["bytes_done"].as_u64() > Some(10_000_000) {
             killed = true;
             sessions(front).into_iter().for_each(kill);
@@ -61,4 +68,50 @@ fn a_source_that_dies_in_mid_transfer_is_asked_only_for_the_rest() {
     assert!(resumed >= 5_000_000, "only {resumed} bytes were kept");
     assert_eq!(last["verified"], 1, "{last}");
     assert!(std::fs::read(field.path("to/large")).unwrap() == pattern(30_000_000));
+}
+
+#[test]
+fn what_came_before_a_cut_is_compared_before_the_file_has_its_name() {
+    let start = || Dtn::builder().anonymous().root(Path::new("/")).start();
+    let (source, destination) = (start(), start());
+    let field = Field::new();
+    let (from, copy) = (field.path("from/large"), field.path("to/copy"));
+    std::fs::write(&from, pattern(8 << 20)).unwrap();
+    let way = Way::new();
+    let relay = Relay::before(destination.addr(), &way).unwrap();
+    // Nobody's digest is about what came before this: the connections are cut once the client knows that it is there.
+    let (known, is_known) = channel();
+    let hidden = copy.with_file_name(".copy.whimbrel-part");
+    way.at(Moment::Bytes(4 << 20), move |way| {
+        is_known.recv_timeout(PATIENCE).unwrap();
+        flip_bit(&hidden, 1000).unwrap();
+        way.reset_all();
+    });
+    // Whatever became of the client now, there would be no wrong file.
+    let named = copy.clone();
+    way.at(Moment::Answer("STOR", 1), move |way| way.note(format!("named: {}", named.exists())));
+
+    let mut command = Command::new(WHIMBREL);
+    command.args(["--json", "cp", "--chunk", "off", "--concurrency", "1", "--parallelism", "1"]);
+    command.args([source.url(&from), format!("ftp://{}{}", relay.addr(), url_path(&copy))]);
+    let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+    let (mut resumed, mut refused, mut last) = (0, Value::Null, Value::Null);
+    for line in BufReader::new(child.stdout.take().unwrap()).lines() {
+        let event: Value = serde_json::from_str(&line.unwrap()).unwrap();
+        match event["event"].as_str().unwrap() {
+            // The connections are cut once.
+            "progress" if event["bytes_done"].as_u64() > Some(1 << 20) => drop(known.send(())),
+            "started" => resumed = event["resumed"].as_u64().unwrap().max(resumed),
+            "retry" => refused = event["fault"]["code"].clone(),
+            _ => {}
+        }
+        last = event;
+    }
+    way.end();
+    assert_eq!(child.wait().unwrap().code(), Some(0), "{last}");
+    assert!(resumed > 1 << 20, "{resumed}");
+    assert_eq!(refused, "ChecksumMismatch");
+    assert!(way.happened().iter().any(|what| what.ends_with("named: false")), "{:?}", way.happened());
+    assert_eq!((&last["verified"], names(&field.path("to"))), (&1.into(), vec!["copy".into()]), "{last}");
+    assert!(std::fs::read(copy).unwrap() == pattern(8 << 20));
 }

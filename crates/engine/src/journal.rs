@@ -69,6 +69,11 @@ pub struct Trusted {
     pub header: Option<Header>,
     /// Ascending, each once: the last record of a leaf counts.
     pub leaves: Vec<Leaf>,
+    /// Whether records of one leaf have different digests.
+    ///
+    /// Then two sources of the same size and time were stored in one file at once, each proven by itself, and nobody knows whose bytes
+    /// are there. A leaf that is moved again has the digest that it had.
+    pub disputed: bool,
     /// What was made a hole as it is in the source.
     pub holes: RangeSet,
     /// Length of the trusted part, bytes.
@@ -78,26 +83,6 @@ pub struct Trusted {
 }
 
 impl Trusted {
-    /// Whether records of one leaf have different digests; `bytes` are those that this was read from.
-    ///
-    /// Then two sources of the same size and time were stored in one file at once, each proven by itself, and nobody knows whose bytes
-    /// are there. A leaf that is moved again has the digest that it had.
-    pub fn is_disputed(&self, bytes: &[u8]) -> bool {
-        let Some(header) = &self.header else { return false };
-        let differs = |leaf: &Leaf| {
-            let at = self.leaves.binary_search_by_key(&leaf.range.start, |known| known.range.start);
-            at.is_ok_and(|at| self.leaves[at].digest != leaf.digest)
-        };
-        let mut rest = bytes.get(..self.sound).unwrap_or_default();
-        while let Some((kind, body, after)) = records::next(rest) {
-            if kind == LEAF && decode_leaf(header, body).as_ref().is_some_and(differs) {
-                return true;
-            }
-            rest = after;
-        }
-        false
-    }
-
     /// What of the file is not proven; nothing is when there is no header.
     pub fn missing(&self) -> RangeSet {
         let size = self.header.as_ref().map_or(u64::MAX, |header| header.size);
@@ -192,7 +177,9 @@ pub fn decode(bytes: &[u8]) -> Trusted {
             (HEADER, Some(header)) => decode_header(body).as_ref() == Some(header),
             (LEAF, Some(header)) => match decode_leaf(header, body) {
                 Some(leaf) => {
-                    leaves.insert(leaf.range.start, leaf);
+                    let digest = leaf.digest.clone();
+                    let known = leaves.insert(leaf.range.start, leaf);
+                    trusted.disputed |= known.is_some_and(|known: Leaf| known.digest != digest);
                     true
                 }
                 None => false,

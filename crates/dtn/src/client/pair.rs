@@ -62,6 +62,12 @@ pub struct DataWish {
 }
 
 impl DataWish {
+    /// One channel, neither chosen nor protected: for whoever makes no data connection.
+    pub fn plain() -> Self {
+        let credential = DataCredential::Usual;
+        Self { parallelism: 1, buffer: None, stripe: false, congestion: None, encrypt: false, credential }
+    }
+
     /// The listener for these connections, to be asked for before the session is known.
     ///
     /// Protected as between ends that know nonces; what a grid server of another kind needs is put in its place when it is known.

@@ -76,9 +76,8 @@ pub fn expect(
         Ok(file) => file,
         Err(fault) => return storage.unless_committed(path, session, fault),
     };
-    let kept = file.journal.read()?;
-    let trusted = journal::decode(&kept);
-    if trusted.is_disputed(&kept) {
+    let trusted = journal::decode(&file.journal.read()?);
+    if trusted.disputed {
         return Err(disputed().into());
     }
     let computed = match composed(&trusted, algorithm) {
@@ -149,7 +148,7 @@ impl File {
     /// Whether what was kept of it, which can be read as long as it is open here, says otherwise than these records.
     fn disputes(&self, records: &[u8]) -> Result<bool, Fault> {
         let bytes = [&self.journal.read()?[..], records].concat();
-        Ok(journal::decode(&bytes).is_disputed(&bytes))
+        Ok(journal::decode(&bytes).disputed)
     }
 }
 
@@ -402,7 +401,7 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
         read => read?,
     };
     let mut trusted = journal::decode(&bytes);
-    if trusted.is_disputed(&bytes) {
+    if trusted.disputed {
         return Ok(foreign(&trusted));
     }
     match &trusted.header {
@@ -439,7 +438,7 @@ fn disputed() -> Fault {
 /// Trusts only what is read from the journal now, whatever was answered before.
 fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
     let trusted = journal::decode(bytes);
-    if trusted.is_disputed(bytes) {
+    if trusted.disputed {
         return Err(disputed().into());
     }
     let missing = trusted.missing();

@@ -19,12 +19,13 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 use super::hold::Line;
 use super::mirror::as_listed;
 use super::options::{self, Manner, usual};
-use super::removal::{Found, no_data, root};
+use super::removal::{Found, root};
 use super::site::Reach;
 use super::work::no_way;
 use super::{Limits, delete, fate};
 use crate::client::copy::beginning;
 use crate::client::options::{CopyOptions, Jobs};
+use crate::client::pair::DataWish;
 use crate::client::plan::{All, Known, Planning};
 use crate::client::shared::Shared;
 
@@ -223,7 +224,7 @@ async fn deletion(limits: &Limits, draft: &Draft, wanted: DeleteOptions, end: &R
 /// A planner that asks as the task would.
 fn planning(options: &CopyOptions, plan: PlanOptions, to: mpsc::Sender<Action>) -> Planning {
     let options = CopyOptions { plan, ..options.clone() };
-    Planning::new(Rc::new(Shared::new(options, no_data(), Rc::default())), to, All)
+    Planning::new(Rc::new(Shared::new(options, DataWish::plain(), Rc::default())), to, All)
 }
 
 /// What the user named, as fast as it is taken.

@@ -23,10 +23,11 @@ use super::hold::Standing;
 use super::items;
 use super::keys::Keys;
 use super::options::usual;
-use super::removal::{Aim, Found, Removal, no_data, root};
+use super::removal::{Aim, Found, Removal, root};
 use super::report::Outbox;
 use super::transfer::Run;
 use crate::client::options::{CopyOptions, Jobs};
+use crate::client::pair::DataWish;
 use crate::client::plan::{Known, Planning, Sieve};
 use crate::client::shared::Shared;
 
@@ -129,7 +130,7 @@ async fn list(
 ) -> Result<(), Fault> {
     let plan = PlanOptions { sync: SyncLevel::None, mirror: true, ..run.plan_options() };
     let options = CopyOptions { dry_run: true, ..usual(&run.desk.limits, &run.assignment.label, plan) };
-    let shared = Rc::new(Shared::new(options, no_data(), Rc::default()));
+    let shared = Rc::new(Shared::new(options, DataWish::plain(), Rc::default()));
     // Nothing passes the sieve.
     let (actions, _none) = mpsc::channel(1);
     let sieve = Watch { outbox: run.desk.outbox.clone(), again };

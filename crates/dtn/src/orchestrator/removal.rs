@@ -28,7 +28,7 @@ use super::sift::deleted;
 use super::site::Reach;
 use super::work::Desk;
 use crate::client::dtns::Dtns;
-use crate::client::options::{CopyOptions, DataCredential, Demand, FoundFile, Jobs, Place};
+use crate::client::options::{CopyOptions, Demand, FoundFile, Jobs, Place};
 use crate::client::pair::DataWish;
 use crate::client::plan::{All, Known, Planning};
 use crate::client::remote::{EndEvent, Remote};
@@ -132,7 +132,7 @@ impl Removal<'_> {
     async fn work(&self, files: mpsc::Receiver<Found>) -> Tally {
         let options =
             CopyOptions { dry_run: true, ..usual(&self.desk.limits, &self.assignment.label, self.plan.clone()) };
-        let shared = Rc::new(Shared::new(options.clone(), no_data(), Rc::default()));
+        let shared = Rc::new(Shared::new(options.clone(), DataWish::plain(), Rc::default()));
         let (actions, planned) = mpsc::channel(AHEAD);
         let planning = Planning::new(shared, actions, All).run(Jobs::Files(files), Known::default());
         let mut execution = Execution {
@@ -173,18 +173,6 @@ impl Removal<'_> {
     /// Whether items are the user's.
     fn is_told(&self) -> bool {
         matches!(self.aim, Aim::Named { .. } | Aim::Extra)
-    }
-}
-
-/// No data connections are made.
-pub(super) fn no_data() -> DataWish {
-    DataWish {
-        parallelism: 1,
-        buffer: None,
-        stripe: false,
-        congestion: None,
-        encrypt: false,
-        credential: DataCredential::Usual,
     }
 }
 

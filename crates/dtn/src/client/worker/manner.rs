@@ -259,19 +259,11 @@ mod tests {
     use super::*;
     use crate::client::flight::fixtures::job;
     use crate::client::local::{LocalData, LocalOptions};
-    use crate::client::options::{CopyOptions, DataCredential};
+    use crate::client::options::CopyOptions;
     use crate::client::pair::DataWish;
 
     fn shared(verify: Verify) -> Shared {
-        let wish = DataWish {
-            parallelism: 1,
-            buffer: None,
-            stripe: false,
-            congestion: None,
-            encrypt: false,
-            credential: DataCredential::Usual,
-        };
-        Shared::new(CopyOptions { verify, ..CopyOptions::of(PlanOptions::default()) }, wish, Rc::default())
+        Shared::new(CopyOptions { verify, ..CopyOptions::of(PlanOptions::default()) }, DataWish::plain(), Rc::default())
     }
 
     #[tokio::test]
