@@ -136,6 +136,33 @@ fn a_tree_at_real_servers_costs_no_more() {
     copy_and_compare([source, destination]);
 }
 
+/// Sizes of the files below a directory.
+fn sizes(directory: &Path) -> Vec<u64> {
+    let entries = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap());
+    let below = |entry: std::fs::DirEntry| match entry.metadata().unwrap() {
+        metadata if metadata.is_dir() => sizes(&entry.path()),
+        metadata => vec![metadata.len()],
+    };
+    entries.flat_map(below).collect()
+}
+
+#[test]
+fn small_files_among_larger_ones_move_together() {
+    let (field, tree) = (Field::new(), Shape { depth: 1, files: 60, ..Shape::PETASCALE });
+    std::fs::create_dir(field.path("from/tree")).unwrap();
+    deep_tree(&field.path("from/tree"), tree, 7).unwrap();
+    let (small, large): (Vec<u64>, Vec<u64>) =
+        sizes(&field.path("from/tree")).into_iter().partition(|size| (1..=64 << 10).contains(size));
+    assert!(small.len() > 400 && large.len() > 100, "{} and {}", small.len(), large.len());
+    let ends = Ends::new([Server::own(), Server::own()]);
+    let copied = ends.run(&["cp", "-r", &ends.url(0, &field.path("from/tree")), &ends.url(1, &field.path("to/"))]);
+    assert_same(&field.path("from/tree"), &field.path("to/tree"));
+    let alone = copied.count("STOR").saturating_sub(large.len());
+    let packs = copied.count("ESTO PACK");
+    assert!(alone <= small.len() / 20, "{alone} of {} small files moved alone", small.len());
+    assert!(packs <= small.len() / 8, "{packs} packs of {} files", small.len());
+}
+
 #[test]
 fn a_list_of_files_is_asked_for_together() {
     let field = field();

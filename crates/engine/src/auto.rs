@@ -175,11 +175,17 @@ impl Facts {
 
     /// Bytes per second that the processors of an end move, if the path moves more.
     fn starved_rate(&self) -> Option<f64> {
+        self.starved().map(|(_, rate)| rate)
+    }
+
+    /// That end, and what its processors move.
+    fn starved(&self) -> Option<(Starved, f64)> {
         let is_assumed = self.rate.is_none() && self.max_rate.is_none();
         let path = if is_assumed && self.is_near() { ASSUMED_NEAR_RATE } else { self.rate() };
-        let moved = |end: &EndFacts, by_one: f64| end.processors().map(|share| share * by_one);
-        let ends = [moved(&self.source, SENT_BY_ONE), moved(&self.destination, STORED_BY_ONE)];
-        ends.into_iter().flatten().min_by(f64::total_cmp).filter(|least| *least < path)
+        let source = self.source.processors().map(|share| (Starved::Source, share * SENT_BY_ONE));
+        let destination = self.destination.processors().map(|share| (Starved::Destination, share * STORED_BY_ONE));
+        let ends = [source, destination].into_iter().flatten();
+        ends.min_by(|one, other| one.1.total_cmp(&other.1)).filter(|(_, least)| *least < path)
     }
 
     /// Bytes that each node of a starved end moves in one piece: what takes longer is worth a proof before its end.
@@ -249,6 +255,18 @@ impl Facts {
     }
 }
 
+/// An end whose processors are slower than the path.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Starved {
+    Source,
+    Destination,
+}
+
+/// Sessions for each node of such an end that moves many files: one works while others wait for replies. A destination makes a
+/// reply for each file, and makes those of several sessions together.
+const OF_MANY_FROM: u32 = 2;
+const OF_MANY_TO: u32 = 3;
+
 /// Why there are few sessions and no parts: each costs a processor that has no time to spare.
 const STARVED: &str = "the processors of an end are slower than the path, and more at a time only costs them more";
 
@@ -307,9 +325,13 @@ fn sessions(facts: &Facts, channels: u32, first: Choice<u32>) -> Choice<u32> {
     if let Some(processors) = facts.processors() {
         at_most(u64::from(processors.saturating_mul(4)), "four for each processor: more only wait for each other");
     }
-    if facts.starved_rate().is_some() {
-        // Of many files one session works while the other waits for a reply.
-        at_most(u64::from(facts.pairs()) * if facts.more_to_come { 2 } else { 1 }, STARVED);
+    if let Some((end, _)) = facts.starved() {
+        let each = match end {
+            _ if !facts.more_to_come => 1,
+            Starved::Source => OF_MANY_FROM,
+            Starved::Destination => OF_MANY_TO,
+        };
+        at_most(u64::from(facts.pairs() * each), STARVED);
     }
     if !facts.more_to_come && facts.sizes.files() > 0 {
         at_most(facts.pieces(), "one for each file or part");
@@ -497,6 +519,9 @@ mod tests {
         starved.more_to_come = true;
         let many = plan(&starved);
         assert_eq!(many.tuning.concurrency.value, 2, "of many files one waits for a reply");
+        let mut stored = starved.clone();
+        (stored.source.processors, stored.destination.processors) = (None, Some(0.02));
+        assert_eq!(plan(&stored).tuning.concurrency.value, 3, "and replies are made together");
         // 30 s of 2 % of 3 GB/s: whatever files are still to be found, shorter ones stay whole.
         let piece = 1_800_000_000;
         assert_eq!(many.chunking.value.map(|chunking| chunking.threshold), Some(piece));

@@ -146,16 +146,16 @@ impl Worker {
     /// Sends as many waiting orders as may be in the air together.
     async fn launch(&mut self) -> Result<(), Lost> {
         while self.grace.is_none()
-            && let Some(job) = self.backlog.front()
+            && let Some(next) = self.next()
         {
-            let route = self.shared.route(job.item.root);
+            let route = self.shared.route(self.backlog[next].item.root);
             self.steer();
-            let job = self.backlog.front().expect("the loop looked at it");
+            let job = &self.backlog[next];
             let alone = self.flights.is_empty();
             if !alone && (self.careful > 0 || !self.fits(&route, job)) {
                 break;
             }
-            let job = self.backlog.pop_front().expect("the loop looked at it");
+            let job = self.backlog.remove(next).expect("the loop looked at it");
             if self.pair.as_ref().is_none_or(|(open, _)| *open != route)
                 && let Err(fault) = self.open(route).await
             {

@@ -94,6 +94,14 @@ impl Figures {
 }
 
 impl Bottleneck {
+    /// Whether it is the processors of an end, with whatever they do.
+    pub fn is_a_processor(self) -> bool {
+        matches!(
+            self,
+            Self::SourceProcessor | Self::SourceHashing | Self::DestinationProcessor | Self::DestinationHashing
+        )
+    }
+
     /// The one that the figures name, and its share of the time.
     pub fn find(figures: &Figures) -> (Self, f64) {
         let most = Self::ranked(figures)[0];

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 use tokio::sync::watch;
 use tokio::time::{interval, sleep_until};
-use whimbrel_engine::auto::{Controller, Explain, Facts, Figures, Imposed, Limits, Plan};
+use whimbrel_engine::auto::{Bottleneck, Controller, Explain, Facts, Figures, Imposed, Limits, Plan};
 use whimbrel_engine::events::{Event, Outcome};
 use whimbrel_engine::plan::{Action, Attributes, Item, ItemId, RootId};
 use whimbrel_engine::summary::{Summary, exit};
@@ -317,8 +317,10 @@ impl Driver {
         let left = Duration::try_from_secs_f64(left).unwrap_or(Duration::MAX);
         self.shared.left.set(left);
         let Some(controller) = &mut self.controller else { return };
-        // Of several nodes each has a link of its own, and a full one says nothing about the path.
-        let full = self.shared.queued.get() && self.plan.0.pairs() == 1;
+        // Of several nodes each has a link of its own, and a full one says nothing about the path. Nor do longer round trips to
+        // an end whose processors are busy: it answers late.
+        let answers_late = self.explain.bottleneck.is_some_and(Bottleneck::is_a_processor);
+        let full = self.shared.queued.get() && self.plan.0.pairs() == 1 && !answers_late;
         if let Some(sessions) = controller.tick(now, state.bytes_done, left, full) {
             self.explain.changed(&sessions);
             self.take(Input::Concurrency { sessions: sessions.value });

@@ -1,5 +1,7 @@
 //! Small files that move together, between ends of our own: one transfer and one reply for many.
 
+use std::collections::VecDeque;
+
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Input, Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -7,6 +9,7 @@ use whimbrel_proto::op::{Failure, Mode, Op, OpId, PackResult, PackSpec, PackedFi
 use whimbrel_proto::pack;
 
 use super::Worker;
+use super::connections::moves_data;
 use super::manner::manner;
 use crate::client::flight::{Flight, Manner, Order, Proof, Purpose, Step};
 use crate::client::local::fault;
@@ -16,6 +19,9 @@ use crate::client::shared::Shared;
 
 /// Files up to this size are packed, bytes: for larger ones a command each costs little.
 const SMALL: u64 = 64 << 10;
+
+/// How many times as many files as wait for company are in the air.
+const SEVERAL: usize = 4;
 
 /// What came back about the files of a pack.
 #[derive(Debug, Default)]
@@ -48,50 +54,98 @@ fn may_pack(pair: &Pair, shared: &Shared) -> bool {
     proven && both("PACK") && pair.mode() == Mode::Extended
 }
 
-/// What the job adds to a pack; `None`: it moves alone.
-fn packed(job: &Job, shared: &Shared) -> Option<PackedFile> {
+/// Whether the job is one that moves with others.
+fn is_small(job: &Job, shared: &Shared) -> bool {
     let item = &job.item;
     let plain = job.work == Work::Copy && item.range.is_none() && job.received.is_empty();
-    let size = item.size.filter(|size| (1..=SMALL).contains(size))?;
+    let size = item.size.is_some_and(|size| (1..=SMALL).contains(&size));
     // A pack tells no digests but its own: what the user expects of a file could not be compared.
-    if !plain || shared.is_device(item.root) || shared.expected(item).is_some() {
-        return None;
-    }
+    plain && size && !shared.is_device(item.root) && shared.expected(item).is_none()
+}
+
+/// As it is to be stored.
+fn packed(job: &Job) -> PackedFile {
+    let item = &job.item;
     let modified = item.attributes.modified.map(|time| (time.secs, time.nanos));
-    Some(PackedFile { path: item.destination.clone(), size, modified, mode: item.attributes.mode })
+    let size = item.size.unwrap_or_default();
+    PackedFile { path: item.destination.clone(), size, modified, mode: item.attributes.mode }
+}
+
+/// A pack as it grows.
+#[derive(Default)]
+struct Growing {
+    files: Vec<PackedFile>,
+    bytes: u64,
+    /// Of its list, as the source or the destination is told, whichever is longer.
+    list: usize,
+}
+
+impl Growing {
+    /// Takes a small file; `false`: there is no room for it.
+    fn takes(&mut self, job: &Job) -> bool {
+        let file = packed(job);
+        let bytes = self.bytes + file.size;
+        let list = self.list + pack::entry_len(&file).max(pack::entry_len(&as_sent(job, &file)));
+        let fits = bytes <= pack::MAX_BYTES && list <= pack::MAX_LIST_BYTES && self.files.len() < pack::MAX_FILES;
+        if fits {
+            (self.bytes, self.list) = (bytes, list);
+            self.files.push(file);
+        }
+        fits
+    }
 }
 
 impl Worker {
+    /// Which of the waiting jobs is next: the first, or the first that is not small where small ones wait for company.
+    pub(super) fn next(&self) -> Option<usize> {
+        let waits = self.wait_for_company();
+        self.backlog.iter().position(|job| !waits || !self.is_packable(job))
+    }
+
+    /// Whether the job can move with others over the ends that are open.
+    fn is_packable(&self, job: &Job) -> bool {
+        self.pair.as_ref().is_some_and(|(route, _)| self.shared.route(job.item.root) == *route)
+            && is_small(job, &self.shared)
+    }
+
+    fn packs(&self) -> bool {
+        let may = |(_, pair): &(_, Pair)| may_pack(pair, &self.shared);
+        self.careful == 0 && !self.unpacked && self.pair.as_ref().is_some_and(may)
+    }
+
+    /// Whether small files wait for more of them: where files of all sizes are mixed they come one by one, as larger ones end, and
+    /// each that moves alone costs both ends what a pack does. They wait as long as what is in the air is several times as many, and
+    /// so is not over before they follow, and are not yet enough for a pack.
+    fn wait_for_company(&self) -> bool {
+        if !self.packs() {
+            return false;
+        }
+        let in_air = self.flights.iter().map(files).sum::<usize>();
+        let (mut count, mut bytes) = (0, 0);
+        for job in self.backlog.iter().filter(|job| self.is_packable(job)) {
+            (count, bytes) = (count + 1, bytes + job.item.size.unwrap_or_default());
+            if count >= pack::MAX_FILES || bytes >= pack::MAX_BYTES {
+                return false;
+            }
+        }
+        count < in_air / SEVERAL
+    }
+
     /// The waiting jobs that can move together with this one; `None`: it moves alone.
     pub(super) fn companions(&mut self, first: &Job) -> Option<Gathered> {
-        let (route, pair) = self.pair.as_ref()?;
-        if self.careful > 0 || self.unpacked || !may_pack(pair, &self.shared) {
+        let mut pack = Growing::default();
+        if !self.packs() || !self.is_packable(first) || !pack.takes(first) {
             return None;
         }
-        let (mut bytes, mut list) = (0, 0);
-        let (mut others, mut files) = (Vec::new(), Vec::new());
-        let mut fits = |job: &Job| {
-            let Some(file) = packed(job, &self.shared) else { return false };
-            bytes += file.size;
-            // The source's path may be the longer one.
-            list += pack::entry_len(&file).max(pack::entry_len(&as_sent(job, &file)));
-            let fits = bytes <= pack::MAX_BYTES && list <= pack::MAX_LIST_BYTES;
-            if fits {
-                files.push(file);
-            }
-            fits
-        };
-        if !fits(first) {
-            return None;
+        let (mut others, mut is_full) = (Vec::new(), false);
+        let mut waiting = VecDeque::with_capacity(self.backlog.len());
+        for job in std::mem::take(&mut self.backlog) {
+            let is_one = !is_full && self.is_packable(&job);
+            is_full |= is_one && !pack.takes(&job);
+            if is_one && !is_full { others.push(job) } else { waiting.push_back(job) }
         }
-        while others.len() + 1 < pack::MAX_FILES
-            && let Some(next) = self.backlog.front()
-            && self.shared.route(next.item.root) == *route
-            && fits(next)
-        {
-            others.extend(self.backlog.pop_front());
-        }
-        (!others.is_empty()).then_some(Gathered { others, files })
+        self.backlog = waiting;
+        (!others.is_empty()).then_some(Gathered { others, files: pack.files })
     }
 
     /// Moves files together.
@@ -137,6 +191,14 @@ impl Worker {
 /// The same file at the source, whose times and modes are nobody's to set.
 fn as_sent(job: &Job, file: &PackedFile) -> PackedFile {
     PackedFile { path: job.item.source.clone(), size: file.size, modified: None, mode: None }
+}
+
+/// How many it moves.
+fn files(flight: &Flight) -> usize {
+    match &flight.step {
+        Step::Pack(pack) => pack.others.len() + 1,
+        _ => usize::from(moves_data(&flight.job)),
+    }
 }
 
 fn orders(first: &Job, others: &[Job], stored: Vec<PackedFile>, manner: &Manner) -> Vec<Order> {
