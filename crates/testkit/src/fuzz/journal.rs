@@ -59,11 +59,17 @@ fn check_again(header: &Header, trusted: &Trusted, sound: &[u8]) {
     let first = encode_header(header).expect("what was read has its bounds");
     let leaves = encode_leaves(header, &trusted.leaves).expect("leaves of the file");
     let holes = encode_holes(header, trusted.holes.as_slice()).expect("leaves of the file");
-    for before in [&first[..], sound] {
+    // Each leaf is written once: whose bytes are there is a question only where both digests are.
+    for (before, disputed) in [(&first[..], false), (sound, trusted.disputed)] {
         let again = [before, &leaves, &holes].concat();
-        let wanted = Trusted { sound: again.len(), torn: false, ..trusted.clone() };
+        let wanted = Trusted { sound: again.len(), torn: false, disputed, ..trusted.clone() };
         assert_eq!(decode(&again), wanted);
     }
+    let Some(leaf) = trusted.leaves.first() else { return };
+    let mut other = leaf.clone();
+    other.digest[0] ^= 1;
+    let other = encode_leaves(header, &[other]).expect("a leaf of the file");
+    assert!(decode(&[sound, &other].concat()).disputed, "two digests of one leaf");
 }
 
 /// Records with right CRCs; the rest of an input that ends inside of one stays as it is.
