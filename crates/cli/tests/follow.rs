@@ -20,6 +20,9 @@ use support::{Server, WHIMBREL, assert_same, expect, pattern};
 use whimbrel_testkit::relay::{Moment, Relay, Way};
 use whimbrel_testkit::require_root;
 
+/// Follows until a marker comes, and looks at nothing between what it is told of.
+const UNTIL_DONE: [&str; 6] = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
+
 /// A directory that is written and one that its copies go into.
 struct Stage {
     directory: tempfile::TempDir,
@@ -346,8 +349,7 @@ fn a_sync_level_decides_about_the_first_version_of_a_file_and_each_later_one_is_
 #[test]
 fn what_is_in_a_temporary_directory_is_copied_once_the_directory_has_its_name() {
     let stage = Stage::new();
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &options);
+    let mut run = Run::start(&text(&stage.from("")), &text(&stage.to("")), &UNTIL_DONE);
     fs::create_dir(stage.from("run.tmp")).unwrap();
     // Whatever was told before a file that is copied has been heard.
     fs::write(stage.from("sign1"), "made").unwrap();
@@ -532,8 +534,7 @@ fn a_directory_at_a_server_that_can_never_be_read_fails() {
 fn a_directory_of_this_host_that_can_never_be_read_fails() {
     let stage = with_a_closed_directory();
     fs::write(stage.from("DONE"), "").unwrap();
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let Some(run) = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &options) else { return };
+    let Some(run) = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &UNTIL_DONE) else { return };
     fails_for_the_closed_directory(&stage, run);
 }
 
@@ -563,8 +564,7 @@ fn a_directory_at_a_server_that_can_be_read_again_behind_the_marker_is_no_failur
 #[test]
 fn a_directory_of_this_host_that_can_be_read_again_is_read_long_before_the_next_scan() {
     let stage = with_a_closed_directory();
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let run = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &options);
+    let run = Run::start_unprivileged(&text(&stage.from("")), &text(&stage.to("")), &UNTIL_DONE);
     let Some(mut run) = run else { return };
     run.wait_for("cannot_read", "/from/sick");
     set_mode(&stage.from("sick"), 0o755);
@@ -608,8 +608,6 @@ fn what_makes_no_sense_is_refused() {
     expect(3, ["cp", "--follow", &text(&stage.from("file")), &to]);
     assert!(!stage.to("").exists());
 }
-
-const UNTIL_DONE: [&str; 6] = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
 
 /// A run that was told of a file which it may read, and of one which it may not; `None` where there is no program to take rights away.
 fn fails_for_a_closed_file(stage: &Stage, server: &Server) -> Option<Run> {
@@ -663,8 +661,7 @@ fn loses_its_power(after: Option<&str>) {
     let stage = Stage::new();
     let server = Dtn::builder().anonymous().root(stage.directory.path()).start();
     let passage = Passage::to(server.addr());
-    let options = ["--until", "DONE", "--quiet-time", "100ms", "--scan-interval", "1h"];
-    let mut run = Run::start(&text(&stage.from("")), &passage.url("/made/to"), &options);
+    let mut run = Run::start(&text(&stage.from("")), &passage.url("/made/to"), &UNTIL_DONE);
     fs::write(stage.from("first"), "small").unwrap();
     run.wait_for("item_done", "/first");
     passage.restart();

@@ -177,9 +177,9 @@ pub fn decode(bytes: &[u8]) -> Trusted {
             (HEADER, Some(header)) => decode_header(body).as_ref() == Some(header),
             (LEAF, Some(header)) => match decode_leaf(header, body) {
                 Some(leaf) => {
-                    let digest = leaf.digest.clone();
-                    let known = leaves.insert(leaf.range.start, leaf);
-                    trusted.disputed |= known.is_some_and(|known: Leaf| known.digest != digest);
+                    let known: Option<&Leaf> = leaves.get(&leaf.range.start);
+                    trusted.disputed |= known.is_some_and(|known| known.digest != leaf.digest);
+                    leaves.insert(leaf.range.start, leaf);
                     true
                 }
                 None => false,

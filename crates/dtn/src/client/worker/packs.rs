@@ -1,7 +1,5 @@
 //! Small files that move together, between ends of our own: one transfer and one reply for many.
 
-use std::collections::VecDeque;
-
 use whimbrel_engine::progress::Verification;
 use whimbrel_engine::transfer::{Input, Job, Work};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
@@ -121,6 +119,9 @@ impl Worker {
             return false;
         }
         let in_air = self.flights.iter().map(files).sum::<usize>();
+        if in_air < SEVERAL {
+            return false;
+        }
         let (mut count, mut bytes) = (0, 0);
         for job in self.backlog.iter().filter(|job| self.is_packable(job)) {
             (count, bytes) = (count + 1, bytes + job.item.size.unwrap_or_default());
@@ -137,14 +138,20 @@ impl Worker {
         if !self.packs() || !self.is_packable(first) || !pack.takes(first) {
             return None;
         }
-        let (mut others, mut is_full) = (Vec::new(), false);
-        let mut waiting = VecDeque::with_capacity(self.backlog.len());
-        for job in std::mem::take(&mut self.backlog) {
-            let is_one = !is_full && self.is_packable(&job);
-            is_full |= is_one && !pack.takes(&job);
-            if is_one && !is_full { others.push(job) } else { waiting.push_back(job) }
+        let (mut others, mut passed_over) = (Vec::new(), Vec::new());
+        while let Some(job) = self.backlog.pop_front() {
+            if !self.is_packable(&job) {
+                passed_over.push(job);
+            } else if pack.takes(&job) {
+                others.push(job);
+            } else {
+                passed_over.push(job);
+                break;
+            }
         }
-        self.backlog = waiting;
+        for job in passed_over.into_iter().rev() {
+            self.backlog.push_front(job);
+        }
         (!others.is_empty()).then_some(Gathered { others, files: pack.files })
     }
 
