@@ -65,6 +65,17 @@ pub enum Follow {
 /// Entries of one directory, in the storage's order; `.` and `..` are not among them.
 pub type Listing = Box<dyn Iterator<Item = Result<Entry, Fault>> + Send>;
 
+/// Sorts up to `most` entries by name, and tells how many there are; with more of them all come in their own order, uncounted.
+pub fn sorted(mut entries: Listing, most: usize) -> Result<(Listing, Option<u64>), Fault> {
+    let mut first = entries.by_ref().take(most.saturating_add(1)).collect::<Result<Vec<_>, _>>()?;
+    if first.len() > most {
+        return Ok((Box::new(first.into_iter().map(Ok).chain(entries)), None));
+    }
+    first.sort_by(|a, b| a.name.cmp(&b.name));
+    let count = first.len() as u64;
+    Ok((Box::new(first.into_iter().map(Ok)), Some(count)))
+}
+
 /// One kind of storage.
 ///
 /// Paths are absolute inside the collection. No call can reach outside the collection's root.
@@ -79,6 +90,12 @@ pub trait Connector: Send + Sync {
     ///
     /// Entries describe links themselves (`Follow::No`).
     fn list(&self, path: &StoragePath) -> Result<Listing, Fault>;
+
+    /// The same in the order of the names, with how many there are, where that is at most `most`; with more of them in the storage's
+    /// order, uncounted. Memory grows up to `most` entries. What vanishes meanwhile may be counted and not told.
+    fn list_sorted(&self, path: &StoragePath, most: usize) -> Result<(Listing, Option<u64>), Fault> {
+        sorted(self.list(path)?, most)
+    }
 
     /// Opens a file for reading at any offset.
     ///

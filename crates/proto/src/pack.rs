@@ -14,7 +14,7 @@ use crate::timeval::Timestamp;
 /// Most files in one pack.
 pub const MAX_FILES: usize = 256;
 /// Most bytes in one pack: a sender reads them all before it sends any.
-pub const MAX_BYTES: u64 = 256 << 10;
+pub const MAX_BYTES: u64 = 1 << 20;
 /// Longest list that a client of ours sends, bytes; servers take lines of 256 KiB.
 pub const MAX_LIST_BYTES: usize = 64 << 10;
 /// Longest text of a failure, characters.
@@ -43,7 +43,7 @@ impl PackError {
             Self::Form => "a packed file is size,modify,mode,path",
             Self::Empty => "an empty file cannot be packed",
             Self::Count => "a pack has 1 to 256 files",
-            Self::Bytes => "a pack has at most 262144 bytes",
+            Self::Bytes => "a pack has at most 1048576 bytes",
             Self::Fates => "the reply does not tell what became of every file",
         }
     }
@@ -227,7 +227,7 @@ mod tests {
             (&b""[..], PackError::Count),
             (&format_list(&many), PackError::Count),
             (b"0,-,-,/a", PackError::Empty),
-            (b"262144,-,-,/a 1,-,-,/b", PackError::Bytes),
+            (b"1048576,-,-,/a 1,-,-,/b", PackError::Bytes),
             (b"18446744073709551615,-,-,/a 1,-,-,/b", PackError::Bytes),
             (b"1,-,-", PackError::Form),
             (b"1,-,-,", PackError::Form),

@@ -118,6 +118,7 @@ macro_rules! contract_cases {
             truncate_cuts_and_extends
             directories_come_and_go
             a_long_listing_streams
+            a_sorted_listing_is_counted_up_to_a_limit
             listings_describe_links_themselves
             names_need_not_be_utf8
             the_longest_names_can_be_written

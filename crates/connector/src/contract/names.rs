@@ -3,7 +3,7 @@
 use whimbrel_engine::FaultCode;
 
 use super::help::*;
-use crate::{Connector, Kind};
+use crate::{Connector, Kind, Listing};
 
 pub fn directories_come_and_go(a: &dyn Connector, b: &dyn Connector) {
     ok(a.make_dir(&path("a")));
@@ -35,6 +35,25 @@ pub fn a_long_listing_streams(a: &dyn Connector, b: &dyn Connector) {
     seen.sort();
     let expected: Vec<_> = (0..COUNT).map(name).filter(|n| *n != last).collect();
     assert!(seen == expected, "{} names seen", seen.len());
+}
+
+pub fn a_sorted_listing_is_counted_up_to_a_limit(a: &dyn Connector, b: &dyn Connector) {
+    let expected = [b"a", b"b", b"c"];
+    for name in [b"c", b"a", b"b"] {
+        store(a, &path(name), name);
+    }
+    let named = |listing: Listing| listing.map(|entry| ok(entry).name).collect::<Vec<_>>();
+    let (listing, count) = ok(b.list_sorted(&path("/"), 3));
+    assert_eq!((named(listing), count), (expected.map(|name| name.to_vec()).to_vec(), Some(3)));
+    let (listing, count) = ok(b.list_sorted(&path("/"), 2));
+    let mut all = named(listing);
+    all.sort();
+    assert_eq!((all, count), (expected.map(|name| name.to_vec()).to_vec(), None), "in any order");
+    // What vanishes meanwhile is skipped or still shown, never an error.
+    let (listing, _) = ok(b.list_sorted(&path("/"), 3));
+    ok(a.remove_file(&path("b")));
+    let left = named(listing);
+    assert!(left.iter().filter(|name| *name != b"b").eq([b"a", b"c"]), "{left:?}");
 }
 
 pub fn listings_describe_links_themselves(a: &dyn Connector, _: &dyn Connector) {

@@ -12,6 +12,7 @@ use rustix::fs::{Dir as RawStream, Mode, OFlags, openat};
 use rustix::io::Errno;
 
 use super::resolve::{Dir, retry};
+use crate::path::StoragePath;
 use crate::staging::HIDDEN_WORD;
 
 /// How long a look counts.
@@ -20,6 +21,11 @@ const HOLDS: Duration = Duration::from_secs(10);
 const MOST_ENTRIES: usize = 1024;
 /// Directories that are remembered.
 const MOST_DIRECTORIES: usize = 256;
+
+/// How many unfinished files had been begun before a directory was made.
+pub(super) struct Making {
+    begun: u64,
+}
 
 /// What is remembered.
 #[derive(Default)]
@@ -49,6 +55,21 @@ impl Looked {
             }
         };
         let seen = look_through(dir).unwrap_or(false);
+        self.remember(path.to_vec(), seen, begun, now)
+    }
+
+    /// Before a directory is made: what [`Looked::made`] wants.
+    pub fn making(&self) -> Making {
+        Making { begun: self.state().begun }
+    }
+
+    /// A directory was made, so nothing is in it: large ones that this process fills need no looks for single names.
+    pub fn made(&self, making: Making, path: &StoragePath, now: Instant) {
+        self.remember([path.as_bytes(), b"/"].concat(), true, making.begun, now);
+    }
+
+    /// Whether it is clean: nothing was `seen`, and nothing has begun since the count was `begun`.
+    fn remember(&self, path: Vec<u8>, seen: bool, begun: u64, now: Instant) -> bool {
         let mut state = self.state();
         let clean = seen && state.begun == begun;
         if state.directories.len() >= MOST_DIRECTORIES {
@@ -60,7 +81,7 @@ impl Looked {
             // Which one does not matter: it is looked through once more.
             state.directories.remove(&other);
         }
-        state.directories.insert(path.to_vec(), Look { until: now + HOLDS, clean });
+        state.directories.insert(path, Look { until: now + HOLDS, clean });
         clean
     }
 
@@ -96,7 +117,6 @@ fn look_through(dir: &Dir) -> Result<bool, Errno> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::StoragePath;
     use crate::posix::resolve::Root;
 
     fn dir(folder: &tempfile::TempDir) -> Dir {
@@ -122,6 +142,22 @@ mod tests {
         assert!(looked.is_clean(b"/", &dir, later));
         looked.begun_in(b"/");
         assert!(!looked.is_clean(b"/", &dir, later));
+    }
+
+    #[test]
+    fn a_new_directory_is_clean_unless_something_was_begun_meanwhile() {
+        let folder = tempfile::tempdir().unwrap();
+        let (dir, looked, start) = (dir(&folder), Looked::default(), Instant::now());
+        let new = StoragePath::resolve(&StoragePath::root(), b"new").unwrap();
+        // Nobody looks again, whatever has come: what is there would be seen.
+        std::fs::write(folder.path().join(".x.whimbrel-part"), "").unwrap();
+        looked.made(looked.making(), &new, start);
+        assert!(looked.is_clean(b"/new/", &dir, start));
+        assert!(!looked.is_clean(b"/new/", &dir, start + HOLDS));
+        let making = looked.making();
+        looked.begun_in(b"/new/");
+        looked.made(making, &new, start);
+        assert!(!looked.is_clean(b"/new/", &dir, start));
     }
 
     #[test]

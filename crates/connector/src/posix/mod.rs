@@ -76,6 +76,7 @@ mod written;
 use std::collections::HashMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 
 use rustix::fs::{AtFlags, Dir as RawStream, Mode, OFlags, ftruncate, mkdirat};
 use rustix::fs::{symlinkat, unlinkat};
@@ -159,6 +160,12 @@ impl Posix {
         })
     }
 
+    fn stream(&self, path: &StoragePath) -> Result<list::Stream, Fault> {
+        let fd = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY).or_fault("list", path)?;
+        let entries = RawStream::new(fd).or_fault("list", path)?;
+        Ok(list::Stream::new(entries, self.caller.clone(), path.clone()))
+    }
+
     fn writable(&self, op: &str, path: &StoragePath) -> Result<(), Fault> {
         if !self.read_only {
             return Ok(());
@@ -192,14 +199,13 @@ impl Connector for Posix {
     }
 
     fn list(&self, path: &StoragePath) -> Result<Listing, Fault> {
-        let flags = OFlags::RDONLY | OFlags::DIRECTORY;
-        let fd = self.root.open_at(path, flags).or_fault("list", path)?;
-        Ok(Box::new(list::Stream {
-            entries: RawStream::new(fd).or_fault("list", path)?,
-            caller: self.caller.clone(),
-            path: path.clone(),
-            failed: false,
-        }))
+        Ok(Box::new(self.stream(path)?))
+    }
+
+    fn list_sorted(&self, path: &StoragePath, most: usize) -> Result<(Listing, Option<u64>), Fault> {
+        let mut stream = self.stream(path)?;
+        let count = stream.sort(most)?;
+        Ok((Box::new(stream), count))
     }
 
     fn open_read(&self, path: &StoragePath, expect: Option<&Version>) -> Result<Arc<dyn ReadAt>, Fault> {
@@ -300,10 +306,13 @@ impl Connector for Posix {
     fn make_dir(&self, path: &StoragePath) -> Result<(), Fault> {
         let op = "make directory";
         self.writable(op, path)?;
-        match self.root.parent(path).or_fault(op, path)? {
-            Some((dir, name)) => mkdirat(&dir, name, Mode::from_raw_mode(0o777)).or_fault(op, path),
-            None => Err(fault(Errno::EXIST, op, path)),
-        }
+        let Some((dir, name)) = self.root.parent(path).or_fault(op, path)? else {
+            return Err(fault(Errno::EXIST, op, path));
+        };
+        let made = self.looked.making();
+        mkdirat(&dir, name, Mode::from_raw_mode(0o777)).or_fault(op, path)?;
+        self.looked.made(made, path, Instant::now());
+        Ok(())
     }
 
     fn remove_dir(&self, path: &StoragePath) -> Result<(), Fault> {

@@ -2,13 +2,14 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
-use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, open, openat, openat2};
+use rustix::fs::{Mode, OFlags, ResolveFlags, Statx, fstatfs, open, openat, openat2};
 use rustix::io::Errno;
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::error::{OrFault, fault};
+use super::magic;
 use super::meta::{is_link, statx_at};
 use super::walk::{DIRECTORY, LINKS_MAX, Walked, walk};
 use crate::path::StoragePath;
@@ -20,7 +21,7 @@ const ATTEMPTS: usize = 64;
 /// The directory that everything is beneath.
 #[derive(Clone)]
 pub(super) struct Root {
-    fd: Arc<OwnedFd>,
+    top: Dir,
     openat2: bool,
     /// Whether links are followed.
     links: bool,
@@ -38,17 +39,30 @@ pub(super) fn above(path: &StoragePath) -> &[u8] {
 
 /// An open directory.
 #[derive(Clone)]
-pub(super) struct Dir(Arc<OwnedFd>);
+pub(super) struct Dir(Arc<Held>);
+
+struct Held {
+    fd: OwnedFd,
+    /// The type of its file system, once it was asked for; `None` where it is not told.
+    kind: OnceLock<Option<u32>>,
+}
+
+impl Dir {
+    /// The type of the file system that it and new files in it are on; `None` where that is not told.
+    pub fn kind(&self) -> Option<u32> {
+        *self.0.kind.get_or_init(|| fstatfs(self).ok().map(|stat| magic::kind(&stat)))
+    }
+}
 
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
-        Self(Arc::new(fd))
+        Self(Arc::new(Held { fd, kind: OnceLock::new() }))
     }
 }
 
 impl AsFd for Dir {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.0.fd.as_fd()
     }
 }
 
@@ -68,7 +82,7 @@ impl Root {
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = open(path, flags, Mode::empty())
             .map_err(|errno| Fault::from_io(errno.into(), "open root").subject(path.to_string_lossy()))?;
-        let mut root = Self { fd: Arc::new(fd), openat2: !without_openat2, links: true, last: None };
+        let mut root = Self { top: Dir::from(fd), openat2: !without_openat2, links: true, last: None };
         // Old kernels answer ENOSYS, some containers' filters EPERM.
         root.openat2 &= root.open_in_root(b"/", OFlags::PATH | OFlags::CLOEXEC, Mode::empty()).is_ok();
         Ok(root)
@@ -92,14 +106,14 @@ impl Root {
 
     fn walk(&self, path: &[u8], follow: bool) -> Result<Walked, Errno> {
         let most_links = if self.links { LINKS_MAX } else { 0 };
-        walk(self.fd.as_fd(), path, follow, most_links)
+        walk(self.top.as_fd(), path, follow, most_links)
     }
 
     fn open_in_root(&self, path: &[u8], flags: OFlags, mode: Mode) -> Result<OwnedFd, Errno> {
         let links = if self.links { ResolveFlags::NO_MAGICLINKS } else { ResolveFlags::NO_SYMLINKS };
         let resolve = ResolveFlags::IN_ROOT | links;
         for _ in 0..ATTEMPTS {
-            match openat2(&*self.fd, path, flags, mode, resolve) {
+            match openat2(&self.top, path, flags, mode, resolve) {
                 Err(Errno::AGAIN | Errno::INTR) => {}
                 other => return other,
             }
@@ -135,7 +149,7 @@ impl Root {
     }
 
     fn dir_of(&self, dir: Option<OwnedFd>) -> Dir {
-        Dir(dir.map_or_else(|| self.fd.clone(), Arc::new))
+        dir.map_or_else(|| self.top.clone(), Dir::from)
     }
 
     /// Opens the directory that holds `path`, and gives the name in it; `None` for the root.
@@ -145,7 +159,7 @@ impl Root {
         };
         let above = above(path);
         if above == b"/" {
-            return Ok(Some((Dir(self.fd.clone()), name)));
+            return Ok(Some((self.top.clone(), name)));
         }
         let Some(last) = &self.last else { return Ok(Some((self.open_dir(above)?, name))) };
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
@@ -169,7 +183,7 @@ impl Root {
         let Some(leaf) = &walked.leaf else {
             return Ok(walked.dir);
         };
-        let dir = walked.dir.as_ref().map_or(self.fd.as_fd(), AsFd::as_fd);
+        let dir = walked.dir.as_ref().map_or(self.top.as_fd(), AsFd::as_fd);
         openat(dir, &leaf[..], DIRECTORY, Mode::empty()).map(Some)
     }
 

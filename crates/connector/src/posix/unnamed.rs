@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use rustix::fs::{AtFlags, CWD, Mode, OFlags, fstatfs, openat};
+use rustix::fs::{AtFlags, CWD, Mode, OFlags, openat};
 use rustix::io::Errno;
 use whimbrel_engine::Fault;
 
@@ -75,7 +75,7 @@ impl Posix {
             return Ok(false);
         }
         let Some(file) = self.make(&dir, attributes.mode.is_some()) else { return Ok(false) };
-        fill(&file, data, attributes, path)?;
+        fill(&file, &dir, data, attributes, path)?;
         if let Some(read_back) = read_back {
             read_back(&stored_bytes(&file, data.len(), path)?)?;
         }
@@ -120,7 +120,7 @@ fn is_free(dir: &Dir, name: Option<&[u8]>) -> bool {
 }
 
 /// Bytes and attributes, durable when asked.
-fn fill(file: &OwnedFd, data: &[u8], attributes: &Attributes, path: &StoragePath) -> Result<(), Fault> {
+fn fill(file: &OwnedFd, dir: &Dir, data: &[u8], attributes: &Attributes, path: &StoragePath) -> Result<(), Fault> {
     write_fully(file, 0, data).or_fault("write", path)?;
     if attributes.mode.is_some() || attributes.group.is_some() || attributes.modified.is_some() {
         let stat = statx_fd(file).or_fault("commit", path)?;
@@ -129,7 +129,7 @@ fn fill(file: &OwnedFd, data: &[u8], attributes: &Attributes, path: &StoragePath
     if attributes.durable {
         // With its mode and times.
         steps::sync_all(file).or_fault("sync", path)?;
-    } else if fstatfs(file).is_ok_and(|stat| magic::tells_late(magic::kind(&stat))) {
+    } else if dir.kind().is_some_and(magic::tells_late) {
         steps::sync_data(file).or_fault("sync", path)?;
     }
     Ok(())
@@ -226,7 +226,7 @@ mod tests {
         for (name, link) in [("a", by_descriptor as fn(&OwnedFd, &Dir, &[u8]) -> _), ("b", through_proc)] {
             let (folder, _) = storage.root.parent(&path(name)).unwrap().unwrap();
             let file = storage.make(&folder, false).expect("the file system of the tests has such files");
-            fill(&file, name.as_bytes(), &Attributes::default(), &path(name)).unwrap();
+            fill(&file, &folder, name.as_bytes(), &Attributes::default(), &path(name)).unwrap();
             // Root, or a kernel since 6.10.
             if link(&file, &folder, name.as_bytes()) != Err(Errno::NOENT) {
                 assert_eq!(read(dir.path().join(name)).unwrap(), name.as_bytes());

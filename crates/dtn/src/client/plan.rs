@@ -6,7 +6,7 @@ mod lister;
 mod taken;
 
 use std::cell::Cell;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::poll_fn;
 use std::rc::Rc;
 use std::task::Poll;
@@ -70,7 +70,7 @@ pub struct Planning<S = All> {
     sessions: Vec<Session>,
     stats: HashMap<QueryId, Stat>,
     /// Ends whose rules were asked for.
-    met: HashSet<Route>,
+    met: Vec<Rc<Route>>,
 }
 
 /// A session for questions that was opened before there were any.
@@ -134,7 +134,7 @@ impl<S: Sieve> Planning<S> {
             desks: Vec::new(),
             sessions: Vec::new(),
             stats: HashMap::new(),
-            met: HashSet::new(),
+            met: Vec::new(),
         }
     }
 
@@ -323,7 +323,7 @@ impl<S: Sieve> Planning<S> {
             self.shared.expect(id, expected);
         }
         let route = Route { source: source.target.clone(), destination: destination.target.clone() };
-        self.shared.add_route(id, route, device);
+        self.shared.add_route(id, Rc::new(route), device);
     }
 
     /// Hands a question to the sessions of its places.
@@ -344,10 +344,10 @@ impl<S: Sieve> Planning<S> {
                 };
                 self.stats.insert(query, stat);
                 if let Some(path) = source {
-                    self.desk(Role::Source, route.source).ask(asked(path));
+                    self.desk(Role::Source, route.source.clone()).ask(asked(path));
                 }
                 if let Some(path) = destination {
-                    self.desk(Role::Destination, route.destination).ask(asked(path));
+                    self.desk(Role::Destination, route.destination.clone()).ask(asked(path));
                 }
             }
             Query::List { query, root, source, destination } => {
@@ -358,9 +358,9 @@ impl<S: Sieve> Planning<S> {
                 let there = links || plan.mirror;
                 let asked = |path, links| Question { query, path, links, entries: true };
                 if let Some(path) = destination {
-                    self.desk(Role::Destination, route.destination).ask(asked(path, there));
+                    self.desk(Role::Destination, route.destination.clone()).ask(asked(path, there));
                 }
-                self.desk(Role::Source, route.source).ask(asked(source, links));
+                self.desk(Role::Source, route.source.clone()).ask(asked(source, links));
             }
         }
     }
@@ -444,7 +444,7 @@ impl<S: Sieve> Planning<S> {
             return;
         }
         self.shared.learn_rules(&route).await;
-        self.met.insert(route);
+        self.met.push(route);
     }
 }
 

@@ -59,9 +59,9 @@ pub struct Shared {
     pub wish: DataWish,
     local: OnceCell<LocalData>,
     /// Where most roots go, as far as there are many: that of the first.
-    usual: RefCell<Option<Route>>,
+    usual: RefCell<Option<Rc<Route>>>,
     /// Where others go.
-    routes: RefCell<HashMap<RootId, Route>>,
+    routes: RefCell<HashMap<RootId, Rc<Route>>>,
     devices: RefCell<HashSet<RootId>>,
     device_items: RefCell<HashSet<ItemId>>,
     prepared: RefCell<Option<(Route, Pair)>>,
@@ -76,9 +76,9 @@ pub struct Shared {
     /// What a destination said of a file that is not what the user expects.
     unexpected: RefCell<HashMap<ItemId, String>>,
     /// Directories at destinations that take no temporary names, and what is written to and not replaced.
-    plain_names: RefCell<HashSet<(Route, Vec<u8>)>>,
+    plain_names: RefCell<HashSet<(Rc<Route>, Vec<u8>)>>,
     /// Directories that this copy has made: nobody else has links or pipes in them.
-    new_directories: RefCell<HashSet<(Route, Vec<u8>)>>,
+    new_directories: RefCell<HashSet<(Rc<Route>, Vec<u8>)>>,
     /// Ends whose source announced checksums and refused them.
     unsummed: RefCell<HashSet<Route>>,
     /// What the user is to be told next.
@@ -153,7 +153,7 @@ impl Shared {
     }
 
     /// Remembers the ends of a root, and whether one of its files is a device.
-    pub fn add_route(&self, root: RootId, route: Route, device: bool) {
+    pub fn add_route(&self, root: RootId, route: Rc<Route>, device: bool) {
         let usual = self.usual.borrow_mut().get_or_insert_with(|| route.clone()).clone();
         if usual == route {
             self.routes.borrow_mut().remove(&root);
@@ -186,10 +186,10 @@ impl Shared {
     }
 
     /// The ends of a root.
-    pub fn route(&self, root: RootId) -> Route {
-        let here = Route { source: None, destination: None };
+    pub fn route(&self, root: RootId) -> Rc<Route> {
         let other = self.routes.borrow().get(&root).cloned();
-        other.or_else(|| self.usual.borrow().clone()).unwrap_or(here)
+        let here = || Rc::new(Route { source: None, destination: None });
+        other.or_else(|| self.usual.borrow().clone()).unwrap_or_else(here)
     }
 
     /// Whether reading the root again, or back, would not give the same bytes.
@@ -205,7 +205,7 @@ impl Shared {
     }
 
     /// The only pair of ends so far, if there is just one.
-    pub fn only_route(&self) -> Option<Route> {
+    pub fn only_route(&self) -> Option<Rc<Route>> {
         self.usual.borrow().clone().filter(|_| self.routes.borrow().is_empty())
     }
 

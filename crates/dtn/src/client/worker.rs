@@ -48,7 +48,7 @@ pub struct Worker {
     shared: Rc<Shared>,
     jobs: UnboundedReceiver<Job>,
     reports: UnboundedSender<Input>,
-    pair: Option<(Route, Pair)>,
+    pair: Option<(Rc<Route>, Pair)>,
     backlog: VecDeque<Job>,
     flights: VecDeque<Flight>,
     careful: u32,
@@ -57,7 +57,7 @@ pub struct Worker {
     /// When what fails is given up without a word from the other end.
     grace: Option<Instant>,
     /// Files at the destination that hold nothing, or another file's bytes.
-    spoilt: Vec<(Route, Vec<u8>)>,
+    spoilt: Vec<(Rc<Route>, Vec<u8>)>,
     /// Reports that wait until those files are removed.
     late: Vec<Input>,
     /// Temporary names that were refused and cleared away: what was left there may have been in the way.
@@ -136,7 +136,7 @@ impl Worker {
         let _ = self.reports.send(input);
     }
 
-    async fn open(&mut self, route: Route) -> Result<(), Fault> {
+    async fn open(&mut self, route: Rc<Route>) -> Result<(), Fault> {
         self.pair = None;
         let pair = self.shared.open_pair(&route).await?;
         self.pair = Some((route, pair));
@@ -173,7 +173,7 @@ impl Worker {
     /// Behind a file that it refuses, a stock source sends the next one over the same connections, where the
     /// destination takes it for the refused one: that must be noticed before it has a name. Ours closes the connections
     /// instead, so that nothing can be misplaced.
-    fn fits(&self, route: &Route, job: &Job) -> bool {
+    fn fits(&self, route: &Rc<Route>, job: &Job) -> bool {
         let Some((open, pair)) = &self.pair else { return false };
         let stock_source = !pair.source.has("DCNONCE");
         if self.flights.len() >= MOST_AHEAD {
@@ -327,7 +327,7 @@ impl Worker {
     }
 }
 
-async fn next_event(pair: &mut Option<(Route, Pair)>) -> (Role, Result<(OpId, EndEvent), Fault>) {
+async fn next_event(pair: &mut Option<(Rc<Route>, Pair)>) -> (Role, Result<(OpId, EndEvent), Fault>) {
     match pair {
         Some((_, pair)) => pair.event().await,
         None => std::future::pending().await,

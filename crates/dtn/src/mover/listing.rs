@@ -12,7 +12,7 @@ mod tree;
 use std::iter;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use whimbrel_connector::{Connector, Entry, Follow, Kind, Listing, Meta, StoragePath};
+use whimbrel_connector::{Connector, Entry, Follow, Kind, Meta, StoragePath, sorted};
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::mlsx::{EntryKind, Fact, FactSet};
 use whimbrel_proto::op::{ListForm, ListSpec, Notice, Outcome};
@@ -142,11 +142,11 @@ fn directory(
     path: StoragePath,
     meta: Meta,
 ) -> Result<Box<dyn Iterator<Item = Line> + Send>, Fault> {
-    let (entries, count) = sorted(connector.list(&path)?)?;
+    let (entries, count) = connector.list_sorted(&path, SORTED)?;
     let writer = Writer::new(connector, spec, path);
     let mut dots = Vec::new();
     if spec.form != ListForm::Names || spec.flags.contains(&b'a') {
-        dots.push(writer.dot(&meta, count));
+        dots.push(writer.dot(&meta, count.map(|count| count + 2)));
         dots.push(writer.dot_dot());
     }
     let dots = dots.into_iter().map(Ok);
@@ -167,23 +167,12 @@ fn matching(
         Ok(entry) => glob::matches(&pattern, &entry.name),
         Err(_) => true,
     });
-    let (entries, count) = sorted(Box::new(matching))?;
-    if count == Some(2) {
+    let (entries, count) = sorted(Box::new(matching), SORTED)?;
+    if count == Some(0) {
         return Err(missing());
     }
     let writer = Writer { prefix: spec.written.clone(), ..Writer::new(connector, spec, parent) };
     Ok(Box::new(entries.filter_map(move |entry| writer.entry(entry))))
-}
-
-/// Sorts up to [`SORTED`] entries; with more of them all go on in the storage's order, uncounted.
-fn sorted(mut entries: Listing) -> Result<(Listing, Option<u64>), Fault> {
-    let mut first = entries.by_ref().take(SORTED + 1).collect::<Result<Vec<_>, _>>()?;
-    if first.len() > SORTED {
-        return Ok((Box::new(first.into_iter().map(Ok).chain(entries)), None));
-    }
-    first.sort_by(|a, b| a.name.cmp(&b.name));
-    let count = first.len() as u64 + 2;
-    Ok((Box::new(first.into_iter().map(Ok)), Some(count)))
 }
 
 /// How facts are written.

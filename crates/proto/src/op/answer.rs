@@ -38,7 +38,7 @@ pub enum Notice {
         at_ms: u64,
     },
     /// Listing lines, each ended by CRLF, for the control connection.
-    Lines(Vec<u8>),
+    Lines(#[serde(with = "serde_bytes")] Vec<u8>),
     /// Where the time of a transfer went, once, before its end.
     Spent(Box<Spent>),
 }

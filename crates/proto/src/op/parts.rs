@@ -73,6 +73,7 @@ pub struct PackSpec {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PackedFile {
     /// File.
+    #[serde(with = "serde_bytes")]
     pub path: Vec<u8>,
     /// Bytes, at least 1; a source of another size fails.
     pub size: u64,

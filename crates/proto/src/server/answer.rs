@@ -65,7 +65,13 @@ impl Answer {
 
 /// Appends text and CRLF with the guard described at [`Answer::write`].
 pub(super) fn put_line(text: &[u8], out: &mut BytesMut) {
-    out.extend(text.iter().map(|&b| if matches!(b, b'\r' | b'\n' | 0) { b'?' } else { b }));
+    let start = out.len();
+    out.put_slice(text);
+    for byte in &mut out[start..] {
+        if matches!(*byte, b'\r' | b'\n' | 0) {
+            *byte = b'?';
+        }
+    }
     out.put_slice(b"\r\n");
 }
 

@@ -29,6 +29,9 @@ const SETTLED: Duration = Duration::from_secs(3);
 /// Most sessions that are tried where nobody fixed the number.
 const MOST_SESSIONS: u32 = 16;
 
+/// Most reports, or planned items, that are taken before anything else is looked at: small files come by the thousand.
+const AT_ONCE: usize = 32;
+
 /// Performs what the transfer machine decides.
 pub(super) struct Driver {
     shared: Rc<Shared>,
@@ -114,12 +117,21 @@ impl Driver {
             let deadline = self.machine.poll_timeout();
             tokio::select! {
                 biased;
-                input = self.inputs.recv() => self.take(input.expect("this driver holds a sender itself")),
+                input = self.inputs.recv() => {
+                    self.take(input.expect("this driver holds a sender itself"));
+                    for _ in 1..AT_ONCE {
+                        let Ok(input) = self.inputs.try_recv() else { break };
+                        self.take(input);
+                    }
+                }
                 action = planned.recv(), if listing && self.machine.wants_more() => match action {
                     Some(action) => {
-                        self.meet(&action, events);
-                        self.heed_rules(&action);
-                        self.take(Input::Planned(action));
+                        self.admit(action, events);
+                        for _ in 1..AT_ONCE {
+                            let action = self.machine.wants_more().then(|| planned.try_recv().ok()).flatten();
+                            let Some(action) = action else { break };
+                            self.admit(action, events);
+                        }
                     }
                     None => {
                         listing = false;
@@ -178,6 +190,12 @@ impl Driver {
         while let Some(command) = self.machine.poll_command() {
             self.perform(command, events);
         }
+    }
+
+    fn admit(&mut self, action: Action, events: &mut impl FnMut(Event)) {
+        self.meet(&action, events);
+        self.heed_rules(&action);
+        self.take(Input::Planned(action));
     }
 
     /// Looks an item up in what the user expects, and tells what will not be compared with that.

@@ -1,5 +1,7 @@
 //! Names of unfinished files at servers that keep none, and what is known of the directories they are in.
 
+use std::rc::Rc;
+
 use whimbrel_engine::events::Event;
 use whimbrel_engine::plan::{Item, ItemId};
 use whimbrel_engine::{Fault, RangeSet};
@@ -63,7 +65,7 @@ impl Shared {
 
     /// An unfinished copy in chunks is given up for a whole one: what sessions may still store there is removed at the end.
     pub fn give_up(&self, item: &Item, temporary: &[u8]) {
-        let target = self.route(item.root).destination;
+        let target = self.route(item.root).destination.clone();
         self.given_up.borrow_mut().extend(target.map(|target| (target, temporary.to_vec())));
     }
 
@@ -86,7 +88,7 @@ impl Shared {
     }
 
     /// Whether unfinished files may have temporary names beside this one.
-    pub fn takes_temporary(&self, route: &Route, path: &[u8]) -> bool {
+    pub fn takes_temporary(&self, route: &Rc<Route>, path: &[u8]) -> bool {
         let plain = self.plain_names.borrow();
         plain.is_empty()
             || [path, directory_of(path)].iter().all(|name| !plain.contains(&(route.clone(), name.to_vec())))
@@ -101,13 +103,13 @@ impl Shared {
     }
 
     /// Whether there is a device, a pipe or a link that is written to.
-    pub fn is_written_to(&self, route: &Route, path: &[u8]) -> bool {
+    pub fn is_written_to(&self, route: &Rc<Route>, path: &[u8]) -> bool {
         self.plain_names.borrow().contains(&(route.clone(), path.to_vec()))
     }
 
     /// The destination refuses temporary names where this file is to be: from now on files have their final names there while
     /// they are written, which the user is told.
-    pub fn refuse_temporary(&self, route: &Route, path: &[u8], fault: Fault) {
+    pub fn refuse_temporary(&self, route: &Rc<Route>, path: &[u8], fault: Fault) {
         let directory = directory_of(path).to_vec();
         if self.plain_names.borrow_mut().insert((route.clone(), directory.clone())) {
             self.news.borrow_mut().push(Event::WrittenInPlace { directory, fault });

@@ -1,5 +1,6 @@
 //! What becomes of a session and its flights when one of them fails.
 
+use std::rc::Rc;
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -43,7 +44,7 @@ impl Worker {
         }
     }
 
-    async fn remove(&mut self, route: Route, path: Vec<u8>) -> Result<(), Fault> {
+    async fn remove(&mut self, route: Rc<Route>, path: Vec<u8>) -> Result<(), Fault> {
         if self.pair.as_ref().is_none_or(|(open, _)| *open != route) {
             self.open(route).await?;
         }
@@ -76,7 +77,7 @@ impl Worker {
     }
 
     /// Whether a store that got no bytes left something of this copy's making, which may go.
-    fn is_ours(&self, flight: &Flight, route: &Route) -> bool {
+    fn is_ours(&self, flight: &Flight, route: &Rc<Route>) -> bool {
         match flight.transfer.store() {
             // What was there before is there still.
             Store::Refused | Store::GivenUp => false,
