@@ -18,6 +18,7 @@ const PURE_MAY_USE: &[&str] = &[
     "base64ct",
     "bytes",
     "serde",
+    "serde_bytes",
     "serde_core",
     "serde_derive",
     "thiserror",

@@ -12,7 +12,7 @@ use super::meta::{Caller, is_link, link_text, statx_at};
 use crate::meta::{Entry, Meta};
 use crate::path::StoragePath;
 
-/// One directory being listed; holds one descriptor and one kernel buffer, whatever its size.
+/// One directory being listed; holds one descriptor, one kernel buffer and the names that were read ahead, whatever its size.
 pub(super) struct Stream {
     entries: RawStream,
     caller: Caller,
