@@ -577,6 +577,22 @@ pub const MUTATIONS: &[Mutation] = &[
         suite: STEPS,
     },
     Mutation {
+        name: "sync: a small file where a lost write is told late",
+        guards: "a file of a pack with its name and without its bytes on a full or lost file server",
+        file: "crates/connector/src/posix/unnamed.rs",
+        find: "    } else if dir.kind().is_some_and(magic::tells_late) {\n        steps::sync_data(file).or_fault(\"sync\", path)?;\n",
+        replace: "",
+        suite: STEPS,
+    },
+    Mutation {
+        name: "check: what was begun in a directory while it was made",
+        guards: "an unfinished file of this process that a small one of the same name leaves behind",
+        file: "crates/connector/src/posix/looked.rs",
+        find: "let clean = seen && state.begun == begun;",
+        replace: "let clean = seen && state.begun >= begun;",
+        suite: STEPS,
+    },
+    Mutation {
         name: "check: a file whose bytes were lost when memory was to forget them",
         guards: "lost bytes that the next attempt is told are stored",
         file: RECEIVED_FILE_RS,

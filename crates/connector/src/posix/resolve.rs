@@ -54,6 +54,14 @@ impl Dir {
     }
 }
 
+#[cfg(test)]
+impl Dir {
+    /// As if it were on a file system of this type; before anybody asked.
+    pub fn is_on(&self, kind: u32) {
+        self.0.kind.set(Some(kind)).unwrap();
+    }
+}
+
 impl From<OwnedFd> for Dir {
     fn from(fd: OwnedFd) -> Self {
         Self(Arc::new(Held { fd, kind: OnceLock::new() }))

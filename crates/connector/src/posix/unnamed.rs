@@ -198,6 +198,20 @@ mod tests {
     }
 
     #[test]
+    fn where_a_lost_write_is_told_late_it_is_told_before_there_is_a_name() {
+        // NFS, ext4.
+        for (kind, synced) in [(0x6969, true), (0xef53, false)] {
+            let (_dir, storage) = lab();
+            storage.root.parent(&path("file")).unwrap().unwrap().0.is_on(kind);
+            storage.put(&path("file"), b"data", &Attributes::default(), None).unwrap();
+            let steps = steps::take();
+            let before = steps.split(|step| matches!(step, Step::Link(_))).next().unwrap_or_default();
+            assert_eq!(before.iter().any(|step| matches!(step, Step::SyncFile(_))), synced, "{kind:x}: {steps:?}");
+            assert!(steps.len() > before.len(), "it has its name: {steps:?}");
+        }
+    }
+
+    #[test]
     fn what_lies_unfinished_beside_it_is_taken_over_be_it_of_before_or_begun_here() {
         let (dir, storage) = lab();
         let hidden = |name: &str| dir.path().join(format!(".{name}.whimbrel-part"));
