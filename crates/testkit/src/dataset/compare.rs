@@ -158,24 +158,47 @@ fn content_difference(expected: &Entry, actual: &Entry) -> io::Result<Option<Str
     }
     let (mut expected, mut actual) = (File::open(&expected.path)?, File::open(&actual.path)?);
     let (mut left, mut right) = (vec![0; 1 << 18], vec![0; 1 << 18]);
-    let mut offset = 0;
+    let (mut offset, mut wrong) = (0, None::<Wrong>);
     loop {
         let count = expected.read(&mut left)?;
         actual.read_exact(&mut right[..count])?;
-        if let Some(at) = (left[..count] != right[..count]).then(|| first_difference(&left, &right)) {
-            let what = format!("at byte {}: {:#04x}, expected {:#04x}", offset + at, right[at], left[at]);
-            return Ok(Some(format!("differs first {what}")));
-        }
         if count == 0 {
-            return Ok(None);
+            return Ok(wrong.map(|wrong| wrong.to_string()));
+        }
+        if left[..count] != right[..count] {
+            let places = (0..count).filter(|&at| left[at] != right[at]);
+            for at in places {
+                let first = || Wrong::at(offset + at, &right[at..count], left[at]);
+                let wrong = wrong.get_or_insert_with(first);
+                (wrong.last, wrong.count) = (offset + at, wrong.count + 1);
+            }
         }
         offset += count;
     }
 }
 
-/// The position of the first different byte of two pieces that differ.
-fn first_difference(left: &[u8], right: &[u8]) -> usize {
-    left.iter().zip(right).take_while(|(left, right)| left == right).count()
+/// Bytes of a file that are not what they should be.
+struct Wrong {
+    first: usize,
+    last: usize,
+    count: usize,
+    /// What is there, by which its origin may be known.
+    found: Vec<u8>,
+    expected: u8,
+}
+
+impl Wrong {
+    fn at(first: usize, found: &[u8], expected: u8) -> Wrong {
+        Wrong { first, last: first, count: 0, found: found.iter().copied().take(16).collect(), expected }
+    }
+}
+
+impl fmt::Display for Wrong {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Wrong { first, last, count, found, expected } = self;
+        write!(f, "differs first at byte {first}: {:#04x}, expected {expected:#04x}; last at byte {last}", found[0])?;
+        write!(f, ", {count} in all; found there: {found:02x?}")
+    }
 }
 
 impl Differences {
@@ -249,11 +272,12 @@ mod tests {
     fn a_flipped_byte_is_found_and_its_place_named() {
         let (_directory, left, right) = pair();
         let mut content = vec![7; 300_000];
-        content[270_001] = 8;
+        (content[299_997], content[299_999]) = (8, 9);
         fs::write(right.join("file"), content).expect("file");
         assert_eq!(
             difference(Compare::contents(), &left, &right),
-            "\"file\" differs first at byte 270001: 0x08, expected 0x07"
+            "\"file\" differs first at byte 299997: 0x08, expected 0x07; last at byte 299999, 2 in all; \
+             found there: [08, 07, 09]"
         );
     }
 
