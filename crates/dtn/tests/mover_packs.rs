@@ -12,6 +12,7 @@ use whimbrel_connector::faults::{Calls, Faulty, Operation, Script};
 use whimbrel_connector::posix::{Posix, PosixOptions};
 use whimbrel_dtn::mover::message::MoverId;
 use whimbrel_proto::op::{DataParams, FailureKind, Op, Outcome, PackResult, PackSpec, PackedFile};
+use whimbrel_proto::pack;
 use whimbrel_transport::digest::Algorithm;
 
 fn digest(algorithm: Algorithm, data: &[u8]) -> String {
@@ -157,7 +158,12 @@ fn what_cannot_be_a_pack_is_refused_as_a_whole() {
     };
     refused(&mut node, &stream(), spec("from", &sizes(2), None), FailureKind::NotSupported);
     refused(&mut node, &extended(1), spec("from", &[], None), FailureKind::BadArgument);
-    refused(&mut node, &extended(1), spec("from", &[200_000, 200_000], None), FailureKind::BadArgument);
+    refused(
+        &mut node,
+        &extended(1),
+        spec("from", &[pack::MAX_BYTES as usize / 2 + 1; 2], None),
+        FailureKind::BadArgument,
+    );
     let mut unknown = spec("from", &sizes(2), None);
     unknown.algorithm = Some("CRC99".into());
     refused(&mut node, &extended(1), unknown, FailureKind::NotSupported);
