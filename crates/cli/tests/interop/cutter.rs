@@ -227,9 +227,10 @@ fn wait_until_read(socket: &TcpStream) {
     }
 }
 
-/// Bytes that wait for the program that owns the end `local` of an IPv4 connection (`rx_queue` of proc_net_tcp).
+/// Bytes that wait for the program that owns the end `local` of an IPv4 connection (`rx_queue` of proc_net_tcp), in this
+/// thread's network.
 fn unread(local: SocketAddr, remote: SocketAddr) -> Option<u64> {
-    let table = fs::read_to_string("/proc/net/tcp").ok()?;
+    let table = fs::read_to_string("/proc/thread-self/net/tcp").ok()?;
     let row = format!(" {} {} ", in_table(local)?, in_table(remote)?);
     let line = table.lines().find(|line| line.contains(&row))?;
     let queues = line.split_whitespace().nth(4)?;

@@ -8,6 +8,9 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, PoisonError};
 use std::thread;
 
+use whimbrel_testkit::lab::Lab;
+use whimbrel_testkit::require_root;
+
 use crate::case::Case;
 use crate::protection::Protection;
 use crate::report;
@@ -154,6 +157,8 @@ fn run_all(over: Protection, selected: &[&Case], threads: usize) -> Vec<(String,
     let next = AtomicUsize::new(0);
     let large = Mutex::new(());
     let verdicts = Mutex::new(Vec::new());
+    // The shells of all cases are in the machine's network.
+    let apart = over != Protection::Ssh && require_root();
     // Large ones first: what takes longest should not be left over at the end.
     let mut order: Vec<&Case> = selected.to_vec();
     order.sort_by_key(|case| !case.large);
@@ -163,7 +168,7 @@ fn run_all(over: Protection, selected: &[&Case], threads: usize) -> Vec<(String,
                 while let Some(case) = order.get(next.fetch_add(1, Ordering::Relaxed)) {
                     let turn = case.large.then(|| large.lock().unwrap_or_else(PoisonError::into_inner));
                     let start = std::time::Instant::now();
-                    let verdict = try_one(case, &context);
+                    let verdict = if apart { alone(|| try_one(case, &context)) } else { try_one(case, &context) };
                     drop(turn);
                     let word = match &verdict {
                         Verdict::Passed => "ok".to_owned(),
@@ -177,6 +182,13 @@ fn run_all(over: Protection, selected: &[&Case], threads: usize) -> Vec<(String,
         }
     });
     verdicts.into_inner().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Runs a case in a network of its own. Data connections in clear text tell nobody whose they are: one that comes late, when its
+/// listener has gone, would be taken by the server of another case that has got the same port meanwhile.
+fn alone(case: impl FnOnce() -> Verdict + Send) -> Verdict {
+    let lab = Lab::builder().host("alone").build().expect("root may make networks");
+    lab.host("alone").run(case)
 }
 
 fn try_one(case: &Case, context: &Context) -> Verdict {
