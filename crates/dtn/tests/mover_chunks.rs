@@ -8,7 +8,9 @@ use std::ops::Range;
 use mover_support::{Node, pattern, receive};
 use whimbrel_dtn::mover::message::MoverId;
 use whimbrel_engine::journal::LONGEST;
+use whimbrel_proto::leaf::MAX_LEAVES;
 use whimbrel_proto::op::{ChunkedFile, FailureKind, Leaf, LeafSpec, Op, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_transport::digest::Algorithm;
 
 const L: u64 = 1000;
 const SIZE: u64 = 3500;
@@ -440,4 +442,40 @@ fn a_read_only_server_opens_nothing() {
     let mut lab = Lab::of(Node::with(|settings| settings.read_only = true));
     lab.fails(Op::OpenChunked(file(SIZE)), FailureKind::PermissionDenied);
     assert!(lab.node.names().is_empty());
+}
+
+#[test]
+fn a_file_of_as_many_leaves_as_there_may_be_is_opened_again_with_all_of_them() {
+    const LEAVES: u64 = MAX_LEAVES as u64;
+    let mut lab = Lab::new();
+    let opened = || {
+        let leaves = LeafSpec { algorithm: "SHA512".to_owned(), ..file(0).leaves };
+        ChunkedFile { size: LEAVES * L, leaves, ..file(0) }
+    };
+    let (session, _) = lab.open(opened());
+    let proven = |index: u64| Leaf { range: index * L..(index + 1) * L, digest: format!("{index:0128x}") };
+    let all: Vec<Leaf> = (0..LEAVES).map(proven).collect();
+    all.chunks(4096).for_each(|leaves| lab.done(keep(&session, leaves.to_vec())));
+    let (again, verified) = lab.beside().open(opened());
+    assert!(again == session && verified == all, "{} of {LEAVES} leaves are told", verified.len());
+}
+
+#[test]
+fn a_checksum_of_the_whole_is_compared_though_another_session_has_named_the_file() {
+    let mut lab = Lab::new();
+    let (session, _) = lab.open(file(SIZE));
+    let data = lab.fill(SIZE);
+    lab.done(keep(&session, (0..4).map(|index| leaf(index, 1)).collect()));
+    lab.beside().done(commit(&session));
+    let demand = |digest: &str| match commit(&session) {
+        Op::CommitChunked { path, session, modified, mode, .. } => {
+            let expected = Some(("SHA256".to_owned(), digest.to_owned()));
+            Op::CommitChunked { path, session, modified, mode, expected }
+        }
+        other => other,
+    };
+    let right = Algorithm::Sha256.digest(&data).to_string();
+    // In processes that never had it open.
+    lab.beside().done(demand(&right));
+    lab.beside().fails(demand(&"0".repeat(64)), FailureKind::Checksum);
 }

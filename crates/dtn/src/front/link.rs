@@ -12,7 +12,9 @@ use whimbrel_engine::{Fault, FaultCode, Side};
 
 use super::queue::{self, Refused};
 use crate::mover::codec::{self, CodecError, Decoder};
-use crate::mover::message::{DataSettings, FromMover, Identity, Load, MoverId, ToMover, Transfers, VERSION};
+use crate::mover::message::{
+    DataSettings, FromMover, Identity, Load, MAX_CHUNKED, MoverId, ToMover, Transfers, VERSION,
+};
 
 /// How long a data process may take to say hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -21,8 +23,9 @@ const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
 const MOST_OUTGOING: usize = 32 << 20;
 
 /// Most bytes of news that wait for one control connection whose client does not read: more than a listing may run ahead
-/// ([`crate::mover::message::LINES_AHEAD`]) and the answers to all commands that are handed over ahead of their turn.
-pub const MOST_NEWS: usize = 16 << 20;
+/// ([`crate::mover::message::LINES_AHEAD`]) and the answers to all commands that are handed over ahead of their turn, of which two may
+/// be as long as any.
+pub const MOST_NEWS: usize = 2 * MAX_CHUNKED;
 
 /// One data process, as the front sees it.
 pub struct MoverLink {

@@ -7,11 +7,9 @@ use std::io::{self, Read, Write};
 use std::marker::PhantomData;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use whimbrel_sys::retry;
 
-use super::message::MAX_FRAME;
+use super::message::{Framed, MAX_FRAME};
 
 const LENGTH_BYTES: usize = 4;
 
@@ -21,8 +19,8 @@ const OUTBOX_LIMIT: usize = 4 << 20;
 /// Why bytes are not messages.
 #[derive(Debug, thiserror::Error)]
 pub enum CodecError {
-    /// A body is longer than [`MAX_FRAME`].
-    #[error("a mover message of {0} bytes exceeds the limit of {MAX_FRAME}")]
+    /// A body is longer than [`Framed::MOST`].
+    #[error("a mover message of {0} bytes is too long")]
     TooLong(usize),
     /// A body is no message, or has bytes left over.
     #[error("a mover message cannot be decoded: {0}")]
@@ -36,7 +34,7 @@ pub enum CodecError {
 }
 
 /// Appends the frame of `message` to `out`; on error `out` is as before.
-pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
+pub fn encode<T: Framed>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecError> {
     let start = out.len();
     let result = encode_body(message, out, start);
     if result.is_err() {
@@ -45,16 +43,20 @@ pub fn encode<T: Serialize>(message: &T, out: &mut Vec<u8>) -> Result<(), CodecE
     result
 }
 
-fn encode_body<T: Serialize>(message: &T, out: &mut Vec<u8>, start: usize) -> Result<(), CodecError> {
+fn encode_body<T: Framed>(message: &T, out: &mut Vec<u8>, start: usize) -> Result<(), CodecError> {
     out.extend_from_slice(&[0; LENGTH_BYTES]);
     postcard::to_io(message, &mut *out).map_err(CodecError::Malformed)?;
     let body = out.len() - start - LENGTH_BYTES;
-    if body > MAX_FRAME {
+    if !is_short_enough::<T>(&out[start + LENGTH_BYTES..]) {
         return Err(CodecError::TooLong(body));
     }
-    let length = u32::try_from(body).expect("MAX_FRAME fits 32 bits");
+    let length = u32::try_from(body).expect("a body fits 32 bits");
     out[start..start + LENGTH_BYTES].copy_from_slice(&length.to_be_bytes());
     Ok(())
+}
+
+fn is_short_enough<T: Framed>(body: &[u8]) -> bool {
+    body.len() <= MAX_FRAME || (body.len() <= T::MOST && T::may_be_long(body))
 }
 
 /// Cuts a byte stream into messages.
@@ -74,7 +76,7 @@ impl<T> Default for Decoder<T> {
     }
 }
 
-impl<T: DeserializeOwned> Decoder<T> {
+impl<T: Framed> Decoder<T> {
     /// A decoder at the start of a stream.
     pub fn new() -> Self {
         Self::default()
@@ -99,11 +101,14 @@ impl<T: DeserializeOwned> Decoder<T> {
             return Ok(None);
         };
         let length = u32::from_be_bytes(*length) as usize;
-        if length > MAX_FRAME {
+        if length > T::MOST {
             return Err(CodecError::TooLong(length));
         }
         if rest.len() < length {
             return Ok(None);
+        }
+        if !is_short_enough::<T>(&rest[..length]) {
+            return Err(CodecError::TooLong(length));
         }
         let (message, left) = postcard::take_from_bytes(&rest[..length]).map_err(CodecError::Malformed)?;
         if !left.is_empty() {
@@ -122,6 +127,8 @@ impl<T: DeserializeOwned> Decoder<T> {
     fn make_room(&mut self) {
         if self.is_empty() {
             self.buffer.clear();
+            // A long message is rare: its room is not kept.
+            self.buffer.shrink_to(MAX_FRAME);
             self.at = 0;
         } else if self.at >= READ_AHEAD {
             self.buffer.drain(..self.at);
@@ -140,7 +147,7 @@ pub struct FrameReader<R, T> {
     scratch: Box<[u8]>,
 }
 
-impl<R: Read, T: DeserializeOwned> FrameReader<R, T> {
+impl<R: Read, T: Framed> FrameReader<R, T> {
     /// Reads frames from `source`.
     pub fn new(source: R) -> Self {
         Self { source, decoder: Decoder::new(), scratch: vec![0; READ_AHEAD].into_boxed_slice() }
@@ -220,7 +227,7 @@ impl FrameWriter {
     }
 
     /// Encodes and sends one message.
-    pub fn send_message<T: Serialize>(&self, message: &T) -> Result<(), CodecError> {
+    pub fn send_message<T: Framed>(&self, message: &T) -> Result<(), CodecError> {
         let mut frame = Vec::new();
         encode(message, &mut frame)?;
         self.send(&frame);
@@ -240,6 +247,7 @@ impl FrameWriter {
             drop(state);
             let result = sink.write_all(&batch).and_then(|()| sink.flush());
             batch.clear();
+            batch.shrink_to(OUTBOX_LIMIT);
             state = self.lock();
             state.broken |= result.is_err();
             if state.broken {
@@ -257,9 +265,9 @@ mod tests {
     use std::io::Cursor;
     use std::os::unix::net::UnixStream;
 
-    use whimbrel_proto::op::OpId;
+    use whimbrel_proto::op::{Leaf, OpId, Outcome, StorageFacts};
 
-    use super::super::message::{FromMover, Load, MoverId, ToMover};
+    use super::super::message::{FromMover, Load, MAX_CHUNKED, MoverId, ToMover};
     use super::*;
 
     fn abort(n: u64) -> ToMover {
@@ -291,6 +299,9 @@ mod tests {
         let mut decoder = Decoder::<ToMover>::new();
         decoder.push(&(MAX_FRAME as u32 + 1).to_be_bytes());
         assert!(matches!(decoder.next(), Err(CodecError::TooLong(_))));
+        let mut decoder = Decoder::<FromMover>::new();
+        decoder.push(&(MAX_CHUNKED as u32 + 1).to_be_bytes());
+        assert!(matches!(decoder.next(), Err(CodecError::TooLong(_))));
     }
 
     #[test]
@@ -301,6 +312,34 @@ mod tests {
             FromMover::Notice { mover: MoverId(1), id: OpId(1), notice: whimbrel_proto::op::Notice::Lines(lines) };
         assert!(matches!(encode(&message, &mut out), Err(CodecError::TooLong(_))));
         assert_eq!(out, [1, 2, 3]);
+        // Nor decoded, though another message might be as long.
+        let body = postcard::to_stdvec(&message).unwrap();
+        let mut decoder = Decoder::<FromMover>::new();
+        decoder.push(&u32::try_from(body.len()).unwrap().to_be_bytes());
+        decoder.push(&body);
+        assert!(matches!(decoder.next(), Err(CodecError::TooLong(_))));
+    }
+
+    #[test]
+    fn all_leaves_and_holes_of_a_file_fit_an_answer() {
+        const MOST: u64 = whimbrel_proto::leaf::MAX_LEAVES as u64;
+        let range = |index: u64| u64::MAX - 2 * (MOST - index)..u64::MAX - 2 * (MOST - index) + 1;
+        let verified = (0..MOST).map(|index| Leaf { range: range(index), digest: "f".repeat(128) }).collect();
+        let outcome = Outcome::Chunked {
+            session: vec![1; 32 << 10],
+            verified,
+            holes: (0..MOST).map(range).collect(),
+            storage: StorageFacts { room: Some(u64::MAX), stripe: Some(u64::MAX) },
+            discarded: u64::MAX,
+        };
+        let message = FromMover::Outcome { mover: MoverId(u64::MAX), id: OpId(u64::MAX), outcome };
+        let mut bytes = Vec::new();
+        encode(&message, &mut bytes).unwrap();
+        let mut decoder = Decoder::new();
+        bytes.chunks(READ_AHEAD).for_each(|portion| decoder.push(portion));
+        assert_eq!(decoder.next().unwrap(), Some(message));
+        decoder.push(&[]);
+        assert!(decoder.buffer.capacity() <= MAX_FRAME, "its room is given back");
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The mover protocol: identity and operations in, notices and outcomes out.
 //!
-//! Frames on a byte stream: a length (u32, big-endian, bytes of body, at most [`MAX_FRAME`]) and a
+//! Frames on a byte stream: a length (u32, big-endian, bytes of body, at most [`Framed::MOST`]) and a
 //! body in postcard form. One stream carries all movers of one front and one data process; the
 //! stream's loss ends every mover on it.
 //!
@@ -17,19 +17,53 @@
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use whimbrel_connector::{Receipt, WriteSession};
 use whimbrel_proto::command::Secret;
+use whimbrel_proto::leaf;
 use whimbrel_proto::op::{Notice, Op, OpId, Outcome, ReceiveSpec};
 use whimbrel_proto::rules::{LoginRules, Networks};
 
 use crate::confine::Sandbox;
 
 /// Version of these messages; both sides must agree.
-pub const VERSION: u32 = 10;
+pub const VERSION: u32 = 11;
 
-/// Largest body, bytes.
+/// Largest body of most messages, bytes.
 pub const MAX_FRAME: usize = 1 << 20;
+
+/// Largest body of [`Outcome::Chunked`], bytes: a file that is there in part has at most 65,536 leaves, with digests of 128 digits
+/// (150 bytes each), and as many ranges of holes (20 bytes).
+pub const MAX_CHUNKED: usize = 12 << 20;
+
+/// What these streams carry.
+pub trait Framed: Serialize + DeserializeOwned {
+    /// Largest body, bytes.
+    const MOST: usize = MAX_FRAME;
+
+    /// Whether this body may be longer than [`MAX_FRAME`]: lists of a few bytes an item take many times as much once they are decoded.
+    fn may_be_long(_body: &[u8]) -> bool {
+        false
+    }
+}
+
+impl Framed for ToMover {}
+
+impl Framed for FromMover {
+    const MOST: usize = MAX_CHUNKED;
+
+    fn may_be_long(body: &[u8]) -> bool {
+        // Both variants, the names of mover and operation between them, the session, the number of leaves.
+        let begin = postcard::take_from_bytes::<(u32, u64, u64, u32, &[u8], usize)>(body);
+        begin.is_ok_and(|((message, _, _, outcome, _, leaves), _)| {
+            (message, outcome) == CHUNKED_VARIANTS && leaves <= leaf::MAX_LEAVES
+        })
+    }
+}
+
+/// The places of [`FromMover::Outcome`] and [`Outcome::Chunked`] among their variants.
+const CHUNKED_VARIANTS: (u32, u32) = (2, 4);
 
 /// Bytes of [`Notice::Lines`] that a mover sends before it waits for [`ToMover::Heard`].
 pub const LINES_AHEAD: u64 = 256 << 10;

@@ -4,10 +4,8 @@ use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::{Arc, Mutex};
 
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use whimbrel_dtn::mover::codec::{CodecError, Decoder, FrameReader, FrameWriter, encode};
-use whimbrel_dtn::mover::message::{FromMover, MAX_FRAME, ToMover};
+use whimbrel_dtn::mover::message::{Framed, FromMover, ToMover};
 
 use super::input::pieces;
 
@@ -19,7 +17,7 @@ pub fn mover_codec(data: &[u8]) {
 
 fn check<T>(data: &[u8])
 where
-    T: Clone + Debug + PartialEq + Serialize + DeserializeOwned,
+    T: Clone + Debug + PartialEq + Framed,
 {
     let whole = read::<T>(std::iter::once(data));
     assert_eq!(read::<T>(pieces(data)), whole);
@@ -27,17 +25,13 @@ where
     for message in &whole.0 {
         encode(message, &mut wire).expect("a message that was read can be written");
     }
-    assert!(wire.len() <= whole.0.len() * (MAX_FRAME + 4));
+    assert!(wire.len() <= whole.0.len() * (T::MOST + 4));
     assert_eq!(read::<T>(pieces(&wire)), (whole.0.clone(), false));
     check_blocking(data, &whole, &wire);
 }
 
 /// The blocking pair reads and writes what the pure functions do.
-fn check_blocking<T: Debug + PartialEq + Serialize + DeserializeOwned>(
-    data: &[u8],
-    whole: &(Vec<T>, bool),
-    wire: &[u8],
-) {
+fn check_blocking<T: Debug + PartialEq + Framed>(data: &[u8], whole: &(Vec<T>, bool), wire: &[u8]) {
     let mut reader = FrameReader::<_, T>::new(data);
     for message in &whole.0 {
         assert_eq!(reader.read().ok().flatten().as_ref(), Some(message));
@@ -65,7 +59,7 @@ impl Write for Sink {
 }
 
 /// The messages, and whether the stream broke after them.
-fn read<'a, T: DeserializeOwned>(portions: impl Iterator<Item = &'a [u8]>) -> (Vec<T>, bool) {
+fn read<'a, T: Framed>(portions: impl Iterator<Item = &'a [u8]>) -> (Vec<T>, bool) {
     let mut decoder = Decoder::new();
     let mut messages = Vec::new();
     for portion in portions {

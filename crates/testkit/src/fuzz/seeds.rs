@@ -5,10 +5,8 @@ mod sample;
 mod written;
 
 use openssl::x509::X509;
-use serde::Serialize;
-use serde::de::DeserializeOwned;
 use whimbrel_dtn::mover::codec::encode;
-use whimbrel_dtn::mover::message::{FromMover, ToMover};
+use whimbrel_dtn::mover::message::{Framed, FromMover, ToMover};
 use whimbrel_engine::journal::{Header, Leaf, encode_header, encode_holes, encode_leaves};
 use whimbrel_engine::listing::Timestamp;
 use whimbrel_engine::tally::{encode_bound, encode_files};
@@ -129,7 +127,7 @@ fn errors() -> Vec<u8> {
 }
 
 /// One frame for every variant of every enum in a direction's messages, and all lean ones in one stream.
-fn messages<T: Serialize + DeserializeOwned>(way: &str) -> Vec<(String, Vec<u8>)> {
+fn messages<T: Framed>(way: &str) -> Vec<(String, Vec<u8>)> {
     let mut stream = Vec::new();
     let mut seeds = Vec::new();
     for (name, message) in samples::<T>() {
@@ -178,7 +176,7 @@ mod tests {
         String::from_utf8(bytes).unwrap()
     }
 
-    fn count<T: DeserializeOwned>(bytes: &[u8]) -> usize {
+    fn count<T: Framed>(bytes: &[u8]) -> usize {
         let mut decoder = Decoder::<T>::new();
         decoder.push(bytes);
         std::iter::from_fn(|| decoder.next().unwrap()).count()
