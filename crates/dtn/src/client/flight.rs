@@ -544,7 +544,7 @@ mod tests {
         let of = |ours: bool, examination| {
             let mut step = OpenStep::new(Some(name.clone()));
             if ours {
-                step.is_of_this_run();
+                step.is_of_this_run(open_file());
             }
             *step.examination().unwrap() = examination;
             step

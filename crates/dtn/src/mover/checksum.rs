@@ -26,19 +26,29 @@ pub fn run(task: &mut Task<'_>, op: &Op) -> Result<Outcome, Fault> {
     let Op::Checksum { algorithm, offset, length, path, marker_interval } = op else {
         return Err(Fault::new(FaultCode::Internal, "checksum"));
     };
-    let algorithm: digest::Algorithm = algorithm.parse()?;
+    let end = length.map_or(u64::MAX, |length| offset.saturating_add(length));
+    named(task, algorithm.parse()?, path, *offset..end, *marker_interval).map(Outcome::Checksum)
+}
+
+/// Hashes a range of the file that has a name, as far as there is one.
+pub fn named(
+    task: &mut Task<'_>,
+    algorithm: digest::Algorithm,
+    path: &[u8],
+    range: Range<u64>,
+    marker_interval: Option<Duration>,
+) -> Result<String, Fault> {
     let reader = task.node.connector.open_read(&resolve(path)?, None)?;
     let before = reader.meta()?;
     if before.kind != Kind::File {
         return Err(Fault::new(FaultCode::NotSupported, "checksum").on_path(path));
     }
-    let start = (*offset).min(before.size);
-    let end = length.map_or(before.size, |length| start.saturating_add(length).min(before.size));
-    let digest = hash(task, algorithm, &Source(reader.as_ref()), start..end, *marker_interval);
+    let range = range.start.min(before.size)..range.end.min(before.size);
+    let digest = hash(task, algorithm, &Source(reader.as_ref()), range, marker_interval);
     if reader.meta()?.version() != before.version() {
         return Err(Fault::new(FaultCode::SourceChanged, "checksum").on_path(path));
     }
-    digest.map(Outcome::Checksum)
+    digest
 }
 
 /// Hashes `range` of `source`; says now and then how far it is.

@@ -5,6 +5,7 @@
 
 #[cfg(test)]
 mod tests;
+mod trust;
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -72,25 +73,36 @@ pub fn expect(
     let node = task.node.clone();
     let algorithm: Algorithm = algorithm.parse()?;
     let storage = Storage { connector: node.connector.as_ref(), files: &node.chunked };
-    let file = match storage.open(path, session) {
-        Ok(file) => file,
-        Err(fault) => return storage.unless_committed(path, session, fault),
-    };
-    let trusted = journal::decode(&file.journal.read()?);
-    if trusted.disputed {
-        return Err(disputed().into());
-    }
-    let computed = match composed(&trusted, algorithm) {
-        Some(digest) => digest.to_string(),
-        None => {
-            let source = Stored(file.writer.as_ref());
-            checksum::hash(task, algorithm, &source, 0..file.header.size, Some(SIGNS_OF_LIFE))?
+    let computed = match storage.open(path, session) {
+        Ok(file) => sum(task, &file, algorithm)?,
+        // Another session has given it its name, and has perhaps demanded nothing.
+        Err(fault) => {
+            storage.unless_committed(path, session, fault)?;
+            let computed = checksum::named(task, algorithm, path, 0..u64::MAX, Some(SIGNS_OF_LIFE))?;
+            let taken = Fault::new(FaultCode::StorageBusy, "verify").on_path(path);
+            storage.unless_committed(path, session, taken.detail("another file has taken the name meanwhile"))?;
+            computed
         }
     };
     if computed.eq_ignore_ascii_case(expected.trim()) {
         return Ok(());
     }
     Err(Problem::Checksum { computed, expected: expected.clone() })
+}
+
+/// The digest of a whole unfinished file.
+fn sum(task: &mut Task<'_>, file: &File, algorithm: Algorithm) -> Result<String, Problem> {
+    let trusted = trust::read(&file.journal.read()?);
+    if trusted.disputed {
+        return Err(disputed().into());
+    }
+    match composed(&trusted, algorithm) {
+        Some(digest) => Ok(digest.to_string()),
+        None => {
+            let source = Stored(file.writer.as_ref());
+            Ok(checksum::hash(task, algorithm, &source, 0..file.header.size, Some(SIGNS_OF_LIFE))?)
+        }
+    }
 }
 
 /// The digest of the whole file from those of its leaves, if they are of this algorithm, complete, and compose.
@@ -148,7 +160,7 @@ impl File {
     /// Whether what was kept of it, which can be read as long as it is open here, says otherwise than these records.
     fn disputes(&self, records: &[u8]) -> Result<bool, Fault> {
         let bytes = [&self.journal.read()?[..], records].concat();
-        Ok(journal::decode(&bytes).disputed)
+        Ok(trust::read(&bytes).disputed)
     }
 }
 
@@ -400,7 +412,7 @@ fn look(connector: &dyn Connector, session: &WriteSession, wanted: &Header) -> R
         Err(fault) if fault.code == FaultCode::FileTooLarge => return Ok(Found::Foreign { proven: 0 }),
         read => read?,
     };
-    let mut trusted = journal::decode(&bytes);
+    let mut trusted = trust::read(&bytes);
     if trusted.disputed {
         return Ok(foreign(&trusted));
     }
@@ -437,7 +449,7 @@ fn disputed() -> Fault {
 
 /// Trusts only what is read from the journal now, whatever was answered before.
 fn prove(bytes: &[u8], size: u64) -> Result<(), Problem> {
-    let trusted = journal::decode(bytes);
+    let trusted = trust::read(bytes);
     if trusted.disputed {
         return Err(disputed().into());
     }

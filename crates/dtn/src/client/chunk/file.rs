@@ -22,6 +22,8 @@ pub struct OpenFile {
     pub leaf: u64,
     /// What is proven, by where it begins; all sessions share it.
     pub proven: Rc<RefCell<BTreeMap<u64, Leaf>>>,
+    /// Leaves that the destination was told to be proven, and has not answered.
+    asked: Rc<RefCell<BTreeMap<u64, Leaf>>>,
     /// Whether an earlier run brought some of it.
     pub earlier: bool,
     /// Whether the source has holes that both ends can leave out.
@@ -55,6 +57,7 @@ impl OpenFile {
             checksum,
             leaf,
             proven: Rc::new(RefCell::new(proven)),
+            asked: Rc::default(),
             earlier: is_earlier,
             holes,
             astray: Rc::default(),
@@ -63,6 +66,26 @@ impl OpenFile {
             renaming: Rc::default(),
             identity: Rc::default(),
         }
+    }
+
+    /// The destination is told that these are proven.
+    pub fn keeps(&self, leaves: &[Leaf]) {
+        self.asked.borrow_mut().extend(leaves.iter().map(|leaf| (leaf.range.start, leaf.clone())));
+    }
+
+    /// These are proven.
+    pub fn kept(&self, leaves: &[Leaf]) {
+        let mut asked = self.asked.borrow_mut();
+        leaves.iter().for_each(|leaf| drop(asked.remove(&leaf.range.start)));
+        self.proven.borrow_mut().extend(leaves.iter().map(|leaf| (leaf.range.start, leaf.clone())));
+    }
+
+    /// Whether all of this was proven by this run, or for it, in this copy: only then is it of the same source for certain.
+    pub fn has_proven(&self, session: &[u8], leaves: &[Leaf]) -> bool {
+        let proven = self.proven.borrow();
+        let asked = self.asked.borrow();
+        let known = |leaf: &Leaf| [&proven, &asked].iter().any(|leaves| leaves.get(&leaf.range.start) == Some(leaf));
+        matches!(&self.place, Unfinished::Session(own) if own == session) && leaves.iter().all(known)
     }
 
     /// The server tells which file has the temporary name, behind the storing of a part. If it is another one than before,

@@ -11,7 +11,7 @@ use super::occupant::Occupant;
 use super::order::Order;
 use super::proof::Evidence;
 use crate::client::checksum::SharedChecksum;
-use crate::client::chunk::{self, Unfinished};
+use crate::client::chunk::{self, OpenFile, Unfinished};
 
 /// Where the unfinished copy is.
 #[derive(Debug)]
@@ -46,6 +46,8 @@ pub struct OpenStep {
     pub unique: Option<String>,
     /// Whether what a server of ours has kept is the source's.
     origin: Origin,
+    /// The copy that this run has written to before.
+    own: Option<Box<OpenFile>>,
 }
 
 /// Whether what a server of ours has kept is of this source: its journal tells size and time, which another file may share.
@@ -87,12 +89,16 @@ impl OpenStep {
             discarded: 0,
             unique: None,
             origin: Origin::default(),
+            own: None,
         }
     }
 
     /// A server of ours has made or found the unfinished copy.
     pub fn opened(&mut self, outcome: Outcome) {
         if let Outcome::Chunked { session, verified, holes, storage, discarded } = outcome {
+            // Another run may have thrown the copy away, and filled another of the same size and time.
+            let is_own = self.own.as_ref().is_some_and(|own| own.has_proven(&session, &verified));
+            self.origin = if is_own { Origin::Known } else { Origin::Unknown };
             self.place = Place::Session(session);
             self.earlier = verified;
             self.discarded += discarded;
@@ -101,9 +107,9 @@ impl OpenStep {
         }
     }
 
-    /// What a server of ours has kept is this run's own.
-    pub fn is_of_this_run(&mut self) {
-        self.origin = Origin::Known;
+    /// This run has opened the file before: what it proved in the same copy is its own.
+    pub fn is_of_this_run(&mut self, own: OpenFile) {
+        self.own = Some(Box::new(own));
     }
 
     /// What tells whether that is of this source, once everything asked is answered: the source's own digests of the first and
@@ -147,7 +153,7 @@ impl OpenStep {
     /// file's name.
     pub fn unseen(&self) -> Option<Order> {
         match &self.place {
-            Place::Temporary { name, examination: Examination::Nothing, .. } if self.origin == Origin::Known => {
+            Place::Temporary { name, examination: Examination::Nothing, .. } if self.own.is_some() => {
                 Some(chunk::remove(name))
             }
             _ => None,
@@ -249,17 +255,21 @@ mod tests {
     use super::*;
     use crate::client::pair::Role;
 
-    fn at_ours(holes: Vec<Range<u64>>, room: Option<u64>) -> OpenStep {
+    fn chunked(holes: Vec<Range<u64>>, room: Option<u64>) -> Outcome {
         let storage = StorageFacts { room, ..StorageFacts::default() };
+        let (session, verified) = (b"7".to_vec(), vec![leaf(0, b"a")]);
+        Outcome::Chunked { session, verified, holes, storage, discarded: 0 }
+    }
+
+    fn at_ours(holes: Vec<Range<u64>>, room: Option<u64>) -> OpenStep {
         let mut step = OpenStep::new(None);
-        step.opened(Outcome::Chunked {
-            session: b"7".to_vec(),
-            verified: vec![leaf(0, b"a")],
-            holes,
-            storage,
-            discarded: 0,
-        });
+        step.opened(chunked(holes, room));
         step
+    }
+
+    /// A copy that this run has opened before, and what it proved there.
+    fn own(session: &[u8], proven: Leaf) -> OpenFile {
+        OpenFile::new(Unfinished::Session(session.to_vec()), Some(checksum()), LEAF, vec![proven], false)
     }
 
     fn open() -> Job {
@@ -385,12 +395,31 @@ mod tests {
     }
 
     #[test]
+    fn what_this_run_opens_again_is_its_own_only_as_far_as_it_proved_it_in_the_same_copy() {
+        let asks = |before: OpenFile| {
+            let mut step = OpenStep::new(None);
+            step.is_of_this_run(before);
+            step.opened(chunked(Vec::new(), None));
+            !step.confirm(&dated(), LEAF, Some(&checksum()), &[]).is_empty()
+        };
+        assert!(!asks(own(b"7", leaf(0, b"a"))));
+        assert!(asks(own(b"8", leaf(0, b"a"))), "another run has thrown that copy away, and filled this one");
+        assert!(asks(own(b"7", leaf(0, b"b"))) && asks(own(b"7", leaf(1, b"a"))), "another run has proven it here");
+        let unanswered = own(b"7", leaf(1, b"a"));
+        unanswered.keeps(&[leaf(0, b"a")]);
+        assert!(!asks(unanswered.clone()), "the answer was lost, the leaf was not");
+        unanswered.kept(&[leaf(0, b"a")]);
+        assert!(!asks(unanswered), "it was answered");
+    }
+
+    #[test]
     fn what_nothing_tells_from_another_file_begins_anew() {
         let confirm = |step: &mut OpenStep, job: &Job| purposes(&step.confirm(job, LEAF, None, &[]));
         assert_eq!(confirm(&mut at_ours(Vec::new(), None), &open()), ANEW, "nobody knows when it was changed");
         assert_eq!(confirm(&mut at_ours(Vec::new(), None), &dated()), []);
-        let mut ours = at_ours(Vec::new(), None);
-        ours.is_of_this_run();
+        let mut ours = OpenStep::new(None);
+        ours.is_of_this_run(own(b"7", leaf(0, b"a")));
+        ours.opened(chunked(Vec::new(), None));
         assert_eq!(confirm(&mut ours, &open()), []);
         let mut nothing = at_ours(Vec::new(), None);
         nothing.earlier.clear();

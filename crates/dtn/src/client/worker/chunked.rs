@@ -38,13 +38,13 @@ impl Worker {
     fn chunked_step(&self, job: &Job, manner: &Manner) -> Option<(Step, Vec<Order>)> {
         let (_, pair) = self.pair.as_ref()?;
         let file = match (&job.work, self.shared.open_file(job.attempt.item)) {
-            (Work::Open { leaf }, _) => {
+            (Work::Open { leaf }, before) => {
                 let checksum = manner.proof.as_ref().ok().map(|proof| &proof.checksum);
                 let other_kind = !pair.destination.has("CHUNK");
                 let temporary = other_kind.then(|| self.shared.temporary_of_chunks(&job.item));
                 let mut step = OpenStep::new(temporary);
-                if self.shared.open_file(job.attempt.item).is_some() {
-                    step.is_of_this_run();
+                if let Some(own) = before {
+                    step.is_of_this_run(own);
                 }
                 return Some((Step::Open(step), chunk::open(job, pair, checksum, *leaf)));
             }
@@ -103,6 +103,7 @@ impl Worker {
         if ahead.is_some() {
             file.naming.set(Naming::Asked);
         }
+        file.keeps(&compared.proven);
         let orders: Vec<Order> = chunk::keep(&flight.job, file, &compared.proven).into_iter().chain(ahead).collect();
         let attempt = flight.job.attempt;
         hand_over(pair, flight, orders);
@@ -159,7 +160,7 @@ impl Worker {
         verification: Verification,
     ) {
         self.careful = self.careful.saturating_sub(1);
-        file.proven.borrow_mut().extend(compared.proven.iter().map(|leaf| (leaf.range.start, leaf.clone())));
+        file.kept(&compared.proven);
         self.shared.sidecars.proven(attempt.item, &compared.proven);
         if !compared.wrong.is_empty() {
             file.suspect();
