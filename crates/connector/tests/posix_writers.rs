@@ -75,6 +75,33 @@ fn a_file_that_another_user_has_planted_is_thrown_away_though_it_cannot_be_opene
 }
 
 #[test]
+fn what_is_stored_in_a_directory_that_may_not_be_listed_is_made_durable_all_the_same() {
+    let lab = Lab::new();
+    fs::set_permissions(lab.dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    fs::create_dir(lab.host("incoming")).unwrap();
+    fs::set_permissions(lab.host("incoming"), fs::Permissions::from_mode(0o333)).unwrap();
+    unprivileged(|| {
+        let storage = lab.open(PosixOptions::default());
+        let durable = Attributes { durable: true, ..Attributes::default() };
+        for (name, disposition) in [("incoming/whole", Disposition::Replace), ("incoming/parts", Disposition::Continue)]
+        {
+            let session = storage.begin(&path(name), &intent(disposition)).unwrap();
+            storage.join(&session).unwrap().write_at(0, b"mine").unwrap();
+            if disposition == Disposition::Continue {
+                storage.journal(&session).unwrap().append(b"kept").unwrap();
+            }
+            storage.commit(&session, &[], &durable).unwrap();
+        }
+        storage.sync(&path("incoming")).unwrap();
+    });
+    fs::set_permissions(lab.host("incoming"), fs::Permissions::from_mode(0o755)).unwrap();
+    let mut names: Vec<_> =
+        fs::read_dir(lab.host("incoming")).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["parts", "whole"], "nothing is left beside them");
+}
+
+#[test]
 fn racing_writers_never_publish_a_mixed_or_short_file() {
     let lab = Lab::new();
     let storages = Arc::new([lab.both(), lab.both()].into_iter().flatten().collect::<Vec<_>>());

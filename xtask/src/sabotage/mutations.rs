@@ -131,8 +131,8 @@ pub const MUTATIONS: &[Mutation] = &[
         name: "sync: the call fsync of a directory",
         guards: "names that a crash takes back",
         file: STEPS_RS,
-        find: "    retry(|| fsync(&real))?;\n",
-        replace: "",
+        find: "        Ok(real) => retry(|| fsync(&real))?,\n",
+        replace: "        Ok(_) => {}\n",
         suite: CALLS,
     },
     Mutation {

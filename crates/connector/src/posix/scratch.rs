@@ -45,8 +45,14 @@ impl Posix {
     pub(super) fn sync_file_system(&self, path: &StoragePath) -> Result<(), Fault> {
         let op = "make durable";
         self.writable(op, path)?;
-        let fd = self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY).or_fault(op, path)?;
-        retry(|| syncfs(&fd)).or_fault(op, path)
+        let synced = match self.root.open_at(path, OFlags::RDONLY | OFlags::DIRECTORY) {
+            Ok(fd) => retry(|| syncfs(&fd)),
+            Err(Errno::ACCESS) => {
+                self.root.open_at(path, OFlags::PATH | OFlags::DIRECTORY).and_then(|fd| sync_around(&Dir::from(fd)))
+            }
+            Err(errno) => Err(errno),
+        };
+        synced.or_fault(op, path)
     }
 
     pub(super) fn describe_file_system(&self, path: &StoragePath) -> Result<FileSystem, Fault> {
@@ -63,6 +69,12 @@ impl Posix {
             in_memory: magic::is_memory_only(kind),
         })
     }
+}
+
+/// Makes all durable that is on the file system of a directory that may be written to.
+pub(super) fn sync_around(dir: &Dir) -> Result<(), Errno> {
+    let file = nameless(dir)?;
+    retry(|| syncfs(&file))
 }
 
 /// A file that the kernel removes with its last descriptor (`O_TMPFILE`, Linux 3.11), or one whose name is removed at

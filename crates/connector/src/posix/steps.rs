@@ -10,6 +10,7 @@ use rustix::fs::{
 use rustix::io::Errno;
 
 use super::resolve::{Dir, retry};
+use super::scratch::sync_around;
 
 /// What was done; files by their inode, names without their directory.
 #[cfg(test)]
@@ -65,11 +66,15 @@ pub(super) fn sync_all(file: impl AsFd) -> Result<(), Errno> {
 
 /// Makes the names in a directory durable.
 ///
-/// A path descriptor cannot be synced; its directory is opened for real.
+/// A path descriptor cannot be synced; its directory is opened for real. Of one that may be written to and not be listed all
+/// of the file system is synced.
 pub(super) fn sync_dir(dir: &Dir) -> Result<(), Errno> {
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
-    let real = retry(|| openat(dir, c".", flags, Mode::empty()))?;
-    retry(|| fsync(&real))?;
+    match retry(|| openat(dir, c".", flags, Mode::empty())) {
+        Ok(real) => retry(|| fsync(&real))?,
+        Err(Errno::ACCESS) => sync_around(dir)?,
+        Err(errno) => return Err(errno),
+    }
     #[cfg(test)]
     note(Step::SyncDir);
     Ok(())

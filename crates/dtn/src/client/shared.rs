@@ -89,6 +89,8 @@ pub struct Shared {
     wholes: RefCell<HashMap<ItemId, (Target, Vec<u8>)>>,
     /// Whole files whose temporary names may be gone: they were to be renamed, or were removed.
     renamed: RefCell<HashSet<ItemId>>,
+    /// How many restarts of hosts were known when the first bytes of a whole file that nothing proves were moved.
+    begun: RefCell<HashMap<ItemId, u64>>,
     /// Directories of whole files in which others may have left something: all of them, and those to be looked through.
     looked_in: RefCell<HashSet<(Target, Vec<u8>)>>,
     untidy: RefCell<Vec<(Target, Vec<u8>)>>,
@@ -138,6 +140,7 @@ impl Shared {
             run: RunId::fresh(),
             wholes: RefCell::default(),
             renamed: RefCell::default(),
+            begun: RefCell::default(),
             looked_in: RefCell::default(),
             untidy: RefCell::default(),
             given_up: RefCell::default(),

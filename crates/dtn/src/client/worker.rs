@@ -220,7 +220,9 @@ impl Worker {
     /// Anything but a step of a file in chunks.
     fn start_alone(&mut self, mut job: Job, connecting: Option<(Role, OpId)>) {
         let Some((_, pair)) = &mut self.pair else { return };
-        job.received = self.shared.still_there(job.attempt.item, job.received);
+        if job.work == Work::Copy {
+            job.received = self.shared.still_there(job.attempt.item, job.received);
+        }
         let whole = if job.work == Work::Copy { self.shared.whole(&job.item) } else { None };
         let (manner, whole) = manner(pair, &self.shared, &job, whole);
         let missing_proof = matches!(&manner.proof, Err(Verification::Unverified { .. })) && job.work == Work::Copy;

@@ -222,9 +222,9 @@ impl Connector for Ruled {
 
     fn commit(&self, session: &WriteSession, receipts: &[Receipt], attributes: &Attributes) -> Result<(), Fault> {
         match session.rename {
-            // Somebody may have taken the name since the session was begun.
-            true => self.may_write(&session.path)?,
-            false => self.may_go_on(session)?,
+            // Somebody may have taken the name since the session was begun; what it took itself is asked for again.
+            true if !self.plain.has_committed(session) => self.may_write(&session.path)?,
+            _ => self.may_go_on(session)?,
         }
         self.writer(&session.path).commit(session, receipts, &attributes.without_set_id())
     }

@@ -7,6 +7,7 @@ use whimbrel_engine::plan::{Item, ItemId};
 use whimbrel_engine::{Fault, RangeSet};
 
 use super::{Route, Shared};
+use crate::client::options::Verify;
 use crate::client::temporary::{self, directory_of};
 
 /// Most directories of its own making that a copy remembers.
@@ -43,19 +44,34 @@ impl Shared {
         self.renamed.borrow_mut().insert(item);
     }
 
-    /// What earlier attempts have stored of it, as far as that is there still.
+    /// What earlier attempts have stored of it, as far as that is there still, before the next one begins.
+    ///
+    /// A host that was started anew has forgotten what it had not written out, and the file may be as long as before. Where a
+    /// proof follows it would be found; where none is asked for, nothing of it counts.
     pub fn still_there(&self, item: ItemId, received: RangeSet) -> RangeSet {
+        if self.options.verify == Verify::Never {
+            let now = self.hosts.restarts();
+            let mut begun = self.begun.borrow_mut();
+            let since = begun.entry(item).or_insert(now);
+            match received.is_empty() {
+                true => *since = now,
+                false if *since != now => drop(self.renamed.borrow_mut().insert(item)),
+                false => {}
+            }
+        }
         if self.renamed.borrow().contains(&item) { RangeSet::new() } else { received }
     }
 
     /// It has its final name.
     pub fn whole_named(&self, item: ItemId) {
+        self.begun.borrow_mut().remove(&item);
         self.renamed.borrow_mut().remove(&item);
         self.wholes.borrow_mut().remove(&item);
     }
 
     /// It has failed: nobody goes on with it.
     pub(super) fn whole_ended(&self, item: ItemId) {
+        self.begun.borrow_mut().remove(&item);
         self.renamed.borrow_mut().remove(&item);
         let left = self.wholes.borrow_mut().remove(&item);
         if let Some((target, name)) = left {
@@ -129,5 +145,33 @@ impl Shared {
     pub fn is_in_new_directory(&self, item: &Item) -> bool {
         let known = self.new_directories.borrow();
         !known.is_empty() && known.contains(&(self.route(item.root), directory_of(&item.destination).to_vec()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use whimbrel_engine::plan::PlanOptions;
+
+    use super::*;
+    use crate::client::options::CopyOptions;
+    use crate::client::pair::DataWish;
+
+    #[test]
+    fn what_nothing_proves_does_not_outlive_a_restart_of_its_host() {
+        let arrived = || RangeSet::from(0..10);
+        for (verify, is_kept) in [(Verify::Never, false), (Verify::WhenPossible, true)] {
+            let options = CopyOptions { verify, ..CopyOptions::of(PlanOptions::default()) };
+            let shared = Shared::new(options, DataWish::plain(), Rc::default());
+            let (early, late) = (ItemId(1), ItemId(2));
+            let start = |start: &str| shared.hosts.saw_at("server", "host", start);
+            start("first");
+            assert!(shared.still_there(early, RangeSet::new()).is_empty());
+            assert_eq!(shared.still_there(early, arrived()), arrived());
+            start("second");
+            assert_eq!(!shared.still_there(early, arrived()).is_empty(), is_kept);
+            assert_eq!(!shared.still_there(early, arrived()).is_empty(), is_kept, "the transfer adds to what it had");
+            assert!(shared.still_there(late, RangeSet::new()).is_empty());
+            assert_eq!(shared.still_there(late, arrived()), arrived(), "it came afterwards");
+        }
     }
 }

@@ -123,6 +123,13 @@ fn what_may_be_created_only_is_not_replaced() {
     put(&ruled, "/inbox/two").unwrap();
     denied(ruled.commit(&session, &[], &Attributes::default()));
     assert_eq!(std::fs::read(tree.root().join("inbox/two")).unwrap(), b"new");
+    // The answer to the first time may have been lost.
+    let session = ruled.begin(&path("/inbox/three"), &intent).unwrap();
+    ruled.join(&session).unwrap().write_at(0, b"mine").unwrap();
+    for _ in 0..2 {
+        ruled.commit(&session, &[], &Attributes::default()).unwrap();
+    }
+    denied(put(&ruled, "/inbox/three"));
 }
 
 /// Whatever the order: one of them is first, is told so, and stays.
