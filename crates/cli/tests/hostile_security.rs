@@ -390,13 +390,14 @@ fn store(guest: &mut Control, name: &str, bytes: usize) -> Reply {
 fn users_have_no_more_than_their_limits() {
     let scene = Scene::closed("[limits]\nconnections = 2\nquota = 500000\nbandwidth = 200000");
     let (mut first, _) = scene.login("right");
-    let (second, reply) = scene.login("right");
+    let (mut second, reply) = scene.login("right");
     assert_eq!(reply.code, 230, "{}", reply.text);
     let (_, reply) = scene.login("right");
     assert_eq!(reply.code, 421, "{}", reply.text);
     assert!(reply.text.contains("as many connections as your account may have"), "{}", reply.text);
+    second.ask_for(220, "REIN");
+    until("a place for another while the connection is nobody's", || scene.login("right").1.code == 230);
     drop(second);
-    until("a place for another", || scene.login("right").1.code == 230);
     first.ask_for(200, "TYPE I");
     let started = Instant::now();
     assert_eq!(store(&mut first, "/free/one", 300_000).code, 226);

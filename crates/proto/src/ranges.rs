@@ -1,6 +1,6 @@
 //! Byte ranges `a-b,c-d` of REST and 111 markers: ends are exclusive (GFD.20 §3.2 as the peers speak it).
 //!
-//! Lists as they are on the wire; what they add up to is kept by those who plan transfers.
+//! Lists as they are on the wire, and [`merged`] what they say; what they add up to is kept by those who plan transfers.
 
 use std::ops::Range;
 
@@ -58,6 +58,25 @@ pub(crate) fn parse_one(item: &[u8]) -> Result<Range<u64>, RangeError> {
     Ok(start..end)
 }
 
+/// The same bytes in ascending ranges that neither touch nor are empty.
+pub fn merged(mut ranges: Vec<Range<u64>>) -> Vec<Range<u64>> {
+    ranges.retain(|range| !range.is_empty());
+    ranges.sort_unstable_by_key(|range| range.start);
+    let mut out: Vec<Range<u64>> = Vec::with_capacity(ranges.len());
+    for range in ranges {
+        match out.last_mut() {
+            Some(last) if range.start <= last.end => last.end = last.end.max(range.end),
+            _ => out.push(range),
+        }
+    }
+    out
+}
+
+/// Where a stream goes on of which this is there: it has no gaps, so that only what is there from the beginning counts.
+pub fn from_beginning(merged: &[Range<u64>]) -> u64 {
+    merged.first().filter(|range| range.start == 0).map_or(0, |range| range.end)
+}
+
 /// Writes `a-b,c-d`.
 pub fn format(ranges: &[Range<u64>]) -> String {
     let items: Vec<String> = ranges.iter().map(|r| format!("{}-{}", r.start, r.end)).collect();
@@ -78,6 +97,8 @@ mod tests {
         assert_eq!(parse(b" 0-6, 10-20, "), Ok(vec![0..6, 10..20]));
         assert_eq!(parse(b"0-18446744073709551615"), Ok(vec![0..u64::MAX]));
         assert_eq!(format(&[0..6, 10..20]), "0-6,10-20");
+        assert_eq!(merged(vec![20..30, 0..4, 7..7, 4..9, 2..5]), [0..9, 20..30]);
+        assert_eq!([&[0..9, 20..30][..], &[3..9], &[]].map(from_beginning), [9, 0, 0]);
     }
 
     #[test]

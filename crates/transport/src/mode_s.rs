@@ -64,6 +64,9 @@ pub struct StreamReceive<'a> {
 /// Most bytes one `sendfile` moves before the clock and the cancellation are looked at.
 const SENDFILE_PIECE: u64 = 1 << 20;
 
+/// Bytes of a text that are converted at once; they become twice as many at the most.
+const ASCII_PART: usize = 32 << 10;
+
 /// Sends and ends the sending side; returns the bytes read from the source.
 ///
 /// The caller closes the channel afterwards. A stream has no other end mark: after a failure the
@@ -159,7 +162,7 @@ impl<'a, 'c> Line<'a, 'c> {
     }
 
     fn send_read(&mut self, job: &StreamSend<'_>, end: Option<u64>) -> Result<u64, Fault> {
-        let mut convert = ToWire::default();
+        let (mut convert, mut wire) = (ToWire::default(), Vec::new());
         let mut leaves = job.digests.map(InOrder::new);
         let mut at = job.offset;
         while end.is_none_or(|end| at < end) {
@@ -178,8 +181,10 @@ impl<'a, 'c> Line<'a, 'c> {
             match job.representation {
                 Representation::Image => self.send_all(&buffer[..read])?,
                 Representation::Ascii => {
-                    for piece in convert.pieces(&buffer[..read]) {
-                        self.send_all(piece)?;
+                    for part in buffer[..read].chunks(ASCII_PART) {
+                        wire.clear();
+                        convert.append(part, &mut wire);
+                        self.send_all(&wire)?;
                     }
                 }
             }

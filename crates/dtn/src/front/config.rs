@@ -1,4 +1,4 @@
-//! The administrator's configuration of a DTN: one TOML file, every key also a flag.
+//! The administrator's configuration of a DTN: one TOML file, whose keys are those of the flags and more.
 
 mod access;
 mod gsi;

@@ -29,6 +29,9 @@ const MAX_UNSENT: usize = 64 << 10;
 /// The reply to AUTH with which an exchange of tokens begins (RFC 2228 §3).
 const TOKENS_FOLLOW: u16 = 334;
 
+/// Reply code of a connection that nobody has logged in on (RFC 959 §5.4).
+const GREETING: u16 = 220;
+
 /// How long the last words may take.
 const FAREWELL: Duration = Duration::from_secs(10);
 
@@ -424,6 +427,12 @@ impl Connection {
         self.close_saying("the replies are not read, and more wait than are kept");
     }
 
+    /// REIN: the connection is as before its login, which neither ends it any more nor counts.
+    fn log_out(&mut self) {
+        (self.login_ends, self.plane) = (None, None);
+        self.server.log_out(self.ends.visitor);
+    }
+
     async fn handle(&mut self, event: ServerEvent) {
         match event {
             ServerEvent::Login { user, proof } => {
@@ -465,6 +474,9 @@ impl Connection {
                     self.patience.handshake_begins(Instant::now());
                 }
                 tracing::debug!(peer = ?self.ends.peer, verb, code, "answered");
+                if verb == "REIN" && code == GREETING {
+                    self.log_out();
+                }
             }
             ServerEvent::Closed(reason) => {
                 self.over = true;

@@ -84,6 +84,11 @@ impl Guard {
         visitor.map_or(Ok(()), |visitor| lock(&self.doors).log_in(visitor, user, most))
     }
 
+    /// The connection is nobody's again.
+    pub fn log_out(&self, visitor: Option<Visitor>) {
+        visitor.into_iter().for_each(|visitor| lock(&self.doors).log_out(visitor));
+    }
+
     /// Whether this user may log in once more; `most`: how often in a minute.
     ///
     /// # Errors
@@ -176,7 +181,11 @@ mod tests {
         guard.log_in(Some(passes[0].visitor()), "ada", Some(1)).expect("the first");
         assert_eq!(guard.log_in(Some(passes[1].visitor()), "ada", Some(1)), Err(Refusal::User));
         let third = guard.enter(HERE).expect("who is logged in does not wait");
-        drop((passes, third));
+        drop(third);
+        guard.log_out(Some(passes[0].visitor()));
+        assert_eq!(guard.waiting(), 2);
+        guard.log_in(Some(passes[1].visitor()), "ada", Some(1)).expect("the first is not hers any more");
+        drop(passes);
         assert_eq!(guard.waiting(), 0);
     }
 

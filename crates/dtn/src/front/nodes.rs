@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use whimbrel_engine::{Fault, FaultCode};
 
 use super::link::MoverLink;
@@ -83,12 +84,17 @@ impl NodeRegistry {
     }
 }
 
+/// Connections that have not proven yet that they are data nodes; more wait in the queue of the listener.
+const MOST_STRANGERS: usize = 64;
+
 /// Admits data nodes for ever.
 pub async fn admit(listener: TcpListener, secret: NodeSecret, settings: DataSettings, data_side: Arc<super::DataSide>) {
+    let strangers = Arc::new(Semaphore::new(MOST_STRANGERS));
     loop {
+        let place = strangers.clone().acquire_owned().await.expect("it is never closed");
         match listener.accept().await {
             Ok((stream, peer)) => {
-                drop(tokio::spawn(admit_one(stream, peer, secret.clone(), settings.clone(), data_side.clone())))
+                drop(tokio::spawn(admit_one(stream, peer, place, secret.clone(), settings.clone(), data_side.clone())))
             }
             Err(error) => super::accept::pause_after_error(&error).await,
         }
@@ -98,6 +104,7 @@ pub async fn admit(listener: TcpListener, secret: NodeSecret, settings: DataSett
 async fn admit_one(
     mut stream: TcpStream,
     peer: SocketAddr,
+    place: OwnedSemaphorePermit,
     secret: NodeSecret,
     settings: DataSettings,
     data_side: Arc<super::DataSide>,
@@ -105,6 +112,7 @@ async fn admit_one(
     let joined = async {
         keepalive::set(&stream, keepalive::NODE).map_err(|error| Fault::from_io(error, "admit data node"))?;
         let tls = sealed::admit_node(&mut stream, &secret).await?;
+        drop(place);
         let (link, clear) = tokio::io::duplex(ON_THE_WAY);
         drop(tokio::spawn(async move {
             if let Err(error) = sealed::carry(stream, clear, tls).await {

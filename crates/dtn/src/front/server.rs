@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use openssl::x509::X509;
 use tokio::sync::Semaphore;
+use whimbrel_engine::guard::Visitor;
 use whimbrel_engine::{Fault, FaultCode, Side};
 use whimbrel_proto::rules::LoginRules;
 use whimbrel_proto::server::{ChecksumAlgorithm, LoginOutcome, Mechanisms, Secret, ServerConfig};
@@ -270,6 +271,11 @@ impl Server {
         };
         let plane = Plane::attach(self.data_side.clone(), account, identity).await?;
         Ok(Some((user, plane)))
+    }
+
+    /// A connection is as before its login.
+    pub fn log_out(&self, visitor: Option<Visitor>) {
+        self.guard.log_out(visitor);
     }
 
     /// The verdict on a login that is not heard because of the bad ones before it; `guess`: the user whose password may be one.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use whimbrel_connector::{Kind, Meta, ReadAt};
 use whimbrel_engine::{Fault, FaultCode, RangeSet, Side};
 use whimbrel_proto::op::{Layout, ListForm, ListSpec, Mode, Notice, Outcome, SendSpec};
+use whimbrel_proto::ranges::from_beginning;
 use whimbrel_transport::mode_e::{self, Amount, Connection, Eof, Nonce, SendJob, Stripe};
 use whimbrel_transport::mode_s::{self, Representation, StreamSend};
 use whimbrel_transport::{BlockSource, Digests, Flow, Pool, PoolLimits, Run};
@@ -175,8 +176,7 @@ impl What {
         };
         let there = (meta.kind == Kind::File).then(|| meta.size - origin);
         let Some(length) = [there, spec.length].into_iter().flatten().min() else {
-            let done = spec.done.first().filter(|range| range.start == 0).map_or(0, |range| range.end);
-            return Self::Stream { offset: origin.saturating_add(done) };
+            return Self::Stream { offset: origin.saturating_add(from_beginning(&spec.done)) };
         };
         let length = length.min(u64::MAX - origin);
         let done: RangeSet = spec.done.iter().cloned().collect();

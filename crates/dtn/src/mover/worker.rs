@@ -267,7 +267,7 @@ impl Worker {
         self.reporter.start(id);
         self.session.expect_data();
         let (result, cancelled) = match self.control.start(id) {
-            Err(fault) => (Err(fault.into()), true),
+            Err(fault) => (Err(fault.into()), false),
             Ok(cancel) => {
                 let result = panic::catch_unwind(AssertUnwindSafe(|| work(self, &cancel)));
                 if !matches!(result, Ok(Ok(None))) {

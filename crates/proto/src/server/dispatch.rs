@@ -10,6 +10,7 @@ use super::transfer::{self, Part, Store, Transfer};
 use super::{checksum, feat, files, help, listing, login, options, probe, secure, site};
 use crate::command::{BufferSide, Command, Epsv, Eret, Esto, Opts, Restart, Site, V2Data, V2Transfer};
 use crate::op::{Family, ListForm, Op, PackedFile, ProbeKind};
+use crate::ranges;
 
 /// True for verbs whose operation an ABOR cancels before it began.
 pub(super) fn is_transfer(verb: &str) -> bool {
@@ -180,7 +181,7 @@ fn rest(session: &mut Session, restart: Restart) -> Step {
         Restart::Offset(0) => None,
         #[allow(clippy::single_range_in_vec_init, reason = "a list of one range is meant")]
         Restart::Offset(offset) => Some(vec![0..offset]),
-        Restart::Ranges(ranges) => Some(ranges),
+        Restart::Ranges(ranges) => Some(ranges::merged(ranges)),
     };
     Step::Answer(Answer::line(350, "Restart Marker OK. Send STORE or RETR to initiate transfer."))
 }

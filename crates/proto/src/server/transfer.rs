@@ -17,7 +17,7 @@ use super::step::{MAX_STRIPES, Step};
 use crate::marker::{Marker, Perf};
 use crate::op::{Leaf, ListSpec, Mode, Notice, Op, Outcome, PackResult, PackSpec, PackedFile, Probe};
 use crate::op::{ReadFrom, ReceiveSpec, SendSpec, Spent, WriteKind};
-use crate::{leaf, pack, spent};
+use crate::{leaf, pack, ranges, spent};
 
 /// A transfer that waits for its data handle.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -202,7 +202,7 @@ fn write_kind(store: Store, restart: Option<Vec<Range<u64>>>, stream: bool) -> O
         (Store::Plain, Some(done)) => WriteKind::Restart { done },
         (Store::Adjusted(offset), None) => WriteKind::Adjusted { offset },
         (Store::Adjusted(offset), Some(done)) => {
-            let skipped = done.first().filter(|_| stream).map_or(0, |range| range.end);
+            let skipped = if stream { ranges::from_beginning(&done) } else { 0 };
             WriteKind::Adjusted { offset: offset.checked_add(skipped)? }
         }
         (Store::Chunk(offset, session), _) => WriteKind::Chunk { offset, session },

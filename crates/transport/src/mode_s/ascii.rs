@@ -9,20 +9,18 @@ pub(super) struct ToWire {
 }
 
 impl ToWire {
-    /// `data` with the missing CRs between its pieces; nothing is copied.
-    pub(super) fn pieces<'d>(&mut self, data: &'d [u8]) -> Vec<&'d [u8]> {
-        let mut pieces: Vec<&'d [u8]> = Vec::new();
+    /// Appends `data` with the missing CRs to `wire`: at the most twice as many bytes.
+    pub(super) fn append(&mut self, data: &[u8], wire: &mut Vec<u8>) {
         let mut start = 0;
         for (at, &byte) in data.iter().enumerate() {
             if byte == b'\n' && !self.after_cr {
-                pieces.push(&data[start..at]);
-                pieces.push(b"\r");
+                wire.extend_from_slice(&data[start..at]);
+                wire.push(b'\r');
                 start = at;
             }
             self.after_cr = byte == b'\r';
         }
-        pieces.push(&data[start..]);
-        pieces
+        wire.extend_from_slice(&data[start..]);
     }
 }
 
@@ -68,9 +66,9 @@ mod tests {
     use super::*;
 
     fn to_wire(data: &[u8], step: usize) -> Vec<u8> {
-        let mut convert = ToWire::default();
-        let pieces = data.chunks(step).flat_map(|data| convert.pieces(data));
-        pieces.collect::<Vec<_>>().concat()
+        let (mut convert, mut wire) = (ToWire::default(), Vec::new());
+        data.chunks(step).for_each(|data| convert.append(data, &mut wire));
+        wire
     }
 
     fn from_wire(data: &[u8], step: usize) -> Vec<u8> {

@@ -99,24 +99,31 @@ impl Carrier {
 
     /// Receives behind the bytes that wait, which must be fewer than a record's; false at the end.
     pub(super) fn receive(&mut self) -> io::Result<bool> {
-        if self.incoming.is_empty() {
-            self.incoming = SPARE.with_borrow_mut(|spare| std::mem::take(&mut spare.incoming));
-            self.incoming.resize(AHEAD, 0);
+        if self.incoming.len() < AHEAD {
+            let mut buffer = SPARE.with_borrow_mut(|spare| std::mem::take(&mut spare.incoming));
+            buffer.resize(AHEAD, 0);
+            buffer[..self.unread.len()].copy_from_slice(&self.incoming[self.unread.clone()]);
+            self.incoming = buffer;
+        } else {
+            self.incoming.copy_within(self.unread.clone(), 0);
         }
-        self.incoming.copy_within(self.unread.clone(), 0);
         self.unread = 0..self.unread.len();
         let received = self.inner.recv(&mut self.incoming[self.unread.end..]);
         self.unread.end += *received.as_ref().unwrap_or(&0);
-        if self.unread.is_empty() {
+        let waits = matches!(&received, Err(error) if error.kind() == ErrorKind::WouldBlock);
+        if waits || self.unread.is_empty() {
             self.put_incoming_back();
         }
         self.ended |= matches!(received, Ok(0));
         Ok(received? > 0)
     }
 
+    /// What waits, less than a record's, keeps no more room than it needs: a peer that says no more could hold the rest for long.
     fn put_incoming_back(&mut self) {
-        let buffer = std::mem::take(&mut self.incoming);
-        if !buffer.is_empty() {
+        let rest = self.incoming[self.unread.clone()].to_vec();
+        self.unread = 0..rest.len();
+        let buffer = std::mem::replace(&mut self.incoming, rest);
+        if buffer.len() == AHEAD {
             SPARE.with_borrow_mut(|spare| spare.incoming = buffer);
         }
     }

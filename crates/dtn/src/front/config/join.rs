@@ -25,8 +25,8 @@ pub struct JoinConfig {
     /// Directory of what this server keeps: its place in the service, and a certificate of its own where `[tls]` names none.
     /// Default: `/var/lib/whimbrel`, or `~/.local/state/whimbrel` where root has not started it.
     pub state: Option<PathBuf>,
-    /// Accounts of everybody whom the service sends, the first is the usual one. Default: those that `mapping` gives; one's own
-    /// where root has not started it.
+    /// Accounts of everybody whom the service sends, the first is the usual one. Default: those that `mapping` gives; without it
+    /// one's own. Root has to say one of both.
     pub accounts: Vec<String>,
     /// Where files of its collections are had over HTTPS, and the collections managed: `HOST:PORT`. Default: nowhere.
     pub https: Option<String>,

@@ -7,6 +7,7 @@ use whimbrel_connector::{Attributes, Connector, Disposition, Follow, Kind, Recei
 use whimbrel_connector::{WriteAt, WriteIntent, WriteSession};
 use whimbrel_engine::{Fault, FaultCode, RangeSet};
 use whimbrel_proto::op::{LeafSpec, Mode, Outcome, ReceiveSpec, WriteKind};
+use whimbrel_proto::ranges::from_beginning;
 use whimbrel_transport::{Activity, Cancel, Times};
 
 use super::{MAX_OFFSET, complete};
@@ -79,7 +80,7 @@ impl File {
     pub(super) fn join(node: &Node, spec: &ReceiveSpec, session: &WriteSession) -> Result<Self, Fault> {
         let (origin, start) = match &spec.write {
             WriteKind::Adjusted { offset } | WriteKind::Chunk { offset, .. } => (check_offset(*offset)?, *offset),
-            WriteKind::Restart { done } => (0, done.first().map_or(Ok(0), |range| check_offset(range.end))?),
+            WriteKind::Restart { done } => (0, check_offset(from_beginning(done))?),
             WriteKind::Replace | WriteKind::Unique | WriteKind::Append => (0, 0),
         };
         let (writer, session) = (node.connector.join(session)?, session.clone());
@@ -389,7 +390,7 @@ fn short(receipt: Receipt) -> Receipt {
 mod tests {
     use super::*;
     use crate::mover::codec;
-    use crate::mover::message::MoverId;
+    use crate::mover::message::{MAX_FRAME, MoverId};
     use whimbrel_proto::op::OpId;
 
     #[test]
@@ -403,7 +404,9 @@ mod tests {
         for count in [10_000, 200_000] {
             let message =
                 FromMover::Received { mover: MoverId(1), id: OpId(1), bytes: u64::MAX, receipt: Box::new(told(count)) };
-            assert!(codec::encode(&message, &mut Vec::new()).is_ok(), "{count}");
+            let mut frame = Vec::new();
+            codec::encode(&message, &mut frame).unwrap();
+            assert!(frame.len() <= MAX_FRAME, "{count}: {}", frame.len());
         }
     }
 }

@@ -91,6 +91,9 @@ fn rest_holds_for_one_transfer_in_both_forms() {
     assert_eq!(peer.send("REST 0-10,20-30"), ok);
     let restart = WriteKind::Restart { done: vec![0..10, 20..30] };
     assert_eq!(op_of(&mut peer, "STOR /f"), Op::Receive(receive_of("/f", restart)));
+    assert_eq!(peer.send("REST 20-30,7-7,5-12,0-5"), ok);
+    let restart = WriteKind::Restart { done: vec![0..12, 20..30] };
+    assert_eq!(op_of(&mut peer, "STOR /f"), Op::Receive(receive_of("/f", restart)), "both ends go on at the same byte");
     peer.send("REST 100");
     assert_eq!(peer.send("REST 0"), ok);
     assert_eq!(op_of(&mut peer, "STOR /f"), Op::Receive(receive_of("/f", WriteKind::Replace)), "REST 0 withdraws");
