@@ -9,6 +9,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use whimbrel_engine::events::Event;
+use whimbrel_engine::listing::path_text;
 use whimbrel_engine::plan::{Item, SkipReason, quote_path};
 use whimbrel_engine::progress::{ReadBack, Verification};
 use whimbrel_engine::summary::{Summary, exit, exit_code_for};
@@ -359,6 +360,11 @@ fn proof_text(verification: &Verification) -> String {
         Verification::Unverified { reason } => format!(", not verified: {reason}"),
         Verification::NotAsked => String::new(),
     }
+}
+
+/// How a path stands in JSON: a text, or where it is not UTF-8 an array of bytes.
+pub fn path_value(path: &[u8]) -> serde_json::Value {
+    path_text::serialize(path, serde_json::value::Serializer).expect("texts and numbers can always be written")
 }
 
 /// One JSON object with the time in front of its fields.

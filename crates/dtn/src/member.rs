@@ -19,7 +19,7 @@ use crate::caller;
 use crate::confine::Sandbox;
 use crate::door;
 use crate::front::certificate::CertificateFiles;
-use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, TlsConfig};
+use crate::front::config::{DtnConfig, IssuerConfig, JoinConfig, ProofKind, TlsConfig};
 use crate::helper::Helper;
 use crate::monitor::jobs::{self, Order};
 use crate::monitor::keeper::{account, is_root};
@@ -120,6 +120,8 @@ pub(crate) struct Member {
 pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result<(DtnConfig, Option<Member>), Fault> {
     let Some(join) = &config.join else { return Ok((config.clone(), None)) };
     join.place()?;
+    // Before the token is used up.
+    let accounts = accounts_of(join, config)?;
     let files = StateFiles::at(join.state.as_deref())?;
     let mut config = DtnConfig { tls: Some(tls(config, join, &files)?), ..config.clone() };
     let question = |errand| -> Result<Question, Fault> {
@@ -148,8 +150,13 @@ pub(crate) fn enter(config: &DtnConfig, program: &Path, bound: &Bound) -> Result
     let relay = relay
         .map(|joins| relay::start(program, &joins.listener, (&joins.front, &joins.relay), nobody()?, config.sandbox));
     let member = Member { talker, door: door.transpose()?, caller, relay: relay.transpose()?, draining: false };
-    let issuer = issuer(join, &config, &membership)?;
-    config.tokens.get_or_insert_default().issuer.push(issuer);
+    config.tokens.get_or_insert_default().issuer.push(IssuerConfig {
+        url: membership.issuer.clone(),
+        audience: vec![membership.audience.clone()],
+        authorities: join.authorities.clone(),
+        accounts,
+        ..IssuerConfig::default()
+    });
     Ok((config, Some(member)))
 }
 
@@ -267,21 +274,25 @@ fn url(scheme: &str, address: SocketAddr, name: &str) -> Option<String> {
     }
 }
 
-fn issuer(join: &JoinConfig, config: &DtnConfig, membership: &Membership) -> Result<IssuerConfig, Fault> {
-    let mut accounts = join.accounts.clone();
-    if accounts.is_empty() && config.mapping.is_empty() && !is_root() {
-        let uid = rustix::process::geteuid().as_raw();
-        let record = whimbrel_sys::accounts::record_of(uid);
-        let record = record.map_err(|error| Fault::from_io(error, "look up account").side(Side::Us))?;
-        accounts.extend(record.map(|record| record.name));
+/// The accounts of everybody whom the service sends; empty where `mapping` says.
+///
+/// # Errors
+/// `InvalidArgument`: root has started it, and nothing says whose rights such users have.
+fn accounts_of(join: &JoinConfig, config: &DtnConfig) -> Result<Vec<String>, Fault> {
+    let mapped = config.mapping.iter().any(|one| one.is_for(ProofKind::Token));
+    if mapped || !join.accounts.is_empty() {
+        return Ok(join.accounts.clone());
     }
-    Ok(IssuerConfig {
-        url: membership.issuer.clone(),
-        audience: vec![membership.audience.clone()],
-        authorities: join.authorities.clone(),
-        accounts,
-        ..IssuerConfig::default()
-    })
+    if is_root() {
+        let fault = Fault::new(FaultCode::InvalidArgument, OP).subject(&join.service).side(Side::Us);
+        return Err(fault.detail(
+            "started by root it has to be told whose rights users of the service have here: --join-account NAME, \
+             accounts = [\"NAME\"] in [join], or mapping = [\"FILE\"]",
+        ));
+    }
+    let own = whimbrel_sys::accounts::record_of(rustix::process::geteuid().as_raw());
+    let own = own.map_err(|error| Fault::from_io(error, "look up account").side(Side::Us))?;
+    Ok(own.map(|record| record.name).into_iter().collect())
 }
 
 fn register(program: &Path, question: &Question) -> Result<Membership, Fault> {

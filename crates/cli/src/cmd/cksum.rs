@@ -14,7 +14,7 @@ use whimbrel_proto::op::{Op, Outcome};
 use super::{block_on, finish, for_each_code, log_in, open};
 use crate::args::{Global, HELP_END};
 use crate::managed::refusal::Trouble;
-use crate::output::Output;
+use crate::output::{Output, path_value};
 use crate::place;
 
 /// Compute checksums of files where they are
@@ -50,7 +50,8 @@ async fn sum_all(args: CksumArgs, global: &Global) -> Result<u8, Fault> {
         codes.push(match sum(&args, place, global).await {
             Ok(digest) => {
                 let path = quote_path(&place.path);
-                let json = json!({ "event": "checksum", "path": path, "algorithm": args.checksum, "checksum": digest });
+                let json =
+                    json!({ "event": "checksum", "path": path_value(&place.path), "algorithm": args.checksum, "checksum": digest });
                 output.result(&json, &format!("{digest}  {path}"));
                 0
             }

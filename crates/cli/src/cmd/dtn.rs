@@ -80,8 +80,7 @@ pub struct DtnArgs {
     /// File of certificate subjects and the accounts they may use; means --gsi
     #[arg(long, value_name = "FILE")]
     gridmap: Option<PathBuf>,
-    /// Register with the managed service at this URL, and let its users in; as an account of this host, which the configuration
-    /// file says
+    /// Register with the managed service at this URL, and let its users in
     #[arg(long, value_name = "URL", conflicts_with_all = ["stdio", "data_node_of"])]
     join: Option<String>,
     /// The token with which this server registers the first time; afterwards it is not needed any more
@@ -90,6 +89,10 @@ pub struct DtnArgs {
     /// Certificates (PEM) of who vouches for the service's host [default: this computer's authorities]
     #[arg(long, value_name = "FILE", requires = "join")]
     join_authorities: Option<PathBuf>,
+    /// Account of this host whose rights the service's users have, may be repeated: the first is the usual one [default: your
+    /// own; started by root there is none, and this, or mapping in the configuration file, has to be given]
+    #[arg(long, value_name = "NAME", requires = "join")]
+    join_account: Vec<String>,
     /// Make connections to the service and to other servers, and take none: for laptops, and hosts behind address translation
     /// or a firewall
     #[arg(long, requires = "join", conflicts_with_all = ["listen", "node_listen"])]
@@ -318,6 +321,7 @@ impl DtnArgs {
 
     fn into_config(self) -> Result<DtnConfig, Fault> {
         let file = self.config.as_deref().map(DtnConfig::read).transpose()?.unwrap_or_default();
+        let join = self.joined(file.join.clone());
         Ok(DtnConfig {
             listen: if self.listen.is_empty() { file.listen } else { self.listen },
             root: self.root.or(file.root),
@@ -325,7 +329,7 @@ impl DtnArgs {
             anonymous_user: self.anonymous_user.or(file.anonymous_user),
             users: self.users.or(file.users),
             gsi: gsi(self.gsi, self.gridmap, file.gsi),
-            join: join((self.join, self.outbound, self.relay), self.token, self.join_authorities, file.join),
+            join,
             read_only: self.read_only || file.read_only,
             data_ports: self.data_ports.or(file.data_ports),
             data_address: self.data_address.or(file.data_address),
@@ -351,21 +355,23 @@ impl DtnArgs {
             ..file
         })
     }
-}
 
-fn join(
-    (service, outbound, relay): (Option<String>, bool, Option<String>),
-    token: Option<String>,
-    authorities: Option<PathBuf>,
-    file: Option<JoinConfig>,
-) -> Option<JoinConfig> {
-    if service.is_none() && file.is_none() {
-        return None;
+    /// The service that this server belongs to, if any.
+    fn joined(&self, file: Option<JoinConfig>) -> Option<JoinConfig> {
+        if self.join.is_none() && file.is_none() {
+            return None;
+        }
+        let file = file.unwrap_or_default();
+        Some(JoinConfig {
+            service: self.join.clone().unwrap_or(file.service),
+            token: self.token.clone(),
+            authorities: self.join_authorities.clone().or(file.authorities),
+            accounts: if self.join_account.is_empty() { file.accounts } else { self.join_account.clone() },
+            outbound: self.outbound || file.outbound,
+            relay: self.relay.clone().or(file.relay),
+            ..file
+        })
     }
-    let file = file.unwrap_or_default();
-    let authorities = authorities.or(file.authorities);
-    let (outbound, relay) = (outbound || file.outbound, relay.or(file.relay));
-    Some(JoinConfig { service: service.unwrap_or(file.service), token, authorities, outbound, relay, ..file })
 }
 
 fn gsi(wanted: bool, gridmap: Option<PathBuf>, file: Option<GsiConfig>) -> Option<GsiConfig> {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -113,8 +114,10 @@ async fn user(reach: &Reach, tokens: &BTreeMap<String, Token>) -> Result<String,
     Ok(need(&told, "preferred_username")?.to_owned())
 }
 
-/// A client by the file that the service wrote for it, or by its id.
 /// The client that a file holds, or whose id this is.
+///
+/// # Errors
+/// The file cannot be read, may be read by others, or holds no client.
 pub(super) fn named_client(named: &Path) -> Result<ClientCredential, Trouble> {
     let id = named.to_str().and_then(|text| Uuid::try_parse(text).ok());
     if let Some(id) = id {
@@ -122,13 +125,19 @@ pub(super) fn named_client(named: &Path) -> Result<ClientCredential, Trouble> {
         let secret = secret.map_err(|error| Trouble::here(error, "ask for the secret", "the terminal"))?;
         return Ok(ClientCredential { id: id.to_string(), secret });
     }
+    let wrong = |detail: &str| {
+        let fault = Fault::new(FaultCode::CredentialRejected, "read the client").side(Side::Us);
+        Trouble::from(fault.subject(named.display().to_string()).detail(detail))
+    };
     let document: Value = serde_json::from_str(&read(named)?).unwrap_or_default();
     let field = |name: &str| document[name].as_str().map(str::to_owned);
     let (Some(id), Some(secret)) = (field("client_id"), field("client_secret")) else {
-        let fault = Fault::new(FaultCode::CredentialRejected, "read the client").side(Side::Us);
-        let fault = fault.subject(named.display().to_string());
-        return Err(fault.detail("it is no JSON document with client_id and client_secret").into());
+        return Err(wrong("it is no JSON document with client_id and client_secret"));
     };
+    let facts = fs::metadata(named).map_err(|error| Trouble::here(error, "read", named.display()))?;
+    if facts.is_file() && facts.permissions().mode() & 0o077 != 0 {
+        return Err(wrong("others may read it, and act as this client: chmod 600 it"));
+    }
     Ok(ClientCredential { id, secret })
 }
 

@@ -13,7 +13,7 @@ use whimbrel_proto::op::Op;
 
 use super::{block_on, finish, for_each_code, log_in, open};
 use crate::args::{Global, HELP_END};
-use crate::output::Output;
+use crate::output::{Output, path_value};
 use crate::place;
 
 /// Make directories
@@ -42,8 +42,8 @@ async fn make_all(args: MkdirArgs, global: &Global) -> Result<u8, Fault> {
         codes.push(match made {
             Ok(()) => {
                 if global.json || global.verbose > 0 {
-                    let path = quote_path(&place.path);
-                    output.result(&json!({ "event": "directory_made", "path": path }), &format!("made {path}"));
+                    let text = format!("made {}", quote_path(&place.path));
+                    output.result(&json!({ "event": "directory_made", "path": path_value(&place.path) }), &text);
                 }
                 0
             }

@@ -12,7 +12,7 @@ use whimbrel_proto::op::Op;
 
 use super::{block_on, finish, log_in, open, usage};
 use crate::args::{Global, HELP_END};
-use crate::output::Output;
+use crate::output::{Output, path_value};
 use crate::place;
 
 /// Rename a file or a directory on one host
@@ -46,8 +46,9 @@ async fn rename(args: MvArgs, global: &Global) -> Result<u8, Fault> {
     let op = Op::Rename { from: args.from.path.clone(), to: to.clone() };
     end.run(op).await.map_err(|fault| fault.side_if_unknown(Side::Source))?;
     if global.json || global.verbose > 0 {
-        let (from, to) = (quote_path(&args.from.path), quote_path(&to));
-        Output::new(global).result(&json!({ "event": "renamed", "from": from, "to": to }), &format!("{from} -> {to}"));
+        let text = format!("{} -> {}", quote_path(&args.from.path), quote_path(&to));
+        let event = json!({ "event": "renamed", "from": path_value(&args.from.path), "to": path_value(&to) });
+        Output::new(global).result(&event, &text);
     }
     Ok(0)
 }

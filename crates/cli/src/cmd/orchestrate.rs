@@ -41,7 +41,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// the service and to the data transfer nodes, and nobody connects to it. Prints one line `orchestrating for URL` when it begins.
 #[derive(Debug, Args)]
 #[command(after_help = format!("EXAMPLES\n  \
-    Make its client, as an administrator:  whimbrel user client mover-2 --orchestrator > mover-2.json\n  \
+    Make its client, as an administrator:  whimbrel user client mover-2 --orchestrator --file mover-2.json\n  \
     Run it, on any host:                   whimbrel orchestrate --service https://transfer.example.org --client mover-2.json\n  \
     Keep the service's host free of it:    whimbrel serve --no-orchestrator\n\n{EXIT_CODES}"))]
 pub struct OrchestrateArgs {

@@ -14,7 +14,7 @@ use whimbrel_proto::op::Op;
 
 use super::{block_on, finish, for_each_code, log_in, not_found, open};
 use crate::args::{Global, HELP_END};
-use crate::output::Output;
+use crate::output::{Output, path_value};
 use crate::place;
 
 /// Remove files and directories
@@ -65,8 +65,8 @@ async fn remove_place(args: &RmArgs, place: &Place, global: &Global, output: &mu
             end.stat(&path, true).await?.ok_or_else(|| not_found(&place.with_path(path.clone()), Side::Source))?;
         remove(&mut end, &path, &found, args.recursive).await?;
         if global.json || global.verbose > 0 {
-            let path = quote_path(&path);
-            output.result(&json!({ "event": "removed", "path": path }), &format!("removed {path}"));
+            let text = format!("removed {}", quote_path(&path));
+            output.result(&json!({ "event": "removed", "path": path_value(&path) }), &text);
         }
     }
     Ok(())

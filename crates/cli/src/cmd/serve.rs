@@ -23,7 +23,7 @@ use whimbrel_service::clock::SystemClock;
 use whimbrel_service::house::Keeping;
 use whimbrel_service::store::{SealKey, Store};
 use whimbrel_service::{Config, Service};
-use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server, of_connections};
+use whimbrel_web::{Limits as WebLimits, Line, Listen, Security, Server, WebError, of_connections};
 
 use self::notify::NotifyArgs;
 use self::place::StatePlace;
@@ -129,7 +129,12 @@ async fn serve_until_stopped(args: ServeArgs) -> Result<(), Fault> {
     };
     let store = store.map_err(Fault::from)?;
     let listen = Listen { address: args.listen, security: Security::Tls(tls), limits: limits(&args) };
-    let server = Server::bind(listen).await.map_err(|error| failed(error.to_string()))?;
+    let server = Server::bind(listen).await.map_err(|error| match error {
+        WebError::Listen { address, error } => {
+            Fault::from_io(error, "listen").side(Side::Us).subject(address.to_string())
+        }
+        clear @ WebError::Clear { .. } => failed(clear.to_string()),
+    })?;
     let here = place::url(server.address(), &host);
     let url = args.url.clone().unwrap_or_else(|| here.clone());
     let domain = args.domain.clone().unwrap_or(host);

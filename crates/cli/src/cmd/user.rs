@@ -1,5 +1,10 @@
 //! `whimbrel user`: who the managed service knows.
 
+use std::fs::{File, OpenOptions};
+use std::io::Write as _;
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
@@ -12,13 +17,13 @@ use crate::login::ask_hidden;
 use crate::managed::grants::AUTH;
 use crate::managed::refusal::Trouble;
 use crate::managed::{EXIT_CODES, ServiceArgs, Session, need, show, text};
-use crate::output::Output;
+use crate::output::{Output, path_value};
 
 /// People and programs that the managed service knows
 #[derive(Debug, Args)]
 #[command(after_help = format!("EXAMPLES\n  \
     Somebody who logs in with a password:  whimbrel user create anna@example.org --name 'Anna Example'\n  \
-    A program that acts in its own name:   whimbrel user client 'nightly archive' > client.json\n  \
+    A program that acts in its own name:   whimbrel user client 'nightly archive' --file client.json\n  \
                                            whimbrel login URL --client client.json\n  \
     One that logs people in:               whimbrel user client Parsl --public --id 8b8060fd-610e-4a74-885e-1051c71ad473 \\\n  \
                                              --back https://auth.globus.org/v2/web/auth-code\n\n{EXIT_CODES}"))]
@@ -46,7 +51,7 @@ enum UserCommand {
         #[arg(long)]
         admin: bool,
     },
-    /// Make a client that acts in its own name or logs people in, and print its id and secret as `login --client` reads them (administrators only)
+    /// Make a client that acts in its own name or logs people in, and tell its id and secret as `login --client` reads them (administrators only)
     Client {
         /// What people call it
         #[arg(value_name = "NAME")]
@@ -63,6 +68,9 @@ enum UserCommand {
         /// Its id, where the program has it built in
         #[arg(long, value_name = "ID")]
         id: Option<uuid::Uuid>,
+        /// Write id and secret to this new file, which nobody else may read, instead of printing them
+        #[arg(long, value_name = "FILE", conflicts_with = "public")]
+        file: Option<PathBuf>,
     },
     /// Show who somebody is
     Show {
@@ -91,9 +99,9 @@ pub fn run(args: UserArgs, global: &Global) -> ExitCode {
                 output.result(&json!({"event": "user_created", "id": id, "username": made["username"]}), id);
                 Ok(exit::OK)
             }
-            UserCommand::Client { name, orchestrator, back, public, id } => {
+            UserCommand::Client { name, orchestrator, back, public, id, file } => {
                 let wish = json!({"name": name, "orchestrator": orchestrator, "redirect_uris": back, "public_client": public, "id": id});
-                client(&mut session, &wish, output).await
+                client(&mut session, &wish, file.as_deref(), output).await
             }
             UserCommand::Show { user } => show_one(&mut session, &user, output).await,
         }
@@ -114,7 +122,9 @@ fn password(username: &str) -> Result<String, Trouble> {
     if first == again { Ok(first) } else { Err(Trouble::Usage("these are two different passwords".to_owned())) }
 }
 
-async fn client(session: &mut Session, wish: &Value, output: &mut Output) -> Result<u8, Trouble> {
+async fn client(session: &mut Session, wish: &Value, file: Option<&Path>, output: &mut Output) -> Result<u8, Trouble> {
+    // The secret is told once: where it goes has to be there first.
+    let file = file.map(SecretFile::make).transpose()?;
     let made = session.post("/v2/whimbrel/clients", wish).await?;
     let made = &made["included"]["client_credential"];
     let id = need(made, "client")?;
@@ -123,10 +133,51 @@ async fn client(session: &mut Session, wish: &Value, output: &mut Output) -> Res
         return Ok(exit::OK);
     }
     let secret = need(made, "secret")?;
+    if let Some(file) = file {
+        let path = path_value(file.path.as_os_str().as_bytes());
+        let event = json!({"event": "client_created", "client_id": id, "file": path});
+        let told = format!("{id}: its secret is in {}, which only you may read", file.path.display());
+        file.keep(&json!({"client_id": id, "client_secret": secret}).to_string())?;
+        output.outcome(&event, &told);
+        return Ok(exit::OK);
+    }
     let event = json!({"event": "client_created", "client_id": id, "client_secret": secret});
     output.result(&event, &json!({"client_id": id, "client_secret": secret}).to_string());
     output.say("the secret is told this once");
     Ok(exit::OK)
+}
+
+/// A new file that nobody else may read, gone again unless something is kept in it.
+struct SecretFile {
+    path: PathBuf,
+    file: Option<File>,
+}
+
+impl SecretFile {
+    const OP: &str = "write the client";
+
+    fn make(path: &Path) -> Result<Self, Trouble> {
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path);
+        let file = file.map_err(|error| Trouble::here(error, Self::OP, path.display()))?;
+        Ok(Self { path: path.to_owned(), file: Some(file) })
+    }
+
+    fn keep(mut self, text: &str) -> Result<(), Trouble> {
+        let file = self.file.as_mut().expect("it is open until it is kept");
+        let written = writeln!(file, "{text}").and_then(|()| file.sync_all());
+        written.map_err(|error| Trouble::here(error, Self::OP, self.path.display()))?;
+        self.file = None;
+        Ok(())
+    }
+}
+
+impl Drop for SecretFile {
+    fn drop(&mut self) {
+        if self.file.is_some() {
+            // What is left is empty or a part, and a secret of nobody.
+            let _gone = std::fs::remove_file(&self.path);
+        }
+    }
 }
 
 async fn show_one(session: &mut Session, user: &str, output: &mut Output) -> Result<u8, Trouble> {

@@ -27,8 +27,7 @@ fn who_did_what_is_told_to_administrators_and_exported_without_gaps() {
     let rule = seat.says(&["rule", "slow", "1000", "--at", "one data"]);
     let known: Value = serde_json::from_slice(&std::fs::read(&client).unwrap()).unwrap();
     let wrong = json!({"client_id": known["client_id"], "client_secret": "ws_guessed"}).to_string();
-    let (file, guest) = (field.place("wrong.json"), Seat::new(&field, "guest"));
-    std::fs::write(&file, wrong).unwrap();
+    let (file, guest) = (field.secret("wrong.json", &wrong), Seat::new(&field, "guest"));
     let file = file.display().to_string();
     guest.ends(6, &["login", &field.url, "--client", &file, "--authorities", &authorities]);
 

@@ -91,9 +91,12 @@ fn a_directory_is_shared_and_taken_back() {
     let seat = Seat::administrator(&field);
     let cluster = site(&seat, "cluster");
     cluster.write("run7/a.txt", "12345");
-    let made = seat.says(&["user", "client", "a colleague's program"]);
     let file = field.place("colleague.json");
-    std::fs::write(&file, made).unwrap();
+    let make = ["user", "client", "a colleague's program", "--file", file.to_str().unwrap()];
+    assert_eq!(seat.says(&make), "");
+    // It is told once: neither is a file that is there overwritten, nor a client made whose secret goes nowhere.
+    let (_, error) = seat.ends(1, &make);
+    assert!(error.contains("exists"), "{error}");
     let guest = Seat::new(&field, "guest");
     let authorities = field.place("service/certificate.pem").display().to_string();
     guest.ends(0, &["login", &field.url, "--client", &file.display().to_string(), "--authorities", &authorities]);

@@ -23,11 +23,15 @@ fn a_client_logs_in_and_out_and_what_is_missing_is_said() {
 
     let client = field.place("service/administrator.json").display().to_string();
     let authorities = field.place("service/certificate.pem").display().to_string();
-    let wrong = field.place("wrong.json");
     let known: Value = serde_json::from_slice(&fs::read(&client).unwrap()).unwrap();
-    fs::write(&wrong, json!({"client_id": known["client_id"], "client_secret": "ws_guessed"}).to_string()).unwrap();
-    let wrong = wrong.display().to_string();
-    seat.ends(6, &["login", &field.url, "--client", &wrong, "--authorities", &authorities]);
+    let wrong = json!({"client_id": known["client_id"], "client_secret": "ws_guessed"}).to_string();
+    let wrong = field.secret("wrong.json", &wrong).display().to_string();
+    let by_it = ["login", &field.url, "--client", &wrong, "--authorities", &authorities];
+    let (_, error) = seat.ends(6, &by_it);
+    assert!(!error.contains("others may read it"), "{error}");
+    fs::set_permissions(&wrong, Permissions::from_mode(0o640)).unwrap();
+    let (_, error) = seat.ends(6, &by_it);
+    assert!(error.contains("others may read it"), "{error}");
     seat.ends(2, &["login"]);
     seat.ends(1, &["login", &field.url, "--client", &client, "--authorities", "/nowhere.pem"]);
     seat.ends(7, &["login", "https://127.0.0.1:1", "--client", &client]);

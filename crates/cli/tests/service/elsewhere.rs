@@ -61,12 +61,10 @@ fn tasks_of_an_orchestrator_that_dies_are_finished_by_another() {
 fn who_may_not_orchestrate_is_told_so_at_once() {
     let Some(field) = field() else { return };
     let client = field.orchestrator_client("movers");
-    let person = field.place("person.json");
     let wrong = std::fs::read_to_string(&client).unwrap().replace("\"client_secret\":\"", "\"client_secret\":\"x");
     let someone = field.person("someone");
-    std::fs::write(&person, json!({"client_id": someone.id, "client_secret": someone.secret()}).to_string()).unwrap();
-    let strange = field.place("strange.json");
-    std::fs::write(&strange, wrong).unwrap();
+    let person = json!({"client_id": someone.id, "client_secret": someone.secret()}).to_string();
+    let (person, strange) = (field.secret("person.json", &person), field.secret("strange.json", &wrong));
     for (file, why) in [(strange, "whimbrel login"), (person, "scope"), (field.place("none.json"), "none.json")] {
         let ended = field.orchestrating("first", &file).output().expect("the program starts");
         let said = String::from_utf8_lossy(&ended.stderr).into_owned();

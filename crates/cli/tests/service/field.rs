@@ -39,7 +39,7 @@ pub struct Running {
 impl Running {
     /// Starts a program and reads its output up to the line that begins with `ready`.
     #[track_caller]
-    fn start(command: &mut Command, ready: &str) -> Self {
+    pub fn start(command: &mut Command, ready: &str) -> Self {
         Self::try_start(command, ready).unwrap_or_else(|said| panic!("it ended before it was ready; it said {said:?}"))
     }
 
@@ -276,8 +276,14 @@ impl Field {
     #[track_caller]
     pub fn orchestrator_client(&self, name: &str) -> PathBuf {
         let made = self.ask("/v2/whimbrel/orchestrators", &json!({"name": name}));
-        let file = self.place(&format!("{name}.json"));
-        fs::write(&file, made.to_string()).unwrap();
+        self.secret(&format!("{name}.json"), &made.to_string())
+    }
+
+    /// A file that nobody else may read.
+    pub fn secret(&self, name: &str, text: &str) -> PathBuf {
+        let file = self.place(name);
+        fs::write(&file, text).unwrap();
+        fs::set_permissions(&file, Permissions::from_mode(0o600)).unwrap();
         file
     }
 
@@ -325,7 +331,8 @@ impl Field {
         self.directory.path().join(name)
     }
 
-    fn certificate(&self) -> PathBuf {
+    /// Who vouches for the service's host.
+    pub fn certificate(&self) -> PathBuf {
         self.place("service/certificate.pem")
     }
 

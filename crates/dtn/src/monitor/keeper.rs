@@ -394,9 +394,10 @@ fn reachable(config: &DtnConfig, sources: &Sources) -> Result<(), Fault> {
         let unmapped = tokens.issuer.iter().find(|issuer| issuer.accounts.is_empty());
         if let Some(issuer) = unmapped.filter(|_| !config.mapping.iter().any(|one| one.is_for(ProofKind::Token))) {
             let fault = Fault::new(FaultCode::InvalidArgument, "configure").subject(&issuer.url);
-            return Err(
-                fault.detail("nobody with its tokens has an account: accounts = [\"NAME\"], or mapping = [\"FILE\"]")
-            );
+            return Err(fault.detail(
+                "nobody with its tokens has an account: accounts = [\"NAME\"] in its [[tokens.issuer]], or mapping = [\"FILE\"] \
+                 at the top of the file",
+            ));
         }
     }
     if clients && sources.is_empty() {

@@ -124,6 +124,9 @@ impl Limits {
                 "sources are deleted only once their copies are proven, and a collection lets nothing be verified",
             );
         }
+        if self.disable_verify && options.verify_required {
+            return Err("copies are to fail that cannot be verified, and a collection lets nothing be verified");
+        }
         let mut options = options.clone();
         options.encrypt |= self.force_encryption;
         options.verify = (options.verify || self.force_verify) && !self.disable_verify;
@@ -348,5 +351,20 @@ impl Service {
             return Err(ApiError::new(axum::http::StatusCode::CONFLICT, "NotSupported", message));
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_proof_cannot_be_required_where_a_collection_wants_none() {
+        let limits = Limits { disable_verify: true, ..Limits::default() };
+        let wanted = TransferOptions { verify: true, ..TransferOptions::default() };
+        let demanded = limits.demand(&wanted).unwrap();
+        assert!(!demanded.verify && !demanded.verify_required);
+        let refused = limits.demand(&TransferOptions { verify_required: true, ..wanted }).unwrap_err();
+        assert!(refused.contains("cannot be verified"), "{refused}");
     }
 }

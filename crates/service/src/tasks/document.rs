@@ -73,7 +73,7 @@ fn work(work: &TaskWork) -> Value {
             "type": "DELETE", "sync_level": null, "verify_checksum": false, "encrypt_data": false,
             "preserve_timestamp": false, "skip_source_errors": false, "fail_on_quota_errors": false,
             "delete_destination_extra": false, "max_rate": null, "recursive_symlinks": null,
-            "filter_rules": null, "whimbrel_follow": null,
+            "filter_rules": null, "whimbrel_follow": null, "whimbrel_verify_required": false,
         }),
         TaskWork::Transfer(options) => json!({
             "type": "TRANSFER",
@@ -90,6 +90,7 @@ fn work(work: &TaskWork) -> Value {
             "recursive_symlinks": options.symlinks,
             "filter_rules": filter_rules(options),
             "whimbrel_follow": options.follow,
+            "whimbrel_verify_required": options.verify_required,
         }),
     }
 }

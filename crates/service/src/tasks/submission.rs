@@ -145,6 +145,9 @@ struct TransferDocument {
     perf_pp: Option<u32>,
     max_rate: Option<u64>,
     whimbrel_follow: Option<FollowDocument>,
+    /// That copies which cannot be verified fail: an addition to the Transfer API.
+    #[serde(default)]
+    whimbrel_verify_required: bool,
 }
 
 /// That the one directory named is copied while it is written: an addition to the Transfer API.
@@ -273,13 +276,16 @@ fn transfer_options(read: &TransferDocument) -> Result<TransferOptions, Invalid>
     if read.delete_source && !read.verify_checksum {
         return Err(bad("delete_source needs verify_checksum: a source is deleted only once its copy is proven"));
     }
+    if read.whimbrel_verify_required && !read.verify_checksum {
+        return Err(bad("whimbrel_verify_required needs verify_checksum"));
+    }
     if read.max_rate == Some(0) {
         return Err(bad("max_rate is at least one byte a second"));
     }
     Ok(TransferOptions {
         sync: sync_level(read.sync_level)?,
         verify: read.verify_checksum,
-        verify_required: false,
+        verify_required: read.whimbrel_verify_required,
         preserve_times: read.preserve_timestamp,
         preserve_modes: read.preserve_mode,
         encrypt: read.encrypt_data,

@@ -58,6 +58,15 @@ fn each_option_is_taken() {
 }
 
 #[test]
+fn what_cannot_be_verified_fails_only_where_that_is_asked_for() {
+    assert!(!options(&json!({"verify_checksum": true})).unwrap().verify_required);
+    let asked = json!({"verify_checksum": true, "whimbrel_verify_required": true});
+    assert!(options(&asked).unwrap().verify_required);
+    let invalid = options(&json!({"whimbrel_verify_required": true})).unwrap_err();
+    assert!(invalid.message.contains("verify_checksum"), "{invalid:?}");
+}
+
+#[test]
 fn a_directory_is_followed_where_nothing_else_is_asked_for() {
     let follow = options(&json!({"whimbrel_follow": {"until": "DONE"}})).unwrap().follow.unwrap();
     assert_eq!(

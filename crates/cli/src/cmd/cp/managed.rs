@@ -27,7 +27,7 @@ pub struct ManagedArgs {
     #[arg(long, conflicts_with_all = [
         "offset", "length", "checksum", "congestion", "explain", "chunk", "safe", "stripe", "attempts", "source_subject",
         "destination_subject", "source_credential", "destination_credential", "source_kerberos", "destination_kerberos", "no_data_auth",
-        "data_credential", "print_checksum", "expect_from", "scan_interval",
+        "data_credential", "print_checksum", "expect_from", "scan_interval", "buffer",
     ])]
     pub managed: bool,
     /// Print the task's id, and do not wait
@@ -112,6 +112,7 @@ impl CpArgs {
         let mut options = Map::new();
         for (name, value) in [
             ("verify_checksum", json!(!(self.no_verify || self.verify == When::Never))),
+            ("whimbrel_verify_required", json!(self.verify == When::Require)),
             ("preserve_timestamp", json!(self.preserve)),
             ("preserve_mode", json!(self.preserve)),
             ("encrypt_data", json!(self.encrypt)),

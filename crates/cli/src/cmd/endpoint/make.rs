@@ -192,6 +192,7 @@ pub async fn join_token(session: &mut Session, args: &JoinTokenArgs, output: &mu
     output.result(&event, token);
     let authorities = if session.login().authorities.is_some() { " --join-authorities FILE" } else { "" };
     output.say(&format!("on each server: whimbrel dtn --root DIRECTORY --join {service} --token {token}{authorities}"));
+    output.say("as root also --join-account NAME: the account whose rights the service's users have there");
     Ok(exit::OK)
 }
 

@@ -68,6 +68,9 @@ pub struct TransferArgs {
     /// Do not verify copies by checksum
     #[arg(long)]
     no_verify: bool,
+    /// Fail copies that cannot be verified, instead of reporting them
+    #[arg(long, conflicts_with = "no_verify")]
+    require_verify: bool,
     /// The one file that is copied must have this checksum, as in sha256:ba78...15ad
     #[arg(long, value_name = "ALG:HEX", value_parser = parse_checksum, conflicts_with_all = ["recursive", "list"])]
     expect: Option<(String, String)>,
@@ -202,6 +205,7 @@ impl TransferArgs {
         let mut set = |name: &str, value: Value| drop(options.insert(name.to_owned(), value));
         set("verify_checksum", json!(!self.no_verify));
         for (name, on) in [
+            ("whimbrel_verify_required", self.require_verify),
             ("delete_destination_extra", self.delete_extra),
             ("delete_source", self.move_source),
             ("preserve_timestamp", self.preserve),
